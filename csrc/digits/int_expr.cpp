@@ -1,0 +1,575 @@
+#include "digits/int_expr.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+int64_t addExact(int64_t a, int64_t b) {
+  int64_t r = 0;
+  invariant(!__builtin_add_overflow(a, b, &r), "[int_expr] {} + {} overflows 64 bits", a, b);
+  return r;
+}
+
+int64_t mulExact(int64_t a, int64_t b) {
+  int64_t r = 0;
+  invariant(!__builtin_mul_overflow(a, b, &r), "[int_expr] {} * {} overflows 64 bits", a, b);
+  return r;
+}
+
+int64_t floorDivide(int64_t a, int64_t b) {
+  invariant(b > 0, "[int_expr] division of {} by {}: divisors are positive", a, b);
+  return a / b - (a % b < 0 ? 1 : 0);
+}
+
+// Bounds with infinities as nullopt.
+using Bound = std::optional<int64_t>;
+
+Bound addBound(Bound a, Bound b) {
+  int64_t r = 0;
+  if (!a || !b || __builtin_add_overflow(*a, *b, &r)) {
+    return std::nullopt;
+  }
+  return r;
+}
+
+struct Range {
+  Bound lower;
+  Bound upper;
+};
+
+Bound mulBound(Bound a, Bound b) {
+  int64_t r = 0;
+  if (!a || !b || __builtin_mul_overflow(*a, *b, &r)) {
+    return std::nullopt;
+  }
+  return r;
+}
+
+Range scale(Range r, int64_t k) {
+  Range s{mulBound(r.lower, k), mulBound(r.upper, k)};
+  if (k < 0) {
+    std::swap(s.lower, s.upper);
+  }
+  return s;
+}
+
+Range rangeOf(const IntAtom& atom) {
+  return {atom.facts.lower == INT64_MIN ? Bound{} : Bound{atom.facts.lower},
+          atom.facts.upper == INT64_MAX ? Bound{} : Bound{atom.facts.upper}};
+}
+
+// Only products of non-negative factors are bounded; everything the compiler multiplies is non-negative.
+Range rangeOf(const IntTerm& term) {
+  Range r{1, 1};
+  for (const IntAtomPtr& f : term.factors) {
+    Range a = rangeOf(*f);
+    if (!a.lower || *a.lower < 0) {
+      if (term.factors.size() == 1) {
+        return scale(a, term.coefficient);
+      }
+      return {};
+    }
+    r.lower = mulBound(r.lower, a.lower);
+    r.upper = mulBound(r.upper, a.upper);
+  }
+  if (!r.lower) {
+    r.lower = 0;
+  }
+  return scale(r, term.coefficient);
+}
+
+bool factorsLess(const IntTerm& a, const IntTerm& b) {
+  return std::lexicographical_compare(a.factors.begin(), a.factors.end(), b.factors.begin(), b.factors.end(),
+                                      [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
+}
+
+bool sameFactors(const IntTerm& a, const IntTerm& b) {
+  return std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), b.factors.end(),
+                    [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
+}
+
+std::string_view functionName(AtomKind kind) {
+  switch (kind) {
+    case AtomKind::Symbol: return "";
+    case AtomKind::FloorDiv: return "floorDiv";
+    case AtomKind::CeilDiv: return "ceilDiv";
+    case AtomKind::Mod: return "mod";
+    case AtomKind::Min: return "min";
+    case AtomKind::Max: return "max";
+  }
+  return "";
+}
+
+}  // namespace
+
+struct IntExprBuilder {
+  static IntExpr make(int64_t constant, std::vector<IntTerm> terms) {
+    std::sort(terms.begin(), terms.end(), factorsLess);
+    IntExpr e(constant);
+    for (IntTerm& t : terms) {
+      if (!e.terms_.empty() && sameFactors(e.terms_.back(), t)) {
+        e.terms_.back().coefficient = addExact(e.terms_.back().coefficient, t.coefficient);
+      } else {
+        e.terms_.push_back(std::move(t));
+      }
+      if (e.terms_.back().coefficient == 0) {
+        e.terms_.pop_back();
+      }
+    }
+    return e;
+  }
+
+  static IntExpr function(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
+    auto atom = std::make_shared<IntAtom>();
+    atom->kind = kind;
+    atom->key = fmt::format("{}({}, {})", functionName(kind), a.toString(), b.toString());
+    atom->facts = facts;
+    atom->args = {a, b};
+    return make(0, {{1, {std::move(atom)}}});
+  }
+
+  // The terms of `e` divisible by k (divided by it), and the rest.
+  static std::pair<IntExpr, IntExpr> splitMultiples(const IntExpr& e, int64_t k) {
+    std::vector<IntTerm> multiples;
+    std::vector<IntTerm> rest;
+    for (const IntTerm& t : e.terms_) {
+      if (t.coefficient % k == 0) {
+        multiples.push_back({t.coefficient / k, t.factors});
+      } else {
+        rest.push_back(t);
+      }
+    }
+    int64_t q = floorDivide(e.constant_, k);
+    return {make(q, std::move(multiples)), make(e.constant_ - q * k, std::move(rest))};
+  }
+
+  static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
+    if (b.isConst(0) || b.terms_.size() + (b.constant_ != 0 ? 1 : 0) != 1) {
+      return a == b ? std::optional<IntExpr>(1) : std::nullopt;
+    }
+    int64_t k = b.terms_.empty() ? b.constant_ : b.terms_[0].coefficient;
+    if (a.constant_ % k != 0 || (!b.terms_.empty() && a.constant_ != 0)) {
+      return std::nullopt;
+    }
+    int64_t constant = a.constant_ / k;
+    std::vector<IntTerm> quotient;
+    for (IntTerm t : a.terms_) {
+      if (t.coefficient % k != 0) {
+        return std::nullopt;
+      }
+      t.coefficient /= k;
+      if (!b.terms_.empty()) {
+        for (const IntAtomPtr& f : b.terms_[0].factors) {
+          auto it = std::find_if(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& x) { return x->key == f->key; });
+          if (it == t.factors.end()) {
+            return std::nullopt;
+          }
+          t.factors.erase(it);
+        }
+      }
+      if (t.factors.empty()) {
+        constant = addExact(constant, t.coefficient);
+      } else {
+        quotient.push_back(std::move(t));
+      }
+    }
+    return make(constant, std::move(quotient));
+  }
+};
+
+IntExpr IntExpr::symbol(std::string name, SymbolFacts facts) {
+  auto atom = std::make_shared<IntAtom>();
+  atom->kind = AtomKind::Symbol;
+  atom->key = std::move(name);
+  atom->facts = facts;
+  return IntExprBuilder::make(0, {{1, {std::move(atom)}}});
+}
+
+int64_t IntExpr::constValue() const {
+  invariant(isConst(), "[int_expr] {} is not a constant", toString());
+  return constant_;
+}
+
+bool IntExpr::isSymbol() const {
+  return constant_ == 0 && terms_.size() == 1 && terms_[0].coefficient == 1 && terms_[0].factors.size() == 1 &&
+         terms_[0].factors[0]->kind == AtomKind::Symbol;
+}
+
+std::string_view IntExpr::symbolName() const {
+  invariant(isSymbol(), "[int_expr] {} is not a symbol", toString());
+  return terms_[0].factors[0]->key;
+}
+
+IntExpr operator+(const IntExpr& a, const IntExpr& b) {
+  if (b.isConst()) {
+    IntExpr r = a;
+    r.constant_ = addExact(a.constant_, b.constant_);
+    return r;
+  }
+  std::vector<IntTerm> terms = a.terms_;
+  terms.insert(terms.end(), b.terms_.begin(), b.terms_.end());
+  return IntExprBuilder::make(addExact(a.constant_, b.constant_), std::move(terms));
+}
+
+IntExpr operator-(const IntExpr& a, const IntExpr& b) { return a + b * IntExpr(-1); }
+
+IntExpr operator*(const IntExpr& a, const IntExpr& b) {
+  std::vector<IntTerm> terms;
+  for (const IntTerm& t : a.terms_) {
+    if (b.constant_ != 0) {
+      terms.push_back({mulExact(t.coefficient, b.constant_), t.factors});
+    }
+    for (const IntTerm& u : b.terms_) {
+      IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
+      product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
+      std::sort(product.factors.begin(), product.factors.end(),
+                [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
+      terms.push_back(std::move(product));
+    }
+  }
+  if (a.constant_ != 0) {
+    for (const IntTerm& u : b.terms_) {
+      terms.push_back({mulExact(a.constant_, u.coefficient), u.factors});
+    }
+  }
+  return IntExprBuilder::make(mulExact(a.constant_, b.constant_), std::move(terms));
+}
+
+bool operator==(const IntExpr& a, const IntExpr& b) {
+  return a.constant_ == b.constant_ &&
+         std::equal(a.terms_.begin(), a.terms_.end(), b.terms_.begin(), b.terms_.end(), [](const IntTerm& x, const IntTerm& y) {
+           return x.coefficient == y.coefficient && sameFactors(x, y);
+         });
+}
+
+int64_t IntExpr::divisor() const {
+  int64_t g = constant_ < 0 ? -constant_ : constant_;
+  for (const IntTerm& t : terms_) {
+    int64_t d = t.coefficient < 0 ? -t.coefficient : t.coefficient;
+    for (const IntAtomPtr& f : t.factors) {
+      if (__builtin_mul_overflow(d, std::max<int64_t>(1, f->facts.divisor), &d)) {
+        d = t.coefficient;
+        break;
+      }
+    }
+    g = std::gcd(g, d);
+  }
+  return g;
+}
+
+bool IntExpr::divisibleBy(int64_t k) const { return divisor() % k == 0; }
+
+std::optional<int64_t> IntExpr::lower() const {
+  Bound b = constant_;
+  for (const IntTerm& t : terms_) {
+    b = addBound(b, rangeOf(t).lower);
+  }
+  return b;
+}
+
+std::optional<int64_t> IntExpr::upper() const {
+  Bound b = constant_;
+  for (const IntTerm& t : terms_) {
+    b = addBound(b, rangeOf(t).upper);
+  }
+  return b;
+}
+
+std::vector<std::string> IntExpr::symbols() const {
+  std::vector<std::string> names;
+  for (const IntTerm& t : terms_) {
+    for (const IntAtomPtr& f : t.factors) {
+      if (f->kind == AtomKind::Symbol) {
+        names.push_back(f->key);
+      }
+      for (const IntExpr& arg : f->args) {
+        std::vector<std::string> inner = arg.symbols();
+        names.insert(names.end(), inner.begin(), inner.end());
+      }
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+bool IntExpr::contains(std::string_view symbol) const {
+  for (const IntTerm& t : terms_) {
+    for (const IntAtomPtr& f : t.factors) {
+      if (f->kind == AtomKind::Symbol ? f->key == symbol
+                                      : std::any_of(f->args.begin(), f->args.end(),
+                                                    [&](const IntExpr& a) { return a.contains(symbol); })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+namespace {
+
+IntExpr apply(AtomKind kind, const IntExpr& a, const IntExpr& b) {
+  switch (kind) {
+    case AtomKind::FloorDiv: return floorDiv(a, b);
+    case AtomKind::CeilDiv: return ceilDiv(a, b);
+    case AtomKind::Mod: return mod(a, b);
+    case AtomKind::Min: return min(a, b);
+    case AtomKind::Max: return max(a, b);
+    case AtomKind::Symbol: break;
+  }
+  throwInternalError("[int_expr] a symbol is not a function");
+}
+
+}  // namespace
+
+IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const {
+  IntExpr result(constant_);
+  for (const IntTerm& t : terms_) {
+    IntExpr product(t.coefficient);
+    for (const IntAtomPtr& f : t.factors) {
+      if (f->kind == AtomKind::Symbol) {
+        std::optional<IntExpr> by = replacement(f->key);
+        product *= by ? *by : IntExprBuilder::make(0, {{1, {f}}});
+      } else {
+        product *= apply(f->kind, f->args[0].substitute(replacement), f->args[1].substitute(replacement));
+      }
+    }
+    result += product;
+  }
+  return result;
+}
+
+int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string_view)>& valueOf) const {
+  int64_t sum = constant_;
+  for (const IntTerm& t : terms_) {
+    int64_t product = t.coefficient;
+    for (const IntAtomPtr& f : t.factors) {
+      int64_t value = 0;
+      if (f->kind == AtomKind::Symbol) {
+        std::optional<int64_t> v = valueOf(f->key);
+        invariant(v.has_value(), "[int_expr] no value for symbol {} in {}", f->key, toString());
+        value = *v;
+      } else {
+        value = apply(f->kind, f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
+      }
+      product = mulExact(product, value);
+    }
+    sum = addExact(sum, product);
+  }
+  return sum;
+}
+
+std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
+  std::vector<IntTerm> slope;
+  std::vector<IntTerm> rest;
+  int64_t slopeConstant = 0;
+  for (const IntTerm& t : terms_) {
+    int count = 0;
+    for (const IntAtomPtr& f : t.factors) {
+      if (f->kind == AtomKind::Symbol) {
+        count += f->key == symbol ? 1 : 0;
+      } else if (std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
+        return std::nullopt;
+      }
+    }
+    if (count > 1) {
+      return std::nullopt;
+    }
+    if (count == 0) {
+      rest.push_back(t);
+      continue;
+    }
+    IntTerm s{t.coefficient, {}};
+    for (const IntAtomPtr& f : t.factors) {
+      if (f->kind != AtomKind::Symbol || f->key != symbol) {
+        s.factors.push_back(f);
+      }
+    }
+    if (s.factors.empty()) {
+      slopeConstant = addExact(slopeConstant, s.coefficient);
+    } else {
+      slope.push_back(std::move(s));
+    }
+  }
+  return LinearForm{IntExprBuilder::make(slopeConstant, std::move(slope)), IntExprBuilder::make(constant_, std::move(rest))};
+}
+
+std::string IntExpr::toString() const {
+  if (terms_.empty()) {
+    return fmt::format("{}", constant_);
+  }
+  std::string text;
+  for (const IntTerm& t : terms_) {
+    int64_t c = t.coefficient;
+    if (!text.empty()) {
+      text += c < 0 ? " - " : " + ";
+      c = c < 0 ? -c : c;
+    } else if (c == -1) {
+      text += "-";
+      c = 1;
+    }
+    std::string product;
+    for (const IntAtomPtr& f : t.factors) {
+      product += (product.empty() ? "" : "*") + f->key;
+    }
+    text += product;
+    if (c != 1) {
+      text += fmt::format("*{}", c);
+    }
+  }
+  if (constant_ != 0) {
+    text += constant_ < 0 ? fmt::format(" - {}", -constant_) : fmt::format(" + {}", constant_);
+  }
+  return text;
+}
+
+IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
+  if (b.isConst(1) || a.isConst(0)) {
+    return a;
+  }
+  if (std::optional<IntExpr> exact = divideExactly(a, b)) {
+    return *exact;
+  }
+  if (b.isConst()) {
+    int64_t k = b.constValue();
+    if (a.isConst()) {
+      return floorDivide(a.constValue(), k);
+    }
+    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
+    std::optional<int64_t> lower = rest.lower();
+    std::optional<int64_t> upper = rest.upper();
+    if (lower && *lower >= 0 && upper && *upper < k) {
+      return quotient;
+    }
+    if (!quotient.isConst(0)) {
+      return quotient + floorDiv(rest, b);
+    }
+    int64_t g = std::gcd(a.divisor(), k);
+    if (g > 1 && divideExactly(a, g)) {
+      return floorDiv(*divideExactly(a, g), k / g);
+    }
+    if (a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 && a.terms()[0].factors.size() == 1 &&
+        a.terms()[0].factors[0]->kind == AtomKind::FloorDiv) {
+      const IntAtom& inner = *a.terms()[0].factors[0];
+      return floorDiv(inner.args[0], inner.args[1] * b);
+    }
+  } else if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
+    return 0;
+  }
+  SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
+  if (a.lower() && (*a.lower() >= 0 || b.isConst())) {
+    facts.lower = b.isConst() ? floorDivide(*a.lower(), b.constValue()) : 0;
+  }
+  if (a.upper() && b.isConst()) {
+    facts.upper = floorDivide(*a.upper(), b.constValue());
+  } else if (a.upper() && *a.upper() >= 0) {
+    facts.upper = *a.upper();
+  }
+  return IntExprBuilder::function(AtomKind::FloorDiv, a, b, facts);
+}
+
+IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
+  if (std::optional<IntExpr> exact = divideExactly(a, b)) {
+    return *exact;
+  }
+  if (b.isConst()) {
+    int64_t k = b.constValue();
+    if (a.isConst()) {
+      return -floorDivide(-a.constValue(), k);
+    }
+    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
+    if (!quotient.isConst(0)) {
+      return quotient + ceilDiv(rest, b);
+    }
+  }
+  SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
+  if (a.lower() && *a.lower() >= 0) {
+    facts.lower = *a.lower() > 0 ? 1 : 0;
+    if (b.isConst()) {
+      facts.lower = -floorDivide(-*a.lower(), b.constValue());
+    }
+  }
+  if (a.upper() && *a.upper() >= 0) {
+    facts.upper = b.isConst() ? -floorDivide(-*a.upper(), b.constValue()) : *a.upper();
+  }
+  return IntExprBuilder::function(AtomKind::CeilDiv, a, b, facts);
+}
+
+IntExpr mod(const IntExpr& a, const IntExpr& b) {
+  if (b.isConst(1) || divideExactly(a, b)) {
+    return 0;
+  }
+  if (b.isConst()) {
+    int64_t k = b.constValue();
+    if (a.isConst()) {
+      return a.constValue() - floorDivide(a.constValue(), k) * k;
+    }
+    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
+    std::optional<int64_t> lower = rest.lower();
+    std::optional<int64_t> upper = rest.upper();
+    if (lower && *lower >= 0 && upper && *upper < k) {
+      return rest;
+    }
+    if (!quotient.isConst(0)) {
+      return mod(rest, b);
+    }
+    int64_t divisor = std::gcd(a.divisor(), k);
+    return IntExprBuilder::function(AtomKind::Mod, a, b, {0, k - 1, divisor});
+  }
+  if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
+    return a;
+  }
+  SymbolFacts facts{0, b.upper() ? *b.upper() - 1 : INT64_MAX, 1};
+  return IntExprBuilder::function(AtomKind::Mod, a, b, facts);
+}
+
+IntExpr min(const IntExpr& a, const IntExpr& b) {
+  if (provenLessEqual(a, b)) {
+    return a;
+  }
+  if (provenLessEqual(b, a)) {
+    return b;
+  }
+  SymbolFacts facts{INT64_MIN, INT64_MAX, std::gcd(a.divisor(), b.divisor())};
+  if (a.lower() && b.lower()) {
+    facts.lower = std::min(*a.lower(), *b.lower());
+  }
+  facts.upper = std::min(a.upper().value_or(INT64_MAX), b.upper().value_or(INT64_MAX));
+  return b.toString() < a.toString() ? IntExprBuilder::function(AtomKind::Min, b, a, facts)
+                                     : IntExprBuilder::function(AtomKind::Min, a, b, facts);
+}
+
+IntExpr max(const IntExpr& a, const IntExpr& b) {
+  if (provenLessEqual(a, b)) {
+    return b;
+  }
+  if (provenLessEqual(b, a)) {
+    return a;
+  }
+  SymbolFacts facts{INT64_MIN, INT64_MAX, std::gcd(a.divisor(), b.divisor())};
+  facts.lower = std::max(a.lower().value_or(INT64_MIN), b.lower().value_or(INT64_MIN));
+  if (a.upper() && b.upper()) {
+    facts.upper = std::max(*a.upper(), *b.upper());
+  }
+  return b.toString() < a.toString() ? IntExprBuilder::function(AtomKind::Max, b, a, facts)
+                                     : IntExprBuilder::function(AtomKind::Max, a, b, facts);
+}
+
+std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b) { return IntExprBuilder::divide(a, b); }
+
+bool provenLess(const IntExpr& a, const IntExpr& b) {
+  std::optional<int64_t> gap = (b - a).lower();
+  return gap && *gap > 0;
+}
+
+bool provenLessEqual(const IntExpr& a, const IntExpr& b) {
+  std::optional<int64_t> gap = (b - a).lower();
+  return gap && *gap >= 0;
+}
+
+}  // namespace meshfuse

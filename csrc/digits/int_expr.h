@@ -1,0 +1,120 @@
+// IntExpr: an integer expression over named symbols, kept as a polynomial in normal form.
+//
+//   N*4 + 3        floorDiv(N, 4)        mod(i, 32) + 32*p
+//
+// Extents of dims, strides, indices inside kernels and sizes of meshes are all of this one type. A term is a coefficient
+// times a sorted product of atoms; an atom is a symbol or a floorDiv, ceilDiv, mod, min, max of expressions that could not be
+// simplified away. Two expressions are equal iff their normal forms are; what the normal form does not show is unknown.
+//
+//   IntExpr n = IntExpr::symbol("N");
+//   (n * 4) / exact: floorDiv(n * 4, 4) == n         mod(n * 4 + 3, 4) == 3
+//   IntExpr i = IntExpr::symbol("i", {.lower = 0, .upper = 31});
+//   floorDiv(n * 32 + i, 32) == n                    mod(n * 32 + i, 32) == i
+//
+// Division is by positive divisors and rounds down. Arithmetic on constants wraps never: overflow is an InternalError.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshfuse {
+
+class IntExpr;
+struct LinearForm;
+
+// What is known of a symbol's value: lower <= value <= upper, value % divisor == 0.
+struct SymbolFacts {
+  int64_t lower = 0;
+  int64_t upper = INT64_MAX;  // INT64_MAX: unbounded
+  int64_t divisor = 1;
+};
+
+enum class AtomKind : uint8_t { Symbol, FloorDiv, CeilDiv, Mod, Min, Max };
+
+struct IntAtom {
+  AtomKind kind;
+  std::string key;            // canonical text; identity and order of atoms
+  SymbolFacts facts;          // of a symbol: given; else derived
+  std::vector<IntExpr> args;  // of a function: two
+};
+using IntAtomPtr = std::shared_ptr<const IntAtom>;
+
+struct IntTerm {
+  int64_t coefficient;
+  std::vector<IntAtomPtr> factors;  // sorted by key, never empty
+};
+
+class IntExpr {
+ public:
+  IntExpr(int64_t value = 0) : constant_(value) {}  // NOLINT: an integer is an expression
+  static IntExpr symbol(std::string name, SymbolFacts facts = {});
+
+  bool isConst() const { return terms_.empty(); }
+  bool isConst(int64_t value) const { return terms_.empty() && constant_ == value; }
+  int64_t constValue() const;  // InternalError unless isConst
+  bool isSymbol() const;
+  std::string_view symbolName() const;  // InternalError unless isSymbol
+
+  int64_t constantTerm() const { return constant_; }
+  std::span<const IntTerm> terms() const { return terms_; }
+
+  friend IntExpr operator+(const IntExpr& a, const IntExpr& b);
+  friend IntExpr operator-(const IntExpr& a, const IntExpr& b);
+  friend IntExpr operator*(const IntExpr& a, const IntExpr& b);
+  IntExpr& operator+=(const IntExpr& b) { return *this = *this + b; }
+  IntExpr& operator*=(const IntExpr& b) { return *this = *this * b; }
+  friend bool operator==(const IntExpr& a, const IntExpr& b);
+
+  // Greatest known divisor of the value (0 for the constant 0, which everything divides).
+  int64_t divisor() const;
+  bool divisibleBy(int64_t k) const;
+  // Proven bounds, inclusive; nullopt where unbounded.
+  std::optional<int64_t> lower() const;
+  std::optional<int64_t> upper() const;
+
+  // Names of all symbols, sorted, each once; those inside functions included.
+  std::vector<std::string> symbols() const;
+  bool contains(std::string_view symbol) const;
+  // Replaces symbols for which `replacement` returns a value, then simplifies.
+  IntExpr substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const;
+  // Value under the given symbol values; InternalError if `valueOf` lacks one (returns nullopt).
+  int64_t evaluate(const std::function<std::optional<int64_t>(std::string_view)>& valueOf) const;
+
+  // If this = slope * symbol + rest with slope and rest free of the symbol; nullopt if the symbol occurs in a function or squared.
+  std::optional<LinearForm> linearIn(std::string_view symbol) const;
+
+  std::string toString() const;
+
+ private:
+  friend struct IntExprBuilder;
+  int64_t constant_ = 0;
+  std::vector<IntTerm> terms_;
+};
+
+struct LinearForm {
+  IntExpr slope;
+  IntExpr rest;
+};
+
+[[nodiscard]] IntExpr floorDiv(const IntExpr& a, const IntExpr& b);
+[[nodiscard]] IntExpr ceilDiv(const IntExpr& a, const IntExpr& b);
+[[nodiscard]] IntExpr mod(const IntExpr& a, const IntExpr& b);
+[[nodiscard]] IntExpr min(const IntExpr& a, const IntExpr& b);
+[[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
+
+// a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that does not show.
+[[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
+// True only if proven.
+[[nodiscard]] bool provenLess(const IntExpr& a, const IntExpr& b);       // a < b
+[[nodiscard]] bool provenLessEqual(const IntExpr& a, const IntExpr& b);  // a <= b
+
+// Reads what toString prints. UserError with the offset of the first wrong character. Facts come from `factsOf` if given.
+[[nodiscard]] IntExpr parseIntExpr(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf = {});
+
+}  // namespace meshfuse

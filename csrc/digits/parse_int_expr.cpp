@@ -1,0 +1,109 @@
+#include <cctype>
+
+#include "base/error.h"
+#include "digits/int_expr.h"
+
+namespace meshfuse {
+
+namespace {
+
+// sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum)
+class Parser {
+ public:
+  Parser(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf) : text_(text), factsOf_(factsOf) {}
+
+  IntExpr all() {
+    IntExpr e = sum();
+    skip();
+    check(at_ == text_.size(), "[expression] unexpected '{}' at offset {} of \"{}\"", text_.substr(at_, 1), at_, text_);
+    return e;
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
+      at_++;
+    }
+  }
+  bool accept(char c) {
+    skip();
+    if (at_ < text_.size() && text_[at_] == c) {
+      at_++;
+      return true;
+    }
+    return false;
+  }
+  void expect(char c) { check(accept(c), "[expression] expected '{}' at offset {} of \"{}\"", c, at_, text_); }
+
+  IntExpr sum() {
+    IntExpr e = accept('-') ? IntExpr(0) - product() : product();
+    while (true) {
+      if (accept('+')) {
+        e = e + product();
+      } else if (accept('-')) {
+        e = e - product();
+      } else {
+        return e;
+      }
+    }
+  }
+  IntExpr product() {
+    IntExpr e = factor();
+    while (accept('*')) {
+      e = e * factor();
+    }
+    return e;
+  }
+  IntExpr factor() {
+    skip();
+    if (accept('(')) {
+      IntExpr e = sum();
+      expect(')');
+      return e;
+    }
+    size_t start = at_;
+    if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
+      int64_t value = 0;
+      while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
+        check(!__builtin_mul_overflow(value, int64_t{10}, &value) && !__builtin_add_overflow(value, int64_t{text_[at_] - '0'}, &value),
+              "[expression] the number at offset {} of \"{}\" does not fit in 64 bits", start, text_);
+        at_++;
+      }
+      return value;
+    }
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_' || text_[at_] == '.')) {
+      at_++;
+    }
+    check(at_ > start, "[expression] expected a number, a name or '(' at offset {} of \"{}\"", at_, text_);
+    std::string_view name = text_.substr(start, at_ - start);
+    if (!accept('(')) {
+      return IntExpr::symbol(std::string(name), factsOf_ ? factsOf_(name) : SymbolFacts{});
+    }
+    IntExpr a = sum();
+    expect(',');
+    IntExpr b = sum();
+    expect(')');
+    return call(name, a, b, start);
+  }
+  IntExpr call(std::string_view name, const IntExpr& a, const IntExpr& b, size_t start) {
+    if (name == "floorDiv") return floorDiv(a, b);
+    if (name == "ceilDiv") return ceilDiv(a, b);
+    if (name == "mod") return mod(a, b);
+    if (name == "min") return min(a, b);
+    if (name == "max") return max(a, b);
+    throwUserError(fmt::format("[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max",
+                               name, start, text_));
+  }
+
+  std::string_view text_;
+  const std::function<SymbolFacts(std::string_view)>& factsOf_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+IntExpr parseIntExpr(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf) {
+  return Parser(text, factsOf).all();
+}
+
+}  // namespace meshfuse

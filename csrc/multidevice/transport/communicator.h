@@ -1,0 +1,112 @@
+// Communicator: the ranks a program runs on, as one of them sees them.
+//
+// One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
+// the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
+// the collective and the step; after that the group is dead and every later call throws the same error.
+//
+// A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
+// in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
+// other types accumulate in themselves. So every rank gets the same bits, whatever the transport or algorithm.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+enum class ReduceOp : uint8_t { Sum, Prod, Min, Max, And, Or, Xor };  // And, Or, Xor: bitwise; on Bool logical
+
+enum class CollectiveKind : uint8_t { AllGather, AllReduce, ReduceScatter, AllToAll, Broadcast, Send, Recv, Barrier };
+
+[[nodiscard]] std::string_view name(CollectiveKind kind);
+[[nodiscard]] std::string_view name(ReduceOp op);
+
+// Elements and bytes that arrived from other ranks, counted where they are copied; one entry per kind.
+struct TransferCounters {
+  struct Entry {
+    int64_t calls = 0;
+    int64_t bytesReceived = 0;
+  };
+  Entry of[8];
+  Entry& operator[](CollectiveKind k) { return of[static_cast<int>(k)]; }
+  const Entry& operator[](CollectiveKind k) const { return of[static_cast<int>(k)]; }
+};
+
+// A set of ranks that communicate together; ids are world ranks, in block order.
+struct Team {
+  std::vector<int> ranks;
+  friend bool operator==(const Team&, const Team&) = default;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Name of the transport: "self", "loopback", "host".
+  virtual std::string_view transport() const = 0;
+
+  // Memory that peers on this host can read directly where the transport has such; else ordinary memory. Freed by the
+  // deleter. `bytes` may be zero. Not collective.
+  virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
+
+  // All counts are elements of `type`; buffers are contiguous; in and out of one call do not overlap unless they are equal
+  // (all-reduce and broadcast only).
+  virtual void allReduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp) = 0;
+  // in: count elements; out: team size * count, block i from the i-th rank of the team.
+  virtual void allGather(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
+  // in: team size * count; out: count elements, block i of the sum to the i-th rank.
+  virtual void reduceScatter(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp) = 0;
+  // in, out: team size * count; block j of in goes to the j-th rank, block i of out came from the i-th.
+  virtual void allToAll(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
+  // root: a position in the team.
+  virtual void broadcast(const Team&, void* buffer, int64_t count, DataType, int root) = 0;
+  // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock.
+  struct Transfer {
+    enum class Direction : uint8_t { Send, Recv } direction;
+    int peer;  // world rank
+    void* data;
+    int64_t bytes;
+  };
+  virtual void transfer(std::span<const Transfer> transfers) = 0;
+  virtual void barrier(const Team&) = 0;
+
+  // A small control message from every rank to every rank, outside the data path: plan hashes, verdicts, checksums.
+  // Messages may differ in length. Blocks; deadline as for collectives.
+  virtual std::vector<std::string> exchange(std::string_view message) = 0;
+
+  // Says where the program stands, for the errors of this rank and its peers: "step 12, all-reduce of T7".
+  virtual void setStep(int64_t step, std::string_view what) = 0;
+  // This rank compiles or otherwise works for long: peers that wait for it extend their deadline while it beats.
+  virtual void setBusy(bool busy) = 0;
+  // Tells every peer that this rank failed, and why; their waits throw DeviceError with this text.
+  virtual void abort(std::string_view reason) = 0;
+
+  virtual const TransferCounters& counters() const = 0;
+  virtual void resetCounters() = 0;
+
+  // The team of all ranks.
+  const Team& world() const { return world_; }
+
+ protected:
+  Team world_;
+};
+
+// The communicator of a program without peers.
+[[nodiscard]] std::unique_ptr<Communicator> makeSelfCommunicator();
+
+// The default world of this thread: what setDefaultWorld gave it, else the communicator of one process started without a
+// launcher. Thread-local, as loopback ranks are threads.
+[[nodiscard]] Communicator& defaultWorld();
+void setDefaultWorld(Communicator* world);
+
+}  // namespace meshfuse
