@@ -1,0 +1,50 @@
+# Flags of all our targets, as the interface target meshfuse_flags.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.2)
+  message(WARNING "meshfuse is built and tested with g++ >= 12.2; this is "
+                  "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
+endif()
+
+# Relative paths and no hash of the build folder: build trees of one checkout share the cache.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}"
+      CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+endif()
+
+# A precompiled header differs from build tree to build tree, so it would empty the shared cache: use one or the other.
+if(CCACHE_PROGRAM)
+  set(pch_default OFF)
+else()
+  set(pch_default ON)
+endif()
+option(MESHFUSE_PCH "precompile the headers that most sources use" ${pch_default})
+
+set(MESHFUSE_SANITIZE "" CACHE STRING "value of -fsanitize, empty for none")
+
+add_library(meshfuse_flags INTERFACE)
+target_include_directories(meshfuse_flags INTERFACE "${CMAKE_SOURCE_DIR}/csrc" "${CMAKE_BINARY_DIR}/generated")
+target_compile_options(meshfuse_flags INTERFACE
+  -Wall -Wextra -Werror
+  -ffp-contract=off             # the same bits whatever the compiler would like to fuse
+  -fno-semantic-interposition)  # calls inside the shared library may be inlined
+if(MESHFUSE_SANITIZE)
+  target_compile_options(meshfuse_flags INTERFACE "-fsanitize=${MESHFUSE_SANITIZE}" -fno-omit-frame-pointer)
+  target_link_options(meshfuse_flags INTERFACE "-fsanitize=${MESHFUSE_SANITIZE}")
+  if(MESHFUSE_SANITIZE MATCHES "undefined")
+    # vptr would need the type information of the classes of LLVM
+    target_compile_options(meshfuse_flags INTERFACE -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+  endif()
+  # g++ 12 reports false maybe-uninitialized under the sanitizers
+  target_compile_options(meshfuse_flags INTERFACE -Wno-maybe-uninitialized)
+endif()
+
+set(MESHFUSE_PCH_HEADERS <algorithm> <functional> <map> <memory> <optional> <span> <string> <vector> <fmt/core.h>)

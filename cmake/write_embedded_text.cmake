@@ -1,0 +1,10 @@
+# Script behind meshfuse_embed_text(): OUTPUT, HEADER, FUNCTION, FILES.
+set(text "// Written by CMake from the files named below.\n#include \"${HEADER}\"\n\nnamespace meshfuse {\n\n")
+string(APPEND text "std::string_view ${FUNCTION}([[maybe_unused]] std::string_view file) {\n")
+foreach(file IN LISTS FILES)
+  get_filename_component(name "${file}" NAME)
+  file(READ "${file}" content)
+  string(APPEND text "  if (file == \"${name}\") {\n    return R\"__text__(${content})__text__\";\n  }\n")
+endforeach()
+string(APPEND text "  return {};\n}\n\n}  // namespace meshfuse\n")
+file(WRITE "${OUTPUT}" "${text}")
