@@ -1,0 +1,145 @@
+// The elementwise ops: one row each. Builder, printer, parser, reference interpreter, fuzzer and emitters read this table.
+//
+// An op takes `arity` operands of one element type (Where: a Bool, then two of one type) and gives that type or Bool. 16-bit
+// floating types never meet an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
+//   Div on integers truncates; Remainder takes the sign of the divisor, Fmod of the dividend; Mod on integers is C's %
+//   integer division, Remainder, Mod and CeilDiv by zero give 0, and the minimum divided by -1 wraps to the minimum
+//   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN; integer arithmetic wraps
+//   Shl and Shr (arithmetic) by at least the width give 0 (Shr of a negative: -1); by a negative amount 0
+//   Pow on integers: negative exponents give 0 unless the base is 1 or -1
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace meshfuse {
+
+enum class PointOp : uint8_t {
+  // unary
+  Abs, Acos, Acosh, Asin, Asinh, Atan, Atanh, Ceil, Cos, Cosh, Exp, Exp2, Expm1, Erf, Erfc, Erfinv, Floor, Frac, Lgamma, Log,
+  Log10, Log1p, Log2, Neg, Reciprocal, Round, Rsqrt, Sigmoid, Sign, Signbit, Sin, Sinh, Sqrt, Tan, Tanh, Trunc, BitwiseNot,
+  LogicalNot, IsFinite, IsInf, IsNan, IsNegInf, IsPosInf,
+  // binary
+  Add, Sub, Mul, Div, Fmod, Remainder, Mod, Pow, Atan2, Maximum, Minimum, NextAfter, CeilDiv, Gcd, Eq, Ne, Gt, Ge, Lt, Le,
+  BitwiseAnd, BitwiseOr, BitwiseXor, Shl, Shr, LogicalAnd, LogicalOr, LogicalXor,
+  // ternary
+  Where, Fma,
+};
+
+// Types of operands an op accepts.
+enum class OpTypes : uint8_t {
+  Any,        // Double Float Int Int32 Bool
+  Number,     // Double Float Int Int32
+  Floating,   // Double Float (builders convert integers to Float)
+  Integer,    // Int Int32
+  Bits,       // Int Int32 Bool
+};
+
+struct PointOpInfo {
+  PointOp op;
+  std::string_view name;  // as in the text form: `tanh`
+  int arity;
+  OpTypes types;
+  bool givesBool;
+  bool scalarCall;  // rare: emitters may call one scalar function per element
+};
+
+inline constexpr std::array kPointOps = {
+    PointOpInfo{PointOp::Abs, "abs", 1, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Acos, "acos", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Acosh, "acosh", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Asin, "asin", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Asinh, "asinh", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Atan, "atan", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Atanh, "atanh", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Ceil, "ceil", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Cos, "cos", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Cosh, "cosh", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Exp, "exp", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Exp2, "exp2", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Expm1, "expm1", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Erf, "erf", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Erfc, "erfc", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Erfinv, "erfinv", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Floor, "floor", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Frac, "frac", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Lgamma, "lgamma", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Log, "log", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Log10, "log10", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Log1p, "log1p", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Log2, "log2", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Neg, "neg", 1, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Reciprocal, "reciprocal", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Round, "round", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Rsqrt, "rsqrt", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Sigmoid, "sigmoid", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Sign, "sign", 1, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Signbit, "signbit", 1, OpTypes::Number, true, false},
+    PointOpInfo{PointOp::Sin, "sin", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Sinh, "sinh", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Sqrt, "sqrt", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Tan, "tan", 1, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Tanh, "tanh", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::Trunc, "trunc", 1, OpTypes::Floating, false, false},
+    PointOpInfo{PointOp::BitwiseNot, "bitwise_not", 1, OpTypes::Bits, false, false},
+    PointOpInfo{PointOp::LogicalNot, "logical_not", 1, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::IsFinite, "isfinite", 1, OpTypes::Floating, true, false},
+    PointOpInfo{PointOp::IsInf, "isinf", 1, OpTypes::Floating, true, false},
+    PointOpInfo{PointOp::IsNan, "isnan", 1, OpTypes::Floating, true, false},
+    PointOpInfo{PointOp::IsNegInf, "isneginf", 1, OpTypes::Floating, true, false},
+    PointOpInfo{PointOp::IsPosInf, "isposinf", 1, OpTypes::Floating, true, false},
+    PointOpInfo{PointOp::Add, "add", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Sub, "sub", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Mul, "mul", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Div, "div", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Fmod, "fmod", 2, OpTypes::Number, false, true},
+    PointOpInfo{PointOp::Remainder, "remainder", 2, OpTypes::Number, false, true},
+    PointOpInfo{PointOp::Mod, "mod", 2, OpTypes::Integer, false, false},
+    PointOpInfo{PointOp::Pow, "pow", 2, OpTypes::Number, false, true},
+    PointOpInfo{PointOp::Atan2, "atan2", 2, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::Maximum, "maximum", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::Minimum, "minimum", 2, OpTypes::Number, false, false},
+    PointOpInfo{PointOp::NextAfter, "nextafter", 2, OpTypes::Floating, false, true},
+    PointOpInfo{PointOp::CeilDiv, "ceilDiv", 2, OpTypes::Integer, false, true},
+    PointOpInfo{PointOp::Gcd, "gcd", 2, OpTypes::Integer, false, true},
+    PointOpInfo{PointOp::Eq, "eq", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Ne, "ne", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Gt, "gt", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Ge, "ge", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Lt, "lt", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Le, "le", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::BitwiseAnd, "bitwise_and", 2, OpTypes::Bits, false, false},
+    PointOpInfo{PointOp::BitwiseOr, "bitwise_or", 2, OpTypes::Bits, false, false},
+    PointOpInfo{PointOp::BitwiseXor, "bitwise_xor", 2, OpTypes::Bits, false, false},
+    PointOpInfo{PointOp::Shl, "bitwise_left_shift", 2, OpTypes::Integer, false, false},
+    PointOpInfo{PointOp::Shr, "bitwise_right_shift", 2, OpTypes::Integer, false, false},
+    PointOpInfo{PointOp::LogicalAnd, "logical_and", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::LogicalOr, "logical_or", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::LogicalXor, "logical_xor", 2, OpTypes::Any, true, false},
+    PointOpInfo{PointOp::Where, "where", 3, OpTypes::Any, false, false},
+    PointOpInfo{PointOp::Fma, "fma", 3, OpTypes::Floating, false, false},
+};
+
+constexpr const PointOpInfo& info(PointOp op) { return kPointOps[static_cast<size_t>(op)]; }
+
+static_assert([] {
+  for (size_t i = 0; i < kPointOps.size(); i++) {
+    if (kPointOps[i].op != static_cast<PointOp>(i)) {
+      return false;
+    }
+  }
+  return true;
+}(), "rows stand in the order of the enumeration");
+
+[[nodiscard]] constexpr std::optional<PointOp> parsePointOp(std::string_view name) {
+  for (const PointOpInfo& i : kPointOps) {
+    if (i.name == name) {
+      return i.op;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,85 @@
+// Writes tile programs: allocates values, derives their digits, keeps statements in order.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace meshfuse::tile {
+
+struct AccessOptions {
+  std::vector<Pred> where;
+  ValueId mask = kNone;
+  ValueId fill = kNone;
+  Cache cache = Cache::Keep;
+};
+
+class Builder {
+ public:
+  Builder(std::string name, Target target);
+
+  // -- arguments ------------------------------------------------------------------------------------------------------
+  IntExpr size(std::string name, SymbolFacts facts = {});
+  int scalar(std::string name, DataType dtype);
+  int tensor(TensorParam param);  // position in Program::tensors
+  IntExpr gridDim(std::string symbol, IntExpr count);
+
+  // -- spaces ---------------------------------------------------------------------------------------------------------
+  // Digits outermost first; strides and symbols are filled in: an inner digit's extent is the next outer one's stride.
+  // A Part digit takes the symbol of the grid dim it names; a Serial digit of size 0 runs to the bound.
+  struct DigitSpec {
+    Level level;
+    IntExpr size;
+    std::string grid;  // Part only
+  };
+  struct AxisSpec {
+    std::string name;
+    IntExpr bound;
+    std::vector<DigitSpec> digits;
+  };
+  int space(std::string name, std::vector<AxisSpec> axes);
+  // The coordinate of an axis, for index expressions.
+  IntExpr coord(int space, int axis) const;
+
+  // -- values ---------------------------------------------------------------------------------------------------------
+  ValueId constant(DataType dtype, double value, int space = 0);
+  ValueId integer(DataType dtype, int64_t value, int space = 0);
+  ValueId scalarValue(int scalar, int space = 0);
+  ValueId indexValue(const IntExpr& expr, int space);
+  ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {});
+  ValueId point(PointOp op, std::vector<ValueId> operands);
+  ValueId cast(ValueId value, DataType dtype);  // itself if it has that type
+  ValueId random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word);
+  ValueId reduce(ValueId value, uint64_t digits, Combiner combiner, std::vector<Pred> where = {});
+  ValueId reduceAxis(ValueId value, int axis, Combiner combiner);  // over all c, w, l, r, v digits of the axis it has
+  ValueId convert(ValueId value, int space);
+
+  // -- statements -----------------------------------------------------------------------------------------------------
+  ValueId keep(ValueId value);
+  void store(int tensor, std::vector<Index> index, ValueId value, AccessOptions options = {});
+  void prefetch(int tensor, std::vector<Index> index, int lines);
+  // body(carried) returns the next values; the result holds the values after the loop.
+  std::vector<ValueId> loop(int space, int axis, int digit, std::vector<ValueId> init,
+                            const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
+  void when(std::vector<Pred> condition, const std::function<void()>& body);
+  void lastArriver(int counter, const std::function<void()>& body);
+
+  const Program& program() const { return program_; }
+  Program take() { return std::move(program_); }
+
+ private:
+  ValueId add(Value value);
+  uint64_t digitsIn(const IntExpr& expr, int space) const;
+
+  Program program_;
+  std::vector<std::vector<Stmt>*> blocks_;
+};
+
+// The identity of a combiner in a type, as a constant value of the program.
+[[nodiscard]] ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space = 0);
+
+}  // namespace meshfuse::tile

@@ -1,0 +1,213 @@
+// Tile programs: one kernel, written for one worker (a CUDA block or cluster, a CPU task) and one part of a grid.
+//
+// There are no threads in it. A Space is a list of axes; an axis has a bound and is cut into digits, outermost first, each on
+// a level of the machine. A value (tile) is spread over a set of digits of its space: a missing register digit means the same
+// along it (broadcast), a missing cluster, warp or lane digit means replicated over those threads.
+//
+//   space s  m = p(chunk) s      n = s r4 v16       a CPU row kernel: parts of `chunk` rows, vectors of 16, four at a time
+//   space s  m = p w2            n = r4 w4 l32 v4   rows in registers of a GPU block, coalesced
+//
+// Index expressions use the name of an axis as its coordinate: load X[m, n]. The coordinate is sum of digit * stride. Positions
+// at or beyond an axis' bound hold unspecified values: a load never touches them, store, reduce and loop carries leave them
+// out. `where` is for everything else (pad, slice windows, data).
+//
+//   kernel softmax                              for a CPU
+//   for m.s:
+//     (mx) = for n.s carry(a = -inf):  x = load X[m, n];  yield maximum(a, x)
+//     mx1  = reduce max mx over n
+//     (sm) = for n.s carry(a = 0):     x = load X[m, n];  e = exp(x - mx1);  store E[n] = e;  yield a + e
+//     s1   = reduce sum sm over n
+//     for n.s:  e = load E[n];  store Y[m, n] = e / s1
+//
+// A kernel takes 8-byte slots: one pointer a tensor, then one int64 a size, then one 8-byte value a scalar (a Double as its
+// bits, a Float as the bits of the float in the low half, integers and Bool as int64).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/point_op.h"
+#include "tensor/dtype.h"
+
+namespace meshfuse::tile {
+
+enum class Level : uint8_t { Part, Cluster, Warp, Lane, Serial, Repeat, Vector };  // printed p c w l s r v
+
+// One factor of an axis. `symbol` names its value in emitted code: unique, but digits of Part that share a grid dim share it.
+struct Digit {
+  Level level;
+  IntExpr size;    // constant unless Part or Serial; powers of two on c, w, l, v
+  IntExpr stride;  // in units of the axis
+  std::string symbol;
+};
+
+struct Axis {
+  std::string name;  // unique in the program; the coordinate's symbol
+  IntExpr bound;
+  std::vector<Digit> digits;
+};
+
+struct Space {
+  std::string name;
+  std::vector<Axis> axes;
+};
+
+// A tensor argument, or scratch of one worker. The element at (i0, i1, ...) is at offset sum(i_k * strides_k) elements.
+enum class Memory : uint8_t {
+  Input,      // never written by this launch
+  Output,     // written only, each element once
+  InOut,      // an output that aliases an input element by element
+  Workspace,  // global scratch of the launch, zeroed before it if `zeroed`
+  Scratch,    // private to one worker; no argument slot; on a GPU shared memory if writer and reader digits differ
+};
+
+struct TensorParam {
+  std::string name;
+  DataType dtype;
+  Memory memory;
+  std::vector<IntExpr> extents;
+  std::vector<IntExpr> strides;
+  int alignment = 1;    // bytes the base pointer is known to be divisible by
+  bool zeroed = false;  // Workspace
+};
+
+// A run-time integer argument, with facts its caller has checked.
+struct SizeParam {
+  std::string name;
+  SymbolFacts facts;
+};
+
+// A run-time value argument.
+struct ScalarParam {
+  std::string name;
+  DataType dtype;
+};
+
+// One dim of the grid: Part digits named `symbol` take its value, 0 <= value < count.
+struct GridDim {
+  std::string symbol;
+  IntExpr count;
+};
+
+struct Pred {  // lhs < rhs
+  IntExpr lhs;
+  IntExpr rhs;
+};
+
+using ValueId = int;  // position in Program::values
+inline constexpr ValueId kNone = -1;
+
+// One index of a memory access: an expression, plus an Int tile where the position depends on data.
+struct Index {
+  IntExpr expr;
+  ValueId tile = kNone;
+};
+
+enum class Combiner : uint8_t { Sum, Prod, Max, Min, And, Or, Xor };  // Max and Min propagate NaN; And, Or, Xor bitwise
+
+enum class Cache : uint8_t { Keep, Once };  // Once: read or written once, need not stay in a cache (streaming)
+
+enum class ValueKind : uint8_t {
+  Const,       // `constant` (floating) or `integer`
+  Scalar,      // run-time argument `param`
+  Index,       // the Int value of `index[0].expr`, spread over the digits of its axes
+  Load,        // tensor `param` at `index` where `where` and `mask` hold, else `fill`
+  Point,       // op(operands)
+  Cast,        // operands[0] to `dtype`
+  Random,      // word `param` (0..3) of Philox4x32-10, as Int in [0, 2^32): key = operand 0 (seed), counter = (operand 1, operand 2)
+  Reduce,      // operands[0] over `digits` removed from it, by `combiner`; positions where `where` fails are left out
+  Carry,       // the value a For carries, inside its body
+  LoopResult,  // the value a For carried, after it; `param`: which
+  Convert,     // operands[0] laid out in another space: same axis names' bounds, other digits
+};
+
+// A value. `digits` is a bit set over the c, w, l, r and v digits of its space, numbered over all axes' digits in order.
+struct Value {
+  ValueKind kind;
+  DataType dtype;
+  int space = 0;
+  uint64_t digits = 0;
+  std::vector<ValueId> operands;
+  PointOp op = PointOp::Add;
+  Combiner combiner = Combiner::Sum;
+  double constant = 0;
+  int64_t integer = 0;
+  int param = 0;
+  std::vector<Index> index;
+  std::vector<Pred> where;
+  ValueId mask = kNone;  // Load: a Bool tile
+  ValueId fill = kNone;  // Load: a Const or Scalar
+  Cache cache = Cache::Keep;
+};
+
+struct Carried {
+  ValueId init;
+  ValueId carry;
+  ValueId next;
+  ValueId result;
+};
+
+enum class StmtKind : uint8_t {
+  Define,       // evaluate-at-or-before-use of `value`: marks its place; pure values may be evaluated inside their consumers
+  Keep,         // evaluate `value` here, once
+  Store,        // tensor `param` at `index` = `value` where `where` and `mask` hold
+  Prefetch,     // tensor `param` at `index`: bring `lines` cache lines; no effect on values
+  For,          // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
+  If,           // `where` over worker-uniform expressions
+  LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores
+};
+
+struct Stmt {
+  StmtKind kind;
+  ValueId value = kNone;
+  int param = 0;
+  std::vector<Index> index;
+  std::vector<Pred> where;
+  ValueId mask = kNone;
+  Cache cache = Cache::Keep;
+  int lines = 0;
+  int space = 0;
+  int axis = 0;
+  int digit = 0;
+  std::vector<Carried> carried;
+  std::vector<Stmt> body;
+};
+
+enum class Target : uint8_t { Cpu, Gpu };
+
+struct Program {
+  std::string name;
+  Target target = Target::Cpu;
+  std::vector<SizeParam> sizes;
+  std::vector<ScalarParam> scalars;
+  std::vector<TensorParam> tensors;
+  std::vector<GridDim> grid;
+  std::vector<Space> spaces;
+  std::vector<Value> values;
+  std::vector<Stmt> body;
+
+  // Threads of a block and blocks of a cluster: what the w, l and c digits of all spaces need. GPU only.
+  int threads() const;
+  int cluster() const;
+};
+
+// The digits of a space in the numbering of Value::digits.
+struct DigitRef {
+  int axis;
+  int digit;
+};
+[[nodiscard]] std::vector<DigitRef> digitsOf(const Space& space);
+// The bit set of the c, w, l, r, v digits of axis `axis`.
+[[nodiscard]] uint64_t axisDigits(const Space& space, int axis);
+[[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
+[[nodiscard]] inline bool isThread(Level l) { return l == Level::Cluster || l == Level::Warp || l == Level::Lane; }
+[[nodiscard]] int64_t vectorWidth(const Space& space);  // size of the v digit, 1 without
+
+// The readable form; the same program gives the same text. Compared in golden tests, hashed for the kernel cache.
+[[nodiscard]] std::string toString(const Program& program);
+// Every violation of the rules of this page, one a line; empty if there are none.
+[[nodiscard]] std::vector<std::string> verify(const Program& program);
+
+}  // namespace meshfuse::tile
