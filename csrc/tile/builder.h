@@ -46,8 +46,9 @@ class Builder {
   IntExpr coord(int space, int axis) const;
 
   // -- values ---------------------------------------------------------------------------------------------------------
-  ValueId constant(DataType dtype, double value, int space = 0);
-  ValueId integer(DataType dtype, int64_t value, int space = 0);
+  // `digits`: the digits a loop carry that starts from this constant is spread over.
+  ValueId constant(DataType dtype, double value, int space = 0, uint64_t digits = 0);
+  ValueId integer(DataType dtype, int64_t value, int space = 0, uint64_t digits = 0);
   ValueId scalarValue(int scalar, int space = 0);
   ValueId indexValue(const IntExpr& expr, int space);
   ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {});
@@ -62,7 +63,8 @@ class Builder {
   ValueId keep(ValueId value);
   void store(int tensor, std::vector<Index> index, ValueId value, AccessOptions options = {});
   void prefetch(int tensor, std::vector<Index> index, int lines);
-  // body(carried) returns the next values; the result holds the values after the loop.
+  // body(carried) returns the next values; the result holds the values after the loop. A carry has its init's digits, which
+  // must include those of its next value.
   std::vector<ValueId> loop(int space, int axis, int digit, std::vector<ValueId> init,
                             const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
   void when(std::vector<Pred> condition, const std::function<void()>& body);
@@ -80,6 +82,6 @@ class Builder {
 };
 
 // The identity of a combiner in a type, as a constant value of the program.
-[[nodiscard]] ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space = 0);
+[[nodiscard]] ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space = 0, uint64_t digits = 0);
 
 }  // namespace meshfuse::tile

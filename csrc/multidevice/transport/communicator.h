@@ -104,6 +104,9 @@ class Communicator {
 // The communicator of a program without peers.
 [[nodiscard]] std::unique_ptr<Communicator> makeSelfCommunicator();
 
+// Memory of this process alone, aligned as every transport's `allocate` aligns it: to 256 bytes.
+[[nodiscard]] std::shared_ptr<void> allocateOrdinary(size_t bytes);
+
 // The default world of this thread: what setDefaultWorld gave it, else the communicator of one process started without a
 // launcher. Thread-local, as loopback ranks are threads.
 [[nodiscard]] Communicator& defaultWorld();
