@@ -30,6 +30,7 @@
 #include "digits/int_expr.h"
 #include "ir/point_op.h"
 #include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
 
 namespace meshfuse::tile {
 
@@ -105,7 +106,7 @@ struct Index {
   ValueId tile = kNone;
 };
 
-enum class Combiner : uint8_t { Sum, Prod, Max, Min, And, Or, Xor };  // Max and Min propagate NaN; And, Or, Xor bitwise
+using Combiner = ReduceOp;
 
 enum class Cache : uint8_t { Keep, Once };  // Once: read or written once, need not stay in a cache (streaming)
 

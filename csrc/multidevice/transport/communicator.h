@@ -19,15 +19,13 @@
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
 
 namespace meshfuse {
-
-enum class ReduceOp : uint8_t { Sum, Prod, Min, Max, And, Or, Xor };  // And, Or, Xor: bitwise; on Bool logical
 
 enum class CollectiveKind : uint8_t { AllGather, AllReduce, ReduceScatter, AllToAll, Broadcast, Send, Recv, Barrier };
 
 [[nodiscard]] std::string_view name(CollectiveKind kind);
-[[nodiscard]] std::string_view name(ReduceOp op);
 
 // Elements and bytes that arrived from other ranks, counted where they are copied; one entry per kind.
 struct TransferCounters {
