@@ -1,0 +1,143 @@
+#include "multidevice/transport/call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string teamText(const CallRecord& call) {
+  std::string text;
+  for (int r = 0; r < 64; ++r) {
+    if ((call.teamMask >> r & 1) != 0) {
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
+    }
+  }
+  return "{" + text + "}";
+}
+
+bool reduces(CallKind kind) { return kind == CallKind::AllReduce || kind == CallKind::ReduceScatter; }
+bool carriesData(CallKind kind) { return kind != CallKind::Barrier && kind != CallKind::Exchange; }
+
+}  // namespace
+
+std::string_view name(CallKind kind) {
+  return kind == CallKind::Exchange ? "exchange" : name(static_cast<CollectiveKind>(kind));
+}
+
+uint64_t teamHash(const Team& team) {
+  uint64_t hash = team.ranks.size();
+  for (int r : team.ranks) {
+    hash = hashCombine(hash, static_cast<uint64_t>(r));
+  }
+  return hash;
+}
+
+uint64_t teamMask(const Team& team) {
+  uint64_t mask = 0;
+  for (int r : team.ranks) {
+    mask |= r < 64 ? uint64_t{1} << r : 0;
+  }
+  return mask;
+}
+
+std::string describe(const CallRecord& call) {
+  std::string text{name(call.kind)};
+  if (reduces(call.kind)) {
+    text += fmt::format("({})", name(call.op));
+  }
+  if (carriesData(call.kind)) {
+    text += fmt::format(" of {} {}", call.count, name(call.type));
+  }
+  if (call.root >= 0) {
+    text += fmt::format(" from position {}", call.root);
+  }
+  return text + " in team " + teamText(call);
+}
+
+std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b) {
+  auto say = [&](std::string_view what, const auto& x, const auto& y) {
+    return fmt::format("the {} differ: rank {} has {}, rank {} has {}", what, rankA, x, rankB, y);
+  };
+  if (a == b) {
+    return {};
+  }
+  if (a.kind != b.kind) {
+    return fmt::format("the calls differ: rank {} calls {}, rank {} calls {}", rankA, describe(a), rankB, describe(b));
+  }
+  if (a.teamMask != b.teamMask) {
+    return say("teams", teamText(a), teamText(b));
+  }
+  if (a.teamHash != b.teamHash) {
+    return fmt::format("ranks {} and {} list the ranks of team {} in different orders", rankA, rankB, teamText(a));
+  }
+  if (a.type != b.type) {
+    return say("types", name(a.type), name(b.type));
+  }
+  if (a.count != b.count) {
+    return say("counts", a.count, b.count);
+  }
+  if (a.op != b.op) {
+    return say("operations", name(a.op), name(b.op));
+  }
+  return say("roots", a.root, b.root);
+}
+
+int positionInTeam(const Team& team, int rank, int size, CallKind kind) {
+  const std::vector<int>& ranks = team.ranks;
+  int position = -1;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind), ranks[i], size - 1);
+    check(std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) == ranks.begin() + static_cast<std::ptrdiff_t>(i),
+          "[{}] team names rank {} twice; each rank takes part once", name(kind), ranks[i]);
+    if (ranks[i] == rank) {
+      position = static_cast<int>(i);
+    }
+  }
+  check(position >= 0, "[{}] rank {} calls for a team of {} ranks that it is not in; only members call", name(kind), rank, ranks.size());
+  return position;
+}
+
+void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven) {
+  check(call.count >= 0, "[{}] count is {}, expected 0 or more elements", name(call.kind), call.count);
+  check(buffersGiven || call.count == 0, "[{}] a buffer is null, expected room for {} elements", name(call.kind), call.count);
+  check(call.kind != CallKind::Broadcast || (call.root >= 0 && call.root < static_cast<int>(team.ranks.size())),
+        "[broadcast] root is position {} of a team of {} ranks", call.root, team.ranks.size());
+}
+
+void checkTransfers(std::span<const Communicator::Transfer> transfers, int size) {
+  for (const Communicator::Transfer& t : transfers) {
+    check(t.peer >= 0 && t.peer < size, "[transfer] peer is rank {}, the world has ranks 0 to {}", t.peer, size - 1);
+    check(t.bytes >= 0, "[transfer] {} bytes to or from rank {}, expected 0 or more", t.bytes, t.peer);
+    check(t.data != nullptr || t.bytes == 0, "[transfer] no buffer for {} bytes to or from rank {}", t.bytes, t.peer);
+  }
+}
+
+int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank) {
+  using Direction = Communicator::Transfer::Direction;
+  std::vector<const Communicator::Transfer*> sends;
+  std::vector<const Communicator::Transfer*> receives;
+  for (const Communicator::Transfer& t : transfers) {
+    if (t.peer == rank) {
+      (t.direction == Direction::Send ? sends : receives).push_back(&t);
+    }
+  }
+  check(sends.size() == receives.size(), "[transfer] rank {} posts {} sends to itself and {} receives; post both in one group", rank,
+        sends.size(), receives.size());
+  int64_t moved = 0;
+  for (size_t i = 0; i < sends.size(); ++i) {
+    check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank, sends[i]->bytes,
+          receives[i]->bytes);
+    if (sends[i]->bytes > 0) {
+      std::memmove(receives[i]->data, sends[i]->data, static_cast<size_t>(sends[i]->bytes));
+    }
+    moved += sends[i]->bytes;
+  }
+  return moved;
+}
+
+}  // namespace meshfuse

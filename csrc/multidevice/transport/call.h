@@ -1,0 +1,55 @@
+// One call of a communicator as every rank of its team must make it, and how two ranks' versions of it differ.
+//
+// A CallRecord is plain data: ranks that are processes keep it in shared memory and compare it bit by bit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+// The collectives of the interface, in the order of CollectiveKind, and the control message.
+enum class CallKind : uint8_t { AllGather, AllReduce, ReduceScatter, AllToAll, Broadcast, Send, Recv, Barrier, Exchange };
+
+constexpr CallKind callKind(CollectiveKind k) { return static_cast<CallKind>(k); }
+[[nodiscard]] std::string_view name(CallKind kind);
+
+struct CallRecord {
+  CallKind kind = CallKind::Barrier;
+  DataType type = DataType::Float;
+  ReduceOp op = ReduceOp::Sum;
+  uint8_t reserved = 0;
+  int32_t root = -1;       // position in the team; -1 where there is none
+  int64_t count = 0;       // elements, as in the call's arguments
+  uint64_t teamHash = 0;   // of the ranks in order
+  uint64_t teamMask = 0;   // bit r: rank r takes part; ranks from 64 on are left out
+
+  friend bool operator==(const CallRecord&, const CallRecord&) = default;
+};
+
+// Order-sensitive hash of the ranks, and the bits of those below 64. Cheap: callers need it on every call.
+[[nodiscard]] uint64_t teamHash(const Team& team);
+[[nodiscard]] uint64_t teamMask(const Team& team);
+
+// `all-reduce(Sum) of 1024 Float in team {0, 1}`.
+[[nodiscard]] std::string describe(const CallRecord& call);
+// `the counts differ: rank 0 has 64, rank 1 has 65`; both calls in full where the kinds differ. Empty if they are equal.
+[[nodiscard]] std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b);
+
+// Position of `rank` in the team; UserError if the team is empty, repeats a rank, names one outside 0..size-1 or does not
+// hold `rank`.
+[[nodiscard]] int positionInTeam(const Team& team, int rank, int size, CallKind kind);
+
+// UserError unless counts, root and buffers make sense.
+void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven);
+
+// Carries out the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
+// Returns the bytes moved.
+int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank);
+void checkTransfers(std::span<const Communicator::Transfer> transfers, int size);
+
+}  // namespace meshfuse

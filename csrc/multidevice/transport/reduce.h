@@ -1,0 +1,22 @@
+// The one reduction of all transports: element by element, in rank order, left to right.
+//
+//   out[i] = (((in[0][i] op in[1][i]) op in[2][i]) ...)
+//
+// Half and BFloat16 are reduced in float and rounded once at the end; the other types in themselves. Integers wrap.
+// Min and Max give NaN if any input is NaN. Bool is logical: Sum, Max and Or are "any", Prod, Min and And are "all".
+// And, Or and Xor of the other types act on the bits. The bits of the result depend on the inputs alone, not on how a range
+// is cut into calls; that is why every path of every transport comes through here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+// Reduces `count` elements of each input into `out`, which may be one of the inputs but not overlap one otherwise.
+// At least one input. No alignment is needed beyond the element's own.
+void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t count, DataType type, ReduceOp op);
+
+}  // namespace meshfuse

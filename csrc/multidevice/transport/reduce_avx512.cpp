@@ -1,0 +1,16 @@
+#include <immintrin.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "multidevice/transport/reduce_target.h"
+#include "tensor/half.h"
+
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,f16c")
+#include "multidevice/transport/reduce_kernels.h"
+
+namespace meshfuse {
+
+void reduceAvx512(const ReduceRange& range, DataType type, ReduceOp op) { reduceWithType(range, type, op); }
+
+}  // namespace meshfuse
