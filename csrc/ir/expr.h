@@ -1,0 +1,128 @@
+// Expr: one op of a Fusion. The kind says which attributes and which mapping of dims hold; kExprKinds has a row for each.
+//
+// Mapping of dims between an operand p and the result c, unless the row says otherwise: the k-th of p.noReductions() is the
+// k-th of c.getRootDomain().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/point_op.h"
+#include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
+
+namespace meshfuse {
+
+class Fusion;
+class Val;
+class TensorView;
+
+enum class ExprKind : uint8_t {
+  Set,            // c = p
+  SegmentSet,     // c = p, and a kernel boundary
+  Point,          // c = op(operands); scalars and broadcast dims stretch
+  Cast,           // c = p in c's type
+  BitCast,        // c = the bits of p in c's type, of the same size
+  Broadcast,      // flags[k]: root dim k of c is new (broadcast); the others map in order
+  Squeeze,        // flags[k]: dim k of p (extent 1) is dropped
+  Expand,         // dim k of c is dim k of p, or stretches p's broadcast dim to c's extent
+  Permute,        // order[new] = old: c's logical dim k is c's root dim order[k]; root maps to p in order
+  Reshape,        // c's logical dims from its root dims by splits and merges; symbolic until concretized
+  Slice,          // starts, stops, steps: one a dim; c[j] = p[start + j * step]
+  Pad,            // starts: left widths, stops: right widths, one a dim, negative cuts; operand 1: fill scalar
+  Cat,            // dim: operands one after the other along dim; the other dims map in order
+  Reduce,         // reduce over c's reduction dims; root == logical
+  Matmul,         // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
+  Linear,         // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
+  Full,           // every element is operand 0 (a scalar)
+  Iota,           // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset, a local view's
+  Eye,            // 2-D: 1 where row + starts[0] == column + starts[1]
+  Random,         // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
+  TakeAlongAxis,  // c[.., j, ..] = p[.., index[.., j, ..], ..] along dim; operand 1: index, broadcast against p outside dim
+  Gather,         // torch.gather: as TakeAlongAxis, index may be smaller than p in the other dims
+  IndexSelect,    // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
+  Embedding,      // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
+                  // shard, rows outside give 0 if flags[0]
+  Redistribute,   // c = p in c's sharding: the only op whose edge may need communication. reduce: p's device-owned `dim`
+                  // (a partial sum) is combined
+  Communicate,    // one collective on local tensors: see CommAttributes
+};
+
+enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviation 1
+
+enum class CommKind : uint8_t {
+  AllGather,      // [s..] -> [n, s..]
+  AllReduce,      // [s..] -> [s..]
+  ReduceScatter,  // [n, s..] -> [s..]
+  AllToAll,       // [n, s..] -> [n, s..]
+  Permute,        // [s..] -> [s..]: from peer `source(rank)`, see CommAttributes::sources
+  Broadcast,      // [s..] -> [s..] from the team's rank at `root`
+};
+
+// A collective among the ranks along `axes` of mesh number `mesh` of the fusion, in row-major order of `axes`.
+struct CommAttributes {
+  CommKind kind = CommKind::AllGather;
+  int mesh = 0;
+  std::vector<int> axes;
+  ReduceOp reduce = ReduceOp::Sum;
+  std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the device it receives from
+  int root = 0;
+  friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
+};
+
+// The attributes of all kinds; a kind reads those its row names, the others stay as they are.
+struct ExprAttributes {
+  PointOp point = PointOp::Add;
+  ReduceOp reduce = ReduceOp::Sum;
+  RandomKind random = RandomKind::Uniform;
+  int dim = 0;
+  int ordinal = 0;  // Random: number at definition; clones keep it
+  std::vector<bool> flags;
+  std::vector<int> order;
+  std::vector<IntExpr> starts;
+  std::vector<IntExpr> stops;
+  std::vector<IntExpr> steps;
+  CommAttributes comm;
+};
+
+enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Comm };
+
+struct ExprKindInfo {
+  ExprKind kind;
+  std::string_view name;            // in the text form; Point prints its op, Reduce "reduce"
+  std::vector<Attribute> attributes;  // printed in this order
+};
+
+[[nodiscard]] const ExprKindInfo& info(ExprKind kind);
+[[nodiscard]] std::optional<ExprKind> parseExprKind(std::string_view name);
+
+class Expr {
+ public:
+  Fusion& fusion() const { return *fusion_; }
+  int id() const { return id_; }
+  ExprKind kind() const { return kind_; }
+  const std::vector<Val*>& inputs() const { return inputs_; }
+  const std::vector<Val*>& outputs() const { return outputs_; }
+  Val* input(int k) const { return inputs_.at(k); }
+  Val* output(int k = 0) const { return outputs_.at(k); }
+  const ExprAttributes& attributes() const { return attributes_; }
+  // Operands and results that are tensors, in order.
+  std::vector<TensorView*> tensorInputs() const;
+  TensorView* tensorOutput(int k = 0) const;
+  std::string_view opName() const;  // the point op's name, or the kind's
+
+ private:
+  friend class Fusion;
+  Fusion* fusion_ = nullptr;
+  int id_ = 0;
+  ExprKind kind_ = ExprKind::Set;
+  std::vector<Val*> inputs_;
+  std::vector<Val*> outputs_;
+  ExprAttributes attributes_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,119 @@
+// Fusion: a program over tensors. Owns its nodes; iteration is always in id order.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "ir/expr.h"
+#include "ir/tensor_view.h"
+#include "ir/val.h"
+
+namespace meshfuse {
+
+// A dim of a tensor to be made.
+struct Dim {
+  IntExpr extent;
+  IterType type = IterType::Iteration;
+};
+
+class Fusion {
+ public:
+  Fusion();
+  ~Fusion();
+  Fusion(const Fusion&) = delete;
+  Fusion& operator=(const Fusion&) = delete;
+  // A copy with the same ids, order and text.
+  std::unique_ptr<Fusion> clone() const;
+
+  // -- inputs and outputs ---------------------------------------------------------------------------------------------
+  void addInput(Val* val);    // UserError if it has a definition, is an input already, or is of another fusion
+  void addOutput(Val* val);   // UserError if of another fusion or a scalar
+  void removeOutput(Val* val);
+  // After a run the input's buffer holds the output. Shapes and types must be equal. UserError otherwise.
+  void aliasOutputToInput(Val* output, Val* input);
+  const std::vector<Val*>& inputs() const { return inputs_; }
+  const std::vector<Val*>& outputs() const { return outputs_; }
+  std::optional<int> aliasOf(int output) const;  // position of the input that output number `output` aliases
+  const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
+
+  // -- nodes ----------------------------------------------------------------------------------------------------------
+  // Topological order with ties by id, only what outputs need (plus all of it with dead = true).
+  std::vector<Expr*> exprs(bool dead = false) const;
+  std::vector<TensorView*> tensors(bool dead = false) const;  // in the order of definition
+  std::vector<Expr*> uses(const Val* val) const;              // in id order
+  Expr* expr(int id) const;
+  int numVals() const;
+
+  Val* scalar(ScalarConst value);                // interned
+  Val* intScalar(const IntExpr& expr);           // interned
+  Val* inputScalar(DataType dtype);              // a fresh run-time scalar; Int ones carry a fresh symbol
+  // A fresh symbol, "i0", "i1", ...; the same names in a clone.
+  IntExpr freshSymbol(SymbolFacts facts = {.lower = 0});
+  // A tensor without definition, loop = logical; contiguous unless contiguity is given. `root`: extents of the root domain
+  // where it differs, to be connected by split, merge and resize below.
+  TensorView* tensor(DataType dtype, const std::vector<Dim>& logical);
+  // A tensor whose logical domain `connect` derives from its root by idSplit, idMerge, idResize.
+  TensorView* tensorFromRoot(DataType dtype, const std::vector<Dim>& root,
+                             const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
+  Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
+  std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit);
+  IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
+  IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type = std::nullopt);
+
+  // -- rewriting, for passes --------------------------------------------------------------------------------------------
+  // Every use of `from` (outputs and aliases included) reads `to` instead.
+  void replaceUses(Val* from, Val* to);
+  void replaceInput(Expr* expr, int operand, Val* to);
+  void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
+  int nextOrdinal() { return nextOrdinal_++; }
+
+  // Meshes by number, for CommAttributes: the number of `mesh`, added if new.
+  int meshNumber(const DeviceMesh& mesh);
+  const std::vector<DeviceMesh>& meshes() const { return meshes_; }
+
+  // -- text -----------------------------------------------------------------------------------------------------------
+  std::string toString() const;  // the .fir form; ir/parser.h reads it back
+  void print() const;            // to standard output
+  void printMath() const;        // without domains' transforms
+  Hash128 hash() const;          // of the text
+  bool sameDefinition(const Fusion& other) const;
+
+ private:
+  friend class FusionCloner;
+  IterDomain* newId(const IntExpr& extent, IterType type);
+  IdExpr* newIdExpr(IdExpr expr);
+  void take(std::unique_ptr<Val> val, DataType dtype);
+
+  std::vector<std::unique_ptr<Val>> vals_;
+  std::vector<std::unique_ptr<Expr>> exprs_;  // a removed one leaves a null
+  std::vector<std::unique_ptr<IterDomain>> ids_;
+  std::vector<std::unique_ptr<IdExpr>> idExprs_;
+  std::vector<Val*> inputs_;
+  std::vector<Val*> outputs_;
+  std::vector<std::pair<Val*, Val*>> aliases_;
+  std::vector<std::vector<Expr*>> uses_;  // by val id
+  std::vector<DeviceMesh> meshes_;
+  int nextSymbol_ = 0;
+  int nextOrdinal_ = 0;
+};
+
+// The fusion that factories without an operand (makeContigTensor, iota, rand) write into: thread-local, for users only.
+class FusionGuard {
+ public:
+  explicit FusionGuard(Fusion* fusion);
+  ~FusionGuard();
+  FusionGuard(const FusionGuard&) = delete;
+  FusionGuard& operator=(const FusionGuard&) = delete;
+  static Fusion* current();  // UserError without a guard
+
+ private:
+  Fusion* previous_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,62 @@
+// IterDomain: one dim of a tensor, or what splitting, merging and resizing made of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "multidevice/mesh/device_mesh.h"
+
+namespace meshfuse {
+
+class IterDomain;
+class TensorView;
+
+enum class IterType : uint8_t {
+  Iteration,
+  Reduction,  // consumed by the op that defines the tensor; not stored
+  Broadcast,  // extent 1, stretches to whatever it meets
+  Symbolic,   // made by a reshape or resize whose structure awaits the input sizes (concretize)
+};
+
+enum class IdExprKind : uint8_t {
+  Split,   // in -> (outer, inner): i = outer * inner.extent + inner
+  Merge,   // (outer, inner) -> out: i = outer * inner.extent + inner
+  Resize,  // in -> out: out position j is in position j - left; left or right may be negative
+};
+
+// A transform between IterDomains of one TensorView.
+struct IdExpr {
+  IdExprKind kind;
+  std::vector<IterDomain*> in;
+  std::vector<IterDomain*> out;
+  IntExpr factor;            // Split: the given factor
+  bool innerSplit = true;    // Split: factor is the inner extent (else the outer)
+  IntExpr left, right;       // Resize
+};
+
+class IterDomain {
+ public:
+  int id() const { return id_; }
+  const IntExpr& extent() const { return extent_; }
+  IterType iterType() const { return iterType_; }
+  bool isReduction() const { return iterType_ == IterType::Reduction; }
+  bool isBroadcast() const { return iterType_ == IterType::Broadcast; }
+  ParallelType parallelType() const { return parallelType_; }
+  bool isDeviceDim() const { return parallelType_.isDevice(); }
+  // Binds this loop dim to a device axis or to Stream. UserError if it is not a loop dim of its tensor.
+  void parallelize(ParallelType type) { parallelType_ = type; }
+  // The transform that made this dim; nullptr if none did.
+  IdExpr* definition() const { return definition_; }
+
+ private:
+  friend class Fusion;
+  friend class TensorView;
+  int id_ = 0;
+  IntExpr extent_;
+  IterType iterType_ = IterType::Iteration;
+  ParallelType parallelType_;
+  IdExpr* definition_ = nullptr;
+};
+
+}  // namespace meshfuse

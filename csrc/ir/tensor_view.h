@@ -1,0 +1,93 @@
+// TensorView: a tensor of a Fusion. Its domains say what it is and where it lives.
+//
+//   root        what the defining op sees, where that differs from logical: before a reshape, permute, slice or pad
+//   logical     the shape; reduction dims of the defining op stand here, marked, and are not part of the stored shape
+//   allocation  order and contiguity in memory (default: logical order without reductions, contiguity as given)
+//   loop        logical cut up by split and merge; a loop dim bound to a device axis shards the tensor
+//
+// Extents are global, whatever the sharding.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/iter_domain.h"
+#include "ir/val.h"
+
+namespace meshfuse {
+
+// One user-level transform of the loop domain, by position; replaying them on the same logical domain gives the same loops.
+struct LoopTransform {
+  enum class Kind : uint8_t { Split, Merge, Reorder, Parallelize } kind;
+  int axis = 0;
+  IntExpr factor;            // Split
+  bool innerSplit = true;    // Split
+  std::vector<int> order;    // Reorder: order[new] = old
+  ParallelType type;         // Parallelize
+};
+
+class TensorView : public Val {
+ public:
+  // -- shape ----------------------------------------------------------------------------------------------------------
+  const std::vector<IterDomain*>& getRootDomain() const { return root_.empty() && !hasRoot_ ? logical_ : root_; }
+  const std::vector<IterDomain*>& getLogicalDomain() const { return logical_; }
+  const std::vector<IterDomain*>& getLoopDomain() const { return loop_; }
+  std::vector<IterDomain*> getAllocationDomain() const;
+  bool hasRoot() const { return hasRoot_; }
+  // Logical dims without reductions: the stored shape.
+  std::vector<IterDomain*> noReductions() const;
+  std::vector<IntExpr> shape() const;  // extents of noReductions()
+  int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
+  bool hasReduction() const;
+  bool hasBroadcast() const;
+
+  // -- loop transforms; axis counts from the end when negative. UserError on a bad axis or factor. Return this. ---------
+  TensorView* split(int axis, const IntExpr& factor, bool innerSplit = true);
+  TensorView* inner_split(int axis, const IntExpr& factor) { return split(axis, factor, true); }
+  TensorView* outer_split(int axis, const IntExpr& factor) { return split(axis, factor, false); }
+  TensorView* merge(int axis) { return merge(axis, axis + 1); }
+  TensorView* merge(int outer, int inner);
+  TensorView* flatten(int from = 0, int to = -1);
+  TensorView* reorder(const std::vector<std::pair<int, int>>& oldToNew);
+  IterDomain* axis(int position) const;
+  // axis(i)->parallelize(type) is the same.
+  TensorView* parallelize(int axis, ParallelType type);
+  // Back to loop = logical, nothing parallel.
+  void resetLoop();
+  // The transforms that made the loop domain, bindings last, in order of axis.
+  std::vector<LoopTransform> loopTransforms() const;
+  void applyLoopTransforms(const std::vector<LoopTransform>& transforms);
+
+  // -- placement --------------------------------------------------------------------------------------------------------
+  void setDeviceMesh(const DeviceMesh& mesh) { mesh_ = mesh; }
+  const DeviceMesh& getDeviceMesh() const { return mesh_; }
+  bool hasDeviceMesh() const { return !mesh_.empty(); }
+
+  // -- memory -----------------------------------------------------------------------------------------------------------
+  // `ids`: a permutation of noReductions(); contiguity one flag a dim of it (true: its stride is the product of the inner
+  // ones' extents). UserError otherwise.
+  void setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity);
+  void setContiguity(std::vector<bool> contiguity);
+  const std::vector<bool>& contiguity() const { return contiguity_; }
+  bool hasAllocation() const { return !allocation_.empty(); }
+
+  bool isFusionInput() const;
+  bool isFusionOutput() const;
+  std::string toString() const;  // T3[B, S, DIDx{d}, E/d]: the loop domain
+
+ private:
+  friend class Fusion;
+  std::vector<IterDomain*> root_;
+  bool hasRoot_ = false;
+  std::vector<IterDomain*> logical_;
+  std::vector<IterDomain*> loop_;
+  std::vector<IterDomain*> allocation_;
+  std::vector<bool> contiguity_;
+  std::vector<LoopTransform> transforms_;  // without bindings: those stand on the loop dims
+  DeviceMesh mesh_;
+};
+
+}  // namespace meshfuse

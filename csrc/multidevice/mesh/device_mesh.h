@@ -1,0 +1,104 @@
+// DeviceMesh: ranks arranged in a grid with named axes.
+//
+// The first axis is the outermost. DIDx is the last axis, DIDy the one before, DIDz the one before that; axes may also have
+// names, and sizes may be symbols until the mesh is bound to devices.
+//
+//   DeviceMesh({0, 1, 2, 3})                  one axis of 4
+//   DeviceMesh({0, 1, 2, 3}, {2, 2})          ranks [[0, 1], [2, 3]], axes y and x
+//   DeviceMesh::create({{"dp", 2}, {"tp"}})   named axes, the second of symbolic size
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "digits/int_expr.h"
+
+namespace meshfuse {
+
+// What a loop split is bound to. Device axes count from the last axis of the mesh: DIDx is 0.
+class ParallelType {
+ public:
+  enum class Kind : uint8_t { Serial, Stream, Device };
+
+  constexpr ParallelType() = default;
+  static constexpr ParallelType device(int axisFromLast) { return ParallelType(Kind::Device, axisFromLast); }
+
+  static const ParallelType Serial;
+  static const ParallelType Stream;
+  static const ParallelType DIDx;
+  static const ParallelType DIDy;
+  static const ParallelType DIDz;
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr bool isDevice() const { return kind_ == Kind::Device; }
+  constexpr int axisFromLast() const { return axis_; }
+  std::string toString() const;  // DIDx, DIDy, DIDz, DID3, ..., Stream, Serial
+
+  friend constexpr bool operator==(ParallelType, ParallelType) = default;
+
+ private:
+  constexpr ParallelType(Kind kind, int axis) : kind_(kind), axis_(axis) {}
+  Kind kind_ = Kind::Serial;
+  int axis_ = 0;
+};
+
+inline constexpr ParallelType ParallelType::Serial{Kind::Serial, 0};
+inline constexpr ParallelType ParallelType::Stream{Kind::Stream, 0};
+inline constexpr ParallelType ParallelType::DIDx = ParallelType::device(0);
+inline constexpr ParallelType ParallelType::DIDy = ParallelType::device(1);
+inline constexpr ParallelType ParallelType::DIDz = ParallelType::device(2);
+
+[[nodiscard]] std::optional<ParallelType> parseParallelType(std::string_view text);
+
+class DeviceMesh {
+ public:
+  struct Axis {
+    std::string name;
+    std::optional<int64_t> size;  // absent: symbolic
+    Axis(std::string n, std::optional<int64_t> s = std::nullopt) : name(std::move(n)), size(s) {}
+  };
+
+  DeviceMesh() = default;  // no mesh
+  // UserError on repeated or negative ids, or if the shape's product is not the number of ids.
+  explicit DeviceMesh(std::vector<int64_t> ids);
+  DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape);
+  static DeviceMesh createForNumDevices(int64_t n);            // ids 0..n-1, one axis
+  static DeviceMesh createForShape(std::vector<int64_t> shape);  // ids 0..product-1
+  // Named axes, outermost first; ids 0..product-1 once all sizes are known.
+  static DeviceMesh create(std::vector<Axis> axes);
+  static DeviceMesh create(std::vector<Axis> axes, std::vector<int64_t> ids);
+
+  bool empty() const { return names_.empty(); }
+  int numAxes() const { return static_cast<int>(names_.size()); }
+  int64_t numDevices() const;  // InternalError while a size is symbolic
+  const std::string& axisName(int axis) const { return names_.at(axis); }
+  const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
+  // Position of the axis a device type names; UserError if the mesh has no such axis.
+  int axisOf(ParallelType type) const;
+  ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }
+  // By name; UserError listing the names if there is none.
+  ParallelType axis(std::string_view name) const;
+  IntExpr size(std::string_view name) const;
+  IntExpr size(ParallelType type) const { return axisSize(axisOf(type)); }
+
+  const std::vector<int64_t>& devices() const { return ids_; }  // row-major
+  bool contains(int64_t rank) const;
+  int64_t indexOf(int64_t rank) const;                // position in devices(), -1 if absent
+  std::vector<int64_t> coordinates(int64_t rank) const;  // one a axis; InternalError if absent
+  int64_t at(const std::vector<int64_t>& coordinates) const;
+  // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.
+  std::vector<int64_t> team(int64_t rank, const std::vector<int>& axes) const;
+
+  std::string toString() const;  // {y: 2, x: 2}[0, 1, 2, 3]
+  friend bool operator==(const DeviceMesh&, const DeviceMesh&);
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<IntExpr> sizes_;
+  std::vector<int64_t> ids_;
+};
+
+}  // namespace meshfuse
