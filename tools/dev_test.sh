@@ -1,0 +1,76 @@
+# Part of tools/dev: run all tests and count test cases. Each binary leaves a JSON report in the results folder; one that
+# fails without a failed case in its report (a crash, a timeout, a leak) counts as one failed case.
+
+# count_report FILE: "passed failed skipped"
+count_report() {
+  awk '
+    /^  "tests":/    { gsub(/[^0-9]/, ""); tests = $0 }
+    /^  "failures":/ { gsub(/[^0-9]/, ""); failures = $0 }
+    /^  "disabled":/ { gsub(/[^0-9]/, ""); skipped += $0 }
+    /"result": "SKIPPED"/ { skipped++ }
+    END { print tests - failures - skipped, failures + 0, skipped + 0 }' "$1"
+}
+
+# add_report NAME EXIT_STATUS: adds the report of one run to passed, failed, skipped
+add_report() {
+  local file=$results/$1.json p=0 f=0 s=0
+  if [ -s "$file" ]; then
+    read -r p f s < <(count_report "$file")
+  fi
+  if [ "$f" = 0 ] && { [ "$2" != 0 ] || [ ! -s "$file" ]; }; then
+    echo "$1: ended badly (a crash, a timeout or a leak) without a failed test case"
+    f=1
+  fi
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# Rank 0 alone writes the report.
+run_under_mpirun() {
+  local n=$1 binary=$2 name=multidevice_np$1 status=0
+  echo "== $(basename "$binary") under mpirun -np $n"
+  ranks "$n" timeout -k 10 600 bash -c '
+    [ "$OMPI_COMM_WORLD_RANK" = 0 ] && export GTEST_OUTPUT="json:$1"
+    exec "$0"' "$binary" "$results/$name.json" </dev/null || status=$?
+  add_report "$name" "$status"
+}
+
+run_tests() {
+  local preset=release passed=0 failed=0 skipped=0 name status results
+  case ${1:-} in
+    release | asan | tsan)
+      preset=$1
+      shift
+      ;;
+  esac
+  setup
+  build "$preset"
+  results=$PWD/build/$preset/results
+  rm -rf "$results"
+  mkdir -p "$results"
+
+  local log=build/$preset/Testing/Temporary/LastTestsFailed.log
+  rm -f "$log"
+  [ -t 1 ] || export GTEST_COLOR=no
+  GTEST_OUTPUT="json:$results/" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=ignore "$@" \
+    </dev/null || true
+  while read -r name; do
+    [ -n "$name" ] || continue
+    status=0
+    if [ -f "$log" ] && grep -q ":$name\$" "$log"; then status=1; fi
+    mv "$results/test_$name.json" "$results/$name.json" 2>/dev/null || true
+    add_report "$name" "$status"
+  done < <(ctest --test-dir "build/$preset" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
+
+  local binary=build/$preset/bin/test_multidevice
+  if [ $# = 0 ] && [ -x "$binary" ]; then
+    if command -v mpirun >/dev/null; then
+      run_under_mpirun 2 "$binary"
+      run_under_mpirun 4 "$binary"
+    else
+      echo "no mpirun: the tests of many processes are skipped"
+      skipped=$((skipped + 1))
+    fi
+  fi
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ]
+}
