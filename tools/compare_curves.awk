@@ -1,10 +1,8 @@
-# Largest relative difference between the curves of several files: the last column of each line, or the numbers of a JSON
-# list; lines without a number (a header) do not count. Fails above 1e-4 or when the curves do not have the same length.
+# Largest relative difference between the curves of several files: the last column of each comma-separated line; a header
+# does not count. Fails above 1e-4, and when the curves differ in length.
 FNR == 1 { curves++; steps = 0 }
 {
-  gsub(/[][{}"]/, "")
-  count = split($0, fields, /[ ,:]+/)
-  while (count > 0 && fields[count] == "") count--
+  count = split($0, fields, /[ ,]+/)
   if (fields[count] !~ /^-?[0-9.]+([eE][-+]?[0-9]+)?$/) next
   value[curves, ++steps] = fields[count] + 0
   length_of[curves] = steps
