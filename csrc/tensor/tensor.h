@@ -1,0 +1,97 @@
+// Tensor: a strided, reference-counted array on one device.
+//
+// Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded) and need not be those of
+// a contiguous array. A sharded tensor at hand is the rank's local shard, in local sizes.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+struct Device {
+  enum class Kind : uint8_t { Cpu, Cuda } kind = Kind::Cpu;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no storage, sizes {}
+  // Contiguous, uninitialised, 64-byte aligned, from the pooled allocator. UserError on negative sizes.
+  static Tensor empty(std::vector<int64_t> sizes, DataType dtype);
+  static Tensor zeros(std::vector<int64_t> sizes, DataType dtype);
+  static Tensor full(std::vector<int64_t> sizes, DataType dtype, double value);
+  // A view of memory that `owner` keeps alive (may be null: then the caller does).
+  static Tensor wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
+                     std::shared_ptr<void> owner = nullptr);
+  // Contiguous copies of the given values, converted to dtype.
+  static Tensor of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
+  static Tensor of(std::initializer_list<double> values, std::vector<int64_t> sizes, DataType dtype = DataType::Float);
+  static Tensor scalar(double value, DataType dtype = DataType::Float);  // 0-d
+
+  bool defined() const { return storage_ != nullptr || data_ != nullptr; }
+  DataType dtype() const { return dtype_; }
+  Device device() const { return {}; }
+  int dim() const { return static_cast<int>(sizes_.size()); }
+  std::span<const int64_t> sizes() const { return sizes_; }
+  std::span<const int64_t> strides() const { return strides_; }
+  int64_t size(int axis) const;  // counts from the end when negative
+  int64_t numel() const;
+  int64_t nbytes() const { return numel() * dataTypeSize(dtype_); }
+  void* data() const { return data_; }
+  template <class T>
+  T* data_as() const { return static_cast<T*>(data_); }
+  const std::shared_ptr<void>& storage() const { return storage_; }
+  bool isContiguous() const;
+
+  // Views. UserError on bad arguments.
+  Tensor view(std::vector<int64_t> sizes) const;             // contiguous tensors
+  Tensor asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) const;  // offset: elements
+  Tensor slice(int axis, int64_t start, int64_t stop, int64_t step = 1) const;
+  Tensor permute(const std::vector<int>& order) const;       // order[new] = old
+  Tensor transpose(int a, int b) const;
+  Tensor expand(std::vector<int64_t> sizes) const;
+
+  Tensor contiguous() const;             // itself if contiguous
+  Tensor clone() const;                  // a contiguous copy
+  Tensor to(DataType dtype) const;       // converted copy (C conversion; one rounding), itself if equal
+  void copyFrom(const Tensor& source);   // same sizes; converts
+
+  // Element access for tests and printing: slow. Position: one index a dim.
+  double at(std::span<const int64_t> position) const;
+  double at(std::initializer_list<int64_t> position) const;
+  int64_t intAt(std::span<const int64_t> position) const;
+  void set(std::span<const int64_t> position, double value);
+  double item() const;                   // of a one-element tensor
+  std::vector<double> toVector() const;  // row-major
+
+  std::string toString() const;  // Float[2, 3] with values when small
+
+ private:
+  std::shared_ptr<void> storage_;
+  void* data_ = nullptr;
+  DataType dtype_ = DataType::Float;
+  std::vector<int64_t> sizes_;
+  std::vector<int64_t> strides_;
+};
+
+// Strides of a contiguous array.
+[[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);
+
+// Reproducible values, the same on every machine: uniform in [low, high) (integers: in [low, high)), from a seed.
+[[nodiscard]] Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low = -1, double high = 1);
+
+// Raw element conversions: every element type to double or int64 and back.
+[[nodiscard]] double loadElement(const void* address, DataType dtype);
+[[nodiscard]] int64_t loadInteger(const void* address, DataType dtype);
+void storeElement(void* address, DataType dtype, double value);
+void storeInteger(void* address, DataType dtype, int64_t value);
+
+}  // namespace meshfuse
