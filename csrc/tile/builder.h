@@ -31,10 +31,13 @@ class Builder {
   // -- spaces ---------------------------------------------------------------------------------------------------------
   // Digits outermost first; strides and symbols are filled in: an inner digit's extent is the next outer one's stride.
   // A Part digit takes the symbol of the grid dim it names; a Serial digit of size 0 runs to the bound.
+  // At most one Serial digit of an axis has size 0; it takes as many steps as the bound needs beside the other digits. A Part
+  // digit of size 0 takes its grid dim's count. A Serial digit may name the symbol of a Serial digit of another space: one For
+  // then runs both, which is how a convert inside a loop stays at one place.
   struct DigitSpec {
     Level level;
     IntExpr size;
-    std::string grid;  // Part only
+    std::string grid = {};  // Part: the grid dim; Serial: the symbol it shares, else empty
   };
   struct AxisSpec {
     std::string name;
@@ -68,17 +71,26 @@ class Builder {
   std::vector<ValueId> loop(int space, int axis, int digit, std::vector<ValueId> init,
                             const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
   void when(std::vector<Pred> condition, const std::function<void()>& body);
+  // One counter for all workers, or the one at `index`, an expression of grid dims: then the workers that share it arrive.
   void lastArriver(int counter, const std::function<void()>& body);
+  void lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body);
 
   const Program& program() const { return program_; }
   Program take() { return std::move(program_); }
 
  private:
   ValueId add(Value value);
+  ValueId define(Value value);  // add, and mark its place
+  void emit(Stmt stmt);
+  std::vector<Stmt> inBlock(const std::function<void()>& body);
+  const Value& value(ValueId id) const;
+  // The space whose bounds guard an access: the one of its index tiles or digits, else of its first coordinate.
+  int accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const;
   uint64_t digitsIn(const IntExpr& expr, int space) const;
+  uint64_t digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
 
   Program program_;
-  std::vector<std::vector<Stmt>*> blocks_;
+  std::vector<std::vector<Stmt>> open_;  // bodies being written, outermost first; each moves into its statement when it ends
 };
 
 // The identity of a combiner in a type, as a constant value of the program.

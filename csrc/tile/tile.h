@@ -36,7 +36,8 @@ namespace meshfuse::tile {
 
 enum class Level : uint8_t { Part, Cluster, Warp, Lane, Serial, Repeat, Vector };  // printed p c w l s r v
 
-// One factor of an axis. `symbol` names its value in emitted code: unique, but digits of Part that share a grid dim share it.
+// One factor of an axis. `symbol` names its value in emitted code: unique, but digits of Part that share a grid dim share it,
+// and so do Serial digits of different spaces that one For runs together.
 struct Digit {
   Level level;
   IntExpr size;    // constant unless Part or Serial; powers of two on c, w, l, v
@@ -124,6 +125,7 @@ enum class ValueKind : uint8_t {
   Convert,     // operands[0] laid out in another space: same axis names' bounds, other digits
 };
 
+// A value without digits is the same everywhere and may meet values of any space.
 // A value. `digits` is a bit set over the c, w, l, r and v digits of its space, numbered over all axes' digits in order.
 struct Value {
   ValueKind kind;
@@ -157,7 +159,8 @@ enum class StmtKind : uint8_t {
   Prefetch,     // tensor `param` at `index`: bring `lines` cache lines; no effect on values
   For,          // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
   If,           // `where` over worker-uniform expressions
-  LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores
+  LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
+                // `index` (of grid dims only) selects the counter; the workers that share it are those of the other grid dims
 };
 
 struct Stmt {
@@ -169,7 +172,7 @@ struct Stmt {
   ValueId mask = kNone;
   Cache cache = Cache::Keep;
   int lines = 0;
-  int space = 0;
+  int space = 0;  // Store, Prefetch: whose bounds guard it; For: whose digit it runs
   int axis = 0;
   int digit = 0;
   std::vector<Carried> carried;

@@ -1,0 +1,427 @@
+#include "tile/builder.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/error.h"
+
+namespace meshfuse::tile {
+
+namespace {
+
+std::string_view levelLetter(Level level) {
+  constexpr std::string_view letters = "pcwlsrv";
+  return letters.substr(static_cast<size_t>(level), 1);
+}
+
+// Facts of a symbol that counts 0 <= value < count.
+SymbolFacts below(const IntExpr& count) {
+  std::optional<int64_t> upper = count.upper();
+  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+}
+
+bool accepts(OpTypes types, DataType dtype) {
+  switch (types) {
+    case OpTypes::Any: return !isHalfPrecision(dtype);
+    case OpTypes::Number: return !isHalfPrecision(dtype) && dtype != DataType::Bool;
+    case OpTypes::Floating: return dtype == DataType::Double || dtype == DataType::Float;
+    case OpTypes::Integer: return isIntegral(dtype);
+    case OpTypes::Bits: return isIntegral(dtype) || dtype == DataType::Bool;
+  }
+  return false;
+}
+
+}  // namespace
+
+Builder::Builder(std::string name, Target target) {
+  program_.name = std::move(name);
+  program_.target = target;
+}
+
+// -- arguments --------------------------------------------------------------------------------------------------------
+
+IntExpr Builder::size(std::string name, SymbolFacts facts) {
+  program_.sizes.push_back({name, facts});
+  return IntExpr::symbol(std::move(name), facts);
+}
+
+int Builder::scalar(std::string name, DataType dtype) {
+  program_.scalars.push_back({std::move(name), dtype});
+  return static_cast<int>(program_.scalars.size()) - 1;
+}
+
+int Builder::tensor(TensorParam param) {
+  invariant(param.extents.size() == param.strides.size(), "[tile builder] tensor {} has {} extents and {} strides", param.name,
+            param.extents.size(), param.strides.size());
+  program_.tensors.push_back(std::move(param));
+  return static_cast<int>(program_.tensors.size()) - 1;
+}
+
+IntExpr Builder::gridDim(std::string symbol, IntExpr count) {
+  SymbolFacts facts = below(count);
+  program_.grid.push_back({symbol, std::move(count)});
+  return IntExpr::symbol(std::move(symbol), facts);
+}
+
+// -- spaces -----------------------------------------------------------------------------------------------------------
+
+int Builder::space(std::string name, std::vector<AxisSpec> axes) {
+  Space space{std::move(name), {}};
+  for (AxisSpec& spec : axes) {
+    Axis axis{spec.name, spec.bound, {}};
+    std::vector<int> seen(7, 0);  // digits of this axis by level, to name the second one differently
+    for (const DigitSpec& d : spec.digits) {
+      int nth = seen[static_cast<size_t>(d.level)]++;
+      std::string symbol = d.grid;
+      if (symbol.empty()) {
+        invariant(d.level != Level::Part, "[tile builder] a part digit of axis {} names no grid dim", spec.name);
+        symbol = spec.name + "_" + std::string(levelLetter(d.level)) + (nth > 0 ? std::to_string(nth) : "");
+      }
+      IntExpr size = d.size;
+      if (d.level == Level::Part && size.isConst(0)) {
+        auto dim = std::find_if(program_.grid.begin(), program_.grid.end(), [&](const GridDim& g) { return g.symbol == symbol; });
+        invariant(dim != program_.grid.end(), "[tile builder] axis {} names the grid dim {}, which does not exist", spec.name,
+                  symbol);
+        size = dim->count;
+      }
+      axis.digits.push_back({d.level, std::move(size), 1, std::move(symbol)});
+    }
+    IntExpr others = 1;
+    Digit* open = nullptr;
+    for (Digit& d : axis.digits) {
+      if (!d.size.isConst(0)) {
+        others *= d.size;
+        continue;
+      }
+      invariant(d.level == Level::Serial && open == nullptr,
+                "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name, levelLetter(d.level));
+      open = &d;
+    }
+    if (open != nullptr) {
+      open->size = ceilDiv(axis.bound, others);
+    }
+    IntExpr stride = 1;
+    for (auto d = axis.digits.rbegin(); d != axis.digits.rend(); ++d) {
+      d->stride = stride;
+      stride *= d->size;
+    }
+    space.axes.push_back(std::move(axis));
+  }
+  program_.spaces.push_back(std::move(space));
+  return static_cast<int>(program_.spaces.size()) - 1;
+}
+
+IntExpr Builder::coord(int space, int axis) const {
+  const Axis& a = program_.spaces.at(static_cast<size_t>(space)).axes.at(static_cast<size_t>(axis));
+  return IntExpr::symbol(a.name, below(a.bound));
+}
+
+uint64_t Builder::digitsIn(const IntExpr& expr, int space) const {
+  const Space& s = program_.spaces.at(static_cast<size_t>(space));
+  std::vector<DigitRef> refs = digitsOf(s);
+  uint64_t set = 0;
+  for (const std::string& symbol : expr.symbols()) {
+    for (size_t i = 0; i < refs.size(); i++) {
+      const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
+      if (axis.name == symbol || axis.digits[static_cast<size_t>(refs[i].digit)].symbol == symbol) {
+        set |= uint64_t{1} << i;
+      }
+    }
+  }
+  return set;
+}
+
+uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
+  uint64_t set = 0;
+  for (const Index& i : index) {
+    set |= digitsIn(i.expr, space) | (i.tile == kNone ? 0 : value(i.tile).digits);
+  }
+  for (const Pred& p : where) {
+    set |= digitsIn(p.lhs, space) | digitsIn(p.rhs, space);
+  }
+  return set;
+}
+
+// -- values -----------------------------------------------------------------------------------------------------------
+
+const Value& Builder::value(ValueId id) const {
+  invariant(id >= 0 && id < static_cast<int>(program_.values.size()), "[tile builder] kernel {} has no value {}", program_.name, id);
+  return program_.values[static_cast<size_t>(id)];
+}
+
+ValueId Builder::add(Value value) {
+  program_.values.push_back(std::move(value));
+  return static_cast<ValueId>(program_.values.size()) - 1;
+}
+
+ValueId Builder::define(Value value) {
+  ValueId id = add(std::move(value));
+  emit({.kind = StmtKind::Define, .value = id});
+  return id;
+}
+
+ValueId Builder::constant(DataType dtype, double value, int space, uint64_t digits) {
+  Value v{.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits};
+  if (isFloatingPoint(dtype)) {
+    v.constant = value;
+  } else {
+    v.integer = static_cast<int64_t>(value);
+  }
+  return add(std::move(v));
+}
+
+ValueId Builder::integer(DataType dtype, int64_t value, int space, uint64_t digits) {
+  Value v{.kind = ValueKind::Const, .dtype = dtype, .space = space, .digits = digits};
+  if (isFloatingPoint(dtype)) {
+    v.constant = static_cast<double>(value);
+  } else {
+    v.integer = value;
+  }
+  return add(std::move(v));
+}
+
+ValueId Builder::scalarValue(int scalar, int space) {
+  DataType dtype = program_.scalars.at(static_cast<size_t>(scalar)).dtype;
+  return add({.kind = ValueKind::Scalar, .dtype = dtype, .space = space, .param = scalar});
+}
+
+ValueId Builder::indexValue(const IntExpr& expr, int space) {
+  Value v{.kind = ValueKind::Index, .dtype = DataType::Int, .space = space, .digits = digitsIn(expr, space)};
+  v.index.push_back({expr});
+  return define(std::move(v));
+}
+
+ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOptions options) {
+  const TensorParam& t = program_.tensors.at(static_cast<size_t>(tensor));
+  invariant(index.size() == t.extents.size(), "[tile builder] load {}: {} indices for {} dims", t.name, index.size(),
+            t.extents.size());
+  Value v{.kind = ValueKind::Load, .dtype = t.dtype, .space = space, .digits = digitsIn(index, options.where, space)};
+  if (options.mask != kNone) {
+    v.digits |= value(options.mask).digits;
+  }
+  v.param = tensor;
+  v.index = std::move(index);
+  v.where = std::move(options.where);
+  v.mask = options.mask;
+  v.fill = options.fill;
+  v.cache = options.cache;
+  return define(std::move(v));
+}
+
+ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
+  const PointOpInfo& row = info(op);
+  invariant(static_cast<int>(operands.size()) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name, row.arity,
+            operands.size());
+  size_t first = op == PointOp::Where ? 1 : 0;
+  DataType dtype = value(operands[first]).dtype;
+  Value v{.kind = ValueKind::Point, .dtype = row.givesBool ? DataType::Bool : dtype, .space = value(operands[0]).space};
+  v.op = op;
+  for (size_t i = 0; i < operands.size(); i++) {
+    const Value& operand = value(operands[i]);
+    DataType wanted = i < first ? DataType::Bool : dtype;
+    invariant(operand.dtype == wanted && (i < first || accepts(row.types, dtype)),
+              "[tile builder] {}: operand {} is {}, expected {}; cast it", row.name, i, name(operand.dtype),
+              operand.dtype == wanted ? "a type of the op's row" : name(wanted));
+    // A value without digits is the same everywhere and fits every space.
+    if (operand.digits != 0) {
+      invariant(v.digits == 0 || v.space == operand.space, "[tile builder] {}: operands lie in the spaces {} and {}; convert one",
+                row.name, program_.spaces.at(static_cast<size_t>(v.space)).name,
+                program_.spaces.at(static_cast<size_t>(operand.space)).name);
+      v.space = operand.space;
+      v.digits |= operand.digits;
+    }
+  }
+  v.operands = std::move(operands);
+  return define(std::move(v));
+}
+
+ValueId Builder::cast(ValueId id, DataType dtype) {
+  const Value& operand = value(id);
+  if (operand.dtype == dtype) {
+    return id;
+  }
+  Value v{.kind = ValueKind::Cast, .dtype = dtype, .space = operand.space, .digits = operand.digits};
+  v.operands = {id};
+  return define(std::move(v));
+}
+
+ValueId Builder::random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word) {
+  Value v{.kind = ValueKind::Random, .dtype = DataType::Int, .space = value(seed).space};
+  v.operands = {seed, counterHigh, counterLow};
+  for (ValueId id : v.operands) {
+    if (value(id).digits != 0) {
+      v.space = value(id).space;
+      v.digits |= value(id).digits;
+    }
+  }
+  v.param = word;
+  return define(std::move(v));
+}
+
+ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vector<Pred> where) {
+  const Value& operand = value(id);
+  invariant((digits & ~operand.digits) == 0,
+            "[tile builder] reduce over digits {:#x}, but the value has only {:#x}; add a constant spread over the others", digits,
+            operand.digits);
+  Value v{.kind = ValueKind::Reduce, .dtype = operand.dtype, .space = operand.space, .digits = operand.digits & ~digits};
+  v.operands = {id};
+  v.combiner = combiner;
+  v.where = std::move(where);
+  return define(std::move(v));
+}
+
+ValueId Builder::reduceAxis(ValueId id, int axis, Combiner combiner) {
+  const Value& operand = value(id);
+  return reduce(id, operand.digits & axisDigits(program_.spaces.at(static_cast<size_t>(operand.space)), axis), combiner);
+}
+
+ValueId Builder::convert(ValueId id, int space) {
+  const Value& operand = value(id);
+  const Space& from = program_.spaces.at(static_cast<size_t>(operand.space));
+  const Space& to = program_.spaces.at(static_cast<size_t>(space));
+  invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}", from.name,
+            from.axes.size(), to.name, to.axes.size());
+  Value v{.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space};
+  v.operands = {id};
+  for (int a = 0; a < static_cast<int>(from.axes.size()); a++) {
+    if ((operand.digits & axisDigits(from, a)) != 0) {
+      v.digits |= axisDigits(to, a);
+    }
+  }
+  return define(std::move(v));
+}
+
+int Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const {
+  for (const Index& i : index) {
+    if (i.tile != kNone && value(i.tile).digits != 0) {
+      return value(i.tile).space;
+    }
+  }
+  for (int s = 0; s < static_cast<int>(program_.spaces.size()); s++) {
+    if (digitsIn(index, where, s) != 0) {
+      return s;
+    }
+  }
+  for (int s = 0; s < static_cast<int>(program_.spaces.size()); s++) {
+    for (const Axis& axis : program_.spaces[static_cast<size_t>(s)].axes) {
+      if (std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(axis.name); })) {
+        return s;
+      }
+    }
+  }
+  return otherwise;
+}
+
+// -- statements -------------------------------------------------------------------------------------------------------
+
+void Builder::emit(Stmt stmt) { (open_.empty() ? program_.body : open_.back()).push_back(std::move(stmt)); }
+
+std::vector<Stmt> Builder::inBlock(const std::function<void()>& body) {
+  open_.emplace_back();
+  body();
+  std::vector<Stmt> block = std::move(open_.back());
+  open_.pop_back();
+  return block;
+}
+
+ValueId Builder::keep(ValueId id) {
+  (void)value(id);
+  emit({.kind = StmtKind::Keep, .value = id});
+  return id;
+}
+
+void Builder::store(int tensor, std::vector<Index> index, ValueId id, AccessOptions options) {
+  const TensorParam& t = program_.tensors.at(static_cast<size_t>(tensor));
+  invariant(index.size() == t.extents.size(), "[tile builder] store {}: {} indices for {} dims", t.name, index.size(),
+            t.extents.size());
+  invariant(value(id).dtype == t.dtype, "[tile builder] store {}: the value is {}, the tensor {}; cast it", t.name,
+            name(value(id).dtype), name(t.dtype));
+  Stmt s{.kind = StmtKind::Store, .value = id, .param = tensor};
+  s.index = std::move(index);
+  s.where = std::move(options.where);
+  s.mask = options.mask;
+  s.cache = options.cache;
+  s.space = value(id).digits != 0 ? value(id).space : accessSpace(s.index, s.where, value(id).space);
+  emit(std::move(s));
+}
+
+void Builder::prefetch(int tensor, std::vector<Index> index, int lines) {
+  Stmt s{.kind = StmtKind::Prefetch, .param = tensor};
+  s.index = std::move(index);
+  s.space = accessSpace(s.index, {}, 0);
+  s.lines = lines;
+  emit(std::move(s));
+}
+
+std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<ValueId> init,
+                                   const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
+  const Digit& d = program_.spaces.at(static_cast<size_t>(space)).axes.at(static_cast<size_t>(axis)).digits.at(
+      static_cast<size_t>(digit));
+  invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
+            levelLetter(d.level));
+  Stmt s{.kind = StmtKind::For};
+  s.space = space;
+  s.axis = axis;
+  s.digit = digit;
+  std::vector<ValueId> carries;
+  for (ValueId id : init) {
+    const Value& v = value(id);
+    carries.push_back(add({.kind = ValueKind::Carry, .dtype = v.dtype, .space = v.space, .digits = v.digits}));
+  }
+  std::vector<ValueId> next;
+  s.body = inBlock([&] { next = body(carries); });
+  invariant(next.size() == init.size(), "[tile builder] loop {}: {} values carried, {} yielded", d.symbol, init.size(), next.size());
+  std::vector<ValueId> results;
+  for (size_t i = 0; i < init.size(); i++) {
+    Value v = value(carries[i]);
+    const Value& n = value(next[i]);
+    invariant(n.dtype == v.dtype && (n.digits == 0 || n.space == v.space) && (n.digits & ~v.digits) == 0,
+              "[tile builder] loop {}: carry {} starts as {} over digits {:#x}, its next value is {} over {:#x}; spread the "
+              "initial constant over the digits of the next value",
+              d.symbol, i, name(v.dtype), v.digits, name(n.dtype), n.digits);
+    v.kind = ValueKind::LoopResult;
+    v.param = static_cast<int>(i);
+    results.push_back(add(std::move(v)));
+    s.carried.push_back({init[i], carries[i], next[i], results[i]});
+  }
+  emit(std::move(s));
+  return results;
+}
+
+void Builder::when(std::vector<Pred> condition, const std::function<void()>& body) {
+  Stmt s{.kind = StmtKind::If};
+  s.where = std::move(condition);
+  s.body = inBlock(body);
+  emit(std::move(s));
+}
+
+void Builder::lastArriver(int counter, const std::function<void()>& body) { lastArriver(counter, {}, body); }
+
+void Builder::lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body) {
+  Stmt s{.kind = StmtKind::LastArriver, .param = counter};
+  s.index = std::move(index);
+  s.body = inBlock(body);
+  emit(std::move(s));
+}
+
+ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space, uint64_t digits) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  int64_t lowest = dtype == DataType::Int32 ? INT32_MIN : dtype == DataType::Bool ? 0 : INT64_MIN;
+  int64_t highest = dtype == DataType::Int32 ? INT32_MAX : dtype == DataType::Bool ? 1 : INT64_MAX;
+  bool floating = isFloatingPoint(dtype);
+  switch (combiner) {
+    case Combiner::Sum: return builder.integer(dtype, 0, space, digits);
+    case Combiner::Prod: return builder.integer(dtype, 1, space, digits);
+    case Combiner::Max:
+      return floating ? builder.constant(dtype, -kInfinity, space, digits) : builder.integer(dtype, lowest, space, digits);
+    case Combiner::Min:
+      return floating ? builder.constant(dtype, kInfinity, space, digits) : builder.integer(dtype, highest, space, digits);
+    case Combiner::And: return builder.integer(dtype, dtype == DataType::Bool ? 1 : -1, space, digits);
+    case Combiner::Or:
+    case Combiner::Xor: return builder.integer(dtype, 0, space, digits);
+  }
+  throwInternalError("[tile builder] unknown combiner");
+}
+
+}  // namespace meshfuse::tile
