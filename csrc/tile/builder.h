@@ -12,7 +12,7 @@
 namespace meshfuse::tile {
 
 struct AccessOptions {
-  std::vector<Pred> where;
+  std::vector<Pred> where = {};
   ValueId mask = kNone;
   ValueId fill = kNone;
   Cache cache = Cache::Keep;

@@ -132,14 +132,14 @@ struct Value {
   DataType dtype;
   int space = 0;
   uint64_t digits = 0;
-  std::vector<ValueId> operands;
+  std::vector<ValueId> operands = {};
   PointOp op = PointOp::Add;
   Combiner combiner = Combiner::Sum;
   double constant = 0;
   int64_t integer = 0;
   int param = 0;
-  std::vector<Index> index;
-  std::vector<Pred> where;
+  std::vector<Index> index = {};
+  std::vector<Pred> where = {};
   ValueId mask = kNone;  // Load: a Bool tile
   ValueId fill = kNone;  // Load: a Const or Scalar
   Cache cache = Cache::Keep;
@@ -167,16 +167,16 @@ struct Stmt {
   StmtKind kind;
   ValueId value = kNone;
   int param = 0;
-  std::vector<Index> index;
-  std::vector<Pred> where;
+  std::vector<Index> index = {};
+  std::vector<Pred> where = {};
   ValueId mask = kNone;
   Cache cache = Cache::Keep;
   int lines = 0;
   int space = 0;  // Store, Prefetch: whose bounds guard it; For: whose digit it runs
   int axis = 0;
   int digit = 0;
-  std::vector<Carried> carried;
-  std::vector<Stmt> body;
+  std::vector<Carried> carried = {};
+  std::vector<Stmt> body = {};
 };
 
 enum class Target : uint8_t { Cpu, Gpu };
