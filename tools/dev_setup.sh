@@ -39,9 +39,9 @@ as_root() {
 install_packages() {
   local line="apt-get install -y --no-install-recommends $*"
   echo "installing: $*"
-  as_root apt-get update -q || { needs_root "$line"; return 2; }
+  as_root apt-get update -qq || { needs_root "$line"; return 2; }
   # shellcheck disable=SC2086 # the line is words
-  as_root env DEBIAN_FRONTEND=noninteractive $line
+  as_root env DEBIAN_FRONTEND=noninteractive $line -qq >/dev/null
 }
 
 needs_root() {
