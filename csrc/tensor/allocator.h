@@ -1,0 +1,77 @@
+// Memory for tensors on a host: 64-byte aligned, pooled, in 2 MB pages where a block is large enough to profit.
+//
+//   PooledAllocator pool;
+//   void* p = pool.allocate(bytes);
+//   pool.deallocate(p, bytes);        the size that was asked for: blocks carry no header
+//
+// A block goes back to the free list of its size class, so a program that runs again finds the pages of its last run mapped
+// and warm: first touch of fresh pages costs three times the work of a bandwidth-bound kernel.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace meshfuse {
+
+inline constexpr size_t kTensorAlignment = 64;
+
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+  // At least `bytes` bytes with unspecified contents, aligned to kTensorAlignment; never null, 0 bytes included.
+  // UserError if the system has no more memory.
+  virtual void* allocate(size_t bytes) = 0;
+  // `bytes` as given to allocate. Null is ignored.
+  virtual void deallocate(void* block, size_t bytes) = 0;
+};
+
+struct AllocatorStatistics {
+  int64_t allocations = 0;     // calls of allocate
+  int64_t systemCalls = 0;     // of them those that had to ask the system for memory
+  int64_t bytesInUse = 0;      // sizes of the classes of the blocks handed out
+  int64_t peakBytesInUse = 0;
+  int64_t bytesCached = 0;     // on free lists
+};
+
+// Thread-safe: one short lock per size class.
+class PooledAllocator final : public Allocator {
+ public:
+  // Free blocks above `cacheLimit` bytes go back to the system.
+  explicit PooledAllocator(size_t cacheLimit = size_t{8} << 30);
+  ~PooledAllocator() override;
+  PooledAllocator(const PooledAllocator&) = delete;
+  PooledAllocator& operator=(const PooledAllocator&) = delete;
+
+  void* allocate(size_t bytes) override;
+  void deallocate(void* block, size_t bytes) override;
+  // Gives the large free blocks back to the system.
+  void trim();
+  AllocatorStatistics statistics() const;
+
+ private:
+  struct SizeClass {
+    std::atomic_flag locked;
+    std::vector<void*> free;
+  };
+  static constexpr int kClasses = 4 * 42;
+
+  void* carve(size_t bytes);
+
+  size_t cacheLimit_;
+  std::array<SizeClass, kClasses> classes_;
+  std::mutex slabMutex_;
+  std::vector<char*> slabs_;
+  char* slabNext_ = nullptr;
+  char* slabEnd_ = nullptr;
+  std::atomic<int64_t> allocations_{0};
+  std::atomic<int64_t> systemCalls_{0};
+  std::atomic<int64_t> bytesInUse_{0};
+  std::atomic<int64_t> peakBytesInUse_{0};
+  std::atomic<int64_t> bytesCached_{0};
+};
+
+}  // namespace meshfuse
