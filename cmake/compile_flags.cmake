@@ -34,6 +34,7 @@ add_library(meshfuse_flags INTERFACE)
 target_include_directories(meshfuse_flags INTERFACE "${CMAKE_SOURCE_DIR}/csrc" "${CMAKE_BINARY_DIR}/generated")
 target_compile_options(meshfuse_flags INTERFACE
   -Wall -Wextra -Werror
+  -Wno-missing-field-initializers  # designated initializers leave the rest to its default
   -ffp-contract=off             # the same bits whatever the compiler would like to fuse
   -fno-semantic-interposition)  # calls inside the shared library may be inlined
 if(MESHFUSE_SANITIZE)
