@@ -86,11 +86,6 @@ std::string_view name(CollectiveKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-std::string_view name(ReduceOp op) {
-  static constexpr std::array<std::string_view, 7> kNames = {"sum", "prod", "min", "max", "and", "or", "xor"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
   return {::operator new(std::max<size_t>(bytes, 1), kAlignment), [](void* p) { ::operator delete(p, kAlignment); }};
 }

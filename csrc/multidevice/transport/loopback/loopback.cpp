@@ -1,0 +1,219 @@
+#include "multidevice/transport/loopback/loopback.h"
+
+#include <exception>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "multidevice/transport/loopback/meeting.h"
+
+namespace meshfuse {
+
+namespace {
+
+class LoopbackCommunicator final : public Communicator {
+ public:
+  LoopbackCommunicator(LoopbackMeeting& meeting, int rank, const LoopbackOptions& options)
+      : meeting_(meeting), rank_(rank), options_(options), random_(hashCombine(options.jitterSeed, static_cast<uint64_t>(rank))) {
+    for (int r = 0; r < meeting.size(); ++r) {
+      world_.ranks.push_back(r);
+    }
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return meeting_.size(); }
+  std::string_view transport() const override { return "loopback"; }
+  std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
+
+  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
+    collective(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, in, out, pullAllReduce);
+  }
+  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
+    collective(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out, pullAllGather);
+  }
+  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
+    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out, pullReduceScatter);
+  }
+  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
+    collective(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out, pullAllToAll);
+  }
+  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override {
+    collective(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer,
+               [root](const PullCall& call) { return pullBroadcast(call, root); });
+  }
+  void barrier(const Team& t) override {
+    collective(t, {.kind = CallKind::Barrier}, nullptr, nullptr, [](const PullCall&) { return int64_t{0}; });
+  }
+
+  void transfer(std::span<const Transfer> transfers) override {
+    meeting_.throwIfFailed();
+    checkTransfers(transfers, size());
+    if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
+      return;
+    }
+    meeting_.transfer(rank_, transfers);
+    for (const Transfer& t : transfers) {
+      const bool receives = t.direction == Transfer::Direction::Recv;
+      TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
+      ++entry.calls;
+      entry.bytesReceived += receives && t.peer != rank_ ? t.bytes : 0;
+    }
+  }
+
+  std::vector<std::string> exchange(std::string_view message) override {
+    meeting_.throwIfFailed();
+    std::string sent(message);
+    bool corrupt = false;
+    if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
+      return std::vector<std::string>(static_cast<size_t>(size()));
+    }
+    if (corrupt && !sent.empty()) {
+      sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
+    }
+    meeting_.begin(rank_, world_, record(world_, {.kind = CallKind::Exchange}), {}, sent);
+    std::vector<std::string> all;
+    for (int r = 0; r < size(); ++r) {
+      all.emplace_back(meeting_.messageOf(r));
+    }
+    meeting_.synchronize(rank_, world_);
+    meeting_.end(rank_);
+    return all;
+  }
+
+  void setStep(int64_t step, std::string_view what) override { meeting_.setStep(rank_, step, what); }
+  void setBusy(bool busy) override { meeting_.setBusy(rank_, busy); }
+  void abort(std::string_view reason) override { meeting_.fail(fmt::format("{} aborted: {}", meeting_.place(rank_), reason)); }
+  const TransferCounters& counters() const override { return counters_; }
+  void resetCounters() override { counters_ = {}; }
+
+ private:
+  static CallRecord record(const Team& team, CallRecord call) {
+    call.teamHash = teamHash(team);
+    call.teamMask = teamMask(team);
+    return call;
+  }
+
+  template <class Pull>
+  void collective(const Team& team, const CallRecord& given, const void* in, void* out, const Pull& pull) {
+    meeting_.throwIfFailed();
+    const int position = positionInTeam(team, rank_, size(), given.kind);
+    const CallRecord call = record(team, given);
+    checkArguments(call, team, in != nullptr && out != nullptr);
+    if (!startCall([&] { return describe(call); })) {
+      return;
+    }
+    meeting_.begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
+    std::vector<PeerBuffers> peers;
+    for (int p : team.ranks) {
+      peers.push_back(meeting_.buffersOf(p));
+    }
+    const std::function<void()> synchronize = [&] { meeting_.synchronize(rank_, team); };
+    int64_t received = call.count == 0 ? 0
+                                       : pull(PullCall{.position = position,
+                                                       .peers = peers,
+                                                       .out = static_cast<std::byte*>(out),
+                                                       .count = call.count,
+                                                       .type = call.type,
+                                                       .op = call.op,
+                                                       .synchronize = synchronize});
+    meeting_.synchronize(rank_, team);
+    meeting_.end(rank_);
+    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
+    ++entry.calls;
+    entry.bytesReceived += received;
+  }
+
+  // Traces the call, and lets the faults planned for it happen; false if it is to be dropped.
+  template <class Describe>
+  bool startCall(const Describe& text, bool* corrupt = nullptr) {
+    const int64_t index = calls_++;
+    if (options_.trace != nullptr) {
+      (*options_.trace)[static_cast<size_t>(rank_)].push_back(text());
+    }
+    if (options_.jitterSeed != 0) {
+      random_ = hashCombine(random_, static_cast<uint64_t>(index));
+      if (random_ % 4 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random_ / 4 % 200));
+      }
+    }
+    bool dropped = false;
+    for (const LoopbackFault& fault : options_.faults) {
+      if (fault.rank != rank_ || fault.call != index) {
+        continue;
+      }
+      switch (fault.kind) {
+        case LoopbackFault::Kind::Delay: std::this_thread::sleep_for(fault.delay); break;
+        case LoopbackFault::Kind::Drop: dropped = true; break;
+        case LoopbackFault::Kind::Throw:
+          throwUserError(fmt::format("[rank {}/{}] fault planned for call {}: {}", rank_, size(), index, text()));
+        case LoopbackFault::Kind::CorruptExchange:
+          if (corrupt != nullptr) {
+            *corrupt = true;
+          }
+          break;
+      }
+    }
+    return !dropped;
+  }
+
+  LoopbackMeeting& meeting_;
+  int rank_;
+  const LoopbackOptions& options_;
+  uint64_t random_;
+  int64_t calls_ = 0;
+  TransferCounters counters_;
+};
+
+// What a body threw, and whether it did so of its own accord: before anybody else failed.
+struct Outcome {
+  std::exception_ptr thrown;
+  bool first = false;
+};
+
+void runRank(LoopbackMeeting& meeting, int rank, const std::function<void(Communicator&)>& body, const LoopbackOptions& options,
+             Outcome& outcome) {
+  LoopbackCommunicator communicator(meeting, rank, options);
+  setDefaultWorld(&communicator);
+  auto failed = [&](std::string_view why) {
+    outcome.thrown = std::current_exception();
+    outcome.first = meeting.fail(fmt::format("{} failed: {}", meeting.place(rank), why));
+  };
+  try {
+    body(communicator);
+  } catch (const std::exception& e) {
+    failed(e.what());
+  } catch (...) {
+    failed("an exception of unknown type");
+  }
+  meeting.leave(rank);
+  setDefaultWorld(nullptr);
+}
+
+}  // namespace
+
+void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
+  check(ranks > 0, "[loopback] {} ranks asked for, expected at least 1", ranks);
+  if (options.trace != nullptr) {
+    options.trace->assign(static_cast<size_t>(ranks), {});
+  }
+  LoopbackMeeting meeting(ranks, options.deadline);
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < ranks; ++r) {
+      threads.emplace_back([&, r] { runRank(meeting, r, body, options, outcomes[static_cast<size_t>(r)]); });
+    }
+  }
+  for (const Outcome& o : outcomes) {
+    if (o.first) {
+      std::rethrow_exception(o.thrown);
+    }
+  }
+  for (const Outcome& o : outcomes) {
+    if (o.thrown) {
+      std::rethrow_exception(o.thrown);
+    }
+  }
+}
+
+}  // namespace meshfuse

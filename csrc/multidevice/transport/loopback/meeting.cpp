@@ -1,0 +1,238 @@
+#include "multidevice/transport/loopback/meeting.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Direction = Communicator::Transfer::Direction;
+
+}  // namespace
+
+LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline)
+    : seats_(static_cast<size_t>(ranks)), deadline_(deadline) {
+  for (Seat& s : seats_) {
+    s.arrivals.resize(seats_.size());
+    s.parcels.resize(seats_.size());
+  }
+}
+
+void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message) {
+  Lock lock(mutex_);
+  Seat& own = seat(rank);
+  own.call = call;
+  own.inCall = true;
+  own.buffers = buffers;
+  own.message = message;
+  arrive(lock, rank, team);
+  for (int p : team.ranks) {
+    if (std::string text = difference(rank, call, p, seat(p).call); !text.empty()) {
+      failLocked(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", rank, p, text, placeLocked(rank), placeLocked(p)));
+      deviceCheck(false, "{}", failure_);
+    }
+  }
+}
+
+void LoopbackMeeting::synchronize(int rank, const Team& team) {
+  Lock lock(mutex_);
+  arrive(lock, rank, team);
+}
+
+void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
+  Seat& own = seat(rank);
+  for (int p : team.ranks) {
+    ++own.arrivals[static_cast<size_t>(p)];
+    seat(p).wake.notify_one();
+  }
+  auto arrived = [&](int p) { return seat(p).arrivals[static_cast<size_t>(rank)] >= own.arrivals[static_cast<size_t>(p)]; };
+  wait(
+      lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
+      [&] {
+        std::vector<int> late;
+        std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late), [&](int p) { return !arrived(p); });
+        return late;
+      });
+}
+
+void LoopbackMeeting::end(int rank) {
+  Lock lock(mutex_);
+  seat(rank).inCall = false;
+}
+
+bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive) {
+  std::deque<Parcel>& queue = seat(receive.peer).parcels[static_cast<size_t>(rank)];
+  if (queue.empty()) {
+    return false;
+  }
+  Parcel parcel = queue.front();
+  if (parcel.bytes != receive.bytes) {
+    failLocked(fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}", receive.peer, rank,
+                           receive.peer, parcel.bytes, rank, receive.bytes, placeLocked(receive.peer), placeLocked(rank)));
+    deviceCheck(false, "{}", failure_);
+  }
+  if (parcel.bytes > 0) {
+    std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
+  }
+  queue.pop_front();
+  --*parcel.pendingSends;
+  seat(receive.peer).wake.notify_one();
+  return true;
+}
+
+void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer> transfers) {
+  Lock lock(mutex_);
+  Seat& own = seat(rank);
+  own.inCall = true;
+  own.call = {.kind = CallKind::Send, .type = DataType::Bool, .count = static_cast<int64_t>(transfers.size()), .teamMask = uint64_t{1} << (rank & 63)};
+  for (const Communicator::Transfer& t : transfers) {
+    own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
+  }
+  int pendingSends = 0;
+  std::vector<const Communicator::Transfer*> receives;
+  for (const Communicator::Transfer& t : transfers) {
+    if (t.direction == Direction::Recv) {
+      receives.push_back(&t);
+      continue;
+    }
+    own.parcels[static_cast<size_t>(t.peer)].push_back({t.data, t.bytes, &pendingSends});
+    ++pendingSends;
+    seat(t.peer).wake.notify_one();
+  }
+  auto hasParcel = [&](const Communicator::Transfer* r) { return !seat(r->peer).parcels[static_cast<size_t>(rank)].empty(); };
+  while (!receives.empty() || pendingSends > 0) {
+    wait(
+        lock, rank,
+        [&] { return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0); },
+        [&] {
+          std::vector<int> peers;
+          for (const Communicator::Transfer* r : receives) {
+            peers.push_back(r->peer);
+          }
+          for (int p = 0; p < size(); ++p) {
+            if (!own.parcels[static_cast<size_t>(p)].empty()) {
+              peers.push_back(p);
+            }
+          }
+          std::sort(peers.begin(), peers.end());
+          peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+          return peers;
+        });
+    std::erase_if(receives, [&](const Communicator::Transfer* r) { return receiveOne(rank, *r); });
+  }
+  own.inCall = false;
+}
+
+void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited) {
+  Seat& own = seat(rank);
+  auto limit = Clock::now() + deadline_;
+  for (;;) {
+    deviceCheck(failure_.empty(), "{}", failure_);
+    if (ready()) {
+      return;
+    }
+    own.ready = &ready;
+    own.awaited = awaited();
+    if (deadlocked()) {
+      failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
+    } else if (own.wake.wait_until(lock, limit) == std::cv_status::timeout && failure_.empty() && !ready()) {
+      own.awaited = awaited();
+      bool excused = std::any_of(own.awaited.begin(), own.awaited.end(), [&](int p) { return seat(p).busy; });
+      if (excused) {
+        limit = Clock::now() + deadline_;
+      } else {
+        failLocked(fmt::format("[loopback] a deadline of {} ms expired: {}", deadline_.count(), waits()));
+      }
+    }
+    own.ready = nullptr;
+  }
+}
+
+// All who have not left wait, and nothing that any of them waits for has happened.
+bool LoopbackMeeting::deadlocked() {
+  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
+}
+
+std::string LoopbackMeeting::waits() {
+  std::string text;
+  for (int r = 0; r < size(); ++r) {
+    const Seat& s = seat(r);
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", placeLocked(r));
+    if (s.ready != nullptr) {
+      std::string peers;
+      for (int p : s.awaited) {
+        peers += fmt::format("{} {}", peers.empty() ? "" : ",", p);
+      }
+      text += fmt::format(" waits for rank{}{}", s.awaited.size() == 1 ? "" : "s", peers);
+    }
+  }
+  return text;
+}
+
+void LoopbackMeeting::setStep(int rank, int64_t step, std::string_view what) {
+  Lock lock(mutex_);
+  seat(rank).step = step;
+  seat(rank).what = what;
+}
+
+void LoopbackMeeting::setBusy(int rank, bool busy) {
+  Lock lock(mutex_);
+  seat(rank).busy = busy;
+}
+
+bool LoopbackMeeting::fail(std::string text) {
+  Lock lock(mutex_);
+  return failLocked(std::move(text));
+}
+
+bool LoopbackMeeting::failLocked(std::string text) {
+  if (!failure_.empty()) {
+    return false;
+  }
+  failure_ = std::move(text);
+  for (Seat& s : seats_) {
+    s.wake.notify_all();
+  }
+  return true;
+}
+
+void LoopbackMeeting::throwIfFailed() {
+  Lock lock(mutex_);
+  deviceCheck(failure_.empty(), "{}", failure_);
+}
+
+void LoopbackMeeting::leave(int rank) {
+  Lock lock(mutex_);
+  seat(rank).left = true;
+  seat(rank).inCall = false;
+  bool anyWaits = std::any_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready != nullptr; });
+  if (anyWaits && failure_.empty() && deadlocked()) {
+    failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
+  }
+}
+
+std::string LoopbackMeeting::place(int rank) {
+  Lock lock(mutex_);
+  return placeLocked(rank);
+}
+
+std::string LoopbackMeeting::placeLocked(int rank) {
+  const Seat& s = seat(rank);
+  std::string text = fmt::format("[rank {}/{}]", rank, size());
+  if (s.step >= 0) {
+    text += fmt::format(" at step {} ({})", s.step, s.what);
+  }
+  if (s.left) {
+    return text + " has ended";
+  }
+  if (s.inCall && s.call.kind == CallKind::Send) {
+    return text + fmt::format(" in a group of {} sends and receives", s.call.count);
+  }
+  return text + (s.inCall ? " in " + describe(s.call) : s.busy ? " is busy outside any call" : " outside any call");
+}
+
+}  // namespace meshfuse

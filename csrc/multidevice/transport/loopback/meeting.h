@@ -1,0 +1,87 @@
+// Where the virtual ranks of one run meet: who is in which call, who waits for whom, and the failure that ends all of them.
+//
+// One mutex guards everything; a rank sleeps on its own condition variable. Since every rank's condition can be evaluated
+// here, a deadlock is found the moment it is complete, not when a deadline expires.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "multidevice/transport/call.h"
+#include "multidevice/transport/pull.h"
+
+namespace meshfuse {
+
+class LoopbackMeeting {
+ public:
+  LoopbackMeeting(int ranks, std::chrono::milliseconds deadline);
+
+  int size() const { return static_cast<int>(seats_.size()); }
+
+  // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
+  void begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message = {});
+  // Returns when all members of the team of the call begun last have come here as often as this rank.
+  void synchronize(int rank, const Team& team);
+  void end(int rank);
+  // Valid between begin() and the last synchronize() of the call.
+  PeerBuffers buffersOf(int rank) const { return seats_[static_cast<size_t>(rank)].buffers; }
+  std::string_view messageOf(int rank) const { return seats_[static_cast<size_t>(rank)].message; }
+
+  void transfer(int rank, std::span<const Communicator::Transfer> transfers);
+
+  void setStep(int rank, int64_t step, std::string_view what);
+  void setBusy(int rank, bool busy);
+  // Ends every wait with this text; the first one counts. True if this was the first.
+  bool fail(std::string text);
+  void throwIfFailed();
+  // The body of a rank has ended, well or not.
+  void leave(int rank);
+  // `rank 1/2 at step 12 (all-reduce of T7)`
+  std::string place(int rank);
+
+ private:
+  struct Parcel {
+    const void* data;
+    int64_t bytes;
+    int* pendingSends;  // of the sender's group
+  };
+  struct Seat {
+    CallRecord call;
+    bool inCall = false;
+    PeerBuffers buffers;
+    std::string_view message;
+    std::vector<uint64_t> arrivals;          // by peer: how often this rank came to a synchronization with it
+    std::vector<std::deque<Parcel>> parcels;  // by receiver
+    int64_t step = -1;
+    std::string what;
+    bool busy = false;
+    bool left = false;
+    const std::function<bool()>* ready = nullptr;  // while waiting
+    std::vector<int> awaited;                      // while waiting: the ranks it waits for
+    std::condition_variable wake;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Seat& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
+  void wait(Lock& lock, int rank, const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited);
+  void arrive(Lock& lock, int rank, const Team& team);
+  bool deadlocked();
+  std::string waits();
+  bool failLocked(std::string text);
+  std::string placeLocked(int rank);
+  bool receiveOne(int rank, const Communicator::Transfer& receive);
+
+  std::mutex mutex_;
+  std::vector<Seat> seats_;
+  std::chrono::milliseconds deadline_;
+  std::string failure_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,85 @@
+#include "multidevice/transport/pull.h"
+
+#include <cstring>
+#include <vector>
+
+#include "multidevice/transport/reduce.h"
+
+namespace meshfuse {
+
+namespace {
+
+int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
+int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
+
+void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (to != from && bytes > 0) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
+// Elements [begin, end) of every input, reduced to `out`.
+void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out) {
+  if (begin == end) {
+    return;
+  }
+  std::vector<const void*> inputs;
+  inputs.reserve(call.peers.size());
+  for (const PeerBuffers& peer : call.peers) {
+    inputs.push_back(peer.in + begin * elementSize(call));
+  }
+  reduceInRankOrder(inputs, out, end - begin, call.type, call.op);
+}
+
+}  // namespace
+
+int64_t pullAllReduce(const PullCall& call) {
+  const int64_t n = sizeOf(call);
+  auto begin = [&](int64_t i) { return partBegin(call.count, i, n, call.partAlignment); };
+  const int64_t own = begin(call.position);
+  const int64_t ownEnd = begin(call.position + 1);
+  reducePart(call, own, ownEnd, call.out + own * elementSize(call));
+  call.synchronize();
+  // Rotated, so that the ranks do not all read from the same one at a time.
+  for (int64_t d = 1; d < n; ++d) {
+    const int64_t p = (call.position + d) % n;
+    const int64_t from = begin(p) * elementSize(call);
+    copy(call.out + from, call.peers[static_cast<size_t>(p)].out + from, begin(p + 1) * elementSize(call) - from);
+  }
+  return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
+}
+
+int64_t pullAllGather(const PullCall& call) {
+  const int64_t n = sizeOf(call);
+  const int64_t block = call.count * elementSize(call);
+  for (int64_t d = 0; d < n; ++d) {
+    const int64_t p = (call.position + d) % n;
+    copy(call.out + p * block, call.peers[static_cast<size_t>(p)].in, block);
+  }
+  return (n - 1) * block;
+}
+
+int64_t pullReduceScatter(const PullCall& call) {
+  reducePart(call, call.position * call.count, (call.position + 1) * call.count, call.out);
+  return (sizeOf(call) - 1) * call.count * elementSize(call);
+}
+
+int64_t pullAllToAll(const PullCall& call) {
+  const int64_t n = sizeOf(call);
+  const int64_t block = call.count * elementSize(call);
+  for (int64_t d = 0; d < n; ++d) {
+    const int64_t p = (call.position + d) % n;
+    copy(call.out + p * block, call.peers[static_cast<size_t>(p)].in + call.position * block, block);
+  }
+  return (n - 1) * block;
+}
+
+int64_t pullBroadcast(const PullCall& call, int root) {
+  if (call.position == root) {
+    return 0;
+  }
+  copy(call.out, call.peers[static_cast<size_t>(root)].in, call.count * elementSize(call));
+  return call.count * elementSize(call);
+}
+
+}  // namespace meshfuse

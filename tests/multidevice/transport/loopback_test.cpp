@@ -1,0 +1,275 @@
+// What loopback does when ranks disagree, wait for each other in a circle, fail, leave or are late.
+#include "multidevice/transport/loopback/loopback.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/error.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Runs the body on `ranks` ranks and returns the text of the error that each of them met; "" where there was none.
+std::vector<std::string> errorsOn(int ranks, const std::function<void(Communicator&)>& body, LoopbackOptions options = {}) {
+  if (options.deadline > 5s) {
+    options.deadline = 5s;
+  }
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  runLoopback(
+      ranks,
+      [&](Communicator& comm) {
+        try {
+          body(comm);
+        } catch (const DeviceError& e) {
+          errors[static_cast<size_t>(comm.rank())] = e.what();
+        }
+      },
+      options);
+  return errors;
+}
+
+void expectAllSay(const std::vector<std::string>& errors, const std::vector<std::string>& phrases) {
+  for (size_t r = 0; r < errors.size(); ++r) {
+    for (const std::string& phrase : phrases) {
+      EXPECT_NE(errors[r].find(phrase), std::string::npos) << "rank " << r << " says: " << errors[r] << "\nexpected: " << phrase;
+    }
+  }
+}
+
+void sum(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float, ReduceOp op = ReduceOp::Sum) {
+  std::vector<std::byte> in(static_cast<size_t>(count) * 8);
+  std::vector<std::byte> out(in.size());
+  comm.allReduce(team, in.data(), out.data(), count, type, op);
+}
+
+TEST(LoopbackTest, SetsTheDefaultWorldOfEachThread) {
+  runLoopback(3, [](Communicator& comm) { EXPECT_EQ(&defaultWorld(), &comm); });
+  EXPECT_EQ(defaultWorld().transport(), "self");
+}
+
+TEST(LoopbackTest, DifferentCountsAreAnErrorOnAllRanks) {
+  auto errors = errorsOn(3, [](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); });
+  expectAllSay(errors, {"the counts differ", "rank 1", "65", "64"});
+  EXPECT_EQ(errors[0], errors[1]);
+  EXPECT_EQ(errors[0], errors[2]);
+}
+
+TEST(LoopbackTest, DifferentTypesOperationsRootsAndKindsAreErrors) {
+  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? DataType::Float : DataType::Int32); }),
+               {"the types differ", "Float", "Int32"});
+  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.world(), 8, DataType::Float, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }),
+               {"the operations differ", "max", "min"});
+  expectAllSay(errorsOn(2,
+                        [](Communicator& comm) {
+                          int x = 0;
+                          comm.broadcast(comm.world(), &x, 1, DataType::Int32, comm.rank());
+                        }),
+               {"the roots differ"});
+  expectAllSay(errorsOn(2,
+                        [](Communicator& comm) {
+                          comm.setStep(7, "sum of T3");
+                          comm.rank() == 0 ? sum(comm, comm.world(), 8) : comm.barrier(comm.world());
+                        }),
+               {"the calls differ", "all-reduce(sum) of 8 Float", "barrier", "step 7 (sum of T3)"});
+}
+
+TEST(LoopbackTest, DifferentTeamsAreErrors) {
+  expectAllSay(errorsOn(3,
+                        [](Communicator& comm) {
+                          comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8);
+                        }),
+               {"the teams differ", "{0, 1}", "{0, 1, 2}"});
+  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0}}, 8); }),
+               {"different orders"});
+}
+
+TEST(LoopbackTest, OrderMayNotDifferAmongTeams) {
+  auto errors = errorsOn(3, [](Communicator& comm) {
+    const Team a{{0, 1}};
+    const Team b{{1, 2}};
+    const Team c{{0, 2}};
+    const std::vector<std::pair<const Team*, const Team*>> orders = {{&a, &c}, {&b, &a}, {&c, &b}};
+    auto [first, second] = orders[static_cast<size_t>(comm.rank())];
+    sum(comm, *first, 4);
+    sum(comm, *second, 4);
+  });
+  expectAllSay(errors, {"no rank can go on", "waits for rank"});
+}
+
+TEST(LoopbackTest, ARankThatThrowsFailsTheOthersAndItsErrorIsTheOneRethrown) {
+  std::vector<std::string> errors(2);
+  try {
+    runLoopback(2, [&](Communicator& comm) {
+      comm.setStep(3, "softmax");
+      check(comm.rank() == 0, "[test] rank 1 had enough");
+      try {
+        sum(comm, comm.world(), 8);
+      } catch (const DeviceError& e) {
+        errors[0] = e.what();
+        throw;
+      }
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "[test] rank 1 had enough");
+  }
+  EXPECT_NE(errors[0].find("[rank 1/2] at step 3 (softmax)"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("had enough"), std::string::npos) << errors[0];
+}
+
+TEST(LoopbackTest, ARankThatLeavesEarlyIsNamed) {
+  auto errors = errorsOn(3, [](Communicator& comm) {
+    if (comm.rank() != 2) {
+      sum(comm, comm.world(), 8);
+    }
+  });
+  errors.pop_back();
+  expectAllSay(errors, {"[rank 2/3] has ended", "waits for rank 2"});
+}
+
+TEST(LoopbackTest, AStuckRankIsNamedAtTheDeadline) {
+  LoopbackOptions options{.deadline = 100ms};
+  auto errors = errorsOn(
+      2,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(400ms);
+        }
+        sum(comm, comm.world(), 8);
+      },
+      options);
+  expectAllSay(errors, {"deadline of 100 ms expired", "[rank 1/2] outside any call", "[rank 0/2] in all-reduce"});
+}
+
+TEST(LoopbackTest, ABusyRankIsWaitedFor) {
+  LoopbackOptions options{.deadline = 50ms};
+  auto errors = errorsOn(
+      3,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          comm.setBusy(true);
+          std::this_thread::sleep_for(300ms);
+          comm.setBusy(false);
+        }
+        sum(comm, comm.world(), 8);
+      },
+      options);
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(LoopbackTest, AbortReachesThePeersWithItsReason) {
+  auto errors = errorsOn(2, [](Communicator& comm) {
+    if (comm.rank() == 1) {
+      comm.abort("out of memory in step 5");
+    }
+    sum(comm, comm.world(), 8);
+  });
+  expectAllSay(errors, {"[rank 1/2]", "aborted: out of memory in step 5"});
+}
+
+TEST(LoopbackTest, ADroppedCallIsFound) {
+  LoopbackOptions options;
+  options.faults = {{.kind = LoopbackFault::Kind::Drop, .rank = 1, .call = 1}};
+  auto errors = errorsOn(
+      2,
+      [](Communicator& comm) {
+        for (int64_t count : {4, 5, 6}) {
+          sum(comm, comm.world(), count);
+        }
+      },
+      options);
+  expectAllSay(errors, {"the counts differ", "rank 0 has 5", "rank 1 has 6"});
+}
+
+TEST(LoopbackTest, AThrowAtACallAndADelayAreInjected) {
+  LoopbackOptions options;
+  options.faults = {{.kind = LoopbackFault::Kind::Delay, .rank = 0, .call = 0, .delay = 20ms},
+                    {.kind = LoopbackFault::Kind::Throw, .rank = 0, .call = 2}};
+  std::atomic<int> done = 0;
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(runLoopback(
+                   2,
+                   [&](Communicator& comm) {
+                     for (int i = 0; i < 3; ++i) {
+                       comm.barrier(comm.world());
+                       ++done;
+                     }
+                   },
+                   options),
+               UserError);
+  EXPECT_EQ(done, 4);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 20ms);
+}
+
+TEST(LoopbackTest, ACorruptMessageArrivesChanged) {
+  LoopbackOptions options;
+  options.faults = {{.kind = LoopbackFault::Kind::CorruptExchange, .rank = 1, .call = 0}};
+  runLoopback(
+      3,
+      [](Communicator& comm) {
+        std::vector<std::string> all = comm.exchange("abc");
+        EXPECT_EQ(all[0], "abc");
+        EXPECT_NE(all[1], "abc");
+        EXPECT_EQ(all[2], "abc");
+      },
+      options);
+}
+
+TEST(LoopbackTest, TransfersOfDifferentSizesAreAnError) {
+  auto errors = errorsOn(2, [](Communicator& comm) {
+    std::byte buffer[8] = {};
+    Communicator::Transfer t{.direction = comm.rank() == 0 ? Communicator::Transfer::Direction::Send : Communicator::Transfer::Direction::Recv,
+                             .peer = 1 - comm.rank(),
+                             .data = buffer,
+                             .bytes = comm.rank() == 0 ? 8 : 4};
+    comm.transfer(std::span(&t, 1));
+  });
+  expectAllSay(errors, {"rank 0 sends 8 bytes, rank 1 receives 4"});
+}
+
+TEST(LoopbackTest, AReceiveThatNobodySendsIsADeadlock) {
+  auto errors = errorsOn(2, [](Communicator& comm) {
+    std::byte buffer[8] = {};
+    Communicator::Transfer t{.direction = Communicator::Transfer::Direction::Recv, .peer = 1 - comm.rank(), .data = buffer, .bytes = 8};
+    comm.transfer(std::span(&t, 1));
+  });
+  expectAllSay(errors, {"no rank can go on", "[rank 0/2] in a group of 1 sends and receives waits for rank 1"});
+}
+
+TEST(LoopbackTest, TheTraceListsTheCallsOfEveryRank) {
+  std::vector<std::vector<std::string>> trace;
+  LoopbackOptions options{.trace = &trace};
+  errorsOn(
+      2,
+      [](Communicator& comm) {
+        sum(comm, comm.world(), 4);
+        comm.exchange("x");
+        comm.barrier(comm.world());
+      },
+      options);
+  const std::vector<std::string> calls = {"all-reduce(sum) of 4 Float in team {0, 1}", "exchange", "barrier in team {0, 1}"};
+  EXPECT_EQ(trace, (std::vector<std::vector<std::string>>{calls, calls}));
+}
+
+TEST(LoopbackTest, CallersMistakesAreUserErrors) {
+  auto misuse = [](const std::function<void(Communicator&)>& body) { EXPECT_THROW(runLoopback(2, body), UserError); };
+  misuse([](Communicator& comm) { sum(comm, Team{{0, 0}}, 1); });
+  misuse([](Communicator& comm) { sum(comm, Team{{0, 2}}, 1); });
+  misuse([](Communicator& comm) { sum(comm, Team{{1 - comm.rank()}}, 1); });
+  misuse([](Communicator& comm) {
+    float x = 0;
+    comm.broadcast(comm.world(), &x, -1, DataType::Float, 0);
+  });
+  misuse([](Communicator& comm) {
+    float x = 0;
+    comm.broadcast(comm.world(), &x, 1, DataType::Float, 2);
+  });
+  misuse([](Communicator& comm) { comm.allGather(comm.world(), nullptr, nullptr, 1, DataType::Float); });
+}
+
+}  // namespace
+}  // namespace meshfuse
