@@ -1,0 +1,236 @@
+#include "multidevice/mesh/device_mesh.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string defaultName(int axisFromLast) {
+  switch (axisFromLast) {
+    case 0: return "x";
+    case 1: return "y";
+    case 2: return "z";
+    default: return fmt::format("d{}", axisFromLast);
+  }
+}
+
+std::string join(const std::vector<int64_t>& values) {
+  std::string text;
+  for (int64_t v : values) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
+  }
+  return text;
+}
+
+bool isDigits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+// A name stands in expressions and in the text form of a fusion, where i0, T0, S0 and some words have a meaning.
+void checkAxisName(std::string_view name) {
+  bool identifier = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  bool reserved = name == "inf" || name == "nan" || name == "true" || name == "false" ||
+                  (identifier && (name[0] == 'i' || name[0] == 'T' || name[0] == 'S') && isDigits(name.substr(1)));
+  check(identifier && !reserved,
+        "[mesh] \"{}\" cannot name an axis; use letters, digits and _, and none of inf, nan, true, false, i0, T0, S0", name);
+}
+
+void checkDevices(const std::vector<int64_t>& ids) {
+  std::vector<int64_t> sorted = ids;
+  std::sort(sorted.begin(), sorted.end());
+  check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}", sorted.empty() ? 0 : sorted.front());
+  auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
+  check(repeated == sorted.end(), "[mesh] device {} stands twice in [{}]; list each rank once",
+        repeated == sorted.end() ? 0 : *repeated, join(ids));
+}
+
+std::vector<int64_t> countFromZero(int64_t n) {
+  std::vector<int64_t> ids(static_cast<size_t>(n));
+  std::iota(ids.begin(), ids.end(), 0);
+  return ids;
+}
+
+std::vector<DeviceMesh::Axis> unnamedAxes(const std::vector<int64_t>& shape) {
+  std::vector<DeviceMesh::Axis> axes;
+  for (size_t k = 0; k < shape.size(); k++) {
+    axes.emplace_back(defaultName(static_cast<int>(shape.size() - 1 - k)), shape[k]);
+  }
+  return axes;
+}
+
+}  // namespace
+
+std::string ParallelType::toString() const {
+  switch (kind_) {
+    case Kind::Serial: return "Serial";
+    case Kind::Stream: return "Stream";
+    case Kind::Device: break;
+  }
+  return axis_ < 3 ? fmt::format("DID{}", "xyz"[axis_]) : fmt::format("DID{}", axis_);
+}
+
+std::optional<ParallelType> parseParallelType(std::string_view text) {
+  if (text == "Serial") return ParallelType::Serial;
+  if (text == "Stream") return ParallelType::Stream;
+  if (text == "DIDx") return ParallelType::DIDx;
+  if (text == "DIDy") return ParallelType::DIDy;
+  if (text == "DIDz") return ParallelType::DIDz;
+  int axis = 0;
+  if (text.starts_with("DID") && isDigits(text.substr(3)) &&
+      std::from_chars(text.data() + 3, text.data() + text.size(), axis).ec == std::errc() && axis >= 3) {
+    return ParallelType::device(axis);
+  }
+  return std::nullopt;
+}
+
+DeviceMesh::DeviceMesh(std::vector<int64_t> ids) : DeviceMesh(ids, {static_cast<int64_t>(ids.size())}) {}
+
+DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape) {
+  *this = create(unnamedAxes(shape), std::move(ids));
+}
+
+DeviceMesh DeviceMesh::createForNumDevices(int64_t n) { return createForShape({n}); }
+
+DeviceMesh DeviceMesh::createForShape(std::vector<int64_t> shape) { return create(unnamedAxes(shape)); }
+
+DeviceMesh DeviceMesh::create(std::vector<Axis> axes) {
+  int64_t count = 1;
+  for (const Axis& axis : axes) {
+    if (!axis.size) {
+      return create(std::move(axes), {});
+    }
+    check(*axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name, *axis.size);
+    check(!__builtin_mul_overflow(count, *axis.size, &count) && count <= (int64_t{1} << 24),
+          "[mesh] the mesh has more than 2^24 devices; check the sizes of its axes");
+  }
+  return create(std::move(axes), countFromZero(count));
+}
+
+DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) {
+  check(!axes.empty(), "[mesh] a mesh needs at least one axis; got none");
+  checkDevices(ids);
+  DeviceMesh mesh;
+  int64_t count = 1;
+  bool symbolic = false;
+  std::string shape;
+  for (const Axis& axis : axes) {
+    checkAxisName(axis.name);
+    check(std::find(mesh.names_.begin(), mesh.names_.end(), axis.name) == mesh.names_.end(),
+          "[mesh] two axes are named {}; give each axis a name of its own", axis.name);
+    check(!axis.size || *axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name,
+          axis.size.value_or(0));
+    mesh.names_.push_back(axis.name);
+    mesh.sizes_.push_back(axis.size ? IntExpr(*axis.size) : IntExpr::symbol(axis.name, {.lower = 1}));
+    symbolic |= !axis.size;
+    count *= axis.size.value_or(1);
+    shape += fmt::format("{}{}", shape.empty() ? "" : " x ", axis.size ? fmt::format("{}", *axis.size) : axis.name);
+  }
+  check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count,
+        "[mesh] {} device ids for a mesh of {}; {}", ids.size(), shape,
+        symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
+  mesh.ids_ = std::move(ids);
+  return mesh;
+}
+
+int64_t DeviceMesh::numDevices() const {
+  int64_t count = empty() ? 0 : 1;
+  for (const IntExpr& size : sizes_) {
+    invariant(size.isConst(), "[mesh] the number of devices of {} is not known before its sizes are bound", toString());
+    count *= size.constValue();
+  }
+  return count;
+}
+
+int DeviceMesh::axisOf(ParallelType type) const {
+  check(type.isDevice(), "[mesh] {} names no mesh axis; DIDx, DIDy, DIDz do", type.toString());
+  int axis = numAxes() - 1 - type.axisFromLast();
+  check(axis >= 0, "[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind another one",
+        type.toString(), type.axisFromLast() + 1, toString(), numAxes());
+  return axis;
+}
+
+ParallelType DeviceMesh::axis(std::string_view name) const {
+  auto it = std::find(names_.begin(), names_.end(), name);
+  if (it == names_.end()) {
+    std::string all;
+    for (const std::string& n : names_) {
+      all += (all.empty() ? "" : ", ") + n;
+    }
+    throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name, all.empty() ? "none" : all));
+  }
+  return typeOf(static_cast<int>(it - names_.begin()));
+}
+
+IntExpr DeviceMesh::size(std::string_view name) const { return size(axis(name)); }
+
+bool DeviceMesh::contains(int64_t rank) const { return indexOf(rank) >= 0; }
+
+int64_t DeviceMesh::indexOf(int64_t rank) const {
+  auto it = std::find(ids_.begin(), ids_.end(), rank);
+  return it == ids_.end() ? -1 : it - ids_.begin();
+}
+
+std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
+  int64_t index = indexOf(rank);
+  invariant(index >= 0, "[mesh] rank {} is not in {}", rank, toString());
+  std::vector<int64_t> result(sizes_.size());
+  for (size_t k = sizes_.size(); k-- > 0;) {
+    int64_t size = sizes_[k].constValue();
+    result[k] = index % size;
+    index /= size;
+  }
+  return result;
+}
+
+int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
+  invariant(coordinates.size() == sizes_.size(), "[mesh] {} coordinates for {}", coordinates.size(), toString());
+  int64_t index = 0;
+  for (size_t k = 0; k < sizes_.size(); k++) {
+    int64_t size = sizes_[k].constValue();
+    invariant(coordinates[k] >= 0 && coordinates[k] < size, "[mesh] coordinate {} along {} of {}", coordinates[k], names_[k],
+              toString());
+    index = index * size + coordinates[k];
+  }
+  return ids_.at(static_cast<size_t>(index));
+}
+
+std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
+  std::vector<int64_t> position = coordinates(rank);
+  std::vector<int64_t> ranks;
+  int64_t count = 1;
+  for (int axis : axes) {
+    count *= axisSize(axis).constValue();
+  }
+  ranks.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; i++) {
+    int64_t rest = i;
+    for (size_t k = axes.size(); k-- > 0;) {
+      int64_t size = axisSize(axes[k]).constValue();
+      position[static_cast<size_t>(axes[k])] = rest % size;
+      rest /= size;
+    }
+    ranks.push_back(at(position));
+  }
+  return ranks;
+}
+
+std::string DeviceMesh::toString() const {
+  std::string text;
+  for (size_t k = 0; k < names_.size(); k++) {
+    text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", names_[k], sizes_[k].toString());
+  }
+  return fmt::format("{{{}}}[{}]", text, join(ids_));
+}
+
+bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
+  return a.names_ == b.names_ && a.sizes_ == b.sizes_ && a.ids_ == b.ids_;
+}
+
+}  // namespace meshfuse
