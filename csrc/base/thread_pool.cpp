@@ -1,0 +1,240 @@
+#include "base/thread_pool.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+// About 20 us: longer than the gap between the kernels of one program, shorter than a time slice.
+constexpr int kSpins = 600;
+constexpr int kRangesPerThread = 4;
+
+void futexWait(std::atomic<uint32_t>& word, uint32_t seen) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+
+void futexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+int availableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  std::ifstream quotaFile("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  long period = 0;
+  if (quotaFile >> quota >> period && quota != "max" && period > 0) {
+    long limit = (std::strtol(quota.c_str(), nullptr, 10) + period - 1) / period;
+    cores = std::min(cores, static_cast<int>(std::max(limit, 1l)));
+  }
+  return std::max(cores, 1);
+}
+
+// A run has a number, its epoch. `cursor` holds the low half of the epoch above the next unclaimed range, so that a helper
+// that slept through a run cannot claim a range of the next one with the arguments of the last: it may read a mix of both
+// jobs, but then its claim fails.
+struct ThreadPool::State {
+  struct Job {
+    std::atomic<void*> context = nullptr;
+    std::atomic<RangeFn> fn = nullptr;
+    std::atomic<int64_t> parts = 0;
+    std::atomic<int64_t> grain = 1;
+    std::atomic<uint32_t> ranges = 0;
+  };
+
+  int threads = 1;
+  bool spin = true;
+  std::mutex callers;  // one run at a time
+  Job job;
+  alignas(64) std::atomic<uint32_t> epoch{0};
+  alignas(64) std::atomic<uint64_t> cursor{0};
+  alignas(64) std::atomic<uint32_t> unfinished{0};  // ranges of this run that have not returned
+  alignas(64) std::atomic<uint32_t> sleepers{0};
+  std::atomic<uint32_t> callerSleeps{0};
+  std::atomic<bool> stop{false};
+  std::atomic_flag failed;
+  std::exception_ptr failure;
+  std::vector<std::thread> helpers;
+
+  void work(uint32_t run, int worker);
+  void finish();
+  void helper(int worker);
+};
+
+namespace {
+
+// The pool and worker this thread runs a range for, for nested runs.
+struct Inside {
+  const void* pool = nullptr;
+  int worker = 0;
+};
+thread_local Inside inside;
+
+}  // namespace
+
+void ThreadPool::State::work(uint32_t run, int worker) {
+  uint64_t c = cursor.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(c >> 32) == run) {
+    auto relaxed = std::memory_order_relaxed;
+    void* context = job.context.load(relaxed);
+    RangeFn fn = job.fn.load(relaxed);
+    int64_t parts = job.parts.load(relaxed);
+    int64_t grain = job.grain.load(relaxed);
+    auto range = static_cast<uint32_t>(c);
+    if (range >= job.ranges.load(relaxed)) {
+      return;
+    }
+    if (!cursor.compare_exchange_weak(c, c + 1, std::memory_order_acq_rel)) {
+      continue;
+    }
+    Inside before = inside;
+    inside = {this, worker};
+    int64_t begin = static_cast<int64_t>(range) * grain;
+    try {
+      fn(context, begin, std::min(begin + grain, parts), worker);
+    } catch (...) {
+      if (!failed.test_and_set()) {
+        failure = std::current_exception();
+      }
+    }
+    inside = before;
+    if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1 && worker != 0 &&
+        callerSleeps.load(std::memory_order_seq_cst) != 0) {
+      futexWakeAll(unfinished);
+    }
+    c = cursor.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::State::helper(int worker) {
+  uint32_t seen = 0;
+  while (true) {
+    for (int k = 0; spin && k < kSpins && epoch.load(std::memory_order_acquire) == seen; k++) {
+      pause();
+    }
+    if (epoch.load(std::memory_order_acquire) == seen) {
+      sleepers.fetch_add(1, std::memory_order_seq_cst);
+      while (epoch.load(std::memory_order_seq_cst) == seen) {
+        futexWait(epoch, seen);
+      }
+      sleepers.fetch_sub(1, std::memory_order_relaxed);
+    }
+    seen = epoch.load(std::memory_order_acquire);
+    if (stop.load(std::memory_order_acquire)) {
+      return;
+    }
+    work(seen, worker);
+  }
+}
+
+void ThreadPool::State::finish() {
+  for (int k = 0; k < (spin ? kSpins * 4 : 1); k++) {
+    if (unfinished.load(std::memory_order_acquire) == 0) {
+      return;
+    }
+    pause();
+  }
+  callerSleeps.store(1, std::memory_order_seq_cst);
+  uint32_t left;
+  while ((left = unfinished.load(std::memory_order_seq_cst)) != 0) {
+    futexWait(unfinished, left);
+  }
+  callerSleeps.store(0, std::memory_order_relaxed);
+}
+
+ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
+  check(options.threads >= 0 && options.threads <= 4096, "[thread pool] {} threads asked for; expected 0 (one a core) to 4096",
+        options.threads);
+  int cores = availableCores();
+  state_->threads = options.threads == 0 ? cores : options.threads;
+  state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for
+  for (int worker = 1; worker < state_->threads; worker++) {
+    state_->helpers.emplace_back([s = state_.get(), worker] { s->helper(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  state_->stop.store(true, std::memory_order_release);
+  state_->epoch.fetch_add(1, std::memory_order_seq_cst);
+  futexWakeAll(state_->epoch);
+  for (std::thread& t : state_->helpers) {
+    t.join();
+  }
+}
+
+int ThreadPool::threads() const { return state_->threads; }
+
+void ThreadPool::runRanges(int64_t parts, int64_t grain, void* context, RangeFn fn) {
+  if (parts <= 0) {
+    return;
+  }
+  State& s = *state_;
+  if (inside.pool == &s) {
+    fn(context, 0, parts, inside.worker);
+    return;
+  }
+  if (grain <= 0) {
+    int64_t ranges = static_cast<int64_t>(s.threads) * kRangesPerThread;
+    grain = std::max<int64_t>(1, (parts + ranges - 1) / ranges);
+  }
+  grain = std::max(grain, parts / (int64_t{1} << 30) + 1);  // ranges are counted in 32 bits
+  int64_t ranges = (parts + grain - 1) / grain;
+  std::lock_guard lock(s.callers);
+  if (s.threads == 1 || ranges == 1) {
+    Inside before = inside;
+    inside = {&s, 0};
+    struct Restore {
+      Inside value;
+      ~Restore() { inside = value; }
+    } restore{before};
+    fn(context, 0, parts, 0);
+    return;
+  }
+  auto relaxed = std::memory_order_relaxed;
+  s.job.context.store(context, relaxed);
+  s.job.fn.store(fn, relaxed);
+  s.job.parts.store(parts, relaxed);
+  s.job.grain.store(grain, relaxed);
+  s.job.ranges.store(static_cast<uint32_t>(ranges), relaxed);
+  s.failed.clear();
+  s.failure = nullptr;
+  s.unfinished.store(static_cast<uint32_t>(ranges), std::memory_order_relaxed);
+  uint32_t run = s.epoch.load(std::memory_order_relaxed) + 1;
+  s.cursor.store(static_cast<uint64_t>(run) << 32, std::memory_order_release);
+  s.epoch.store(run, std::memory_order_seq_cst);
+  if (s.sleepers.load(std::memory_order_seq_cst) > 0) {
+    futexWakeAll(s.epoch);
+  }
+  s.work(run, 0);
+  s.finish();
+  if (s.failure) {
+    std::rethrow_exception(s.failure);
+  }
+}
+
+}  // namespace meshfuse

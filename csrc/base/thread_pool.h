@@ -1,0 +1,55 @@
+// Threads that run the parts of a kernel.
+//
+//   ThreadPool pool({.threads = 4});
+//   pool.run(parts, [&](int64_t begin, int64_t end, int worker) { ... });
+//
+// The caller takes part, as worker 0. Parts are claimed in chunks of consecutive numbers by whoever is free, so which worker
+// runs which part differs from run to run: nothing may depend on it. Helpers spin a short while for the next run, then sleep
+// in the kernel: a pool that is not used costs nothing, and ranks that are threads may hold a pool each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace meshfuse {
+
+struct ThreadPoolOptions {
+  int threads = 0;     // caller included; 0: one for every core this process may run on
+  bool spin = true;    // false: helpers sleep at once; for more threads than cores
+};
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(ThreadPoolOptions options = {});
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const;
+
+  // Calls fn(begin, end, worker) so that the ranges cover 0..parts-1, each part once; returns when all have returned. Ranges
+  // hold `grain` parts, the last one fewer; 0 chooses a few ranges for each thread. 0 <= worker < threads(); a worker runs
+  // one range at a time. The first exception of any range is thrown here once all others have ended.
+  // One run at a time: a second thread that calls run waits; a range that calls run does it all itself, as its own worker.
+  template <class Fn>
+  void run(int64_t parts, Fn&& fn, int64_t grain = 0) {
+    using Callable = std::remove_reference_t<Fn>;
+    runRanges(parts, grain, const_cast<void*>(static_cast<const void*>(&fn)),
+              [](void* context, int64_t begin, int64_t end, int worker) {
+                (*static_cast<Callable*>(context))(begin, end, worker);
+              });
+  }
+
+ private:
+  using RangeFn = void (*)(void* context, int64_t begin, int64_t end, int worker);
+  void runRanges(int64_t parts, int64_t grain, void* context, RangeFn fn);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Cores that this process may run on, at least 1: what its affinity mask and its cgroup's CPU quota leave.
+[[nodiscard]] int availableCores();
+
+}  // namespace meshfuse
