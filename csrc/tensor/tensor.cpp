@@ -1,0 +1,427 @@
+#include "tensor/tensor.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "tensor/allocator.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Never destroyed: tensors may outlive any other static object.
+PooledAllocator& hostPool() {
+  static PooledAllocator* pool = new PooledAllocator();
+  return *pool;
+}
+
+std::string listText(std::span<const int64_t> values) {
+  std::string text;
+  for (int64_t v : values) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
+  }
+  return "[" + text + "]";
+}
+
+int64_t countElements(std::span<const int64_t> sizes) {
+  int64_t count = 1;
+  bool zero = false;
+  for (int64_t s : sizes) {
+    check(s >= 0, "[tensor] sizes {} hold a negative one; sizes are at least 0", listText(sizes));
+    zero |= s == 0;
+  }
+  for (int64_t s : sizes) {
+    check(zero || !__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements", listText(sizes));
+  }
+  return zero ? 0 : count;
+}
+
+int wrapAxis(int axis, int dim, const char* what) {
+  check(axis >= -dim && axis < dim, "[{}] axis {} of a tensor of {} dims; expected {} to {}", what, axis, dim, -dim, dim - 1);
+  return axis < 0 ? axis + dim : axis;
+}
+
+// Calls body(offset, ...) for each row of the innermost dim, in row-major order, with the byte offsets of its first element
+// under each of the given strides (in elements).
+template <size_t N, class Body>
+void forEachRow(std::span<const int64_t> sizes, std::array<std::span<const int64_t>, N> strides, Body body) {
+  std::array<int64_t, N> offset{};
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+    return;
+  }
+  int outer = static_cast<int>(sizes.size()) - 1;
+  std::vector<int64_t> position(sizes.size(), 0);
+  while (true) {
+    body(offset);
+    int d = outer - 1;
+    for (; d >= 0; d--) {
+      position[d]++;
+      for (size_t k = 0; k < N; k++) {
+        offset[k] += strides[k][d];
+      }
+      if (position[d] < sizes[d]) {
+        break;
+      }
+      for (size_t k = 0; k < N; k++) {
+        offset[k] -= strides[k][d] * sizes[d];
+      }
+      position[d] = 0;
+    }
+    if (d < 0) {
+      return;
+    }
+  }
+}
+
+template <class T>
+void copyRow(const char* from, int64_t fromStride, char* to, int64_t toStride, int64_t n) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < n; i++) {
+    target[i * toStride] = source[i * fromStride];
+  }
+}
+
+void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStride, int64_t n, int size) {
+  if (fromStride == 1 && toStride == 1) {
+    std::memcpy(to, from, static_cast<size_t>(n * size));
+    return;
+  }
+  switch (size) {
+    case 1: return copyRow<uint8_t>(from, fromStride, to, toStride, n);
+    case 2: return copyRow<uint16_t>(from, fromStride, to, toStride, n);
+    case 4: return copyRow<uint32_t>(from, fromStride, to, toStride, n);
+    default: return copyRow<uint64_t>(from, fromStride, to, toStride, n);
+  }
+}
+
+void convertRow(const char* from, int64_t fromStride, DataType fromType, char* to, int64_t toStride, DataType toType, int64_t n) {
+  int fromStep = dataTypeSize(fromType);
+  int toStep = dataTypeSize(toType);
+  for (int64_t i = 0; i < n; i++) {
+    const char* source = from + i * fromStride * fromStep;
+    char* target = to + i * toStride * toStep;
+    if (isFloatingPoint(fromType)) {
+      storeElement(target, toType, loadElement(source, fromType));
+    } else {
+      storeInteger(target, toType, loadInteger(source, fromType));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t k = sizes.size(); k-- > 0;) {
+    strides[k] = stride;
+    stride *= std::max<int64_t>(sizes[k], 1);
+  }
+  return strides;
+}
+
+Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype) {
+  size_t bytes = static_cast<size_t>(countElements(sizes)) * static_cast<size_t>(dataTypeSize(dtype));
+  Tensor t;
+  t.data_ = hostPool().allocate(bytes);
+  t.storage_ = std::shared_ptr<void>(t.data_, [bytes](void* p) { hostPool().deallocate(p, bytes); });
+  t.dtype_ = dtype;
+  t.strides_ = contiguousStrides(sizes);
+  t.sizes_ = std::move(sizes);
+  return t;
+}
+
+Tensor Tensor::zeros(std::vector<int64_t> sizes, DataType dtype) {
+  Tensor t = empty(std::move(sizes), dtype);
+  std::memset(t.data_, 0, static_cast<size_t>(t.nbytes()));
+  return t;
+}
+
+Tensor Tensor::full(std::vector<int64_t> sizes, DataType dtype, double value) {
+  return scalar(value, dtype).expand(std::move(sizes)).clone();
+}
+
+Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
+                    std::shared_ptr<void> owner) {
+  int64_t count = countElements(sizes);
+  check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride a dim", sizes.size(), strides.size());
+  check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
+  Tensor t;
+  t.data_ = data;
+  t.storage_ = std::move(owner);
+  t.dtype_ = dtype;
+  t.sizes_ = std::move(sizes);
+  t.strides_ = std::move(strides);
+  return t;
+}
+
+Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
+  Tensor t = empty(std::move(sizes), dtype);
+  check(static_cast<int64_t>(values.size()) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
+        listText(t.sizes_), t.numel());
+  char* to = static_cast<char*>(t.data_);
+  for (size_t i = 0; i < values.size(); i++) {
+    storeElement(to + i * static_cast<size_t>(dataTypeSize(dtype)), dtype, values[i]);
+  }
+  return t;
+}
+
+Tensor Tensor::of(std::initializer_list<double> values, std::vector<int64_t> sizes, DataType dtype) {
+  return of(std::span<const double>(values.begin(), values.size()), std::move(sizes), dtype);
+}
+
+Tensor Tensor::scalar(double value, DataType dtype) { return of({value}, {}, dtype); }
+
+int64_t Tensor::size(int axis) const { return sizes_[static_cast<size_t>(wrapAxis(axis, dim(), "size"))]; }
+
+int64_t Tensor::numel() const {
+  int64_t count = 1;
+  for (int64_t s : sizes_) {
+    count *= s;
+  }
+  return count;
+}
+
+bool Tensor::isContiguous() const {
+  int64_t stride = 1;
+  if (numel() == 0) {
+    return true;
+  }
+  for (size_t k = sizes_.size(); k-- > 0;) {
+    if (sizes_[k] != 1 && strides_[k] != stride) {
+      return false;
+    }
+    stride *= sizes_[k];
+  }
+  return true;
+}
+
+Tensor Tensor::view(std::vector<int64_t> sizes) const {
+  check(isContiguous(), "[view] the tensor of sizes {} and strides {} is not contiguous; call contiguous() first", listText(sizes_),
+        listText(strides_));
+  int64_t known = 1;
+  int64_t unknown = -1;
+  for (size_t k = 0; k < sizes.size(); k++) {
+    if (sizes[k] == -1 && unknown < 0) {
+      unknown = static_cast<int64_t>(k);
+    } else {
+      known *= sizes[k];
+    }
+  }
+  if (unknown >= 0) {
+    check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes), numel());
+    sizes[static_cast<size_t>(unknown)] = numel() / known;
+  }
+  check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes), countElements(sizes),
+        numel());
+  Tensor t = *this;
+  t.strides_ = contiguousStrides(sizes);
+  t.sizes_ = std::move(sizes);
+  return t;
+}
+
+Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
+  countElements(sizes);
+  check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride a dim", sizes.size(), strides.size());
+  check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
+  Tensor t = *this;
+  t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
+  t.sizes_ = std::move(sizes);
+  t.strides_ = std::move(strides);
+  return t;
+}
+
+Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const {
+  size_t k = static_cast<size_t>(wrapAxis(axis, dim(), "slice"));
+  check(step >= 1, "[slice] step {}; expected at least 1", step);
+  check(start >= 0 && start <= stop && stop <= sizes_[k], "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size",
+        start, stop, axis, sizes_[k]);
+  Tensor t = *this;
+  t.data_ = static_cast<char*>(data_) + (start == stop ? 0 : start * strides_[k] * dataTypeSize(dtype_));
+  t.sizes_[k] = (stop - start + step - 1) / step;
+  t.strides_[k] *= step;
+  return t;
+}
+
+Tensor Tensor::permute(const std::vector<int>& order) const {
+  check(static_cast<int>(order.size()) == dim(), "[permute] an order of {} for a tensor of {} dims", order.size(), dim());
+  Tensor t = *this;
+  std::vector<bool> seen(order.size(), false);
+  for (size_t k = 0; k < order.size(); k++) {
+    size_t old = static_cast<size_t>(wrapAxis(order[k], dim(), "permute"));
+    check(!seen[old], "[permute] axis {} stands twice in the order", old);
+    seen[old] = true;
+    t.sizes_[k] = sizes_[old];
+    t.strides_[k] = strides_[old];
+  }
+  return t;
+}
+
+Tensor Tensor::transpose(int a, int b) const {
+  Tensor t = *this;
+  size_t i = static_cast<size_t>(wrapAxis(a, dim(), "transpose"));
+  size_t j = static_cast<size_t>(wrapAxis(b, dim(), "transpose"));
+  std::swap(t.sizes_[i], t.sizes_[j]);
+  std::swap(t.strides_[i], t.strides_[j]);
+  return t;
+}
+
+Tensor Tensor::expand(std::vector<int64_t> sizes) const {
+  check(sizes.size() >= sizes_.size(), "[expand] to {} dims from {}; expected at least as many", sizes.size(), sizes_.size());
+  size_t lead = sizes.size() - sizes_.size();
+  std::vector<int64_t> strides(sizes.size(), 0);
+  for (size_t k = lead; k < sizes.size(); k++) {
+    int64_t old = sizes_[k - lead];
+    if (sizes[k] == -1) {
+      sizes[k] = old;
+    }
+    check(old == sizes[k] || old == 1, "[expand] dim {} from {} to {}; only dims of size 1 stretch", k, old, sizes[k]);
+    strides[k] = old == sizes[k] ? strides_[k - lead] : 0;
+  }
+  countElements(sizes);
+  Tensor t = *this;
+  t.sizes_ = std::move(sizes);
+  t.strides_ = std::move(strides);
+  return t;
+}
+
+Tensor Tensor::contiguous() const { return isContiguous() ? *this : clone(); }
+
+Tensor Tensor::clone() const {
+  Tensor t = empty(sizes_, dtype_);
+  t.copyFrom(*this);
+  return t;
+}
+
+Tensor Tensor::to(DataType dtype) const {
+  if (dtype == dtype_) {
+    return *this;
+  }
+  Tensor t = empty(sizes_, dtype);
+  t.copyFrom(*this);
+  return t;
+}
+
+void Tensor::copyFrom(const Tensor& source) {
+  check(sizes_ == source.sizes_, "[copyFrom] sizes differ: {} from {}", listText(sizes_), listText(source.sizes_));
+  if (dtype_ == source.dtype_ && isContiguous() && source.isContiguous()) {
+    if (nbytes() != 0) {
+      std::memmove(data_, source.data_, static_cast<size_t>(nbytes()));
+    }
+    return;
+  }
+  const char* from = static_cast<const char*>(source.data_);
+  char* to = static_cast<char*>(data_);
+  int64_t n = sizes_.empty() ? 1 : sizes_.back();
+  int64_t fromStride = sizes_.empty() ? 1 : source.strides_.back();
+  int64_t toStride = sizes_.empty() ? 1 : strides_.back();
+  int fromSize = dataTypeSize(source.dtype_);
+  int toSize = dataTypeSize(dtype_);
+  forEachRow<2>(sizes_, {source.strides_, strides_}, [&](const std::array<int64_t, 2>& offset) {
+    const char* row = from + offset[0] * fromSize;
+    char* target = to + offset[1] * toSize;
+    if (dtype_ == source.dtype_) {
+      copySameType(row, fromStride, target, toStride, n, fromSize);
+    } else {
+      convertRow(row, fromStride, source.dtype_, target, toStride, dtype_, n);
+    }
+  });
+}
+
+namespace {
+
+char* addressOf(const Tensor& t, std::span<const int64_t> position) {
+  check(static_cast<int>(position.size()) == t.dim(), "[tensor] a position of {} for a tensor of {} dims", position.size(), t.dim());
+  int64_t offset = 0;
+  for (size_t k = 0; k < position.size(); k++) {
+    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] position {} is outside of sizes {}", listText(position),
+          listText(t.sizes()));
+    offset += position[k] * t.strides()[k];
+  }
+  return static_cast<char*>(t.data()) + offset * dataTypeSize(t.dtype());
+}
+
+// Nested lists, row-major from `at` on.
+void appendValues(std::string& text, const std::vector<std::string>& values, std::span<const int64_t> sizes, size_t& at) {
+  if (sizes.empty()) {
+    text += values[at++];
+    return;
+  }
+  text += "[";
+  for (int64_t i = 0; i < sizes[0]; i++) {
+    text += i == 0 ? "" : ", ";
+    appendValues(text, values, sizes.subspan(1), at);
+  }
+  text += "]";
+}
+
+}  // namespace
+
+double Tensor::at(std::span<const int64_t> position) const { return loadElement(addressOf(*this, position), dtype_); }
+
+double Tensor::at(std::initializer_list<int64_t> position) const {
+  return at(std::span<const int64_t>(position.begin(), position.size()));
+}
+
+int64_t Tensor::intAt(std::span<const int64_t> position) const { return loadInteger(addressOf(*this, position), dtype_); }
+
+void Tensor::set(std::span<const int64_t> position, double value) { storeElement(addressOf(*this, position), dtype_, value); }
+
+double Tensor::item() const {
+  check(numel() == 1, "[item] a tensor of sizes {} has {} elements; expected one", listText(sizes_), numel());
+  return loadElement(data_, dtype_);
+}
+
+std::vector<double> Tensor::toVector() const {
+  std::vector<double> values;
+  Tensor dense = contiguous();
+  values.reserve(static_cast<size_t>(numel()));
+  for (int64_t i = 0; i < numel(); i++) {
+    values.push_back(loadElement(static_cast<const char*>(dense.data_) + i * dataTypeSize(dtype_), dtype_));
+  }
+  return values;
+}
+
+std::string Tensor::toString() const {
+  if (!defined()) {
+    return "undefined";
+  }
+  constexpr int64_t kMostPrinted = 64;
+  std::string text = fmt::format("{}{}", name(dtype_), listText(sizes_));
+  if (numel() > kMostPrinted || data_ == nullptr) {
+    return text;
+  }
+  std::vector<std::string> values;
+  Tensor dense = contiguous();
+  for (int64_t i = 0; i < numel(); i++) {
+    const char* address = static_cast<const char*>(dense.data_) + i * dataTypeSize(dtype_);
+    values.push_back(isFloatingPoint(dtype_) ? fmt::format("{}", static_cast<float>(loadElement(address, dtype_)))
+                                             : fmt::format("{}", loadInteger(address, dtype_)));
+  }
+  text += " ";
+  size_t at = 0;
+  appendValues(text, values, sizes_, at);
+  return text;
+}
+
+Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low, double high) {
+  Tensor t = Tensor::empty(std::move(sizes), dtype);
+  char* to = static_cast<char*>(t.data());
+  int64_t n = t.numel();
+  for (int64_t i = 0; i < n; i++, to += dataTypeSize(dtype)) {
+    uint64_t bits = hashCombine(hashCombine(0, seed), static_cast<uint64_t>(i));
+    double value = low + static_cast<double>(bits >> 11) * 0x1p-53 * (high - low);
+    storeElement(to, dtype, isFloatingPoint(dtype) ? value : std::floor(value));
+    if (loadElement(to, dtype) >= high && dtype != DataType::Bool) {
+      storeElement(to, dtype, low);  // rounded up to the excluded end
+    }
+  }
+  return t;
+}
+
+}  // namespace meshfuse
