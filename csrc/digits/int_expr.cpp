@@ -121,7 +121,53 @@ struct IntExprBuilder {
         e.terms_.pop_back();
       }
     }
+    return rejoin(std::move(e));
+  }
+
+  // floorDiv(a, b) * b + mod(a, b) = a, with any common factor.
+  static IntExpr rejoin(IntExpr e) {
+    for (size_t t = 0; t < e.terms_.size(); t++) {
+      for (size_t f = 0; f < e.terms_[t].factors.size(); f++) {
+        const IntAtomPtr remainder = e.terms_[t].factors[f];
+        if (remainder->kind != AtomKind::Mod || !remainder->args[1].isConst()) {
+          continue;
+        }
+        IntExpr quotient = floorDiv(remainder->args[0], remainder->args[1]);
+        if (quotient.constant_ != 0 || quotient.terms_.size() != 1 || quotient.terms_[0].coefficient != 1) {
+          continue;
+        }
+        IntTerm common{e.terms_[t].coefficient, e.terms_[t].factors};
+        common.factors.erase(common.factors.begin() + static_cast<int64_t>(f));
+        IntTerm wanted{0, common.factors};
+        if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
+          continue;
+        }
+        wanted.factors.insert(wanted.factors.end(), quotient.terms_[0].factors.begin(), quotient.terms_[0].factors.end());
+        sortFactors(wanted);
+        for (size_t u = 0; u < e.terms_.size(); u++) {
+          if (u != t && e.terms_[u].coefficient == wanted.coefficient && sameFactors(e.terms_[u], wanted)) {
+            IntExpr rest(e.constant_);
+            for (size_t k = 0; k < e.terms_.size(); k++) {
+              if (k != t && k != u) {
+                rest.terms_.push_back(e.terms_[k]);
+              }
+            }
+            IntExpr factor;
+            if (common.factors.empty()) {
+              factor.constant_ = common.coefficient;
+            } else {
+              factor.terms_.push_back(common);
+            }
+            return rest + factor * remainder->args[0];
+          }
+        }
+      }
+    }
     return e;
+  }
+
+  static void sortFactors(IntTerm& t) {
+    std::sort(t.factors.begin(), t.factors.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
   }
 
   static IntExpr function(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
@@ -227,8 +273,7 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
     for (const IntTerm& u : b.terms_) {
       IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
       product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
-      std::sort(product.factors.begin(), product.factors.end(),
-                [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
+      IntExprBuilder::sortFactors(product);
       terms.push_back(std::move(product));
     }
   }

@@ -1,0 +1,44 @@
+// Coordinates: every tensor of a group indexed by the dims of one reference iteration space.
+//
+// The space is the shape of one tensor (a reduction's operand, or the largest output). Its dims are symbols d0, d1, ...; each
+// tensor's index is derived from them through the ops, forward and backward, as far as the ops are one-to-one or broadcasts:
+//
+//   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
+//
+// A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "schedule/group.h"
+
+namespace meshfuse {
+
+struct Coordinates {
+  std::vector<IntExpr> extents;  // of the reference dims
+  std::vector<bool> reduced;     // dims the group's reductions run over
+  // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
+  std::map<int, std::vector<IntExpr>> index;
+  // Rounds of reductions: a reduction of round k depends on results of rounds < k only. By Val id of the result.
+  std::map<int, int> round;
+  int rounds = 0;
+  bool hasReduction() const { return rounds > 0; }
+};
+
+[[nodiscard]] IntExpr referenceDim(int dim, const IntExpr& extent);  // the symbol d<dim>
+
+// The group's coordinates, or the reason why it has none.
+struct CoordinatesOrReason {
+  std::optional<Coordinates> coordinates;
+  std::string reason;
+};
+[[nodiscard]] CoordinatesOrReason findCoordinates(const Group& group);
+
+// True if `index` runs over a dim's reduced symbols.
+[[nodiscard]] bool dependsOnReduced(const Coordinates& coordinates, const IntExpr& index);
+
+}  // namespace meshfuse

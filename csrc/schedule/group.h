@@ -1,0 +1,80 @@
+// What schedulers work on and what they give: a group of ops of a local fusion becomes one kernel.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "tile/tile.h"
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+class TensorView;
+class Val;
+
+// What a schedule needs to know of a device.
+struct DeviceInfo {
+  tile::Target target = tile::Target::Cpu;
+  int vectorBytes = 64;        // CPU: machine vector; GPU: widest access
+  int64_t l1Bytes = 32 << 10;
+  int64_t l2Bytes = 1 << 20;
+  int64_t lastCacheBytes = 32 << 20;
+  int processors = 132;        // GPU: SMs
+  int64_t sharedBytes = 227 << 10;
+  std::string architecture;    // GPU: "sm_90a"
+  static DeviceInfo hopper();
+};
+
+// Where a tensor's elements lie: strides in elements of the stored shape, and a power of two (bytes, at most 64) that divides
+// the base address.
+struct Layout {
+  std::vector<int64_t> strides;
+  int alignment = 64;
+};
+
+// A connected or horizontally compatible set of ops, in topological order. Tensors made outside it are inputs, tensors needed
+// outside it outputs; everything else never touches memory unless the schedule says so.
+struct Group {
+  const Fusion* fusion = nullptr;
+  std::vector<Expr*> exprs;
+  std::vector<TensorView*> inputs;
+  std::vector<TensorView*> outputs;
+  std::map<int, Layout> layouts;  // by Val id, for all inputs and outputs; a missing one is contiguous
+  // Outputs that share an input's memory element by element: output Val id -> input Val id.
+  std::map<int, int> aliases;
+};
+
+// How a kernel's arguments bind to the fusion.
+struct KernelPlan {
+  struct Workspace {
+    DataType dtype;
+    IntExpr elements;
+    bool zeroed;
+  };
+  struct Slot {  // one a tensor parameter other than scratch, in order
+    const TensorView* tensor = nullptr;
+    int workspace = -1;  // position in workspaces if tensor is null
+  };
+  tile::Program program;
+  std::vector<Slot> slots;
+  std::vector<Workspace> workspaces;
+  std::vector<IntExpr> sizes;         // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)
+  std::vector<const Val*> scalars;    // values of Program::scalars
+  std::string_view scheduler;
+};
+
+// One scheduler. `refuse` gives the reason why it cannot take a group, or nothing.
+struct Scheduler {
+  std::string_view name;
+  int priority;  // the accepting scheduler with the highest one wins
+  std::optional<std::string> (*refuse)(const Group& group, const DeviceInfo& device);
+  KernelPlan (*schedule)(const Group& group, const DeviceInfo& device);
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,75 @@
+// Lowering: ops of a group -> values of a tile program, pulled from their use.
+//
+// value(t, index) is the tile of tensor t at an index over the program's coordinates. Shape ops only rewrite the index:
+// broadcast drops it, permute reorders it, reshape divides it, slice shifts it, pad and cat guard it. So a chain of any length
+// becomes one expression, and what is computed twice at one index is computed once.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "schedule/group.h"
+#include "tile/builder.h"
+
+namespace meshfuse {
+
+class Lowering {
+ public:
+  Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan);
+
+  using Position = std::vector<tile::Index>;  // one a stored dim
+
+  // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut).
+  void declareTensors();
+  // The program's name for an extent or offset: constants stay, symbols of the fusion become size parameters.
+  IntExpr size(const IntExpr& expr);
+
+  // The tile of `tensor` at `position`, spread over `space`.
+  tile::ValueId value(const TensorView* tensor, const Position& position, int space);
+  // Stores an output at a position.
+  void store(const TensorView* tensor, const Position& position, tile::ValueId value, tile::Cache cache);
+  // Result of a reduction, computed by the scheduler: value(t, ...) gives it from now on, in the scope it was bound in.
+  void bind(const TensorView* tensor, tile::ValueId value);
+  // How reduction results that are not bound are found: the scheduler's own rule (a scratch load, say). Optional.
+  std::function<tile::ValueId(const TensorView*, const Position&)> reduction;
+  // Streaming reads: inputs read once by this kernel.
+  std::map<int, tile::Cache> cacheOf;  // by Val id
+
+  // Values computed inside a loop body are not seen outside it.
+  void pushScope() { scopes_.emplace_back(); }
+  void popScope() { scopes_.pop_back(); }
+
+  int tensorParam(const TensorView* tensor) const;
+
+ private:
+  struct Guard {  // the positions at which the value is wanted
+    std::vector<tile::Pred> where;
+    tile::ValueId mask = tile::kNone;
+  };
+  tile::ValueId at(const TensorView* tensor, const Position& position, int space);
+  tile::ValueId compute(const TensorView* tensor, const Position& position, int space);
+  tile::ValueId load(const TensorView* tensor, const Position& position, int space, tile::ValueId fill);
+  tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int space);
+  tile::ValueId guarded(const TensorView* tensor, const Position& position, int space, const std::vector<tile::Pred>& where,
+                        tile::ValueId otherwise);
+  tile::ValueId pad(const Expr& expr, const Position& position, int space);
+  tile::ValueId cat(const Expr& expr, const Position& position, int space);
+  tile::ValueId random(const Expr& expr, const Position& position, int space);
+  tile::ValueId gather(const Expr& expr, const Position& position, int space);
+  tile::ValueId embedding(const Expr& expr, const Position& position, int space);
+  tile::ValueId indexTile(const tile::Index& index, int space);
+  Position shifted(const Position& position, int dim, const IntExpr& by) const;
+
+  const Group& group_;
+  tile::Builder& builder_;
+  KernelPlan& plan_;
+  std::map<int, int> params_;  // Val id -> tensor parameter
+  std::map<std::string, IntExpr> sizes_;
+  std::vector<std::map<std::string, tile::ValueId>> scopes_;
+  std::vector<std::map<int, tile::ValueId>> bound_;
+  std::vector<tile::Pred> guard_;
+};
+
+}  // namespace meshfuse
