@@ -1,0 +1,43 @@
+// Digit: one place of a dim written as a mixed-radix number, and who owns it.
+//
+// A dim of extent N is a number with digits of falling strides; the value of a digit at index i is (i / stride) mod size.
+// With a device axis x of 2 and N = 8:
+//
+//   block   (stride 4, size 2, x)(stride 1, size 4, local)     rank 0 holds 0 1 2 3, rank 1 holds 4 5 6 7
+//   cyclic  (stride 2, size 4, local)(stride 1, size 2, x)     rank 0 holds 0 2 4 6, rank 1 holds 1 3 5 7
+//
+// An owned digit is fixed on a rank: its value is the rank's coordinate on the axis, or a digit of that coordinate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "digits/int_expr.h"
+
+namespace meshfuse {
+
+enum class OwnerKind : uint8_t { Local, Device, Stream };
+
+struct Owner {
+  OwnerKind kind = OwnerKind::Local;
+  int axis = 0;       // Device: position of the mesh axis
+  IntExpr below = 1;  // Device: the digit's value is (coordinate / below) mod size
+
+  static Owner device(int axis, const IntExpr& below = 1) { return {OwnerKind::Device, axis, below}; }
+  static Owner stream() { return {OwnerKind::Stream, 0, 1}; }
+  bool isLocal() const { return kind == OwnerKind::Local; }
+  bool isDevice() const { return kind == OwnerKind::Device; }
+  friend bool operator==(const Owner&, const Owner&) = default;
+};
+
+struct Digit {
+  int dim = 0;
+  IntExpr stride = 1;
+  IntExpr size = 1;
+  Owner owner;
+
+  std::string toString() const;  // d0/4%2:x0, without the owner when local
+  friend bool operator==(const Digit&, const Digit&) = default;
+};
+
+}  // namespace meshfuse

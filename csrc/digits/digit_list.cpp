@@ -1,0 +1,272 @@
+#include "digits/digit_list.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+// `outer` directly above `inner`: together one digit.
+bool adjoins(const Digit& outer, const Digit& inner, const Prover& prover) {
+  if (outer.dim != inner.dim || outer.owner.kind != inner.owner.kind || outer.owner.axis != inner.owner.axis ||
+      !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
+    return false;
+  }
+  return !outer.owner.isDevice() || prover.equal(outer.owner.below, prover.multiply(inner.owner.below, inner.size));
+}
+
+// The part of `digit` above (its lowest `size` values cut off), resp. below.
+Digit above(const Digit& digit, const IntExpr& size, const IntExpr& quotient, const Prover& prover) {
+  Digit d = digit;
+  d.stride = prover.multiply(digit.stride, size);
+  d.size = quotient;
+  if (d.owner.isDevice()) {
+    d.owner.below = prover.multiply(digit.owner.below, size);
+  }
+  return d;
+}
+
+Digit below(const Digit& digit, const IntExpr& size) {
+  Digit d = digit;
+  d.size = size;
+  return d;
+}
+
+}  // namespace
+
+std::string Digit::toString() const {
+  std::string text = fmt::format("d{}/{}%{}", dim, stride.toString(), size.toString());
+  switch (owner.kind) {
+    case OwnerKind::Local: return text;
+    case OwnerKind::Stream: return text + ":stream";
+    case OwnerKind::Device: break;
+  }
+  text += fmt::format(":a{}", owner.axis);
+  return owner.below.isConst(1) ? text : text + "/" + owner.below.toString();
+}
+
+DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
+  for (Digit& d : digits) {
+    if (d.size.isConst(1)) {
+      continue;
+    }
+    if (!digits_.empty() && adjoins(digits_.back(), d, prover)) {
+      d.size = prover.multiply(digits_.back().size, d.size);
+      digits_.back() = std::move(d);
+    } else {
+      digits_.push_back(std::move(d));
+    }
+  }
+}
+
+DigitList DigitList::whole(int dim, const IntExpr& extent) { return DigitList({Digit{dim, 1, extent, {}}}); }
+
+DigitList DigitList::opaque() {
+  DigitList list;
+  list.opaque_ = true;
+  return list;
+}
+
+IntExpr DigitList::size(const Prover& prover) const {
+  invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
+  IntExpr n = 1;
+  for (const Digit& d : digits_) {
+    n = prover.multiply(n, d.size);
+  }
+  return n;
+}
+
+IntExpr DigitList::localSize(const Prover& prover) const {
+  invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
+  IntExpr n = 1;
+  for (const Digit& d : digits_) {
+    if (d.owner.isLocal()) {
+      n = prover.multiply(n, d.size);
+    }
+  }
+  return n;
+}
+
+DigitList DigitList::ownedBy(const Owner& owner, const Prover& prover) const {
+  if (opaque_) {
+    return *this;
+  }
+  std::vector<Digit> owned = digits_;
+  IntExpr belowThis = owner.below;
+  for (auto d = owned.rbegin(); d != owned.rend(); ++d) {
+    d->owner = owner;
+    d->owner.below = belowThis;
+    belowThis = prover.multiply(belowThis, d->size);
+  }
+  return DigitList(std::move(owned), prover);
+}
+
+bool DigitList::hasOwned() const {
+  return std::any_of(digits_.begin(), digits_.end(), [](const Digit& d) { return !d.owner.isLocal(); });
+}
+
+std::string DigitList::toString() const {
+  if (opaque_) {
+    return "opaque";
+  }
+  std::string text = "[";
+  for (const Digit& d : digits_) {
+    text += (text.size() > 1 ? ", " : "") + d.toString();
+  }
+  return text + "]";
+}
+
+DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& prover) {
+  if (outer.isOpaque() || inner.isOpaque()) {
+    return DigitList::opaque();
+  }
+  std::vector<Digit> digits(outer.digits().begin(), outer.digits().end());
+  digits.insert(digits.end(), inner.digits().begin(), inner.digits().end());
+  return DigitList(std::move(digits), prover);
+}
+
+std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize, const Prover& prover) {
+  const std::pair<DigitList, DigitList> failed{DigitList::opaque(), DigitList::opaque()};
+  if (in.isOpaque()) {
+    return failed;
+  }
+  std::vector<Digit> outer(in.digits().begin(), in.digits().end());
+  std::vector<Digit> inner;  // least significant first
+  IntExpr need = innerSize;
+  while (!need.isConst(1)) {
+    if (outer.empty()) {
+      return failed;
+    }
+    const Digit minor = outer.back();
+    if (std::optional<IntExpr> rest = prover.divide(need, minor.size)) {
+      inner.push_back(minor);
+      outer.pop_back();
+      need = *rest;
+    } else if (std::optional<IntExpr> quotient = prover.divide(minor.size, need)) {
+      outer.back() = above(minor, need, *quotient, prover);
+      inner.push_back(below(minor, need));
+      need = 1;
+    } else {
+      return failed;
+    }
+  }
+  std::reverse(inner.begin(), inner.end());
+  return {DigitList(std::move(outer), prover), DigitList(std::move(inner), prover)};
+}
+
+bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover) {
+  if (a.isOpaque() || b.isOpaque()) {
+    return false;
+  }
+  return std::equal(a.digits().begin(), a.digits().end(), b.digits().begin(), b.digits().end(),
+                    [&](const Digit& x, const Digit& y) {
+                      return x.dim == y.dim && prover.equal(x.stride, y.stride) && prover.equal(x.size, y.size) &&
+                             x.owner.kind == y.owner.kind && x.owner.axis == y.owner.axis &&
+                             prover.equal(x.owner.below, y.owner.below);
+                    });
+}
+
+DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover) {
+  const DigitList upper = split(domain.at(digit.dim), digit.stride, prover).first;
+  DigitList piece = upper;
+  if (!upper.isOpaque() && !prover.equal(upper.size(prover), digit.size)) {
+    piece = split(upper, digit.size, prover).second;
+  }
+  return piece.ownedBy(digit.owner, prover);
+}
+
+DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover) {
+  // The places of the domain that show pieces of the digit, as (stride in the base dim, piece on the domain).
+  struct Place {
+    Digit base;
+    int dim;
+    IntExpr stride;
+  };
+  std::vector<Place> places;
+  for (size_t k = 0; k < domain.size(); k++) {
+    if (domain[k].isOpaque()) {
+      continue;  // should it hide a piece of the digit, the piece is missed below
+    }
+    IntExpr stride = 1;
+    const std::span<const Digit> digits = domain[k].digits();
+    for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+      if (d->dim == digit.dim) {
+        places.push_back({*d, static_cast<int>(k), stride});
+      }
+      stride = prover.multiply(stride, d->size);
+    }
+  }
+  // From the minor end: find the place that shows the digit at the next stride, take as much of it as the digit has.
+  std::vector<Digit> found;
+  IntExpr at = digit.stride;
+  IntExpr need = digit.size;
+  IntExpr belowThis = digit.owner.below;
+  while (!need.isConst(1)) {
+    bool progress = false;
+    for (const Place& place : places) {
+      std::optional<IntExpr> skip = prover.divide(at, place.base.stride);
+      std::optional<IntExpr> room = skip ? prover.divide(place.base.size, *skip) : std::nullopt;
+      if (!room || room->isConst(1)) {
+        continue;
+      }
+      Digit piece{place.dim, prover.multiply(place.stride, *skip), *room, digit.owner};
+      std::optional<IntExpr> rest = prover.divide(need, *room);
+      if (!rest && prover.divide(*room, need)) {
+        piece.size = need;
+        rest = 1;
+      }
+      if (!rest) {
+        continue;
+      }
+      piece.owner.below = belowThis;
+      belowThis = prover.multiply(belowThis, piece.size);
+      at = prover.multiply(at, piece.size);
+      need = *rest;
+      found.push_back(std::move(piece));
+      progress = true;
+      break;
+    }
+    if (!progress) {
+      return DigitList::opaque();
+    }
+  }
+  std::reverse(found.begin(), found.end());
+  return DigitList(std::move(found), prover);
+}
+
+DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover) {
+  std::vector<Digit> digits;  // least significant first
+  IntExpr at = 1;
+  while (!owned.empty()) {
+    // The owned digit next above `at`: the one whose stride divides all others' that remain.
+    auto next = std::find_if(owned.begin(), owned.end(), [&](const Digit& candidate) {
+      return std::all_of(owned.begin(), owned.end(), [&](const Digit& other) {
+        return &other == &candidate || prover.divide(other.stride, prover.multiply(candidate.stride, candidate.size));
+      });
+    });
+    if (next == owned.end()) {
+      return DigitList::opaque();
+    }
+    std::optional<IntExpr> gap = prover.divide(next->stride, at);
+    if (!gap) {
+      return DigitList::opaque();
+    }
+    digits.push_back({dim, at, *gap, {}});
+    digits.push_back(*next);
+    digits.back().dim = dim;
+    at = prover.multiply(next->stride, next->size);
+    owned.erase(next);
+  }
+  std::optional<IntExpr> top = prover.divide(extent, at);
+  if (!top) {
+    return DigitList::opaque();
+  }
+  digits.push_back({dim, at, *top, {}});
+  std::reverse(digits.begin(), digits.end());
+  return DigitList(std::move(digits), prover);
+}
+
+}  // namespace meshfuse
