@@ -264,6 +264,9 @@ ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vec
   invariant((digits & ~operand.digits) == 0,
             "[tile builder] reduce over digits {:#x}, but the value has only {:#x}; add a constant spread over the others", digits,
             operand.digits);
+  if (digits == 0 && where.empty()) {
+    return id;
+  }
   Value v{.kind = ValueKind::Reduce, .dtype = operand.dtype, .space = operand.space, .digits = operand.digits & ~digits};
   v.operands = {id};
   v.combiner = combiner;
