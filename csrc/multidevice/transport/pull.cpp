@@ -1,5 +1,6 @@
 #include "multidevice/transport/pull.h"
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -23,12 +24,24 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
   if (begin == end) {
     return;
   }
-  std::vector<const void*> inputs;
-  inputs.reserve(call.peers.size());
-  for (const PeerBuffers& peer : call.peers) {
-    inputs.push_back(peer.in + begin * elementSize(call));
+  std::array<const void*, 32> few;
+  std::vector<const void*> many(call.peers.size() > few.size() ? call.peers.size() : 0);
+  const std::span<const void*> inputs(many.empty() ? few.data() : many.data(), call.peers.size());
+  for (size_t p = 0; p < inputs.size(); ++p) {
+    inputs[p] = call.peers[p].in + begin * elementSize(call);
   }
   reduceInRankOrder(inputs, out, end - begin, call.type, call.op);
+}
+
+// The blocks of all ranks, side by side. Rotated, so that the ranks do not all read from the same one at a time.
+int64_t pullBlocks(const PullCall& call) {
+  const int64_t n = sizeOf(call);
+  const int64_t block = call.count * elementSize(call);
+  for (int64_t d = 0; d < n; ++d) {
+    const int64_t p = (call.position + d) % n;
+    copy(call.out + p * call.outStride, call.peers[static_cast<size_t>(p)].in, block);
+  }
+  return (n - 1) * block;
 }
 
 }  // namespace
@@ -38,40 +51,22 @@ int64_t pullAllReduce(const PullCall& call) {
   auto begin = [&](int64_t i) { return partBegin(call.count, i, n, call.partAlignment); };
   const int64_t own = begin(call.position);
   const int64_t ownEnd = begin(call.position + 1);
-  reducePart(call, own, ownEnd, call.out + own * elementSize(call));
-  call.synchronize();
-  // Rotated, so that the ranks do not all read from the same one at a time.
-  for (int64_t d = 1; d < n; ++d) {
+  reducePart(call, own, ownEnd, call.parts + own * elementSize(call));
+  (*call.synchronize)();
+  for (int64_t d = 0; d < n; ++d) {
     const int64_t p = (call.position + d) % n;
     const int64_t from = begin(p) * elementSize(call);
-    copy(call.out + from, call.peers[static_cast<size_t>(p)].out + from, begin(p + 1) * elementSize(call) - from);
+    copy(call.out + from, call.peers[static_cast<size_t>(p)].parts + from, begin(p + 1) * elementSize(call) - from);
   }
   return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
 }
 
-int64_t pullAllGather(const PullCall& call) {
-  const int64_t n = sizeOf(call);
-  const int64_t block = call.count * elementSize(call);
-  for (int64_t d = 0; d < n; ++d) {
-    const int64_t p = (call.position + d) % n;
-    copy(call.out + p * block, call.peers[static_cast<size_t>(p)].in, block);
-  }
-  return (n - 1) * block;
-}
+int64_t pullAllGather(const PullCall& call) { return pullBlocks(call); }
+int64_t pullAllToAll(const PullCall& call) { return pullBlocks(call); }
 
 int64_t pullReduceScatter(const PullCall& call) {
-  reducePart(call, call.position * call.count, (call.position + 1) * call.count, call.out);
+  reducePart(call, 0, call.count, call.out);
   return (sizeOf(call) - 1) * call.count * elementSize(call);
-}
-
-int64_t pullAllToAll(const PullCall& call) {
-  const int64_t n = sizeOf(call);
-  const int64_t block = call.count * elementSize(call);
-  for (int64_t d = 0; d < n; ++d) {
-    const int64_t p = (call.position + d) % n;
-    copy(call.out + p * block, call.peers[static_cast<size_t>(p)].in + call.position * block, block);
-  }
-  return (n - 1) * block;
 }
 
 int64_t pullBroadcast(const PullCall& call, int root) {

@@ -13,21 +13,26 @@
 
 namespace meshfuse {
 
-// The buffers of one rank as this rank sees them. `out` is read for all-reduce only.
+// The buffers of one rank as this rank sees them.
 struct PeerBuffers {
+  // What this rank reads: the peer's whole input, but of a reduce-scatter or all-to-all only the block for this rank.
   const std::byte* in = nullptr;
-  const std::byte* out = nullptr;
+  // All-reduce only: where the peer puts its part of the result.
+  const std::byte* parts = nullptr;
 };
 
 struct PullCall {
-  int position = 0;                        // of this rank in the team
-  std::span<const PeerBuffers> peers;      // in team order, this rank included
-  std::byte* out = nullptr;                // of this rank
-  int64_t count = 0;                       // as in the call's arguments
+  int position = 0;                    // of this rank in the team
+  std::span<const PeerBuffers> peers;  // in team order, this rank included
+  std::byte* out = nullptr;            // of this rank
+  std::byte* parts = nullptr;          // all-reduce only: where this rank puts its part; may be `out`
+  int64_t count = 0;                   // elements of one block
+  int64_t outStride = 0;               // bytes from one block of the output to the next
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
-  int64_t partAlignment = 1;               // elements; boundaries of all-reduce parts are multiples of it
-  const std::function<void()>& synchronize;  // returns when all members have come to the same call of it
+  int64_t partAlignment = 1;           // elements; boundaries of all-reduce parts are multiples of it
+  // Returns when all members have come to the same call of it. Used by all-reduce, once.
+  const std::function<void()>* synchronize = nullptr;
 };
 
 // Each returns the bytes it read from other ranks.
@@ -39,8 +44,7 @@ int64_t pullBroadcast(const PullCall& call, int root);
 
 // First element of the i-th of n nearly equal parts of `count` elements, cut at multiples of `alignment`.
 constexpr int64_t partBegin(int64_t count, int64_t i, int64_t n, int64_t alignment) {
-  int64_t begin = (count / alignment) * i / n * alignment;
-  return i == n ? count : begin;
+  return i == n ? count : count / alignment * i / n * alignment;
 }
 
 }  // namespace meshfuse

@@ -103,19 +103,25 @@ class LoopbackCommunicator final : public Communicator {
       return;
     }
     meeting_.begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
+    const int64_t block = call.count * dataTypeSize(call.type);
+    const bool hasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
     std::vector<PeerBuffers> peers;
     for (int p : team.ranks) {
       peers.push_back(meeting_.buffersOf(p));
+      peers.back().in += hasBlocks ? position * block : 0;
     }
     const std::function<void()> synchronize = [&] { meeting_.synchronize(rank_, team); };
-    int64_t received = call.count == 0 ? 0
-                                       : pull(PullCall{.position = position,
-                                                       .peers = peers,
-                                                       .out = static_cast<std::byte*>(out),
-                                                       .count = call.count,
-                                                       .type = call.type,
-                                                       .op = call.op,
-                                                       .synchronize = synchronize});
+    auto* const result = static_cast<std::byte*>(out);
+    const int64_t received = call.count == 0 ? 0
+                                             : pull(PullCall{.position = position,
+                                                             .peers = peers,
+                                                             .out = result,
+                                                             .parts = result,
+                                                             .count = call.count,
+                                                             .outStride = block,
+                                                             .type = call.type,
+                                                             .op = call.op,
+                                                             .synchronize = &synchronize});
     meeting_.synchronize(rank_, team);
     meeting_.end(rank_);
     TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
