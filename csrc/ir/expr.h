@@ -117,6 +117,7 @@ class Expr {
 
  private:
   friend class Fusion;
+  friend class FusionCloner;
   Fusion* fusion_ = nullptr;
   int id_ = 0;
   ExprKind kind_ = ExprKind::Set;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,7 +36,8 @@ class Fusion {
   void addInput(Val* val);    // UserError if it has a definition, is an input already, or is of another fusion
   void addOutput(Val* val);   // UserError if of another fusion or a scalar
   void removeOutput(Val* val);
-  // After a run the input's buffer holds the output. Shapes and types must be equal. UserError otherwise.
+  // After a run the input's buffer holds the output, which becomes an output if it is none yet. Shapes and types must be
+  // equal. UserError otherwise.
   void aliasOutputToInput(Val* output, Val* input);
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }
@@ -47,7 +49,9 @@ class Fusion {
   std::vector<Expr*> exprs(bool dead = false) const;
   std::vector<TensorView*> tensors(bool dead = false) const;  // in the order of definition
   std::vector<Expr*> uses(const Val* val) const;              // in id order
-  Expr* expr(int id) const;
+  Expr* expr(int id) const;  // nullptr if removed
+  int numExprs() const;      // ids are below; so for values
+  Val* val(int id) const;    // nullptr where the text that was parsed left a gap
   int numVals() const;
 
   Val* scalar(ScalarConst value);                // interned
@@ -55,19 +59,22 @@ class Fusion {
   Val* inputScalar(DataType dtype);              // a fresh run-time scalar; Int ones carry a fresh symbol
   // A fresh symbol, "i0", "i1", ...; the same names in a clone.
   IntExpr freshSymbol(SymbolFacts facts = {.lower = 0});
-  // A tensor without definition, loop = logical; contiguous unless contiguity is given. `root`: extents of the root domain
-  // where it differs, to be connected by split, merge and resize below.
+  // A tensor without definition, loop = logical, contiguous.
   TensorView* tensor(DataType dtype, const std::vector<Dim>& logical);
   // A tensor whose logical domain `connect` derives from its root by idSplit, idMerge, idResize.
   TensorView* tensorFromRoot(DataType dtype, const std::vector<Dim>& root,
                              const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
   Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
-  std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit);
+  // Both parts have the type of `in`, the outer one `outerType` if given (the iteration dim of a partial reduction).
+  std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
+                                              std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
   IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type = std::nullopt);
+  // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).
+  IterDomain* idNew(const IntExpr& extent, IterType type);
 
   // -- rewriting, for passes --------------------------------------------------------------------------------------------
-  // Every use of `from` (outputs and aliases included) reads `to` instead.
+  // Every use of `from` (outputs and aliases included) reads `to` instead, except in the definition of `to`.
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int operand, Val* to);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
@@ -78,17 +85,21 @@ class Fusion {
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
   // -- text -----------------------------------------------------------------------------------------------------------
-  std::string toString() const;  // the .fir form; ir/parser.h reads it back
+  std::string toString() const;  // the .fir form; ir/text.h reads it back
   void print() const;            // to standard output
   void printMath() const;        // without domains' transforms
-  Hash128 hash() const;          // of the text
-  bool sameDefinition(const Fusion& other) const;
+  Hash128 hash() const;          // of the text with values numbered from 0 in order
+  bool sameDefinition(const Fusion& other) const;  // the same such text
 
  private:
   friend class FusionCloner;
-  IterDomain* newId(const IntExpr& extent, IterType type);
+  friend class FusionParser;
   IdExpr* newIdExpr(IdExpr expr);
-  void take(std::unique_ptr<Val> val, DataType dtype);
+  Val* take(std::unique_ptr<Val> val, DataType dtype);
+  TensorView* newTensor(DataType dtype);
+  void checkOwn(const Val* val, const char* what) const;
+  void addUse(Val* val, Expr* expr);
+  void removeUse(Val* val, Expr* expr);
 
   std::vector<std::unique_ptr<Val>> vals_;
   std::vector<std::unique_ptr<Expr>> exprs_;  // a removed one leaves a null
@@ -99,6 +110,8 @@ class Fusion {
   std::vector<std::pair<Val*, Val*>> aliases_;
   std::vector<std::vector<Expr*>> uses_;  // by val id
   std::vector<DeviceMesh> meshes_;
+  std::map<std::string, Val*> scalars_;   // interned, by text
+  std::optional<int> nextValId_;          // of the next value, for the parser
   int nextSymbol_ = 0;
   int nextOrdinal_ = 0;
 };

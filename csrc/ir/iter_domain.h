@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "digits/int_expr.h"
@@ -42,20 +43,25 @@ class IterDomain {
   IterType iterType() const { return iterType_; }
   bool isReduction() const { return iterType_ == IterType::Reduction; }
   bool isBroadcast() const { return iterType_ == IterType::Broadcast; }
+  bool isSymbolic() const { return iterType_ == IterType::Symbolic; }
   ParallelType parallelType() const { return parallelType_; }
   bool isDeviceDim() const { return parallelType_.isDevice(); }
-  // Binds this loop dim to a device axis or to Stream. UserError if it is not a loop dim of its tensor.
-  void parallelize(ParallelType type) { parallelType_ = type; }
+  // Binds this loop dim to a device axis or to Stream. UserError if a split or merge has replaced it.
+  void parallelize(ParallelType type);
   // The transform that made this dim; nullptr if none did.
   IdExpr* definition() const { return definition_; }
+  std::string toString() const;  // 16, r{16}, b{1}, s{i0}, DIDx{2}, rDIDx{2}
 
  private:
   friend class Fusion;
+  friend class FusionCloner;
+  friend class FusionParser;
   friend class TensorView;
   int id_ = 0;
   IntExpr extent_;
   IterType iterType_ = IterType::Iteration;
   ParallelType parallelType_;
+  bool replaced_ = false;  // input of a transform
   IdExpr* definition_ = nullptr;
 };
 

@@ -74,12 +74,13 @@ class TensorView : public Val {
   const std::vector<bool>& contiguity() const { return contiguity_; }
   bool hasAllocation() const { return !allocation_.empty(); }
 
-  bool isFusionInput() const;
-  bool isFusionOutput() const;
   std::string toString() const;  // T3[B, S, DIDx{d}, E/d]: the loop domain
 
  private:
   friend class Fusion;
+  friend class FusionCloner;
+  friend class FusionParser;
+  int wrapAxis(int axis, const char* what) const;
   std::vector<IterDomain*> root_;
   bool hasRoot_ = false;
   std::vector<IterDomain*> logical_;

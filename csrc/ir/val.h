@@ -28,6 +28,8 @@ class Val {
   // The Expr that computes this; nullptr for inputs and constants.
   Expr* definition() const { return definition_; }
   bool isTensor() const { return isTensor_; }
+  bool isFusionInput() const { return isInput_; }
+  bool isFusionOutput() const { return isOutput_; }
   // This as a TensorView; InternalError if it is a scalar.
   TensorView* asTensor();
   const TensorView* asTensor() const;
@@ -40,10 +42,14 @@ class Val {
 
  protected:
   friend class Fusion;
+  friend class FusionCloner;
+  friend class FusionParser;
   Fusion* fusion_ = nullptr;
   int id_ = 0;
   DataType dtype_ = DataType::Double;
   bool isTensor_ = false;
+  bool isInput_ = false;   // of the fusion
+  bool isOutput_ = false;
   Expr* definition_ = nullptr;
   ScalarConst constant_;
   IntExpr intExpr_;

@@ -1,0 +1,432 @@
+#include "ir/fusion.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <queue>
+#include <unordered_set>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool byId(const Expr* a, const Expr* b) { return a->id() < b->id(); }
+
+// True only if shown.
+bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
+
+IterType mergedType(const IterDomain* outer, const IterDomain* inner) {
+  if (outer->iterType() == inner->iterType()) {
+    return outer->iterType();
+  }
+  return outer->isSymbolic() || inner->isSymbolic() ? IterType::Symbolic : IterType::Iteration;
+}
+
+thread_local Fusion* currentFusion = nullptr;
+
+}  // namespace
+
+Fusion::Fusion() = default;
+Fusion::~Fusion() = default;
+
+// -- inputs and outputs -------------------------------------------------------------------------------------------------
+
+void Fusion::checkOwn(const Val* val, const char* what) const {
+  check(val != nullptr, "[{}] got null; give a value of this fusion", what);
+  check(&val->fusion() == this, "[{}] {} belongs to another fusion; build all values in one", what, val->toString());
+}
+
+void Fusion::addInput(Val* val) {
+  checkOwn(val, "addInput");
+  check(val->definition() == nullptr, "[addInput] {} is computed by {}; an input has no definition", val->toString(),
+        val->definition() == nullptr ? "" : val->definition()->opName());
+  check(!val->isInput_, "[addInput] {} is an input already", val->toString());
+  check(val->isTensor() || !val->isConst(), "[addInput] {} is a constant; it needs no input", val->toString());
+  val->isInput_ = true;
+  inputs_.push_back(val);
+}
+
+void Fusion::addOutput(Val* val) {
+  checkOwn(val, "addOutput");
+  check(val->isTensor(), "[addOutput] {} is a scalar; outputs are tensors, use full to make one of a scalar", val->toString());
+  val->isOutput_ = true;
+  outputs_.push_back(val);
+}
+
+void Fusion::removeOutput(Val* val) {
+  checkOwn(val, "removeOutput");
+  auto it = std::find(outputs_.begin(), outputs_.end(), val);
+  check(it != outputs_.end(), "[removeOutput] {} is no output", val->toString());
+  outputs_.erase(it);
+  val->isOutput_ = std::find(outputs_.begin(), outputs_.end(), val) != outputs_.end();
+  if (!val->isOutput_) {
+    std::erase_if(aliases_, [&](const auto& alias) { return alias.first == val; });
+  }
+}
+
+void Fusion::aliasOutputToInput(Val* output, Val* input) {
+  checkOwn(output, "aliasOutputToInput");
+  checkOwn(input, "aliasOutputToInput");
+  check(output->isTensor() && input->isTensor(), "[aliasOutputToInput] {} and {}: both must be tensors", output->toString(),
+        input->toString());
+  check(input->isInput_, "[aliasOutputToInput] {} is no input of the fusion; alias to one", input->toString());
+  check(output->dtype() == input->dtype(), "[aliasOutputToInput] {} has type {}, {} has {}; cast the output", output->toString(),
+        name(output->dtype()), input->toString(), name(input->dtype()));
+  std::vector<IntExpr> from = output->asTensor()->shape();
+  std::vector<IntExpr> to = input->asTensor()->shape();
+  check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal", output->toString(),
+        from.size(), input->toString(), to.size());
+  for (size_t k = 0; k < from.size(); k++) {
+    check(!provenDifferent(from[k], to[k]), "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k,
+          output->toString(), from[k].toString(), input->toString(), to[k].toString());
+  }
+  for (const auto& [out, in] : aliases_) {
+    check(out != output && in != input, "[aliasOutputToInput] {} -> {} exists; a value is aliased once", out->toString(),
+          in->toString());
+  }
+  if (!output->isOutput_) {
+    addOutput(output);
+  }
+  aliases_.emplace_back(output, input);
+}
+
+std::optional<int> Fusion::aliasOf(int output) const {
+  for (const auto& [out, in] : aliases_) {
+    // of an output listed twice, the first place holds the alias
+    auto first = std::find(outputs_.begin(), outputs_.end(), out);
+    if (first - outputs_.begin() == output) {
+      return static_cast<int>(std::find(inputs_.begin(), inputs_.end(), in) - inputs_.begin());
+    }
+  }
+  return std::nullopt;
+}
+
+// -- nodes ----------------------------------------------------------------------------------------------------------------
+
+std::vector<Expr*> Fusion::exprs(bool dead) const {
+  std::vector<bool> needed(exprs_.size(), false);
+  if (dead) {
+    for (size_t k = 0; k < exprs_.size(); k++) {
+      needed[k] = exprs_[k] != nullptr;
+    }
+  } else {
+    std::vector<Expr*> open;
+    auto visit = [&](const Val* v) {
+      if (Expr* e = v->definition(); e != nullptr && !needed[e->id()]) {
+        needed[e->id()] = true;
+        open.push_back(e);
+      }
+    };
+    std::for_each(outputs_.begin(), outputs_.end(), visit);
+    while (!open.empty()) {
+      Expr* e = open.back();
+      open.pop_back();
+      std::for_each(e->inputs().begin(), e->inputs().end(), visit);
+    }
+  }
+
+  // Kahn's algorithm, smallest id first.
+  std::vector<int> waitsFor(exprs_.size(), 0);
+  std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+  size_t total = 0;
+  for (size_t k = 0; k < exprs_.size(); k++) {
+    if (!needed[k]) {
+      continue;
+    }
+    total++;
+    std::vector<Val*> operands = exprs_[k]->inputs();
+    std::sort(operands.begin(), operands.end(), [](const Val* a, const Val* b) { return a->id() < b->id(); });
+    operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+    waitsFor[k] = static_cast<int>(std::count_if(operands.begin(), operands.end(), [](Val* v) { return v->definition() != nullptr; }));
+    if (waitsFor[k] == 0) {
+      ready.push(static_cast<int>(k));
+    }
+  }
+  std::vector<Expr*> order;
+  order.reserve(total);
+  while (!ready.empty()) {
+    Expr* e = exprs_[ready.top()].get();
+    ready.pop();
+    order.push_back(e);
+    for (Val* out : e->outputs()) {
+      for (Expr* use : uses_[out->id()]) {
+        if (needed[use->id()] && --waitsFor[use->id()] == 0) {
+          ready.push(use->id());
+        }
+      }
+    }
+  }
+  invariant(order.size() == total, "[ir] {} of {} expressions form a cycle", total - order.size(), total);
+  return order;
+}
+
+std::vector<TensorView*> Fusion::tensors(bool dead) const {
+  std::vector<TensorView*> all;
+  for (Val* v : inputs_) {
+    if (v->isTensor()) {
+      all.push_back(v->asTensor());
+    }
+  }
+  if (dead) {
+    for (const auto& v : vals_) {
+      if (v != nullptr && v->isTensor() && !v->isInput_ && v->definition() == nullptr) {
+        all.push_back(v->asTensor());
+      }
+    }
+  }
+  for (Expr* e : exprs(dead)) {
+    for (Val* v : e->outputs()) {
+      if (v->isTensor()) {
+        all.push_back(v->asTensor());
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<Expr*> Fusion::uses(const Val* val) const { return uses_.at(static_cast<size_t>(val->id())); }
+
+Expr* Fusion::expr(int id) const { return exprs_.at(static_cast<size_t>(id)).get(); }
+int Fusion::numExprs() const { return static_cast<int>(exprs_.size()); }
+Val* Fusion::val(int id) const { return vals_.at(static_cast<size_t>(id)).get(); }
+int Fusion::numVals() const { return static_cast<int>(vals_.size()); }
+
+Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
+  size_t id = nextValId_ ? static_cast<size_t>(*nextValId_) : vals_.size();
+  nextValId_.reset();
+  if (id >= vals_.size()) {
+    vals_.resize(id + 1);
+    uses_.resize(id + 1);
+  }
+  invariant(vals_[id] == nullptr, "[ir] value id {} is taken", id);
+  val->fusion_ = this;
+  val->id_ = static_cast<int>(id);
+  val->dtype_ = dtype;
+  vals_[id] = std::move(val);
+  return vals_[id].get();
+}
+
+Val* Fusion::scalar(ScalarConst value) {
+  if (const int64_t* i = std::get_if<int64_t>(&value)) {
+    return intScalar(*i);
+  }
+  check(!std::holds_alternative<std::monostate>(value), "[scalar] got no value; use inputScalar for one known at run time");
+  const bool* flag = std::get_if<bool>(&value);
+  std::string key = flag != nullptr ? fmt::format("Bool {}", *flag ? 1 : 0)
+                                    : fmt::format("Double {:x}", std::bit_cast<uint64_t>(std::get<double>(value)));
+  Val*& interned = scalars_[key];
+  if (interned == nullptr) {
+    interned = take(std::make_unique<Val>(), flag != nullptr ? DataType::Bool : DataType::Double);
+    interned->constant_ = value;
+  }
+  return interned;
+}
+
+Val* Fusion::intScalar(const IntExpr& expr) {
+  Val*& interned = scalars_["Int " + expr.toString()];
+  if (interned == nullptr) {
+    interned = take(std::make_unique<Val>(), DataType::Int);
+    interned->intExpr_ = expr;
+  }
+  return interned;
+}
+
+Val* Fusion::inputScalar(DataType dtype) {
+  Val* v = take(std::make_unique<Val>(), dtype);
+  if (dtype == DataType::Int) {
+    v->intExpr_ = freshSymbol({.lower = INT64_MIN});
+    scalars_["Int " + v->intExpr_.toString()] = v;
+  }
+  return v;
+}
+
+IntExpr Fusion::freshSymbol(SymbolFacts facts) { return IntExpr::symbol(fmt::format("i{}", nextSymbol_++), facts); }
+
+TensorView* Fusion::newTensor(DataType dtype) {
+  auto tensor = std::make_unique<TensorView>();
+  tensor->isTensor_ = true;
+  return static_cast<TensorView*>(take(std::move(tensor), dtype));
+}
+
+TensorView* Fusion::tensor(DataType dtype, const std::vector<Dim>& logical) {
+  TensorView* t = newTensor(dtype);
+  for (const Dim& d : logical) {
+    t->logical_.push_back(idNew(d.extent, d.type));
+  }
+  t->loop_ = t->logical_;
+  t->contiguity_.assign(t->noReductions().size(), true);
+  return t;
+}
+
+TensorView* Fusion::tensorFromRoot(
+    DataType dtype, const std::vector<Dim>& root,
+    const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect) {
+  TensorView* t = newTensor(dtype);
+  for (const Dim& d : root) {
+    t->root_.push_back(idNew(d.extent, d.type));
+  }
+  t->logical_ = connect(*this, t->root_);
+  t->hasRoot_ = t->logical_ != t->root_;
+  if (!t->hasRoot_) {
+    t->root_.clear();
+  }
+  t->loop_ = t->logical_;
+  t->contiguity_.assign(t->noReductions().size(), true);
+  return t;
+}
+
+Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes) {
+  std::string_view op = kind == ExprKind::Point ? info(attributes.point).name : info(kind).name;
+  for (const Val* v : inputs) {
+    check(v != nullptr && &v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one", op);
+  }
+  auto owned = std::make_unique<Expr>();
+  Expr* e = owned.get();
+  e->fusion_ = this;
+  e->id_ = static_cast<int>(exprs_.size());
+  e->kind_ = kind;
+  e->attributes_ = std::move(attributes);
+  for (Val* v : outputs) {
+    invariant(v != nullptr && &v->fusion() == this, "[{}] a result belongs to another fusion", op);
+    invariant(v->definition_ == nullptr && !v->isInput_, "[{}] {} has a definition or is an input", op, v->toString());
+    v->definition_ = e;
+  }
+  e->inputs_ = std::move(inputs);
+  e->outputs_ = std::move(outputs);
+  exprs_.push_back(std::move(owned));
+  for (Val* v : e->inputs_) {
+    addUse(v, e);
+  }
+  return e;
+}
+
+IterDomain* Fusion::idNew(const IntExpr& extent, IterType type) {
+  auto id = std::make_unique<IterDomain>();
+  id->id_ = static_cast<int>(ids_.size());
+  id->extent_ = extent;
+  id->iterType_ = type;
+  ids_.push_back(std::move(id));
+  return ids_.back().get();
+}
+
+IdExpr* Fusion::newIdExpr(IdExpr expr) {
+  idExprs_.push_back(std::make_unique<IdExpr>(std::move(expr)));
+  IdExpr* e = idExprs_.back().get();
+  for (IterDomain* in : e->in) {
+    in->replaced_ = true;
+  }
+  for (IterDomain* out : e->out) {
+    out->definition_ = e;
+  }
+  return e;
+}
+
+std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
+                                                    std::optional<IterType> outerType) {
+  IntExpr other = ceilDiv(in->extent(), factor);
+  IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(in->iterType()));
+  IterDomain* inner = idNew(innerSplit ? factor : other, in->iterType());
+  newIdExpr({.kind = IdExprKind::Split, .in = {in}, .out = {outer, inner}, .factor = factor, .innerSplit = innerSplit, .left = {}, .right = {}});
+  return {outer, inner};
+}
+
+IterDomain* Fusion::idMerge(IterDomain* outer, IterDomain* inner) {
+  IterDomain* out = idNew(outer->extent() * inner->extent(), mergedType(outer, inner));
+  newIdExpr({.kind = IdExprKind::Merge, .in = {outer, inner}, .out = {out}, .factor = {}, .innerSplit = true, .left = {}, .right = {}});
+  return out;
+}
+
+IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type) {
+  IterType outType = type.value_or(in->isBroadcast() ? IterType::Iteration : in->iterType());
+  IterDomain* out = idNew(in->extent() + left + right, outType);
+  newIdExpr({.kind = IdExprKind::Resize, .in = {in}, .out = {out}, .factor = {}, .innerSplit = true, .left = left, .right = right});
+  return out;
+}
+
+// -- rewriting --------------------------------------------------------------------------------------------------------------
+
+void Fusion::addUse(Val* val, Expr* expr) {
+  std::vector<Expr*>& uses = uses_[val->id()];
+  auto at = std::lower_bound(uses.begin(), uses.end(), expr, byId);
+  if (at == uses.end() || *at != expr) {
+    uses.insert(at, expr);
+  }
+}
+
+void Fusion::removeUse(Val* val, Expr* expr) {
+  std::vector<Expr*>& uses = uses_[val->id()];
+  auto at = std::lower_bound(uses.begin(), uses.end(), expr, byId);
+  if (at != uses.end() && *at == expr) {
+    uses.erase(at);
+  }
+}
+
+void Fusion::replaceUses(Val* from, Val* to) {
+  checkOwn(from, "replaceUses");
+  checkOwn(to, "replaceUses");
+  if (from == to) {
+    return;
+  }
+  std::vector<Expr*> kept;
+  for (Expr* e : std::exchange(uses_[from->id()], {})) {
+    if (e == to->definition()) {
+      kept.push_back(e);
+      continue;
+    }
+    std::replace(e->inputs_.begin(), e->inputs_.end(), from, to);
+    addUse(to, e);
+  }
+  uses_[from->id()] = std::move(kept);
+  if (from->isOutput_) {
+    invariant(to->isTensor(), "[replaceUses] output {} by scalar {}", from->toString(), to->toString());
+    std::replace(outputs_.begin(), outputs_.end(), from, to);
+    from->isOutput_ = false;
+    to->isOutput_ = true;
+    for (auto& alias : aliases_) {
+      alias.first = alias.first == from ? to : alias.first;
+    }
+  }
+}
+
+void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
+  checkOwn(to, "replaceInput");
+  Val* from = std::exchange(expr->inputs_.at(static_cast<size_t>(operand)), to);
+  if (std::find(expr->inputs_.begin(), expr->inputs_.end(), from) == expr->inputs_.end()) {
+    removeUse(from, expr);
+  }
+  addUse(to, expr);
+}
+
+void Fusion::removeExpr(Expr* expr) {
+  for (Val* v : expr->inputs_) {
+    removeUse(v, expr);
+  }
+  for (Val* v : expr->outputs_) {
+    v->definition_ = nullptr;
+  }
+  exprs_[expr->id()].reset();
+}
+
+int Fusion::meshNumber(const DeviceMesh& mesh) {
+  auto it = std::find(meshes_.begin(), meshes_.end(), mesh);
+  if (it == meshes_.end()) {
+    invariant(!mesh.empty(), "[ir] the empty mesh has no number");
+    meshes_.push_back(mesh);
+    return static_cast<int>(meshes_.size()) - 1;
+  }
+  return static_cast<int>(it - meshes_.begin());
+}
+
+// -- FusionGuard --------------------------------------------------------------------------------------------------------------
+
+FusionGuard::FusionGuard(Fusion* fusion) : previous_(std::exchange(currentFusion, fusion)) {}
+FusionGuard::~FusionGuard() { currentFusion = previous_; }
+
+Fusion* FusionGuard::current() {
+  check(currentFusion != nullptr, "[FusionGuard] no fusion is being defined on this thread; write FusionGuard guard(&fusion) first");
+  return currentFusion;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,223 @@
+#include "ir/tensor_view.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+void IterDomain::parallelize(ParallelType type) {
+  check(!replaced_ || type == ParallelType::Serial,
+        "[parallelize] dim {} has been split, merged or resized; bind the loop dims that came of it", toString());
+  parallelType_ = type;
+}
+
+std::string IterDomain::toString() const {
+  std::string_view letter;
+  switch (iterType_) {
+    case IterType::Iteration: break;
+    case IterType::Reduction: letter = "r"; break;
+    case IterType::Broadcast: letter = "b"; break;
+    case IterType::Symbolic: letter = "s"; break;
+  }
+  bool bound = parallelType_ != ParallelType::Serial;
+  if (letter.empty() && !bound) {
+    return extent_.toString();
+  }
+  return fmt::format("{}{}{{{}}}", letter, bound ? parallelType_.toString() : "", extent_.toString());
+}
+
+std::vector<IterDomain*> TensorView::getAllocationDomain() const { return allocation_.empty() ? noReductions() : allocation_; }
+
+std::vector<IterDomain*> TensorView::noReductions() const {
+  std::vector<IterDomain*> dims;
+  dims.reserve(logical_.size());
+  std::copy_if(logical_.begin(), logical_.end(), std::back_inserter(dims), [](IterDomain* d) { return !d->isReduction(); });
+  return dims;
+}
+
+std::vector<IntExpr> TensorView::shape() const {
+  std::vector<IntExpr> extents;
+  for (IterDomain* d : logical_) {
+    if (!d->isReduction()) {
+      extents.push_back(d->extent());
+    }
+  }
+  return extents;
+}
+
+bool TensorView::hasReduction() const {
+  return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isReduction(); });
+}
+
+bool TensorView::hasBroadcast() const {
+  return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isBroadcast(); });
+}
+
+int TensorView::wrapAxis(int axis, const char* what) const {
+  int n = nDims();
+  check(axis >= -n && axis < n, "[{}] axis {} of {}; expected {} to {}", what, axis, toString(), -n, n - 1);
+  return axis < 0 ? axis + n : axis;
+}
+
+TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) {
+  axis = wrapAxis(axis, "split");
+  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of axis {} of {}; expected at least 1", factor.toString(), axis,
+        toString());
+  IterDomain* in = loop_[axis];
+  check(in->parallelType() == ParallelType::Serial, "[split] axis {} of {} is bound to {}; split before parallelize", axis,
+        toString(), in->parallelType().toString());
+  auto [outer, inner] = fusion_->idSplit(in, factor, innerSplit);
+  loop_[axis] = outer;
+  loop_.insert(loop_.begin() + axis + 1, inner);
+  transforms_.push_back({.kind = LoopTransform::Kind::Split, .axis = axis, .factor = factor, .innerSplit = innerSplit, .order = {}, .type = {}});
+  return this;
+}
+
+TensorView* TensorView::merge(int outer, int inner) {
+  outer = wrapAxis(outer, "merge");
+  inner = wrapAxis(inner, "merge");
+  check(outer != inner, "[merge] axis {} of {} with itself; give two axes", outer, toString());
+  for (int axis : {outer, inner}) {
+    check(loop_[axis]->parallelType() == ParallelType::Serial, "[merge] axis {} of {} is bound to {}; merge before parallelize",
+          axis, toString(), loop_[axis]->parallelType().toString());
+  }
+  check(loop_[outer]->isReduction() == loop_[inner]->isReduction(),
+        "[merge] axes {} and {} of {}: one is a reduction, the other is not; merge dims of one kind", outer, inner, toString());
+  if (inner != outer + 1) {  // recorded as a reorder and a merge of neighbours
+    int target = inner < outer ? outer : outer + 1;
+    reorder({{inner, target}});
+    outer = target - 1;
+  }
+  loop_[outer] = fusion_->idMerge(loop_[outer], loop_[outer + 1]);
+  loop_.erase(loop_.begin() + outer + 1);
+  transforms_.push_back({.kind = LoopTransform::Kind::Merge, .axis = outer, .factor = {}, .innerSplit = true, .order = {}, .type = {}});
+  return this;
+}
+
+TensorView* TensorView::flatten(int from, int to) {
+  if (loop_.empty()) {
+    return this;
+  }
+  from = wrapAxis(from, "flatten");
+  to = wrapAxis(to, "flatten");
+  check(from <= to, "[flatten] axes {} to {} of {}; expected from <= to", from, to, toString());
+  for (int k = from; k < to; k++) {
+    merge(from);
+  }
+  return this;
+}
+
+TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew) {
+  int n = nDims();
+  std::vector<int> order(static_cast<size_t>(n), -1);
+  std::vector<bool> moved(static_cast<size_t>(n), false);
+  for (auto [from, to] : oldToNew) {
+    from = wrapAxis(from, "reorder");
+    to = wrapAxis(to, "reorder");
+    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place stands twice", from, to, toString());
+    moved[from] = true;
+    order[to] = from;
+  }
+  int next = 0;
+  for (int& old : order) {  // the others keep their order
+    if (old < 0) {
+      while (moved[next]) {
+        next++;
+      }
+      old = next++;
+    }
+  }
+  std::vector<IterDomain*> dims;
+  for (int old : order) {
+    dims.push_back(loop_[old]);
+  }
+  if (dims != loop_) {
+    loop_ = std::move(dims);
+    transforms_.push_back(
+        {.kind = LoopTransform::Kind::Reorder, .axis = 0, .factor = {}, .innerSplit = true, .order = std::move(order), .type = {}});
+  }
+  return this;
+}
+
+IterDomain* TensorView::axis(int position) const { return loop_[wrapAxis(position, "axis")]; }
+
+TensorView* TensorView::parallelize(int axis, ParallelType type) {
+  this->axis(axis)->parallelize(type);
+  return this;
+}
+
+void TensorView::resetLoop() {
+  for (IterDomain* d : loop_) {
+    d->parallelType_ = ParallelType::Serial;
+  }
+  loop_ = logical_;
+  for (IterDomain* d : loop_) {
+    d->parallelType_ = ParallelType::Serial;
+    d->replaced_ = false;
+  }
+  transforms_.clear();
+}
+
+std::vector<LoopTransform> TensorView::loopTransforms() const {
+  std::vector<LoopTransform> all = transforms_;
+  for (int k = 0; k < nDims(); k++) {
+    if (loop_[k]->parallelType() != ParallelType::Serial) {
+      all.push_back({.kind = LoopTransform::Kind::Parallelize, .axis = k, .factor = {}, .innerSplit = true, .order = {},
+                     .type = loop_[k]->parallelType()});
+    }
+  }
+  return all;
+}
+
+void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transforms) {
+  for (const LoopTransform& t : transforms) {
+    switch (t.kind) {
+      case LoopTransform::Kind::Split: split(t.axis, t.factor, t.innerSplit); break;
+      case LoopTransform::Kind::Merge: merge(t.axis); break;
+      case LoopTransform::Kind::Parallelize: parallelize(t.axis, t.type); break;
+      case LoopTransform::Kind::Reorder: {
+        std::vector<std::pair<int, int>> oldToNew;
+        for (size_t k = 0; k < t.order.size(); k++) {
+          oldToNew.emplace_back(t.order[k], static_cast<int>(k));
+        }
+        check(t.order.size() == loop_.size(), "[reorder] an order of {} axes for {}, which has {}", t.order.size(), toString(),
+              loop_.size());
+        reorder(oldToNew);
+        break;
+      }
+    }
+  }
+}
+
+void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity) {
+  std::vector<IterDomain*> stored = noReductions();
+  check(std::is_permutation(ids.begin(), ids.end(), stored.begin(), stored.end()),
+        "[setAllocationDomain] {} dims for {}; expected each of its {} logical dims that is no reduction once", ids.size(),
+        toString(), stored.size());
+  check(contiguity.size() == ids.size(), "[setAllocationDomain] {} contiguity flags for {} dims of {}; give one a dim",
+        contiguity.size(), ids.size(), toString());
+  if (ids == stored) {
+    allocation_.clear();
+  } else {
+    allocation_ = std::move(ids);
+  }
+  contiguity_ = std::move(contiguity);
+}
+
+void TensorView::setContiguity(std::vector<bool> contiguity) {
+  check(contiguity.size() == noReductions().size(), "[setContiguity] {} flags for {}, which stores {} dims; give one a dim",
+        contiguity.size(), toString(), noReductions().size());
+  contiguity_ = std::move(contiguity);
+}
+
+std::string TensorView::toString() const {
+  std::string dims;
+  for (IterDomain* d : loop_) {
+    dims += fmt::format("{}{}", dims.empty() ? "" : ", ", d->toString());
+  }
+  return fmt::format("{}[{}]", Val::toString(), dims);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,67 @@
+#include "ir/val.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "ir/tensor_view.h"
+
+namespace meshfuse {
+
+namespace {
+
+// The shortest text that reads back as the same number, never like an integer's.
+std::string doubleText(double value) {
+  if (std::isnan(value)) {
+    return "nan";
+  }
+  std::string text = fmt::format("{}", value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+}  // namespace
+
+TensorView* Val::asTensor() {
+  invariant(isTensor_, "[ir] {} is a scalar, not a tensor", toString());
+  return static_cast<TensorView*>(this);
+}
+
+const TensorView* Val::asTensor() const {
+  invariant(isTensor_, "[ir] {} is a scalar, not a tensor", toString());
+  return static_cast<const TensorView*>(this);
+}
+
+bool Val::isConst() const { return !std::holds_alternative<std::monostate>(constant()); }
+
+ScalarConst Val::constant() const {
+  if (!isTensor_ && dtype_ == DataType::Int && intExpr_.isConst()) {
+    return intExpr_.constValue();
+  }
+  return constant_;
+}
+
+const IntExpr& Val::intExpr() const {
+  invariant(!isTensor_ && dtype_ == DataType::Int, "[ir] {} is no Int scalar but {}{}", toString(), name(dtype_),
+            isTensor_ ? " tensor" : "");
+  return intExpr_;
+}
+
+std::string Val::toString() const {
+  if (isTensor_) {
+    return fmt::format("T{}", id_);
+  }
+  if (isInput_ || definition_ != nullptr) {
+    return fmt::format("S{}", id_);
+  }
+  if (dtype_ == DataType::Int) {
+    return intExpr_.toString();
+  }
+  if (const double* value = std::get_if<double>(&constant_)) {
+    return doubleText(*value);
+  }
+  if (const bool* value = std::get_if<bool>(&constant_)) {
+    return *value ? "true" : "false";
+  }
+  return fmt::format("S{}", id_);
+}
+
+}  // namespace meshfuse
