@@ -1,0 +1,214 @@
+#include "ir/fusion_cloner.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite) : from_(from), to_(to), rewrite_(std::move(rewrite)) {
+  to_.nextSymbol_ = std::max(to_.nextSymbol_, from_.nextSymbol_);
+  to_.nextOrdinal_ = std::max(to_.nextOrdinal_, from_.nextOrdinal_);
+}
+
+Val* FusionCloner::find(const Val* val) const {
+  auto it = vals_.find(val);
+  return it == vals_.end() ? nullptr : it->second;
+}
+
+IterDomain* FusionCloner::find(const IterDomain* id) const {
+  auto it = ids_.find(id);
+  return it == ids_.end() ? nullptr : it->second;
+}
+
+Val* FusionCloner::clone(const Val* val) {
+  if (Val* known = find(val)) {
+    return known;
+  }
+  if (val->isTensor()) {
+    return clone(val->asTensor());
+  }
+  Val* copy = nullptr;
+  bool named = val->isFusionInput() || val->definition() != nullptr;
+  if (val->dtype() == DataType::Int) {
+    copy = named ? to_.take(std::make_unique<Val>(), DataType::Int) : to_.intScalar(rewritten(val->intExpr()));
+    if (named) {
+      copy->intExpr_ = rewritten(val->intExpr());
+      to_.scalars_["Int " + copy->intExpr_.toString()] = copy;
+    }
+  } else if (val->isConst()) {
+    copy = to_.scalar(val->constant());
+  } else {
+    copy = to_.take(std::make_unique<Val>(), val->dtype());
+  }
+  vals_[val] = copy;
+  return copy;
+}
+
+TensorView* FusionCloner::clone(const TensorView* tensor) {
+  if (Val* known = find(tensor)) {
+    return known->asTensor();
+  }
+  TensorView* copy = to_.newTensor(tensor->dtype());
+  vals_[tensor] = copy;
+  cloneDomains(tensor, copy);
+  return copy;
+}
+
+void FusionCloner::cloneId(const IterDomain* id, std::optional<int> sameId) {
+  IterDomain* copy = to_.idNew(rewritten(id->extent()), id->iterType());
+  invariant(!sameId || copy->id() == *sameId, "[clone] dim {} got id {}", *sameId, copy->id());
+  copy->parallelType_ = id->parallelType_;
+  copy->replaced_ = id->replaced_;
+  ids_[id] = copy;
+}
+
+void FusionCloner::cloneIdExpr(const IdExpr* expr) {
+  IdExpr copy = *expr;
+  copy.in = mapped(expr->in);
+  copy.out = mapped(expr->out);
+  copy.factor = rewritten(expr->factor);
+  copy.left = rewritten(expr->left);
+  copy.right = rewritten(expr->right);
+  to_.newIdExpr(std::move(copy));
+}
+
+std::vector<IterDomain*> FusionCloner::mapped(const std::vector<IterDomain*>& ids) const {
+  std::vector<IterDomain*> result;
+  result.reserve(ids.size());
+  for (IterDomain* id : ids) {
+    result.push_back(ids_.at(id));
+  }
+  return result;
+}
+
+void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
+  // All dims of the tensor in id order, then the transforms among them in the order of their results.
+  std::set<std::pair<int, IterDomain*>> ids;
+  std::vector<IterDomain*> open;
+  for (const auto* domain : {&from->root_, &from->logical_, &from->loop_}) {
+    open.insert(open.end(), domain->begin(), domain->end());
+  }
+  while (!open.empty()) {
+    IterDomain* id = open.back();
+    open.pop_back();
+    if (ids.emplace(id->id(), id).second && id->definition() != nullptr) {
+      for (const auto& side : {id->definition()->in, id->definition()->out}) {
+        open.insert(open.end(), side.begin(), side.end());
+      }
+    }
+  }
+  for (const auto& [number, id] : ids) {
+    cloneId(id, std::nullopt);
+  }
+  for (const auto& [number, id] : ids) {
+    if (id->definition() != nullptr && id->definition()->out[0] == id) {
+      cloneIdExpr(id->definition());
+    }
+  }
+  to->root_ = mapped(from->root_);
+  to->hasRoot_ = from->hasRoot_;
+  to->logical_ = mapped(from->logical_);
+  to->loop_ = mapped(from->loop_);
+  to->allocation_ = mapped(from->allocation_);
+  to->contiguity_ = from->contiguity_;
+  to->mesh_ = from->mesh_;
+  to->transforms_ = from->transforms_;
+  for (LoopTransform& t : to->transforms_) {
+    t.factor = rewritten(t.factor);
+  }
+}
+
+ExprAttributes FusionCloner::attributesOf(const Expr* expr) {
+  ExprAttributes attributes = expr->attributes();
+  for (auto* list : {&attributes.starts, &attributes.stops, &attributes.steps}) {
+    for (IntExpr& e : *list) {
+      e = rewritten(e);
+    }
+  }
+  if (expr->kind() == ExprKind::Communicate) {
+    attributes.comm.mesh = to_.meshNumber(from_.meshes().at(static_cast<size_t>(attributes.comm.mesh)));
+  }
+  return attributes;
+}
+
+Expr* FusionCloner::clone(const Expr* expr) {
+  std::vector<Val*> inputs;
+  std::vector<Val*> outputs;
+  for (const Val* v : expr->inputs()) {
+    inputs.push_back(clone(v));
+  }
+  for (const Val* v : expr->outputs()) {
+    outputs.push_back(clone(v));
+  }
+  return to_.addExpr(expr->kind(), std::move(inputs), std::move(outputs), attributesOf(expr));
+}
+
+std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
+  auto copy = std::make_unique<Fusion>();
+  FusionCloner cloner(from, *copy);
+  copy->meshes_ = from.meshes_;
+  for (const auto& id : from.ids_) {
+    cloner.cloneId(id.get(), id->id());
+  }
+  for (const auto& e : from.idExprs_) {
+    cloner.cloneIdExpr(e.get());
+  }
+  for (const auto& id : from.ids_) {
+    cloner.ids_.at(id.get())->replaced_ = id->replaced_;
+  }
+  copy->vals_.resize(from.vals_.size());
+  copy->uses_.resize(from.vals_.size());
+  for (const auto& v : from.vals_) {
+    if (v == nullptr) {
+      continue;
+    }
+    copy->nextValId_ = v->id();
+    Val* c = nullptr;
+    if (v->isTensor()) {
+      TensorView* t = copy->newTensor(v->dtype());
+      const TensorView* f = v->asTensor();
+      t->root_ = cloner.mapped(f->root_);
+      t->hasRoot_ = f->hasRoot_;
+      t->logical_ = cloner.mapped(f->logical_);
+      t->loop_ = cloner.mapped(f->loop_);
+      t->allocation_ = cloner.mapped(f->allocation_);
+      t->contiguity_ = f->contiguity_;
+      t->mesh_ = f->mesh_;
+      t->transforms_ = f->transforms_;
+      c = t;
+    } else {
+      c = copy->take(std::make_unique<Val>(), v->dtype());
+      c->constant_ = v->constant_;
+      c->intExpr_ = v->intExpr_;
+    }
+    c->isInput_ = v->isInput_;
+    c->isOutput_ = v->isOutput_;
+    cloner.set(v.get(), c);
+  }
+  for (const auto& e : from.exprs_) {
+    if (e != nullptr) {
+      cloner.clone(e.get());
+    } else {
+      copy->exprs_.push_back(nullptr);  // keeps the ids of those that follow
+    }
+  }
+  for (const auto& [key, val] : from.scalars_) {
+    copy->scalars_[key] = cloner.find(val);
+  }
+  for (Val* v : from.inputs_) {
+    copy->inputs_.push_back(cloner.find(v));
+  }
+  for (Val* v : from.outputs_) {
+    copy->outputs_.push_back(cloner.find(v));
+  }
+  for (const auto& [out, in] : from.aliases_) {
+    copy->aliases_.emplace_back(cloner.find(out), cloner.find(in));
+  }
+  return copy;
+}
+
+std::unique_ptr<Fusion> Fusion::clone() const { return FusionCloner::cloneAll(*this); }
+
+}  // namespace meshfuse

@@ -1,0 +1,58 @@
+// FusionCloner: copies parts of one fusion into another, for segments and rewritten stages.
+//
+//   FusionCloner cloner(from, to);
+//   for (Val* in : group.inputs) to.addInput(cloner.clone(in));
+//   for (Expr* e : group.exprs) cloner.clone(e);
+//
+// Domains, transforms, bindings, memory order and meshes are copied; symbols keep their names, random ops their ordinals. Ids are
+// fresh. The same value gives the same copy. Fusion::clone() copies a whole fusion with its ids.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+class FusionCloner {
+ public:
+  // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (to bind symbols, for one).
+  using Rewrite = std::function<IntExpr(const IntExpr&)>;
+  FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite = {});
+
+  // Without definition: clone the Expr for that. Constants map to constants.
+  Val* clone(const Val* val);
+  TensorView* clone(const TensorView* tensor);
+  // With copies of operands and results.
+  Expr* clone(const Expr* expr);
+  // From here on `from` counts as copied to `to`.
+  void set(const Val* from, Val* to) { vals_[from] = to; }
+  // The copy, or nullptr if there is none yet.
+  Val* find(const Val* val) const;
+  IterDomain* find(const IterDomain* id) const;
+
+  // All of `from` with equal ids into an empty fusion.
+  static std::unique_ptr<Fusion> cloneAll(const Fusion& from);
+
+ private:
+  IntExpr rewritten(const IntExpr& e) const { return rewrite_ ? rewrite_(e) : e; }
+  void cloneDomains(const TensorView* from, TensorView* to);
+  std::vector<IterDomain*> mapped(const std::vector<IterDomain*>& ids) const;
+  void cloneId(const IterDomain* id, std::optional<int> sameId);
+  void cloneIdExpr(const IdExpr* expr);
+  ExprAttributes attributesOf(const Expr* expr);
+
+  const Fusion& from_;
+  Fusion& to_;
+  Rewrite rewrite_;
+  // Looked up only, never iterated.
+  std::unordered_map<const Val*, Val*> vals_;
+  std::unordered_map<const IterDomain*, IterDomain*> ids_;
+};
+
+}  // namespace meshfuse
