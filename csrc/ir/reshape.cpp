@@ -1,0 +1,164 @@
+#include "ir/reshape.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+enum class StepKind : uint8_t {
+  Pass,     // the dim at hand is the next result
+  Drop,     // skip the next root dim
+  New,      // a broadcast dim is the next result
+  Take,     // the next root dim is at hand
+  Merge,    // merge the dim at hand with the next root dim
+  SplitOff  // split the dim at hand: the outer part, of the next extent, is the next result
+};
+
+// The extent that must stand on the other side of a group whose one side is `have` short of `want`.
+bool mustGrow(const IntExpr& side, const IntExpr& other) {
+  if (divideExactly(side, other)) {
+    return false;
+  }
+  return divideExactly(other, side) || !provenLess(other, side);
+}
+
+// Walks both shapes, or gives nothing where the products do not agree.
+class Planner {
+ public:
+  Planner(std::span<const IntExpr> from, std::span<const IntExpr> to) : from_(from), to_(to) {}
+
+  std::optional<std::vector<StepKind>> plan() {
+    while (i_ < from_.size() || j_ < to_.size()) {
+      bool left = i_ < from_.size();
+      bool right = j_ < to_.size();
+      if (left && right && from_[i_] == to_[j_]) {
+        steps_.insert(steps_.end(), {StepKind::Take, StepKind::Pass});
+        i_++;
+        j_++;
+      } else if (left && from_[i_].isConst(1)) {
+        steps_.push_back(StepKind::Drop);
+        i_++;
+      } else if (right && to_[j_].isConst(1)) {
+        steps_.push_back(StepKind::New);
+        j_++;
+      } else if (!left || !right || !group()) {
+        return std::nullopt;
+      }
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  // One past the group's last dims on both sides; false if the products never meet.
+  bool group() {
+    size_t iEnd = i_ + 1;
+    size_t jEnd = j_ + 1;
+    IntExpr have = from_[i_];
+    IntExpr want = to_[j_];
+    while (have != want) {
+      bool growLeft = iEnd < from_.size() && (mustGrow(have, want) || jEnd == to_.size());
+      if (growLeft) {
+        have *= from_[iEnd++];
+      } else if (jEnd < to_.size()) {
+        want *= to_[jEnd++];
+      } else {
+        return false;
+      }
+    }
+    return connect(iEnd, jEnd);
+  }
+
+  bool connect(size_t iEnd, size_t jEnd) {
+    steps_.push_back(StepKind::Take);
+    IntExpr hand = from_[i_++];
+    while (j_ < jEnd) {
+      if (to_[j_].isConst(1)) {
+        steps_.push_back(StepKind::New);
+        j_++;
+      } else if (i_ < iEnd && from_[i_].isConst(1)) {
+        steps_.push_back(StepKind::Drop);
+        i_++;
+      } else if (i_ == iEnd && hand == to_[j_]) {
+        steps_.push_back(StepKind::Pass);
+        j_++;
+      } else if (std::optional<IntExpr> rest = divideExactly(hand, to_[j_]); rest && hand != to_[j_]) {
+        steps_.push_back(StepKind::SplitOff);
+        hand = *rest;
+        j_++;
+      } else if (i_ < iEnd) {
+        steps_.push_back(StepKind::Merge);
+        hand *= from_[i_++];
+      } else {
+        return false;
+      }
+    }
+    return i_ == iEnd;
+  }
+
+  std::span<const IntExpr> from_;
+  std::span<const IntExpr> to_;
+  size_t i_ = 0;
+  size_t j_ = 0;
+  std::vector<StepKind> steps_;
+};
+
+bool hasZero(std::span<const IntExpr> extents) {
+  return std::any_of(extents.begin(), extents.end(), [](const IntExpr& e) { return e.isConst(0); });
+}
+
+std::string shapeText(std::span<const IntExpr> extents) {
+  std::string text;
+  for (const IntExpr& e : extents) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", e.toString());
+  }
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> to) {
+  return (hasZero(from) && hasZero(to)) || Planner(from, to).plan().has_value();
+}
+
+std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDomain*>& root, std::span<const IntExpr> extents) {
+  std::vector<IntExpr> from;
+  for (IterDomain* id : root) {
+    from.push_back(id->extent());
+  }
+  if (std::equal(from.begin(), from.end(), extents.begin(), extents.end())) {
+    return root;
+  }
+  std::vector<IterDomain*> logical;
+  if (hasZero(from) && hasZero(extents)) {
+    for (const IntExpr& e : extents) {
+      logical.push_back(fusion.idNew(e, e.isConst(1) ? IterType::Broadcast : IterType::Iteration));
+    }
+    return logical;
+  }
+  std::optional<std::vector<StepKind>> steps = Planner(from, extents).plan();
+  check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal", shapeText(from),
+        shapeText(extents));
+  size_t next = 0;
+  IterDomain* hand = nullptr;
+  for (StepKind step : *steps) {
+    switch (step) {
+      case StepKind::Take: hand = root[next++]; break;
+      case StepKind::Drop: next++; break;
+      case StepKind::Merge: hand = fusion.idMerge(hand, root[next++]); break;
+      case StepKind::Pass: logical.push_back(hand); break;
+      case StepKind::New: logical.push_back(fusion.idNew(1, IterType::Broadcast)); break;
+      case StepKind::SplitOff: {
+        auto [outer, inner] = fusion.idSplit(hand, extents[logical.size()], false);
+        logical.push_back(outer);
+        hand = inner;
+        break;
+      }
+    }
+  }
+  return logical;
+}
+
+}  // namespace meshfuse

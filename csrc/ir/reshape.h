@@ -1,0 +1,30 @@
+// How a reshape's logical dims come of its root dims: the smallest groups of splits and merges.
+//
+// Both shapes are walked from the outside. Equal extents pass through; a 1 only in the root is dropped, a 1 only in the result
+// is a new broadcast dim. Otherwise the shorter side grows until both products are equal, and the group is connected: the
+// root dim at hand is split by the next extent where that divides it, else merged with the next root dim.
+//
+//   [2, 3, 4] -> [6, 4]     merge 2, 3; 4 passes
+//   [4, 6]    -> [8, 3]     merge 4, 6 to 24; split 24 into 8, 3
+//   [4, i0]   -> [i0, 4]    merge to 4*i0; split into i0, 4
+//
+// A shape with a constant 0 has no elements to connect: all dims are new unless the shapes are equal.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+// Whether connectReshape can: the products agree, as proved by the normal form, group by group.
+[[nodiscard]] bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> to);
+
+// The logical dims. UserError with both shapes unless canConnectReshape.
+[[nodiscard]] std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDomain*>& root,
+                                                      std::span<const IntExpr> extents);
+
+}  // namespace meshfuse
