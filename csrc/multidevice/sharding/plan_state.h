@@ -1,0 +1,50 @@
+// PlanState: a sharding with constant sizes, as the planner searches over it.
+//
+// Owners are atoms: axes of a mesh, or axes of a refinement of it (an axis cut in two where one side owns a part of it). Every
+// dim is a list of digits, strides falling; neighbouring local digits are one.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+inline constexpr int kLocal = -1;
+
+// Where an atom comes from: its coordinate is (the coordinate on `axis` / below) mod the atom's size.
+struct AtomOrigin {
+  int axis = 0;
+  int64_t below = 1;
+  friend bool operator==(const AtomOrigin&, const AtomOrigin&) = default;
+};
+
+struct PlanDigit {
+  int64_t stride = 1;
+  int64_t size = 1;
+  int atom = kLocal;
+  friend auto operator<=>(const PlanDigit&, const PlanDigit&) = default;
+};
+
+using PlanDim = std::vector<PlanDigit>;
+
+struct PlanState {
+  std::vector<PlanDim> dims;
+  std::vector<int> partial;  // atoms over which the tensor is still to be combined, ascending
+  friend auto operator<=>(const PlanState&, const PlanState&) = default;
+};
+
+// Local digits merged, digits of size 1 dropped.
+[[nodiscard]] PlanDim normalForm(const PlanDim& dim);
+// Elements on one rank.
+[[nodiscard]] int64_t localSize(const PlanState& state);
+[[nodiscard]] int64_t localExtent(const PlanDim& dim);
+// Atoms that own a digit, ascending.
+[[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
+// The digits of the given atoms become local.
+[[nodiscard]] PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms);
+// Index of the first element of the dim on the rank with these atom coordinates, plus local index `i`.
+[[nodiscard]] int64_t globalIndex(const PlanDim& dim, const std::vector<int64_t>& coordinates, int64_t local);
+
+}  // namespace meshfuse

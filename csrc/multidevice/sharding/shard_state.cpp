@@ -1,0 +1,313 @@
+#include "multidevice/sharding/shard_state.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Every dim between `base` and what is asked for, as digits of the base; filled on demand.
+class DigitsOver {
+ public:
+  DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : prover_(prover) {
+    for (size_t k = 0; k < base.size(); k++) {
+      known_[base[k]->id()] = DigitList::whole(static_cast<int>(k), base[k]->extent());
+    }
+  }
+
+  DigitList of(IterDomain* id) {
+    auto known = known_.find(id->id());
+    if (known != known_.end()) {
+      return known->second;
+    }
+    DigitList list = DigitList::opaque();
+    if (IdExpr* e = id->definition()) {
+      switch (e->kind) {
+        case IdExprKind::Merge: list = merge(of(e->in[0]), of(e->in[1]), prover_); break;
+        case IdExprKind::Split: {
+          // The factor is one side's extent; a split that does not divide has an extent rounded up and stays opaque.
+          const IntExpr& in = e->in[0]->extent();
+          std::optional<IntExpr> other = prover_.divide(in, e->factor);
+          if (other) {
+            auto [outer, inner] = split(of(e->in[0]), e->innerSplit ? e->factor : *other, prover_);
+            list = id == e->out[0] ? outer : inner;
+          }
+          break;
+        }
+        case IdExprKind::Resize:
+          if (e->left.isConst(0) && e->right.isConst(0)) {
+            list = of(e->in[0]);
+          }
+          break;
+      }
+    }
+    known_[id->id()] = list;
+    return list;
+  }
+
+ private:
+  const Prover& prover_;
+  std::map<int, DigitList> known_;
+};
+
+bool comesFromReduction(const IterDomain* id) {
+  const IdExpr* e = id->definition();
+  return e != nullptr && std::any_of(e->in.begin(), e->in.end(), [](const IterDomain* in) {
+           return in->isReduction() || comesFromReduction(in);
+         });
+}
+
+// Positions of the stored dims other than the partial one.
+std::vector<IterDomain*> stateDims(const TensorView* tv) {
+  std::vector<IterDomain*> dims = tv->noReductions();
+  const int partial = partialDim(tv);
+  if (partial >= 0) {
+    dims.erase(dims.begin() + partial);
+  }
+  return dims;
+}
+
+std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
+  std::string text;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isDevice()) {
+      text += (text.empty() ? "" : ",") + mesh.axisName(d.owner.axis);
+    }
+  }
+  return text;
+}
+
+// Owned digits first, from the outside: what an outer split by the axes gives.
+bool isBlock(const DigitList& dim) {
+  bool local = false;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isDevice() && (local || !d.owner.below.isConst(1))) {
+      return false;
+    }
+    local |= d.owner.isLocal();
+  }
+  return true;
+}
+
+}  // namespace
+
+ShardState ShardState::replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {
+  ShardState state{mesh, {}, {}};
+  for (size_t k = 0; k < shape.size(); k++) {
+    state.dims.push_back(DigitList::whole(static_cast<int>(k), shape[k]));
+  }
+  return state;
+}
+
+bool ShardState::owns(int axis) const {
+  return std::any_of(dims.begin(), dims.end(), [&](const DigitList& dim) {
+    return std::any_of(dim.digits().begin(), dim.digits().end(),
+                       [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; });
+  });
+}
+
+bool ShardState::isSharded() const {
+  return !partial.empty() || std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.hasOwned(); });
+}
+
+std::vector<IntExpr> ShardState::localShape() const {
+  std::vector<IntExpr> shape;
+  for (const DigitList& dim : dims) {
+    shape.push_back(dim.localSize());
+  }
+  return shape;
+}
+
+std::string ShardState::toString() const {
+  if (mesh.empty()) {
+    return "no mesh";
+  }
+  std::string text;
+  for (size_t k = 0; k < dims.size(); k++) {
+    text += k == 0 ? "" : " ";
+    if (dims[k].isOpaque()) {
+      text += fmt::format("S{}(opaque)", k);
+    } else if (!dims[k].hasOwned()) {
+      text += "R";
+    } else if (isBlock(dims[k])) {
+      text += fmt::format("S{}({})", k, ownerNames(dims[k], mesh));
+    } else {
+      text += fmt::format("S{}(", k);
+      bool first = true;
+      for (const Digit& d : dims[k].digits()) {
+        text += fmt::format("{}{}", first ? "" : " ", d.size.toString());
+        first = false;
+        if (d.owner.isDevice()) {
+          text += ":" + mesh.axisName(d.owner.axis);
+          text += d.owner.below.isConst(1) ? "" : "/" + d.owner.below.toString();
+        }
+      }
+      text += ")";
+    }
+  }
+  for (int axis : partial) {
+    text += fmt::format("{}P({})", text.empty() ? "" : " ", mesh.axisName(axis));
+  }
+  if (text.empty()) {
+    text = "R";
+  }
+  return text + " on " + mesh.toString();
+}
+
+bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover) {
+  return a.mesh == b.mesh && a.partial == b.partial && a.dims.size() == b.dims.size() &&
+         std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(),
+                    [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); });
+}
+
+std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base, const Prover& prover) {
+  DigitsOver over(base, prover);
+  std::vector<DigitList> lists;
+  for (IterDomain* id : domain) {
+    lists.push_back(over.of(id));
+  }
+  return lists;
+}
+
+std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover) {
+  std::vector<BoundLoop> bound;
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  if (mesh.empty()) {
+    return bound;
+  }
+  DigitsOver over(base, prover);
+  for (IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isDeviceDim()) {
+      continue;
+    }
+    const int axis = mesh.axisOf(id->parallelType());
+    if (!mesh.axisSize(axis).isConst(1)) {
+      bound.push_back({axis, over.of(id).ownedBy(Owner::device(axis), prover), id->extent(), id});
+    }
+  }
+  return bound;
+}
+
+int partialDim(const TensorView* tv) {
+  const std::vector<IterDomain*> dims = tv->noReductions();
+  for (size_t k = 0; k < dims.size(); k++) {
+    if (comesFromReduction(dims[k])) {
+      return static_cast<int>(k);
+    }
+  }
+  return -1;
+}
+
+ShardState shardState(const TensorView* tv, const Prover& prover) {
+  ShardState state{tv->getDeviceMesh(), {}, {}};
+  const std::vector<IterDomain*> dims = stateDims(tv);
+  const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
+  const int partial = partialDim(tv);
+  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
+  std::vector<std::vector<Digit>> owned(logical.size());
+  std::vector<bool> opaque(logical.size(), false);
+  for (const BoundLoop& loop : boundLoops(tv, logical, prover)) {
+    if (loop.digits.isOpaque()) {
+      std::fill(opaque.begin(), opaque.end(), true);
+      continue;
+    }
+    for (const Digit& d : loop.digits.digits()) {
+      owned[d.dim].push_back(d);
+      if (logical[d.dim] == partialId) {
+        state.partial.push_back(loop.axis);
+      }
+    }
+  }
+  std::sort(state.partial.begin(), state.partial.end());
+  for (size_t k = 0; k < logical.size(); k++) {
+    if (std::find(dims.begin(), dims.end(), logical[k]) == dims.end()) {
+      continue;
+    }
+    const int position = static_cast<int>(state.dims.size());
+    state.dims.push_back(opaque[k] ? DigitList::opaque() : fillLocal(position, logical[k]->extent(), owned[k], prover));
+  }
+  return state;
+}
+
+void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
+  const std::vector<IterDomain*> dims = stateDims(tv);
+  const int partial = partialDim(tv);
+  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(), state.dims.size());
+  invariant(state.partial.empty() || partial >= 0, "[sharding] {} has no dim for its partial sum", tv->toString());
+  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
+  tv->resetLoop();
+  tv->setDeviceMesh(state.mesh);
+
+  // Loops of each owned digit, by axis, those with the larger `below` first.
+  struct Piece {
+    int axis;
+    IntExpr below;
+    IterDomain* loop;
+  };
+  std::vector<Piece> pieces;
+  int loop = 0;
+  size_t next = 0;
+  for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
+    std::vector<Digit> digits;
+    if (logical == partialId) {
+      IntExpr stride = 1;
+      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
+        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
+        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
+      }
+    } else if (next < dims.size() && logical == dims[next]) {
+      const DigitList& list = state.dims[next++];
+      invariant(!list.isOpaque(), "[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString());
+      digits.assign(list.digits().begin(), list.digits().end());
+    }
+    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
+      loop++;
+      continue;
+    }
+    for (size_t i = 0; i < digits.size(); i++, loop++) {
+      if (i + 1 < digits.size()) {
+        tv->outer_split(loop, digits[i].size);
+      }
+      if (digits[i].owner.isDevice()) {
+        pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop)});
+      }
+    }
+  }
+
+  for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
+    // Pieces of one axis become one loop: the piece that others lie below comes first.
+    IterDomain* whole = nullptr;
+    IntExpr size = 1;
+    for (bool more = true; more;) {
+      more = false;
+      for (const Piece& piece : pieces) {
+        if (piece.axis == axis && prover.equal(piece.below, size)) {
+          const auto& loops = tv->getLoopDomain();
+          const auto positionOf = [&](const IterDomain* id) {
+            return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
+          };
+          size = prover.multiply(size, piece.loop->extent());
+          if (whole == nullptr) {
+            whole = piece.loop;
+          } else {
+            const int inner = positionOf(whole);
+            const int outer = positionOf(piece.loop);
+            tv->merge(outer, inner);
+            whole = tv->axis(outer < inner ? outer : outer - 1);
+          }
+          more = true;
+          break;
+        }
+      }
+    }
+    if (whole != nullptr) {
+      whole->parallelize(state.mesh.typeOf(axis));
+    }
+  }
+}
+
+}  // namespace meshfuse

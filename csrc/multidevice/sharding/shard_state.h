@@ -1,0 +1,59 @@
+// ShardState: where a tensor lives: for every dim its digits with their owners, and the axes over which it is a partial sum.
+//
+//   mesh {x: 2}, T[8, 6], dim 0 outer-split by 2 and bound to x:   dims [d0/4%2:x, d0/1%4] [d1/1%6]
+//
+// Plain data. A tensor's state is read from its loop domain and written back as canonical splits; reading what was written
+// gives the same state.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "digits/digit_list.h"
+#include "multidevice/mesh/device_mesh.h"
+
+namespace meshfuse {
+
+class TensorView;
+class IterDomain;
+
+struct ShardState {
+  DeviceMesh mesh;              // empty: no placement
+  std::vector<DigitList> dims;  // stored dims without the partial one; digits of list k are of dim k
+  std::vector<int> partial;     // axes, ascending
+
+  static ShardState replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape);
+  bool owns(int axis) const;
+  bool isSharded() const;  // some digit is owned, or partial
+  // Extents of the tensor that one rank holds.
+  std::vector<IntExpr> localShape() const;
+  std::string toString() const;  // S0(x) R on {x: 2}
+};
+
+[[nodiscard]] bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover = {});
+
+// One loop dim bound to a device axis: the index it selects, as digits of the dims of a base domain.
+struct BoundLoop {
+  int axis;
+  DigitList digits;  // owned by the axis
+  IntExpr extent;
+  IterDomain* id;
+};
+
+// The dims of `domain` as digits of the dims of `base`, following splits, merges and width-preserving resizes. A dim that does
+// not come from the base is opaque.
+[[nodiscard]] std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base,
+                                                const Prover& prover = {});
+// The device-bound loop dims of `tv` over `base`, its root or its logical domain; axes of size 1 are left out.
+[[nodiscard]] std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover = {});
+
+// Position among noReductions() of the dim that counts the contributions to a partial sum, or -1.
+[[nodiscard]] int partialDim(const TensorView* tv);
+
+// The state of a tensor. A dim whose owned digits do not nest, or that an opaque index owns, is opaque in the result.
+[[nodiscard]] ShardState shardState(const TensorView* tv, const Prover& prover = {});
+// Rewrites mesh and loop domain of `tv` to the state: canonical splits, bound. The state has no partial axes unless `tv` has a
+// partial dim, whose extent is the product of their sizes. InternalError on an opaque dim.
+void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
+
+}  // namespace meshfuse

@@ -1,0 +1,255 @@
+// Plans run on values, one array a rank, and compared with what the destination is to hold.
+#include "multidevice/sharding/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/random_state.h"
+
+namespace meshfuse {
+namespace {
+
+using Held = std::map<int64_t, int64_t>;  // element -> value
+
+std::vector<IntExpr> exprs(const std::vector<int64_t>& v) { return {v.begin(), v.end()}; }
+
+ShardState stateOnAtoms(const CommStep& step, const PlanState& state, const std::vector<int64_t>& extents) {
+  return shardState(state, step.mesh, exprs(extents));
+}
+
+// Positions of the team of `device` along the step's axes, in row-major order of the axes.
+std::vector<int64_t> teamOf(const CommStep& step, int64_t device) {
+  std::vector<int64_t> ids = step.mesh.team(step.mesh.devices()[device], step.axes);
+  std::vector<int64_t> positions;
+  for (int64_t id : ids) {
+    positions.push_back(step.mesh.indexOf(id));
+  }
+  return positions;
+}
+
+// One step on the data of all ranks. A gather or exchange may only deliver what some member of the team holds.
+void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<Held>& data) {
+  const ShardState after = stateOnAtoms(step, step.after, extents);
+  std::vector<Held> next(data.size());
+  for (size_t device = 0; device < data.size(); device++) {
+    const std::vector<int64_t> team = teamOf(step, static_cast<int64_t>(device));
+    int64_t fromTeam = 0;
+    std::map<int64_t, int64_t> bySender;
+    for (int64_t e : heldElements(after, extents, static_cast<int64_t>(device))) {
+      switch (step.kind) {
+        case StepKind::Slice:
+          ASSERT_TRUE(data[device].count(e)) << step.toString();
+          next[device][e] = data[device][e];
+          break;
+        case StepKind::Permute: {
+          const int64_t source = step.sources[device];
+          ASSERT_TRUE(std::count(team.begin(), team.end(), source)) << "the source is in the team";
+          ASSERT_TRUE(data[source].count(e)) << step.toString();
+          next[device][e] = data[source][e];
+          break;
+        }
+        case StepKind::AllReduce:
+        case StepKind::ReduceScatter:
+          for (int64_t member : team) {
+            ASSERT_TRUE(data[member].count(e)) << step.toString();
+            next[device][e] += data[member][e];
+          }
+          break;
+        case StepKind::AllGather:
+        case StepKind::AllToAll: {
+          auto holder = std::find_if(team.begin(), team.end(), [&](int64_t member) { return data[member].count(e) > 0; });
+          ASSERT_NE(holder, team.end()) << step.toString();
+          next[device][e] = data[*holder][e];
+          bySender[*holder]++;
+          fromTeam += *holder != static_cast<int64_t>(device) ? 1 : 0;
+          break;
+        }
+      }
+    }
+    if (step.kind == StepKind::AllToAll || step.kind == StepKind::AllGather) {
+      ASSERT_EQ(bySender.size(), team.size()) << "every member sends: " << step.toString();
+      for (const auto& [sender, count] : bySender) {
+        ASSERT_EQ(count, bySender.begin()->second) << "even counts: " << step.toString();
+      }
+      ASSERT_LE(fromTeam, step.elements);
+    }
+  }
+  if (step.kind == StepKind::Permute) {
+    std::vector<int64_t> sorted = step.sources;
+    std::sort(sorted.begin(), sorted.end());
+    ASSERT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end()) << "every rank sends once";
+  }
+  data = std::move(next);
+}
+
+void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents) {
+  const int64_t devices = from.mesh.numDevices();
+  std::vector<Held> data(devices);
+  std::map<int64_t, int64_t> truth;
+  for (int64_t device = 0; device < devices; device++) {
+    // Contributions differ between coordinates of the partial axes and agree elsewhere.
+    int64_t contribution = 0;
+    const std::vector<int64_t> at = from.mesh.coordinates(from.mesh.devices()[device]);
+    for (int axis : from.partial) {
+      contribution = contribution * from.mesh.axisSize(axis).constValue() + at[axis];
+    }
+    for (int64_t e : heldElements(from, extents, device)) {
+      data[device][e] = (e + 1) * 1000 + contribution * contribution + 7 * contribution;
+    }
+    bool counted = true;  // each contribution once
+    for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+      const bool partial = std::count(from.partial.begin(), from.partial.end(), axis) > 0;
+      counted = counted && (partial || from.owns(axis) || at[axis] == 0);
+    }
+    if (counted) {
+      for (const auto& [e, v] : data[device]) {
+        truth[e] += v;
+      }
+    }
+  }
+  for (const CommStep& step : plan.steps) {
+    ASSERT_NO_FATAL_FAILURE(run(step, extents, data)) << step.toString();
+  }
+  for (int64_t device = 0; device < devices; device++) {
+    Held expected;
+    for (int64_t e : heldElements(to, extents, device)) {
+      expected[e] = truth[e];
+    }
+    ASSERT_EQ(data[device], expected) << "device " << device;
+  }
+}
+
+ShardState block(const DeviceMesh& mesh, const std::vector<int64_t>& extents, const std::vector<std::string>& axes,
+                 const std::string& partial = "") {
+  ShardState state{mesh, {}, {}};
+  for (size_t k = 0; k < extents.size(); k++) {
+    std::vector<Digit> owned;
+    int64_t stride = extents[k];
+    for (char c : axes[k]) {
+      const int axis = mesh.axisOf(mesh.axis(std::string(1, c)));
+      stride /= mesh.axisSize(axis).constValue();
+      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
+    }
+    state.dims.push_back(fillLocal(static_cast<int>(k), extents[k], owned));
+  }
+  for (char c : partial) {
+    state.partial.push_back(mesh.axisOf(mesh.axis(std::string(1, c))));
+  }
+  return state;
+}
+
+std::vector<std::string> planned(const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents,
+                                 const PlanOptions& options = {}) {
+  const RedistributionPlan plan = planRedistribution(from, to, options);
+  expectPlanWorks(plan, from, to, extents);
+  return plan.communications();
+}
+
+using Steps = std::vector<std::string>;
+
+TEST(Planner, OneAxis) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  const std::vector<int64_t> e{8, 8};
+  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") { return block(mesh, e, {a, b}, p); };
+  EXPECT_EQ(planned(S("", ""), S("", "x"), e), Steps{});
+  EXPECT_EQ(planned(S("x", ""), S("", ""), e), Steps{"all_gather(x)"});
+  EXPECT_EQ(planned(S("", "x"), S("", ""), e), Steps{"all_gather(x)"});
+  EXPECT_EQ(planned(S("x", ""), S("", "x"), e), Steps{"all_to_all(x)"});
+  EXPECT_EQ(planRedistribution(S("x", ""), S("", "x")).elements, 16 * 3 / 4);
+  EXPECT_EQ(planned(S("", "", "x"), S("", ""), e), Steps{"all_reduce(x)"});
+  EXPECT_EQ(planned(S("", "", "x"), S("x", ""), e), Steps{"reduce_scatter(x)"});
+}
+
+TEST(Planner, GatherAndSliceWhereExchangesAreForbidden) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  const std::vector<int64_t> e{8, 8};
+  const RedistributionPlan plan = planRedistribution(block(mesh, e, {"x", ""}), block(mesh, e, {"", "x"}),
+                                                     {.bound = 64, .forbid = {StepKind::AllToAll}});
+  EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
+  EXPECT_EQ(plan.steps.back().kind, StepKind::Slice);
+}
+
+TEST(Planner, BlockToCyclic) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  const ShardState cyclic{mesh, {fillLocal(0, 16, {{0, 1, 4, Owner::device(0)}})}, {}};
+  EXPECT_EQ(planned(block(mesh, {16}, {"x"}), cyclic, {16}), Steps{"all_to_all(x)"});
+}
+
+TEST(Planner, TwoAxes) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 4}});
+  const std::vector<int64_t> e{8, 8};
+  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") { return block(mesh, e, {a, b}, p); };
+  EXPECT_EQ(planned(S("x", "y"), S("x", ""), e), Steps{"all_gather(y)"});
+  EXPECT_EQ(planned(S("x", "y"), S("", "y"), e), Steps{"all_gather(x)"});
+  EXPECT_EQ(planned(S("", "", "xy"), S("", ""), e), Steps{"all_reduce(x, y)"});
+  EXPECT_EQ(planned(S("", "y", "x"), S("", "y"), e), Steps{"all_reduce(x)"});
+  EXPECT_EQ(planned(S("", "", "xy"), S("x", "y"), e), Steps{"reduce_scatter(x, y)"});
+  EXPECT_EQ(planned(S("", "", "xy"), S("xy", ""), e), Steps{"reduce_scatter(x, y)"});
+  EXPECT_EQ(planned(S("xy", ""), S("yx", ""), e), Steps{"permute(x, y)"});
+  EXPECT_EQ(planned(S("xy", ""), S("y", ""), e), (Steps{"permute(x, y)", "all_gather(x)"}));
+  EXPECT_LE(planRedistribution(S("xy", ""), S("y", "")).peakState, 16);
+}
+
+TEST(Planner, AxisSwapIsAPermutation) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 2}});
+  const std::vector<int64_t> e{8, 8};
+  EXPECT_EQ(planned(block(mesh, e, {"x", "y"}), block(mesh, e, {"y", "x"}), e), Steps{"permute(x, y)"});
+}
+
+TEST(Planner, AxesOfDifferentSize) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
+  const RedistributionPlan plan = planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}));
+  EXPECT_EQ(plan.communications(), (Steps{"permute(x, y)", "all_gather(x)"}));
+  EXPECT_LE(plan.peakState, 6);
+  expectPlanWorks(plan, block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}), {12});
+}
+
+TEST(Planner, MeshesThatDifferInRankOrder) {
+  const DeviceMesh mesh({0, 1});
+  const DeviceMesh reversed({1, 0});
+  const RedistributionPlan plan = planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}));
+  EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
+  EXPECT_FALSE(plan.note.empty());
+}
+
+// Every pair has a plan that works; how often it needed the fallback, and how long it is, is printed.
+TEST(Planner, RandomPairs) {
+  const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
+      {DeviceMesh::create({{"x", 2}, {"y", 2}}), {8, 8}},     {DeviceMesh::create({{"x", 2}, {"y", 3}}), {12, 12}},
+      {DeviceMesh::create({{"x", 4}, {"y", 2}}), {16, 8}},    {DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}), {8, 8}},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}}), {12, 6, 4}},
+  };
+  for (const StateChoice choice : {StateChoice{false, false}, StateChoice{false, true}, StateChoice{true, true}}) {
+    std::mt19937 rng(5);
+    int fallbacks = 0;
+    int pairs = 0;
+    size_t longest = 0;
+    for (int round = 0; round < 100; round++) {
+      for (const auto& [mesh, extents] : configs) {
+        const ShardState from = randomState(rng, mesh, extents, choice);
+        const ShardState to = randomState(rng, mesh, extents, {choice.anyDigit, false});
+        const RedistributionPlan plan = planRedistribution(from, to);
+        ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
+        pairs++;
+        fallbacks += plan.note.empty() ? 0 : 1;
+        longest = std::max(longest, plan.communications().size());
+        if (plan.note.empty()) {
+          const int64_t bound = std::max(static_cast<int64_t>(heldElements(from, extents, 0).size()),
+                                         static_cast<int64_t>(heldElements(to, extents, 0).size()));
+          ASSERT_LE(plan.peakState, bound);
+        }
+        if (provenEqual(from, to)) {
+          ASSERT_TRUE(plan.steps.empty());
+        }
+      }
+    }
+    std::printf("%s digits%s: %d pairs, %d through the whole tensor, at most %zu calls\n", choice.anyDigit ? "any" : "block",
+                choice.partial ? " and sums" : "", pairs, fallbacks, longest);
+    EXPECT_LE(fallbacks, pairs / 20);
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
