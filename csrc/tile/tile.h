@@ -20,7 +20,8 @@
 //     for n.s:  e = load E[n];  store Y[m, n] = e / s1
 //
 // A kernel takes 8-byte slots: one pointer a tensor, then one int64 a size, then one 8-byte value a scalar (a Double as its
-// bits, a Float as the bits of the float in the low half, integers and Bool as int64).
+// bits, a Float as the bits of the float in the low half, Half and BFloat16 as their bits in the lowest quarter, integers and
+// Bool as int64).
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,767 @@
+#include "tile/interpreter.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "tile/scalar.h"
+#include "tile/symbol_values.h"
+
+namespace meshfuse::tile {
+
+namespace {
+
+// The positions of a set of digits of a space, outermost digit slowest.
+struct Layout {
+  int64_t count = 1;
+  std::vector<int> digits;              // numbers of the digits
+  std::vector<int64_t> sizes;           // of each
+  std::vector<std::vector<int64_t>> offset;  // by axis: what the digits add to the coordinate, by position
+  std::vector<bool> spread;             // by axis: has a digit
+};
+
+struct Tile {
+  std::vector<Scalar> data;
+  std::vector<uint8_t> poison;
+};
+
+// Digits and axes of a space with sizes, strides and symbols resolved.
+struct AxisState {
+  int coordinate;  // slot
+  int64_t bound;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  std::vector<int> slots;
+  std::vector<bool> outer;  // Part or Serial
+  bool uniform = true;  // no c, w, l, r, v digits
+};
+struct SpaceState {
+  std::vector<AxisState> axes;
+  std::vector<DigitRef> refs;
+};
+
+class Machine {
+ public:
+  Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options);
+  Interpretation run();
+
+ private:
+  // -- positions ------------------------------------------------------------------------------------------------------
+  const Layout& layout(int space, uint64_t digits);
+  const std::vector<int>& broadcastMap(int space, uint64_t to, uint64_t from);
+  int64_t base(const AxisState& axis) const;
+  void refreshUniform();
+  std::vector<uint8_t> inside(int space, const Layout& l, const std::vector<bool>& axes) const;
+  void place(int space, const Layout& l, int64_t e);
+  template <class F>
+  void forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body);
+  std::vector<bool> guarding(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where) const;
+  uint64_t digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const;
+  int64_t evaluate(const IntExpr& e);
+  bool holds(const std::vector<Pred>& where);
+
+  // -- values ---------------------------------------------------------------------------------------------------------
+  const Tile& tile(ValueId id);
+  void define(ValueId id, Tile t);
+  size_t positionOf(ValueId operand, int space, uint64_t digits, int64_t e);
+  Scalar solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what);
+  std::vector<int64_t> indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e);
+  Tile compute(const Value& v);
+  void computeLoad(const Value& v, const Layout& l, Tile& t);
+  void computeElementwise(const Value& v, const Layout& l, Tile& t);
+  void computeReduce(const Value& v, const Layout& l, Tile& t);
+  void computeConvert(const Value& v, const Layout& l, Tile& t);
+
+  // -- statements -----------------------------------------------------------------------------------------------------
+  void block(const std::vector<Stmt>& body);
+  void execute(const Stmt& s);
+  void store(const Stmt& s);
+  void loop(const Stmt& s);
+  void updateCarry(const Carried& c, int symbol, Tile& state);
+  void lastArriver(const Stmt& s);
+  Accessor accessor() { return {part_, statement_, sees_ ? &sees_ : nullptr}; }
+  [[noreturn]] void rethrow(const InternalError& error, const Stmt& s) const;
+
+  const Program& p_;
+  InterpretOptions options_;
+  SymbolValues symbols_;
+  std::vector<SpaceState> spaces_;
+  std::vector<TensorMemory> memory_;
+  std::vector<Scalar> scalars_;
+  std::vector<std::optional<Tile>> values_;
+  std::vector<ValueId> defined_;  // in order, to undefine at the end of a block
+  std::map<std::pair<int, uint64_t>, Layout> layouts_;
+  std::map<std::tuple<int, uint64_t, uint64_t>, std::vector<int>> maps_;
+  std::unordered_map<const IntExpr*, Polynomial> polys_;  // by address, for look-up only
+  std::vector<std::vector<int64_t>> parts_;               // grid values of each part
+  std::map<const Stmt*, std::vector<int64_t>> arrived_;   // counter each part arrived at, by statement; for look-up only
+  std::function<bool(int)> sees_;
+  int part_ = 0;
+  int64_t statement_ = 0;
+};
+
+Scalar scalarOf(uint64_t slot, DataType dtype) {
+  switch (dtype) {
+    case DataType::Double: return realScalar(std::bit_cast<double>(slot));
+    case DataType::Float: return realScalar(std::bit_cast<float>(static_cast<uint32_t>(slot)));
+    case DataType::Half:
+    case DataType::BFloat16: {
+      auto bits = static_cast<uint16_t>(slot);
+      return readElement(&bits, dtype);
+    }
+    case DataType::Int: return integerScalar(static_cast<int64_t>(slot));
+    case DataType::Int32: return integerScalar(static_cast<int32_t>(slot));
+    case DataType::Bool: return integerScalar(slot != 0 ? 1 : 0);
+  }
+  throwInternalError("[tile interpreter] unknown type of a scalar");
+}
+
+Machine::Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options) : p_(program), options_(options) {
+  size_t pointers = static_cast<size_t>(
+      std::count_if(p_.tensors.begin(), p_.tensors.end(), [](const TensorParam& t) { return t.memory != Memory::Scratch; }));
+  invariant(slots.size() == pointers + p_.sizes.size() + p_.scalars.size(),
+            "[tile interpreter] kernel {} takes {} slots, got {}", p_.name, pointers + p_.sizes.size() + p_.scalars.size(),
+            slots.size());
+  for (size_t i = 0; i < p_.sizes.size(); i++) {
+    const SizeParam& s = p_.sizes[i];
+    auto value = static_cast<int64_t>(slots[pointers + i]);
+    invariant(s.facts.lower <= value && value <= s.facts.upper && value % s.facts.divisor == 0,
+              "[tile interpreter] size {} = {} breaks its facts", s.name, value);
+    symbols_.set(symbols_.slot(s.name), value);
+  }
+  for (size_t i = 0; i < p_.scalars.size(); i++) {
+    scalars_.push_back(scalarOf(slots[pointers + p_.sizes.size() + i], p_.scalars[i].dtype));
+  }
+  size_t slot = 0;
+  auto all = [&](const std::vector<IntExpr>& list) {
+    std::vector<int64_t> values;
+    for (const IntExpr& e : list) {
+      values.push_back(symbols_.evaluate(symbols_.compile(e)));
+    }
+    return values;
+  };
+  for (const TensorParam& t : p_.tensors) {
+    void* at = t.memory == Memory::Scratch ? nullptr : std::bit_cast<void*>(slots[slot++]);
+    memory_.emplace_back(t, all(t.extents), all(t.strides), at);
+  }
+  for (const Space& space : p_.spaces) {
+    SpaceState state{{}, digitsOf(space)};
+    for (const Axis& axis : space.axes) {
+      AxisState a{symbols_.slot(axis.name), symbols_.evaluate(symbols_.compile(axis.bound)), {}, {}, {}, {}};
+      for (const Digit& d : axis.digits) {
+        a.sizes.push_back(symbols_.evaluate(symbols_.compile(d.size)));
+        a.strides.push_back(symbols_.evaluate(symbols_.compile(d.stride)));
+        a.slots.push_back(symbols_.slot(d.symbol));
+        a.outer.push_back(!isThread(d.level) && !isRegister(d.level));
+        a.uniform = a.uniform && a.outer.back();
+      }
+      state.axes.push_back(std::move(a));
+    }
+    spaces_.push_back(std::move(state));
+  }
+  std::vector<IntExpr> counts;
+  for (const GridDim& g : p_.grid) {
+    counts.push_back(g.count);
+  }
+  parts_ = {{}};
+  for (int64_t count : all(counts)) {
+    std::vector<std::vector<int64_t>> longer;
+    for (const std::vector<int64_t>& part : parts_) {
+      for (int64_t i = 0; i < count; i++) {
+        longer.push_back(part);
+        longer.back().push_back(i);
+      }
+    }
+    parts_ = std::move(longer);
+  }
+  values_.resize(p_.values.size());
+}
+
+Interpretation Machine::run() {
+  std::vector<int> order(parts_.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (options_.shuffle != 0) {
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(options_.shuffle));
+  }
+  for (int part : order) {
+    part_ = part;
+    for (size_t g = 0; g < p_.grid.size(); g++) {
+      symbols_.set(symbols_.slot(p_.grid[g].symbol), parts_[static_cast<size_t>(part)][g]);
+    }
+    for (TensorMemory& m : memory_) {
+      m.beginPart();
+    }
+    refreshUniform();
+    block(p_.body);
+  }
+  Interpretation result;
+  for (const TensorMemory& m : memory_) {
+    result.tensors.push_back(m.traffic());
+  }
+  result.parts = static_cast<int64_t>(parts_.size());
+  return result;
+}
+
+// -- positions --------------------------------------------------------------------------------------------------------
+
+const Layout& Machine::layout(int space, uint64_t digits) {
+  auto [it, added] = layouts_.try_emplace({space, digits});
+  Layout& l = it->second;
+  if (!added) {
+    return l;
+  }
+  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  l.spread.assign(s.axes.size(), false);
+  for (size_t i = 0; i < s.refs.size(); i++) {
+    if ((digits >> i & 1) != 0) {
+      DigitRef ref = s.refs[i];
+      l.digits.push_back(static_cast<int>(i));
+      l.sizes.push_back(s.axes[static_cast<size_t>(ref.axis)].sizes[static_cast<size_t>(ref.digit)]);
+      l.count *= l.sizes.back();
+      l.spread[static_cast<size_t>(ref.axis)] = true;
+    }
+  }
+  l.offset.assign(s.axes.size(), std::vector<int64_t>(static_cast<size_t>(l.count), 0));
+  int64_t inner = l.count;
+  for (size_t k = 0; k < l.digits.size(); k++) {
+    DigitRef ref = s.refs[static_cast<size_t>(l.digits[k])];
+    int64_t stride = s.axes[static_cast<size_t>(ref.axis)].strides[static_cast<size_t>(ref.digit)];
+    inner /= l.sizes[k];
+    for (int64_t e = 0; e < l.count; e++) {
+      l.offset[static_cast<size_t>(ref.axis)][static_cast<size_t>(e)] += e / inner % l.sizes[k] * stride;
+    }
+  }
+  return l;
+}
+
+// For each position of the digits `to`, the position among the digits `from`, a subset.
+const std::vector<int>& Machine::broadcastMap(int space, uint64_t to, uint64_t from) {
+  auto [it, added] = maps_.try_emplace({space, to, from});
+  if (added) {
+    invariant((from & ~to) == 0, "[tile interpreter] an operand has digits its result lacks");
+    const Layout& l = layout(space, to);
+    std::vector<int64_t> step(l.digits.size(), 0);
+    int64_t stride = 1;
+    for (size_t k = l.digits.size(); k-- > 0;) {
+      if ((from >> l.digits[k] & 1) != 0) {
+        step[k] = stride;
+        stride *= l.sizes[k];
+      }
+    }
+    for (int64_t e = 0; e < l.count; e++) {
+      int64_t inner = 1;
+      int64_t position = 0;
+      for (size_t k = l.digits.size(); k-- > 0;) {
+        position += e / inner % l.sizes[k] * step[k];
+        inner *= l.sizes[k];
+      }
+      it->second.push_back(static_cast<int>(position));
+    }
+  }
+  return it->second;
+}
+
+// What Part and open Serial digits add to a coordinate; closed ones count as 0.
+int64_t Machine::base(const AxisState& axis) const {
+  int64_t sum = 0;
+  for (size_t d = 0; d < axis.slots.size(); d++) {
+    if (axis.outer[d] && symbols_.defined(axis.slots[d])) {
+      sum += symbols_.get(axis.slots[d]) * axis.strides[d];
+    }
+  }
+  return sum;
+}
+
+// Coordinates of axes without thread and register digits are worker-uniform and may be named from any space.
+void Machine::refreshUniform() {
+  for (const SpaceState& s : spaces_) {
+    for (const AxisState& a : s.axes) {
+      symbols_.clear(a.coordinate);
+      if (a.uniform && std::all_of(a.slots.begin(), a.slots.end(), [&](int slot) { return symbols_.defined(slot); })) {
+        symbols_.set(a.coordinate, base(a));
+      }
+    }
+  }
+}
+
+// Which positions lie within the bounds of the given axes. Digits a layout lacks count as 0: the smallest position decides.
+std::vector<uint8_t> Machine::inside(int space, const Layout& l, const std::vector<bool>& axes) const {
+  std::vector<uint8_t> flags(static_cast<size_t>(l.count), 1);
+  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  for (size_t a = 0; a < s.axes.size(); a++) {
+    if (axes[a]) {
+      int64_t room = s.axes[a].bound - base(s.axes[a]);
+      for (size_t e = 0; e < flags.size(); e++) {
+        flags[e] &= l.offset[a][e] < room ? 1 : 0;
+      }
+    }
+  }
+  return flags;
+}
+
+// Gives the coordinates and digit symbols of a space their values at position `e`.
+void Machine::place(int space, const Layout& l, int64_t e) {
+  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  for (size_t a = 0; a < s.axes.size(); a++) {
+    const AxisState& axis = s.axes[a];
+    bool open = true;
+    for (size_t d = 0; d < axis.slots.size(); d++) {
+      open = open && (!axis.outer[d] || symbols_.defined(axis.slots[d]));
+    }
+    if (open && !axis.uniform) {
+      symbols_.set(axis.coordinate, base(axis) + l.offset[a][static_cast<size_t>(e)]);
+    }
+  }
+  int64_t inner = l.count;
+  for (size_t k = 0; k < l.digits.size(); k++) {
+    DigitRef ref = s.refs[static_cast<size_t>(l.digits[k])];
+    inner /= l.sizes[k];
+    symbols_.set(s.axes[static_cast<size_t>(ref.axis)].slots[static_cast<size_t>(ref.digit)], e / inner % l.sizes[k]);
+  }
+}
+
+// body(e) with the space placed at e, for the positions within the bounds of `axes`.
+template <class F>
+void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body) {
+  std::vector<uint8_t> flags = inside(space, l, axes);
+  for (int64_t e = 0; e < l.count; e++) {
+    if (flags[static_cast<size_t>(e)] != 0) {
+      place(space, l, e);
+      body(e);
+    }
+  }
+  for (const AxisState& axis : spaces_[static_cast<size_t>(space)].axes) {
+    if (!axis.uniform) {
+      symbols_.clear(axis.coordinate);
+    }
+    for (size_t d = 0; d < axis.slots.size(); d++) {
+      if (!axis.outer[d]) {
+        symbols_.clear(axis.slots[d]);
+      }
+    }
+  }
+}
+
+// The axes whose bounds an access obeys: those it is spread over and those its expressions name.
+std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vector<Index>& index,
+                                    const std::vector<Pred>& where) const {
+  std::vector<bool> axes = l.spread;
+  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  for (size_t a = 0; a < axes.size(); a++) {
+    const std::string& name = s.axes[a].name;
+    axes[a] = axes[a] || std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(name); }) ||
+              std::any_of(where.begin(), where.end(), [&](const Pred& p) { return p.lhs.contains(name) || p.rhs.contains(name); });
+  }
+  return axes;
+}
+
+uint64_t Machine::digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const {
+  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  const std::vector<DigitRef>& refs = spaces_[static_cast<size_t>(space)].refs;
+  uint64_t set = 0;
+  for (size_t i = 0; i < refs.size(); i++) {
+    const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
+    const std::string& digit = axis.digits[static_cast<size_t>(refs[i].digit)].symbol;
+    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
+    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
+        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
+      set |= uint64_t{1} << i;
+    }
+  }
+  return set;
+}
+
+int64_t Machine::evaluate(const IntExpr& e) {
+  auto it = polys_.find(&e);
+  if (it == polys_.end()) {
+    it = polys_.emplace(&e, symbols_.compile(e)).first;
+  }
+  return symbols_.evaluate(it->second);
+}
+
+bool Machine::holds(const std::vector<Pred>& where) {
+  return std::all_of(where.begin(), where.end(), [&](const Pred& p) { return evaluate(p.lhs) < evaluate(p.rhs); });
+}
+
+// -- values -----------------------------------------------------------------------------------------------------------
+
+const Tile& Machine::tile(ValueId id) {
+  std::optional<Tile>& t = values_.at(static_cast<size_t>(id));
+  if (!t) {
+    const Value& v = p_.values[static_cast<size_t>(id)];
+    invariant(v.kind == ValueKind::Const || v.kind == ValueKind::Scalar,
+              "[tile interpreter] value {} is used where it is not defined", id);
+    t = compute(v);
+  }
+  return *t;
+}
+
+void Machine::define(ValueId id, Tile t) {
+  values_.at(static_cast<size_t>(id)) = std::move(t);
+  defined_.push_back(id);
+}
+
+// The element of an operand that belongs to position `e` of a set of digits.
+size_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t e) {
+  const Value& v = p_.values[static_cast<size_t>(operand)];
+  if (v.digits == 0) {
+    return 0;
+  }
+  invariant(v.space == space, "[tile interpreter] value {} lies in another space", operand);
+  return static_cast<size_t>(broadcastMap(space, digits, v.digits)[static_cast<size_t>(e)]);
+}
+
+Scalar Machine::solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what) {
+  const Tile& t = tile(operand);
+  size_t at = positionOf(operand, space, digits, e);
+  invariant(t.poison[at] == 0, "[tile interpreter] {} at position {} of value {} is unspecified", what, at, operand);
+  return t.data[at];
+}
+
+std::vector<int64_t> Machine::indexAt(const std::vector<Index>& index, int space, uint64_t digits, int64_t e) {
+  std::vector<int64_t> at;
+  for (const Index& i : index) {
+    int64_t tile = i.tile == kNone ? 0 : solid(i.tile, space, digits, e, "an index").integer;
+    at.push_back(evaluate(i.expr) + tile);
+  }
+  return at;
+}
+
+Tile Machine::compute(const Value& v) {
+  const Layout& l = layout(v.space, v.digits);
+  auto n = static_cast<size_t>(l.count);
+  Tile t{std::vector<Scalar>(n, integerScalar(0)), std::vector<uint8_t>(n, 0)};
+  switch (v.kind) {
+    case ValueKind::Const:
+      std::fill(t.data.begin(), t.data.end(),
+                isFloatingPoint(v.dtype) ? castScalar(realScalar(v.constant), DataType::Double, v.dtype)
+                                         : castScalar(integerScalar(v.integer), DataType::Int, v.dtype));
+      return t;
+    case ValueKind::Scalar:
+      std::fill(t.data.begin(), t.data.end(), scalars_.at(static_cast<size_t>(v.param)));
+      return t;
+    case ValueKind::Index:
+      std::fill(t.poison.begin(), t.poison.end(), 1);
+      forPositions(v.space, l, guarding(v.space, l, v.index, {}), [&](int64_t e) {
+        t.data[static_cast<size_t>(e)] = integerScalar(evaluate(v.index[0].expr));
+        t.poison[static_cast<size_t>(e)] = 0;
+      });
+      return t;
+    case ValueKind::Load: computeLoad(v, l, t); return t;
+    case ValueKind::Point:
+    case ValueKind::Cast:
+    case ValueKind::Random: computeElementwise(v, l, t); return t;
+    case ValueKind::Reduce: computeReduce(v, l, t); return t;
+    case ValueKind::Convert: computeConvert(v, l, t); return t;
+    case ValueKind::Carry:
+    case ValueKind::LoopResult: break;
+  }
+  throwInternalError("[tile interpreter] a carried value is defined by its loop only");
+}
+
+void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
+  TensorMemory& memory = memory_.at(static_cast<size_t>(v.param));
+  Accessor who = accessor();
+  std::fill(t.poison.begin(), t.poison.end(), 1);
+  forPositions(v.space, l, guarding(v.space, l, v.index, v.where), [&](int64_t e) {
+    bool wanted = holds(v.where) && (v.mask == kNone || solid(v.mask, v.space, v.digits, e, "the mask of a load").integer != 0);
+    if (!wanted && v.fill == kNone) {
+      return;
+    }
+    t.data[static_cast<size_t>(e)] = wanted ? memory.load(indexAt(v.index, v.space, v.digits, e), who)
+                                            : solid(v.fill, v.space, v.digits, e, "a fill");
+    t.poison[static_cast<size_t>(e)] = 0;
+  });
+}
+
+void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
+  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
+  std::vector<const Tile*> operands;
+  for (ValueId id : v.operands) {
+    operands.push_back(&tile(id));
+  }
+  DataType from = p_.values[static_cast<size_t>(v.operands.back())].dtype;
+  std::vector<Scalar> x(operands.size());
+  for (int64_t e = 0; e < l.count; e++) {
+    auto at = static_cast<size_t>(e);
+    bool poison = flags[at] == 0;
+    std::vector<size_t> where(operands.size());
+    for (size_t i = 0; i < operands.size(); i++) {
+      where[i] = positionOf(v.operands[i], v.space, v.digits, e);
+      x[i] = operands[i]->data[where[i]];
+    }
+    bool chooses = v.kind == ValueKind::Point && v.op == PointOp::Where;
+    for (size_t i = 0; i < operands.size(); i++) {
+      bool ignored = chooses && i == (x[0].integer != 0 ? 2u : 1u);
+      poison = poison || (!ignored && operands[i]->poison[where[i]] != 0);
+    }
+    t.poison[at] = poison ? 1 : 0;
+    if (poison) {
+      continue;
+    }
+    if (v.kind == ValueKind::Point) {
+      t.data[at] = applyPoint(v.op, from, x);
+    } else if (v.kind == ValueKind::Cast) {
+      t.data[at] = castScalar(x[0], from, v.dtype);
+    } else {
+      std::array<uint32_t, 4> words = philox(static_cast<uint64_t>(x[0].integer), static_cast<uint64_t>(x[1].integer),
+                                             static_cast<uint64_t>(x[2].integer));
+      t.data[at] = integerScalar(words.at(static_cast<size_t>(v.param)));
+    }
+  }
+}
+
+void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
+  ValueId operand = v.operands[0];
+  const Value& from = p_.values[static_cast<size_t>(operand)];
+  const Tile& x = tile(operand);
+  const Layout& all = layout(from.space, from.digits);
+  std::vector<Reduction> sums(static_cast<size_t>(l.count), Reduction(v.combiner, v.dtype));
+  const std::vector<int>& to = broadcastMap(from.space, from.digits, v.digits);
+  forPositions(from.space, all, all.spread, [&](int64_t e) {
+    auto at = static_cast<size_t>(e);
+    if (!holds(v.where)) {
+      return;
+    }
+    invariant(x.poison[at] == 0, "[tile interpreter] position {} of the reduced value {} is unspecified", e, operand);
+    sums[static_cast<size_t>(to[at])].add(x.data[at]);
+  });
+  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
+  for (size_t e = 0; e < sums.size(); e++) {
+    t.data[e] = sums[e].result();
+    t.poison[e] = flags[e] == 0 ? 1 : 0;
+  }
+}
+
+void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
+  ValueId operand = v.operands[0];
+  const Value& from = p_.values[static_cast<size_t>(operand)];
+  const Tile& x = tile(operand);
+  const SpaceState& source = spaces_[static_cast<size_t>(from.space)];
+  const SpaceState& target = spaces_[static_cast<size_t>(v.space)];
+  const Layout& sourceLayout = layout(from.space, from.digits);
+  for (size_t a = 0; a < source.axes.size(); a++) {
+    invariant(!sourceLayout.spread[a] || (base(source.axes[a]) == base(target.axes[a]) && source.axes[a].bound == target.axes[a].bound),
+              "[tile interpreter] convert of value {}: axis {} starts at {} of {}, in the other space at {} of {}", operand, a,
+              base(source.axes[a]), source.axes[a].bound, base(target.axes[a]), target.axes[a].bound);
+  }
+  std::vector<uint8_t> flags = inside(v.space, l, l.spread);
+  for (int64_t e = 0; e < l.count; e++) {
+    auto at = static_cast<size_t>(e);
+    int64_t position = 0;
+    for (size_t k = 0; k < sourceLayout.digits.size(); k++) {
+      DigitRef ref = source.refs[static_cast<size_t>(sourceLayout.digits[k])];
+      int64_t stride = source.axes[static_cast<size_t>(ref.axis)].strides[static_cast<size_t>(ref.digit)];
+      int64_t offset = l.offset[static_cast<size_t>(ref.axis)][at];
+      position = position * sourceLayout.sizes[k] + offset / stride % sourceLayout.sizes[k];
+    }
+    t.data[at] = x.data[static_cast<size_t>(position)];
+    t.poison[at] = flags[at] == 0 ? 1 : x.poison[static_cast<size_t>(position)];
+  }
+}
+
+// -- statements -------------------------------------------------------------------------------------------------------
+
+void Machine::rethrow(const InternalError& error, const Stmt& s) const {
+  std::string text = error.what();
+  if (text.find("\n") != std::string::npos) {
+    throwInternalError(text);
+  }
+  std::string grid;
+  for (size_t g = 0; g < p_.grid.size(); g++) {
+    grid += fmt::format(" {} = {}", p_.grid[g].symbol, parts_[static_cast<size_t>(part_)][g]);
+  }
+  constexpr std::string_view names[] = {"define", "keep", "store", "prefetch", "for", "if", "last arriver"};
+  throwInternalError(fmt::format("{}\n  at statement {} of value {}, tensor {}, in the part{} of\n{}", text,
+                                 names[static_cast<size_t>(s.kind)], s.value, s.param, grid, toString(p_)));
+}
+
+void Machine::block(const std::vector<Stmt>& body) {
+  size_t before = defined_.size();
+  for (const Stmt& s : body) {
+    try {
+      execute(s);
+    } catch (const InternalError& error) {
+      rethrow(error, s);
+    }
+  }
+  while (defined_.size() > before) {
+    values_[static_cast<size_t>(defined_.back())].reset();
+    defined_.pop_back();
+  }
+}
+
+void Machine::execute(const Stmt& s) {
+  statement_++;
+  switch (s.kind) {
+    case StmtKind::Define: {
+      const Value& v = p_.values.at(static_cast<size_t>(s.value));
+      if (v.kind != ValueKind::Const && v.kind != ValueKind::Scalar) {
+        define(s.value, compute(v));
+      }
+      return;
+    }
+    case StmtKind::Keep: (void)tile(s.value); return;
+    case StmtKind::Store: return store(s);
+    case StmtKind::Prefetch: return;
+    case StmtKind::For: return loop(s);
+    case StmtKind::If:
+      if (holds(s.where)) {
+        block(s.body);
+      }
+      return;
+    case StmtKind::LastArriver: return lastArriver(s);
+  }
+}
+
+void Machine::store(const Stmt& s) {
+  const Value& v = p_.values.at(static_cast<size_t>(s.value));
+  uint64_t digits = digitsNamed(s.space, s.index, s.where) | v.digits;
+  for (const Index& i : s.index) {
+    digits |= i.tile == kNone ? 0 : p_.values[static_cast<size_t>(i.tile)].digits;
+  }
+  digits |= s.mask == kNone ? 0 : p_.values[static_cast<size_t>(s.mask)].digits;
+  const Layout& l = layout(s.space, digits);
+  TensorMemory& memory = memory_.at(static_cast<size_t>(s.param));
+  Accessor who = accessor();
+  forPositions(s.space, l, guarding(s.space, l, s.index, s.where), [&](int64_t e) {
+    if (holds(s.where) && (s.mask == kNone || solid(s.mask, s.space, digits, e, "the mask of a store").integer != 0)) {
+      Scalar value = solid(s.value, s.space, digits, e, "the stored value");
+      memory.store(indexAt(s.index, s.space, digits, e), value, who);
+    }
+  });
+}
+
+void Machine::loop(const Stmt& s) {
+  const AxisState& axis = spaces_.at(static_cast<size_t>(s.space)).axes.at(static_cast<size_t>(s.axis));
+  auto digit = static_cast<size_t>(s.digit);
+  int symbol = axis.slots.at(digit);
+  invariant(!symbols_.defined(symbol), "[tile interpreter] a loop runs inside itself");
+  std::vector<Tile> states;
+  for (const Carried& c : s.carried) {
+    states.push_back(tile(c.init));
+  }
+  size_t before = defined_.size();
+  for (int64_t i = 0; i < axis.sizes[digit]; i++) {
+    symbols_.set(symbol, i);
+    if (base(axis) >= axis.bound) {
+      break;  // this step and all later ones lie beyond the bound
+    }
+    refreshUniform();
+    for (size_t c = 0; c < states.size(); c++) {
+      define(s.carried[c].carry, states[c]);
+    }
+    for (const Stmt& inner : s.body) {
+      try {
+        execute(inner);
+      } catch (const InternalError& error) {
+        rethrow(error, inner);
+      }
+    }
+    std::vector<Tile> next = states;
+    for (size_t c = 0; c < states.size(); c++) {
+      updateCarry(s.carried[c], symbol, next[c]);
+    }
+    states = std::move(next);
+    while (defined_.size() > before) {
+      values_[static_cast<size_t>(defined_.back())].reset();
+      defined_.pop_back();
+    }
+  }
+  symbols_.clear(symbol);
+  refreshUniform();
+  for (size_t c = 0; c < states.size(); c++) {
+    const Value& v = p_.values[static_cast<size_t>(s.carried[c].result)];
+    const Layout& l = layout(v.space, v.digits);
+    std::vector<uint8_t> flags = inside(v.space, l, l.spread);
+    for (size_t e = 0; e < flags.size(); e++) {
+      states[c].poison[e] |= flags[e] == 0 ? 1 : 0;
+    }
+    define(s.carried[c].result, std::move(states[c]));
+  }
+}
+
+// Positions beyond the bound of the looped axis keep what they carried.
+void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
+  const Value& v = p_.values[static_cast<size_t>(c.carry)];
+  const Layout& l = layout(v.space, v.digits);
+  const Tile& next = tile(c.next);
+  const SpaceState& space = spaces_[static_cast<size_t>(v.space)];
+  std::vector<bool> looped;
+  for (size_t a = 0; a < space.axes.size(); a++) {
+    const std::vector<int>& slots = space.axes[a].slots;
+    looped.push_back(l.spread[a] && std::find(slots.begin(), slots.end(), symbol) != slots.end());
+  }
+  std::vector<uint8_t> flags = inside(v.space, l, looped);
+  for (int64_t e = 0; e < l.count; e++) {
+    auto at = static_cast<size_t>(e);
+    if (flags[at] != 0) {
+      size_t from = positionOf(c.next, v.space, v.digits, e);
+      state.data[at] = next.data[from];
+      state.poison[at] = next.poison[from];
+    }
+  }
+}
+
+void Machine::lastArriver(const Stmt& s) {
+  TensorMemory& counter = memory_.at(static_cast<size_t>(s.param));
+  std::vector<int64_t> at(s.index.size());
+  for (size_t i = 0; i < at.size(); i++) {
+    at[i] = evaluate(s.index[i].expr);
+  }
+  if (s.index.empty()) {
+    at.assign(p_.tensors[static_cast<size_t>(s.param)].extents.size(), 0);
+  }
+  int64_t expected = 1;
+  for (const GridDim& g : p_.grid) {
+    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
+    expected *= selects ? 1 : evaluate(g.count);
+  }
+  std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;
+  int64_t mine = counter.offset(at);
+  where[static_cast<size_t>(part_)] = mine;
+  if (counter.arrive(at) + 1 < expected) {
+    return;
+  }
+  std::function<bool(int)> outer = std::move(sees_);
+  sees_ = [&where, mine](int part) { return where[static_cast<size_t>(part)] == mine; };
+  block(s.body);
+  sees_ = std::move(outer);
+}
+
+}  // namespace
+
+Interpretation interpret(const Program& program, std::span<const uint64_t> slots, InterpretOptions options) {
+  return Machine(program, slots, options).run();
+}
+
+std::vector<uint64_t> packSlots(const Program& program, std::span<void* const> pointers, std::span<const int64_t> sizes,
+                                std::span<const double> scalars) {
+  std::vector<uint64_t> slots;
+  for (void* p : pointers) {
+    slots.push_back(std::bit_cast<uint64_t>(p));
+  }
+  for (int64_t s : sizes) {
+    slots.push_back(static_cast<uint64_t>(s));
+  }
+  for (size_t i = 0; i < scalars.size(); i++) {
+    DataType dtype = program.scalars.at(i).dtype;
+    uint64_t bits = 0;
+    Scalar value = isFloatingPoint(dtype) ? castScalar(realScalar(scalars[i]), DataType::Double, dtype)
+                                          : integerScalar(static_cast<int64_t>(scalars[i]));
+    if (isFloatingPoint(dtype)) {
+      writeElement(&bits, dtype, value);
+    } else {
+      bits = static_cast<uint64_t>(value.integer);
+    }
+    slots.push_back(bits);
+  }
+  return slots;
+}
+
+}  // namespace meshfuse::tile

@@ -1,0 +1,64 @@
+#include "tile/symbol_values.h"
+
+#include <algorithm>
+
+namespace meshfuse::tile {
+
+namespace {
+
+int64_t apply(AtomKind kind, int64_t a, int64_t b) {
+  if (kind == AtomKind::Min) {
+    return std::min(a, b);
+  }
+  if (kind == AtomKind::Max) {
+    return std::max(a, b);
+  }
+  invariant(b > 0, "[tile interpreter] division of {} by {}", a, b);
+  int64_t floor = a / b - (a % b < 0 ? 1 : 0);
+  return kind == AtomKind::FloorDiv ? floor : kind == AtomKind::Mod ? a - floor * b : floor + (a % b != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+int SymbolValues::slot(std::string_view name) {
+  auto [it, added] = slots_.try_emplace(std::string(name), static_cast<int>(names_.size()));
+  if (added) {
+    names_.emplace_back(name);
+    values_.push_back(0);
+    defined_.push_back(false);
+  }
+  return it->second;
+}
+
+Polynomial SymbolValues::compile(const IntExpr& e) {
+  Polynomial p{e.constantTerm(), {}};
+  for (const IntTerm& t : e.terms()) {
+    Polynomial::Term term{t.coefficient, {}};
+    for (const IntAtomPtr& f : t.factors) {
+      Polynomial::Factor factor{f->kind};
+      if (f->kind == AtomKind::Symbol) {
+        factor.slot = slot(f->key);
+      }
+      for (const IntExpr& arg : f->args) {
+        factor.args.push_back(compile(arg));
+      }
+      term.factors.push_back(std::move(factor));
+    }
+    p.terms.push_back(std::move(term));
+  }
+  return p;
+}
+
+int64_t SymbolValues::evaluate(const Polynomial& p) const {
+  int64_t sum = p.constant;
+  for (const Polynomial::Term& t : p.terms) {
+    int64_t product = t.coefficient;
+    for (const Polynomial::Factor& f : t.factors) {
+      product *= f.kind == AtomKind::Symbol ? get(f.slot) : apply(f.kind, evaluate(f.args[0]), evaluate(f.args[1]));
+    }
+    sum += product;
+  }
+  return sum;
+}
+
+}  // namespace meshfuse::tile

@@ -1,0 +1,55 @@
+// Values of symbols while a tile program is interpreted, and expressions resolved to them, so that evaluating one for many
+// positions is a walk over arrays.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "digits/int_expr.h"
+
+namespace meshfuse::tile {
+
+struct Polynomial {
+  struct Factor {
+    AtomKind kind;
+    int slot = -1;                      // Symbol
+    std::vector<Polynomial> args = {};  // others
+  };
+  struct Term {
+    int64_t coefficient;
+    std::vector<Factor> factors;
+  };
+  int64_t constant = 0;
+  std::vector<Term> terms;
+};
+
+// A symbol has a value only while its loop is open or its position is placed.
+class SymbolValues {
+ public:
+  int slot(std::string_view name);
+  void set(int slot, int64_t value) {
+    values_[static_cast<size_t>(slot)] = value;
+    defined_[static_cast<size_t>(slot)] = true;
+  }
+  void clear(int slot) { defined_[static_cast<size_t>(slot)] = false; }
+  bool defined(int slot) const { return defined_[static_cast<size_t>(slot)]; }
+  int64_t get(int slot) const {
+    invariant(defined_[static_cast<size_t>(slot)], "[tile interpreter] {} has no value here: its loop is not open",
+              names_[static_cast<size_t>(slot)]);
+    return values_[static_cast<size_t>(slot)];
+  }
+  Polynomial compile(const IntExpr& e);
+  int64_t evaluate(const Polynomial& p) const;
+
+ private:
+  std::map<std::string, int, std::less<>> slots_;
+  std::vector<std::string> names_;
+  std::vector<int64_t> values_;
+  std::vector<bool> defined_;
+};
+
+}  // namespace meshfuse::tile
