@@ -32,8 +32,8 @@ class Lowering {
   void store(const TensorView* tensor, const Position& position, tile::ValueId value, tile::Cache cache);
   // Result of a reduction, computed by the scheduler: value(t, ...) gives it from now on, in the scope it was bound in.
   void bind(const TensorView* tensor, tile::ValueId value);
-  // How reduction results that are not bound are found: the scheduler's own rule (a scratch load, say). Optional.
-  std::function<tile::ValueId(const TensorView*, const Position&)> reduction;
+  // From now on a tensor of the group is loaded from where the scheduler stored it.
+  void readFrom(const TensorView* tensor, int param, Position position);
   // Streaming reads: inputs read once by this kernel.
   std::map<int, tile::Cache> cacheOf;  // by Val id
 
@@ -44,10 +44,6 @@ class Lowering {
   int tensorParam(const TensorView* tensor) const;
 
  private:
-  struct Guard {  // the positions at which the value is wanted
-    std::vector<tile::Pred> where;
-    tile::ValueId mask = tile::kNone;
-  };
   tile::ValueId at(const TensorView* tensor, const Position& position, int space);
   tile::ValueId compute(const TensorView* tensor, const Position& position, int space);
   tile::ValueId load(const TensorView* tensor, const Position& position, int space, tile::ValueId fill);
@@ -66,10 +62,10 @@ class Lowering {
   tile::Builder& builder_;
   KernelPlan& plan_;
   std::map<int, int> params_;  // Val id -> tensor parameter
+  std::map<int, std::pair<int, Position>> stored_;
   std::map<std::string, IntExpr> sizes_;
   std::vector<std::map<std::string, tile::ValueId>> scopes_;
-  std::vector<std::map<int, tile::ValueId>> bound_;
-  std::vector<tile::Pred> guard_;
+  std::vector<tile::Pred> guard_;  // the positions at which the value at hand is wanted
 };
 
 }  // namespace meshfuse

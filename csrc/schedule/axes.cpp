@@ -1,0 +1,110 @@
+#include "schedule/axes.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::Index>& index, const std::string& axis) {
+  IntExpr offset = 0;
+  for (size_t d = 0; d < index.size(); d++) {
+    offset += index[d].expr * tensor.strides[d];
+  }
+  std::optional<LinearForm> form = offset.linearIn(axis);
+  return form && form->slope.isConst();
+}
+
+bool statementsRunThrough(const tile::Program& program, const std::vector<tile::Stmt>& statements, const std::string& axis) {
+  return std::all_of(statements.begin(), statements.end(), [&](const tile::Stmt& s) {
+    return (s.kind != tile::StmtKind::Store || accessRunsThrough(program.tensors[static_cast<size_t>(s.param)], s.index, axis)) &&
+           statementsRunThrough(program, s.body, axis);
+  });
+}
+
+}  // namespace
+
+std::vector<IntExpr> Axes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt, const IntExpr& nAt) const {
+  std::vector<IntExpr> result(c.extents.size(), IntExpr(0));
+  auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
+    std::vector<IntExpr> extents;
+    for (int d : axis) {
+      extents.push_back(c.extents[static_cast<size_t>(d)]);
+    }
+    std::vector<IntExpr> index = delinearize(at, extents);
+    for (size_t i = 0; i < axis.size(); i++) {
+      result[static_cast<size_t>(axis[i])] = index[i];
+    }
+  };
+  spread(m, mAt);
+  spread(k, kAt);
+  spread(n, nAt);
+  return result;
+}
+
+std::vector<Axes> axesChoices(const Coordinates& c) {
+  std::vector<int> dims;
+  for (size_t d = 0; d < c.extents.size(); d++) {
+    if (!c.extents[d].isConst(1)) {
+      dims.push_back(static_cast<int>(d));
+    }
+  }
+  auto reduced = [&](int d) { return static_cast<bool>(c.reduced[static_cast<size_t>(d)]); };
+  size_t longest = 0;
+  while (longest < dims.size() && reduced(dims[dims.size() - 1 - longest]) == reduced(dims.back())) {
+    longest++;
+  }
+  std::vector<Axes> choices;
+  for (size_t length = longest; length > 0; length--) {
+    Axes a;
+    a.innerReduced = reduced(dims.back());
+    for (size_t i = 0; i < dims.size(); i++) {
+      const IntExpr& extent = c.extents[static_cast<size_t>(dims[i])];
+      if (i + length >= dims.size()) {
+        a.n.push_back(dims[i]);
+        a.N *= extent;
+      } else if (reduced(dims[i])) {
+        a.k.push_back(dims[i]);
+        a.K *= extent;
+      } else {
+        a.m.push_back(dims[i]);
+        a.M *= extent;
+      }
+    }
+    choices.push_back(std::move(a));
+  }
+  if (choices.empty()) {
+    choices.push_back({});
+    choices.back().innerReduced = c.hasReduction();
+  }
+  return choices;
+}
+
+Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, const std::vector<IntExpr>& dims) {
+  auto it = c.index.find(tensor->id());
+  invariant(it != c.index.end(), "[axes] {} has no index", tensor->toString());
+  Lowering::Position position;
+  for (const IntExpr& e : it->second) {
+    position.push_back({e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      for (size_t d = 0; d < dims.size(); d++) {
+        if (symbol == fmt::format("d{}", d)) {
+          return dims[d];
+        }
+      }
+      return std::nullopt;
+    })});
+  }
+  return position;
+}
+
+bool runsThrough(const tile::Program& program, const std::string& axis) {
+  return std::all_of(program.values.begin(), program.values.end(), [&](const tile::Value& v) {
+    return v.kind != tile::ValueKind::Load || accessRunsThrough(program.tensors[static_cast<size_t>(v.param)], v.index, axis);
+  }) && statementsRunThrough(program, program.body, axis);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,138 @@
+// How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "schedule/rows.h"
+
+namespace meshfuse {
+
+namespace {
+
+using tile::Level;
+using Specs = std::vector<tile::Builder::DigitSpec>;
+
+constexpr int64_t kVector = 16;
+constexpr int64_t kPartElements = 16384;
+constexpr int64_t kRegisterRow = 128;     // rows up to this stay in registers from sweep to sweep
+constexpr int64_t kScratchColumns = 1024; // columns of one part of an outer reduction
+
+int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
+int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Specs vectors(int64_t interleave) {
+  Specs s;
+  if (interleave > 1) {
+    s.push_back({Level::Repeat, interleave, ""});
+  }
+  s.push_back({Level::Vector, kVector, ""});
+  return s;
+}
+
+Specs prefixed(Specs outer, const Specs& inner) {
+  outer.insert(outer.end(), inner.begin(), inner.end());
+  return outer;
+}
+
+// An axis cut into parts of `chunk` positions, run through serially in steps of the inner digits' extent.
+Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t chunk, int64_t step, const Specs& inner) {
+  int64_t steps = std::max<int64_t>(1, divideUp(chunk, step));
+  IntExpr count = ceilDiv(extent, steps * step);
+  d.grid.push_back({symbol, count});
+  return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
+}
+
+bool hasFullOutputs(const Group& group, const Coordinates& c) {
+  return std::any_of(group.outputs.begin(), group.outputs.end(), [&](const TensorView* o) {
+    const std::vector<IntExpr>& index = c.index.at(o->id());
+    return std::any_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c, i); });
+  });
+}
+
+void pointwise(RowDigits& d, const Axes& a, int64_t interleave) {
+  int64_t rows = valueOf(a.M);
+  int64_t columns = valueOf(a.N);
+  int64_t step = kVector * interleave;
+  if (a.M.isConst(1) || (rows < 8 && columns > 4 * kPartElements)) {
+    if (!a.M.isConst(1)) {
+      d.m = inParts(d, "p0", a.M, 1, 1, {});
+    }
+    d.n = inParts(d, "p1", a.N, kPartElements, step, vectors(interleave));
+    return;
+  }
+  d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, columns)), 1, {});
+  d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+}
+
+void inner(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a, int64_t interleave) {
+  int64_t rows = valueOf(a.M);
+  int64_t row = valueOf(a.K) * valueOf(a.N);
+  bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
+  if (!a.K.isConst(1)) {
+    d.k = {{Level::Serial, 0, ""}};
+  }
+  if (simple && rows < 4 && row >= 4 * kPartElements) {
+    d.split = "p0";
+    if (!a.M.isConst(1)) {
+      d.m = {{Level::Serial, 0, ""}};
+    }
+    if (a.K.isConst(1)) {
+      d.n = inParts(d, "p0", a.N, kPartElements, kVector * interleave, vectors(interleave));
+    } else {
+      d.k = inParts(d, "p0", a.K, std::max<int64_t>(1, kPartElements / valueOf(a.N)), 1, {});
+      d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+    }
+    d.splitCount = d.grid[0].count;
+    return;
+  }
+  if (!a.M.isConst(1)) {
+    d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, row)), 1, {});
+  }
+  if (valueOf(a.N) <= kRegisterRow && a.K.isConst(1)) {
+    d.n = vectors(divideUp(std::max<int64_t>(1, valueOf(a.N)), kVector));
+    return;
+  }
+  d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+  d.stash = row <= 65536;
+  d.prefetchRows = row * 4 <= (1 << 17) && row >= 512;
+}
+
+void outer(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a, int64_t interleave) {
+  bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
+  int64_t columns = valueOf(a.N);
+  if (!a.M.isConst(1)) {
+    d.m = inParts(d, "p0", a.M, 1, 1, {});
+  }
+  if (!simple || columns * valueOf(a.K) < kPartElements || columns < kVector) {
+    d.n = inParts(d, "p1", a.N, kVector * interleave, kVector * interleave, vectors(interleave));
+    d.k = {{Level::Serial, 0, ""}};
+    return;
+  }
+  d.scratchRow = true;
+  if (a.M.isConst(1) && columns <= kScratchColumns && valueOf(a.K) * columns >= 8 * kPartElements) {
+    d.split = "p0";
+    d.k = inParts(d, "p0", a.K, std::max<int64_t>(4, 2 * kPartElements / columns), 4, {{Level::Repeat, 4, ""}});
+    d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+    d.splitCount = d.grid[0].count;
+    return;
+  }
+  d.n = inParts(d, "p1", a.N, kScratchColumns, kVector * interleave, vectors(interleave));
+  d.k = {{Level::Serial, 0, ""}, {Level::Repeat, 4, ""}};
+}
+
+}  // namespace
+
+RowDigits cpuDigits(const Group& group, const Coordinates& c, const Axes& a, const DeviceInfo& device) {
+  RowDigits d;
+  d.streamBytes = device.lastCacheBytes / 4;
+  int64_t interleave = isCostly(group) ? 2 : 4;
+  if (!c.hasReduction()) {
+    pointwise(d, a, interleave);
+  } else if (a.innerReduced) {
+    inner(d, group, c, a, interleave);
+  } else {
+    outer(d, group, c, a, interleave);
+  }
+  return d;
+}
+
+}  // namespace meshfuse

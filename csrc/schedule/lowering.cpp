@@ -1,0 +1,470 @@
+#include "schedule/lowering.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+using tile::Index;
+using tile::kNone;
+using tile::Pred;
+using tile::ValueId;
+
+namespace {
+
+std::string describe(const TensorView* tensor, const Lowering::Position& position, const std::vector<Pred>& guard) {
+  std::string key = fmt::format("T{}", tensor->id());
+  for (const Index& i : position) {
+    key += fmt::format(",{}:{}", i.expr.toString(), i.tile);
+  }
+  for (const Pred& p : guard) {
+    key += fmt::format("|{}<{}", p.lhs.toString(), p.rhs.toString());
+  }
+  return key;
+}
+
+std::vector<IntExpr> exprsOf(const Lowering::Position& position, const Expr& by) {
+  std::vector<IntExpr> exprs;
+  for (const Index& i : position) {
+    invariant(i.tile == kNone, "[lowering] {} of T{} at a position that depends on data", by.opName(), by.output()->id());
+    exprs.push_back(i.expr);
+  }
+  return exprs;
+}
+
+Lowering::Position toPosition(const std::vector<IntExpr>& exprs) {
+  Lowering::Position position;
+  for (const IntExpr& e : exprs) {
+    position.push_back({e});
+  }
+  return position;
+}
+
+// The type a point op computes in: that of its tensor operands (of the values chosen from, for Where).
+DataType computeType(const Expr& e) {
+  size_t first = e.attributes().point == PointOp::Where ? 1 : 0;
+  for (size_t k = first; k < e.inputs().size(); k++) {
+    if (e.input(static_cast<int>(k))->isTensor()) {
+      return e.input(static_cast<int>(k))->dtype();
+    }
+  }
+  return e.output()->dtype();
+}
+
+}  // namespace
+
+Lowering::Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan)
+    : group_(group), builder_(builder), plan_(plan), scopes_(1) {}
+
+void Lowering::declareTensors() {
+  auto declare = [&](const TensorView* tv, tile::Memory memory, const std::string& name) {
+    tile::TensorParam param{.name = name, .dtype = tv->dtype(), .memory = memory, .extents = {}, .strides = {}};
+    std::vector<IntExpr> shape = tv->shape();
+    for (const IntExpr& e : shape) {
+      param.extents.push_back(size(e));
+    }
+    auto layout = group_.layouts.find(tv->id());
+    if (layout != group_.layouts.end()) {
+      param.alignment = layout->second.alignment;
+      for (int64_t s : layout->second.strides) {
+        param.strides.emplace_back(s);
+      }
+    } else {
+      param.alignment = 64;
+      param.strides = rowMajorStrides(param.extents);
+    }
+    params_[tv->id()] = builder_.tensor(std::move(param));
+    plan_.slots.push_back({tv, -1});
+  };
+  for (size_t k = 0; k < group_.inputs.size(); k++) {
+    bool aliased = std::any_of(group_.aliases.begin(), group_.aliases.end(),
+                               [&](const auto& a) { return a.second == group_.inputs[k]->id(); });
+    declare(group_.inputs[k], aliased ? tile::Memory::InOut : tile::Memory::Input, fmt::format("x{}", k));
+  }
+  for (size_t k = 0; k < group_.outputs.size(); k++) {
+    const TensorView* out = group_.outputs[k];
+    if (auto alias = group_.aliases.find(out->id()); alias != group_.aliases.end()) {
+      params_[out->id()] = params_.at(alias->second);
+    } else {
+      declare(out, tile::Memory::Output, fmt::format("y{}", k));
+    }
+  }
+}
+
+IntExpr Lowering::size(const IntExpr& expr) {
+  if (expr.isConst()) {
+    return expr;
+  }
+  // an offset such as coord.x * 4096 stays an expression of its symbols; each symbol is one argument
+  return expr.substitute([&](std::string_view name) -> std::optional<IntExpr> {
+    auto it = sizes_.find(std::string(name));
+    if (it != sizes_.end()) {
+      return it->second;
+    }
+    // symbols of the program itself (axes, digits) are not the fusion's
+    for (const tile::Space& s : builder_.program().spaces) {
+      for (const tile::Axis& a : s.axes) {
+        if (a.name == name) {
+          return std::nullopt;
+        }
+      }
+    }
+    IntExpr symbol = builder_.size(fmt::format("s{}", sizes_.size()), {.lower = 0});
+    plan_.sizes.push_back(IntExpr::symbol(std::string(name)));
+    sizes_.emplace(std::string(name), symbol);
+    return symbol;
+  });
+}
+
+int Lowering::tensorParam(const TensorView* tensor) const {
+  auto it = params_.find(tensor->id());
+  invariant(it != params_.end(), "[lowering] {} is neither an input nor an output of the group", tensor->toString());
+  return it->second;
+}
+
+void Lowering::bind(const TensorView* tensor, ValueId value) { scopes_.back()[fmt::format("bound T{}", tensor->id())] = value; }
+
+void Lowering::readFrom(const TensorView* tensor, int param, Position position) {
+  stored_[tensor->id()] = {param, std::move(position)};
+}
+
+ValueId Lowering::value(const TensorView* tensor, const Position& position, int space) {
+  std::string boundKey = fmt::format("bound T{}", tensor->id());
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (auto it = scope->find(boundKey); it != scope->end()) {
+      return it->second;
+    }
+  }
+  std::string key = describe(tensor, position, guard_) + fmt::format("@{}", space);
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (auto it = scope->find(key); it != scope->end()) {
+      return it->second;
+    }
+  }
+  ValueId result = at(tensor, position, space);
+  scopes_.back()[key] = result;
+  return result;
+}
+
+ValueId Lowering::at(const TensorView* tensor, const Position& position, int space) {
+  if (auto it = stored_.find(tensor->id()); it != stored_.end()) {
+    return builder_.load(it->second.first, it->second.second, space);
+  }
+  bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
+  if (isInput) {
+    return load(tensor, position, space, kNone);
+  }
+  return compute(tensor, position, space);
+}
+
+ValueId Lowering::load(const TensorView* tensor, const Position& position, int space, ValueId fill) {
+  tile::AccessOptions options;
+  options.where = guard_;
+  options.fill = fill;
+  if (auto it = cacheOf.find(tensor->id()); it != cacheOf.end()) {
+    options.cache = it->second;
+  }
+  return builder_.load(tensorParam(tensor), position, space, std::move(options));
+}
+
+void Lowering::store(const TensorView* tensor, const Position& position, ValueId value, tile::Cache cache) {
+  builder_.store(tensorParam(tensor), position, value, {.where = {}, .mask = kNone, .fill = kNone, .cache = cache});
+}
+
+Lowering::Position Lowering::shifted(const Position& position, int dim, const IntExpr& by) const {
+  Position result = position;
+  result[static_cast<size_t>(dim)].expr += by;
+  return result;
+}
+
+ValueId Lowering::indexTile(const Index& index, int space) {
+  ValueId e = builder_.indexValue(index.expr, space);
+  if (index.tile == kNone) {
+    return e;
+  }
+  return index.expr.isConst(0) ? index.tile : builder_.point(PointOp::Add, {e, index.tile});
+}
+
+ValueId Lowering::operand(const Val* val, DataType dtype, const Position& position, int space) {
+  if (val->isTensor()) {
+    const TensorView* tv = val->asTensor();
+    std::vector<IntExpr> shape = tv->shape();
+    Position p;
+    for (size_t d = 0; d < shape.size(); d++) {
+      p.push_back(shape[d].isConst(1) ? Index{0} : position[d]);
+    }
+    return value(tv, p, space);
+  }
+  ScalarConst constant = val->constant();
+  if (const double* d = std::get_if<double>(&constant)) {
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, *d, space) : builder_.integer(dtype, static_cast<int64_t>(*d), space);
+  }
+  if (const bool* b = std::get_if<bool>(&constant)) {
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, *b ? 1 : 0, space) : builder_.integer(dtype, *b ? 1 : 0, space);
+  }
+  if (const int64_t* i = std::get_if<int64_t>(&constant)) {
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, static_cast<double>(*i), space) : builder_.integer(dtype, *i, space);
+  }
+  if (val->dtype() == DataType::Int) {
+    return builder_.cast(builder_.indexValue(size(val->intExpr()), space), dtype);
+  }
+  for (size_t k = 0; k < plan_.scalars.size(); k++) {
+    if (plan_.scalars[k] == val && builder_.program().scalars[k].dtype == dtype) {
+      return builder_.scalarValue(static_cast<int>(k), space);
+    }
+  }
+  plan_.scalars.push_back(val);
+  return builder_.scalarValue(builder_.scalar(fmt::format("a{}", plan_.scalars.size() - 1), dtype), space);
+}
+
+ValueId Lowering::guarded(const TensorView* tensor, const Position& position, int space, const std::vector<Pred>& where,
+                          ValueId otherwise) {
+  std::vector<Pred> needed;
+  for (const Pred& p : where) {
+    if (!provenLess(p.lhs, p.rhs)) {
+      needed.push_back(p);
+    }
+  }
+  if (needed.empty()) {
+    return value(tensor, position, space);
+  }
+  size_t outer = guard_.size();
+  guard_.insert(guard_.end(), needed.begin(), needed.end());
+  bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
+  tile::ValueKind kind = builder_.program().values[static_cast<size_t>(otherwise)].kind;
+  if (isInput && (kind == tile::ValueKind::Const || kind == tile::ValueKind::Scalar) &&
+      builder_.program().values[static_cast<size_t>(otherwise)].dtype == tensor->dtype()) {
+    ValueId v = load(tensor, position, space, otherwise);
+    guard_.resize(outer);
+    return v;
+  }
+  ValueId v = value(tensor, position, space);
+  guard_.resize(outer);
+  ValueId mask = kNone;
+  for (const Pred& p : needed) {
+    ValueId m = builder_.point(PointOp::Lt, {builder_.indexValue(p.lhs, space), builder_.indexValue(p.rhs, space)});
+    mask = mask == kNone ? m : builder_.point(PointOp::LogicalAnd, {mask, m});
+  }
+  DataType type = tensor->dtype();
+  DataType computeIn = isHalfPrecision(type) ? DataType::Float : type;
+  ValueId chosen = builder_.point(PointOp::Where, {mask, builder_.cast(v, computeIn), builder_.cast(otherwise, computeIn)});
+  return builder_.cast(chosen, type);
+}
+
+ValueId Lowering::pad(const Expr& e, const Position& position, int space) {
+  const TensorView* p = e.tensorInputs()[0];
+  std::vector<IntExpr> shape = p->shape();
+  Position inner;
+  std::vector<Pred> where;
+  for (size_t d = 0; d < shape.size(); d++) {
+    IntExpr left = size(e.attributes().starts[d]);
+    IntExpr i = position[d].expr - left;
+    if (shape[d].isConst(1) && left.isConst(0) && e.attributes().stops[d].isConst(0)) {
+      i = 0;
+    }
+    inner.push_back({i});
+    where.push_back({IntExpr(-1), i});
+    where.push_back({i, size(shape[d])});
+  }
+  ValueId fill = operand(e.input(1), p->dtype(), {}, space);
+  return guarded(p, inner, space, where, fill);
+}
+
+ValueId Lowering::cat(const Expr& e, const Position& position, int space) {
+  int dim = e.attributes().dim;
+  IntExpr begin = 0;
+  std::vector<const TensorView*> parts;
+  std::vector<IntExpr> begins;
+  for (const TensorView* p : e.tensorInputs()) {
+    parts.push_back(p);
+    begins.push_back(begin);
+    begin += size(p->shape()[static_cast<size_t>(dim)]);
+  }
+  // last part first: each earlier one overrides where it applies
+  const IntExpr& i = position[static_cast<size_t>(dim)].expr;
+  DataType type = e.output()->dtype();
+  ValueId result = isFloatingPoint(type) ? builder_.constant(type, 0, space) : builder_.integer(type, 0, space);
+  for (size_t k = parts.size(); k-- > 0;) {
+    IntExpr end = begins[k] + size(parts[k]->shape()[static_cast<size_t>(dim)]);
+    Position at = shifted(position, dim, begins[k] * IntExpr(-1));
+    if (k + 1 == parts.size()) {
+      result = guarded(parts[k], at, space, {{begins[k] - 1, i}}, result);
+    } else {
+      std::vector<Pred> where = {{i, end}};
+      if (k > 0) {
+        where.push_back({begins[k] - 1, i});
+      }
+      result = guarded(parts[k], at, space, where, result);
+    }
+  }
+  return result;
+}
+
+ValueId Lowering::random(const Expr& e, const Position& position, int space) {
+  const ExprAttributes& a = e.attributes();
+  IntExpr index = 0;
+  for (size_t d = 0; d < position.size(); d++) {
+    index = index * size(a.stops[d]) + position[d].expr + size(a.starts[d]);
+  }
+  ValueId seed = operand(e.input(0), DataType::Int, {}, space);
+  ValueId offset = operand(e.input(1), DataType::Int, {}, space);
+  ValueId high = builder_.point(PointOp::Add, {offset, builder_.integer(DataType::Int, a.ordinal, space)});
+  ValueId low = builder_.indexValue(index, space);
+  DataType type = e.output()->dtype();
+  DataType computeIn = type == DataType::Double ? type : DataType::Float;
+  auto word = [&](int k) { return builder_.random(seed, high, low, k); };
+  auto shift = [&](ValueId v, int bits) {
+    return builder_.cast(builder_.point(PointOp::Shr, {v, builder_.integer(DataType::Int, bits, space)}), computeIn);
+  };
+  auto times = [&](ValueId v, double c) { return builder_.point(PointOp::Mul, {v, builder_.constant(computeIn, c, space)}); };
+  // uniform in [0, 1): 24 bits of one word, or 53 of two
+  auto uniform = [&](int first) {
+    if (computeIn == DataType::Float) {
+      return times(shift(word(first), 8), 0x1p-24);
+    }
+    return times(builder_.point(PointOp::Add, {times(shift(word(first), 5), 0x1p26), shift(word(first + 1), 6)}), 0x1p-53);
+  };
+  ValueId result = kNone;
+  if (a.random == RandomKind::Uniform) {
+    result = uniform(0);
+  } else {  // Box-Muller; 1 - u is in (0, 1]
+    ValueId u = builder_.point(PointOp::Sub, {builder_.constant(computeIn, 1, space), uniform(0)});
+    ValueId v = uniform(computeIn == DataType::Float ? 1 : 2);
+    ValueId radius = builder_.point(PointOp::Sqrt, {times(builder_.point(PointOp::Log, {u}), -2)});
+    result = builder_.point(PointOp::Mul, {radius, builder_.point(PointOp::Cos, {times(v, 2 * M_PI)})});
+  }
+  return builder_.cast(result, type);
+}
+
+ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
+  const TensorView* data = e.tensorInputs()[0];
+  const TensorView* index = e.tensorInputs()[1];
+  size_t dim = static_cast<size_t>(e.attributes().dim);
+  Position at = position;
+  if (e.kind() == ExprKind::IndexSelect) {
+    at = {position[dim]};
+  }
+  ValueId i = operand(index, DataType::Int, at, space);
+  Position source;
+  std::vector<IntExpr> shape = data->shape();
+  for (size_t d = 0; d < shape.size(); d++) {
+    source.push_back(d == dim ? Index{0, builder_.cast(i, DataType::Int)} : shape[d].isConst(1) ? Index{0} : position[d]);
+  }
+  return value(data, source, space);
+}
+
+// Rows outside the shard contribute 0 where the op says so.
+ValueId Lowering::embedding(const Expr& e, const Position& position, int space) {
+  const TensorView* index = e.tensorInputs()[0];
+  const TensorView* weight = e.tensorInputs()[1];
+  Position at(position.begin(), position.end() - 1);
+  ValueId row = builder_.cast(operand(index, DataType::Int, at, space), DataType::Int);
+  IntExpr first = e.attributes().starts.empty() ? IntExpr(0) : size(e.attributes().starts[0]);
+  if (!first.isConst(0)) {
+    row = builder_.point(PointOp::Sub, {row, builder_.indexValue(first, space)});
+  }
+  bool masked = !e.attributes().flags.empty() && e.attributes().flags[0];
+  tile::AccessOptions options;
+  options.where = guard_;
+  if (masked) {
+    ValueId end = builder_.indexValue(size(weight->shape()[0]), space);
+    ValueId inside = builder_.point(PointOp::LogicalAnd, {builder_.point(PointOp::Ge, {row, builder_.integer(DataType::Int, 0, space)}),
+                                                          builder_.point(PointOp::Lt, {row, end})});
+    options.mask = inside;
+    options.fill = builder_.constant(weight->dtype(), 0, space);
+  }
+  return builder_.load(tensorParam(weight), {Index{0, row}, position.back()}, space, std::move(options));
+}
+
+ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
+  invariant(tensor->definition() != nullptr, "[lowering] {} has no definition and is no input of the group", tensor->toString());
+  const Expr& e = *tensor->definition();
+  const ExprAttributes& a = e.attributes();
+  switch (e.kind()) {
+    case ExprKind::Set:
+    case ExprKind::SegmentSet:
+    case ExprKind::Expand:
+      return operand(e.input(0), e.input(0)->dtype(), position, space);
+    case ExprKind::Cast:
+      return builder_.cast(operand(e.input(0), e.input(0)->dtype(), position, space), tensor->dtype());
+    case ExprKind::Point: {
+      DataType type = computeType(e);
+      std::vector<ValueId> operands;
+      for (size_t k = 0; k < e.inputs().size(); k++) {
+        bool condition = a.point == PointOp::Where && k == 0;
+        operands.push_back(operand(e.input(static_cast<int>(k)), condition ? DataType::Bool : type, position, space));
+      }
+      return builder_.point(a.point, std::move(operands));
+    }
+    case ExprKind::Broadcast: {
+      Position p;
+      for (size_t d = 0; d < position.size(); d++) {
+        if (!a.flags[d]) {
+          p.push_back(position[d]);
+        }
+      }
+      return operand(e.input(0), tensor->dtype(), p, space);
+    }
+    case ExprKind::Squeeze: {
+      Position p;
+      size_t d = 0;
+      for (bool dropped : a.flags) {
+        p.push_back(dropped ? Index{0} : position[d++]);
+      }
+      return operand(e.input(0), tensor->dtype(), p, space);
+    }
+    case ExprKind::Permute: {
+      Position p(position.size());
+      for (size_t d = 0; d < position.size(); d++) {
+        p[static_cast<size_t>(a.order[d])] = position[d];
+      }
+      return operand(e.input(0), tensor->dtype(), p, space);
+    }
+    case ExprKind::Reshape: {
+      const TensorView* in = e.tensorInputs()[0];
+      return value(in, toPosition(reshapeIndex(exprsOf(position, e), tensor->shape(), in->shape())), space);
+    }
+    case ExprKind::Slice: {
+      Position p;
+      for (size_t d = 0; d < position.size(); d++) {
+        p.push_back({position[d].expr * size(a.steps[d]) + size(a.starts[d]), position[d].tile});
+      }
+      return value(e.tensorInputs()[0], p, space);
+    }
+    case ExprKind::Pad: return pad(e, position, space);
+    case ExprKind::Cat: return cat(e, position, space);
+    case ExprKind::Full:
+      return operand(e.input(0), tensor->dtype(), position, space);
+    case ExprKind::Iota: {
+      IntExpr index = position[0].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[0]));
+      DataType computeIn = isFloatingPoint(tensor->dtype()) ? DataType::Double : DataType::Int;
+      ValueId i = builder_.cast(builder_.indexValue(index, space), computeIn);
+      ValueId scaled = builder_.point(PointOp::Mul, {i, operand(e.input(1), computeIn, {}, space)});
+      return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}), tensor->dtype());
+    }
+    case ExprKind::Eye: {
+      IntExpr row = position[0].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[0]));
+      IntExpr column = position[1].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[1]));
+      return builder_.cast(builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
+                           tensor->dtype());
+    }
+    case ExprKind::Random: return random(e, position, space);
+    case ExprKind::TakeAlongAxis:
+    case ExprKind::Gather:
+    case ExprKind::IndexSelect: return gather(e, position, space);
+    case ExprKind::Embedding: return embedding(e, position, space);
+    case ExprKind::Reduce:
+    case ExprKind::BitCast:
+    case ExprKind::Matmul:
+    case ExprKind::Linear:
+    case ExprKind::Redistribute:
+    case ExprKind::Communicate: break;
+  }
+  throwInternalError(fmt::format("[lowering] {} of {} is not for kernels", e.opName(), tensor->toString()));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,50 @@
+// Rows: the kernels of pointwise, reduction and normalization groups, written once for all devices.
+//
+// A target chooses the digits of the axes m, k, n; the structure follows from them:
+//   pointwise           for m: for n: store every output
+//   inner (n reduced)   for m: one sweep over k and n a round of reductions, then stores of what depends on n
+//   outer (k reduced)   for m: for n: one sweep over k a round, then stores
+// An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "schedule/axes.h"
+#include "schedule/coordinates.h"
+#include "schedule/group.h"
+#include "schedule/lowering.h"
+#include "tile/builder.h"
+
+namespace meshfuse {
+
+// What a target decides.
+struct RowDigits {
+  std::vector<tile::Builder::DigitSpec> m, k, n;  // empty: the axis is absent (extent 1)
+  std::vector<tile::GridDim> grid;
+  bool stash = false;         // inner: keep costly intermediates of a sweep in scratch for the next
+  bool prefetchRows = false;  // inner: bring in row m + 1 during the last sweep
+  bool scratchRow = false;    // outer: partial results in scratch, k outside n
+  std::string split;          // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
+  IntExpr splitCount = 1;
+  int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
+};
+
+[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const Axes& axes, const RowDigits& digits,
+                                   tile::Target target, const std::string& name);
+
+// The op that combines two partial results.
+[[nodiscard]] PointOp combineOp(ReduceOp op, DataType type);
+// Ops whose cost dwarfs a load.
+[[nodiscard]] bool isCostly(PointOp op);
+[[nodiscard]] bool isCostly(const Group& group);
+
+// Digits on a CPU and on a GPU.
+[[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const Axes& axes, const DeviceInfo& device);
+[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const Axes& axes, const DeviceInfo& device);
+
+// The plan with the longest vector axis that every access runs through.
+[[nodiscard]] KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name);
+
+}  // namespace meshfuse
