@@ -28,7 +28,7 @@ bool statementsRunThrough(const tile::Program& program, const std::vector<tile::
 
 }  // namespace
 
-std::vector<IntExpr> Axes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt, const IntExpr& nAt) const {
+std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt, const IntExpr& nAt) const {
   std::vector<IntExpr> result(c.extents.size(), IntExpr(0));
   auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
     std::vector<IntExpr> extents;
@@ -46,7 +46,7 @@ std::vector<IntExpr> Axes::dims(const Coordinates& c, const IntExpr& mAt, const 
   return result;
 }
 
-std::vector<Axes> axesChoices(const Coordinates& c) {
+std::vector<KernelAxes> axesChoices(const Coordinates& c) {
   std::vector<int> dims;
   for (size_t d = 0; d < c.extents.size(); d++) {
     if (!c.extents[d].isConst(1)) {
@@ -58,9 +58,9 @@ std::vector<Axes> axesChoices(const Coordinates& c) {
   while (longest < dims.size() && reduced(dims[dims.size() - 1 - longest]) == reduced(dims.back())) {
     longest++;
   }
-  std::vector<Axes> choices;
+  std::vector<KernelAxes> choices;
   for (size_t length = longest; length > 0; length--) {
-    Axes a;
+    KernelAxes a;
     a.innerReduced = reduced(dims.back());
     for (size_t i = 0; i < dims.size(); i++) {
       const IntExpr& extent = c.extents[static_cast<size_t>(dims[i])];

@@ -1,4 +1,4 @@
-// Axes: the dims of a group's iteration space gathered into at most three axes of a kernel.
+// KernelAxes: the dims of a group's iteration space gathered into at most three axes of a kernel.
 //
 //   n   the innermost dims, as many as every access can run through as one: the vector axis. Reduced or not
 //   k   the other reduced dims
@@ -15,7 +15,7 @@
 
 namespace meshfuse {
 
-struct Axes {
+struct KernelAxes {
   std::vector<int> m, k, n;  // reference dims, outermost first
   bool innerReduced = false;
   IntExpr M = 1, K = 1, N = 1;
@@ -25,7 +25,7 @@ struct Axes {
 };
 
 // All choices of n, longest first; at least one. Dims of extent 1 belong nowhere.
-[[nodiscard]] std::vector<Axes> axesChoices(const Coordinates& coordinates);
+[[nodiscard]] std::vector<KernelAxes> axesChoices(const Coordinates& coordinates);
 
 // The position of a tensor at the given reference dims.
 [[nodiscard]] Lowering::Position positionOf(const Coordinates& coordinates, const TensorView* tensor,

@@ -48,7 +48,7 @@ bool hasFullOutputs(const Group& group, const Coordinates& c) {
   });
 }
 
-void pointwise(RowDigits& d, const Axes& a, int64_t interleave) {
+void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   int64_t rows = valueOf(a.M);
   int64_t columns = valueOf(a.N);
   int64_t step = kVector * interleave;
@@ -63,7 +63,7 @@ void pointwise(RowDigits& d, const Axes& a, int64_t interleave) {
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
 }
 
-void inner(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a, int64_t interleave) {
+void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
   int64_t rows = valueOf(a.M);
   int64_t row = valueOf(a.K) * valueOf(a.N);
   bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
@@ -96,7 +96,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a
   d.prefetchRows = row * 4 <= (1 << 17) && row >= 512;
 }
 
-void outer(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a, int64_t interleave) {
+void outer(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
   bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
   int64_t columns = valueOf(a.N);
   if (!a.M.isConst(1)) {
@@ -121,7 +121,7 @@ void outer(RowDigits& d, const Group& group, const Coordinates& c, const Axes& a
 
 }  // namespace
 
-RowDigits cpuDigits(const Group& group, const Coordinates& c, const Axes& a, const DeviceInfo& device) {
+RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
   d.streamBytes = device.lastCacheBytes / 4;
   int64_t interleave = isCostly(group) ? 2 : 4;

@@ -23,7 +23,7 @@ void push(Specs& s, Level level, int64_t size) {
 }
 
 // Elements of the widest access: 16 bytes of the widest type that carries traffic, as far as N is divisible.
-int64_t vectorOf(const Group& group, const Axes& a) {
+int64_t vectorOf(const Group& group, const KernelAxes& a) {
   int widest = 1;
   for (const std::vector<TensorView*>* list : {&group.inputs, &group.outputs}) {
     for (const TensorView* tv : *list) {
@@ -44,7 +44,7 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return inner;
 }
 
-void pointwise(RowDigits& d, const Axes& a, int64_t v) {
+void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
   int64_t vectors = divideUp(valueOf(a.N), v);
   int64_t lanes = std::min<int64_t>(32, ceilPower(vectors));
   int64_t warps = std::min<int64_t>(4, ceilPower(divideUp(vectors, lanes)));
@@ -65,7 +65,7 @@ void pointwise(RowDigits& d, const Axes& a, int64_t v) {
   d.n = inParts(d, "p1", a.N, repeats * warps * lanes * v, n);
 }
 
-void inner(RowDigits& d, const Group& group, const Axes& a, int64_t v) {
+void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
   int64_t perThread = group.inputs.size() > 2 ? 16 : 32;
   int64_t vectors = divideUp(std::max<int64_t>(1, valueOf(a.N)), v);
   int64_t threads = std::min<int64_t>(1024, ceilPower(divideUp(vectors, std::max<int64_t>(1, perThread / v))));
@@ -94,7 +94,7 @@ void inner(RowDigits& d, const Group& group, const Axes& a, int64_t v) {
   }
 }
 
-void outer(RowDigits& d, const Axes& a, int64_t v) {
+void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
   int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(valueOf(a.N), v)));
   Specs n;
   push(n, Level::Lane, lanes);
@@ -122,7 +122,7 @@ DeviceInfo DeviceInfo::hopper() {
   return d;
 }
 
-RowDigits gpuDigits(const Group& group, const Coordinates& c, const Axes& a, const DeviceInfo& device) {
+RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
   d.streamBytes = device.lastCacheBytes / 4;
   int64_t v = vectorOf(group, a);

@@ -18,7 +18,7 @@ DataType computeIn(DataType type) { return isHalfPrecision(type) ? DataType::Flo
 // Writes one kernel.
 class RowWriter {
  public:
-  RowWriter(const Group& group, const Coordinates& coordinates, const Axes& axes, const RowDigits& digits, tile::Target target,
+  RowWriter(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const RowDigits& digits, tile::Target target,
             const std::string& name)
       : group_(group), c_(coordinates), axes_(axes), digits_(digits), builder_(name, target), lowering_(group, builder_, plan_) {
     for (const tile::GridDim& g : digits.grid) {
@@ -513,7 +513,7 @@ class RowWriter {
   };
   const Group& group_;
   const Coordinates& c_;
-  const Axes& axes_;
+  const KernelAxes& axes_;
   const RowDigits& digits_;
   KernelPlan plan_;
   tile::Builder builder_;
@@ -559,7 +559,7 @@ bool isCostly(const Group& group) {
                      [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
 }
 
-KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const Axes& axes, const RowDigits& digits,
+KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const RowDigits& digits,
                      tile::Target target, const std::string& name) {
   return RowWriter(group, coordinates, axes, digits, target, name).write();
 }
@@ -567,7 +567,7 @@ KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const A
 KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name) {
   CoordinatesOrReason found = findCoordinates(group);
   invariant(found.coordinates.has_value(), "[{}] a group was accepted that has no coordinates: {}", name, found.reason);
-  std::vector<Axes> choices = axesChoices(*found.coordinates);
+  std::vector<KernelAxes> choices = axesChoices(*found.coordinates);
   for (size_t i = 0;; i++) {
     RowDigits digits = device.target == tile::Target::Cpu ? cpuDigits(group, *found.coordinates, choices[i], device)
                                                           : gpuDigits(group, *found.coordinates, choices[i], device);

@@ -31,7 +31,7 @@ struct RowDigits {
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
-[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const Axes& axes, const RowDigits& digits,
+[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const RowDigits& digits,
                                    tile::Target target, const std::string& name);
 
 // The op that combines two partial results.
@@ -41,8 +41,8 @@ struct RowDigits {
 [[nodiscard]] bool isCostly(const Group& group);
 
 // Digits on a CPU and on a GPU.
-[[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const Axes& axes, const DeviceInfo& device);
-[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const Axes& axes, const DeviceInfo& device);
+[[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const DeviceInfo& device);
+[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const DeviceInfo& device);
 
 // The plan with the longest vector axis that every access runs through.
 [[nodiscard]] KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name);

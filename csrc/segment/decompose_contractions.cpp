@@ -1,0 +1,56 @@
+#include "segment/decompose_contractions.h"
+
+#include "ir/fusion.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* widened(TensorView* tv) { return isHalfPrecision(tv->dtype()) ? castOp(DataType::Float, tv) : tv; }
+
+TensorView* sumOfLast(TensorView* tv) { return reductionOp(ReduceOp::Sum, tv, {-1}); }
+
+TensorView* matmulResult(const Expr& e) {
+  TensorView* a = widened(e.tensorInputs()[0]);
+  TensorView* b = widened(e.tensorInputs()[1]);
+  bool rowVector = a->shape().size() == 1;
+  bool columnVector = b->shape().size() == 1;
+  if (rowVector) {
+    a = unsqueeze(a, 0);
+  }
+  b = columnVector ? unsqueeze(b, 0) : transpose(b, -2, -1);  // [.., N, K]
+  TensorView* c = sumOfLast(mul(unsqueeze(a, -2), unsqueeze(b, -3)));
+  if (columnVector) {
+    c = squeeze(c, -1);
+  }
+  return rowVector ? squeeze(c, columnVector ? -1 : -2) : c;
+}
+
+TensorView* linearResult(const Expr& e) {
+  std::vector<TensorView*> in = e.tensorInputs();
+  TensorView* x = widened(in[0]);
+  TensorView* w = widened(in[1]);
+  TensorView* c = sumOfLast(w->shape().size() == 1 ? mul(x, w) : mul(unsqueeze(x, -2), w));
+  return in.size() > 2 ? add(c, widened(in[2])) : c;
+}
+
+}  // namespace
+
+bool decomposeContractions(Fusion& fusion, const std::function<bool(const Expr&)>& isLibraryCall) {
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    bool contraction = e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear;
+    if (!contraction || isLibraryCall(*e)) {
+      continue;
+    }
+    TensorView* c = e->kind() == ExprKind::Matmul ? matmulResult(*e) : linearResult(*e);
+    fusion.replaceUses(e->output(), maybeCastOp(e->output()->dtype(), c));
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,19 @@
+// decompose_contractions: matmul and linear that no library takes become products and sums, which a reduction kernel takes.
+//
+//   T2 = matmul(T0[M, K], T1[K, N])   ->   T3 = mul(broadcast(T0), broadcast(transpose(T1)))   T2 = sum of T3 over K
+//
+// 16-bit operands multiply and add in Float and round once. Holds before: a local fusion; after: every Matmul and Linear left
+// is one that `isLibraryCall` takes. Idempotent. Runs before segmentation.
+#pragma once
+
+#include <functional>
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+
+// True if the fusion changed.
+bool decomposeContractions(Fusion& fusion, const std::function<bool(const Expr&)>& isLibraryCall);
+
+}  // namespace meshfuse

@@ -1,0 +1,65 @@
+#include "segment/duplicate_cheap.h"
+
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isCheap(const Expr& e) {
+  switch (e.kind()) {
+    case ExprKind::Set:
+    case ExprKind::Cast:
+    case ExprKind::Broadcast:
+    case ExprKind::Squeeze:
+    case ExprKind::Expand:
+    case ExprKind::Full:
+    case ExprKind::Iota:
+    case ExprKind::Eye: return true;
+    default: return false;
+  }
+}
+
+// Reads what another step made for itself alone: a copy would run that step's epilogue twice.
+bool readsReduction(const Expr& e) {
+  std::vector<TensorView*> ins = e.tensorInputs();
+  return std::any_of(ins.begin(), ins.end(), [](const TensorView* tv) {
+    return tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reduce;
+  });
+}
+
+}  // namespace
+
+bool duplicateCheap(Fusion& fusion) {
+  bool changed = false;
+  std::vector<Expr*> exprs = fusion.exprs();
+  for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) {
+    Expr* e = *it;
+    if (!isCheap(*e) || !e->output()->isTensor() || e->output()->isFusionOutput()) {
+      continue;
+    }
+    std::vector<Expr*> uses = fusion.uses(e->output());
+    if (uses.size() < 2 || readsReduction(*e)) {
+      continue;
+    }
+    for (size_t u = 1; u < uses.size(); u++) {
+      FusionCloner cloner(fusion, fusion);
+      for (Val* in : e->inputs()) {
+        cloner.set(in, in);
+      }
+      Expr* copy = cloner.clone(e);
+      for (size_t k = 0; k < uses[u]->inputs().size(); k++) {
+        if (uses[u]->input(static_cast<int>(k)) == e->output()) {
+          fusion.replaceInput(uses[u], static_cast<int>(k), copy->output());
+        }
+      }
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

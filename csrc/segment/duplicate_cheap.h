@@ -1,0 +1,17 @@
+// duplicate_cheap: gives every reader its own copy of an op that costs less than a round trip through memory.
+//
+//   T1 = broadcast(T0); T2 = add(T1, ..); T3 = mul(T1, ..)   ->   T2 reads T1, T3 reads a copy T1'
+//
+// Which ops: those that only rename positions (broadcast, squeeze, expand, set) or make values from none (full, iota, eye), and
+// casts. Then a small tensor that several kernels read is no output of any of them. Results that are fusion outputs keep
+// their op. Holds before and after: a local fusion. Idempotent. Runs before segmentation.
+#pragma once
+
+namespace meshfuse {
+
+class Fusion;
+
+// True if the fusion changed.
+bool duplicateCheap(Fusion& fusion);
+
+}  // namespace meshfuse
