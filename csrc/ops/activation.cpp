@@ -1,0 +1,163 @@
+#include "ops/activation.h"
+
+#include <numbers>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* with(PointOp op, TensorView* x, Operand y) {
+  const Operand operands[] = {x, y};
+  return pointOp(op, operands)->asTensor();
+}
+
+TensorView* choose(TensorView* condition, Operand a, Operand b) {
+  const Operand operands[] = {condition, a, b};
+  return pointOp(PointOp::Where, operands)->asTensor();
+}
+
+// Activations of floating numbers: 16-bit and integers to Float.
+TensorView* floating(std::string_view op, TensorView* x) {
+  checkTensor(op, x, "x");
+  return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
+}
+
+constexpr double kTanhGeluCubic = 0.044715;
+constexpr double kSqrtTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+
+// tanh(sqrt(2 / pi) * (x + 0.044715 x^3))
+TensorView* tanhGeluInner(TensorView* x) {
+  TensorView* cubic = mul(mul(x, x), mul(x, kTanhGeluCubic));
+  return tanh(mul(add(x, cubic), kSqrtTwoOverPi));
+}
+
+// (1 + erf(x / sqrt(2))) / 2, the cumulative normal distribution
+TensorView* cumulativeNormal(TensorView* x) { return mul(add(erf(mul(x, 1 / std::numbers::sqrt2)), 1.0), 0.5); }
+
+}  // namespace
+
+TensorView* relu(TensorView* x) {
+  checkTensor("relu", x, "x");
+  return maximum(x, 0);
+}
+
+TensorView* relu_backward(TensorView* dy, TensorView* x) {
+  checkTensor("relu_backward", dy, "dy");
+  checkTensor("relu_backward", x, "x");
+  return where(gt(x, 0), dy, 0);
+}
+
+TensorView* gelu(TensorView* x) {
+  x = floating("gelu", x);
+  return mul(x, cumulativeNormal(x));
+}
+
+TensorView* gelu_backward(TensorView* dy, TensorView* x) {
+  dy = floating("gelu_backward", dy);
+  x = floating("gelu_backward", x);
+  TensorView* density = mul(exp(mul(mul(x, x), -0.5)), kSqrtTwoOverPi * 0.5);
+  return mul(dy, add(cumulativeNormal(x), mul(x, density)));
+}
+
+TensorView* tanh_gelu(TensorView* x) {
+  x = floating("tanh_gelu", x);
+  return mul(mul(x, 0.5), add(tanhGeluInner(x), 1.0));
+}
+
+TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
+  dy = floating("tanh_gelu_backward", dy);
+  x = floating("tanh_gelu_backward", x);
+  TensorView* t = tanhGeluInner(x);
+  TensorView* slope = mul(add(mul(mul(x, x), 3 * kTanhGeluCubic), 1.0), kSqrtTwoOverPi);
+  TensorView* left = mul(add(t, 1.0), 0.5);
+  TensorView* right = mul(mul(mul(x, 0.5), sub(1.0, mul(t, t))), slope);
+  return mul(dy, add(left, right));
+}
+
+TensorView* silu(TensorView* x) {
+  x = floating("silu", x);
+  return mul(x, sigmoid(x));
+}
+
+TensorView* silu_backward(TensorView* dy, TensorView* x) {
+  dy = floating("silu_backward", dy);
+  x = floating("silu_backward", x);
+  TensorView* s = sigmoid(x);
+  return mul(dy, mul(s, add(mul(x, sub(1.0, s)), 1.0)));
+}
+
+TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
+  x = floating("softplus", x);
+  TensorView* scaled = with(PointOp::Mul, x, beta);
+  // Beyond the threshold exp would overflow to a value that where drops.
+  TensorView* smooth = with(PointOp::Div, log1p(exp(scaled)), beta);
+  return where(with(PointOp::Gt, scaled, threshold), x, smooth);
+}
+
+TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Operand threshold) {
+  dy = floating("softplus_backward", dy);
+  x = floating("softplus_backward", x);
+  TensorView* scaled = with(PointOp::Mul, x, beta);
+  return where(with(PointOp::Gt, scaled, threshold), dy, mul(dy, sigmoid(scaled)));
+}
+
+TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
+  x = floating("leaky_relu", x);
+  return where(ge(x, 0), x, with(PointOp::Mul, x, negative_slope));
+}
+
+TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
+  dy = floating("leaky_relu_backward", dy);
+  x = floating("leaky_relu_backward", x);
+  return where(ge(x, 0), dy, with(PointOp::Mul, dy, negative_slope));
+}
+
+TensorView* threshold(TensorView* x, Operand limit, Operand value) {
+  checkTensor("threshold", x, "x");
+  return choose(with(PointOp::Le, x, limit), value, x);
+}
+
+TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
+  checkTensor("threshold_backward", dy, "dy");
+  checkTensor("threshold_backward", x, "x");
+  return choose(with(PointOp::Le, x, limit), 0, dy);
+}
+
+TensorView* clamp(TensorView* x, Operand low, Operand high) {
+  checkTensor("clamp", x, "x");
+  check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one", describe(x));
+  if (!low.isMissing()) {
+    x = with(PointOp::Maximum, x, low);
+  }
+  return high.isMissing() ? x : with(PointOp::Minimum, x, high);
+}
+
+TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high) {
+  checkTensor("clamp_backward", dy, "dy");
+  checkTensor("clamp_backward", x, "x");
+  check(!low.isMissing() || !high.isMissing(), "[clamp_backward] neither a lower nor an upper limit is given for {}; give one",
+        describe(x));
+  if (!low.isMissing()) {
+    dy = choose(with(PointOp::Ge, x, low), dy, 0);
+  }
+  return high.isMissing() ? dy : choose(with(PointOp::Le, x, high), dy, 0);
+}
+
+TensorView* tanh_backward(TensorView* dy, TensorView* y) {
+  dy = floating("tanh_backward", dy);
+  y = floating("tanh_backward", y);
+  return mul(dy, sub(1.0, mul(y, y)));
+}
+
+TensorView* sigmoid_backward(TensorView* dy, TensorView* y) {
+  dy = floating("sigmoid_backward", dy);
+  y = floating("sigmoid_backward", y);
+  return mul(dy, mul(y, sub(1.0, y)));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,112 @@
+#include "ops/contraction.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+void checkTypes(std::string_view op, const TensorView* a, const TensorView* b) {
+  check(a->dtype() == b->dtype(), "[{}] element types differ: {} and {}; cast one with castOp", op, describe(a), describe(b));
+  check(a->dtype() != DataType::Bool, "[{}] {} has Bool elements, expected numbers; cast with castOp", op, describe(a));
+}
+
+void checkInner(std::string_view op, const TensorView* a, const IntExpr& ka, const TensorView* b, const IntExpr& kb, std::string_view advice) {
+  check(!provenDifferent(ka, kb), "[{}] inner extents differ: {} has {}, {} has {}; {}", op, describe(a), ka.toString(), describe(b),
+        kb.toString(), advice);
+}
+
+// What the contraction runs over: a constant if one side knows it.
+Dim contracted(const IntExpr& a, const IntExpr& b) { return {b.isConst() ? b : a, IterType::Reduction}; }
+
+// Batch dims of matmul, aligned from the right.
+std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, const TensorView* b, const std::vector<Dim>& db) {
+  size_t rank = std::max(da.size(), db.size());
+  std::vector<Dim> dims;
+  for (size_t k = 0; k < rank; k++) {
+    const Dim one{1, IterType::Broadcast};
+    const Dim& p = k + da.size() < rank ? one : da[k + da.size() - rank];
+    const Dim& q = k + db.size() < rank ? one : db[k + db.size() - rank];
+    bool stretches = p.type == IterType::Broadcast || q.type == IterType::Broadcast;
+    check(stretches || !provenDifferent(p.extent, q.extent),
+          "[matmul] batch extents differ: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)", describe(a),
+          p.extent.toString(), describe(b), q.extent.toString());
+    bool takeSecond = p.type == IterType::Broadcast || (q.type != IterType::Broadcast && q.extent.isConst());
+    dims.push_back(takeSecond ? q : p);
+  }
+  return dims;
+}
+
+}  // namespace
+
+TensorView* matmul(TensorView* a, TensorView* b) {
+  checkTensor("matmul", a, "operand 0");
+  checkTensor("matmul", b, "operand 1");
+  Val* both[] = {a, b};
+  Fusion& fusion = commonFusion("matmul", both);
+  checkTypes("matmul", a, b);
+  check(rankOf(a) > 0 && rankOf(b) > 0, "[matmul] {} and {}: a 0-d tensor has no inner dim; use mul", describe(a), describe(b));
+  std::vector<Dim> da = dimsOf(a);
+  std::vector<Dim> db = dimsOf(b);
+  Dim ka = da.back();
+  da.pop_back();
+  bool hasN = db.size() > 1;
+  Dim kb = hasN ? db[db.size() - 2] : db[0];
+  checkInner("matmul", a, ka.extent, b, kb.extent, fmt::format("transpose T{} or T{}", a->id(), b->id()));
+
+  std::vector<Dim> rows;
+  if (!da.empty()) {
+    rows.push_back(da.back());
+    da.pop_back();
+  }
+  std::vector<Dim> columns;
+  if (hasN) {
+    columns.push_back(db.back());
+    db.resize(db.size() - 2);
+  } else {
+    db.clear();
+  }
+  std::vector<Dim> dims = batchDims(a, da, b, db);
+  dims.insert(dims.end(), rows.begin(), rows.end());
+  dims.insert(dims.end(), columns.begin(), columns.end());
+  dims.push_back(contracted(ka.extent, kb.extent));
+  TensorView* out = fusion.tensor(a->dtype(), dims);
+  fusion.addExpr(ExprKind::Matmul, {a, b}, {out});
+  return out;
+}
+
+TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
+  checkTensor("linear", x, "operand 0");
+  checkTensor("linear", weight, "the weight");
+  std::vector<Val*> operands = {x, weight};
+  if (bias != nullptr) {
+    operands.push_back(bias);
+  }
+  Fusion& fusion = commonFusion("linear", operands);
+  checkTypes("linear", x, weight);
+  check(rankOf(x) >= 1, "[linear] {} is 0-d, expected [.., K]; unsqueeze it", describe(x));
+  check(rankOf(weight) == 1 || rankOf(weight) == 2, "[linear] the weight is {}, expected [N, K] or [K]", describe(weight));
+  std::vector<Dim> dims = dimsOf(x);
+  std::vector<Dim> w = dimsOf(weight);
+  checkInner("linear", x, dims.back().extent, weight, w.back().extent, "the weight is [N, K]: transpose it");
+  Dim inner = contracted(dims.back().extent, w.back().extent);
+  dims.pop_back();
+  if (w.size() == 2) {
+    dims.push_back(w[0]);
+  }
+  if (bias != nullptr) {
+    checkTypes("linear", x, bias);
+    bool fits = rankOf(bias) == static_cast<int>(w.size()) - 1 && (w.size() == 1 || !provenDifferent(bias->shape()[0], w[0].extent));
+    check(fits, "[linear] the bias is {}, the weight {}; expected a bias of {}", describe(bias), describe(weight),
+          w.size() == 2 ? "[" + w[0].extent.toString() + "]" : "no dims");
+  }
+  dims.push_back(inner);
+  TensorView* out = fusion.tensor(x->dtype(), dims);
+  fusion.addExpr(ExprKind::Linear, operands, {out});
+  return out;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,95 @@
+// Copies, casts and changes of shape. None computes on elements; all keep the element type unless they say so.
+// Axes count from the end when negative; a UserError names the op, the tensor and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/operand.h"
+
+namespace meshfuse {
+
+// -- copies and casts -----------------------------------------------------------------------------------------------------
+// x as a new tensor; give it another sharding to move data.
+TensorView* set(TensorView* x);
+Val* set(Val* x);
+// set, and a kernel boundary.
+TensorView* segment_set(TensorView* x);
+// x in another type, rounded to nearest even; floating to integer truncates, to Bool is x != 0. A copy if x has that type.
+TensorView* castOp(DataType dtype, TensorView* x);
+Val* castOp(DataType dtype, Val* x);
+// x itself if it has that type.
+TensorView* maybeCastOp(DataType dtype, TensorView* x);
+Val* maybeCastOp(DataType dtype, Val* x);
+// The bits of x as another type. UserError unless both types have one size.
+TensorView* bitCastOp(DataType dtype, TensorView* x);
+TensorView* view(TensorView* x, DataType dtype);
+
+// -- reshape --------------------------------------------------------------------------------------------------------------
+// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest, and, as Vals, symbolic
+// extents. UserError if the products are proven to differ.
+TensorView* reshape(TensorView* x, const std::vector<int64_t>& sizes);
+TensorView* reshape(TensorView* x, const std::vector<Val*>& sizes);
+// nvFuser's form: `original` are x's sizes.
+TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes);
+TensorView* reshapeTo(TensorView* x, const std::vector<IntExpr>& sizes);
+// Dims from..to as one.
+TensorView* flatten(TensorView* x, int64_t from = 0, int64_t to = -1);
+
+// -- dims of extent 1 -----------------------------------------------------------------------------------------------------
+// Drops dims of extent 1: those listed, those flagged, or all. UserError if one is not known to be 1.
+TensorView* squeeze(TensorView* x, int64_t axis);
+TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes);
+TensorView* squeeze(TensorView* x, const std::vector<bool>& flags);
+TensorView* squeeze(TensorView* x);
+// A new broadcast dim before position `axis` of the result.
+TensorView* unsqueeze(TensorView* x, int64_t axis);
+// isNew has one flag a dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
+// false flags.
+TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
+// Broadcast dims stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError where a dim that is not broadcast
+// would change.
+TensorView* expand(TensorView* x, const std::vector<int64_t>& sizes);
+TensorView* expand(TensorView* x, const std::vector<Val*>& sizes);
+TensorView* expand_as(TensorView* x, TensorView* other);
+// x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError on fewer times than dims, or negative ones.
+TensorView* repeat(TensorView* x, const std::vector<int64_t>& times);
+
+// -- order ----------------------------------------------------------------------------------------------------------------
+// Dim k of the result is dim order[k] of x.
+TensorView* permute(TensorView* x, const std::vector<int64_t>& order);
+// Two dims exchanged.
+TensorView* transpose(TensorView* x, int64_t a, int64_t b);
+// 2-D, or fewer dims unchanged.
+TensorView* transpose(TensorView* x);
+
+// -- windows --------------------------------------------------------------------------------------------------------------
+struct Slice {
+  Val* start = nullptr;  // null: 0
+  Val* stop = nullptr;   // null: the extent
+  Val* step = nullptr;   // null: 1; otherwise a constant
+};
+// Elements start, start + step, .. below stop, a range a dim. Negative positions count from the end, positions out of range
+// are clamped, as in Python. Steps are at least 1.
+TensorView* slice(TensorView* x, const std::vector<Slice>& ranges);
+TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops);
+TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops,
+                  const std::vector<int64_t>& steps);
+// x with `widths` elements of `value` (default 0) around it: left and right of the last dim, then of the one before, ...
+// Negative widths cut. UserError on an odd or too large number of widths or if more is cut than there is.
+TensorView* pad(TensorView* x, const std::vector<int64_t>& widths, Operand value = 0);
+TensorView* pad(TensorView* x, const std::vector<Val*>& widths, Val* value = nullptr);
+// Tensors one after the other along `dim`, in the type they meet in. UserError if other extents differ.
+TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);
+// x cut along `dim` into `chunks` parts of ceil(extent / chunks), the last one smaller, fewer if they do not fill. The extent
+// must be a constant, else UserError.
+std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim);
+
+// -- questions ------------------------------------------------------------------------------------------------------------
+// Extents as scalars.
+std::vector<Val*> shape(TensorView* x);
+Val* size(TensorView* x, int64_t dim);
+// shape[index], which counts from the end when negative.
+Val* at(const std::vector<Val*>& shape, int64_t index);
+
+}  // namespace meshfuse

@@ -1,0 +1,254 @@
+#include "ops/factory.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+Shape::Shape(const std::vector<int64_t>& extents) {
+  for (int64_t extent : extents) {
+    check(extent >= 0, "[shape] extent {}, expected 0 or more", extent);
+    extents_.emplace_back(extent);
+  }
+}
+
+Shape::Shape(const std::vector<Val*>& extents) {
+  for (Val* extent : extents) {
+    check(extent != nullptr && !extent->isTensor() && extent->dtype() == DataType::Int, "[shape] extent {} is not an Int scalar",
+          extent == nullptr ? "null" : extent->toString());
+    fusion_ = &extent->fusion();
+    extents_.push_back(extent->intExpr());
+  }
+}
+
+Fusion& Shape::fusion() const { return fusion_ != nullptr ? *fusion_ : *FusionGuard::current(); }
+
+namespace {
+
+std::vector<Dim> dimsOfShape(const Shape& shape) {
+  std::vector<Dim> dims;
+  for (const IntExpr& extent : shape.extents()) {
+    dims.push_back(dimOf(extent));
+  }
+  return dims;
+}
+
+Fusion& fusionOf(std::initializer_list<Operand> operands) {
+  for (const Operand& operand : operands) {
+    if (operand.val() != nullptr) {
+      return operand.val()->fusion();
+    }
+  }
+  return *FusionGuard::current();
+}
+
+Val* scalarOf(std::string_view op, Fusion& fusion, const Operand& operand, DataType dtype) {
+  check(!operand.isMissing() && !operand.isTensor(), "[{}] an argument is a tensor or null, expected a scalar", op);
+  return scalarAs(fusion, operand.in(fusion), dtype);
+}
+
+IntExpr extentOf(std::string_view op, Fusion& fusion, const Operand& operand) {
+  check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int, "[{}] a length is not an Int scalar", op);
+  IntExpr extent = operand.in(fusion)->intExpr();
+  check(!extent.isConst() || extent.constValue() >= 0, "[{}] length {}, expected 0 or more", op, extent.toString());
+  return extent;
+}
+
+// A constant number, as a double.
+std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
+  Val* val = operand.in(fusion);
+  if (!val->isConst()) {
+    return std::nullopt;
+  }
+  ScalarConst value = val->constant();
+  return std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
+}
+
+}  // namespace
+
+TensorView* full(Fusion& fusion, const Shape& shape, Operand value, DataType dtype) {
+  Val* fill = scalarOf("full", fusion, value, dtype);
+  TensorView* out = fusion.tensor(dtype, dimsOfShape(shape));
+  fusion.addExpr(ExprKind::Full, {fill}, {out});
+  return out;
+}
+
+TensorView* full(const Shape& shape, Operand value, DataType dtype) {
+  return full(value.val() != nullptr ? value.val()->fusion() : shape.fusion(), shape, value, dtype);
+}
+
+TensorView* full_like(TensorView* x, Operand value, std::optional<DataType> dtype) {
+  checkTensor("full_like", x, "operand");
+  return full(x->fusion(), x->shape(), value, dtype.value_or(x->dtype()));
+}
+
+TensorView* zeros(const Shape& shape, DataType dtype) { return full(shape, 0, dtype); }
+TensorView* zeros_like(TensorView* x) { return full_like(x, 0); }
+TensorView* ones(const Shape& shape, DataType dtype) { return full(shape, 1, dtype); }
+TensorView* ones_like(TensorView* x) { return full_like(x, 1); }
+
+TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, DataType dtype) {
+  check(dtype != DataType::Bool, "[iota] type Bool, expected a number type");
+  IntExpr extent = extentOf("iota", fusion, length);
+  bool sixteen = isHalfPrecision(dtype);
+  DataType type = sixteen ? DataType::Float : dtype;
+  TensorView* out = fusion.tensor(type, {dimOf(extent)});
+  ExprAttributes attributes;
+  attributes.starts = {IntExpr(0)};
+  fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out}, attributes);
+  return maybeCastOp(dtype, out);
+}
+
+TensorView* iota(Operand length, Operand start, Operand step, DataType dtype) {
+  return iota(fusionOf({length, start, step}), length, start, step, dtype);
+}
+
+TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
+  check(!start.isMissing() && !end.isMissing() && !step.isMissing(), "[arange] an argument is null, expected scalars");
+  Fusion& fusion = fusionOf({start, end, step});
+  std::optional<double> stride = constantOf(fusion, step);
+  check(stride.has_value() && *stride != 0, "[arange] the step is not a constant other than 0; use iota with a length");
+  bool integers = start.dtype() == DataType::Int && end.dtype() == DataType::Int && step.dtype() == DataType::Int;
+  if (integers) {
+    IntExpr first = start.in(fusion)->intExpr();
+    IntExpr last = end.in(fusion)->intExpr();
+    IntExpr way = *stride > 0 ? last - first : first - last;
+    IntExpr length = ceilDiv(max(IntExpr(0), way), IntExpr(static_cast<int64_t>(std::fabs(*stride))));
+    return iota(fusion, length, start, step, dtype);
+  }
+  std::optional<double> first = constantOf(fusion, start);
+  std::optional<double> last = constantOf(fusion, end);
+  check(first.has_value() && last.has_value(), "[arange] a floating range is not constant; use iota with a length");
+  double count = std::ceil((*last - *first) / *stride);
+  return iota(fusion, IntExpr(static_cast<int64_t>(std::max(count, 0.0))), start, step, dtype);
+}
+
+TensorView* arange(Operand start, Operand end, DataType dtype) { return arange(start, end, 1, dtype); }
+TensorView* arange(Operand end, DataType dtype) { return arange(0, end, 1, dtype); }
+
+TensorView* eye(Operand rows, Operand columns, DataType dtype) {
+  Fusion& fusion = fusionOf({rows, columns});
+  TensorView* out = fusion.tensor(dtype, {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))});
+  ExprAttributes attributes;
+  attributes.starts = {IntExpr(0)};
+  fusion.addExpr(ExprKind::Eye, {}, {out}, attributes);
+  return out;
+}
+
+TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }
+
+// -- random ---------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+  check(isFloatingPoint(dtype), "[{}] type {}, expected a floating type", op, name(dtype));
+  DataType type = dtype == DataType::Double ? dtype : DataType::Float;
+  for (const Operand& operand : {seed, offset}) {
+    check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int, "[{}] seed or offset is not an Int scalar", op);
+  }
+  TensorView* out = fusion.tensor(type, dimsOfShape(shape));
+  ExprAttributes attributes;
+  attributes.random = kind;
+  attributes.ordinal = fusion.nextOrdinal();
+  for (const IntExpr& extent : shape.extents()) {
+    attributes.starts.emplace_back(0);
+    attributes.stops.push_back(extent);
+  }
+  fusion.addExpr(ExprKind::Random, {seed.in(fusion), offset.in(fusion)}, {out}, attributes);
+  return maybeCastOp(dtype, out);
+}
+
+Fusion& fusionOfRandom(const Shape& shape, const Operand& seed, const Operand& offset) {
+  return seed.val() != nullptr ? seed.val()->fusion() : offset.val() != nullptr ? offset.val()->fusion() : shape.fusion();
+}
+
+DataType randomTypeOf(std::string_view op, const TensorView* x) {
+  checkTensor(op, x, "operand");
+  check(isFloatingPoint(x->dtype()), "[{}] {} has elements that are not floating; name a type with rand or randn", op, describe(x));
+  return x->dtype();
+}
+
+}  // namespace
+
+TensorView* rand(const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+  return randomOp("rand", RandomKind::Uniform, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
+}
+
+TensorView* randn(const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+  return randomOp("randn", RandomKind::Normal, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
+}
+
+TensorView* rand_like(TensorView* x, Operand seed, Operand offset) {
+  DataType dtype = randomTypeOf("rand_like", x);
+  return randomOp("rand_like", RandomKind::Uniform, x->fusion(), x->shape(), dtype, seed, offset);
+}
+
+TensorView* randn_like(TensorView* x, Operand seed, Operand offset) {
+  DataType dtype = randomTypeOf("randn_like", x);
+  return randomOp("randn_like", RandomKind::Normal, x->fusion(), x->shape(), dtype, seed, offset);
+}
+
+namespace {
+
+// base + factor * random, in Float at least.
+TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dtype) {
+  const Operand product[] = {random, factor};
+  const Operand sum[] = {base, pointOp(PointOp::Mul, product)};
+  return maybeCastOp(dtype, pointOp(PointOp::Add, sum)->asTensor());
+}
+
+DataType wideType(DataType dtype) { return isHalfPrecision(dtype) ? DataType::Float : dtype; }
+
+}  // namespace
+
+TensorView* uniform(const Shape& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
+  Fusion& fusion = fusionOfRandom(shape, seed, offset);
+  TensorView* random = randomOp("uniform", RandomKind::Uniform, fusion, shape, wideType(dtype), seed, offset);
+  Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
+  Val* lowest = scalarOf("uniform", fusion, low, DataType::Double);
+  return affine(random, lowest, sub(highest, lowest), dtype);
+}
+
+TensorView* normal(const Shape& shape, Operand mean, Operand deviation, DataType dtype, Operand seed, Operand offset) {
+  Fusion& fusion = fusionOfRandom(shape, seed, offset);
+  TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, wideType(dtype), seed, offset);
+  return affine(random, scalarOf("normal", fusion, mean, DataType::Double), scalarOf("normal", fusion, deviation, DataType::Double), dtype);
+}
+
+ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale) {
+  checkTensor("dropout", x, "x");
+  Fusion& fusion = x->fusion();
+  DataType type = x->dtype() == DataType::Double ? DataType::Double : DataType::Float;
+  TensorView* random = randomOp("dropout", RandomKind::Uniform, fusion, x->shape(), type, 0, 0);
+  TensorView* mask = lt(random, scalarOf("dropout", fusion, keep, DataType::Double));
+  TensorView* kept = mul(x, castOp(type, mask));
+  return {mul(kept, scalarOf("dropout", fusion, scale, DataType::Double)), mask};
+}
+
+ForwardDropoutResult dropout(TensorView* x, Operand drop) {
+  checkTensor("dropout", x, "x");
+  Fusion& fusion = x->fusion();
+  Val* keep = sub(1.0, scalarOf("dropout", fusion, drop, DataType::Double));
+  if (keep->isConst()) {
+    double probability = std::get<double>(keep->constant());
+    check(probability >= 0 && probability <= 1, "[dropout] drops with probability {}, expected 0 to 1", 1 - probability);
+    return dropout(x, keep, probability == 0 ? 0.0 : 1 / probability);
+  }
+  // 1 / 0 would make NaN of the dropped elements.
+  Val* divisor = add(keep, scalarAs(fusion, eq(keep, 0.0), DataType::Double));
+  return dropout(x, keep, div(1.0, divisor));
+}
+
+TensorView* dropout_backward(TensorView* dy, TensorView* mask, Operand scale) {
+  checkTensor("dropout_backward", dy, "dy");
+  checkTensor("dropout_backward", mask, "mask");
+  DataType type = dy->dtype() == DataType::Double ? DataType::Double : DataType::Float;
+  return mul(mul(dy, castOp(type, mask)), scalarOf("dropout_backward", dy->fusion(), scale, DataType::Double));
+}
+
+}  // namespace meshfuse

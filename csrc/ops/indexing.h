@@ -1,0 +1,21 @@
+// Reading elements at positions that are data. Indices are Int or Int32 tensors and lie in [0, extent): an index out of range is the
+// caller's mistake that only the run can see; the reference interpreter raises a UserError, a kernel reads no foreign memory.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+// out[.., j, ..] = x[.., index[.., j, ..], ..] along dim. x and index have as many dims and stretch to each other outside dim.
+TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim);
+// torch.gather: as takeAlongAxis, and index may be smaller than x in the other dims. The result has the shape of index.
+TensorView* gather(TensorView* x, int64_t dim, TensorView* index);
+// out[.., j, ..] = x[.., index[j], ..] along dim; index is 1-D.
+TensorView* index_select(TensorView* x, int64_t dim, TensorView* index);
+inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { return index_select(x, dim, index); }
+// out[i.., :] = weight[index[i..], :], of weight [V, D].
+TensorView* embedding_fwd(TensorView* index, TensorView* weight);
+
+}  // namespace meshfuse

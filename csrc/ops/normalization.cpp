@@ -1,0 +1,202 @@
+#include "ops/normalization.h"
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* floating(std::string_view op, TensorView* x, std::string_view operand) {
+  checkTensor(op, x, operand);
+  return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
+}
+
+Axes trailingAxes(std::string_view op, const TensorView* x, int64_t count) {
+  check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count, describe(x), rankOf(x));
+  Axes axes;
+  for (int64_t k = rankOf(x) - count; k < rankOf(x); k++) {
+    axes.push_back(k);
+  }
+  return axes;
+}
+
+Axes leadingAxes(const Axes& trailing) {
+  Axes axes;
+  for (int64_t k = 0; k < trailing.at(0); k++) {
+    axes.push_back(k);
+  }
+  return axes;
+}
+
+void checkNormShape(std::string_view op, const TensorView* x, const std::vector<int64_t>& norm_shape) {
+  Axes axes = trailingAxes(op, x, static_cast<int64_t>(norm_shape.size()));
+  std::vector<IntExpr> shape = x->shape();
+  for (size_t k = 0; k < axes.size(); k++) {
+    check(!provenDifferent(shape[axes[k]], norm_shape[k]), "[{}] dim {} of {} has extent {}, norm_shape has {}; expected x's last extents", op,
+          axes[k], describe(x), shape[axes[k]].toString(), norm_shape[k]);
+  }
+}
+
+void checkParameter(std::string_view op, std::string_view what, const TensorView* parameter, const TensorView* x, const Axes& axes) {
+  if (parameter == nullptr) {
+    return;
+  }
+  std::vector<IntExpr> own = parameter->shape();
+  std::vector<IntExpr> shape = x->shape();
+  bool fits = own.size() == axes.size();
+  for (size_t k = 0; fits && k < axes.size(); k++) {
+    fits = !provenDifferent(own[k], shape[axes[k]]);
+  }
+  check(fits, "[{}] {} is {}, expected the normalized extents of {}, its last {} dims", op, what, describe(parameter), describe(x), axes.size());
+}
+
+IntExpr countOf(const TensorView* x, const Axes& axes) {
+  IntExpr count = 1;
+  std::vector<IntExpr> shape = x->shape();
+  for (int64_t axis : axes) {
+    count *= shape[axis];
+  }
+  return count;
+}
+
+TensorView* rsqrtPlus(TensorView* x, Operand eps) {
+  const Operand operands[] = {x, eps};
+  return rsqrt(pointOp(PointOp::Add, operands)->asTensor());
+}
+
+TensorView* sumLeading(TensorView* x, const Axes& trailing) {
+  Axes leading = leadingAxes(trailing);
+  return leading.empty() ? set(x) : sum(x, leading);
+}
+
+}  // namespace
+
+TensorView* softmax(TensorView* x, int64_t dim) {
+  x = floating("softmax", x, "x");
+  Axes axis = {wrapAxis("softmax", dim, rankOf(x))};
+  TensorView* e = exp(sub(x, max(x, axis, true)));
+  return div(e, sum(e, axis, true));
+}
+
+TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
+  dy = floating("softmax_backward", dy, "dy");
+  y = floating("softmax_backward", y, "y");
+  Axes axis = {wrapAxis("softmax_backward", dim, rankOf(y))};
+  return mul(y, sub(dy, sum(mul(dy, y), axis, true)));
+}
+
+TensorView* log_softmax(TensorView* x, int64_t dim) {
+  x = floating("log_softmax", x, "x");
+  Axes axis = {wrapAxis("log_softmax", dim, rankOf(x))};
+  TensorView* shifted = sub(x, max(x, axis, true));
+  return sub(shifted, log(sum(exp(shifted), axis, true)));
+}
+
+TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
+  dy = floating("log_softmax_backward", dy, "dy");
+  y = floating("log_softmax_backward", y, "y");
+  Axes axis = {wrapAxis("log_softmax_backward", dim, rankOf(y))};
+  return sub(dy, mul(exp(y), sum(dy, axis, true)));
+}
+
+ForwardNormResult layer_norm(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
+  x = floating("layer_norm", x, "x");
+  Axes axes = trailingAxes("layer_norm", x, normDims);
+  checkParameter("layer_norm", "weight", weight, x, axes);
+  checkParameter("layer_norm", "bias", bias, x, axes);
+  ForwardNormResult result;
+  result.mean = mean(x, axes, true);
+  TensorView* centered = sub(x, result.mean);
+  result.invstd = rsqrtPlus(mean(mul(centered, centered), axes, true), eps);
+  result.output = mul(centered, result.invstd);
+  if (weight != nullptr) {
+    result.output = mul(result.output, weight);
+  }
+  if (bias != nullptr) {
+    result.output = add(result.output, bias);
+  }
+  return result;
+}
+
+ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps) {
+  checkTensor("layer_norm", x, "x");
+  checkNormShape("layer_norm", x, norm_shape);
+  return layer_norm(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
+}
+
+BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
+                                       TensorView* invstd, TensorView* weight, TensorView* bias, const std::array<bool, 3>& output_mask) {
+  dy = floating("layer_norm_backward", dy, "dy");
+  x = floating("layer_norm_backward", x, "x");
+  checkTensor("layer_norm_backward", mean, "mean");
+  checkTensor("layer_norm_backward", invstd, "invstd");
+  checkNormShape("layer_norm_backward", x, norm_shape);
+  Axes axes = trailingAxes("layer_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
+  checkParameter("layer_norm_backward", "weight", weight, x, axes);
+  checkParameter("layer_norm_backward", "bias", bias, x, axes);
+
+  TensorView* normalized = mul(sub(x, mean), invstd);
+  BackwardNormResult result;
+  if (output_mask[0]) {
+    // With g = dy * weight: dx = invstd * (g - mean(g) - normalized * mean(g * normalized))
+    TensorView* g = weight != nullptr ? mul(dy, weight) : dy;
+    IntExpr count = countOf(x, axes);
+    TensorView* meanG = div(sum(g, axes, true), count);
+    TensorView* meanGx = div(sum(mul(g, normalized), axes, true), count);
+    result.grad_input = mul(invstd, sub(sub(g, meanG), mul(normalized, meanGx)));
+  }
+  if (output_mask[1] && weight != nullptr) {
+    result.grad_weight = sumLeading(mul(dy, normalized), axes);
+  }
+  if (output_mask[2] && bias != nullptr) {
+    result.grad_bias = sumLeading(dy, axes);
+  }
+  return result;
+}
+
+ForwardRMSNormResult rms_norm(TensorView* x, int64_t normDims, TensorView* weight, Operand eps) {
+  x = floating("rms_norm", x, "x");
+  Axes axes = trailingAxes("rms_norm", x, normDims);
+  checkParameter("rms_norm", "weight", weight, x, axes);
+  ForwardRMSNormResult result;
+  result.invstd = rsqrtPlus(mean(mul(x, x), axes, true), eps);
+  result.output = mul(x, result.invstd);
+  if (weight != nullptr) {
+    result.output = mul(result.output, weight);
+  }
+  return result;
+}
+
+ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps) {
+  checkTensor("rms_norm", x, "x");
+  checkNormShape("rms_norm", x, norm_shape);
+  return rms_norm(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
+}
+
+BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,
+                                        TensorView* weight, const std::array<bool, 2>& output_mask) {
+  dy = floating("rms_norm_backward", dy, "dy");
+  x = floating("rms_norm_backward", x, "x");
+  checkTensor("rms_norm_backward", invstd, "invstd");
+  checkNormShape("rms_norm_backward", x, norm_shape);
+  Axes axes = trailingAxes("rms_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
+  checkParameter("rms_norm_backward", "weight", weight, x, axes);
+
+  TensorView* normalized = mul(x, invstd);
+  BackwardRMSNormResult result;
+  if (output_mask[0]) {
+    TensorView* g = weight != nullptr ? mul(dy, weight) : dy;
+    TensorView* meanGx = div(sum(mul(g, normalized), axes, true), countOf(x, axes));
+    result.grad_input = mul(invstd, sub(g, mul(normalized, meanGx)));
+  }
+  if (output_mask[1] && weight != nullptr) {
+    result.grad_weight = sumLeading(mul(dy, normalized), axes);
+  }
+  return result;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,58 @@
+// Softmax and the norms over trailing dims, as compositions of elementwise ops and reductions, with their backward forms.
+// All compute in Float for 16-bit operands (Double stays) and give that type; cast the result where needed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "ops/operand.h"
+
+namespace meshfuse {
+
+// exp(x - max(x)) / sum(exp(x - max(x))) along dim. A row of -inf only, or with a NaN, gives NaN.
+TensorView* softmax(TensorView* x, int64_t dim);
+// y * (dy - sum(dy * y)), of y = softmax(x)
+TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim);
+// x - max(x) - log(sum(exp(x - max(x)))) along dim.
+TensorView* log_softmax(TensorView* x, int64_t dim);
+// dy - exp(y) * sum(dy), of y = log_softmax(x)
+TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim);
+
+struct ForwardNormResult {
+  TensorView* output = nullptr;
+  TensorView* mean = nullptr;    // normalized dims have extent 1
+  TensorView* invstd = nullptr;  // the same: 1 / sqrt(variance + eps)
+};
+struct BackwardNormResult {
+  TensorView* grad_input = nullptr;
+  TensorView* grad_weight = nullptr;  // null without weight, or if not asked for
+  TensorView* grad_bias = nullptr;
+};
+
+// (x - mean) * invstd * weight + bias over the last dims. Two passes: the variance is the mean of (x - mean)^2.
+// norm_shape: the trailing extents that are normalized, as in PyTorch; only their number counts where extents are symbolic.
+// weight, bias: of shape norm_shape, or null. UserError if norm_shape does not end x's shape.
+ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps);
+ForwardNormResult layer_norm(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps);
+// mean, invstd: of layer_norm. output_mask: which of the three gradients are wanted.
+BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
+                                       TensorView* invstd, TensorView* weight, TensorView* bias,
+                                       const std::array<bool, 3>& output_mask = {true, true, true});
+
+struct ForwardRMSNormResult {
+  TensorView* output = nullptr;
+  TensorView* invstd = nullptr;  // 1 / sqrt(mean(x^2) + eps)
+};
+struct BackwardRMSNormResult {
+  TensorView* grad_input = nullptr;
+  TensorView* grad_weight = nullptr;
+};
+
+// x * invstd * weight over the last dims (Zhang and Sennrich, 2019).
+ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps);
+ForwardRMSNormResult rms_norm(TensorView* x, int64_t normDims, TensorView* weight, Operand eps);
+BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,
+                                        TensorView* weight, const std::array<bool, 2>& output_mask = {true, true});
+
+}  // namespace meshfuse

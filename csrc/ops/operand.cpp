@@ -1,0 +1,268 @@
+#include "ops/operand.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+Val* Operand::in(Fusion& fusion) const {
+  if (val_ != nullptr) {
+    return val_;
+  }
+  return std::holds_alternative<std::monostate>(number_) ? fusion.intScalar(expr_) : fusion.scalar(number_);
+}
+
+DataType Operand::dtype() const {
+  if (val_ != nullptr) {
+    return val_->dtype();
+  }
+  if (std::holds_alternative<double>(number_)) {
+    return DataType::Double;
+  }
+  return std::holds_alternative<bool>(number_) ? DataType::Bool : DataType::Int;
+}
+
+namespace {
+
+int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
+
+int rankInCategory(DataType t) {
+  switch (t) {
+    case DataType::Bool: return 0;
+    case DataType::Int32: return 1;
+    case DataType::Int: return 2;
+    case DataType::Half: return 3;
+    case DataType::BFloat16: return 3;
+    case DataType::Float: return 4;
+    case DataType::Double: return 5;
+  }
+  return 0;
+}
+
+std::optional<DataType> meet(std::optional<DataType> a, std::optional<DataType> b) {
+  if (!a || !b) {
+    return a ? a : b;
+  }
+  return promoteTypes(*a, *b);
+}
+
+// `strong` decides unless `weak` is of a higher category.
+std::optional<DataType> weigh(std::optional<DataType> strong, std::optional<DataType> weak) {
+  if (!strong || !weak || category(*strong) >= category(*weak)) {
+    return strong ? strong : weak;
+  }
+  return promoteTypes(*strong, *weak);
+}
+
+// The type an op of the table computes operands of type `type` in. `scalars`: no operand is a tensor.
+DataType computeType(const PointOpInfo& op, DataType type, bool scalars) {
+  if (isHalfPrecision(type)) {
+    type = DataType::Float;
+  }
+  bool floating = isFloatingPoint(type);
+  switch (op.types) {
+    case OpTypes::Any: return type;
+    case OpTypes::Number: return type == DataType::Bool ? DataType::Int : type;
+    case OpTypes::Floating: return floating ? type : scalars ? DataType::Double : DataType::Float;
+    case OpTypes::Integer:
+      check(!floating, "[{}] operands are {}, expected integers; cast with castOp, or use fmod, remainder or truediv", op.name,
+            name(type));
+      return type == DataType::Bool ? DataType::Int : type;
+    case OpTypes::Bits:
+      check(!floating, "[{}] operands are {}, expected integers or Bool; cast with castOp", op.name, name(type));
+      return type;
+  }
+  return type;
+}
+
+// On Bools, + and * mean what they do in PyTorch.
+PointOp boolForm(PointOp op) {
+  switch (op) {
+    case PointOp::Add:
+    case PointOp::Maximum: return PointOp::BitwiseOr;
+    case PointOp::Mul:
+    case PointOp::Minimum: return PointOp::BitwiseAnd;
+    default: return op;
+  }
+}
+
+double toDouble(const ScalarConst& value) {
+  if (const auto* d = std::get_if<double>(&value)) {
+    return *d;
+  }
+  if (const auto* i = std::get_if<int64_t>(&value)) {
+    return static_cast<double>(*i);
+  }
+  return std::get<bool>(value) ? 1.0 : 0.0;
+}
+
+// Integer scalars are expressions, so that extents made of them can be compared; nullptr where the op has no such form.
+Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
+  for (const Val* val : in) {
+    if (val->dtype() != DataType::Int) {
+      return nullptr;
+    }
+  }
+  const IntExpr& a = in[0]->intExpr();
+  if (op == PointOp::Neg) {
+    return fusion.intScalar(IntExpr(0) - a);
+  }
+  if (in.size() != 2) {
+    return nullptr;
+  }
+  const IntExpr& b = in[1]->intExpr();
+  bool natural = a.lower().value_or(-1) >= 0 && b.lower().value_or(0) >= 1;
+  switch (op) {
+    case PointOp::Add: return fusion.intScalar(a + b);
+    case PointOp::Sub: return fusion.intScalar(a - b);
+    case PointOp::Mul: return fusion.intScalar(a * b);
+    case PointOp::Maximum: return fusion.intScalar(max(a, b));
+    case PointOp::Minimum: return fusion.intScalar(min(a, b));
+    case PointOp::Div: return natural ? fusion.intScalar(floorDiv(a, b)) : nullptr;
+    case PointOp::CeilDiv: return natural ? fusion.intScalar(ceilDiv(a, b)) : nullptr;
+    case PointOp::Mod: return natural ? fusion.intScalar(mod(a, b)) : nullptr;
+    default: return nullptr;
+  }
+}
+
+// Constants of the arithmetic that composed ops do on their own numbers.
+Val* foldDouble(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
+  for (const Val* val : in) {
+    if (!val->isConst() || val->dtype() != DataType::Double) {
+      return nullptr;
+    }
+  }
+  double a = toDouble(in[0]->constant());
+  double b = in.size() > 1 ? toDouble(in[1]->constant()) : 0;
+  switch (op) {
+    case PointOp::Neg: return fusion.scalar(-a);
+    case PointOp::Reciprocal: return fusion.scalar(1 / a);
+    case PointOp::Add: return fusion.scalar(a + b);
+    case PointOp::Sub: return fusion.scalar(a - b);
+    case PointOp::Mul: return fusion.scalar(a * b);
+    case PointOp::Div: return fusion.scalar(a / b);
+    default: return nullptr;
+  }
+}
+
+Val* scalarPoint(Fusion& fusion, PointOp op, const std::vector<Val*>& in, DataType type) {
+  if (Val* folded = foldInteger(fusion, op, in)) {
+    return folded;
+  }
+  if (Val* folded = foldDouble(fusion, op, in)) {
+    return folded;
+  }
+  Val* out = fusion.inputScalar(info(op).givesBool ? DataType::Bool : type);
+  ExprAttributes attributes;
+  attributes.point = op;
+  fusion.addExpr(ExprKind::Point, in, {out}, attributes);
+  return out;
+}
+
+}  // namespace
+
+DataType promoteTypes(DataType a, DataType b) {
+  if (a == b) {
+    return a;
+  }
+  if (isHalfPrecision(a) && isHalfPrecision(b)) {
+    return DataType::Float;
+  }
+  return rankInCategory(a) >= rankInCategory(b) ? a : b;
+}
+
+DataType promotedType(std::span<const Operand> operands) {
+  std::optional<DataType> withDims, withoutDims, scalars;
+  for (const Operand& operand : operands) {
+    if (!operand.isTensor()) {
+      scalars = meet(scalars, operand.dtype());
+    } else if (rankOf(operand.val()->asTensor()) > 0) {
+      withDims = meet(withDims, operand.dtype());
+    } else {
+      withoutDims = meet(withoutDims, operand.dtype());
+    }
+  }
+  std::optional<DataType> tensors = weigh(withDims, withoutDims);
+  if (tensors && scalars && isFloatingPoint(*scalars)) {
+    scalars = DataType::Float;
+  }
+  return weigh(tensors, scalars).value_or(DataType::Double);
+}
+
+Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
+  if (category(val->dtype()) == category(type)) {
+    return val;
+  }
+  DataType wide = isFloatingPoint(type) ? DataType::Double : isIntegral(type) ? DataType::Int : DataType::Bool;
+  if (val->isConst()) {
+    ScalarConst value = val->constant();
+    switch (wide) {
+      case DataType::Double: return fusion.scalar(toDouble(value));
+      case DataType::Int: return fusion.scalar(static_cast<int64_t>(toDouble(value)));
+      default: return fusion.scalar(toDouble(value) != 0);
+    }
+  }
+  return castOp(wide, val);
+}
+
+Val* pointOp(PointOp op, std::span<const Operand> operands) {
+  const PointOpInfo& row = info(op);
+  invariant(static_cast<int>(operands.size()) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity, operands.size());
+  std::vector<Val*> given;
+  bool anyTensor = false;
+  for (const Operand& operand : operands) {
+    check(!operand.isMissing(), "[{}] an operand is null, expected a tensor or a scalar", row.name);
+    if (operand.val() != nullptr) {
+      given.push_back(operand.val());
+    }
+    anyTensor = anyTensor || operand.isTensor();
+  }
+  Fusion& fusion = commonFusion(row.name, given);
+
+  const size_t firstTyped = op == PointOp::Where ? 1 : 0;
+  if (op == PointOp::Where) {
+    check(operands[0].dtype() == DataType::Bool, "[where] the condition is {}, expected Bool; compare it, as in ne(x, 0)",
+          name(operands[0].dtype()));
+  }
+  DataType type = promotedType(operands.subspan(firstTyped));
+  if (type == DataType::Bool && boolForm(op) != op) {
+    return pointOp(boolForm(op), operands);
+  }
+  type = computeType(row, type, !anyTensor);
+
+  std::vector<Val*> converted;
+  for (size_t k = 0; k < operands.size(); k++) {
+    Val* val = operands[k].in(fusion);
+    DataType wanted = k < firstTyped ? DataType::Bool : type;
+    converted.push_back(val->isTensor() ? maybeCastOp(wanted, val->asTensor()) : scalarAs(fusion, val, wanted));
+  }
+  if (!anyTensor) {
+    return scalarPoint(fusion, op, converted, type);
+  }
+
+  std::vector<TensorView*> tensors;
+  for (Val* val : converted) {
+    if (val->isTensor()) {
+      tensors.push_back(val->asTensor());
+    }
+  }
+  tensors = padRanks(tensors);
+  TensorView* out = fusion.tensor(row.givesBool ? DataType::Bool : type, stretchedDims(row.name, tensors));
+  size_t next = 0;
+  for (Val*& val : converted) {
+    if (val->isTensor()) {
+      val = tensors[next++];
+    }
+  }
+  ExprAttributes attributes;
+  attributes.point = op;
+  fusion.addExpr(ExprKind::Point, converted, {out}, attributes);
+  return out;
+}
+
+}  // namespace meshfuse

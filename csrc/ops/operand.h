@@ -1,0 +1,86 @@
+// What a builder accepts as an operand, and the types that meeting operands take.
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/fusion.h"
+#include "ir/point_op.h"
+#include "ir/tensor_view.h"
+#include "ir/val.h"
+
+namespace meshfuse {
+
+// A tensor, a scalar of the fusion, or a C++ number (integers are Int, floating numbers Double). Implicit on purpose: it
+// stands only in parameter lists of builders.
+class Operand {
+ public:
+  Operand(Val* val) : val_(val), missing_(val == nullptr) {}  // NOLINT
+  Operand(const IntExpr& extent) : expr_(extent) {}         // NOLINT
+  template <class T>
+    requires std::same_as<T, bool>
+  Operand(T value) : number_(value) {}                      // NOLINT
+  template <std::floating_point T>
+  Operand(T value) : number_(static_cast<double>(value)) {}  // NOLINT
+  template <std::integral T>
+    requires(!std::same_as<T, bool>)
+  Operand(T value) : expr_(static_cast<int64_t>(value)) {}  // NOLINT
+
+  bool isMissing() const { return missing_; }  // a null pointer was given
+  bool isTensor() const { return val_ != nullptr && val_->isTensor(); }
+  // The Val, made in `fusion` if this is a number.
+  Val* in(Fusion& fusion) const;
+  // The given Val; nullptr for a number.
+  Val* val() const { return val_; }
+  DataType dtype() const;
+
+ private:
+  Val* val_ = nullptr;
+  bool missing_ = false;
+  IntExpr expr_;
+  ScalarConst number_;
+};
+
+template <class T>
+concept ValPointer = std::is_pointer_v<T> && std::derived_from<std::remove_cv_t<std::remove_pointer_t<T>>, Val>;
+template <class T>
+concept ScalarNumber = std::is_arithmetic_v<T> || std::same_as<T, IntExpr>;
+
+// Operands of which at least one belongs to a fusion.
+template <class... T>
+concept Operands = ((ValPointer<T> || ScalarNumber<T>)&&...) && (ValPointer<T> || ...);
+
+// TensorView* if an operand is one, else Val*.
+template <class... T>
+using ResultOf = std::conditional_t<(std::same_as<T, TensorView*> || ...), TensorView*, Val*>;
+
+// The type two types meet in: Bool < Int32 < Int < Half, BFloat16 < Float < Double; Half and BFloat16 meet in Float.
+[[nodiscard]] DataType promoteTypes(DataType a, DataType b);
+
+// The type operands meet in, before an op's own demands. As in PyTorch the categories are Bool, integer, floating; a 0-d
+// tensor raises the type only to a higher category than that of the tensors with dims, a scalar only to a higher one than
+// that of all tensors. A Double scalar that meets integer tensors gives Float.
+[[nodiscard]] DataType promotedType(std::span<const Operand> operands);
+
+// A scalar in the category of `type`: Double, Int or Bool. Scalars are exact until they meet an element, so Double stands for
+// all floating types. Constants are converted at once, others by a Cast.
+[[nodiscard]] Val* scalarAs(Fusion& fusion, Val* val, DataType type);
+
+// One op of the table point_op.h on operands of any accepted type: promotes, converts, pads ranks with leading broadcast dims and
+// stretches broadcast dims. Half and BFloat16 operands are computed in Float, and the result is Float. UserError
+// `[op] ...` if types or shapes do not fit or operands are of different fusions.
+Val* pointOp(PointOp op, std::span<const Operand> operands);
+
+template <class... T>
+  requires Operands<T...>
+ResultOf<T...> point(PointOp op, T... operands) {
+  const Operand list[] = {Operand(operands)...};
+  return static_cast<ResultOf<T...>>(pointOp(op, list));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,181 @@
+#include "ops/reduction.h"
+
+#include <numeric>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+// The axes as sorted positions; {} is all of them.
+std::vector<int> reducedAxes(std::string_view op, const TensorView* x, const Axes& axes) {
+  int rank = rankOf(x);
+  if (rank == 0) {
+    for (int64_t axis : axes) {
+      (void)wrapAxis(op, axis, 1);
+    }
+    return {};
+  }
+  if (axes.empty()) {
+    std::vector<int> all(rank);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  return wrapAxes(op, axes, rank);
+}
+
+TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
+  checkTensor(name, x, "operand");
+  std::vector<int> reduced = reducedAxes(name, x, axes);
+  if (reduced.empty()) {
+    return set(x);
+  }
+  std::vector<Dim> dims = dimsOf(x);
+  std::vector<bool> isReduced(dims.size(), false);
+  for (int axis : reduced) {
+    dims[axis].type = IterType::Reduction;
+    isReduced[axis] = true;
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.reduce = op;
+  x->fusion().addExpr(ExprKind::Reduce, {x}, {out}, attributes);
+  return keep_dim ? broadcast(out, isReduced) : out;
+}
+
+// The type in which elements add up.
+DataType accumulationType(DataType t) {
+  if (isHalfPrecision(t)) {
+    return DataType::Float;
+  }
+  return isFloatingPoint(t) ? t : DataType::Int;
+}
+
+TensorView* accumulate(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim,
+                       std::optional<DataType> dtype) {
+  checkTensor(name, x, "operand");
+  check(dtype != DataType::Bool || op == ReduceOp::Max || op == ReduceOp::Min, "[{}] result type Bool for {}; use any or all", name,
+        describe(x));
+  DataType type = dtype.value_or(x->dtype());
+  if (op == ReduceOp::Sum || op == ReduceOp::Prod) {
+    type = dtype && isIntegral(*dtype) ? *dtype : accumulationType(type);
+  } else if (type == DataType::Bool) {
+    op = op == ReduceOp::Max ? ReduceOp::Or : ReduceOp::And;
+  } else if (isHalfPrecision(type)) {
+    type = DataType::Float;
+  }
+  TensorView* out = reduceAxes(name, op, maybeCastOp(type, x), axes, keep_dim);
+  return dtype ? maybeCastOp(*dtype, out) : out;
+}
+
+TensorView* truth(TensorView* x) { return x->dtype() == DataType::Bool ? x : ne(x, 0); }
+
+TensorView* bitReduction(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
+  checkTensor(name, x, "operand");
+  check(!isFloatingPoint(x->dtype()), "[{}] {} has floating elements, expected integers or Bool; cast with castOp", name, describe(x));
+  return reduceAxes(name, op, x, axes, keep_dim);
+}
+
+TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
+  checkTensor("sum_to", x, "operand");
+  int extra = rankOf(x) - static_cast<int>(sizes.size());
+  check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one a dim", sizes.size(), describe(x));
+  std::vector<IntExpr> shape = x->shape();
+  Axes leading, inner;
+  for (int k = 0; k < rankOf(x); k++) {
+    if (k < extra) {
+      leading.push_back(k);
+    } else if (sizes[k - extra].isConst(1)) {
+      if (!shape[k].isConst(1)) {
+        inner.push_back(k);
+      }
+    } else {
+      check(!provenDifferent(shape[k], sizes[k - extra]), "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k,
+            describe(x), shape[k].toString(), sizes[k - extra].toString());
+    }
+  }
+  if (!inner.empty()) {
+    x = sum(x, inner, true);
+  }
+  return leading.empty() ? x : sum(x, leading);
+}
+
+}  // namespace
+
+TensorView* reductionOp(ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
+  checkTensor("reductionOp", x, "operand");
+  check(!isHalfPrecision(x->dtype()), "[reductionOp] {} is of 16 bits, expected a type that accumulates; cast to Float", describe(x));
+  return reduceAxes("reductionOp", op, x, axes, keep_dim);
+}
+
+TensorView* sum(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
+  return accumulate("sum", ReduceOp::Sum, x, axes, keep_dim, dtype);
+}
+
+TensorView* prod(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
+  return accumulate("prod", ReduceOp::Prod, x, axes, keep_dim, dtype);
+}
+
+TensorView* max(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
+  return accumulate("max", ReduceOp::Max, x, axes, keep_dim, dtype);
+}
+
+TensorView* min(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
+  return accumulate("min", ReduceOp::Min, x, axes, keep_dim, dtype);
+}
+
+TensorView* mean(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
+  checkTensor("mean", x, "operand");
+  check(!dtype || isFloatingPoint(*dtype), "[mean] result type {} for {}; expected a floating type", name(dtype.value_or(DataType::Float)),
+        describe(x));
+  DataType type = dtype.value_or(x->dtype());
+  type = type == DataType::Double ? type : DataType::Float;
+  IntExpr count = 1;
+  std::vector<IntExpr> shape = x->shape();
+  for (int axis : reducedAxes("mean", x, axes)) {
+    count *= shape[axis];
+  }
+  TensorView* out = div(reduceAxes("mean", ReduceOp::Sum, maybeCastOp(type, x), axes, keep_dim), count);
+  return dtype ? maybeCastOp(*dtype, out) : out;
+}
+
+TensorView* any(TensorView* x, const Axes& axes, bool keep_dim) {
+  checkTensor("any", x, "operand");
+  return reduceAxes("any", ReduceOp::Or, truth(x), axes, keep_dim);
+}
+
+TensorView* all(TensorView* x, const Axes& axes, bool keep_dim) {
+  checkTensor("all", x, "operand");
+  return reduceAxes("all", ReduceOp::And, truth(x), axes, keep_dim);
+}
+
+TensorView* bitwise_and(TensorView* x, const Axes& axes, bool keep_dim) {
+  return bitReduction("bitwise_and", ReduceOp::And, x, axes, keep_dim);
+}
+
+TensorView* bitwise_or(TensorView* x, const Axes& axes, bool keep_dim) {
+  return bitReduction("bitwise_or", ReduceOp::Or, x, axes, keep_dim);
+}
+
+TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim) {
+  return bitReduction("bitwise_xor", ReduceOp::Xor, x, axes, keep_dim);
+}
+
+TensorView* sum_to(TensorView* x, const std::vector<int64_t>& sizes) {
+  return sumTo(x, std::vector<IntExpr>(sizes.begin(), sizes.end()));
+}
+
+TensorView* sum_to(TensorView* x, const std::vector<Val*>& sizes) {
+  std::vector<IntExpr> extents;
+  for (const Val* size : sizes) {
+    check(size != nullptr && !size->isTensor() && size->dtype() == DataType::Int, "[sum_to] a size is not an Int scalar");
+    extents.push_back(size->intExpr());
+  }
+  return sumTo(x, extents);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,122 @@
+// reshape and flatten: row-major order kept, extents regrouped.
+#include "ir/reshape.h"
+
+#include <optional>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+IntExpr product(const std::vector<IntExpr>& shape) {
+  IntExpr total = 1;
+  for (const IntExpr& extent : shape) {
+    total *= extent;
+  }
+  return total;
+}
+
+}  // namespace
+
+TensorView* reshapeTo(TensorView* x, const std::vector<IntExpr>& sizes) {
+  checkTensor("reshape", x, "operand");
+  std::vector<IntExpr> from = x->shape();
+  std::vector<IntExpr> to = sizes;
+  std::optional<size_t> open;
+  IntExpr known = 1;
+  for (size_t k = 0; k < to.size(); k++) {
+    if (to[k].isConst(-1)) {
+      check(!open, "[reshape] sizes {} hold -1 twice; expected at most once", describe(sizes));
+      open = k;
+      continue;
+    }
+    check(!to[k].isConst() || to[k].constValue() >= 0, "[reshape] size {} is {}, expected 0 or more, or one -1", k, to[k].toString());
+    known *= to[k];
+  }
+  IntExpr total = product(from);
+  if (open) {
+    check(!known.isConst(0), "[reshape] -1 of {} is ambiguous: the other sizes make 0; give all sizes", describe(sizes));
+    std::optional<IntExpr> exact = divideExactly(total, known);
+    check(exact || !total.isConst() || !known.isConst(), "[reshape] {} has {} elements, which the sizes {} do not divide", describe(x),
+          total.toString(), describe(sizes));
+    to[*open] = exact ? *exact : floorDiv(total, known);
+  }
+  check(open || !provenDifferent(total, product(to)), "[reshape] {} has {} elements, sizes {} make {}; expected equal numbers", describe(x),
+        total.toString(), describe(sizes), product(to).toString());
+  if (from == to) {
+    return set(x);
+  }
+  bool connects = canConnectReshape(from, to);
+  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+    if (connects) {
+      return connectReshape(fusion, root, to);
+    }
+    // Which splits and merges these are waits for the sizes.
+    std::vector<IterDomain*> logical;
+    for (const IntExpr& extent : to) {
+      logical.push_back(fusion.idNew(extent, extent.isConst() ? dimOf(extent).type : IterType::Symbolic));
+    }
+    return logical;
+  });
+  x->fusion().addExpr(ExprKind::Reshape, {x}, {out});
+  return out;
+}
+
+TensorView* reshape(TensorView* x, const std::vector<int64_t>& sizes) {
+  return reshapeTo(x, std::vector<IntExpr>(sizes.begin(), sizes.end()));
+}
+
+TensorView* reshape(TensorView* x, const std::vector<Val*>& sizes) {
+  std::vector<IntExpr> extents;
+  for (const Val* size : sizes) {
+    check(size != nullptr && !size->isTensor() && size->dtype() == DataType::Int, "[reshape] a size is not an Int scalar");
+    extents.push_back(size->intExpr());
+  }
+  return reshapeTo(x, extents);
+}
+
+TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes) {
+  checkTensor("reshape", x, "operand");
+  std::vector<IntExpr> shape = x->shape();
+  check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one a dim", original.size(), describe(x));
+  IntExpr total = 1;
+  for (size_t k = 0; k < shape.size(); k++) {
+    check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k, describe(x),
+          shape[k].toString(), original[k]);
+    total *= original[k];
+  }
+  // A symbolic tensor is known by its original sizes: only where the result differs from them is it reshaped.
+  std::vector<IntExpr> to(sizes.begin(), sizes.end());
+  IntExpr known = 1;
+  for (IntExpr& size : to) {
+    known *= size.isConst(-1) ? IntExpr(1) : size;
+  }
+  for (IntExpr& size : to) {
+    if (size.isConst(-1) && !known.isConst(0)) {
+      size = floorDiv(total, known);
+    }
+  }
+  check(product(to) == total, "[reshape] original sizes {} make {} elements, sizes {} make {}; expected equal numbers",
+        describe(std::vector<IntExpr>(original.begin(), original.end())), total.toString(), describe(to), product(to).toString());
+  return reshapeTo(x, to);
+}
+
+TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
+  checkTensor("flatten", x, "operand");
+  if (rankOf(x) == 0) {
+    return reshapeTo(x, {IntExpr(1)});
+  }
+  int first = wrapAxis("flatten", from, rankOf(x));
+  int last = wrapAxis("flatten", to, rankOf(x));
+  check(first <= last, "[flatten] from {} to {} of {}; expected the first axis not behind the last", from, to, describe(x));
+  std::vector<IntExpr> shape = x->shape();
+  std::vector<IntExpr> merged(shape.begin(), shape.begin() + first);
+  merged.push_back(product({shape.begin() + first, shape.begin() + last + 1}));
+  merged.insert(merged.end(), shape.begin() + last + 1, shape.end());
+  return reshapeTo(x, merged);
+}
+
+}  // namespace meshfuse

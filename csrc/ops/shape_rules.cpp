@@ -1,0 +1,133 @@
+#include "ops/shape_rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+
+namespace meshfuse {
+
+int wrapAxis(std::string_view op, int64_t axis, int rank) {
+  check(axis >= -rank && axis < rank, "[{}] axis {} is out of range: the tensor has {} dims; give {} to {}", op, axis, rank,
+        -rank, rank - 1);
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank) {
+  std::vector<int> wrapped;
+  for (int64_t axis : axes) {
+    wrapped.push_back(wrapAxis(op, axis, rank));
+  }
+  std::ranges::sort(wrapped);
+  auto twice = std::ranges::adjacent_find(wrapped);
+  if (twice != wrapped.end()) {
+    throwUserError(fmt::format("[{}] axis {} stands twice in the list of axes; name each axis once", op, *twice));
+  }
+  return wrapped;
+}
+
+int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().size()); }
+
+Dim dimOf(const IntExpr& extent) {
+  return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration};
+}
+
+std::vector<Dim> dimsOf(const TensorView* tv) {
+  std::vector<Dim> dims;
+  for (const IterDomain* id : tv->noReductions()) {
+    dims.push_back({id->extent(), id->iterType()});
+  }
+  return dims;
+}
+
+std::string describe(std::span<const IntExpr> shape) {
+  std::string text = "[";
+  for (const IntExpr& extent : shape) {
+    text += (text.size() > 1 ? ", " : "") + extent.toString();
+  }
+  return text + "]";
+}
+
+std::string describe(const TensorView* tv) {
+  return fmt::format("T{} {}{}", tv->id(), name(tv->dtype()), describe(tv->shape()));
+}
+
+bool provenDifferent(const IntExpr& a, const IntExpr& b) {
+  IntExpr difference = a - b;
+  return difference.isConst() && difference.constValue() != 0;
+}
+
+std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors) {
+  int rank = 0;
+  for (const TensorView* tv : tensors) {
+    rank = std::max(rank, rankOf(tv));
+  }
+  std::vector<TensorView*> padded;
+  for (TensorView* tv : tensors) {
+    int missing = rank - rankOf(tv);
+    if (missing > 0) {
+      std::vector<bool> isNew(rank, false);
+      std::fill_n(isNew.begin(), missing, true);
+      tv = broadcast(tv, isNew);
+    }
+    padded.push_back(tv);
+  }
+  return padded;
+}
+
+std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors) {
+  std::vector<std::vector<Dim>> all;
+  for (const TensorView* tv : tensors) {
+    all.push_back(dimsOf(tv));
+  }
+  std::vector<Dim> result = all.at(0);
+  for (size_t k = 0; k < result.size(); k++) {
+    size_t chosen = 0;
+    for (size_t t = 1; t < all.size(); t++) {
+      const Dim& now = all[chosen][k];
+      const Dim& next = all[t][k];
+      if (next.type == IterType::Broadcast) {
+        continue;
+      }
+      if (now.type == IterType::Broadcast) {
+        chosen = t;
+        continue;
+      }
+      if (provenDifferent(now.extent, next.extent)) {
+        throwUserError(fmt::format(
+            "[{}] extents differ in dim {}: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)", op,
+            k, describe(tensors[chosen]), now.extent.toString(), describe(tensors[t]), next.extent.toString()));
+      }
+      bool settled = next.type == IterType::Iteration && now.type == IterType::Symbolic;
+      bool simpler = next.extent.isConst() && !now.extent.isConst() && next.type == now.type;
+      if (settled || simpler) {
+        chosen = t;
+      }
+    }
+    result[k] = all[chosen][k];
+  }
+  return result;
+}
+
+void checkTensor(std::string_view op, const Val* val, std::string_view operand) {
+  check(val != nullptr, "[{}] {} is null, expected a tensor; pass the result of another op or an input", op, operand);
+  check(val->isTensor(), "[{}] {} is the scalar {}, expected a tensor; make one with full", op, operand, val->toString());
+}
+
+Fusion& commonFusion(std::string_view op, std::span<Val* const> vals) {
+  Fusion* fusion = nullptr;
+  for (const Val* val : vals) {
+    if (val == nullptr) {
+      throwUserError(fmt::format("[{}] an operand is null, expected a tensor or a scalar", op));
+    }
+    if (fusion != nullptr && fusion != &val->fusion()) {
+      throwUserError(fmt::format("[{}] operand {} is of another fusion than the operands before it; build a fusion from its own values",
+                                 op, val->toString()));
+    }
+    fusion = &val->fusion();
+  }
+  invariant(fusion != nullptr, "[{}] no operand belongs to a fusion", op);
+  return *fusion;
+}
+
+}  // namespace meshfuse

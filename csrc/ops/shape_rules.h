@@ -1,0 +1,44 @@
+// Rules of axes and extents that several families of builders share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "ir/tensor_view.h"
+
+namespace meshfuse {
+
+// `axis` counted from the front. UserError `[op] axis ..` if it is not one of `rank` dims.
+[[nodiscard]] int wrapAxis(std::string_view op, int64_t axis, int rank);
+// The same for many, sorted. UserError if one stands twice.
+[[nodiscard]] std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
+
+// Number of dims of the stored shape.
+[[nodiscard]] int rankOf(const TensorView* tv);
+// The stored shape as dims of a new tensor.
+[[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
+// A dim of this extent: a broadcast one if it is the constant 1.
+[[nodiscard]] Dim dimOf(const IntExpr& extent);
+// `T3 [i0, 16]`: how errors name a tensor.
+[[nodiscard]] std::string describe(const TensorView* tv);
+[[nodiscard]] std::string describe(std::span<const IntExpr> shape);
+
+// True if both are constants (or polynomials that differ by one) and differ: what cannot be proven different is left to the
+// check of actual sizes.
+[[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
+
+// Every tensor with leading broadcast dims up to the largest rank.
+[[nodiscard]] std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors);
+// The shape tensors of one rank stretch to. UserError `[op]` naming the dim and both extents if they do not.
+[[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
+
+// Non-null, a tensor; UserError otherwise.
+void checkTensor(std::string_view op, const Val* val, std::string_view operand);
+// All of one fusion, which is returned.
+Fusion& commonFusion(std::string_view op, std::span<Val* const> vals);
+
+}  // namespace meshfuse

@@ -1,0 +1,202 @@
+// slice, pad, cat and chunk: elements at other positions, in a window of other extents.
+#include <algorithm>
+#include <cstdint>
+
+#include "base/error.h"
+#include "ir/window.h"
+#include "ops/copy_shape.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+// A position as Python reads it: from the end when negative, clamped to [0, extent].
+IntExpr clampedPosition(const IntExpr& position, const IntExpr& extent) {
+  bool fromEnd = position.upper() && *position.upper() < 0;
+  if (position.isConst() && position.constValue() == INT64_MAX) {
+    return extent;
+  }
+  IntExpr counted = fromEnd ? extent + position : position;
+  return max(IntExpr(0), min(counted, extent));
+}
+
+struct Range {
+  IntExpr start, stop, step;
+};
+
+TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
+  std::vector<Dim> old = dimsOf(x);
+  check(ranges.size() == old.size(), "[slice] got {} ranges for {}; expected one a dim", ranges.size(), describe(x));
+  ExprAttributes attributes;
+  bool whole = true;
+  for (size_t k = 0; k < ranges.size(); k++) {
+    const IntExpr& step = ranges[k].step;
+    check(step.isConst() && step.constValue() >= 1, "[slice] dim {} of {} has step {}, expected a constant of at least 1", k, describe(x),
+          step.toString());
+    IntExpr start = clampedPosition(ranges[k].start, old[k].extent);
+    IntExpr stop = max(start, clampedPosition(ranges[k].stop, old[k].extent));
+    whole = whole && start.isConst(0) && stop == old[k].extent && step.isConst(1);
+    attributes.starts.push_back(start);
+    attributes.stops.push_back(stop);
+    attributes.steps.push_back(step);
+  }
+  if (whole) {
+    return set(x);
+  }
+  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+    return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
+  });
+  x->fusion().addExpr(ExprKind::Slice, {x}, {out}, attributes);
+  return out;
+}
+
+void checkIntScalar(std::string_view op, const Val* val) {
+  check(!val->isTensor() && val->dtype() == DataType::Int, "[{}] position {} is {}, expected an Int scalar", op, val->toString(),
+        name(val->dtype()));
+}
+
+TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand value) {
+  checkTensor("pad", x, "operand 0");
+  std::vector<Dim> old = dimsOf(x);
+  check(widths.size() % 2 == 0 && widths.size() <= 2 * old.size(),
+        "[pad] got {} widths for {}; expected two a dim, the last dim first, for at most {} dims", widths.size(), describe(x), old.size());
+  check(!value.isMissing() && !value.isTensor(), "[pad] the value is a tensor or null, expected a scalar");
+  ExprAttributes attributes;
+  attributes.starts.assign(old.size(), IntExpr(0));
+  attributes.stops.assign(old.size(), IntExpr(0));
+  bool changes = false;
+  for (size_t k = 0; k < widths.size() / 2; k++) {
+    size_t dim = old.size() - 1 - k;
+    attributes.starts[dim] = widths[2 * k];
+    attributes.stops[dim] = widths[2 * k + 1];
+    changes = changes || !widths[2 * k].isConst(0) || !widths[2 * k + 1].isConst(0);
+    IntExpr extent = old[dim].extent + widths[2 * k] + widths[2 * k + 1];
+    check(!extent.isConst() || extent.constValue() >= 0, "[pad] widths {} and {} cut dim {} of {} to {} elements; cut at most {}",
+          widths[2 * k].toString(), widths[2 * k + 1].toString(), dim, describe(x), extent.toString(), old[dim].extent.toString());
+  }
+  if (!changes) {
+    return set(x);
+  }
+  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+    return connectPad(fusion, root, attributes.starts, attributes.stops);
+  });
+  Val* fill = value.in(x->fusion());
+  DataType wide = isFloatingPoint(x->dtype()) ? DataType::Double : isIntegral(x->dtype()) ? DataType::Int : DataType::Bool;
+  x->fusion().addExpr(ExprKind::Pad, {x, scalarAs(x->fusion(), fill, wide)}, {out}, attributes);
+  return out;
+}
+
+}  // namespace
+
+TensorView* slice(TensorView* x, const std::vector<Slice>& ranges) {
+  checkTensor("slice", x, "operand");
+  std::vector<Range> read;
+  std::vector<IntExpr> shape = x->shape();
+  for (size_t k = 0; k < ranges.size(); k++) {
+    for (const Val* val : {ranges[k].start, ranges[k].stop, ranges[k].step}) {
+      if (val != nullptr) {
+        checkIntScalar("slice", val);
+      }
+    }
+    IntExpr whole = k < shape.size() ? shape[k] : IntExpr(0);
+    read.push_back({ranges[k].start != nullptr ? ranges[k].start->intExpr() : IntExpr(0),
+                    ranges[k].stop != nullptr ? ranges[k].stop->intExpr() : whole,
+                    ranges[k].step != nullptr ? ranges[k].step->intExpr() : IntExpr(1)});
+  }
+  return sliceRanges(x, read);
+}
+
+TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops,
+                  const std::vector<int64_t>& steps) {
+  checkTensor("slice", x, "operand");
+  check(starts.size() == stops.size() && starts.size() == steps.size(),
+        "[slice] got {} starts, {} stops and {} steps; expected as many of each", starts.size(), stops.size(), steps.size());
+  std::vector<Range> ranges;
+  for (size_t k = 0; k < starts.size(); k++) {
+    ranges.push_back({starts[k], stops[k], steps[k]});
+  }
+  return sliceRanges(x, ranges);
+}
+
+TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops) {
+  return slice(x, starts, stops, std::vector<int64_t>(starts.size(), 1));
+}
+
+TensorView* pad(TensorView* x, const std::vector<int64_t>& widths, Operand value) {
+  return padWidths(x, std::vector<IntExpr>(widths.begin(), widths.end()), value);
+}
+
+TensorView* pad(TensorView* x, const std::vector<Val*>& widths, Val* value) {
+  std::vector<IntExpr> read;
+  for (const Val* width : widths) {
+    check(width != nullptr, "[pad] a width is null, expected an Int scalar");
+    checkIntScalar("pad", width);
+    read.push_back(width->intExpr());
+  }
+  return padWidths(x, read, value != nullptr ? Operand(value) : Operand(0));
+}
+
+TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
+  check(!tensors.empty(), "[cat] got no tensors, expected at least one");
+  std::vector<Operand> operands;
+  std::vector<Val*> vals;
+  for (TensorView* tv : tensors) {
+    checkTensor("cat", tv, "a tensor");
+    check(rankOf(tv) == rankOf(tensors[0]), "[cat] {} and {} have different numbers of dims; expected equal ones", describe(tensors[0]),
+          describe(tv));
+    operands.emplace_back(tv);
+    vals.push_back(tv);
+  }
+  Fusion& fusion = commonFusion("cat", vals);
+  check(rankOf(tensors[0]) > 0, "[cat] {} has no dims; give it one with unsqueeze", describe(tensors[0]));
+  int axis = wrapAxis("cat", dim, rankOf(tensors[0]));
+  DataType dtype = promotedType(operands);
+  IntExpr total = 0;
+  std::vector<Dim> dims = dimsOf(tensors[0]);
+  for (size_t t = 0; t < tensors.size(); t++) {
+    vals[t] = maybeCastOp(dtype, tensors[t]);
+    std::vector<Dim> own = dimsOf(tensors[t]);
+    total += own[axis].extent;
+    for (int k = 0; k < static_cast<int>(dims.size()); k++) {
+      check(k == axis || !provenDifferent(own[k].extent, dims[k].extent),
+            "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k, describe(tensors[0]),
+            dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);
+      if (k != axis && own[k].extent.isConst()) {
+        dims[k] = own[k];
+      }
+    }
+  }
+  if (tensors.size() == 1) {
+    return set(tensors[0]);
+  }
+  dims[axis] = dimOf(total);
+  TensorView* out = fusion.tensor(dtype, dims);
+  ExprAttributes attributes;
+  attributes.dim = axis;
+  fusion.addExpr(ExprKind::Cat, vals, {out}, attributes);
+  return out;
+}
+
+std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
+  checkTensor("chunk", x, "operand");
+  check(chunks >= 1, "[chunk] got {} chunks, expected at least 1", chunks);
+  int axis = wrapAxis("chunk", dim, rankOf(x));
+  std::vector<IntExpr> shape = x->shape();
+  check(shape[axis].isConst(), "[chunk] dim {} of {} has extent {}, expected a constant; cut it with slice", axis, describe(x),
+        shape[axis].toString());
+  int64_t extent = shape[axis].constValue();
+  int64_t length = std::max<int64_t>((extent + chunks - 1) / chunks, 1);
+  std::vector<TensorView*> parts;
+  for (int64_t start = 0; start < std::max<int64_t>(extent, 1); start += length) {
+    std::vector<Range> ranges;
+    for (const IntExpr& whole : shape) {
+      ranges.push_back({0, whole, 1});
+    }
+    ranges[axis] = {start, std::min(start + length, extent), 1};
+    parts.push_back(sliceRanges(x, ranges));
+  }
+  return parts;
+}
+
+}  // namespace meshfuse
