@@ -30,6 +30,9 @@ class MultiDeviceTest : public testing::Test {
  public:
   using Body = std::function<void(Communicator&)>;
 
+  // Whether a launcher started this process as one of several ranks.
+  static bool launched();
+
  protected:
   MultiDeviceTest() { loopback_.deadline = std::chrono::milliseconds(5000); }
 
@@ -37,9 +40,6 @@ class MultiDeviceTest : public testing::Test {
   void runOnRanks(const Body& body);
   // On `ranks` ranks exactly: of a larger launcher's world, the first ones.
   void runOnRanks(int ranks, const Body& body);
-
-  // Whether a launcher started this process as one of several ranks.
-  static bool launched();
 
   // For loopback runs; a test may add faults before it runs its body.
   LoopbackOptions loopback_;

@@ -131,10 +131,10 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
   Seat& own = seat(rank);
   auto limit = Clock::now() + deadline_;
   for (;;) {
-    deviceCheck(failure_.empty(), "{}", failure_);
-    if (ready()) {
+    if (ready()) {  // before looking for failures: what is complete succeeds, whatever happened since
       return;
     }
+    deviceCheck(failure_.empty(), "{}", failure_);
     own.ready = &ready;
     own.awaited = awaited();
     if (deadlocked()) {

@@ -1,0 +1,135 @@
+// What the ranks of a host share, one block of it per rank: plain data in shared memory, written by several processes.
+//
+// Who writes what: a rank writes to its own block only, but for the doorbells of its peers and the failure in the block of rank 0.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "multidevice/transport/call.h"
+
+namespace meshfuse {
+
+constexpr size_t kSlotBytes = 32 << 10;
+constexpr size_t kStageBytes = 1 << 20;
+constexpr size_t kChunkBytes = 64 << 10;
+constexpr uint32_t kChunks = 4;  // of a channel
+constexpr size_t kFailureText = 4000;
+
+// On what a rank sleeps. Whoever has news for it looks whether it sleeps and rings.
+struct alignas(64) Doorbell {
+  std::atomic<uint32_t> rings;
+  std::atomic<uint32_t> sleeping;
+};
+
+// One way of a pair of ranks, for collectives: one cache line carries the arrival and what there is to know about the call.
+struct alignas(64) PairLine {
+  std::atomic<uint32_t> step;  // synchronizations of the pair that the writer has come to, all calls counted
+  uint32_t reserved;
+  CallRecord call;
+  int64_t in;     // where the writer's input lies: see Place in host_communicator.h
+  int64_t parts;  // where it puts its part of an all-reduce
+};
+static_assert(sizeof(PairLine) == 64);
+
+// A pair has two lines, for even and odd calls. A rank begins call k + 2 with a peer only after call k + 1, for which that peer
+// has left call k: so a line is never overwritten while it may still be read.
+struct PairLines {
+  PairLine ofCall[2];
+};
+
+// How many calls of the pair the writer has finished, for the reuse of slots and stages.
+struct alignas(64) FinishedLine {
+  std::atomic<uint32_t> calls;
+};
+
+// One way of a pair of ranks, for send and receive: a ring of chunks. The sender counts up `posted` in its own block, the receiver
+// `taken` in its own.
+struct ChunkHead {
+  int64_t messageBytes;
+  int64_t heapOffset;  // -1: the bytes are in the chunk; else the whole message lies in the sender's heap
+};
+struct alignas(64) ChannelOut {
+  std::atomic<uint32_t> posted;
+  ChunkHead heads[kChunks];
+};
+struct alignas(64) ChannelIn {
+  std::atomic<uint32_t> taken;
+};
+
+// What the errors of peers say about this rank, and what it waits for. Text may be read while it is written.
+struct alignas(64) Status {
+  std::atomic<int64_t> beat;     // milliseconds of the machine's clock, now and then
+  std::atomic<uint32_t> closed;  // 1: it has left in good order
+  std::atomic<uint32_t> busy;    // 1: it works for long and says so
+  std::atomic<uint32_t> waitsForBusy;  // 1 + the busy rank that it waits for, if any, directly or not
+  std::atomic<uint32_t> inCall;
+  CallRecord call;
+  std::atomic<int64_t> step;
+  char what[120];
+  // While waiting: for the word at `waitOffset` of the block of rank `waitOwner` to reach `waitValue`; owner -1: not, or not for
+  // a single word.
+  alignas(64) std::atomic<uint32_t> waits;  // counted up whenever the four change
+  std::atomic<int32_t> waitOwner;
+  std::atomic<uint32_t> waitValue;
+  std::atomic<uint64_t> waitOffset;
+};
+
+struct alignas(64) Failure {
+  enum State : uint32_t { None, BeingWritten, Written };
+  std::atomic<uint32_t> state;
+  char text[kFailureText];
+};
+
+// Addresses within one rank's block. The layout is a function of the number of ranks.
+class ControlBlock {
+ public:
+  ControlBlock() = default;
+  ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(static_cast<size_t>(ranks)) {}
+
+  static size_t bytes(int ranks);
+
+  Doorbell& doorbell() const { return *at<Doorbell>(0); }
+  Status& status() const { return *at<Status>(sizeof(Doorbell)); }
+  Failure& failure() const { return *at<Failure>(sizeof(Doorbell) + sizeof(Status)); }
+  PairLines& linesTo(int peer) const { return at<PairLines>(kHead)[peer]; }
+  FinishedLine& finishedWith(int peer) const { return at<FinishedLine>(finishedOffset())[peer]; }
+  ChannelOut& channelTo(int peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
+  ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
+  std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
+  std::byte* stage(int which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
+  std::byte* parts(int which) const { return stage(2 + which); }
+  std::byte* chunk(int peer, uint32_t which) const {
+    return base_ + chunkOffset() + (static_cast<size_t>(peer) * kChunks + which) * kChunkBytes;
+  }
+
+  uint64_t offsetOf(const std::atomic<uint32_t>& word) const {
+    return static_cast<uint64_t>(reinterpret_cast<const std::byte*>(&word) - base_);
+  }
+  std::atomic<uint32_t>& word(uint64_t offset) const { return *at<std::atomic<uint32_t>>(offset); }
+
+ private:
+  static constexpr size_t kHead = 8192;
+  static constexpr size_t kPage = 4096;
+  static_assert(sizeof(Doorbell) + sizeof(Status) + sizeof(Failure) <= kHead);
+
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  size_t finishedOffset() const { return kHead + ranks_ * sizeof(PairLines); }
+  size_t channelOutOffset() const { return finishedOffset() + ranks_ * sizeof(FinishedLine); }
+  size_t channelInOffset() const { return channelOutOffset() + ranks_ * sizeof(ChannelOut); }
+  size_t slotOffset() const { return (channelInOffset() + ranks_ * sizeof(ChannelIn) + kPage - 1) / kPage * kPage; }
+  size_t stageOffset() const { return slotOffset() + 2 * kSlotBytes; }
+  size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
+  size_t end() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
+
+  std::byte* base_ = nullptr;
+  size_t ranks_ = 0;
+};
+
+inline size_t ControlBlock::bytes(int ranks) { return ControlBlock(nullptr, ranks).end(); }
+
+}  // namespace meshfuse

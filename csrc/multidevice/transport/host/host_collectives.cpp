@@ -1,0 +1,163 @@
+// The three ways of a collective: slots, pull and staged.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "multidevice/transport/host/host_communicator.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+}  // namespace
+
+int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const {
+  switch (c.record.kind) {
+    case CallKind::AllReduce: return pullAllReduce(call);
+    case CallKind::AllGather: return pullAllGather(call);
+    case CallKind::ReduceScatter: return pullReduceScatter(call);
+    case CallKind::AllToAll: return pullAllToAll(call);
+    case CallKind::Broadcast: return pullBroadcast(call, c.record.root);
+    case CallKind::Send:
+    case CallKind::Recv:
+    case CallKind::Barrier:
+    case CallKind::Exchange: break;
+  }
+  return 0;
+}
+
+int64_t HostCommunicator::throughSlots(const Collective& c) {
+  Place place = kNowhere;
+  if (c.publishes && c.inBytes() > 0) {
+    const Area area = nextArea(Slot0);
+    std::memcpy(areaOf(rank(), area), c.in, static_cast<size_t>(c.inBytes()));
+    place = placeOf(area);
+  }
+  begin(c.team, c.record, place, kNowhere);
+  int64_t received = 0;
+  if (c.record.count > 0) {
+    const bool reducesAll = c.record.kind == CallKind::AllReduce;
+    const int64_t ownBlock = c.blocks > 1 ? c.position * c.outBytes() : 0;
+    buffers_.clear();
+    for (int p : c.team.ranks) {
+      const Place theirs = lineFrom(p).in;
+      const std::byte* in = p == rank() ? c.in : isArea(theirs) ? areaOf(p, areaOfPiece(theirs, 0)) : nullptr;
+      buffers_.push_back({.in = in == nullptr ? nullptr : in + ownBlock});
+    }
+    PullCall call{.position = c.position,
+                  .peers = buffers_,
+                  .out = c.out,
+                  .count = c.record.count,
+                  .outStride = c.outBytes(),
+                  .type = c.record.type,
+                  .op = c.record.op};
+    // All inputs are at hand in full: every rank reduces all of them, as a reduce-scatter reduces its block.
+    received = reducesAll ? pullReduceScatter(call) : pull(c, call);
+  }
+  finish(c.team);
+  return received;
+}
+
+int64_t HostCommunicator::throughMemory(const Collective& c) {
+  const int64_t bytesPerElement = c.elementBytes * c.blocks;
+  const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
+  int64_t pieceElements = pieceBytes / bytesPerElement;
+  pieceElements -= pieceElements > kCacheLine ? pieceElements % kCacheLine : 0;
+  invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks, pieceBytes);
+  Place in = c.publishes ? group_.heap().offsetOf(c.in, c.inBytes()) : kNowhere;
+  Place parts = c.record.kind == CallKind::AllReduce ? group_.heap().offsetOf(c.out, c.outBytes()) : kNowhere;
+  if (in == kNotInHeap) {
+    const Area area = nextArea(Stage0);
+    stagePiece(c, 0, std::min(pieceElements, c.record.count), areaOf(rank(), area));
+    in = placeOf(area);
+  }
+  if (parts == kNotInHeap) {
+    parts = placeOf(nextArea(Parts0));
+  }
+  begin(c.team, c.record, in, parts);
+  sources_.clear();
+  for (int p : c.team.ranks) {
+    sources_.push_back(p == rank() ? Source{in, parts} : Source{lineFrom(p).in, lineFrom(p).parts});
+  }
+  auto staged = [](const Source& s) { return isArea(s.in) || isArea(s.parts); };
+  return std::any_of(sources_.begin(), sources_.end(), staged) ? inPieces(c, pieceElements) : pulled(c);
+}
+
+int64_t HostCommunicator::pulled(const Collective& c) {
+  const int64_t received = pullPiece(c, 0, c.record.count, 0);
+  finishSynchronized(c.team);
+  return received;
+}
+
+// Block after block of elements [from, from + elements) of each, side by side.
+void HostCommunicator::stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const {
+  const auto bytes = static_cast<size_t>(elements * c.elementBytes);
+  for (int64_t b = 0; b < c.blocks; ++b) {
+    std::memcpy(stage + static_cast<size_t>(b) * bytes, c.in + (b * c.record.count + from) * c.elementBytes, bytes);
+  }
+}
+
+int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
+  const Source own = sources_[static_cast<size_t>(c.position)];
+  int64_t received = 0;
+  for (int64_t from = 0, piece = 0; from < c.record.count; from += pieceElements, ++piece) {
+    const int64_t elements = std::min(pieceElements, c.record.count - from);
+    if (piece > 0) {
+      // The areas alternate: all have read piece k before any of them begins piece k + 1, and k + 2 may overwrite it.
+      if (isArea(own.in)) {
+        stagePiece(c, from, elements, areaOf(rank(), nextArea(Stage0)));
+      }
+      if (isArea(own.parts)) {
+        nextArea(Parts0);
+      }
+      synchronize(c.team);
+    }
+    received += pullPiece(c, from, elements, piece);
+  }
+  // Peers may read a heap until they have finished; areas are guarded by their last use.
+  const bool anyInHeap = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
+  anyInHeap ? finishSynchronized(c.team) : finish(c.team);
+  return received;
+}
+
+// Elements [from, from + elements) of every block. What lies in an area is there piece by piece, what lies in a heap in full.
+int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece) {
+  const int64_t offset = from * c.elementBytes;
+  const int64_t ownBlock = c.blocks > 1 ? c.position * c.outBytes() : 0;
+  const int64_t ownBlockOfPiece = c.blocks > 1 ? c.position * elements * c.elementBytes : 0;
+  buffers_.clear();
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const int p = c.team.ranks[i];
+    const Source& s = sources_[i];
+    PeerBuffers b;
+    if (p == rank()) {
+      b.in = c.in + ownBlock + offset;
+    } else if (isArea(s.in)) {
+      b.in = areaOf(p, areaOfPiece(s.in, piece)) + ownBlockOfPiece;
+    } else if (s.in != kNowhere) {
+      b.in = group_.heapOf(p) + s.in + ownBlock + offset;
+    }
+    if (isArea(s.parts)) {
+      b.parts = areaOf(p, areaOfPiece(s.parts, piece));
+    } else if (s.parts != kNowhere) {
+      b.parts = group_.heapOf(p) + s.parts + offset;
+    }
+    buffers_.push_back(b);
+  }
+  const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
+  const Source& own = sources_[static_cast<size_t>(c.position)];
+  return pull(c, {.position = c.position,
+                  .peers = buffers_,
+                  .out = c.out + offset,
+                  .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : c.out + offset,
+                  .count = elements,
+                  .outStride = c.outBytes(),
+                  .type = c.record.type,
+                  .op = c.record.op,
+                  .partAlignment = kCacheLine,
+                  .synchronize = &synchronizeTeam});
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,249 @@
+#include "multidevice/transport/host/host_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "multidevice/transport/reduce.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool hasBlocks(CallKind kind) { return kind == CallKind::ReduceScatter || kind == CallKind::AllToAll; }
+
+}  // namespace
+
+HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options)
+    : bootstrap_(std::move(bootstrap)),
+      group_(*bootstrap_, options),
+      thresholds_(options.thresholds),
+      peers_(static_cast<size_t>(group_.size())) {
+  for (int r = 0; r < group_.size(); ++r) {
+    world_.ranks.push_back(r);
+  }
+  lastUse_.fill(std::vector<uint32_t>(peers_.size()));
+}
+
+std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
+  std::shared_ptr<void> block = group_.heap().allocate(bytes);
+  return block != nullptr ? block : allocateOrdinary(bytes);
+}
+
+void HostCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  run(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, in, out);
+}
+void HostCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  run(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out);
+}
+void HostCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  run(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out);
+}
+void HostCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  run(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out);
+}
+void HostCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
+  run(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
+}
+void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrier}, nullptr, nullptr); }
+
+void HostCommunicator::run(const Team& team, CallRecord record, const void* in, void* out) {
+  group_.throwIfFailed();
+  const int position = positionInTeam(team, rank(), size(), record.kind);
+  checkArguments(record, team, in != nullptr && out != nullptr);
+  record.teamHash = teamHash(team);
+  record.teamMask = teamMask(team);
+  Status& status = group_.own().status();
+  status.call = record;
+  status.inCall.store(1, std::memory_order_release);
+  const auto n = static_cast<int64_t>(team.ranks.size());
+  const Collective c{.team = team,
+                     .record = record,
+                     .position = position,
+                     .in = static_cast<const std::byte*>(in),
+                     .out = static_cast<std::byte*>(out),
+                     .elementBytes = dataTypeSize(record.type),
+                     .blocks = hasBlocks(record.kind) ? n : 1,
+                     .publishes = record.kind != CallKind::Broadcast || record.root == position};
+  int64_t received = 0;
+  if (n == 1) {
+    const void* inputs[] = {in};
+    if (record.kind == CallKind::AllReduce || record.kind == CallKind::ReduceScatter) {
+      reduceInRankOrder(inputs, out, record.count, record.type, record.op);
+    } else if (in != out && record.count > 0) {
+      std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
+    }
+  } else if (c.inBytes() <= thresholds_.slots) {
+    received = throughSlots(c);
+  } else {
+    received = throughMemory(c);
+  }
+  status.inCall.store(0, std::memory_order_release);
+  TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
+  ++entry.calls;
+  entry.bytesReceived += received;
+}
+
+void HostCommunicator::begin(const Team& team, const CallRecord& record, Place in, Place parts) {
+  for (int p : team.ranks) {
+    if (p == rank()) {
+      continue;
+    }
+    PeerState& peer = peers_[static_cast<size_t>(p)];
+    ++peer.calls;
+    PairLine& line = group_.own().linesTo(p).ofCall[peer.calls % 2];
+    line.call = record;
+    line.in = in;
+    line.parts = parts;
+    line.step.store(++peer.steps, std::memory_order_seq_cst);
+    group_.ring(p);
+  }
+  for (int p : team.ranks) {
+    if (p == rank()) {
+      continue;
+    }
+    PeerState& peer = peers_[static_cast<size_t>(p)];
+    const PairLine& line = lineFrom(p);
+    group_.await(p, line.step, peer.steps);
+    if (line.call != record) [[unlikely]] {
+      const CallRecord theirs = line.call;
+      group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", rank(), p, difference(rank(), record, p, theirs), group_.place(rank()),
+                              group_.place(p)));
+    }
+    peer.finished = peer.calls - 1;
+  }
+}
+
+void HostCommunicator::synchronize(const Team& team) {
+  for (int p : team.ranks) {
+    if (p != rank()) {
+      PeerState& peer = peers_[static_cast<size_t>(p)];
+      group_.own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
+      group_.ring(p);
+    }
+  }
+  for (int p : team.ranks) {
+    if (p != rank()) {
+      group_.await(p, lineFrom(p).step, peers_[static_cast<size_t>(p)].steps);
+    }
+  }
+}
+
+void HostCommunicator::finish(const Team& team) {
+  for (int p : team.ranks) {
+    if (p == rank()) {
+      continue;
+    }
+    const uint32_t calls = peers_[static_cast<size_t>(p)].calls;
+    // Not sequentially consistent, and no ring: who waits for this, seldom, looks again after 5 ms at the latest.
+    group_.own().finishedWith(p).calls.store(calls, std::memory_order_release);
+    for (size_t area = 0; area < kAreas; ++area) {
+      if (used_[area]) {
+        lastUse_[area][static_cast<size_t>(p)] = calls;
+      }
+    }
+  }
+  used_.fill(false);
+}
+
+void HostCommunicator::finishSynchronized(const Team& team) {
+  synchronize(team);
+  used_.fill(false);
+  for (int p : team.ranks) {
+    if (p != rank()) {
+      peers_[static_cast<size_t>(p)].finished = peers_[static_cast<size_t>(p)].calls;
+      group_.own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_release);
+    }
+  }
+}
+
+HostCommunicator::Area HostCommunicator::nextArea(Area first) {
+  uint8_t& next = nextOf_[static_cast<size_t>(first) / 2];
+  const auto area = static_cast<Area>(first + next);
+  next ^= 1;
+  for (int p = 0; p < size(); ++p) {
+    PeerState& peer = peers_[static_cast<size_t>(p)];
+    const uint32_t last = lastUse_[area][static_cast<size_t>(p)];
+    if (last != 0 && static_cast<int32_t>(peer.finished - last) < 0) {
+      const FinishedLine& theirs = group_.of(p).finishedWith(rank());
+      group_.await(p, theirs.calls, last);
+      peer.finished = theirs.calls.load(std::memory_order_acquire);
+    }
+    lastUse_[area][static_cast<size_t>(p)] = 0;
+  }
+  used_[area] = true;
+  return area;
+}
+
+std::byte* HostCommunicator::areaOf(int rank, Area area) const {
+  const ControlBlock& block = group_.of(rank);
+  const int which = area % 2;
+  return area >= Parts0 ? block.parts(which) : area >= Stage0 ? block.stage(which) : block.slot(which);
+}
+
+const PairLine& HostCommunicator::lineFrom(int peer) const {
+  return group_.of(peer).linesTo(rank()).ofCall[peers_[static_cast<size_t>(peer)].calls % 2];
+}
+
+void HostCommunicator::setStep(int64_t step, std::string_view what) {
+  Status& status = group_.own().status();
+  const size_t length = std::min(what.size(), sizeof(status.what) - 1);
+  status.step.store(step, std::memory_order_relaxed);
+  std::memcpy(status.what, what.data(), length);
+  status.what[length] = '\0';
+}
+
+void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
+
+void HostCommunicator::abort(std::string_view reason) { group_.recordFailure(fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)); }
+
+std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
+  group_.throwIfFailed();
+  CallRecord record{.kind = CallKind::Exchange};
+  record.teamHash = teamHash(world_);
+  record.teamMask = teamMask(world_);
+  Status& status = group_.own().status();
+  status.call = record;
+  status.inCall.store(1, std::memory_order_release);
+  // A slot holds the length, and the message if it is short.
+  constexpr size_t kRoom = kSlotBytes - sizeof(int64_t);
+  const auto length = static_cast<int64_t>(message.size());
+  const Area area = nextArea(Slot0);
+  std::byte* slot = areaOf(rank(), area);
+  std::memcpy(slot, &length, sizeof(length));
+  std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kRoom));
+  begin(world_, record, placeOf(area), kNowhere);
+  std::vector<int64_t> lengths;
+  std::vector<std::string> all;
+  for (int p = 0; p < size(); ++p) {
+    const std::byte* theirs = p == rank() ? slot : areaOf(p, areaOfPiece(lineFrom(p).in, 0));
+    int64_t bytes = 0;
+    std::memcpy(&bytes, theirs, sizeof(bytes));
+    lengths.push_back(bytes);
+    all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)), std::min(static_cast<size_t>(bytes), kRoom));
+  }
+  finish(world_);
+  if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kRoom)) {
+    all = exchangeLong(message, lengths);
+  }
+  status.inCall.store(0, std::memory_order_release);
+  return all;
+}
+
+// As an all-gather of bytes, padded to the longest message.
+std::vector<std::string> HostCommunicator::exchangeLong(std::string_view message, const std::vector<int64_t>& lengths) {
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  std::string padded(message);
+  padded.resize(static_cast<size_t>(longest));
+  std::string gathered(static_cast<size_t>(longest) * lengths.size(), '\0');
+  const TransferCounters before = counters_;
+  allGather(world_, padded.data(), gathered.data(), longest, DataType::Bool);
+  counters_ = before;
+  std::vector<std::string> all;
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    all.push_back(gathered.substr(r * static_cast<size_t>(longest), static_cast<size_t>(lengths[r])));
+  }
+  return all;
+}
+
+}  // namespace meshfuse

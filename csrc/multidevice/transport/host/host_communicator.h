@@ -1,0 +1,131 @@
+// The communicator of a process among the processes of its host.
+//
+// Three ways to carry a collective; which one is taken follows from the call and from where the buffers of all ranks lie, so that
+// all ranks take the same:
+//   slots   small inputs: each rank copies its input to a slot and announces it; all read all slots. One synchronization.
+//   pull    every buffer that others must read lies in a heap: each rank reads the peers' buffers directly.
+//   staged  else: ordinary buffers go through a staging area, piece by piece; those in a heap are still read directly.
+// An announcement says where a rank's input lies, so the ways need no agreement beforehand.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "multidevice/transport/host/host_group.h"
+#include "multidevice/transport/pull.h"
+
+namespace meshfuse {
+
+class HostCommunicator final : public Communicator {
+ public:
+  HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options);
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  std::string_view transport() const override { return "host"; }
+  std::shared_ptr<void> allocate(size_t bytes) override;
+
+  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
+  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
+  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
+  void barrier(const Team& t) override;
+  void transfer(std::span<const Transfer> transfers) override;
+  std::vector<std::string> exchange(std::string_view message) override;
+
+  void setStep(int64_t step, std::string_view what) override;
+  void setBusy(bool busy) override;
+  void abort(std::string_view reason) override;
+  const TransferCounters& counters() const override { return counters_; }
+  void resetCounters() override { counters_ = {}; }
+
+ private:
+  // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
+  enum Area : uint8_t { Slot0, Slot1, Stage0, Stage1, Parts0, Parts1 };
+  static constexpr int kAreas = 6;
+  // Where a buffer lies, as announced: an offset in the rank's heap, an area, or nowhere because nobody reads it.
+  using Place = int64_t;
+  static constexpr Place kNotInHeap = -1;  // never announced
+  static constexpr Place kNowhere = -2;
+  static constexpr Place placeOf(Area area) { return -3 - static_cast<Place>(area); }
+  static constexpr bool isArea(Place place) { return place < kNowhere; }
+  // The area of the k-th piece, where `place` is that of the first: the two of a kind alternate.
+  static constexpr Area areaOfPiece(Place place, int64_t piece) {
+    const Place first = -3 - place;
+    return static_cast<Area>(first - first % 2 + (first + piece) % 2);
+  }
+  struct Source {
+    Place in;
+    Place parts;
+  };
+
+  struct Collective {
+    const Team& team;
+    CallRecord record;
+    int position;
+    const std::byte* in;
+    std::byte* out;
+    int64_t elementBytes;
+    int64_t blocks;  // of the input: team size for reduce-scatter and all-to-all, else 1
+    bool publishes;  // peers read this rank's input
+
+    int64_t inBytes() const { return blocks * record.count * elementBytes; }
+    int64_t outBytes() const { return record.count * elementBytes; }
+  };
+
+  struct SendState;
+  struct RecvState;
+
+  void run(const Team& team, CallRecord record, const void* in, void* out);
+  // Each returns the bytes received from peers.
+  int64_t throughSlots(const Collective& c);
+  int64_t throughMemory(const Collective& c);
+  int64_t pulled(const Collective& c);
+  int64_t inPieces(const Collective& c, int64_t pieceElements);
+  int64_t pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece);
+  int64_t pull(const Collective& c, const PullCall& call) const;
+
+  // Announces a call to its team and waits for all members' announcements of the same call.
+  void begin(const Team& team, const CallRecord& record, Place in, Place parts);
+  void synchronize(const Team& team);
+  // Ends a call whose areas peers may still be reading.
+  void finish(const Team& team);
+  // Ends a call by a synchronization: nobody reads anything of it any more.
+  void finishSynchronized(const Team& team);
+
+  // The next area of a kind, once its last readers have finished.
+  Area nextArea(Area first);
+  std::byte* areaOf(int rank, Area area) const;
+  const PairLine& lineFrom(int peer) const;
+  void stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const;
+  std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
+
+  bool advance(SendState& send);
+  bool advance(RecvState& receive);
+
+  struct PeerState {
+    uint32_t steps = 0;     // synchronizations with the peer
+    uint32_t calls = 0;     // collectives with it
+    uint32_t finished = 0;  // of these, how many it is known to have left
+    uint32_t posted = 0;    // chunks sent to it
+    uint32_t taken = 0;     // chunks taken from it
+  };
+
+  std::unique_ptr<Bootstrap> bootstrap_;  // kept: the launcher's connection lives as long as the world
+  HostGroup group_;
+  HostThresholds thresholds_;
+  std::vector<PeerState> peers_;
+  std::array<std::vector<uint32_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
+  std::array<uint8_t, 3> nextOf_{};                     // which of the two areas of a kind comes next
+  std::array<bool, kAreas> used_{};                     // by the call under way
+  std::vector<Source> sources_;                         // of the call under way, in team order
+  std::vector<PeerBuffers> buffers_;                    // of the piece under way
+  TransferCounters counters_;
+};
+
+}  // namespace meshfuse

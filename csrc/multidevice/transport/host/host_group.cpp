@@ -1,0 +1,267 @@
+#include "multidevice/transport/host/host_group.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <exception>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kGivingAwayIsDear = 50us;
+constexpr auto kPeerIsSlow = 100us;
+constexpr int kStolen = 1000;
+constexpr auto kLongestSleep = 5ms;
+constexpr auto kCircleCheck = 50ms;
+constexpr auto kBeat = 25ms;
+constexpr int64_t kStaleBeat = 2000;  // milliseconds
+
+int64_t milliseconds(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(t.time_since_epoch()).count();
+}
+
+}  // namespace
+
+HostGroup::~HostGroup() {
+  if (std::uncaught_exceptions() > uncaught_) {
+    recordFailure(fmt::format("[host] {} was left by an exception", place(rank_)));
+  }
+  {
+    std::lock_guard lock(beatMutex_);
+    beatStopped_ = true;
+  }
+  beatStop_.notify_one();
+  beatThread_.join();
+  own().status().closed.store(1, std::memory_order_seq_cst);
+  for (int p = 0; p < size_; ++p) {
+    ring(p);
+    if (peers_[static_cast<size_t>(p)].descriptor >= 0) {
+      close(peers_[static_cast<size_t>(p)].descriptor);
+    }
+  }
+}
+
+void HostGroup::beat() {
+  std::unique_lock lock(beatMutex_);
+  while (!beatStop_.wait_for(lock, kBeat, [&] { return beatStopped_; })) {
+    own().status().beat.store(milliseconds(Clock::now()), std::memory_order_relaxed);
+  }
+}
+
+void HostGroup::wake(Doorbell& bell) {
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Whoever stores a word and then sees `sleeping` rings; whoever does not see it stored before `ready` is asked here.
+void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
+  Doorbell& bell = own().doorbell();
+  const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
+  bell.sleeping.store(1, std::memory_order_seq_cst);
+  if (!ready()) {
+    const timespec limit{0, std::chrono::nanoseconds(kLongestSleep).count()};
+    syscall(SYS_futex, &bell.rings, FUTEX_WAIT, rings, &limit, nullptr, 0);
+  }
+  bell.sleeping.store(0, std::memory_order_relaxed);
+}
+
+void HostGroup::awaitLong(const Wait& wait) {
+  const auto begin = Clock::now();
+  auto limit = begin + deadline_;
+  auto nextCircleCheck = begin + kCircleCheck;
+  bool published = false;
+  while (!wait.ready()) {
+    throwIfFailed();
+    const auto before = Clock::now();
+    if (stolen_ == 0 && before - begin < kPeerIsSlow) {
+      sched_yield();
+      stolen_ = Clock::now() - before > kGivingAwayIsDear ? kStolen : 0;
+      continue;
+    }
+    stolen_ -= stolen_ > 0 ? 1 : 0;
+    if (!published) {
+      publish(&wait);
+      published = true;
+    }
+    sleepUnless(wait.ready);
+    if (wait.ready()) {
+      break;
+    }
+    const auto now = Clock::now();
+    checkProcesses(wait);
+    const int busy = busyPeer(wait);
+    own().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
+    if (now >= nextCircleCheck) {
+      checkCircle(wait);
+      nextCircleCheck = now + kCircleCheck;
+    }
+    if (busy >= 0 && now < begin + busyLimit_) {
+      limit = now + deadline_;
+    } else if (now >= limit) {
+      failLate(wait);
+    }
+  }
+  if (published) {
+    publish(nullptr);
+  }
+}
+
+void HostGroup::publish(const Wait* wait) const {
+  Status& status = own().status();
+  const bool single = wait != nullptr && wait->word != nullptr;
+  status.waits.fetch_add(1, std::memory_order_acq_rel);  // odd: being written
+  status.waitOwner.store(single ? wait->peers[0] : -1, std::memory_order_relaxed);
+  status.waitOffset.store(single ? of(wait->peers[0]).offsetOf(*wait->word) : 0, std::memory_order_relaxed);
+  status.waitValue.store(single ? wait->value : 0, std::memory_order_relaxed);
+  status.waits.fetch_add(1, std::memory_order_acq_rel);
+  status.waitsForBusy.store(0, std::memory_order_relaxed);
+}
+
+void HostGroup::checkProcesses(const Wait& wait) {
+  std::vector<pollfd> polled;
+  for (const Peer& p : peers_) {
+    polled.push_back({p.descriptor, POLLIN, 0});
+  }
+  poll(polled.data(), polled.size(), 0);
+  for (int r = 0; r < size_; ++r) {
+    const bool closed = of(r).status().closed.load(std::memory_order_acquire) != 0;
+    const bool ended = (polled[static_cast<size_t>(r)].revents & POLLIN) != 0;
+    const bool awaited = std::find(wait.peers.begin(), wait.peers.end(), r) != wait.peers.end();
+    if (r == rank_ || (!ended && !closed) || (closed && !awaited) || wait.ready()) {
+      continue;
+    }
+    throwIfFailed();  // it may have said why
+    if (closed) {
+      fail(fmt::format("[host] {} has left its world, which {} still waits for", place(r), place(rank_)));
+    }
+    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), peers_[static_cast<size_t>(r)].pid, place(rank_)));
+  }
+}
+
+bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
+  const Status& status = of(rank).status();
+  generation = status.waits.load(std::memory_order_acquire);
+  owner = status.waitOwner.load(std::memory_order_acquire);
+  const uint64_t offset = status.waitOffset.load(std::memory_order_acquire);
+  const uint32_t value = status.waitValue.load(std::memory_order_acquire);
+  if (generation % 2 != 0 || owner < 0 || status.waits.load(std::memory_order_acquire) != generation) {
+    return false;
+  }
+  return static_cast<int32_t>(of(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
+}
+
+// Follows who waits for whom. Each link was true when it was read; they were all true at once if a second reading finds the
+// same waits.
+void HostGroup::checkCircle(const Wait& wait) {
+  if (wait.word == nullptr) {
+    return;
+  }
+  struct Link {
+    int rank;
+    int owner;
+    uint32_t generation;
+  };
+  std::vector<Link> circle;
+  int at = rank_;
+  do {
+    Link link{at, -1, 0};
+    if (static_cast<int>(circle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
+      return;
+    }
+    circle.push_back(link);
+    at = link.owner;
+  } while (at != rank_);
+  std::string text;
+  for (const Link& link : circle) {
+    int owner = -1;
+    uint32_t generation = 0;
+    if (!waitsFor(link.rank, owner, generation) || generation != link.generation) {
+      return;
+    }
+    text += fmt::format("{}{} waits for rank {}", text.empty() ? "" : "; ", place(link.rank), owner);
+  }
+  fail("[host] no rank of these can go on: " + text);
+}
+
+int HostGroup::busyPeer(const Wait& wait) const {
+  auto beatsBusily = [&](int r) {
+    const Status& s = of(r).status();
+    return s.busy.load(std::memory_order_relaxed) != 0 && milliseconds(Clock::now()) - s.beat.load(std::memory_order_relaxed) < kStaleBeat;
+  };
+  for (int p : wait.peers) {
+    if (beatsBusily(p)) {
+      return p;
+    }
+    const int behind = static_cast<int>(of(p).status().waitsForBusy.load(std::memory_order_relaxed)) - 1;
+    if (behind >= 0 && behind != rank_ && beatsBusily(behind)) {
+      return behind;
+    }
+  }
+  return -1;
+}
+
+void HostGroup::failLate(const Wait& wait) {
+  std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
+  for (int p : wait.peers) {
+    const int64_t age = milliseconds(Clock::now()) - of(p).status().beat.load(std::memory_order_relaxed);
+    text += fmt::format(" {}, {};", place(p),
+                        age < kStaleBeat ? std::string("alive") : fmt::format("without a sign of life for {} ms: stopped or starved", age));
+  }
+  text.pop_back();
+  fail(text);
+}
+
+void HostGroup::recordFailure(const std::string& text) {
+  Failure& failure = of(0).failure();
+  uint32_t none = Failure::None;
+  if (!failure.state.compare_exchange_strong(none, Failure::BeingWritten)) {
+    return;
+  }
+  const size_t length = std::min(text.size(), kFailureText - 1);
+  std::memcpy(failure.text, text.data(), length);
+  failure.text[length] = '\0';
+  failure.state.store(Failure::Written, std::memory_order_seq_cst);
+  for (int p = 0; p < size_; ++p) {
+    wake(of(p).doorbell());
+  }
+}
+
+void HostGroup::fail(const std::string& text) {
+  recordFailure(text);
+  throwFailure();
+}
+
+void HostGroup::throwFailure() const {
+  const Failure& failure = of(0).failure();
+  for (int i = 0; i < 1000 && failure.state.load(std::memory_order_acquire) != Failure::Written; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
+  throwDeviceError(written ? failure.text : "[host] a peer failed and ended before it could say why");
+}
+
+std::string HostGroup::place(int rank) const {
+  const Status& status = of(rank).status();
+  std::string text = fmt::format("[rank {}/{}]", rank, size_);
+  if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
+    text += fmt::format(" at step {} ({})", step, std::string_view(status.what, strnlen(status.what, sizeof(status.what))));
+  }
+  if (status.inCall.load(std::memory_order_acquire) == 0) {
+    return text + (status.busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call" : " outside any call");
+  }
+  const CallRecord call = status.call;
+  return text + " in " + (call.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,139 @@
+// The ranks of one host as one of them sees them: their shared blocks, waiting for them, and the end of all of them when one
+// fails.
+//
+// Waiting: where every rank has a core of its own, spin a little; then give the core away; and sleep as soon as giving away has
+// cost a time slice (somebody computes here) or the peer turns out to be slow. After every sleep, of at most 5 ms, come the checks:
+// has somebody failed, has a process died, is everybody waiting for each other, has the deadline passed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/control.h"
+#include "multidevice/transport/host/heap.h"
+#include "multidevice/transport/host/world.h"
+
+namespace meshfuse {
+
+class HostGroup {
+ public:
+  // Collective over the bootstrap's ranks.
+  HostGroup(Bootstrap& bootstrap, const TransportOptions& options);
+  // Says that this rank has left; that it failed, if an exception is on its way.
+  ~HostGroup();
+  HostGroup(const HostGroup&) = delete;
+  HostGroup& operator=(const HostGroup&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  bool coreForEachRank() const { return spins_ > 0; }
+  const ControlBlock& own() const { return blocks_[static_cast<size_t>(rank_)]; }
+  const ControlBlock& of(int peer) const { return blocks_[static_cast<size_t>(peer)]; }
+  // A peer's heap, to read; one's own, to write.
+  std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
+  SharedHeap& heap() { return *heap_; }
+
+  // Wakes `peer` if it sleeps. The word it sleeps for must have been stored with sequential consistency.
+  void ring(int peer) const {
+    Doorbell& bell = of(peer).doorbell();
+    if (bell.sleeping.load(std::memory_order_seq_cst) != 0) [[unlikely]] {
+      wake(bell);
+    }
+  }
+
+  // Waits until `word`, in the block of `owner`, reaches `value` (modulo 2^32). DeviceError when the group fails.
+  void await(int owner, const std::atomic<uint32_t>& word, uint32_t value) {
+    auto reached = [&] { return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0; };
+    for (int i = 0; i < spins_; ++i) {
+      if (reached()) {
+        return;
+      }
+      __builtin_ia32_pause();
+    }
+    if (!reached()) {
+      awaitLong({.ready = reached, .peers = {&owner, 1}, .word = &word, .value = value});
+    }
+  }
+  // Waits until `ready()`, for any of `peers`.
+  void awaitAny(const std::function<bool()>& ready, std::span<const int> peers) {
+    for (int i = 0; i < spins_; ++i) {
+      if (ready()) {
+        return;
+      }
+      __builtin_ia32_pause();
+    }
+    awaitLong({.ready = ready, .peers = peers, .word = nullptr, .value = 0});
+  }
+
+  void throwIfFailed() const {
+    if (blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None) [[unlikely]] {
+      throwFailure();
+    }
+  }
+  // Makes this the failure of the group, unless there is one already; throws the one that counts.
+  [[noreturn]] void fail(const std::string& text);
+  // The same without throwing.
+  void recordFailure(const std::string& text);
+
+  // `[rank 1/4] at step 12 (all-reduce of T7) in barrier in team {0, 1}`
+  std::string place(int rank) const;
+
+ private:
+  struct Wait {
+    const std::function<bool()>& ready;
+    std::span<const int> peers;
+    const std::atomic<uint32_t>* word;  // null: for no single word
+    uint32_t value;
+  };
+  struct Peer {
+    int pid = 0;
+    int descriptor = -1;  // pidfd: readable when the process has ended
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void awaitLong(const Wait& wait);
+  void publish(const Wait* wait) const;
+  void sleepUnless(const std::function<bool()>& ready) const;
+  void checkProcesses(const Wait& wait);
+  void checkCircle(const Wait& wait);
+  bool waitsFor(int rank, int& owner, uint32_t& generation) const;
+  // The busy rank for whose sake the wait may go on; -1 if there is none.
+  int busyPeer(const Wait& wait) const;
+  [[noreturn]] void failLate(const Wait& wait);
+  [[noreturn]] void throwFailure() const;
+  static void wake(Doorbell& bell);
+
+  void mapAll(Bootstrap& bootstrap, const TransportOptions& options);
+  bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
+  void watch(Bootstrap& bootstrap);
+  void beat();
+
+  int rank_;
+  int size_;
+  std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds busyLimit_;
+  int spins_ = 0;
+  int stolen_ = 0;  // waits left that sleep at once, because giving the core away cost a time slice
+  int uncaught_;
+  std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and one's own block
+  std::vector<ControlBlock> blocks_;
+  std::vector<std::byte*> heaps_;
+  std::shared_ptr<SharedHeap> heap_;
+  std::vector<Peer> peers_;
+
+  std::mutex beatMutex_;
+  std::condition_variable beatStop_;
+  bool beatStopped_ = false;
+  std::jthread beatThread_;
+};
+
+}  // namespace meshfuse

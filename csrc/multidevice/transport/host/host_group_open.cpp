@@ -1,0 +1,166 @@
+// How the ranks of a host find each other's memory and processes.
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <exception>
+#include <fstream>
+
+#include "base/error.h"
+#include "multidevice/transport/host/host_group.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::string_view kVersion = "meshfuse-host-1";
+constexpr int kSpinsWithOwnCore = 400;
+constexpr size_t kSmallestHeap = size_t{64} << 20;
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> all(1);
+  for (char c : text) {
+    if (c == '\n') {
+      all.emplace_back();
+    } else {
+      all.back() += c;
+    }
+  }
+  return all;
+}
+
+std::string firstLine(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// What /proc/self/ns/pid points to: the same for processes that can name each other by process id.
+std::string processNamespace() {
+  char target[128] = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof(target) - 1);
+  return length > 0 ? std::string(target, static_cast<size_t>(length)) : "unknown";
+}
+
+std::string allowedCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::string text(CPU_SETSIZE, '0');
+  for (size_t i = 0; i < CPU_SETSIZE; ++i) {
+    text[i] = CPU_ISSET(i, &set) ? '1' : '0';
+  }
+  return text;
+}
+
+int coresOf(const std::vector<std::string>& sets) {
+  int cores = 0;
+  for (size_t i = 0; i < CPU_SETSIZE; ++i) {
+    cores += std::any_of(sets.begin(), sets.end(), [&](const std::string& s) { return s[i] == '1'; }) ? 1 : 0;
+  }
+  return cores;
+}
+
+// Address space may be limited (ulimit -v): take what there is.
+SharedMemory createHeap(size_t bytes, SharedMemory::Name name) {
+  for (;; bytes /= 4) {
+    try {
+      return SharedMemory::create(bytes, name);
+    } catch (const DeviceError&) {
+      if (bytes / 4 < kSmallestHeap) {
+        throw;
+      }
+    }
+  }
+}
+
+size_t number(const std::string& text) {
+  size_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+}  // namespace
+
+HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options)
+    : rank_(bootstrap.rank()),
+      size_(bootstrap.size()),
+      deadline_(options.deadline),
+      busyLimit_(options.busyLimit),
+      uncaught_(std::uncaught_exceptions()) {
+  watch(bootstrap);
+  mapAll(bootstrap, options);
+  own().status().step.store(-1);
+  own().status().waitOwner.store(-1);
+  own().status().beat.store(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
+  bootstrap.allGather("ready");  // nobody sees a block before its owner has filled it in
+  for (SharedMemory& m : memory_) {
+    m.unlink();
+  }
+  heap_->memory().unlink();
+  beatThread_ = std::jthread([this] { beat(); });
+}
+
+void HostGroup::watch(Bootstrap& bootstrap) {
+  const std::string mine = fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, firstLine("/proc/sys/kernel/random/boot_id"), processNamespace(), getpid(), allowedCores());
+  std::vector<std::string> cores;
+  const std::vector<std::string> all = bootstrap.allGather(mine);
+  const std::vector<std::string> own = lines(mine);
+  for (int r = 0; r < size_; ++r) {
+    const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
+    deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(), "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_,
+                own[0], r, theirs[0]);
+    deviceCheck(theirs[1] == own[1], "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_, r);
+    Peer peer{.pid = static_cast<int>(number(theirs[3]))};
+    if (r != rank_ && theirs[2] == own[2]) {
+      peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
+    }
+    peers_.push_back(peer);
+    cores.push_back(theirs[4]);
+  }
+  spins_ = size_ <= coresOf(cores) ? kSpinsWithOwnCore : 0;
+}
+
+void HostGroup::mapAll(Bootstrap& bootstrap, const TransportOptions& options) {
+  if (!tryMap(bootstrap, options, SharedMemory::Name::Descriptor)) {
+    deviceCheck(tryMap(bootstrap, options, SharedMemory::Name::File),
+                "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give their containers a common one", size_);
+  }
+}
+
+bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name) {
+  const size_t blockBytes = ControlBlock::bytes(size_);
+  memory_.clear();
+  blocks_.clear();
+  heaps_.clear();
+  SharedMemory block = SharedMemory::create(blockBytes, name);
+  heap_ = std::make_shared<SharedHeap>(createHeap(options.heapBytes, name));
+  const std::string mine = fmt::format("{}\n{}\n{}", block.path(), heap_->memory().path(), heap_->memory().bytes());
+  bool complete = true;
+  const std::vector<std::string> all = bootstrap.allGather(mine);
+  for (int r = 0; r < size_; ++r) {
+    const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
+    if (r == rank_) {
+      blocks_.emplace_back(block.data(), size_);
+      heaps_.push_back(heap_->memory().data());
+      memory_.push_back(std::move(block));
+      continue;
+    }
+    SharedMemory theirBlock = SharedMemory::open(theirs[0], blockBytes, SharedMemory::Access::ReadWrite);
+    SharedMemory theirHeap = SharedMemory::open(theirs[1], number(theirs[2]), SharedMemory::Access::ReadOnly);
+    complete = complete && theirBlock.valid() && theirHeap.valid();
+    blocks_.emplace_back(theirBlock.data(), size_);
+    heaps_.push_back(theirHeap.data());
+    memory_.push_back(std::move(theirBlock));
+    memory_.push_back(std::move(theirHeap));
+  }
+  const std::vector<std::string> verdicts = bootstrap.allGather(complete ? "mapped" : "not mapped");
+  return std::all_of(verdicts.begin(), verdicts.end(), [](const std::string& v) { return v == "mapped"; });
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,158 @@
+// Send and receive: a stream of chunks for each pair and direction. All transfers of a group advance in turns, each as far as it
+// can, so that no order among them matters.
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "multidevice/transport/host/host_communicator.h"
+
+namespace meshfuse {
+
+// A message in the heap is announced by one empty chunk and read where it lies; another is cut into chunks.
+struct HostCommunicator::SendState {
+  const Transfer* transfer;
+  int64_t heapOffset;
+  int64_t sent = 0;
+  bool announced = false;
+  uint32_t lastChunk = 0;  // the receiver's count of chunks when it has the message
+  bool done = false;
+};
+
+struct HostCommunicator::RecvState {
+  const Transfer* transfer;
+  int64_t received = 0;
+  bool done = false;
+};
+
+bool HostCommunicator::advance(SendState& send) {
+  const Transfer& t = *send.transfer;
+  PeerState& peer = peers_[static_cast<size_t>(t.peer)];
+  ChannelOut& channel = group_.own().channelTo(t.peer);
+  const std::atomic<uint32_t>& taken = group_.of(t.peer).channelFrom(rank()).taken;
+  const bool direct = send.heapOffset >= 0;
+  if (direct && send.announced) {
+    send.done = static_cast<int32_t>(taken.load(std::memory_order_acquire) - send.lastChunk) >= 0;
+    return send.done;
+  }
+  bool moved = false;
+  while (peer.posted - taken.load(std::memory_order_acquire) < kChunks) {
+    const uint32_t which = peer.posted % kChunks;
+    channel.heads[which] = {.messageBytes = t.bytes, .heapOffset = send.heapOffset};
+    if (!direct) {
+      const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
+      if (bytes > 0) {
+        std::memcpy(group_.own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent, static_cast<size_t>(bytes));
+      }
+      send.sent += bytes;
+    }
+    channel.posted.store(++peer.posted, std::memory_order_seq_cst);
+    group_.ring(t.peer);
+    moved = true;
+    if (direct) {
+      send.announced = true;
+      send.lastChunk = peer.posted;
+      return true;
+    }
+    if (send.sent == t.bytes) {
+      send.done = true;
+      return true;
+    }
+  }
+  return moved;
+}
+
+bool HostCommunicator::advance(RecvState& receive) {
+  const Transfer& t = *receive.transfer;
+  PeerState& peer = peers_[static_cast<size_t>(t.peer)];
+  const ChannelOut& channel = group_.of(t.peer).channelTo(rank());
+  bool moved = false;
+  while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
+    const uint32_t which = peer.taken % kChunks;
+    const ChunkHead head = channel.heads[which];
+    if (head.messageBytes != t.bytes) [[unlikely]] {
+      group_.fail(fmt::format("[host] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}", t.peer, rank(), t.peer,
+                              head.messageBytes, rank(), t.bytes, group_.place(t.peer), group_.place(rank())));
+    }
+    auto* const to = static_cast<std::byte*>(t.data) + receive.received;
+    const bool direct = head.heapOffset >= 0;
+    const int64_t bytes = direct ? t.bytes : std::min<int64_t>(t.bytes - receive.received, kChunkBytes);
+    if (bytes > 0) {
+      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : group_.of(t.peer).chunk(rank(), which), static_cast<size_t>(bytes));
+    }
+    receive.received += bytes;
+    receive.done = receive.received == t.bytes;
+    group_.own().channelFrom(t.peer).taken.store(++peer.taken, std::memory_order_seq_cst);
+    group_.ring(t.peer);
+    moved = true;
+  }
+  return moved;
+}
+
+void HostCommunicator::transfer(std::span<const Transfer> transfers) {
+  group_.throwIfFailed();
+  checkTransfers(transfers, size());
+  Status& status = group_.own().status();
+  status.call = {.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  status.inCall.store(1, std::memory_order_release);
+  moveWithinRank(transfers, rank());
+
+  std::vector<SendState> sends;
+  std::vector<RecvState> receives;
+  for (const Transfer& t : transfers) {
+    const bool receive = t.direction == Transfer::Direction::Recv;
+    TransferCounters::Entry& entry = counters_[receive ? CollectiveKind::Recv : CollectiveKind::Send];
+    ++entry.calls;
+    if (t.peer == rank()) {
+      continue;
+    }
+    if (receive) {
+      entry.bytesReceived += t.bytes;
+      receives.push_back({.transfer = &t});
+    } else {
+      // A short message is done sooner by a copy than by waiting for the receiver.
+      const bool isShort = t.bytes <= thresholds_.slots;
+      sends.push_back({.transfer = &t, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
+    }
+  }
+  // Messages of a pair keep their order: only the first unfinished one may move. One that is announced lets the next one follow.
+  std::vector<uint8_t> blocked(peers_.size());
+  auto advanceAll = [&] {
+    bool moved = false;
+    std::fill(blocked.begin(), blocked.end(), uint8_t{0});
+    for (SendState& s : sends) {
+      if (!s.done && blocked[static_cast<size_t>(s.transfer->peer)] == 0) {
+        moved = advance(s) || moved;
+        blocked[static_cast<size_t>(s.transfer->peer)] = s.done || s.announced ? 0 : 1;
+      }
+    }
+    std::fill(blocked.begin(), blocked.end(), uint8_t{0});
+    for (RecvState& r : receives) {
+      if (!r.done && blocked[static_cast<size_t>(r.transfer->peer)] == 0) {
+        moved = advance(r) || moved;
+        blocked[static_cast<size_t>(r.transfer->peer)] = r.done ? 0 : 1;
+      }
+    }
+    std::erase_if(sends, [](const SendState& s) { return s.done; });
+    std::erase_if(receives, [](const RecvState& r) { return r.done; });
+    return moved || (sends.empty() && receives.empty());
+  };
+  const std::function<bool()> moves = advanceAll;
+  while (!sends.empty() || !receives.empty()) {
+    if (moves()) {
+      continue;
+    }
+    std::vector<int> pending;
+    for (const SendState& s : sends) {
+      pending.push_back(s.transfer->peer);
+    }
+    for (const RecvState& r : receives) {
+      pending.push_back(r.transfer->peer);
+    }
+    std::sort(pending.begin(), pending.end());
+    pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
+    group_.awaitAny(moves, pending);
+  }
+  status.inCall.store(0, std::memory_order_release);
+}
+
+}  // namespace meshfuse

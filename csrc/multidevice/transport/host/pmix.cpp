@@ -1,0 +1,109 @@
+#include <pmix.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+#include "multidevice/transport/host/bootstrap.h"
+
+namespace meshfuse {
+
+namespace {
+
+void pmixCheck(pmix_status_t status, std::string_view call) {
+  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; is the launcher still there?", call, PMIx_Error_string(status));
+}
+
+// A fence whose waiter may give up: it lives until the callback has come.
+struct Fence {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool finished = false;
+  pmix_status_t status = PMIX_SUCCESS;
+};
+
+void fenceFinished(pmix_status_t status, void* data) {
+  std::unique_ptr<std::shared_ptr<Fence>> fence(static_cast<std::shared_ptr<Fence>*>(data));
+  std::lock_guard lock((*fence)->mutex);
+  (*fence)->status = status;
+  (*fence)->finished = true;
+  (*fence)->done.notify_one();
+}
+
+class PmixBootstrap final : public Bootstrap {
+ public:
+  explicit PmixBootstrap(std::chrono::milliseconds deadline) : deadline_(deadline) {
+    pmixCheck(PMIx_Init(&self_, nullptr, 0), "PMIx_Init");
+    pmix_proc_t job;
+    PMIX_LOAD_PROCID(&job, self_.nspace, PMIX_RANK_WILDCARD);
+    pmix_value_t* value = nullptr;
+    pmixCheck(PMIx_Get(&job, PMIX_JOB_SIZE, nullptr, 0, &value), "PMIx_Get of the job size");
+    size_ = static_cast<int>(value->data.uint32);
+    PMIX_VALUE_RELEASE(value);
+  }
+  ~PmixBootstrap() override { PMIx_Finalize(nullptr, 0); }
+  PmixBootstrap(const PmixBootstrap&) = delete;
+  PmixBootstrap& operator=(const PmixBootstrap&) = delete;
+
+  int rank() const override { return static_cast<int>(self_.rank); }
+  int size() const override { return size_; }
+
+  std::vector<std::string> allGather(std::string_view mine) override {
+    // PMIx keeps what was put for the life of the job, so every gathering of the process needs a key of its own.
+    static std::atomic<int> gatherings = 0;
+    const std::string key = fmt::format("meshfuse.{}", gatherings++);
+    pmix_value_t value;
+    PMIX_VALUE_CONSTRUCT(&value);
+    value.type = PMIX_BYTE_OBJECT;
+    value.data.bo.bytes = const_cast<char*>(mine.data());
+    value.data.bo.size = mine.size();
+    pmixCheck(PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "PMIx_Put");
+    pmixCheck(PMIx_Commit(), "PMIx_Commit");
+    fence();
+    std::vector<std::string> all(static_cast<size_t>(size_));
+    for (int r = 0; r < size_; ++r) {
+      pmix_proc_t peer;
+      PMIX_LOAD_PROCID(&peer, self_.nspace, static_cast<pmix_rank_t>(r));
+      pmix_value_t* theirs = nullptr;
+      pmixCheck(PMIx_Get(&peer, key.c_str(), nullptr, 0, &theirs), "PMIx_Get");
+      all[static_cast<size_t>(r)].assign(theirs->data.bo.bytes, theirs->data.bo.size);
+      PMIX_VALUE_RELEASE(theirs);
+    }
+    return all;
+  }
+
+ private:
+  void fence() {
+    auto fence = std::make_shared<Fence>();
+    pmix_info_t info;
+    bool collect = true;
+    PMIX_INFO_CONSTRUCT(&info);
+    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+    auto handle = std::make_unique<std::shared_ptr<Fence>>(fence);
+    const pmix_status_t status = PMIx_Fence_nb(nullptr, 0, &info, 1, fenceFinished, handle.get());
+    if (status == PMIX_OPERATION_SUCCEEDED) {
+      return;
+    }
+    pmixCheck(status, "PMIx_Fence_nb");
+    handle.release();  // the callback owns it now
+    std::unique_lock lock(fence->mutex);
+    const bool came = fence->done.wait_for(lock, deadline_, [&] { return fence->finished; });
+    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size_, deadline_.count());
+    pmixCheck(fence->status, "PMIx_Fence_nb");
+  }
+
+  pmix_proc_t self_{};
+  int size_ = 1;
+  std::chrono::milliseconds deadline_;
+};
+
+}  // namespace
+
+bool pmixOffered() { return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr; }
+
+std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) { return std::make_unique<PmixBootstrap>(deadline); }
+
+}  // namespace meshfuse

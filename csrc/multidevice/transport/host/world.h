@@ -1,0 +1,35 @@
+// The world of the processes that a launcher started.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+// Where one algorithm takes over from another. Bytes are those that one rank publishes: its whole input.
+struct HostThresholds {
+  int64_t slots = 8 << 10;             // up to here inputs go through a slot: one synchronization, one copy more
+  int64_t slotsOfSharedInput = 2 << 10;  // the same where all buffers lie in shared memory and ranks have a core each
+  int64_t piece = 256 << 10;           // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
+};
+
+struct TransportOptions {
+  std::chrono::milliseconds deadline{300'000};   // of every wait
+  std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
+  size_t heapBytes = size_t{64} << 30;           // address space for `allocate`, of each rank; memory is taken as needed
+  HostThresholds thresholds = {};
+};
+
+// Whether the environment says that a launcher started this process as one of several ranks.
+[[nodiscard]] bool startedByLauncher();
+
+// Under a launcher: PMIx of `mpirun` or `srun`, else RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Alone, or without one: the
+// communicator of one rank. Collective: all ranks open, in the same order if they open several. DeviceError if a peer does not
+// come within the deadline.
+[[nodiscard]] std::unique_ptr<Communicator> openWorld(const TransportOptions& options = {});
+
+}  // namespace meshfuse
