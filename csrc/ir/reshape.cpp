@@ -17,7 +17,7 @@ enum class StepKind : uint8_t {
   SplitOff  // split the dim at hand: the outer part, of the next extent, is the next result
 };
 
-// The extent that must stand on the other side of a group whose one side is `have` short of `want`.
+// Whether `side` takes in its next dim to meet `other`: not if it holds `other` already.
 bool mustGrow(const IntExpr& side, const IntExpr& other) {
   if (divideExactly(side, other)) {
     return false;

@@ -1,0 +1,268 @@
+#include "ir/attribute_text.h"
+
+#include <charconv>
+#include <limits>
+
+#include "base/error.h"
+#include "ir/tensor_view.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kCommKinds = {"all_gather",  "all_reduce", "reduce_scatter",
+                                                        "all_to_all", "permute",    "broadcast"};
+constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
+constexpr int kReduceOps = 7;
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& p : parts) {
+    text += (text.empty() ? "" : ", ") + p;
+  }
+  return text;
+}
+
+template <class T>
+std::string numbers(const std::vector<T>& values) {
+  std::vector<std::string> parts;
+  for (T v : values) {
+    parts.push_back(fmt::format("{}", v));
+  }
+  return "[" + joined(parts) + "]";
+}
+
+bool reduces(CommKind kind) { return kind == CommKind::AllReduce || kind == CommKind::ReduceScatter; }
+
+std::string commText(const CommAttributes& c) {
+  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", kCommKinds[static_cast<size_t>(c.kind)], c.mesh, numbers(c.axes));
+  if (reduces(c.kind)) {
+    text += fmt::format(", op={}", name(c.reduce));
+  }
+  if (c.kind == CommKind::Permute) {
+    text += ", sources=" + numbers(c.sources);
+  }
+  if (c.kind == CommKind::Broadcast) {
+    text += fmt::format(", root={}", c.root);
+  }
+  return text;
+}
+
+ReduceOp parseReduceOp(std::string_view text) {
+  for (int k = 0; k < kReduceOps; k++) {
+    if (name(static_cast<ReduceOp>(k)) == text) {
+      return static_cast<ReduceOp>(k);
+    }
+  }
+  throwUserError(fmt::format("no reduction is named '{}'; there are sum, prod, max, min, and, or, xor", text));
+}
+
+template <class Enum, size_t N>
+Enum parseName(const std::array<std::string_view, N>& names, std::string_view text) {
+  std::string all;
+  for (size_t k = 0; k < N; k++) {
+    if (names[k] == text) {
+      return static_cast<Enum>(k);
+    }
+    all += fmt::format("{}{}", k == 0 ? "" : ", ", names[k]);
+  }
+  throwUserError(fmt::format("unknown name '{}'; there are {}", text, all));
+}
+
+std::string_view keyOf(Attribute attribute) {
+  switch (attribute) {
+    case Attribute::Point: return "point";
+    case Attribute::Reduce: return "op";
+    case Attribute::Random: return "kind";
+    case Attribute::Dim: return "dim";
+    case Attribute::Ordinal: return "ordinal";
+    case Attribute::Flags: return "flags";
+    case Attribute::Order: return "order";
+    case Attribute::Starts: return "starts";
+    case Attribute::Stops: return "stops";
+    case Attribute::Steps: return "steps";
+    case Attribute::Comm: return "comm";
+  }
+  return "";
+}
+
+// Text of one attribute's value; empty: not printed.
+std::string valueText(Attribute attribute, const Expr& expr, const std::function<std::string(const IntExpr&)>& text) {
+  const ExprAttributes& a = expr.attributes();
+  auto list = [&](const std::vector<IntExpr>& values) {
+    std::vector<std::string> parts;
+    for (const IntExpr& e : values) {
+      parts.push_back(text(e));
+    }
+    return parts.empty() ? "" : "[" + joined(parts) + "]";
+  };
+  switch (attribute) {
+    case Attribute::Point:
+    case Attribute::Comm: return "";
+    case Attribute::Reduce: return std::string(name(a.reduce));
+    case Attribute::Random: return std::string(kRandomKinds[static_cast<size_t>(a.random)]);
+    case Attribute::Dim: return fmt::format("{}", a.dim);
+    case Attribute::Ordinal: return fmt::format("{}", a.ordinal);
+    case Attribute::Flags: return a.flags.empty() ? "" : flagsText(a.flags);
+    case Attribute::Order: return a.order.empty() ? "" : listText(a.order);
+    case Attribute::Starts: return list(a.starts);
+    case Attribute::Stops: return list(a.stops);
+    case Attribute::Steps: return list(a.steps);
+  }
+  return "";
+}
+
+void parseComm(std::string_view key, std::string_view value, CommAttributes& c) {
+  if (key == "kind") {
+    c.kind = parseName<CommKind>(kCommKinds, value);
+  } else if (key == "mesh") {
+    check(value.starts_with("M"), "expected a mesh such as M0, got '{}'", value);
+    c.mesh = static_cast<int>(parseInteger(value.substr(1)));
+  } else if (key == "axes") {
+    c.axes = parseIntegers(value);
+  } else if (key == "op") {
+    c.reduce = parseReduceOp(value);
+  } else if (key == "sources") {
+    for (std::string_view part : parseList(value)) {
+      c.sources.push_back(parseInteger(part));
+    }
+  } else if (key == "root") {
+    c.root = static_cast<int>(parseInteger(value));
+  } else {
+    throwUserError(fmt::format("communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root", key));
+  }
+}
+
+std::string keysOf(ExprKind kind) {
+  std::string keys;
+  for (Attribute a : info(kind).attributes) {
+    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", keyOf(a));
+  }
+  return keys.empty() ? "none" : keys;
+}
+
+}  // namespace
+
+std::string flagsText(const std::vector<bool>& flags) {
+  std::vector<std::string> parts;
+  for (bool f : flags) {
+    parts.emplace_back(f ? "t" : "f");
+  }
+  return "[" + joined(parts) + "]";
+}
+
+std::string listText(const std::vector<int>& values) { return numbers(values); }
+
+std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text) {
+  if (expr.kind() == ExprKind::Communicate) {
+    return commText(expr.attributes().comm);
+  }
+  if (expr.kind() == ExprKind::Redistribute && !expr.tensorOutput()->hasReduction()) {
+    return "";  // nothing is combined
+  }
+  std::vector<std::string> parts;
+  for (Attribute a : info(expr.kind()).attributes) {
+    std::string value = valueText(a, expr, text);
+    if (!value.empty()) {
+      parts.push_back(fmt::format("{}={}", keyOf(a), value));
+    }
+  }
+  return joined(parts);
+}
+
+void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
+                    const std::function<IntExpr(std::string_view)>& read, ExprAttributes& attributes) {
+  if (kind == ExprKind::Communicate) {
+    parseComm(key, value, attributes.comm);
+    return;
+  }
+  auto expressions = [&] {
+    std::vector<IntExpr> list;
+    for (std::string_view part : parseList(value)) {
+      list.push_back(read(part));
+    }
+    return list;
+  };
+  for (Attribute a : info(kind).attributes) {
+    if (keyOf(a) != key) {
+      continue;
+    }
+    switch (a) {
+      case Attribute::Point:
+      case Attribute::Comm: break;
+      case Attribute::Reduce: attributes.reduce = parseReduceOp(value); return;
+      case Attribute::Random: attributes.random = parseName<RandomKind>(kRandomKinds, value); return;
+      case Attribute::Dim: attributes.dim = static_cast<int>(parseInteger(value)); return;
+      case Attribute::Ordinal: attributes.ordinal = static_cast<int>(parseInteger(value)); return;
+      case Attribute::Flags: attributes.flags = parseFlags(value); return;
+      case Attribute::Order: attributes.order = parseIntegers(value); return;
+      case Attribute::Starts: attributes.starts = expressions(); return;
+      case Attribute::Stops: attributes.stops = expressions(); return;
+      case Attribute::Steps: attributes.steps = expressions(); return;
+    }
+  }
+  throwUserError(fmt::format("{} has no attribute '{}'; there are {}", info(kind).name, key, keysOf(kind)));
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+std::vector<std::string_view> splitAtCommas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  int depth = 0;
+  size_t start = 0;
+  for (size_t k = 0; k <= text.size(); k++) {
+    if (k == text.size() || (text[k] == ',' && depth == 0)) {
+      parts.push_back(trimmed(text.substr(start, k - start)));
+      start = k + 1;
+    } else if (text[k] == '(' || text[k] == '[' || text[k] == '{') {
+      depth++;
+    } else if (text[k] == ')' || text[k] == ']' || text[k] == '}') {
+      depth--;
+    }
+  }
+  if (parts.size() == 1 && parts[0].empty()) {
+    parts.clear();
+  }
+  return parts;
+}
+
+std::vector<std::string_view> parseList(std::string_view text) {
+  check(text.size() >= 2 && text.front() == '[' && text.back() == ']', "expected a list in brackets, got '{}'", text);
+  return splitAtCommas(text.substr(1, text.size() - 2));
+}
+
+int64_t parseInteger(std::string_view text) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check(error == std::errc() && end == text.data() + text.size(), "expected an integer, got '{}'", text);
+  return value;
+}
+
+std::vector<int> parseIntegers(std::string_view list) {
+  std::vector<int> values;
+  for (std::string_view part : parseList(list)) {
+    int64_t value = parseInteger(part);
+    check(value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max(), "{} is too large here", value);
+    values.push_back(static_cast<int>(value));
+  }
+  return values;
+}
+
+std::vector<bool> parseFlags(std::string_view list) {
+  std::vector<bool> flags;
+  for (std::string_view part : parseList(list)) {
+    check(part == "t" || part == "f", "expected t or f, got '{}'", part);
+    flags.push_back(part == "t");
+  }
+  return flags;
+}
+
+}  // namespace meshfuse

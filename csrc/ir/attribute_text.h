@@ -1,0 +1,33 @@
+// The attributes of an Expr in the text form: `dim=1`, `flags=[t, f]`, `starts=[0, i0]`, ...
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/expr.h"
+
+namespace meshfuse {
+
+[[nodiscard]] std::string flagsText(const std::vector<bool>& flags);  // [t, f]
+[[nodiscard]] std::string listText(const std::vector<int>& values);   // [1, 0]
+
+// Those the kind reads, separated by commas; lists only if not empty.
+[[nodiscard]] std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text);
+
+// Reads the value of attribute `key` of an op of the given kind into `attributes`; UserError if the kind has no such attribute or
+// the value is none of it. `read` reads integer expressions.
+void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
+                    const std::function<IntExpr(std::string_view)>& read, ExprAttributes& attributes);
+
+// The parts of `text` between commas that stand in no bracket, trimmed; none for a blank text.
+[[nodiscard]] std::vector<std::string_view> splitAtCommas(std::string_view text);
+[[nodiscard]] std::string_view trimmed(std::string_view text);
+// The parts of `[a, b]`; UserError without the brackets.
+[[nodiscard]] std::vector<std::string_view> parseList(std::string_view text);
+[[nodiscard]] int64_t parseInteger(std::string_view text);
+[[nodiscard]] std::vector<int> parseIntegers(std::string_view list);
+[[nodiscard]] std::vector<bool> parseFlags(std::string_view list);
+
+}  // namespace meshfuse

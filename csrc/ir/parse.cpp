@@ -1,0 +1,670 @@
+// Text -> Fusion: see ir/text.h.
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+
+#include "base/error.h"
+#include "ir/attribute_text.h"
+#include "ir/fusion.h"
+#include "ir/root_text.h"
+#include "ir/text.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int kMostIds = 1 << 22;
+
+bool isWordStart(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool isWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// T12 or S12: the number. Nothing else.
+std::optional<int> valueNumber(std::string_view text) {
+  int number = 0;
+  if (text.size() < 2 || (text[0] != 'T' && text[0] != 'S') || std::isdigit(static_cast<unsigned char>(text[1])) == 0) {
+    return std::nullopt;
+  }
+  auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional<int>(number) : std::nullopt;
+}
+
+std::optional<double> floatingLiteral(std::string_view text) {
+  if (text == "inf" || text == "-inf" || text == "nan") {
+    return text == "nan" ? std::numeric_limits<double>::quiet_NaN()
+                         : (text[0] == '-' ? -1 : 1) * std::numeric_limits<double>::infinity();
+  }
+  size_t first = text.starts_with('-') ? 1 : 0;
+  double value = 0;
+  if (first >= text.size() || std::isdigit(static_cast<unsigned char>(text[first])) == 0 ||
+      text.find_first_of(".e") == std::string_view::npos) {
+    return std::nullopt;
+  }
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional<double>(value) : std::nullopt;
+}
+
+std::string withoutSpaces(std::string_view text) {
+  std::string result(text);
+  std::erase(result, ' ');
+  return result;
+}
+
+std::optional<IterType> typeOfLetter(char c) {
+  switch (c) {
+    case 'r': return IterType::Reduction;
+    case 'b': return IterType::Broadcast;
+    case 's': return IterType::Symbolic;
+    default: return std::nullopt;
+  }
+}
+
+// What follows `: Float[..]` for a tensor.
+struct TensorText {
+  DataType dtype = DataType::Float;
+  std::vector<Dim> logical;
+  bool rootGiven = false;
+  std::string_view root;  // inside of root[...]
+};
+
+}  // namespace
+
+class FusionParser {
+ public:
+  FusionParser(std::string_view text, std::string_view file) : text_(text), file_(file), fusion_(std::make_unique<Fusion>()) {}
+
+  std::unique_ptr<Fusion> parse() {
+    reserveIds();
+    guarded([&] {
+      expectWord("fusion");
+      expect('{');
+      while (!accept('}')) {
+        if (atEnd()) {
+          fail("expected '}' at the end of the fusion");
+        }
+        line();
+      }
+      if (!atEnd()) {
+        fail("unexpected text after the fusion's '}'");
+      }
+    });
+    fusion_->nextSymbol_ = nextSymbol_;
+    fusion_->nextOrdinal_ = nextOrdinal_;
+    return std::move(fusion_);
+  }
+
+ private:
+  // -- cursor ---------------------------------------------------------------------------------------------------------------
+
+  [[noreturn]] void failAt(size_t at, std::string_view message) {
+    size_t lineNumber = 1;
+    size_t lineStart = 0;
+    for (size_t k = 0; k < std::min(at, text_.size()); k++) {
+      if (text_[k] == '\n') {
+        lineNumber++;
+        lineStart = k + 1;
+      }
+    }
+    located_ = true;
+    throwUserError(fmt::format("{}:{}:{}: {}", file_, lineNumber, at - lineStart + 1, message));
+  }
+  [[noreturn]] void fail(std::string_view message) { failAt(at_, message); }
+
+  // Errors of what is called in `body` get the place of `start_`, where the part being read begins.
+  template <class Body>
+  void guarded(Body body) {
+    try {
+      body();
+    } catch (const Error& e) {
+      if (located_) {
+        throw;
+      }
+      failAt(start_, e.what());
+    }
+  }
+
+  void skip() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '#') {
+        while (at_ < text_.size() && text_[at_] != '\n') {
+          at_++;
+        }
+      } else if (std::isspace(static_cast<unsigned char>(text_[at_])) != 0) {
+        at_++;
+      } else {
+        break;
+      }
+    }
+    start_ = at_;
+  }
+  bool atEnd() {
+    skip();
+    return at_ == text_.size();
+  }
+  bool peek(char c) {
+    skip();
+    return at_ < text_.size() && text_[at_] == c;
+  }
+  bool accept(char c) {
+    bool found = peek(c);
+    at_ += found ? 1 : 0;
+    return found;
+  }
+  std::string_view shown() {
+    skip();
+    size_t end = at_;
+    while (end < text_.size() && end < at_ + 20 && text_[end] != '\n') {
+      end++;
+    }
+    return end == at_ ? "the end" : text_.substr(at_, end - at_);
+  }
+  void expect(char c) {
+    if (!accept(c)) {
+      fail(fmt::format("expected '{}', got '{}'", c, shown()));
+    }
+  }
+  std::string_view peekWord() {
+    skip();
+    size_t end = at_;
+    if (end < text_.size() && isWordStart(text_[end])) {
+      while (end < text_.size() && isWord(text_[end])) {
+        end++;
+      }
+    }
+    return text_.substr(at_, end - at_);
+  }
+  std::string_view word(std::string_view what) {
+    std::string_view w = peekWord();
+    if (w.empty()) {
+      fail(fmt::format("expected {}, got '{}'", what, shown()));
+    }
+    at_ += w.size();
+    return w;
+  }
+  void expectWord(std::string_view expected) {
+    if (peekWord() != expected) {
+      fail(fmt::format("expected '{}', got '{}'", expected, shown()));
+    }
+    at_ += expected.size();
+  }
+  // The text up to the bracket that closes the one just read; the cursor stands behind it.
+  std::string_view inside(char close) {
+    skip();
+    size_t begin = at_;
+    int depth = 0;
+    for (; at_ < text_.size() && text_[at_] != '\n'; at_++) {
+      char c = text_[at_];
+      if (depth == 0 && c == close) {
+        at_++;
+        return text_.substr(begin, at_ - 1 - begin);
+      }
+      depth += c == '(' || c == '[' || c == '{' ? 1 : 0;
+      depth -= c == ')' || c == ']' || c == '}' ? 1 : 0;
+    }
+    failAt(begin, fmt::format("no '{}' closes this bracket on its line", close));
+  }
+  std::string_view bracketed(char open, char close) {
+    expect(open);
+    return inside(close);
+  }
+
+  // Where a part of the text stands, for errors.
+  void standAt(std::string_view part) { start_ = static_cast<size_t>(part.data() - text_.data()); }
+
+  // -- expressions ------------------------------------------------------------------------------------------------------------
+
+  IntExpr expression(std::string_view text) {
+    standAt(text);
+    return parseIntExpr(text, [this](std::string_view name) {
+      noteSymbol(name);
+      auto it = facts_.find(std::string(name));
+      return it == facts_.end() ? SymbolFacts{} : it->second;
+    });
+  }
+
+  void noteSymbol(std::string_view name) {
+    int number = 0;
+    if (name.size() >= 2 && name[0] == 'i' && std::isdigit(static_cast<unsigned char>(name[1])) != 0) {
+      auto [end, error] = std::from_chars(name.data() + 1, name.data() + name.size(), number);
+      if (error == std::errc() && end == name.data() + name.size() && number < INT32_MAX) {
+        nextSymbol_ = std::max(nextSymbol_, number + 1);
+      }
+    }
+  }
+
+  Dim dim(std::string_view text) {
+    if (text.size() >= 3 && text[1] == '{' && text.back() == '}') {
+      if (std::optional<IterType> type = typeOfLetter(text[0])) {
+        return {expression(text.substr(2, text.size() - 3)), *type};
+      }
+    }
+    return {expression(text), IterType::Iteration};
+  }
+  std::vector<Dim> dimList(std::string_view text) {
+    std::vector<Dim> dims;
+    for (std::string_view part : splitAtCommas(text)) {
+      dims.push_back(dim(part));
+    }
+    return dims;
+  }
+
+  // -- lines ------------------------------------------------------------------------------------------------------------------
+
+  // Values get the ids of their names; what has no name, the constants, comes behind.
+  void reserveIds() {
+    int last = -1;
+    for (size_t k = 0; k < text_.size(); k++) {
+      bool lineStart = k == 0 || text_[k - 1] == '\n';
+      if (!lineStart) {
+        continue;
+      }
+      size_t begin = text_.find_first_not_of(" \t", k);
+      size_t equals = text_.find('=', k);
+      size_t end = text_.find('\n', k);
+      if (begin == std::string_view::npos || equals == std::string_view::npos || equals > end) {
+        continue;
+      }
+      for (std::string_view part : splitAtCommas(text_.substr(begin, equals - begin))) {
+        if (std::optional<int> number = valueNumber(part)) {
+          if (*number >= kMostIds) {
+            failAt(begin, fmt::format("value number {} is too large; numbers are below {}", *number, kMostIds));
+          }
+          last = std::max(last, *number);
+        }
+      }
+    }
+    fusion_->vals_.resize(static_cast<size_t>(last + 1));
+    fusion_->uses_.resize(static_cast<size_t>(last + 1));
+  }
+
+  void line() {
+    std::string_view first = peekWord();
+    if (first == "mesh") {
+      meshLine();
+    } else if (first == "symbol") {
+      symbolLine();
+    } else if (first == "output") {
+      at_ += first.size();
+      fusion_->addOutput(value(word("a value")));
+    } else if (first == "alias") {
+      at_ += first.size();
+      Val* out = value(word("a value"));
+      expect('-');
+      expect('>');
+      Val* in = value(word("a value"));
+      fusion_->aliasOutputToInput(out, in);
+    } else if (valueNumber(first)) {
+      valueLine();
+    } else {
+      fail(fmt::format("expected a line that begins with mesh, symbol, output, alias, or a value such as T0; got '{}'", shown()));
+    }
+  }
+
+  void meshLine() {
+    expectWord("mesh");
+    std::string_view number = word("a mesh such as M0");
+    if (number != fmt::format("M{}", fusion_->meshes().size())) {
+      failAt(static_cast<size_t>(number.data() - text_.data()),
+             fmt::format("mesh {} stands where M{} is next; number meshes from 0", number, fusion_->meshes().size()));
+    }
+    std::vector<DeviceMesh::Axis> axes;
+    for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
+      standAt(part);
+      size_t colon = part.find(':');
+      check(colon != std::string_view::npos, "expected an axis as name: size, got '{}'", part);
+      std::string name(trimmed(part.substr(0, colon)));
+      std::string_view size = trimmed(part.substr(colon + 1));
+      if (size == name) {
+        axes.emplace_back(name);
+        facts_.emplace(name, SymbolFacts{.lower = 1});
+      } else {
+        axes.emplace_back(name, parseInteger(size));
+      }
+    }
+    std::vector<int64_t> ids;
+    for (std::string_view part : splitAtCommas(bracketed('[', ']'))) {
+      standAt(part);
+      ids.push_back(parseInteger(part));
+    }
+    standAt(number);
+    DeviceMesh mesh = DeviceMesh::create(std::move(axes), std::move(ids));
+    check(std::find(fusion_->meshes_.begin(), fusion_->meshes_.end(), mesh) == fusion_->meshes_.end(),
+          "mesh {} repeats one above; name a mesh once", number);
+    fusion_->meshes_.push_back(mesh);
+  }
+
+  void symbolLine() {
+    expectWord("symbol");
+    std::string name(word("a symbol"));
+    noteSymbol(name);
+    SymbolFacts facts;
+    for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
+      standAt(part);
+      size_t colon = std::min(part.find(':'), part.size());
+      std::string_view key = trimmed(part.substr(0, colon));
+      std::string_view number = trimmed(part.substr(std::min(colon + 1, part.size())));
+      if (key == "lower") {
+        facts.lower = number == "none" ? INT64_MIN : parseInteger(number);
+      } else if (key == "upper") {
+        facts.upper = parseInteger(number);
+      } else if (key == "divisor") {
+        facts.divisor = parseInteger(number);
+        check(facts.divisor >= 1, "divisor {} of {}; expected at least 1", facts.divisor, name);
+      } else {
+        throwUserError(fmt::format("a symbol has lower, upper and divisor, not '{}'", key));
+      }
+    }
+    facts_[name] = facts;
+  }
+
+  Val* value(std::string_view name) {
+    std::optional<int> number = valueNumber(name);
+    Val* v = number && *number < fusion_->numVals() ? fusion_->val(*number) : nullptr;
+    if (v == nullptr || v->isTensor() != (name[0] == 'T')) {
+      standAt(name);
+      throwUserError(fmt::format("{} is not defined above; give it a line first", name));
+    }
+    return v;
+  }
+
+  Val* operand(std::string_view text) {
+    standAt(text);
+    if (valueNumber(text)) {
+      return value(text);
+    }
+    if (text == "true" || text == "false") {
+      return fusion_->scalar(text == "true");
+    }
+    if (std::optional<double> literal = floatingLiteral(text)) {
+      return fusion_->scalar(*literal);
+    }
+    return fusion_->intScalar(expression(text));
+  }
+
+  void valueLine() {
+    std::vector<std::string_view> names = {word("a value")};
+    while (accept(',')) {
+      names.push_back(word("a value"));
+    }
+    for (std::string_view name : names) {
+      std::optional<int> number = valueNumber(name);
+      standAt(name);
+      check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
+      check(fusion_->val(*number) == nullptr, "value number {} stands twice; each value has one line", *number);
+    }
+    expect('=');
+    std::string_view op = word("an op");
+    std::string_view arguments = bracketed('(', ')');
+    if (op == "input" || op == "undefined") {
+      for (std::string_view name : names) {
+        expect(':');
+        Val* v = result(name, nullptr, {}, {});
+        if (op == "input") {
+          standAt(name);
+          fusion_->addInput(v);
+        }
+      }
+      return;
+    }
+    standAt(op);
+    std::optional<PointOp> point = parsePointOp(op);
+    std::optional<ExprKind> kind = point ? ExprKind::Point : parseExprKind(op);
+    check(kind && (point || *kind != ExprKind::Point), "there is no op '{}'", op);
+    ExprAttributes attributes;
+    attributes.point = point.value_or(PointOp::Add);
+    std::vector<Val*> operands = parseArguments(*kind, arguments, attributes);
+    nextOrdinal_ = std::max(nextOrdinal_, *kind == ExprKind::Random ? attributes.ordinal + 1 : 0);
+    std::vector<Val*> results;
+    for (std::string_view name : names) {
+      expect(':');
+      results.push_back(result(name, &*kind, operands, attributes));
+    }
+    standAt(op);
+    fusion_->addExpr(*kind, std::move(operands), std::move(results), std::move(attributes));
+  }
+
+  std::vector<Val*> parseArguments(ExprKind kind, std::string_view text, ExprAttributes& attributes) {
+    std::vector<Val*> operands;
+    for (std::string_view part : splitAtCommas(text)) {
+      standAt(part);
+      size_t equals = part.find('=');
+      if (equals == std::string_view::npos) {
+        operands.push_back(operand(part));
+        continue;
+      }
+      auto read = [this](std::string_view e) { return expression(e); };
+      parseAttribute(kind, trimmed(part.substr(0, equals)), trimmed(part.substr(equals + 1)), read, attributes);
+    }
+    return operands;
+  }
+
+  // -- results ------------------------------------------------------------------------------------------------------------------
+
+  Val* result(std::string_view name, const ExprKind* kind, const std::vector<Val*>& operands, const ExprAttributes& attributes) {
+    std::string_view typeName = word("a type");
+    standAt(typeName);
+    std::optional<DataType> dtype = parseDataType(typeName);
+    check(dtype.has_value(), "there is no type '{}'", typeName);
+    int number = *valueNumber(name);
+    if (name[0] == 'S') {
+      fusion_->nextValId_ = number;
+      Val* v = fusion_->take(std::make_unique<Val>(), *dtype);
+      if (*dtype == DataType::Int) {
+        size_t end = std::min(text_.find('\n', at_), text_.size());
+        std::string_view text = trimmed(text_.substr(at_, end - at_));
+        at_ = end;
+        v->intExpr_ = expression(text);
+        fusion_->scalars_["Int " + v->intExpr_.toString()] = v;
+      }
+      return v;
+    }
+    TensorText t{.dtype = *dtype, .logical = {}, .rootGiven = false, .root = {}};
+    t.logical = dimList(bracketed('[', ']'));
+    if (peekWord() == "root") {
+      at_ += 4;
+      t.rootGiven = true;
+      t.root = trimmed(bracketed('[', ']'));
+    }
+    TensorView* tensor = makeTensor(number, t, kind, operands, attributes);
+    while (suffix(tensor)) {
+    }
+    return tensor;
+  }
+
+  TensorView* makeTensor(int number, const TensorText& t, const ExprKind* kind, const std::vector<Val*>& operands,
+                         const ExprAttributes& attributes) {
+    fusion_->nextValId_ = number;
+    bool implied = !t.rootGiven && kind != nullptr && impliesRoot(*kind);
+    if (t.root == "logical" || (!t.rootGiven && !implied)) {
+      return fusion_->tensor(t.dtype, t.logical);
+    }
+    std::vector<Dim> root;
+    std::string_view steps;
+    if (implied) {
+      check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", info(*kind).name);
+      for (const IterDomain* id : operands[0]->asTensor()->noReductions()) {
+        root.push_back({id->extent(), id->iterType()});
+      }
+    } else {
+      size_t semicolon = t.root.find(';');
+      standAt(t.root);
+      check(semicolon != std::string_view::npos, "expected root[dims; steps], got root[{}]", t.root);
+      root = dimList(trimmed(t.root.substr(0, semicolon)));
+      steps = trimmed(t.root.substr(semicolon + 1));
+    }
+    return fusion_->tensorFromRoot(t.dtype, root, [&](Fusion& fusion, const std::vector<IterDomain*>& ids) {
+      std::vector<IterDomain*> dims =
+          implied ? connectImplied(fusion, *kind, attributes, ids, t.logical) : applyRootSteps(steps, ids, t.logical);
+      checkLogical(dims, t.logical);
+      for (size_t k = 0; k < dims.size(); k++) {
+        dims[k]->iterType_ = t.logical[k].type;
+      }
+      return dims;
+    });
+  }
+
+  void checkLogical(const std::vector<IterDomain*>& dims, const std::vector<Dim>& logical) {
+    std::string derived;
+    std::string given;
+    bool same = dims.size() == logical.size();
+    for (size_t k = 0; k < dims.size(); k++) {
+      derived += fmt::format("{}{}", k == 0 ? "" : ", ", dims[k]->extent().toString());
+      same = same && dims[k]->extent() == logical[k].extent;
+    }
+    for (size_t k = 0; k < logical.size(); k++) {
+      given += fmt::format("{}{}", k == 0 ? "" : ", ", logical[k].extent.toString());
+    }
+    check(same, "the op and the root domain give the shape [{}], the line says [{}]", derived, given);
+  }
+
+  size_t position(std::string_view text, size_t size) {
+    int64_t p = parseInteger(text);
+    check(p >= 0 && p < static_cast<int64_t>(size), "position {} is outside of a list of {}", p, size);
+    return static_cast<size_t>(p);
+  }
+
+  std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims, const std::vector<Dim>& logical) {
+    for (std::string_view step : splitAtCommas(steps)) {
+      standAt(step);
+      size_t open = step.find_first_of("([");
+      check(open != std::string_view::npos && (step.back() == ')' || step.back() == ']'),
+            "expected a step such as merge(0), got '{}'", step);
+      std::string_view name = step.substr(0, open);
+      std::vector<std::string_view> arguments = splitAtCommas(step.substr(open + 1, step.size() - open - 2));
+      if (name == "reorder") {
+        reorderDims(arguments, dims);
+        continue;
+      }
+      size_t wanted = name == "resize" ? 3 : name == "inner_split" || name == "outer_split" ? 2 : 1;
+      check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
+      if (name == "new") {
+        size_t at = position(arguments[0], dims.size() + 1);
+        check(at < logical.size(), "new({}) is outside of the logical domain", at);
+        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion_->idNew(logical[at].extent, logical[at].type));
+        continue;
+      }
+      size_t at = position(arguments[0], dims.size());
+      auto place = dims.begin() + static_cast<std::ptrdiff_t>(at);
+      if (name == "inner_split" || name == "outer_split") {
+        auto [outer, inner] = fusion_->idSplit(*place, expression(arguments[1]), name == "inner_split");
+        *place = outer;
+        dims.insert(place + 1, inner);
+      } else if (name == "resize") {
+        *place = fusion_->idResize(*place, expression(arguments[1]), expression(arguments[2]));
+      } else if (name == "drop") {
+        dims.erase(place);
+      } else {
+        check(name == "merge", "there is no step '{}'; there are inner_split, outer_split, merge, resize, drop, new, reorder", name);
+        check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
+        *place = fusion_->idMerge(*place, *(place + 1));
+        dims.erase(place + 1);
+      }
+    }
+    return dims;
+  }
+
+  void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {
+    std::vector<IterDomain*> reordered;
+    check(order.size() == dims.size(), "reorder names {} dims of {}", order.size(), dims.size());
+    for (std::string_view part : order) {
+      reordered.push_back(dims[position(part, dims.size())]);
+    }
+    check(std::is_permutation(reordered.begin(), reordered.end(), dims.begin()), "reorder names a dim twice");
+    dims = std::move(reordered);
+  }
+
+  // One of contiguity[], alloc[], mesh, a loop transform, loop[]; false if none follows.
+  bool suffix(TensorView* t) {
+    size_t end = std::min(text_.find('\n', at_), text_.size());
+    std::string_view w = peekWord();
+    size_t wordAt = at_;
+    if (at_ >= end) {
+      return false;  // the next line's
+    }
+    if (w == "contiguity" || w == "alloc" || w == "reorder" || w == "loop") {
+      at_ += w.size();
+      std::string_view list = bracketed('[', ']');
+      start_ = wordAt;
+      std::string_view whole(list.data() - 1, list.size() + 2);
+      if (w == "contiguity") {
+        t->setContiguity(parseFlags(whole));
+      } else if (w == "alloc") {
+        setAllocation(t, parseIntegers(whole));
+      } else if (w == "reorder") {
+        t->applyLoopTransforms({{.kind = LoopTransform::Kind::Reorder, .axis = 0, .factor = {}, .innerSplit = true,
+                                 .order = parseIntegers(whole), .type = {}}});
+      } else {
+        checkLoop(t, list);
+      }
+      return true;
+    }
+    if (w == "mesh") {
+      at_ += w.size();
+      std::string_view number = word("a mesh such as M0");
+      standAt(number);
+      check(number.starts_with("M"), "expected a mesh such as M0, got '{}'", number);
+      int64_t k = parseInteger(number.substr(1));
+      check(k >= 0 && k < static_cast<int64_t>(fusion_->meshes().size()), "mesh {} is not defined above", number);
+      t->setDeviceMesh(fusion_->meshes()[static_cast<size_t>(k)]);
+      return true;
+    }
+    if (w == "split" || w == "inner_split" || w == "outer_split" || w == "merge" || w == "parallelize") {
+      at_ += w.size();
+      std::vector<std::string_view> arguments = splitAtCommas(bracketed('(', ')'));
+      start_ = wordAt;
+      loopTransform(t, w, arguments);
+      return true;
+    }
+    return false;
+  }
+
+  void loopTransform(TensorView* t, std::string_view name, const std::vector<std::string_view>& arguments) {
+    size_t wanted = name == "merge" ? 1 : 2;
+    check(arguments.size() == wanted || (name == "merge" && arguments.size() == 2), "{} has {} arguments; expected {}", name,
+          arguments.size(), wanted);
+    int axis = static_cast<int>(parseInteger(arguments[0]));
+    if (name == "parallelize") {
+      std::optional<ParallelType> type = parseParallelType(arguments[1]);
+      check(type.has_value(), "there is no axis '{}'; there are DIDx, DIDy, DIDz, DID3, ..., Stream", arguments[1]);
+      t->parallelize(axis, *type);
+    } else if (name == "merge") {
+      t->merge(axis, arguments.size() == 2 ? static_cast<int>(parseInteger(arguments[1])) : axis + 1);
+    } else {
+      size_t start = start_;
+      IntExpr factor = expression(arguments[1]);
+      start_ = start;
+      t->split(axis, factor, name != "outer_split");
+    }
+  }
+
+  void setAllocation(TensorView* t, const std::vector<int>& order) {
+    std::vector<IterDomain*> stored = t->noReductions();
+    std::vector<IterDomain*> ids;
+    for (int k : order) {
+      check(k >= 0 && k < static_cast<int>(stored.size()), "alloc names dim {} of {}", k, stored.size());
+      ids.push_back(stored[static_cast<size_t>(k)]);
+    }
+    t->setAllocationDomain(std::move(ids), t->contiguity());
+  }
+
+  void checkLoop(const TensorView* t, std::string_view text) {
+    std::string loop = t->toString();
+    loop = loop.substr(loop.find('[') + 1);
+    loop.pop_back();
+    check(withoutSpaces(loop) == withoutSpaces(text), "the transforms give loop[{}], the line says loop[{}]", loop, text);
+  }
+
+  std::string_view text_;
+  std::string_view file_;
+  std::unique_ptr<Fusion> fusion_;
+  std::map<std::string, SymbolFacts> facts_;
+  size_t at_ = 0;
+  size_t start_ = 0;
+  bool located_ = false;
+  int nextSymbol_ = 0;
+  int nextOrdinal_ = 0;
+};
+
+std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file) { return FusionParser(text, file).parse(); }
+
+}  // namespace meshfuse

@@ -1,0 +1,181 @@
+#include "ir/root_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "ir/reshape.h"
+#include "ir/window.h"
+
+namespace meshfuse {
+
+namespace {
+
+using ExtentText = std::function<std::string(const IntExpr&)>;
+
+// The transforms between root and logical, in the order of their results.
+std::vector<const IdExpr*> transformsBehind(const std::vector<IterDomain*>& root, const std::vector<IterDomain*>& logical) {
+  std::map<int, const IdExpr*> found;
+  std::vector<IterDomain*> open = logical;
+  while (!open.empty()) {
+    IterDomain* id = open.back();
+    open.pop_back();
+    if (id->definition() == nullptr || std::find(root.begin(), root.end(), id) != root.end()) {
+      continue;
+    }
+    if (found.emplace(id->definition()->out[0]->id(), id->definition()).second) {
+      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
+    }
+  }
+  std::vector<const IdExpr*> order;
+  for (const auto& [id, e] : found) {
+    order.push_back(e);
+  }
+  return order;
+}
+
+// Walks from the root to the logical domain, writing each step down.
+class RootWalk {
+ public:
+  RootWalk(std::vector<IterDomain*> root, const ExtentText& text) : dims_(std::move(root)), text_(text) {}
+
+  std::string walk(const std::vector<IterDomain*>& logical) {
+    for (const IdExpr* e : transformsBehind(dims_, logical)) {
+      apply(*e);
+    }
+    for (size_t k = dims_.size(); k-- > 0;) {
+      if (std::find(logical.begin(), logical.end(), dims_[k]) == logical.end()) {
+        step(fmt::format("drop({})", k));
+        dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(k));
+      }
+    }
+    for (size_t k = 0; k < logical.size(); k++) {
+      if (position(logical[k]) < 0) {
+        size_t at = std::min(k, dims_.size());
+        step(fmt::format("new({})", at));
+        dims_.insert(dims_.begin() + static_cast<std::ptrdiff_t>(at), logical[k]);
+      }
+    }
+    reorderTo(logical);
+    return steps_;
+  }
+
+ private:
+  std::ptrdiff_t position(const IterDomain* id) const {
+    auto it = std::find(dims_.begin(), dims_.end(), id);
+    return it == dims_.end() ? -1 : it - dims_.begin();
+  }
+
+  void step(const std::string& s) { steps_ += (steps_.empty() ? "" : ", ") + s; }
+
+  void apply(const IdExpr& e) {
+    std::ptrdiff_t at = position(e.in[0]);
+    if (at < 0) {
+      return;  // not a dim of this tensor any more: the verifier's matter
+    }
+    switch (e.kind) {
+      case IdExprKind::Split:
+        step(fmt::format("{}_split({}, {})", e.innerSplit ? "inner" : "outer", at, text_(e.factor)));
+        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_.insert(dims_.begin() + at + 1, e.out[1]);
+        break;
+      case IdExprKind::Resize:
+        step(fmt::format("resize({}, {}, {})", at, text_(e.left), text_(e.right)));
+        dims_[static_cast<size_t>(at)] = e.out[0];
+        break;
+      case IdExprKind::Merge: {
+        if (position(e.in[1]) < 0) {
+          return;
+        }
+        if (position(e.in[1]) != at + 1) {
+          std::vector<IterDomain*> moved = dims_;
+          std::erase(moved, e.in[1]);
+          moved.insert(std::find(moved.begin(), moved.end(), e.in[0]) + 1, e.in[1]);
+          reorderTo(moved);
+          at = position(e.in[0]);
+        }
+        step(fmt::format("merge({})", at));
+        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_.erase(dims_.begin() + at + 1);
+        break;
+      }
+    }
+  }
+
+  void reorderTo(const std::vector<IterDomain*>& order) {
+    if (order == dims_) {
+      return;
+    }
+    std::string positions;
+    for (const IterDomain* id : order) {
+      positions += fmt::format("{}{}", positions.empty() ? "" : ", ", position(id));
+    }
+    step("reorder[" + positions + "]");
+    dims_ = order;
+  }
+
+  std::vector<IterDomain*> dims_;
+  const ExtentText& text_;
+  std::string steps_;
+};
+
+}  // namespace
+
+bool impliesRoot(ExprKind kind) {
+  return kind == ExprKind::Permute || kind == ExprKind::Reshape || kind == ExprKind::Slice || kind == ExprKind::Pad;
+}
+
+std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
+                                        const std::vector<IterDomain*>& root, const std::vector<Dim>& logical) {
+  if (kind == ExprKind::Permute) {
+    check(std::all_of(attributes.order.begin(), attributes.order.end(),
+                      [&](int k) { return k >= 0 && k < static_cast<int>(root.size()); }),
+          "[permute] the order names axes outside of 0 to {}", static_cast<int>(root.size()) - 1);
+    std::vector<IterDomain*> dims;
+    for (int k : attributes.order) {
+      dims.push_back(root[static_cast<size_t>(k)]);
+    }
+    return dims;
+  }
+  if (kind == ExprKind::Slice) {
+    return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
+  }
+  if (kind == ExprKind::Pad) {
+    return connectPad(fusion, root, attributes.starts, attributes.stops);
+  }
+  invariant(kind == ExprKind::Reshape, "[ir] {} implies no root domain", info(kind).name);
+  std::vector<IntExpr> extents;
+  std::vector<IterDomain*> fresh;
+  bool symbolic = false;
+  for (const Dim& d : logical) {
+    symbolic |= d.type == IterType::Symbolic;
+    extents.push_back(d.extent);
+  }
+  if (!symbolic) {
+    return connectReshape(fusion, root, extents);
+  }
+  for (const Dim& d : logical) {
+    fresh.push_back(fusion.idNew(d.extent, d.type));
+  }
+  return fresh;
+}
+
+std::string rootText(const TensorView& tensor, const ExtentText& text) {
+  if (!tensor.hasRoot()) {
+    return "";
+  }
+  std::string dims;
+  for (const IterDomain* id : tensor.getRootDomain()) {
+    std::string extent = text(id->extent());
+    switch (id->iterType()) {
+      case IterType::Iteration: break;
+      case IterType::Reduction: extent = "r{" + extent + "}"; break;
+      case IterType::Broadcast: extent = "b{" + extent + "}"; break;
+      case IterType::Symbolic: extent = "s{" + extent + "}"; break;
+    }
+    dims += (dims.empty() ? "" : ", ") + extent;
+  }
+  return fmt::format("root[{}; {}]", dims, RootWalk(tensor.getRootDomain(), text).walk(tensor.getLogicalDomain()));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,30 @@
+// The root domain in the text form.
+//
+// Permute, reshape, slice and pad imply the root (the operand's shape) and how the logical dims come of it, so their lines say
+// nothing of it. Where a tensor differs from what its op implies, the line says how to get from root to logical:
+//
+//   root[r{16}; outer_split(0, 2)]          root r{16}; logical: the two parts
+//   root[2, 3, 4; merge(0), resize(1, -1, 0), new(0), drop(2), reorder[1, 0]]
+//   root[logical]                           no root although the op implies one
+//
+// Positions are those of the list as it stands. new(k) inserts a dim that nothing makes: extent and type are the logical ones.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+[[nodiscard]] bool impliesRoot(ExprKind kind);
+
+// The logical dims that the op implies. UserError if they do not follow (a reshape whose products are not known to agree).
+[[nodiscard]] std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
+                                                      const std::vector<IterDomain*>& root, const std::vector<Dim>& logical);
+
+// "root[...]", or "" without a root. `text` prints extents.
+[[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);
+
+}  // namespace meshfuse
