@@ -1,0 +1,50 @@
+// Contraction: matmul and linear on a CPU through oneDNN's single-precision matrix product.
+//
+// Float, and 16-bit types by widening to Float and rounding the result once. The rows of the result are cut into blocks whose
+// size follows from the shapes alone, and each block is one library call on one thread of our pool: the same bits whatever the
+// number of threads, and no second pool.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/group.h"
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+class Expr;
+class ThreadPool;
+
+class Contraction {
+ public:
+  // Why the library does not take the op: it is absent, the type, a layout without unit stride. Nothing if it does.
+  static std::optional<std::string> refuse(const Expr& expr, const std::map<int, Layout>& layouts);
+  // InternalError if refused. Extents must be constant.
+  Contraction(const Expr& expr, const std::map<int, Layout>& layouts);
+
+  int64_t workspaceBytes() const;
+  int64_t flops() const;
+  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
+
+ private:
+  struct Matrix {
+    int64_t rowStride = 0;
+    int64_t columnStride = 0;
+  };
+  void product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
+
+  DataType dtype_;
+  int64_t m_ = 1, n_ = 1, k_ = 1;
+  Matrix a_, b_;
+  std::vector<int64_t> aBatch_, bBatch_;  // offset of each product of the batch, in elements
+  int64_t aElements_ = 0, bElements_ = 0; // spanned, for widening
+  bool hasBias_ = false;
+};
+
+}  // namespace meshfuse
