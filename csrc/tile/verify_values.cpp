@@ -1,0 +1,395 @@
+#include "tile/verify_values.h"
+
+#include <algorithm>
+
+namespace meshfuse::tile {
+
+namespace {
+
+bool isUniform(const Axis& axis) {
+  return std::none_of(axis.digits.begin(), axis.digits.end(),
+                      [](const Digit& d) { return isThread(d.level) || isRegister(d.level); });
+}
+
+// True if `given` claims no more than `known`.
+bool implied(const SymbolFacts& given, const SymbolFacts& known) {
+  return given.lower <= known.lower && given.upper >= known.upper && given.divisor >= 1 && known.divisor % given.divisor == 0;
+}
+
+}  // namespace
+
+const Axis* ValueVerifier::axis(int space, int axis) const {
+  if (!sameSpace(space)) {
+    return nullptr;
+  }
+  const std::vector<Axis>& axes = p_.spaces[static_cast<size_t>(space)].axes;
+  return axis >= 0 && axis < static_cast<int>(axes.size()) ? &axes[static_cast<size_t>(axis)] : nullptr;
+}
+
+const Axis* ValueVerifier::axisNamed(const std::string& name) const {
+  for (const Space& s : p_.spaces) {
+    for (const Axis& a : s.axes) {
+      if (a.name == name) {
+        return &a;
+      }
+    }
+  }
+  return nullptr;
+}
+
+uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
+  uint64_t set = 0;
+  if (!sameSpace(space)) {
+    return set;
+  }
+  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  std::vector<DigitRef> refs = digitsOf(s);
+  for (size_t i = 0; i < refs.size(); i++) {
+    const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
+    const std::string& digit = axis.digits[static_cast<size_t>(refs[i].digit)].symbol;
+    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
+    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
+        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
+      set |= uint64_t{1} << i;
+    }
+  }
+  return set;
+}
+
+std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
+  if (!sameSpace(space)) {
+    return "?";
+  }
+  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  std::vector<DigitRef> refs = digitsOf(s);
+  std::string text;
+  for (size_t i = 0; i < refs.size(); i++) {
+    if ((digits >> i & 1) != 0) {
+      text += (text.empty() ? "" : " ") + s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol;
+    }
+  }
+  return text;
+}
+
+int64_t ValueVerifier::elements(const Value& v) const {
+  const Space& s = p_.spaces[static_cast<size_t>(v.space)];
+  std::vector<DigitRef> refs = digitsOf(s);
+  int64_t n = 1;
+  for (size_t i = 0; i < refs.size(); i++) {
+    n *= (v.digits >> i & 1) != 0
+             ? s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].size.constValue()
+             : 1;
+  }
+  return n;
+}
+
+int64_t ValueVerifier::registerElements(const Value& v) const {
+  const Space& s = p_.spaces[static_cast<size_t>(v.space)];
+  std::vector<DigitRef> refs = digitsOf(s);
+  Value registers = v;
+  for (size_t i = 0; i < refs.size(); i++) {
+    if (!isRegister(s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].level)) {
+      registers.digits &= ~(uint64_t{1} << i);
+    }
+  }
+  return elements(registers);
+}
+
+// -- symbols ----------------------------------------------------------------------------------------------------------
+
+void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
+  for (const IntTerm& t : e.terms()) {
+    for (const IntAtomPtr& f : t.factors) {
+      for (const IntExpr& arg : f->args) {
+        factsHold(arg, what);
+      }
+      if (f->kind != AtomKind::Symbol) {
+        continue;
+      }
+      for (const SizeParam& s : p_.sizes) {
+        f_.expect(s.name != f->key || implied(f->facts, s.facts), "{}: claims more of size {} than its declaration", what, s.name);
+      }
+      if (const Axis* a = axisNamed(f->key)) {
+        std::optional<int64_t> upper = a->bound.upper();
+        SymbolFacts known{0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+        f_.expect(implied(f->facts, known), "{}: claims more of coordinate {} than its bound", what, a->name);
+      }
+    }
+  }
+}
+
+void ValueVerifier::symbol(const std::string& name, int space, const std::string& what) {
+  if (std::any_of(p_.sizes.begin(), p_.sizes.end(), [&](const SizeParam& s) { return s.name == name; })) {
+    return;
+  }
+  if (std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == name; })) {
+    f_.expect(scope_.hidden.count(name) == 0, "{}: {} is whichever part arrived last", what, name);
+    return;
+  }
+  for (size_t s = 0; s < p_.spaces.size(); s++) {
+    bool own = static_cast<int>(s) == space;
+    for (const Axis& a : p_.spaces[s].axes) {
+      for (const Digit& d : a.digits) {
+        if (d.symbol == name && d.level == Level::Serial) {
+          f_.expect(scope_.open.count(name) != 0, "{}: {} has no value outside of its loop", what, name);
+          return;
+        }
+        if (d.symbol == name) {
+          f_.expect(own, "{}: digit {} is of another space", what, name);
+          return;
+        }
+      }
+      if (a.name != name) {
+        continue;
+      }
+      f_.expect(own || isUniform(a), "{}: coordinate {} is of another space", what, name);
+      for (const Digit& d : a.digits) {
+        f_.expect(d.level != Level::Serial || scope_.open.count(d.symbol) != 0, "{}: coordinate {} has no value outside of loop {}",
+                  what, name, d.symbol);
+        f_.expect(d.level != Level::Part || scope_.hidden.count(d.symbol) == 0,
+                  "{}: coordinate {} depends on {}, which is whichever part arrived last", what, name, d.symbol);
+      }
+      return;
+    }
+  }
+  f_.add("{}: unknown symbol {}", what, name);
+}
+
+void ValueVerifier::expression(const IntExpr& e, int space, const std::string& what) {
+  for (const std::string& name : e.symbols()) {
+    symbol(name, space, what);
+  }
+  factsHold(e, what);
+}
+
+void ValueVerifier::uniform(const IntExpr& e, const std::string& what) {
+  expression(e, -1, what);  // of no space: thread and register digits are all foreign
+}
+
+// -- operands ---------------------------------------------------------------------------------------------------------
+
+bool ValueVerifier::operand(ValueId id, const std::string& what) {
+  if (!exists(id)) {
+    f_.add("{}: value {} does not exist", what, id);
+    return false;
+  }
+  ValueKind kind = p_.values[static_cast<size_t>(id)].kind;
+  if (kind == ValueKind::Const || kind == ValueKind::Scalar) {
+    const Value& v = p_.values[static_cast<size_t>(id)];
+    f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id, v.space);
+    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < static_cast<int>(p_.scalars.size()) && v.digits == 0 &&
+                                           v.dtype == p_.scalars[static_cast<size_t>(v.param)].dtype),
+              "{}: value {} is no scalar of the kernel", what, id);
+    return true;
+  }
+  f_.expect(scope_.defined.count(id) != 0, "{}: value {} is not defined here", what, id);
+  f_.expect(scope_.outside.count(id) == 0, "{}: value {} is of whichever part arrived last; compute it inside", what, id);
+  return true;
+}
+
+uint64_t ValueVerifier::digitsOfOperand(ValueId id, int space, const std::string& what) {
+  const Value& v = p_.values[static_cast<size_t>(id)];
+  f_.expect(v.digits == 0 || v.space == space, "{}: value {} lies in another space; convert it", what, id);
+  return v.digits;
+}
+
+void ValueVerifier::access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
+                           const std::string& what) {
+  if (tensor < 0 || tensor >= static_cast<int>(p_.tensors.size())) {
+    return f_.add("{}: tensor {} does not exist", what, tensor);
+  }
+  const TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  f_.expect(sameSpace(space), "{}: space {} does not exist", what, space);
+  f_.expect(index.size() == t.extents.size(), "{}: {} indices for {} dims of {}", what, index.size(), t.extents.size(), t.name);
+  for (const Index& i : index) {
+    expression(i.expr, space, what);
+    if (i.tile != kNone && operand(i.tile, what)) {
+      f_.expect(p_.values[static_cast<size_t>(i.tile)].dtype == DataType::Int, "{}: an index tile is {}, expected Int", what,
+                name(p_.values[static_cast<size_t>(i.tile)].dtype));
+      digitsOfOperand(i.tile, space, what);
+    }
+  }
+  for (const Pred& p : where) {
+    expression(p.lhs, space, what);
+    expression(p.rhs, space, what);
+  }
+}
+
+uint64_t ValueVerifier::unionOfOperands(const Value& v, const std::string& what) {
+  uint64_t digits = 0;
+  for (ValueId id : v.operands) {
+    digits |= digitsOfOperand(id, v.space, what);
+  }
+  return digits;
+}
+
+void ValueVerifier::expectDigits(const Value& v, uint64_t expected, const std::string& what) {
+  f_.expect(v.digits == expected, "{}: spread over digits ({}), expected ({})", what, digitNames(v.space, v.digits),
+            digitNames(v.space, expected));
+}
+
+// -- values -----------------------------------------------------------------------------------------------------------
+
+void ValueVerifier::verify(ValueId id) {
+  const Value& v = p_.values[static_cast<size_t>(id)];
+  constexpr std::string_view kinds[] = {"constant", "scalar", "index",  "load",   "elementwise", "cast",
+                                        "random",   "reduce", "carry", "result", "convert"};
+  std::string what = fmt::format("value {} ({})", id, kinds[static_cast<size_t>(v.kind)]);
+  if (!sameSpace(v.space)) {
+    return f_.add("{}: space {} does not exist", what, v.space);
+  }
+  size_t count = digitsOf(p_.spaces[static_cast<size_t>(v.space)]).size();
+  if (count < 64 && v.digits >> count != 0) {
+    return f_.add("{}: digits {:#x}, its space has {}", what, v.digits, count);
+  }
+  for (ValueId operandId : v.operands) {
+    if (!operand(operandId, what)) {
+      return;
+    }
+  }
+  constexpr int arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1};
+  int arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
+  if (static_cast<int>(v.operands.size()) != arity) {
+    return f_.add("{}: {} operands, expected {}", what, v.operands.size(), arity);
+  }
+  switch (v.kind) {
+    case ValueKind::Const:
+    case ValueKind::Scalar:
+    case ValueKind::Carry:
+    case ValueKind::LoopResult: return;
+    case ValueKind::Index:
+      f_.expect(v.index.size() == 1 && v.index[0].tile == kNone && v.dtype == DataType::Int, "{}: expected one expression and Int",
+                what);
+      for (const Index& i : v.index) {
+        expression(i.expr, v.space, what);
+      }
+      return expectDigits(v, digitsNamed(v.index, {}, v.space), what);
+    case ValueKind::Load: return verifyLoad(v, what);
+    case ValueKind::Point: return verifyPoint(v, what);
+    case ValueKind::Cast: return expectDigits(v, unionOfOperands(v, what), what);
+    case ValueKind::Random:
+      for (ValueId o : v.operands) {
+        f_.expect(p_.values[static_cast<size_t>(o)].dtype == DataType::Int, "{}: operand {} is no Int", what, o);
+      }
+      f_.expect(v.param >= 0 && v.param < 4 && v.dtype == DataType::Int, "{}: word {} as {}, expected 0 to 3 as Int", what, v.param,
+                name(v.dtype));
+      return expectDigits(v, unionOfOperands(v, what), what);
+    case ValueKind::Reduce: return verifyReduce(v, what);
+    case ValueKind::Convert: return verifyConvert(v, what);
+  }
+}
+
+void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
+  access(v.param, v.index, v.where, v.space, what);
+  if (v.param < 0 || v.param >= static_cast<int>(p_.tensors.size())) {
+    return;
+  }
+  const TensorParam& t = p_.tensors[static_cast<size_t>(v.param)];
+  f_.expect(t.memory != Memory::Output, "{}: {} is an output and is only written", what, t.name);
+  f_.expect(v.dtype == t.dtype, "{}: it is {}, {} is {}", what, name(v.dtype), t.name, name(t.dtype));
+  uint64_t digits = digitsNamed(v.index, v.where, v.space);
+  for (const Index& i : v.index) {
+    digits |= exists(i.tile) ? p_.values[static_cast<size_t>(i.tile)].digits : 0;
+  }
+  if (v.mask != kNone && operand(v.mask, what)) {
+    f_.expect(p_.values[static_cast<size_t>(v.mask)].dtype == DataType::Bool, "{}: its mask is no Bool", what);
+    digits |= digitsOfOperand(v.mask, v.space, what);
+  }
+  if (v.fill != kNone && operand(v.fill, what)) {
+    const Value& fill = p_.values[static_cast<size_t>(v.fill)];
+    f_.expect((fill.kind == ValueKind::Const || fill.kind == ValueKind::Scalar) && fill.dtype == t.dtype && fill.digits == 0,
+              "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
+  }
+  expectDigits(v, digits, what);
+}
+
+bool ValueVerifier::accepts(OpTypes types, DataType dtype) const {
+  if (isHalfPrecision(dtype)) {
+    return false;
+  }
+  switch (types) {
+    case OpTypes::Any: return true;
+    case OpTypes::Number: return dtype != DataType::Bool;
+    case OpTypes::Floating: return isFloatingPoint(dtype);
+    case OpTypes::Integer: return isIntegral(dtype);
+    case OpTypes::Bits: return !isFloatingPoint(dtype);
+  }
+  return false;
+}
+
+void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
+  const PointOpInfo& row = info(v.op);
+  DataType dtype = p_.values[static_cast<size_t>(v.operands.back())].dtype;
+  for (size_t i = 0; i < v.operands.size(); i++) {
+    DataType expected = v.op == PointOp::Where && i == 0 ? DataType::Bool : dtype;
+    DataType got = p_.values[static_cast<size_t>(v.operands[i])].dtype;
+    f_.expect(got == expected, "{}: operand {} of {} is {}, expected {}", what, i, row.name, name(got), name(expected));
+  }
+  f_.expect(accepts(row.types, dtype), "{}: {} takes no {}", what, row.name, name(dtype));
+  DataType result = row.givesBool ? DataType::Bool : dtype;
+  f_.expect(v.dtype == result, "{}: {} of {} gives {}, got {}", what, row.name, name(dtype), name(result), name(v.dtype));
+  expectDigits(v, unionOfOperands(v, what), what);
+}
+
+void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
+  const Value& from = p_.values[static_cast<size_t>(v.operands[0])];
+  bool bitwise = v.combiner == Combiner::And || v.combiner == Combiner::Or || v.combiner == Combiner::Xor;
+  bool typed = !isHalfPrecision(from.dtype) && (bitwise ? !isFloatingPoint(from.dtype) : from.dtype != DataType::Bool);
+  f_.expect(typed && v.dtype == from.dtype, "{}: {} of {} as {}", what, name(v.combiner), name(from.dtype), name(v.dtype));
+  f_.expect(from.digits == 0 || from.space == v.space, "{}: its operand lies in another space", what);
+  f_.expect((v.digits & ~from.digits) == 0, "{}: it has digits ({}) its operand lacks", what,
+            digitNames(v.space, v.digits & ~from.digits));
+  for (const Pred& p : v.where) {
+    expression(p.lhs, v.space, what);
+    expression(p.rhs, v.space, what);
+  }
+  uint64_t named = digitsNamed({}, v.where, v.space);
+  f_.expect((named & ~from.digits) == 0, "{}: its condition names digits ({}) its operand lacks", what,
+            digitNames(v.space, named & ~from.digits));
+}
+
+void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
+  const Value& from = p_.values[static_cast<size_t>(v.operands[0])];
+  f_.expect(v.dtype == from.dtype, "{}: it changes {} to {}", what, name(from.dtype), name(v.dtype));
+  const Space& source = p_.spaces[static_cast<size_t>(from.space)];
+  const Space& target = p_.spaces[static_cast<size_t>(v.space)];
+  if (source.axes.size() != target.axes.size()) {
+    return f_.add("{}: space {} has {} axes, {} has {}", what, source.name, source.axes.size(), target.name, target.axes.size());
+  }
+  uint64_t digits = 0;
+  for (size_t a = 0; a < source.axes.size(); a++) {
+    const Axis& s = source.axes[a];
+    const Axis& t = target.axes[a];
+    if ((from.digits & axisDigits(source, static_cast<int>(a))) == 0) {
+      continue;
+    }
+    digits |= axisDigits(target, static_cast<int>(a));
+    f_.expect(s.bound == t.bound, "{}: axes {} and {} have the bounds {} and {}", what, s.name, t.name, s.bound.toString(),
+              t.bound.toString());
+    // The digits outside of the tile must place both tiles alike, and lie outside.
+    std::vector<const Digit*> outer[2];
+    IntExpr extent[2] = {1, 1};
+    for (int side = 0; side < 2; side++) {
+      const Axis& axis = side == 0 ? s : t;
+      bool inTile = false;
+      for (const Digit& d : axis.digits) {
+        if (isThread(d.level) || isRegister(d.level)) {
+          inTile = true;
+          extent[side] *= d.size;
+        } else {
+          f_.expect(!inTile, "{}: digit {} lies within the tile's digits", what, d.symbol);
+          outer[side].push_back(&d);
+        }
+      }
+    }
+    f_.expect(extent[0] == extent[1], "{}: the tiles extend over {} and {} of axes {} and {}", what, extent[0].toString(),
+              extent[1].toString(), s.name, t.name);
+    bool alike = std::equal(outer[0].begin(), outer[0].end(), outer[1].begin(), outer[1].end(), [](const Digit* x, const Digit* y) {
+      return x->symbol == y->symbol && x->size == y->size;
+    });
+    f_.expect(alike, "{}: parts and loops place axes {} and {} differently", what, s.name, t.name);
+  }
+  expectDigits(v, digits, what);
+}
+
+}  // namespace meshfuse::tile

@@ -1,0 +1,78 @@
+// The part of the verifier that looks at one value or one access: types, digits, symbols, operands in scope.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace meshfuse::tile {
+
+struct Findings {
+  std::vector<std::string> list;
+
+  template <class... Args>
+  void add(fmt::format_string<Args...> message, Args&&... args) {
+    list.push_back(fmt::format(message, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  void expect(bool cond, fmt::format_string<Args...> message, Args&&... args) {
+    if (!cond) {
+      add(message, std::forward<Args>(args)...);
+    }
+  }
+};
+
+// What is visible at a statement.
+struct Scope {
+  std::set<ValueId> defined;
+  std::set<ValueId> outside;     // defined before the last arriver the statement is in
+  std::set<std::string> open;    // serial symbols of the loops around it
+  std::set<std::string> pinned;  // symbols a condition or a last arriver restricts
+  std::set<std::string> hidden;  // grid symbols that say nothing inside a last arriver
+};
+
+class ValueVerifier {
+ public:
+  ValueVerifier(const Program& program, const Scope& scope, Findings& findings) : p_(program), scope_(scope), f_(findings) {}
+
+  void verify(ValueId id);
+  // True if the operand exists; reports it if it is not in scope.
+  bool operand(ValueId id, const std::string& what);
+  // The operand's digits in `space`; reports digits of another one.
+  uint64_t digitsOfOperand(ValueId id, int space, const std::string& what);
+  void access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space, const std::string& what);
+  // Reports symbols that differ between threads or registers.
+  void uniform(const IntExpr& e, const std::string& what);
+
+  bool exists(ValueId id) const { return id >= 0 && id < static_cast<int>(p_.values.size()); }
+  const Axis* axis(int space, int axis) const;
+  const Axis* axisNamed(const std::string& name) const;
+  uint64_t digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
+  std::string digitNames(int space, uint64_t digits) const;
+  int64_t elements(const Value& v) const;          // over all its digits
+  int64_t registerElements(const Value& v) const;  // over its register digits
+
+ private:
+  void expression(const IntExpr& e, int space, const std::string& what);
+  void symbol(const std::string& name, int space, const std::string& what);
+  void factsHold(const IntExpr& e, const std::string& what);
+  bool sameSpace(int space) const { return space >= 0 && space < static_cast<int>(p_.spaces.size()); }
+  bool accepts(OpTypes types, DataType dtype) const;
+
+  void verifyLoad(const Value& v, const std::string& what);
+  void verifyPoint(const Value& v, const std::string& what);
+  void verifyReduce(const Value& v, const std::string& what);
+  void verifyConvert(const Value& v, const std::string& what);
+  void expectDigits(const Value& v, uint64_t expected, const std::string& what);
+  uint64_t unionOfOperands(const Value& v, const std::string& what);
+
+  const Program& p_;
+  const Scope& scope_;
+  Findings& f_;
+};
+
+}  // namespace meshfuse::tile
