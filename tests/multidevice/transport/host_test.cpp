@@ -1,0 +1,317 @@
+// What the host transport does when processes die, stop, leave, throw, come late or disagree. Ranks are child processes.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "multidevice/multidevice_test.h"
+#include "multidevice/transport/processes.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+class HostTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (MultiDeviceTest::launched()) {
+      GTEST_SKIP() << "starts processes of its own; run it without a launcher";
+    }
+  }
+};
+
+void sum(Communicator& comm, const Team& team, int64_t count, ReduceOp op = ReduceOp::Sum) {
+  std::vector<float> in(static_cast<size_t>(count), 1.0f);
+  std::vector<float> out(in.size());
+  comm.allReduce(team, in.data(), out.data(), count, DataType::Float, op);
+}
+
+// Calls of all sizes until something fails; its text.
+std::string callUntilFailure(Communicator& comm) {
+  try {
+    for (int64_t i = 0;; ++i) {
+      comm.setStep(i, "the test's sum");
+      sum(comm, comm.world(), i % 3 == 0 ? 10 : 40'000);
+    }
+  } catch (const DeviceError& e) {
+    return e.what();
+  }
+}
+
+// All `ranks` ended by themselves with one text, which says all of this.
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks, const std::vector<std::string>& phrases) {
+  for (int r : ranks) {
+    const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
+    EXPECT_TRUE(o.ended) << "rank " << r;
+    EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
+    for (const std::string& phrase : phrases) {
+      EXPECT_NE(o.text.find(phrase), std::string::npos) << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
+    }
+  }
+}
+
+size_t litter() {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    count += entry.path().filename().string().rfind("meshfuse.", 0) == 0 ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(HostTest, AKilledRankIsNamedByAllOthersWithinASecond) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          std::thread([] {
+            std::this_thread::sleep_for(50ms);
+            kill(getpid(), SIGKILL);
+          }).detach();
+        }
+        return callUntilFailure(comm);
+      },
+      {.deadline = 10s});
+  expectSay(outcomes, {0, 2}, {"[rank 1/3]", "process", "ended", "at step", "the test's sum", "all-reduce(sum)", "noticed by [rank"});
+  EXPECT_LT(outcomes[0].after, 1500ms);
+  EXPECT_EQ(litter(), 0u);
+}
+
+TEST_F(HostTest, AStoppedRankIsNamedAtTheDeadline) {
+  auto outcomes = runProcesses(
+      2,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          kill(getpid(), SIGSTOP);
+        }
+        return callUntilFailure(comm);
+      },
+      {.deadline = 2500ms}, 4s);
+  expectSay(outcomes, {0}, {"deadline of 2500 ms expired", "[rank 1/2]", "stopped or starved"});
+}
+
+TEST_F(HostTest, AStuckRankIsNamedAtTheDeadline) {
+  auto outcomes = runProcesses(
+      2,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          comm.setStep(4, "a long thought");
+          std::this_thread::sleep_for(600ms);
+        }
+        return callUntilFailure(comm);
+      },
+      {.deadline = 300ms});
+  expectSay(outcomes, {0, 1}, {"deadline of 300 ms expired", "[rank 1/2] at step 4 (a long thought) outside any call, alive", "[rank 0/2]", "in all-reduce"});
+}
+
+TEST_F(HostTest, ABusyRankIsWaitedForAlsoByThoseWhoWaitForTheWaiting) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) -> std::string {
+        if (comm.rank() == 0) {
+          comm.setBusy(true);
+          std::this_thread::sleep_for(900ms);
+          comm.setBusy(false);
+        }
+        if (comm.rank() != 2) {
+          sum(comm, Team{{0, 1}}, 10);
+        }
+        if (comm.rank() != 0) {
+          sum(comm, Team{{1, 2}}, 10);
+        }
+        return "done";
+      },
+      {.deadline = 300ms});
+  expectSay(outcomes, {0, 1, 2}, {"done"});
+}
+
+TEST_F(HostTest, ARankLeftByAnExceptionFailsTheOthers) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) {
+        comm.barrier(comm.world());
+        check(comm.rank() != 2, "[test] rank 2 had enough");
+        return callUntilFailure(comm);
+      },
+      {.deadline = 10s});
+  expectSay(outcomes, {0, 1}, {"[rank 2/3]", "left by an exception"});
+  expectSay(outcomes, {2}, {"had enough"});
+}
+
+TEST_F(HostTest, AnAbortReachesTheOthersWithItsReason) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) {
+        if (comm.rank() == 1) {
+          std::this_thread::sleep_for(20ms);
+          comm.abort("out of memory");
+        }
+        return callUntilFailure(comm);
+      },
+      {.deadline = 10s});
+  expectSay(outcomes, {0, 1, 2}, {"[rank 1/3]", "aborted: out of memory"});
+}
+
+TEST_F(HostTest, ARankThatLeftInGoodOrderIsNamed) {
+  auto outcomes = runProcesses(
+      2, [](Communicator& comm) { return comm.rank() == 1 ? std::string("left") : callUntilFailure(comm); }, {.deadline = 10s});
+  expectSay(outcomes, {0}, {"[rank 1/2]", "has left its world"});
+}
+
+// A rank may leave while others still talk to each other, and while they still read what it published last.
+TEST_F(HostTest, LeavingDisturbsNobodyElse) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) -> std::string {
+        sum(comm, comm.world(), 10);
+        for (int i = 0; comm.rank() != 0 && i < 50; ++i) {
+          std::this_thread::sleep_for(1ms);
+          sum(comm, Team{{1, 2}}, 1000 * i);
+        }
+        return "done";
+      },
+      {.deadline = 5s});
+  expectSay(outcomes, {0, 1, 2}, {"done"});
+}
+
+TEST_F(HostTest, DisagreementIsAnErrorOnAllRanks) {
+  auto run = [](const std::function<void(Communicator&)>& body) {
+    return runProcesses(
+        3,
+        [&](Communicator& comm) -> std::string {
+          try {
+            body(comm);
+            return callUntilFailure(comm);
+          } catch (const DeviceError& e) {
+            return e.what();
+          }
+        },
+        {.deadline = 10s});
+  };
+  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); }), {0, 1, 2}, {"the counts differ", "64", "65"});
+  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64'000); }), {0, 1, 2}, {"the counts differ", "64000", "65"});
+  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }), {0, 1, 2},
+            {"the operations differ", "max", "min"});
+  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? comm.barrier(comm.world()) : sum(comm, comm.world(), 8); }), {0, 1, 2},
+            {"the calls differ", "barrier", "all-reduce(sum) of 8 Float"});
+  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8); }), {0, 1, 2},
+            {"the teams differ", "{0, 1}", "{0, 1, 2}"});
+  expectSay(run([](Communicator& comm) {
+              comm.rank() == 0 ? static_cast<void>(comm.exchange("hash")) : sum(comm, comm.world(), 8);
+            }),
+            {0, 1, 2}, {"the calls differ", "exchange"});
+}
+
+TEST_F(HostTest, DifferentOrdersOfTeamsAreFoundBeforeTheDeadline) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) -> std::string {
+        const Team teams[] = {{{0, 1}}, {{1, 2}}, {{2, 0}}};
+        try {
+          sum(comm, teams[comm.rank()], 4);
+          sum(comm, teams[(comm.rank() + 2) % 3], 4);
+        } catch (const DeviceError& e) {
+          return e.what();
+        }
+        return "";
+      },
+      {.deadline = 10s});
+  expectSay(outcomes, {0, 1, 2}, {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
+  EXPECT_LT(outcomes[0].after, 2s);
+}
+
+TEST_F(HostTest, TransfersThatDoNotMatchAreErrors) {
+  auto outcomes = runProcesses(
+      2,
+      [](Communicator& comm) -> std::string {
+        char buffer[64] = {};
+        const bool sends = comm.rank() == 0;
+        const Communicator::Transfer t{sends ? Communicator::Transfer::Direction::Send : Communicator::Transfer::Direction::Recv, 1 - comm.rank(), buffer,
+                                       sends ? 64 : 60};
+        try {
+          comm.transfer({&t, 1});
+          comm.barrier(comm.world());
+        } catch (const DeviceError& e) {
+          return e.what();
+        }
+        return "";
+      },
+      {.deadline = 5s});
+  expectSay(outcomes, {0, 1}, {"rank 0 sends 64 bytes, rank 1 receives 60"});
+}
+
+TEST_F(HostTest, ARankThatNeverComesIsAnErrorAtTheDeadline) {
+  auto outcomes = runProcesses(
+      2, [](Communicator&) { return std::string("opened"); }, {.deadline = 400ms}, 3s);
+  expectSay(outcomes, {0, 1}, {"opened"});
+  setenv("RANK", "1", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("MASTER_PORT", "1", 1);
+  EXPECT_THROW(static_cast<void>(openWorld({.deadline = 200ms})), DeviceError);
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+  unsetenv("MASTER_PORT");
+}
+
+// The same world's memory again and again: slots and stages of one team are reused by calls of others.
+TEST_F(HostTest, SoakOfSmallCollectivesWithRandomDelays) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) -> std::string {
+        uint64_t state = 1;
+        uint64_t delay = hashCombine(7, static_cast<uint64_t>(comm.rank()));
+        std::vector<int64_t> in(1024);
+        std::vector<int64_t> out(3072);
+        for (int64_t i = 0; i < 20'000; ++i) {
+          state = hashCombine(state, static_cast<uint64_t>(i));
+          delay = hashCombine(delay, static_cast<uint64_t>(i));
+          const int left_out = static_cast<int>(state % 6);
+          Team team;
+          for (int r = 0; r < 3; ++r) {
+            if (r != left_out) {
+              team.ranks.push_back(r);
+            }
+          }
+          if (comm.rank() == left_out) {
+            continue;
+          }
+          const auto count = static_cast<int64_t>((state >> 8) % 200) * ((state >> 20) % 8 == 0 ? 5 : 1);
+          if (delay % 64 == 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(delay / 64 % 300));
+          }
+          std::fill_n(in.begin(), count, i * 10 + comm.rank());
+          const auto n = static_cast<int64_t>(team.ranks.size());
+          int64_t ids = 0;
+          for (int r : team.ranks) {
+            ids += r;
+          }
+          if ((state >> 30) % 2 == 0) {
+            comm.allReduce(team, in.data(), out.data(), count, DataType::Int, ReduceOp::Sum);
+            for (int64_t k = 0; k < count; ++k) {
+              if (out[static_cast<size_t>(k)] != n * i * 10 + ids) {
+                return fmt::format("call {}: element {} is {}", i, k, out[static_cast<size_t>(k)]);
+              }
+            }
+          } else {
+            comm.allGather(team, in.data(), out.data(), count, DataType::Int);
+            for (int64_t k = 0; k < n * count; ++k) {
+              if (out[static_cast<size_t>(k)] != i * 10 + team.ranks[static_cast<size_t>(k / count)]) {
+                return fmt::format("call {}: element {} is {}", i, k, out[static_cast<size_t>(k)]);
+              }
+            }
+          }
+        }
+        return "done";
+      },
+      {.deadline = 10s}, 60s);
+  expectSay(outcomes, {0, 1, 2}, {"done"});
+  std::printf("soak: %lld ms\n", static_cast<long long>(outcomes[0].after.count()));
+}
+
+}  // namespace
+}  // namespace meshfuse
