@@ -33,9 +33,24 @@ void fenceFinished(pmix_status_t status, void* data) {
   (*fence)->done.notify_one();
 }
 
-class PmixBootstrap final : public Bootstrap {
+// The process's connection to the launcher's server. Until the end of the process: a client that has finalized counts as gone, and
+// fences of the others come back incomplete.
+class PmixSession {
  public:
-  explicit PmixBootstrap(std::chrono::milliseconds deadline) : deadline_(deadline) {
+  static PmixSession& get() {
+    static PmixSession session;
+    return session;
+  }
+  PmixSession(const PmixSession&) = delete;
+  PmixSession& operator=(const PmixSession&) = delete;
+
+  const pmix_proc_t& self() const { return self_; }
+  int size() const { return size_; }
+  // PMIx keeps what was put for the life of the job, so every gathering of the process has a key of its own.
+  std::string nextKey() { return fmt::format("meshfuse.{}", gatherings_++); }
+
+ private:
+  PmixSession() {
     pmixCheck(PMIx_Init(&self_, nullptr, 0), "PMIx_Init");
     pmix_proc_t job;
     PMIX_LOAD_PROCID(&job, self_.nspace, PMIX_RANK_WILDCARD);
@@ -44,17 +59,22 @@ class PmixBootstrap final : public Bootstrap {
     size_ = static_cast<int>(value->data.uint32);
     PMIX_VALUE_RELEASE(value);
   }
-  ~PmixBootstrap() override { PMIx_Finalize(nullptr, 0); }
-  PmixBootstrap(const PmixBootstrap&) = delete;
-  PmixBootstrap& operator=(const PmixBootstrap&) = delete;
+  ~PmixSession() { PMIx_Finalize(nullptr, 0); }
 
-  int rank() const override { return static_cast<int>(self_.rank); }
-  int size() const override { return size_; }
+  pmix_proc_t self_{};
+  int size_ = 1;
+  std::atomic<int> gatherings_ = 0;
+};
+
+class PmixBootstrap final : public Bootstrap {
+ public:
+  explicit PmixBootstrap(std::chrono::milliseconds deadline) : session_(PmixSession::get()), deadline_(deadline) {}
+
+  int rank() const override { return static_cast<int>(session_.self().rank); }
+  int size() const override { return session_.size(); }
 
   std::vector<std::string> allGather(std::string_view mine) override {
-    // PMIx keeps what was put for the life of the job, so every gathering of the process needs a key of its own.
-    static std::atomic<int> gatherings = 0;
-    const std::string key = fmt::format("meshfuse.{}", gatherings++);
+    const std::string key = session_.nextKey();
     pmix_value_t value;
     PMIX_VALUE_CONSTRUCT(&value);
     value.type = PMIX_BYTE_OBJECT;
@@ -63,10 +83,10 @@ class PmixBootstrap final : public Bootstrap {
     pmixCheck(PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "PMIx_Put");
     pmixCheck(PMIx_Commit(), "PMIx_Commit");
     fence();
-    std::vector<std::string> all(static_cast<size_t>(size_));
-    for (int r = 0; r < size_; ++r) {
+    std::vector<std::string> all(static_cast<size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
       pmix_proc_t peer;
-      PMIX_LOAD_PROCID(&peer, self_.nspace, static_cast<pmix_rank_t>(r));
+      PMIX_LOAD_PROCID(&peer, session_.self().nspace, static_cast<pmix_rank_t>(r));
       pmix_value_t* theirs = nullptr;
       pmixCheck(PMIx_Get(&peer, key.c_str(), nullptr, 0, &theirs), "PMIx_Get");
       all[static_cast<size_t>(r)].assign(theirs->data.bo.bytes, theirs->data.bo.size);
@@ -91,12 +111,11 @@ class PmixBootstrap final : public Bootstrap {
     handle.release();  // the callback owns it now
     std::unique_lock lock(fence->mutex);
     const bool came = fence->done.wait_for(lock, deadline_, [&] { return fence->finished; });
-    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size_, deadline_.count());
+    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(), deadline_.count());
     pmixCheck(fence->status, "PMIx_Fence_nb");
   }
 
-  pmix_proc_t self_{};
-  int size_ = 1;
+  PmixSession& session_;
   std::chrono::milliseconds deadline_;
 };
 
