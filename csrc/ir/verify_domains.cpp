@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/verify.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
+
+class DomainVerifier {
+ public:
+  DomainVerifier(const TensorView& t, std::vector<std::string>& violations) : t_(t), violations_(violations) {}
+
+  void run() {
+    checkUnique("root", t_.getRootDomain());
+    checkUnique("logical", t_.getLogicalDomain());
+    checkUnique("loop", t_.getLoopDomain());
+    if (t_.hasRoot()) {
+      checkRoot();
+    }
+    checkLoop();
+    checkBindings();
+    checkDims();
+  }
+
+ private:
+  template <class... Args>
+  void report(fmt::format_string<Args...> message, Args&&... args) {
+    violations_.push_back(static_cast<const Val&>(t_).toString() + ": " + fmt::format(message, std::forward<Args>(args)...));
+  }
+
+  void checkUnique(const char* domain, const std::vector<IterDomain*>& ids) {
+    std::set<int> seen;
+    for (const IterDomain* id : ids) {
+      if (!seen.insert(id->id()).second) {
+        report("dim {} stands twice in the {} domain", id->toString(), domain);
+      }
+    }
+  }
+
+  // Runs the transforms behind `to` forward from `from` and gives what stands then.
+  std::set<int> replay(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to, const char* name) {
+    std::map<int, const IdExpr*> steps;
+    std::vector<const IterDomain*> open(to.begin(), to.end());
+    std::set<int> present;
+    for (const IterDomain* id : from) {
+      present.insert(id->id());
+    }
+    std::set<int> start = present;
+    while (!open.empty()) {
+      const IterDomain* id = open.back();
+      open.pop_back();
+      if (start.count(id->id()) == 0 && id->definition() != nullptr &&
+          steps.emplace(id->definition()->out[0]->id(), id->definition()).second) {
+        open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
+      }
+    }
+    for (const auto& [first, step] : steps) {
+      for (const IterDomain* in : step->in) {
+        if (present.erase(in->id()) == 0) {
+          report("{} dim {} is transformed twice, or is no dim of this tensor", name, in->toString());
+        }
+      }
+      for (const IterDomain* out : step->out) {
+        present.insert(out->id());
+      }
+      checkExtents(*step);
+    }
+    return present;
+  }
+
+  void checkExtents(const IdExpr& step) {
+    IntExpr in = step.in[0]->extent();
+    switch (step.kind) {
+      case IdExprKind::Split: {
+        IntExpr outer = step.innerSplit ? ceilDiv(in, step.factor) : step.factor;
+        IntExpr inner = step.innerSplit ? step.factor : ceilDiv(in, step.factor);
+        if (step.out[0]->extent() != outer || step.out[1]->extent() != inner) {
+          report("the split of {} by {} gives {} and {}, expected {} and {}", step.in[0]->toString(), step.factor.toString(),
+                 step.out[0]->toString(), step.out[1]->toString(), outer.toString(), inner.toString());
+        }
+        return;
+      }
+      case IdExprKind::Merge:
+        if (step.out[0]->extent() != in * step.in[1]->extent()) {
+          report("the merge of {} and {} gives {}", step.in[0]->toString(), step.in[1]->toString(), step.out[0]->toString());
+        }
+        return;
+      case IdExprKind::Resize:
+        if (step.out[0]->extent() != in + step.left + step.right) {
+          report("the resize of {} by {} and {} gives {}", step.in[0]->toString(), step.left.toString(), step.right.toString(),
+                 step.out[0]->toString());
+        }
+        return;
+    }
+  }
+
+  void checkRoot() {
+    const std::vector<IterDomain*>& root = t_.getRootDomain();
+    const std::vector<IterDomain*>& logical = t_.getLogicalDomain();
+    std::set<int> present = replay(root, logical, "root");
+    bool awaitsSizes = false;
+    for (const IterDomain* id : logical) {
+      bool made = present.erase(id->id()) != 0;
+      bool zero = id->extent().isConst(0);
+      awaitsSizes |= !made && !id->isBroadcast() && !zero;
+    }
+    bool empty = std::any_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(0); });
+    ExprKind kind = t_.definition() == nullptr ? ExprKind::Set : t_.definition()->kind();
+    if (awaitsSizes && kind != ExprKind::Reshape && !empty) {
+      report("logical dims are not derived from the root domain; connect them by split, merge and resize");
+    }
+    // A stepped slice leaves the inner part of its splits, and dims of extent 1 may go; nothing else is lost.
+    if (kind == ExprKind::Slice || awaitsSizes || empty) {
+      return;
+    }
+    for (int id : present) {
+      const IterDomain* lost = find(id, root, logical);
+      if (lost == nullptr || !lost->extent().isConst(1)) {
+        report("{} of the root domain is in no logical dim", lost == nullptr ? "a part" : lost->toString());
+      }
+    }
+  }
+
+  static const IterDomain* find(int id, const std::vector<IterDomain*>& root, const std::vector<IterDomain*>& logical) {
+    std::vector<const IterDomain*> open(logical.begin(), logical.end());
+    open.insert(open.end(), root.begin(), root.end());
+    std::set<const IdExpr*> seen;  // membership only
+    while (!open.empty()) {
+      const IterDomain* d = open.back();
+      open.pop_back();
+      if (d->id() == id) {
+        return d;
+      }
+      if (d->definition() != nullptr && seen.insert(d->definition()).second) {
+        open.insert(open.end(), d->definition()->in.begin(), d->definition()->in.end());
+        open.insert(open.end(), d->definition()->out.begin(), d->definition()->out.end());
+      }
+    }
+    return nullptr;
+  }
+
+  void checkLoop() {
+    std::set<int> present = replay(t_.getLogicalDomain(), t_.getLoopDomain(), "logical");
+    std::set<int> loop;
+    for (const IterDomain* id : t_.getLoopDomain()) {
+      loop.insert(id->id());
+    }
+    if (present != loop) {
+      report("the loop domain is not the logical domain split and merged: {} dims where {} are expected", loop.size(), present.size());
+    }
+  }
+
+  void checkBindings() {
+    std::set<std::pair<int, bool>> bound;
+    int streams = 0;
+    for (const IterDomain* id : t_.getLoopDomain()) {
+      ParallelType type = id->parallelType();
+      streams += type == ParallelType::Stream ? 1 : 0;
+      if (!type.isDevice()) {
+        continue;
+      }
+      if (!bound.emplace(type.axisFromLast(), id->isReduction()).second) {
+        report("{} is bound to two loop dims; bind a mesh axis once", type.toString());
+      }
+      const DeviceMesh& mesh = t_.getDeviceMesh();
+      if (mesh.empty()) {
+        report("a loop dim is bound to {}, but the tensor has no mesh; call setDeviceMesh", type.toString());
+      } else if (type.axisFromLast() >= mesh.numAxes()) {
+        report("a loop dim is bound to {}, but mesh {} has {} axes", type.toString(), mesh.toString(), mesh.numAxes());
+      } else if (provenDifferent(id->extent(), mesh.size(type))) {
+        report("loop dim {} is bound to a mesh axis of {} devices; split by the size of the axis", id->toString(),
+               mesh.size(type).toString());
+      }
+    }
+    if (streams > 1) {
+      report("{} loop dims are bound to Stream; bind one", streams);
+    }
+    for (const auto* domain : {&t_.getRootDomain(), &t_.getLogicalDomain()}) {
+      for (IterDomain* id : *domain) {
+        const std::vector<IterDomain*>& loop = t_.getLoopDomain();
+        if (id->parallelType() != ParallelType::Serial && std::find(loop.begin(), loop.end(), id) == loop.end()) {
+          report("dim {} is bound but is no loop dim", id->toString());
+        }
+      }
+    }
+  }
+
+  void checkDims() {
+    for (const IterDomain* id : t_.getLogicalDomain()) {
+      if (id->isBroadcast() && provenDifferent(id->extent(), 1)) {
+        report("broadcast dim {} has an extent other than 1", id->toString());
+      }
+      if (id->extent().upper() && *id->extent().upper() < 0) {
+        report("dim {} has a negative extent", id->toString());
+      }
+      if (id->isReduction() && t_.definition() == nullptr) {
+        report("dim {} is a reduction, but nothing computes the tensor", id->toString());
+      }
+    }
+    size_t stored = t_.noReductions().size();
+    if (t_.contiguity().size() != stored) {
+      report("{} contiguity flags for {} stored dims", t_.contiguity().size(), stored);
+    }
+    if (t_.getAllocationDomain().size() != stored) {
+      report("the allocation domain has {} dims, the stored shape {}", t_.getAllocationDomain().size(), stored);
+    }
+  }
+
+  const TensorView& t_;
+  std::vector<std::string>& violations_;
+};
+
+}  // namespace
+
+void verifyDomains(const TensorView& tensor, std::vector<std::string>& violations) { DomainVerifier(tensor, violations).run(); }
+
+}  // namespace meshfuse

@@ -1,0 +1,608 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/verify.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Dims = std::vector<IterDomain*>;
+
+bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
+
+int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
+
+bool accepts(OpTypes types, DataType t) {
+  if (isHalfPrecision(t)) {
+    return false;
+  }
+  switch (types) {
+    case OpTypes::Any: return true;
+    case OpTypes::Number: return t != DataType::Bool;
+    case OpTypes::Floating: return isFloatingPoint(t);
+    case OpTypes::Integer: return isIntegral(t);
+    case OpTypes::Bits: return !isFloatingPoint(t);
+  }
+  return false;
+}
+
+class ExprVerifier {
+ public:
+  ExprVerifier(const Expr& e, std::vector<std::string>& violations) : e_(e), violations_(violations) {}
+
+  void run() {
+    if (e_.outputs().size() != 1) {
+      report("{} results, expected 1", e_.outputs().size());
+      return;
+    }
+    if (!countsFit()) {
+      return;
+    }
+    if (!e_.output()->isTensor()) {
+      scalarOp();
+      return;
+    }
+    out_ = e_.tensorOutput();
+    if (e_.kind() != ExprKind::Reduce && e_.kind() != ExprKind::Matmul && e_.kind() != ExprKind::Linear &&
+        e_.kind() != ExprKind::Redistribute && rootReduces()) {
+      report("the result has a reduction dim, which only reduce, matmul, linear and redistribute make");
+    }
+    byKind();
+  }
+
+ private:
+  template <class... Args>
+  void report(fmt::format_string<Args...> message, Args&&... args) {
+    violations_.push_back(fmt::format("{} = {}: {}", e_.outputs().empty() ? "nothing" : e_.output()->toString(), e_.opName(),
+                                      fmt::format(message, std::forward<Args>(args)...)));
+  }
+
+  const ExprAttributes& attributes() const { return e_.attributes(); }
+  Dims operandDims(int k) const { return e_.input(k)->asTensor()->noReductions(); }
+  const Dims& root() const { return out_->getRootDomain(); }
+  bool rootReduces() const {
+    return std::any_of(root().begin(), root().end(), [](const IterDomain* d) { return d->isReduction(); });
+  }
+
+  // -- operand counts -----------------------------------------------------------------------------------------------------------
+
+  struct Counts {
+    int tensors;  // leading
+    int scalars;  // behind
+    int optionalTensors = 0;
+  };
+
+  std::optional<Counts> counts() const {
+    switch (e_.kind()) {
+      case ExprKind::Set:
+      case ExprKind::SegmentSet:
+      case ExprKind::BitCast:
+      case ExprKind::Broadcast:
+      case ExprKind::Squeeze:
+      case ExprKind::Expand:
+      case ExprKind::Permute:
+      case ExprKind::Reshape:
+      case ExprKind::Slice:
+      case ExprKind::Reduce:
+      case ExprKind::Redistribute:
+      case ExprKind::Communicate: return Counts{1, 0};
+      case ExprKind::Pad: return Counts{1, 1};
+      case ExprKind::Matmul:
+      case ExprKind::TakeAlongAxis:
+      case ExprKind::Gather:
+      case ExprKind::IndexSelect:
+      case ExprKind::Embedding: return Counts{2, 0};
+      case ExprKind::Linear: return Counts{2, 0, 1};
+      case ExprKind::Full: return Counts{0, 1};
+      case ExprKind::Iota:
+      case ExprKind::Random: return Counts{0, 2};
+      case ExprKind::Eye: return Counts{0, 0};
+      case ExprKind::Point:
+      case ExprKind::Cast:
+      case ExprKind::Cat: break;
+    }
+    return std::nullopt;
+  }
+
+  bool countsFit() {
+    size_t given = e_.inputs().size();
+    size_t before = violations_.size();
+    if (e_.kind() == ExprKind::Point) {
+      int arity = info(attributes().point).arity;
+      if (given != static_cast<size_t>(arity)) {
+        report("{} operands, expected {}", given, arity);
+      }
+    } else if (e_.kind() == ExprKind::Cast && given != 1) {
+      report("{} operands, expected 1", given);
+    } else if (e_.kind() == ExprKind::Cat &&
+               (given == 0 || std::any_of(e_.inputs().begin(), e_.inputs().end(), [](const Val* v) { return !v->isTensor(); }))) {
+      report("expected one tensor or more, and no scalar");
+    } else if (std::optional<Counts> c = counts()) {
+      size_t least = static_cast<size_t>(c->tensors + c->scalars);
+      if (given < least || given > least + static_cast<size_t>(c->optionalTensors)) {
+        report("{} operands, expected {}{}", given, least, c->optionalTensors > 0 ? " or one more" : "");
+        return false;
+      }
+      for (size_t k = 0; k < given; k++) {
+        bool wantTensor = k < static_cast<size_t>(c->tensors + c->optionalTensors);
+        if (e_.input(static_cast<int>(k))->isTensor() != wantTensor) {
+          report("operand {} is {}, expected a {}", k, e_.input(static_cast<int>(k))->toString(), wantTensor ? "tensor" : "scalar");
+        }
+      }
+    }
+    if (e_.kind() != ExprKind::Point && e_.kind() != ExprKind::Cast && !e_.output()->isTensor()) {
+      report("the result is a scalar, expected a tensor");
+    }
+    return violations_.size() == before;
+  }
+
+  // -- types and shapes -----------------------------------------------------------------------------------------------------------
+
+  void sameType(int k = 0) {
+    if (e_.input(k)->dtype() != out_->dtype()) {
+      report("operand {} is {}, the result {}; expected equal types", k, name(e_.input(k)->dtype()), name(out_->dtype()));
+    }
+  }
+
+  void sameExtent(const IterDomain* a, const IterDomain* b, std::string_view what) {
+    if (provenDifferent(a->extent(), b->extent())) {
+      report("{}: extents {} and {} differ", what, a->extent().toString(), b->extent().toString());
+    }
+  }
+
+  // The k-th dim of each is the same. Broadcast dims of p may stretch if `stretch`.
+  void sameDims(const Dims& p, const Dims& c, int operand, bool stretch = false) {
+    if (p.size() != c.size()) {
+      report("operand {} has {} dims, the result {}", operand, p.size(), c.size());
+      return;
+    }
+    for (size_t k = 0; k < p.size(); k++) {
+      bool stretches = stretch && p[k]->isBroadcast();
+      if (!stretches) {
+        sameExtent(p[k], c[k], fmt::format("dim {} of operand {}", k, operand));
+        if (c[k]->isBroadcast() && !p[k]->isBroadcast() && !p[k]->extent().isConst(1)) {
+          report("dim {} of the result is a broadcast, of operand {} it is not", k, operand);
+        }
+      }
+    }
+  }
+
+  bool listFits(const char* what, size_t got, size_t expected) {
+    if (got != expected) {
+      report("{} {}, expected {}: one a dim", got, what, expected);
+    }
+    return got == expected;
+  }
+
+  bool axisFits(int axis, size_t rank) {
+    bool fits = axis >= 0 && axis < static_cast<int>(rank);
+    if (!fits) {
+      report("dim={} of {} dims", axis, rank);
+    }
+    return fits;
+  }
+
+  void byKind() {
+    switch (e_.kind()) {
+      case ExprKind::Set:
+      case ExprKind::SegmentSet:
+        sameType();
+        sameDims(operandDims(0), root(), 0);
+        return;
+      case ExprKind::Cast:
+        if (e_.input(0)->isTensor()) {
+          sameDims(operandDims(0), root(), 0);
+        } else {
+          report("a scalar is cast to a tensor; use full");
+        }
+        return;
+      case ExprKind::BitCast:
+        if (dataTypeSize(e_.input(0)->dtype()) != dataTypeSize(out_->dtype())) {
+          report("{} and {} differ in size", name(e_.input(0)->dtype()), name(out_->dtype()));
+        }
+        sameDims(operandDims(0), root(), 0);
+        return;
+      case ExprKind::Point: return point();
+      case ExprKind::Broadcast:
+      case ExprKind::Squeeze: return broadcastOrSqueeze();
+      case ExprKind::Expand:
+        sameType();
+        sameDims(operandDims(0), root(), 0, true);
+        return;
+      case ExprKind::Permute: return permute();
+      case ExprKind::Reshape:
+        sameType();
+        sameDims(operandDims(0), root(), 0);
+        return;
+      case ExprKind::Slice: return slice();
+      case ExprKind::Pad: return pad();
+      case ExprKind::Cat: return cat();
+      case ExprKind::Reduce: return reduce();
+      case ExprKind::Redistribute: return redistribute();
+      case ExprKind::Matmul: return matmul();
+      case ExprKind::Linear: return linear();
+      case ExprKind::Full:
+        if (category(e_.input(0)->dtype()) != category(out_->dtype())) {
+          report("the value is {}, the result {}", name(e_.input(0)->dtype()), name(out_->dtype()));
+        }
+        return;
+      case ExprKind::Iota:
+        if (root().size() != 1) {
+          report("the result has {} dims, expected 1", root().size());
+        }
+        return;
+      case ExprKind::Eye:
+        if (root().size() != 2) {
+          report("the result has {} dims, expected 2", root().size());
+        }
+        return;
+      case ExprKind::Random:
+        if (!isFloatingPoint(out_->dtype()) || isHalfPrecision(out_->dtype())) {
+          report("the result is {}, expected Float or Double", name(out_->dtype()));
+        }
+        (void)listFits("starts", attributes().starts.size(), out_->getLogicalDomain().size());
+        (void)listFits("stops", attributes().stops.size(), out_->getLogicalDomain().size());
+        return;
+      case ExprKind::TakeAlongAxis:
+      case ExprKind::Gather:
+      case ExprKind::IndexSelect:
+      case ExprKind::Embedding: return indexing();
+      case ExprKind::Communicate: return communicate();
+    }
+  }
+
+  // -- kinds ------------------------------------------------------------------------------------------------------------------
+
+  void scalarOp() {
+    for (const Val* v : e_.inputs()) {
+      if (v->isTensor()) {
+        report("the result is a scalar but operand {} is a tensor", v->toString());
+      }
+    }
+  }
+
+  void point() {
+    const PointOpInfo& op = info(attributes().point);
+    std::optional<DataType> type;
+    int scalarCategory = -1;
+    for (int k = 0; k < op.arity; k++) {
+      const Val* v = e_.input(k);
+      if (v->isTensor()) {
+        sameDims(operandDims(k), root(), k, true);
+      }
+      if (op.op == PointOp::Where && k == 0) {
+        if (v->dtype() != DataType::Bool) {
+          report("the condition is {}, expected Bool", name(v->dtype()));
+        }
+        continue;
+      }
+      if (!v->isTensor()) {
+        scalarCategory = category(v->dtype());
+        continue;
+      }
+      if (type && *type != v->dtype()) {
+        report("operands of types {} and {}; cast one", name(*type), name(v->dtype()));
+      }
+      type = v->dtype();
+      if (!accepts(op.types, v->dtype())) {
+        report("operand {} is {}, which the op does not accept; cast it", k, name(v->dtype()));
+      }
+    }
+    if (type && scalarCategory >= 0 && scalarCategory != category(*type)) {
+      report("a scalar of another kind than the {} tensors; convert it", name(*type));
+    }
+    DataType expected = op.givesBool ? DataType::Bool : type.value_or(out_->dtype());
+    if (out_->dtype() != expected) {
+      report("the result is {}, expected {}", name(out_->dtype()), name(expected));
+    }
+  }
+
+  void broadcastOrSqueeze() {
+    sameType();
+    bool broadcasts = e_.kind() == ExprKind::Broadcast;
+    const Dims& longer = broadcasts ? root() : operandDims(0);
+    if (!listFits("flags", attributes().flags.size(), longer.size())) {
+      return;
+    }
+    Dims kept;
+    for (size_t k = 0; k < longer.size(); k++) {
+      if (!attributes().flags[k]) {
+        kept.push_back(longer[k]);
+      } else if (broadcasts ? !longer[k]->isBroadcast() : provenDifferent(longer[k]->extent(), 1)) {
+        report("dim {} is flagged but is {}, expected {}", k, longer[k]->toString(), broadcasts ? "b{1}" : "extent 1");
+      }
+    }
+    sameDims(broadcasts ? operandDims(0) : kept, broadcasts ? kept : root(), 0);
+  }
+
+  void permute() {
+    sameType();
+    Dims p = operandDims(0);
+    sameDims(p, root(), 0);
+    const std::vector<int>& order = attributes().order;
+    const Dims& logical = out_->getLogicalDomain();
+    if (!listFits("axes in the order", order.size(), logical.size()) || root().size() != logical.size()) {
+      return;
+    }
+    std::vector<int> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    for (size_t k = 0; k < sorted.size(); k++) {
+      if (sorted[k] != static_cast<int>(k)) {
+        report("the order is no permutation of 0 to {}", sorted.size() - 1);
+        return;
+      }
+    }
+    for (size_t k = 0; k < order.size(); k++) {
+      if (root()[static_cast<size_t>(order[k])] != logical[k]) {
+        report("logical dim {} is not root dim {}", k, order[k]);
+      }
+    }
+  }
+
+  void slice() {
+    sameType();
+    Dims p = operandDims(0);
+    sameDims(p, root(), 0);
+    const ExprAttributes& a = attributes();
+    if (!listFits("starts", a.starts.size(), p.size()) || !listFits("stops", a.stops.size(), p.size()) ||
+        !listFits("steps", a.steps.size(), p.size()) || out_->getLogicalDomain().size() != p.size()) {
+      return;
+    }
+    for (size_t k = 0; k < p.size(); k++) {
+      if (provenLess(a.starts[k], 0) || provenLess(p[k]->extent(), a.stops[k]) || provenLess(a.steps[k], 1)) {
+        report("[{}, {}) by {} of dim {} of extent {}", a.starts[k].toString(), a.stops[k].toString(), a.steps[k].toString(), k,
+               p[k]->extent().toString());
+        continue;
+      }
+      IntExpr count = ceilDiv(a.stops[k] - a.starts[k], a.steps[k]);
+      if (provenDifferent(count, out_->getLogicalDomain()[k]->extent())) {
+        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(), count.toString());
+      }
+    }
+  }
+
+  void pad() {
+    sameType();
+    Dims p = operandDims(0);
+    sameDims(p, root(), 0);
+    const ExprAttributes& a = attributes();
+    if (category(e_.input(1)->dtype()) != category(out_->dtype())) {
+      report("the fill is {}, the tensor {}", name(e_.input(1)->dtype()), name(out_->dtype()));
+    }
+    if (!listFits("left widths", a.starts.size(), p.size()) || !listFits("right widths", a.stops.size(), p.size()) ||
+        out_->getLogicalDomain().size() != p.size()) {
+      return;
+    }
+    for (size_t k = 0; k < p.size(); k++) {
+      IntExpr extent = p[k]->extent() + a.starts[k] + a.stops[k];
+      if (provenDifferent(extent, out_->getLogicalDomain()[k]->extent())) {
+        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(), extent.toString());
+      }
+    }
+  }
+
+  void cat() {
+    if (!axisFits(attributes().dim, root().size())) {
+      return;
+    }
+    size_t axis = static_cast<size_t>(attributes().dim);
+    IntExpr total = 0;
+    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+      sameType(k);
+      Dims p = operandDims(k);
+      if (p.size() != root().size()) {
+        report("operand {} has {} dims, the result {}", k, p.size(), root().size());
+        return;
+      }
+      total += p[axis]->extent();
+      for (size_t d = 0; d < p.size(); d++) {
+        if (d != axis && !p[d]->isBroadcast()) {
+          sameExtent(p[d], root()[d], fmt::format("dim {} of operand {}", d, k));
+        }
+      }
+    }
+    if (provenDifferent(total, root()[axis]->extent())) {
+      report("dim {} has extent {}, the operands have {}", axis, root()[axis]->extent().toString(), total.toString());
+    }
+  }
+
+  void reduce() {
+    sameType();
+    sameDims(operandDims(0), root(), 0);
+    if (!rootReduces()) {
+      report("no dim is reduced; mark one r{{..}}");
+    }
+    DataType t = out_->dtype();
+    ReduceOp op = attributes().reduce;
+    bool bits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
+    if (bits ? isFloatingPoint(t) : t == DataType::Bool) {
+      report("{} of {}", name(op), name(t));
+    }
+  }
+
+  void redistribute() {
+    sameType();
+    sameDims(operandDims(0), root(), 0);
+    const Dims& c = root();
+    std::ptrdiff_t reduced = std::count_if(c.begin(), c.end(), [](const IterDomain* d) { return d->isReduction(); });
+    if (reduced > 1) {
+      report("{} dims are combined, expected one or none", reduced);
+    }
+    if (reduced == 1 && axisFits(attributes().dim, c.size()) && !c[static_cast<size_t>(attributes().dim)]->isReduction()) {
+      report("dim={} is not the reduction dim", attributes().dim);
+    }
+  }
+
+  // The last root dim is the contraction.
+  bool contracts(const IterDomain* a, const IterDomain* b) {
+    sameExtent(a, b, "contracted dims");
+    bool last = !root().empty() && root().back()->isReduction();
+    if (!last) {
+      report("the last dim of the result is the contraction, expected r{{{}}}", a->extent().toString());
+    } else {
+      sameExtent(a, root().back(), "contracted dim");
+    }
+    return last;
+  }
+
+  void matmul() {
+    sameType(0);
+    sameType(1);
+    Dims a = operandDims(0);
+    Dims b = operandDims(1);
+    if (a.empty() || b.empty()) {
+      report("a 0-d operand, expected 1 dim or more");
+      return;
+    }
+    IterDomain* k = a.back();
+    if (!contracts(k, b.size() == 1 ? b[0] : b[b.size() - 2])) {
+      return;
+    }
+    size_t rows = a.size() > 1 ? 1 : 0;
+    size_t columns = b.size() > 1 ? 1 : 0;
+    size_t batch = std::max(a.size() > 2 ? a.size() - 2 : 0, b.size() > 2 ? b.size() - 2 : 0);
+    if (root().size() != batch + rows + columns + 1) {
+      report("the result has {} dims, expected {} and the contraction", root().size() - 1, batch + rows + columns);
+      return;
+    }
+    for (int operand = 0; operand < 2; operand++) {
+      const Dims& p = operand == 0 ? a : b;
+      for (size_t d = 0; d + 2 < p.size(); d++) {
+        size_t at = batch - (p.size() - 2) + d;
+        if (!p[d]->isBroadcast()) {
+          sameExtent(p[d], root()[at], fmt::format("batch dim {} of operand {}", d, operand));
+        }
+      }
+    }
+    if (rows == 1) {
+      sameExtent(a[a.size() - 2], root()[batch], "rows");
+    }
+    if (columns == 1) {
+      sameExtent(b.back(), root()[batch + rows], "columns");
+    }
+  }
+
+  void linear() {
+    Dims x = operandDims(0);
+    Dims w = operandDims(1);
+    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+      sameType(k);
+    }
+    if (x.empty() || w.empty() || w.size() > 2) {
+      report("an input of {} dims and a weight of {}, expected [.., K] and [N, K] or [K]", x.size(), w.size());
+      return;
+    }
+    if (!contracts(x.back(), w.back())) {
+      return;
+    }
+    if (root().size() != x.size() - 1 + (w.size() - 1) + 1) {
+      report("the result has {} dims, expected {} and the contraction", root().size() - 1, x.size() + w.size() - 2);
+      return;
+    }
+    for (size_t k = 0; k + 1 < x.size(); k++) {
+      sameExtent(x[k], root()[k], fmt::format("dim {} of the input", k));
+    }
+    if (w.size() == 2) {
+      sameExtent(w[0], root()[x.size() - 1], "output features");
+    }
+    if (e_.inputs().size() == 3) {
+      Dims bias = operandDims(2);
+      if (bias.size() != w.size() - 1) {
+        report("a bias of {} dims, expected {}", bias.size(), w.size() - 1);
+      } else if (bias.size() == 1) {
+        sameExtent(bias[0], root()[x.size() - 1], "bias");
+      }
+    }
+  }
+
+  void indexing() {
+    bool embeds = e_.kind() == ExprKind::Embedding;
+    const Dims index = operandDims(embeds ? 0 : 1);
+    const Dims data = operandDims(embeds ? 1 : 0);
+    sameType(embeds ? 1 : 0);
+    if (!isIntegral(e_.input(embeds ? 0 : 1)->dtype())) {
+      report("the index is {}, expected Int or Int32", name(e_.input(embeds ? 0 : 1)->dtype()));
+    }
+    if (embeds) {
+      if (data.size() != 2 || root().size() != index.size() + 1) {
+        report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), root().size(), index.size() + 1);
+        return;
+      }
+      Dims expected = index;
+      expected.push_back(data[1]);
+      sameDims(expected, root(), 0);
+      return;
+    }
+    if (data.size() != root().size() || !axisFits(attributes().dim, root().size())) {
+      report("operand 0 has {} dims, the result {}; dim={}", data.size(), root().size(), attributes().dim);
+      return;
+    }
+    size_t axis = static_cast<size_t>(attributes().dim);
+    if (e_.kind() == ExprKind::IndexSelect ? index.size() != 1 : index.size() != data.size()) {
+      report("the index has {} dims, expected {}", index.size(), e_.kind() == ExprKind::IndexSelect ? 1 : data.size());
+      return;
+    }
+    if (e_.kind() == ExprKind::Gather) {
+      sameDims(index, root(), 1);
+      return;
+    }
+    sameExtent(index[e_.kind() == ExprKind::IndexSelect ? 0 : axis], root()[axis], "the index");
+    for (size_t k = 0; k < data.size(); k++) {
+      if (k != axis && !data[k]->isBroadcast()) {
+        sameExtent(data[k], root()[k], fmt::format("dim {}", k));
+      }
+    }
+  }
+
+  void communicate() {
+    sameType();
+    const CommAttributes& c = attributes().comm;
+    const std::vector<DeviceMesh>& meshes = e_.fusion().meshes();
+    if (c.mesh < 0 || c.mesh >= static_cast<int>(meshes.size())) {
+      report("mesh M{} of {} meshes", c.mesh, meshes.size());
+      return;
+    }
+    IntExpr team = 1;
+    for (int axis : c.axes) {
+      if (axis < 0 || axis >= meshes[static_cast<size_t>(c.mesh)].numAxes()) {
+        report("axis {} of mesh M{}", axis, c.mesh);
+        return;
+      }
+      team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
+    }
+    Dims in = operandDims(0);
+    Dims out = root();
+    auto stripTeam = [&](Dims& dims, const char* what) {
+      if (dims.empty() || provenDifferent(dims[0]->extent(), team)) {
+        report("dim 0 of the {} is {}, expected the team's size {}", what, dims.empty() ? "missing" : dims[0]->toString(),
+               team.toString());
+      }
+      if (!dims.empty()) {
+        dims.erase(dims.begin());
+      }
+    };
+    if (c.kind == CommKind::AllGather || c.kind == CommKind::AllToAll) {
+      stripTeam(out, "result");
+    }
+    if (c.kind == CommKind::ReduceScatter || c.kind == CommKind::AllToAll) {
+      stripTeam(in, "operand");
+    }
+    sameDims(in, out, 0);
+    if (c.kind == CommKind::Permute && !meshes[static_cast<size_t>(c.mesh)].devices().empty() &&
+        c.sources.size() != meshes[static_cast<size_t>(c.mesh)].devices().size()) {
+      report("{} sources for {} devices", c.sources.size(), meshes[static_cast<size_t>(c.mesh)].devices().size());
+    }
+  }
+
+  const Expr& e_;
+  std::vector<std::string>& violations_;
+  const TensorView* out_ = nullptr;
+};
+
+}  // namespace
+
+void verifyExpr(const Expr& expr, std::vector<std::string>& violations) { ExprVerifier(expr, violations).run(); }
+
+}  // namespace meshfuse
