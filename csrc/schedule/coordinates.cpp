@@ -30,6 +30,8 @@ class Propagation {
 
   bool isConflicted(const TensorView* tv) const { return conflicts_.contains(tv->id()); }
 
+  bool anyConflict() const { return !conflicts_.empty(); }
+
   void run() {
     do {
       changed_ = false;
@@ -265,6 +267,7 @@ CoordinatesOrReason findCoordinates(const Group& group) {
     }
   }
   propagation.run();
+  result.conflicted = propagation.anyConflict();
 
   std::map<int, int> before = roundsBefore(group, result.round);
   auto indexOf = [&](const TensorView* tv) -> std::optional<std::vector<IntExpr>> {

@@ -26,6 +26,7 @@ struct Coordinates {
   // Rounds of reductions: a reduction of round k depends on results of rounds < k only. By Val id of the result.
   std::map<int, int> round;
   int rounds = 0;
+  bool conflicted = false;  // some tensor is needed at two positions
   bool hasReduction() const { return rounds > 0; }
 };
 

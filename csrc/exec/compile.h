@@ -1,0 +1,32 @@
+// compile: the order of everything, from a user's fusion to a host program.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/program.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+class Communicator;
+class Fusion;
+
+struct CompileOptions {
+  int threads = 1;
+  int64_t call = 0;  // number of the call that compiles: part of what the ranks agree on
+};
+
+struct CompiledProgram {
+  std::shared_ptr<const Fusion> planned;      // the global program, every edge aligned, local or a planned communication
+  std::shared_ptr<const HostProgram> host;
+};
+
+// A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
+// for arguments that do not fit; DeviceError naming ranks and the first differing line if the ranks' plans differ.
+[[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
+                                      const CompileOptions& options);
+
+}  // namespace meshfuse

@@ -1,0 +1,95 @@
+// FusionExecutorCache: call a fusion with tensors; everything between is looked up or made.
+//
+//   FusionExecutorCache cache(std::move(fusion));
+//   std::vector<Tensor> out = cache.runFusionWithInputs({x, w});
+//
+// The first call with a new class of arguments (types, sizes, strides, alignments) compiles a plan; later ones find it. Plans are
+// immutable and bounded in number; the least recently used one goes first, so ranks that make the same calls evict alike.
+// On several ranks every rank makes the same calls in the same order, each with its local shards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/argument.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+class Communicator;
+class Fusion;
+struct HostProgram;
+struct CompiledProgram;
+struct StepRecord;
+
+enum class Verify : uint8_t { Off, First, Always };
+
+struct ExecutorOptions {
+  Communicator* communicator = nullptr;  // default: this thread's default world
+  int threads = 0;                       // of a rank; default: cores / ranks, at least 1
+  size_t maxPlans = 64;
+  // Compare every step with the reference interpreter, and say which kernel made the first wrong element. Default: the
+  // environment's MESHFUSE_VERIFY (first, always), else off.
+  std::optional<Verify> verify;
+};
+
+// A planned communication step, as a rank executes it.
+struct CommRecord {
+  std::string kind;  // "all-gather", "all-reduce", ...
+  std::vector<int> team;
+  std::string tensor;
+  int64_t bytesReceived = 0;
+};
+
+class FusionExecutorCache {
+ public:
+  explicit FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options = {});
+  ~FusionExecutorCache();
+  FusionExecutorCache(const FusionExecutorCache&) = delete;
+  FusionExecutorCache& operator=(const FusionExecutorCache&) = delete;
+
+  // inputs: one a fusion input, tensors in local sizes. Returns the outputs in order; one that aliases an input shares its
+  // memory. UserError on a wrong number, rank, size, type or device of an argument, before anything runs; DeviceError if a
+  // peer fails.
+  std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
+  // The same into tensors the caller supplies (contiguous, of the right sizes and types; those of aliased outputs are
+  // ignored). Allocates nothing once the plan exists.
+  void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
+  void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
+
+  const Fusion& fusion() const { return *fusion_; }
+  // Of the plan the last call used.
+  std::vector<CommRecord> commSteps() const;
+  std::shared_ptr<const HostProgram> hostProgram() const;
+  std::string planText() const;              // the global program after planning, as .fir
+  std::string outputSharding(int output) const;
+  // Steps of one more run with the given inputs, with their times.
+  std::vector<StepRecord> profile(const std::vector<Argument>& inputs);
+  // Why the last call compiled: what differed from the plan used before; empty if it did not.
+  std::string missReason() const;
+  int64_t plansCompiled() const;
+  // Fault injection for tests: communication step number `step` of the plan is left out in later runs; -1: none.
+  void skipCommunication(int step);
+
+ private:
+  struct Plan;
+  struct Facts;
+  Plan& find(std::span<const Argument> inputs);
+  Plan& compileFor(std::span<const Argument> inputs);
+  void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
+  Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
+
+  std::unique_ptr<Fusion> fusion_;
+  ExecutorOptions options_;
+  Verify verify_;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace meshfuse

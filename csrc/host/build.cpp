@@ -1,0 +1,476 @@
+#include "host/build.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "host/in_place.h"
+#include "host/memory_plan.h"
+#include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
+#include "jit/orc/cpu_kernel.h"
+#include "library/cpu/contraction.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::vector<int64_t> constantShape(const TensorView* tv) {
+  std::vector<int64_t> shape;
+  for (const IntExpr& e : tv->shape()) {
+    invariant(e.isConst(), "[host program] {} has the extent {}, which is not a constant", tv->toString(), e.toString());
+    shape.push_back(e.constValue());
+  }
+  return shape;
+}
+
+int64_t product(const std::vector<int64_t>& v) {
+  int64_t n = 1;
+  for (int64_t x : v) {
+    n *= x;
+  }
+  return n;
+}
+
+std::string_view verb(CommKind kind) {
+  switch (kind) {
+    case CommKind::AllGather: return "all-gather";
+    case CommKind::AllReduce: return "all-reduce";
+    case CommKind::ReduceScatter: return "reduce-scatter";
+    case CommKind::AllToAll: return "all-to-all";
+    case CommKind::Permute: return "permute";
+    case CommKind::Broadcast: return "broadcast";
+  }
+  return "";
+}
+
+// Copies the ops that compute a scalar, operands first.
+void cloneScalar(FusionCloner& cloner, const Val* val) {
+  if (val->isTensor() || val->isConst() || val->definition() == nullptr || cloner.find(val) != nullptr) {
+    return;
+  }
+  for (const Val* in : val->definition()->inputs()) {
+    cloneScalar(cloner, in);
+  }
+  cloner.clone(val->definition());
+}
+
+// The group as a fusion of its own, for the reference interpreter: its tensors, then all scalar inputs of the whole.
+std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group, const FusionCloner::Rewrite& bound) {
+  auto result = std::make_shared<Fusion>();
+  FusionCloner cloner(fusion, *result, bound);
+  for (const TensorView* in : group.inputs) {
+    result->addInput(cloner.clone(in));
+  }
+  for (const Val* in : fusion.inputs()) {
+    if (!in->isTensor()) {
+      result->addInput(cloner.clone(in));
+    }
+  }
+  for (const Expr* e : group.exprs) {
+    for (const Val* in : e->inputs()) {
+      cloneScalar(cloner, in);
+    }
+    cloner.clone(e);
+  }
+  for (const TensorView* out : group.outputs) {
+    result->addOutput(cloner.clone(out));
+  }
+  return result;
+}
+
+class HostBuilder {
+ public:
+  HostBuilder(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments, const DeviceInfo& device,
+              const BuildOptions& options)
+      : fusion_(std::move(fusion)), segments_(std::move(segments)), device_(device), options_(options) {}
+
+  std::shared_ptr<const HostProgram> build() {
+    program_.fusion = fusion_;
+    program_.numInputs = static_cast<int>(fusion_->inputs().size());
+    program_.workers = options_.workers;
+    direct_ = arrangeInPlace(*fusion_, segments_);
+    for (const Val* in : fusion_->inputs()) {
+      if (in->isTensor()) {
+        tensor(in->asTensor());
+      }
+    }
+    shareStorage();
+    scheduleKernels();
+    for (size_t i = 0; i < segments_.size(); i++) {
+      addStep(i);
+    }
+    finishOutputs();
+    planArena();
+    return std::make_shared<const HostProgram>(std::move(program_));
+  }
+
+ private:
+  int tensor(const TensorView* tv) {
+    auto [it, isNew] = position_.try_emplace(tv->id(), static_cast<int>(program_.tensors.size()));
+    if (isNew) {
+      TensorPlan t;
+      t.val = tv->id();
+      t.dtype = tv->dtype();
+      t.sizes = constantShape(tv);
+      auto layout = options_.inputLayouts.find(tv->id());
+      t.strides = layout != options_.inputLayouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
+      t.bytes = product(t.sizes) * dataTypeSize(t.dtype);
+      if (tv->isFusionInput()) {
+        t.place = Place::Input;
+        t.index = inputNumber(tv);
+      }
+      storage_.push_back(it->second);
+      program_.tensors.push_back(std::move(t));
+    }
+    return it->second;
+  }
+
+  int inputNumber(const Val* val) const {
+    const std::vector<Val*>& ins = fusion_->inputs();
+    return static_cast<int>(std::find(ins.begin(), ins.end(), val) - ins.begin());
+  }
+
+  int root(int t) const {
+    while (storage_[static_cast<size_t>(t)] != t) {
+      t = storage_[static_cast<size_t>(t)];
+    }
+    return t;
+  }
+
+  // Views share the memory of what they view; results take the place of the tensor they are a view of.
+  void shareStorage() {
+    for (const Segment& s : segments_) {
+      for (const TensorView* tv : s.group.inputs) {
+        tensor(tv);
+      }
+      for (const TensorView* tv : s.group.outputs) {
+        tensor(tv);
+      }
+      if (s.kind == SegmentKind::View) {
+        for (const TensorView* out : s.group.outputs) {
+          storage_[static_cast<size_t>(tensor(out))] = root(tensor(s.group.inputs[0]));
+        }
+      }
+    }
+    for (size_t i = 0; i < fusion_->outputs().size(); i++) {
+      const Val* out = fusion_->outputs()[i];
+      int at = tensor(out->asTensor());
+      program_.outputs.push_back(at);
+      program_.aliasOf.push_back(fusion_->aliasOf(static_cast<int>(i)));
+      TensorPlan& r = program_.tensors[static_cast<size_t>(root(at))];
+      if (r.place != Place::Arena) {
+        continue;  // an input or another result already has the memory: copied at the end
+      }
+      std::optional<int> alias = program_.aliasOf.back();
+      if (alias && !direct_.contains(out->id())) {
+        continue;
+      }
+      r.place = alias ? Place::Input : Place::Output;
+      r.index = alias ? *alias : static_cast<int>(i);
+    }
+    for (size_t t = 0; t < program_.tensors.size(); t++) {
+      const TensorPlan& r = program_.tensors[static_cast<size_t>(root(static_cast<int>(t)))];
+      program_.tensors[t].place = r.place;
+      program_.tensors[t].index = r.index;
+    }
+  }
+
+  void scheduleKernels() {
+    std::vector<tile::Program> programs;
+    for (size_t i = 0; i < segments_.size(); i++) {
+      Segment& s = segments_[i];
+      if (s.kind != SegmentKind::Kernel) {
+        continue;
+      }
+      s.group.aliases.clear();
+      for (const TensorView* out : s.group.outputs) {
+        if (auto it = direct_.find(out->id()); it != direct_.end() && readsInput(s, it->second)) {
+          s.group.aliases[out->id()] = it->second;
+        }
+        if (auto it = direct_.find(out->id()); it != direct_.end()) {
+          if (auto layout = options_.inputLayouts.find(it->second); layout != options_.inputLayouts.end()) {
+            s.group.layouts[out->id()] = layout->second;
+          }
+        }
+      }
+      for (const auto* list : {&s.group.inputs, &s.group.outputs}) {
+        for (const TensorView* tv : *list) {
+          const TensorPlan& t = program_.tensors[static_cast<size_t>(tensor(tv))];
+          // results may be supplied by the caller: their alignment is checked per call, and only the natural one is assumed
+          if (t.place == Place::Output && !s.group.layouts.contains(tv->id())) {
+            s.group.layouts[tv->id()] = {t.strides, 64};
+          }
+        }
+      }
+      kernelOf_[i] = plans_.size();
+      plans_.push_back(s.scheduler->schedule(s.group, device_));
+      std::vector<std::string> errors = tile::verify(plans_.back().program);
+      invariant(errors.empty(), "[host program] scheduler {} wrote a wrong tile program: {}\n{}", s.scheduler->name,
+                errors.empty() ? "" : errors[0], tile::toString(plans_.back().program));
+      programs.push_back(plans_.back().program);
+    }
+    kernels_ = options_.compile(programs);
+  }
+
+  static bool readsInput(const Segment& s, int val) {
+    return std::any_of(s.group.inputs.begin(), s.group.inputs.end(), [&](const TensorView* tv) { return tv->id() == val; });
+  }
+
+  IntExpr bound(const IntExpr& e) const {
+    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      if (std::optional<int64_t> value = coordinateValue(*fusion_, symbol, options_.rank)) {
+        return IntExpr(*value);
+      }
+      return std::nullopt;
+    });
+  }
+
+  int64_t constantOf(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) const {
+    return e.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
+      for (size_t k = 0; k < program.sizes.size(); k++) {
+        if (program.sizes[k].name == symbol && launch.sizes[k].isConst()) {
+          return launch.sizes[k].constValue();
+        }
+      }
+      return std::nullopt;
+    });
+  }
+
+  void addStep(size_t i) {
+    const Segment& s = segments_[i];
+    if (s.kind == SegmentKind::View) {
+      return;
+    }
+    Step step;
+    for (const TensorView* tv : s.group.inputs) {
+      step.reads.push_back(tensor(tv));
+    }
+    for (const TensorView* tv : s.group.outputs) {
+      step.writes.push_back(tensor(tv));
+    }
+    std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
+    switch (s.kind) {
+      case SegmentKind::Kernel:
+        step.kind = StepKind::Launch;
+        step.name = fmt::format("{} {}", s.scheduler->name, result);
+        launch(step, plans_[kernelOf_.at(i)], kernels_[kernelOf_.at(i)]);
+        break;
+      case SegmentKind::Library:
+        step.kind = StepKind::Contract;
+        step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
+        step.contraction = std::make_shared<Contraction>(*s.group.exprs[0], s.group.layouts);
+        if (step.contraction->workspaceBytes() > 0) {
+          workspace(step, step.contraction->workspaceBytes());
+        }
+        break;
+      case SegmentKind::Communicate:
+        step.kind = StepKind::Communicate;
+        communicate(step, *s.group.exprs[0]);
+        step.name = fmt::format("{} {}", verb(step.comm.kind), result);
+        program_.communicates = true;
+        break;
+      case SegmentKind::Reference:
+        step.kind = StepKind::Reference;
+        step.name = fmt::format("reference {}", result);
+        break;
+      case SegmentKind::View: break;
+    }
+    if (s.kind != SegmentKind::Communicate) {
+      step.reference = referenceOf(*fusion_, s.group, [this](const IntExpr& e) { return bound(e); });
+    }
+    program_.steps.push_back(std::move(step));
+  }
+
+  void workspace(Step& step, int64_t bytes) {
+    step.launch.workspaces.push_back(static_cast<int64_t>(blocks_.size()));  // offset filled in by planArena
+    int at = static_cast<int>(program_.steps.size());
+    blocks_.push_back({bytes, at, at, 0});
+  }
+
+  void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const CpuKernel> kernel) {
+    LaunchPlan& l = step.launch;
+    l.kernel = std::move(kernel);
+    l.program = tile::toString(plan.program);
+    for (const IntExpr& e : plan.sizes) {
+      l.sizes.push_back(bound(e));
+    }
+    for (size_t k = 0; k < plan.scalars.size(); k++) {
+      l.scalars.push_back(plan.scalars[k]);
+      l.scalarTypes.push_back(plan.program.scalars[k].dtype);
+    }
+    for (const tile::GridDim& g : plan.program.grid) {
+      l.parts *= constantOf(g.count, plan.program, l);
+    }
+    for (const KernelPlan::Slot& slot : plan.slots) {
+      if (slot.tensor != nullptr) {
+        l.tensors.push_back(tensor(slot.tensor));
+        continue;
+      }
+      const KernelPlan::Workspace& w = plan.workspaces[static_cast<size_t>(slot.workspace)];
+      int64_t bytes = constantOf(w.elements, plan.program, l) * dataTypeSize(w.dtype);
+      l.tensors.push_back(-1);
+      l.zeroed.push_back(w.zeroed ? bytes : 0);
+      workspace(step, bytes);
+    }
+    l.scratchBytes = l.kernel->scratchBytes;
+    program_.scratchBytes = std::max(program_.scratchBytes, l.scratchBytes);
+  }
+
+  void communicate(Step& step, const Expr& e) {
+    const CommAttributes& a = e.attributes().comm;
+    const DeviceMesh& mesh = fusion_->meshes().at(static_cast<size_t>(a.mesh));
+    CommPlan& c = step.comm;
+    c.kind = a.kind;
+    c.reduce = a.reduce;
+    c.root = a.root;
+    c.dtype = e.output()->dtype();
+    for (int64_t r : mesh.team(options_.rank, a.axes)) {
+      c.team.ranks.push_back(static_cast<int>(r));
+    }
+    int64_t in = product(constantShape(e.tensorInputs()[0]));
+    int64_t out = product(constantShape(e.tensorOutput()));
+    int64_t n = static_cast<int64_t>(c.team.ranks.size());
+    int64_t size = dataTypeSize(c.dtype);
+    switch (a.kind) {
+      case CommKind::AllGather:
+        c.count = in;
+        c.bytesReceived = in * (n - 1) * size;
+        break;
+      case CommKind::AllReduce:
+        c.count = in;
+        c.bytesReceived = 2 * in * (n - 1) / n * size;
+        break;
+      case CommKind::ReduceScatter:
+        c.count = out;
+        c.bytesReceived = out * (n - 1) * size;
+        break;
+      case CommKind::AllToAll:
+        c.count = in / n;
+        c.bytesReceived = c.count * (n - 1) * size;
+        break;
+      case CommKind::Broadcast:
+        c.count = in;
+        c.bytesReceived = c.team.ranks[static_cast<size_t>(c.root)] == options_.rank ? 0 : in * size;
+        break;
+      case CommKind::Permute: {
+        c.count = in;
+        int64_t self = mesh.indexOf(options_.rank);
+        c.receiveFrom = static_cast<int>(mesh.devices()[static_cast<size_t>(a.sources[static_cast<size_t>(self)])]);
+        for (size_t d = 0; d < a.sources.size(); d++) {
+          if (a.sources[d] == self && static_cast<int64_t>(d) != self) {
+            c.sendTo.push_back(static_cast<int>(mesh.devices()[d]));
+          }
+        }
+        c.bytesReceived = c.receiveFrom == options_.rank ? 0 : in * size;
+        break;
+      }
+    }
+  }
+
+  // Results that could not be written where they belong are copied there last.
+  void finishOutputs() {
+    for (size_t i = 0; i < program_.outputs.size(); i++) {
+      int from = program_.outputs[i];
+      TensorPlan source = program_.tensors[static_cast<size_t>(from)];
+      std::optional<int> alias = program_.aliasOf[i];
+      Place wanted = alias ? Place::Input : Place::Output;
+      int index = alias ? *alias : static_cast<int>(i);
+      if (source.place == wanted && source.index == index) {
+        continue;
+      }
+      TensorPlan target = source;
+      target.place = wanted;
+      target.index = index;
+      const Val* in = alias ? fusion_->inputs()[static_cast<size_t>(*alias)] : nullptr;
+      auto layout = in != nullptr ? options_.inputLayouts.find(in->id()) : options_.inputLayouts.end();
+      target.strides = layout != options_.inputLayouts.end() ? layout->second.strides : contiguousStrides(target.sizes);
+      int to = static_cast<int>(program_.tensors.size());
+      program_.tensors.push_back(target);
+      storage_.push_back(to);
+      program_.outputs[i] = to;
+      Step step;
+      step.kind = StepKind::Copy;
+      step.name = fmt::format("copy T{}", source.val);
+      step.reads = {from};
+      step.writes = {to};
+      program_.steps.push_back(std::move(step));
+    }
+  }
+
+  void planArena() {
+    std::map<int, size_t> blockOf;  // storage root -> block
+    for (size_t i = 0; i < program_.steps.size(); i++) {
+      for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
+        for (int t : *list) {
+          int r = root(t);
+          if (program_.tensors[static_cast<size_t>(r)].place != Place::Arena) {
+            continue;
+          }
+          auto [it, isNew] = blockOf.try_emplace(r, blocks_.size());
+          if (isNew) {
+            blocks_.push_back({program_.tensors[static_cast<size_t>(r)].bytes, static_cast<int>(i), static_cast<int>(i), 0});
+          }
+          blocks_[it->second].lastStep = static_cast<int>(i);
+        }
+      }
+    }
+    program_.arenaBytes = planMemory(blocks_);
+    for (size_t t = 0; t < program_.tensors.size(); t++) {
+      auto it = blockOf.find(root(static_cast<int>(t)));
+      if (it != blockOf.end()) {
+        program_.tensors[t].offset = blocks_[it->second].offset;
+      }
+    }
+    for (Step& s : program_.steps) {
+      for (int64_t& w : s.launch.workspaces) {
+        w = blocks_[static_cast<size_t>(w)].offset;
+      }
+    }
+    program_.peakBytes = program_.arenaBytes;
+    for (const Val* in : fusion_->inputs()) {
+      program_.peakBytes += in->isTensor() ? program_.tensors[static_cast<size_t>(position_.at(in->id()))].bytes : 0;
+    }
+    for (size_t i = 0; i < program_.outputs.size(); i++) {
+      program_.peakBytes += program_.aliasOf[i] ? 0 : program_.tensors[static_cast<size_t>(program_.outputs[i])].bytes;
+    }
+  }
+
+  std::shared_ptr<const Fusion> fusion_;
+  std::vector<Segment> segments_;
+  const DeviceInfo& device_;
+  const BuildOptions& options_;
+  HostProgram program_;
+  std::map<int, int> direct_;
+  std::map<int, int> position_;  // Val id -> tensor
+  std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
+  std::vector<KernelPlan> plans_;
+  std::vector<std::shared_ptr<const CpuKernel>> kernels_;
+  std::map<size_t, size_t> kernelOf_;  // segment -> plan
+  std::vector<MemoryBlock> blocks_;
+};
+
+}  // namespace
+
+std::optional<int64_t> coordinateValue(const Fusion& fusion, std::string_view symbol, int rank) {
+  constexpr std::string_view kPrefix = "coord.";
+  if (!symbol.starts_with(kPrefix)) {
+    return std::nullopt;
+  }
+  std::string_view axis = symbol.substr(kPrefix.size());
+  for (const DeviceMesh& mesh : fusion.meshes()) {
+    for (int a = 0; a < mesh.numAxes(); a++) {
+      if (mesh.axisName(a) == axis && mesh.contains(rank)) {
+        return mesh.coordinates(rank)[static_cast<size_t>(a)];
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,
+                                                    const DeviceInfo& device, const BuildOptions& options) {
+  return HostBuilder(std::move(fusion), std::move(segments), device, options).build();
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,237 @@
+#include "host/executor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "host/scalars.h"
+#include "interpret/bounds.h"
+#include "interpret/interpret.h"
+#include "ir/fusion.h"
+#include "jit/orc/cpu_kernel.h"
+#include "library/cpu/contraction.h"
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kScratchStride = 4096;  // workers' scratch starts on pages of its own
+
+int64_t scratchStride(const HostProgram& p) { return (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride; }
+
+}  // namespace
+
+Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator) : program_(std::move(program)) {
+  const HostProgram& p = *program_;
+  if (p.arenaBytes > 0) {
+    arena_ = p.communicates ? communicator.allocate(static_cast<size_t>(p.arenaBytes))
+                            : Tensor::empty({p.arenaBytes}, DataType::Bool).storage();
+  }
+  if (p.scratchBytes > 0) {
+    scratch_ = Tensor::empty({scratchStride(p) * p.workers}, DataType::Bool).storage();
+  }
+  pointers_.resize(p.tensors.size());
+  char* arena = static_cast<char*>(arena_.get());
+  for (size_t t = 0; t < p.tensors.size(); t++) {
+    if (p.tensors[t].place == Place::Arena) {
+      pointers_[t] = arena + p.tensors[t].offset;
+    }
+  }
+  slots_.resize(p.steps.size());
+  operands_.resize(p.steps.size());
+  for (size_t i = 0; i < p.steps.size(); i++) {
+    const LaunchPlan& l = p.steps[i].launch;
+    std::vector<uint64_t>& slots = slots_[i];
+    if (p.steps[i].kind == StepKind::Contract) {
+      operands_[i].resize(p.steps[i].reads.size());
+    }
+    if (p.steps[i].kind != StepKind::Launch) {
+      continue;
+    }
+    size_t workspace = 0;
+    for (int t : l.tensors) {
+      void* base = t >= 0 ? pointers_[static_cast<size_t>(t)] : arena + l.workspaces[workspace++];
+      slots.push_back(std::bit_cast<uint64_t>(base));
+    }
+    for (const IntExpr& e : l.sizes) {
+      slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
+      hasRunTimeScalars_ = hasRunTimeScalars_ || !e.isConst();
+    }
+    slots.resize(slots.size() + l.scalars.size());
+    hasRunTimeScalars_ = hasRunTimeScalars_ || !l.scalars.empty();
+  }
+}
+
+void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
+                  const ExecuteOptions& options) {
+  const HostProgram& p = *program_;
+  for (size_t t = 0; t < p.tensors.size(); t++) {
+    const TensorPlan& plan = p.tensors[t];
+    if (plan.place == Place::Input) {
+      pointers_[t] = std::get<Tensor>(inputs[static_cast<size_t>(plan.index)]).data();
+    } else if (plan.place == Place::Output) {
+      pointers_[t] = outputs[static_cast<size_t>(plan.index)].data();
+    }
+  }
+  if (hasRunTimeScalars_) {
+    bindScalars(inputs);
+  }
+  for (size_t i = 0; i < p.steps.size(); i++) {
+    const Step& step = p.steps[i];
+    if (static_cast<int64_t>(i) == options.skipStep) {
+      continue;
+    }
+    std::chrono::steady_clock::time_point start;
+    if (options.profile != nullptr) [[unlikely]] {
+      start = std::chrono::steady_clock::now();
+    }
+    std::vector<Argument> before;
+    bool check = options.verify && step.reference != nullptr && step.kind != StepKind::Reference;
+    if (check) [[unlikely]] {
+      before = referenceInputs(step, inputs);
+    }
+    execute(step, i, pool, communicator, inputs);
+    if (check) [[unlikely]] {
+      compareWithReference(step, before);
+    }
+    if (options.profile != nullptr) [[unlikely]] {
+      options.profile->push_back({&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+    }
+  }
+}
+
+void Binding::bindScalars(std::span<const Argument> inputs) {
+  const HostProgram& p = *program_;
+  for (size_t i = 0; i < p.steps.size(); i++) {
+    const LaunchPlan& l = p.steps[i].launch;
+    size_t slot = l.tensors.size();
+    for (const IntExpr& e : l.sizes) {
+      if (!e.isConst()) {
+        slots_[i][slot] = static_cast<uint64_t>(integerValue(*p.fusion, e, inputs));
+      }
+      slot++;
+    }
+    for (size_t k = 0; k < l.scalars.size(); k++) {
+      slots_[i][slot++] = scalarBits(*p.fusion, l.scalars[k], l.scalarTypes[k], inputs);
+    }
+  }
+}
+
+void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
+                      std::span<const Argument> inputs) {
+  switch (step.kind) {
+    case StepKind::Launch: launch(step, number, pool); return;
+    case StepKind::Contract: {
+      std::vector<void*>& operands = operands_[number];
+      for (size_t k = 0; k < step.reads.size(); k++) {
+        operands[k] = pointer(step.reads[k]);
+      }
+      char* arena = static_cast<char*>(arena_.get());
+      void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
+      step.contraction->run(pool, operands, pointer(step.writes[0]), workspace);
+      return;
+    }
+    case StepKind::Communicate:
+      communicator.setStep(static_cast<int64_t>(number), step.name);
+      communicate(step, communicator);
+      return;
+    case StepKind::Copy: view(step.writes[0]).copyFrom(view(step.reads[0])); return;
+    case StepKind::Reference: reference(step, referenceInputs(step, inputs)); return;
+  }
+}
+
+void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
+  const LaunchPlan& l = step.launch;
+  std::vector<uint64_t>& slots = slots_[number];
+  char* arena = static_cast<char*>(arena_.get());
+  size_t workspace = 0;
+  for (size_t k = 0; k < l.tensors.size(); k++) {
+    if (l.tensors[k] >= 0) {
+      slots[k] = std::bit_cast<uint64_t>(pointers_[static_cast<size_t>(l.tensors[k])]);
+    } else {
+      if (l.zeroed[workspace] > 0) {
+        std::memset(arena + l.workspaces[workspace], 0, static_cast<size_t>(l.zeroed[workspace]));
+      }
+      workspace++;
+    }
+  }
+  char* scratch = static_cast<char*>(scratch_.get());
+  int64_t stride = scratchStride(*program_);
+  if (l.parts == 1) {
+    l.kernel->fn(slots.data(), 0, 1, scratch);
+    return;
+  }
+  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) { l.kernel->fn(slots.data(), begin, end, scratch + worker * stride); });
+}
+
+void Binding::communicate(const Step& step, Communicator& communicator) {
+  const CommPlan& c = step.comm;
+  const void* in = pointer(step.reads[0]);
+  void* out = pointer(step.writes[0]);
+  const Team& team = c.team;
+  switch (c.kind) {
+    case CommKind::AllGather: communicator.allGather(team, in, out, c.count, c.dtype); return;
+    case CommKind::AllReduce: communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce); return;
+    case CommKind::ReduceScatter: communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce); return;
+    case CommKind::AllToAll: communicator.allToAll(team, in, out, c.count, c.dtype); return;
+    case CommKind::Broadcast:
+      if (team.ranks[static_cast<size_t>(c.root)] == communicator.rank()) {
+        std::memcpy(out, in, static_cast<size_t>(c.count * dataTypeSize(c.dtype)));
+      }
+      communicator.broadcast(team, out, c.count, c.dtype, c.root);
+      return;
+    case CommKind::Permute: {
+      int64_t bytes = c.count * dataTypeSize(c.dtype);
+      transfers_.clear();
+      for (int peer : c.sendTo) {
+        transfers_.push_back({Communicator::Transfer::Direction::Send, peer, const_cast<void*>(in), bytes});
+      }
+      if (c.receiveFrom == communicator.rank()) {
+        std::memcpy(out, in, static_cast<size_t>(bytes));
+      } else {
+        transfers_.push_back({Communicator::Transfer::Direction::Recv, c.receiveFrom, out, bytes});
+      }
+      communicator.transfer(transfers_);
+      return;
+    }
+  }
+}
+
+Tensor Binding::view(int tensor) const {
+  const TensorPlan& t = program_->tensors[static_cast<size_t>(tensor)];
+  return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype);
+}
+
+std::vector<Argument> Binding::referenceInputs(const Step& step, std::span<const Argument> inputs) const {
+  std::vector<Argument> arguments;
+  for (int t : step.reads) {
+    arguments.emplace_back(view(t).clone());
+  }
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (!program_->fusion->inputs()[i]->isTensor()) {
+      arguments.push_back(inputs[i]);
+    }
+  }
+  return arguments;
+}
+
+void Binding::reference(const Step& step, std::span<const Argument> inputs) {
+  std::vector<Tensor> results = interpret(*step.reference, inputs);
+  for (size_t k = 0; k < results.size(); k++) {
+    view(step.writes[k]).copyFrom(results[k]);
+  }
+}
+
+void Binding::compareWithReference(const Step& step, std::span<const Argument> inputs) const {
+  std::vector<BoundedTensor> expected = interpretWithBounds(*step.reference, inputs);
+  for (size_t k = 0; k < expected.size(); k++) {
+    std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
+    invariant(!difference, "[verify] T{}, made by {}, differs from the reference: {}\nkernel:\n{}",
+              program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""), step.launch.program);
+  }
+}
+
+}  // namespace meshfuse

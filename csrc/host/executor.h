@@ -1,0 +1,71 @@
+// Executes a HostProgram: binds pointers, runs the steps in order.
+//
+// A Binding is the mutable half of a program: its arena, the argument slots of every launch, scratch for every worker. One call
+// at a time uses a binding; once made, calls allocate nothing.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "host/program.h"
+#include "multidevice/transport/communicator.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+class ThreadPool;
+
+// What happened in one step of a run, for profiles and verification.
+struct StepRecord {
+  const Step* step = nullptr;
+  double seconds = 0;
+};
+
+struct ExecuteOptions {
+  bool verify = false;                         // compare each step with the reference interpreter
+  std::vector<StepRecord>* profile = nullptr;  // filled in, one entry a step
+  int64_t skipStep = -1;                       // fault injection: a communication step that is not run
+};
+
+class Binding {
+ public:
+  Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator);
+
+  const HostProgram& program() const { return *program_; }
+  // inputs: one a fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
+  // DeviceError where a peer fails; InternalError naming the step, tensor, position and values where verification does.
+  void run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
+           const ExecuteOptions& options = {});
+
+ private:
+  struct Patch {  // slot = base of an argument
+    uint64_t* slot;
+    Place place;
+    int index;
+  };
+  void bindScalars(std::span<const Argument> inputs);
+  void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs);
+  void launch(const Step& step, size_t number, ThreadPool& pool);
+  void communicate(const Step& step, Communicator& communicator);
+  void reference(const Step& step, std::span<const Argument> inputs);
+  void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
+  std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
+  Tensor view(int tensor) const;
+  void* pointer(int tensor) const { return pointers_[static_cast<size_t>(tensor)]; }
+
+  std::shared_ptr<const HostProgram> program_;
+  std::shared_ptr<void> arena_;
+  std::shared_ptr<void> scratch_;
+  std::vector<void*> pointers_;                 // by tensor
+  std::vector<std::vector<uint64_t>> slots_;    // by step
+  std::vector<std::vector<void*>> operands_;    // of contractions, by step
+  std::vector<Communicator::Transfer> transfers_;
+  bool hasRunTimeScalars_ = false;
+};
+
+}  // namespace meshfuse

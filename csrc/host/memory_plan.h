@@ -1,0 +1,22 @@
+// Offsets in one arena for blocks with lifetimes: the largest first, each at the lowest offset free during its whole life.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace meshfuse {
+
+struct MemoryBlock {
+  int64_t bytes = 0;
+  int firstStep = 0;  // alive from the step that writes it first
+  int lastStep = 0;   // to the step that uses it last, both included
+  int64_t offset = 0; // result
+};
+
+inline constexpr int64_t kArenaAlignment = 64;
+
+// Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks overlap in memory only if their lives do
+// not. Deterministic: ties are resolved by position.
+int64_t planMemory(std::vector<MemoryBlock>& blocks);
+
+}  // namespace meshfuse

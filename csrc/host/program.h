@@ -1,0 +1,95 @@
+// HostProgram: what one rank does in a call, as a flat list of steps over planned memory.
+//
+// Immutable once built. Every tensor has a place: an argument, a result, or an offset in one arena; a step names tensors by
+// position. Binding pointers is all that a call adds (see executor.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/expr.h"
+#include "multidevice/transport/communicator.h"
+#include "schedule/group.h"
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+class Contraction;
+class Fusion;
+class TensorView;
+class Val;
+struct CpuKernel;
+
+enum class StepKind : uint8_t { Launch, Contract, Communicate, Copy, Reference };
+
+enum class Place : uint8_t { Input, Output, Arena };
+
+struct TensorPlan {
+  int val = 0;  // id in the local fusion
+  DataType dtype = DataType::Float;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t bytes = 0;
+  Place place = Place::Arena;
+  int index = 0;       // Input, Output: its number
+  int64_t offset = 0;  // Arena
+};
+
+// A kernel, ready to run.
+struct LaunchPlan {
+  std::shared_ptr<const CpuKernel> kernel;
+  int64_t parts = 1;
+  std::vector<int> tensors;          // position of each tensor slot, -1 for a workspace
+  std::vector<int64_t> workspaces;   // arena offsets of the -1 slots, in order
+  std::vector<int64_t> zeroed;       // bytes to clear from each workspace before the launch
+  std::vector<IntExpr> sizes;        // over the symbols of run-time integers; constants where known
+  std::vector<const Val*> scalars;
+  std::vector<DataType> scalarTypes;
+  std::string program;               // the tile program's text
+  int64_t scratchBytes = 0;
+};
+
+struct CommPlan {
+  CommKind kind = CommKind::AllGather;
+  Team team;
+  ReduceOp reduce = ReduceOp::Sum;
+  int64_t count = 0;      // elements, as Communicator counts them
+  DataType dtype = DataType::Float;
+  int receiveFrom = -1;   // Permute
+  std::vector<int> sendTo;
+  int root = 0;
+  int64_t bytesReceived = 0;  // by this rank
+};
+
+struct Step {
+  StepKind kind = StepKind::Launch;
+  std::string name;  // "softmax T7", "all-reduce T9": for messages, traces and the profile
+  std::vector<int> reads;   // tensors
+  std::vector<int> writes;
+  LaunchPlan launch;                            // Launch
+  std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
+  CommPlan comm;                                // Communicate
+  std::shared_ptr<const Fusion> reference;      // the same as a fusion, for Reference steps and verification
+};
+
+struct HostProgram {
+  std::shared_ptr<const Fusion> fusion;  // the local fusion
+  std::vector<TensorPlan> tensors;
+  std::vector<Step> steps;
+  int numInputs = 0;   // of the fusion, scalars included
+  std::vector<int> outputs;                  // tensor of each fusion output
+  std::vector<std::optional<int>> aliasOf;   // fusion input whose memory an output is
+  int64_t arenaBytes = 0;
+  int64_t peakBytes = 0;  // arguments, results and arena
+  int workers = 1;
+  int64_t scratchBytes = 0;  // of one worker
+  bool communicates = false;
+
+  std::string toString() const;
+};
+
+}  // namespace meshfuse
