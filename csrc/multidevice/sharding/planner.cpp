@@ -126,11 +126,11 @@ std::optional<std::vector<Move>> search(const PlanProblem& problem, int64_t boun
 }
 
 // Neighbouring slices over several atoms stay apart: each is one index map; the executor sees their composition.
-void append(RedistributionPlan& plan, const PlanProblem& problem, const AtomPair& pair, const std::vector<Move>& chain,
-            const PlanOptions& options) {
+void append(RedistributionPlan& plan, const PlanProblem& problem, const AtomPair& pair, const DeviceMesh& mesh,
+            const std::vector<Move>& chain, const PlanOptions& options) {
   PlanState at = pair.from;
   for (const Move& move : chain) {
-    CommStep step{move.kind, pair.mesh, pair.origins, move.group, at, move.after, received(problem, at, move), {}};
+    CommStep step{move.kind, pair.mesh, mesh, pair.origins, move.group, at, move.after, received(problem, at, move), {}};
     if (move.kind == StepKind::Permute) {
       step.sources = permuteSources(problem, at, move.after);
     }
@@ -174,12 +174,12 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   for (Move& move : gatherThenSlice(problem, at)) {
     chain.push_back(std::move(move));
   }
-  append(plan, problem, *first, chain, unbounded);
+  append(plan, problem, *first, from.mesh, chain, unbounded);
   const ShardState there = ShardState::replicated(to.mesh, extents);
   std::optional<AtomPair> second = atomPair(there, to, AtomLevel::Axis);
   invariant(second.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", to.toString());
   PlanProblem slices = problemOf(*second, shape, unbounded);
-  append(plan, slices, *second, gatherThenSlice(slices, second->from), unbounded);
+  append(plan, slices, *second, to.mesh, gatherThenSlice(slices, second->from), unbounded);
   return plan;
 }
 
@@ -239,7 +239,7 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
     const int64_t bound = options.bound.value_or(std::max(localSize(pair->from), localSize(pair->to)));
     if (std::optional<std::vector<Move>> chain = search(problem, bound, options)) {
       RedistributionPlan plan;
-      append(plan, problem, *pair, *chain, options);
+      append(plan, problem, *pair, from.mesh, *chain, options);
       plan.peakState = std::max({plan.peakState, localSize(pair->from), localSize(pair->to)});
       return plan;
     }

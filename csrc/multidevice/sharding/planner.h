@@ -27,7 +27,8 @@ enum class StepKind : uint8_t { Slice, Permute, AllToAll, AllGather, ReduceScatt
 struct CommStep {
   StepKind kind = StepKind::Slice;
   DeviceMesh mesh;                // the mesh whose axes are the atoms of both states
-  std::vector<AtomOrigin> origins;  // of those axes in the tensor's mesh
+  DeviceMesh tensorMesh;          // the mesh that `mesh` refines
+  std::vector<AtomOrigin> origins;  // of the atoms in it
   std::vector<int> axes;          // the team, ascending
   PlanState before;
   PlanState after;

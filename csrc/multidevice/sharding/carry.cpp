@@ -1,0 +1,184 @@
+#include "multidevice/sharding/carry.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/operand_dims.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::vector<Digit> digitsOf(const ShardState& state, int axis) {
+  std::vector<Digit> owned;
+  for (const DigitList& dim : state.dims) {
+    for (const Digit& d : dim.digits()) {
+      if (d.owner.isDevice() && d.owner.axis == axis) {
+        owned.push_back(d);
+      }
+    }
+  }
+  return owned;
+}
+
+// The state with these digits too; nullopt where one is taken or does not fit.
+std::optional<ShardState> withDigits(const ShardState& state, const std::vector<Digit>& more, const Prover& prover) {
+  ShardState out = state;
+  for (size_t k = 0; k < out.dims.size(); k++) {
+    std::vector<Digit> owned;
+    for (const Digit& d : out.dims[k].digits()) {
+      if (d.owner.isDevice()) {
+        owned.push_back(d);
+      }
+    }
+    const size_t before = owned.size();
+    for (const Digit& d : more) {
+      if (d.dim == static_cast<int>(k)) {
+        owned.push_back(d);
+      }
+    }
+    if (owned.size() > before) {
+      out.dims[k] = fillLocal(static_cast<int>(k), state.dims[k].size(prover), owned, prover);
+      if (out.dims[k].isOpaque()) {
+        return std::nullopt;
+      }
+    }
+  }
+  return out;
+}
+
+bool hasOpaqueDim(const ShardState& state) {
+  return std::any_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) { return dim.isOpaque(); });
+}
+
+bool canCarry(const ShardState& from, const ShardState& to, int axis) {
+  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && !digitsOf(from, axis).empty();
+}
+
+// Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
+std::vector<int> statePositions(const TensorView* tv) {
+  const int partial = partialDim(tv);
+  std::vector<int> positions;
+  int stored = 0;
+  int next = 0;
+  for (const IterDomain* id : tv->getLogicalDomain()) {
+    const bool isState = !id->isReduction() && stored != partial;
+    stored += id->isReduction() ? 0 : 1;
+    positions.push_back(isState ? next++ : -1);
+  }
+  return positions;
+}
+
+bool windowKeeps(const OperandDim& dim, const Digit& d, const Prover& prover) {
+  if (dim.strided) {
+    return false;
+  }
+  return !dim.window || dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
+}
+
+bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad; }
+
+}  // namespace
+
+bool carryForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result, ShardState& state,
+                  const Prover& prover) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state)) {
+    return false;
+  }
+  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const int partial = partialDim(expr->input(operand)->asTensor());
+  const std::vector<int> positions = statePositions(result);
+  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  bool grew = false;
+  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+    if (!canCarry(from, state, axis)) {
+      continue;
+    }
+    std::vector<Digit> arrived;
+    bool ok = true;
+    for (const Digit& d : digitsOf(from, axis)) {
+      const OperandDim& dim = dims[d.dim + (partial >= 0 && d.dim >= partial ? 1 : 0)];
+      ok = ok && dim.root != kUnmapped && windowKeeps(dim, d, prover);
+      if (!ok) {
+        break;
+      }
+      Digit at = d;
+      at.dim = dim.root;
+      const DigitList pieces = isWindow(expr) ? DigitList({at}) : fromBase(logical, at, prover);
+      ok = !pieces.isOpaque();
+      for (Digit piece : pieces.digits()) {
+        piece.dim = positions[piece.dim];
+        ok = ok && piece.dim >= 0;
+        arrived.push_back(std::move(piece));
+      }
+    }
+    std::optional<ShardState> grown = ok ? withDigits(state, arrived, prover) : std::nullopt;
+    if (grown) {
+      state = std::move(*grown);
+      grew = true;
+    }
+  }
+  return grew;
+}
+
+bool carryBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand, ShardState& state,
+                   const Prover& prover) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state)) {
+    return false;
+  }
+  const TensorView* producer = expr->input(operand)->asTensor();
+  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<IterDomain*> stored = producer->noReductions();
+  const int partial = partialDim(producer);
+  const std::vector<int> positions = statePositions(result);
+  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  bool grew = false;
+  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+    if (!canCarry(from, state, axis)) {
+      continue;
+    }
+    std::vector<Digit> arrived;
+    bool ok = true;
+    for (Digit d : digitsOf(from, axis)) {
+      d.dim = static_cast<int>(std::find(positions.begin(), positions.end(), d.dim) - positions.begin());
+      const DigitList pieces = isWindow(expr) ? DigitList({d}) : toBase(logical, d, prover);
+      ok = ok && !pieces.isOpaque();
+      for (const Digit& piece : pieces.digits()) {
+        bool found = false;
+        for (size_t k = 0; k < dims.size() && !found; k++) {
+          found = dims[k].root == piece.dim && static_cast<int>(k) != partial && !stored[k]->isBroadcast() &&
+                  windowKeeps(dims[k], piece, prover);
+          if (found) {
+            Digit at = piece;
+            at.dim = static_cast<int>(k) - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
+            arrived.push_back(std::move(at));
+          }
+        }
+        ok = ok && found;
+      }
+    }
+    std::optional<ShardState> grown = ok && !arrived.empty() ? withDigits(state, arrived, prover) : std::nullopt;
+    if (grown) {
+      state = std::move(*grown);
+      grew = true;
+    }
+  }
+  return grew;
+}
+
+bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {
+  bool grew = false;
+  for (int axis = 0; axis < more.mesh.numAxes(); axis++) {
+    if (!canCarry(more, state, axis)) {
+      continue;
+    }
+    if (std::optional<ShardState> grown = withDigits(state, digitsOf(more, axis), prover)) {
+      state = std::move(*grown);
+      grew = true;
+    }
+  }
+  return grew;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,190 @@
+#include "multidevice/sharding/relation.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/operand_dims.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
+  return fmt::format("the digit of dim {} with stride {} and size {} on {}", dim, d.stride.toString(), d.size.toString(),
+                     mesh.axisName(d.owner.axis));
+}
+
+// `needed` fixes at least what `held` fixes: the digit lies in one of the same axis, at the same place of the coordinate.
+bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover) {
+  return std::any_of(needed.digits().begin(), needed.digits().end(), [&](const Digit& n) {
+    if (!n.owner.isDevice() || n.owner.axis != held.owner.axis) {
+      return false;
+    }
+    std::optional<IntExpr> q = prover.divide(held.stride, n.stride);
+    return q && prover.equal(held.owner.below, prover.multiply(n.owner.below, *q)) &&
+           prover.divide(n.size, prover.multiply(*q, held.size)).has_value();
+  });
+}
+
+// Whether an owned digit keeps its place when index j of a window is index j + offset of the operand: its period divides the
+// offset, so that both have the same value.
+bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
+  if (!dim.window && !dim.strided) {
+    return true;
+  }
+  return !dim.strided && (dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value());
+}
+
+struct Need {
+  std::optional<ShardState> state;
+  std::string reason;  // where the state is absent
+};
+
+Need neededState(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+  const TensorView* producer = expr->input(operand)->asTensor();
+  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<IterDomain*> stored = producer->noReductions();
+  const int partial = partialDim(producer);
+  // A window's digits stand on the window's own dims; all other ops may regroup dims between root and logical.
+  const bool window = expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad;
+  const std::vector<IterDomain*>& base = window ? result->getLogicalDomain() : result->getRootDomain();
+  const std::vector<BoundLoop> loops = boundLoops(result, base, prover);
+
+  ShardState needed{result->getDeviceMesh(), {}, {}};
+  for (size_t k = 0; k < stored.size(); k++) {
+    if (static_cast<int>(k) == partial) {
+      continue;
+    }
+    const int position = static_cast<int>(needed.dims.size());
+    std::vector<Digit> owned;
+    for (const BoundLoop& loop : loops) {
+      if (loop.digits.isOpaque()) {
+        return {std::nullopt, fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
+                                          result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
+      }
+      for (Digit d : loop.digits.digits()) {
+        if (d.dim != dims[k].root || stored[k]->isBroadcast() || stored[k]->extent().isConst(1)) {
+          continue;
+        }
+        if (!survivesWindow(d, dims[k], prover)) {
+          return {std::nullopt, fmt::format("{} of {} does not fall on whole periods of the window of {}",
+                                            describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString())};
+        }
+        d.dim = position;
+        owned.push_back(std::move(d));
+      }
+    }
+    DigitList list = fillLocal(position, stored[k]->extent(), owned, prover);
+    if (list.isOpaque()) {
+      return {std::nullopt, fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(), result->toString())};
+    }
+    needed.dims.push_back(std::move(list));
+  }
+  return {std::move(needed), ""};
+}
+
+}  // namespace
+
+std::string_view name(EdgeRelation relation) {
+  switch (relation) {
+    case EdgeRelation::Aligned: return "aligned";
+    case EdgeRelation::Local: return "local";
+    case EdgeRelation::Comm: return "comm";
+  }
+  return "";
+}
+
+EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason, const Prover& prover) {
+  if (held.mesh.empty()) {
+    reason = needed.isSharded() ? "the producer is on every rank" : "";
+    return needed.isSharded() ? EdgeRelation::Local : EdgeRelation::Aligned;
+  }
+  if (!held.partial.empty()) {
+    reason = fmt::format("the producer is a partial sum over {}", held.mesh.axisName(held.partial.front()));
+    return EdgeRelation::Comm;
+  }
+  for (const DigitList& dim : held.dims) {
+    if (dim.isOpaque()) {
+      reason = fmt::format("the sharding of the producer is opaque: {}", held.toString());
+      return EdgeRelation::Comm;
+    }
+  }
+  if (!needed.mesh.empty() && !(held.mesh == needed.mesh)) {
+    if (!held.isSharded() && !needed.isSharded() && std::all_of(needed.mesh.devices().begin(), needed.mesh.devices().end(),
+                                                               [&](int64_t device) { return held.mesh.contains(device); })) {
+      return EdgeRelation::Aligned;
+    }
+    reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
+    return EdgeRelation::Comm;
+  }
+  bool aligned = true;
+  for (size_t k = 0; k < held.dims.size(); k++) {
+    for (const Digit& d : held.dims[k].digits()) {
+      if (d.owner.isDevice() && (needed.mesh.empty() || !isFixedBy(d, needed.dims[k], prover))) {
+        reason = describe(d, static_cast<int>(k), held.mesh) + " is held in parts, needed whole or otherwise";
+        return EdgeRelation::Comm;
+      }
+    }
+    aligned = aligned && (needed.mesh.empty() || provenEqual(held.dims[k], needed.dims[k], prover));
+    if (!aligned && reason.empty()) {
+      reason = fmt::format("of dim {} a rank holds more than it needs", k);
+    }
+  }
+  return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
+}
+
+Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+  Edge edge;
+  edge.held = shardState(expr->input(operand)->asTensor(), prover);
+  Need need = neededState(expr, operand, result, prover);
+  edge.needed = std::move(need.state);
+  if (!edge.needed) {
+    edge.reason = std::move(need.reason);
+    // Whoever holds everything lacks nothing, however it is read.
+    const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
+    edge.relation = whole ? EdgeRelation::Local : EdgeRelation::Comm;
+    return edge;
+  }
+  edge.relation = compare(edge.held, *edge.needed, edge.reason, prover);
+  return edge;
+}
+
+bool isResharding(const Expr* expr) {
+  for (const Val* out : expr->outputs()) {
+    for (size_t k = 0; out->isTensor() && k < expr->inputs().size(); k++) {
+      if (expr->input(static_cast<int>(k))->isTensor() &&
+          edgeRelation(expr, static_cast<int>(k), out->asTensor()).relation == EdgeRelation::Comm) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer) {
+  const Expr* definition = consumer->definition();
+  for (size_t k = 0; definition != nullptr && k < definition->inputs().size(); k++) {
+    if (definition->input(static_cast<int>(k)) == producer) {
+      return edgeRelation(definition, static_cast<int>(k), consumer).relation == EdgeRelation::Comm;
+    }
+  }
+  const ShardState held = shardState(producer);
+  const ShardState needed = shardState(consumer);
+  std::string reason;
+  return held.dims.size() != needed.dims.size() || compare(held, needed, reason) == EdgeRelation::Comm;
+}
+
+std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref, const std::vector<TensorView*>& tvs) {
+  const ShardState state = shardState(ref);
+  std::vector<TensorView*> different;
+  for (TensorView* tv : tvs) {
+    const ShardState other = shardState(tv);
+    if (!provenEqual(state, other) && (state.isSharded() || other.isSharded() || !(state.mesh == other.mesh))) {
+      different.push_back(tv);
+    }
+  }
+  return different;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,166 @@
+#include "preseg_passes/decompose_reshardings.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/plain_tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+class Decomposition {
+ public:
+  explicit Decomposition(Fusion& fusion) : fusion_(fusion) {}
+
+  bool run() {
+    bool changed = false;
+    for (Expr* e : fusion_.exprs()) {
+      if (e->kind() == ExprKind::Redistribute) {
+        remember(e);
+        continue;
+      }
+      if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && needsWork(e)) {
+        changed = true;
+        rewrite(e);
+      }
+    }
+    return changed;
+  }
+
+ private:
+  struct Operand {
+    int position;
+    Edge edge;
+  };
+
+  std::vector<Operand> operands(const Expr* e) const {
+    std::vector<Operand> out;
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      if (e->input(static_cast<int>(k))->isTensor()) {
+        out.push_back({static_cast<int>(k), edgeRelation(e, static_cast<int>(k), e->tensorOutput())});
+      }
+    }
+    return out;
+  }
+
+  // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
+  bool needsWork(const Expr* e) const {
+    const std::vector<Operand> all = operands(e);
+    return std::any_of(all.begin(), all.end(), [](const Operand& o) {
+      return o.edge.relation == EdgeRelation::Comm || !o.edge.needed;
+    });
+  }
+
+  void rewrite(Expr* e) {
+    if (e->kind() == ExprKind::Set) {
+      TensorView* from = e->input(0)->asTensor();
+      TensorView* to = e->tensorOutput();
+      fusion_.removeExpr(e);
+      remember(redistribute(from, to));
+      return;
+    }
+    const ShardState wanted = shardState(e->tensorOutput());
+    const int64_t before = costBefore(e);
+    TensorView* result = e->tensorOutput();
+    const ShardState natural = naturalState(e);
+    setShardState(result, natural);
+    const bool fits = !needsWork(e) && natural.partial.empty() == wanted.partial.empty();
+    const bool after = fits && (before < 0 || planRedistribution(natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
+    if (after) {
+      moveResult(e, wanted);
+      return;
+    }
+    setShardState(result, wanted);
+    if (before < 0) {
+      // What the result needs is no rectangle of an operand: compute it whole on every rank.
+      ShardState whole = ShardState::replicated(wanted.mesh, result->shape());
+      setShardState(result, whole);
+      moveOperands(e);
+      if (wanted.isSharded()) {
+        moveResult(e, wanted);
+      }
+      return;
+    }
+    moveOperands(e);
+  }
+
+  // Bytes received per rank if the operands are moved; -1 if what is needed of one is no rectangle.
+  int64_t costBefore(const Expr* e) const {
+    int64_t bytes = 0;
+    for (const Operand& o : operands(e)) {
+      if (!o.edge.needed) {
+        return -1;
+      }
+      if (o.edge.relation == EdgeRelation::Comm) {
+        const TensorView* tv = e->input(o.position)->asTensor();
+        bytes += planRedistribution(o.edge.held, *o.edge.needed).elements * dataTypeSize(tv->dtype());
+      }
+    }
+    return bytes;
+  }
+
+  // Where the result lands if no operand moves.
+  ShardState naturalState(const Expr* e) const {
+    const TensorView* result = e->tensorOutput();
+    const ShardState wanted = shardState(result);
+    ShardState state = wanted;
+    for (size_t k = 0; k < state.dims.size(); k++) {
+      IntExpr extent = 1;
+      for (const Digit& d : wanted.dims[k].digits()) {
+        extent = extent * d.size;
+      }
+      state.dims[k] = DigitList::whole(static_cast<int>(k), extent);
+    }
+    for (const Operand& o : operands(e)) {
+      carryForward(e, o.position, o.edge.held, result, state);
+    }
+    addAxes(state, wanted);
+    return state;
+  }
+
+  void moveResult(Expr* e, const ShardState& wanted) {
+    TensorView* result = e->tensorOutput();
+    TensorView* moved = plainTensor(result, result->dtype(), wanted);
+    fusion_.replaceUses(result, moved);
+    remember(redistribute(result, moved));
+  }
+
+  void moveOperands(Expr* e) {
+    for (const Operand& o : operands(e)) {
+      if (o.edge.relation != EdgeRelation::Comm) {
+        continue;
+      }
+      invariant(o.edge.needed.has_value(), "[decompose-reshardings] what {} needs is no rectangle", e->tensorOutput()->toString());
+      TensorView* from = e->input(o.position)->asTensor();
+      TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];
+      if (to == nullptr) {
+        to = plainTensor(from, from->dtype(), *o.edge.needed);
+        redistribute(from, to);
+      }
+      fusion_.replaceInput(e, o.position, to);
+    }
+  }
+
+  void remember(Expr* e) {
+    TensorView* to = e->tensorOutput();
+    TensorView*& known = moved_[{e->input(0)->id(), shardState(to).toString()}];
+    if (known == nullptr) {
+      known = to;
+    }
+  }
+
+  Fusion& fusion_;
+  std::map<std::pair<int, std::string>, TensorView*> moved_;  // (tensor, needed state) -> redistributed
+};
+
+}  // namespace
+
+bool decomposeReshardings(Fusion& fusion, PassContext& /*context*/) { return Decomposition(fusion).run(); }
+
+}  // namespace meshfuse

@@ -1,0 +1,37 @@
+// Moving digits inside one rank: slices at coordinates, packs and unpacks.
+#pragma once
+
+#include <vector>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+
+namespace meshfuse {
+
+// The rank's coordinate on an axis of a mesh: a symbol of 0 .. size - 1.
+[[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, int axis);
+// The rank's coordinate on an atom of a refinement of `mesh`.
+[[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size);
+
+// Ops on local tensors; each returns its operand where nothing changes.
+[[nodiscard]] TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape);
+[[nodiscard]] TensorView* localPermute(TensorView* in, const std::vector<int>& order);
+[[nodiscard]] TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
+                                     const std::vector<IntExpr>& steps);
+
+// `in` read as [pieces..], which its dims regroup; the pieces in `order`, regrouped to `shape`. At most one permute.
+[[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
+                                    const std::vector<int64_t>& shape);
+
+// The part of `in` (a local tensor at `before`) that is left at `after`, which owns more: coordinates[atom] are index
+// expressions.
+[[nodiscard]] TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
+                                     const std::vector<IntExpr>& coordinates);
+
+// Constant extents of the stored dims.
+[[nodiscard]] std::vector<int64_t> constantShape(const TensorView* tv);
+
+// All ops of one step of a plan on the local tensor; `reduce` combines partial sums.
+[[nodiscard]] TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce);
+
+}  // namespace meshfuse

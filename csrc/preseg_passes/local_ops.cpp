@@ -1,0 +1,263 @@
+#include "preseg_passes/local_ops.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/reshape.h"
+#include "ir/window.h"
+#include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/operand_dims.h"
+#include "preseg_passes/local_layout.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::vector<Dim> dimsOf(const TensorView* tv) {
+  std::vector<Dim> dims;
+  for (const IterDomain* id : tv->noReductions()) {
+    dims.push_back({id->extent(), id->iterType()});
+  }
+  return dims;
+}
+
+// The stored dims of the global result with local extents.
+std::vector<Dim> localDims(const LocalOp& op) {
+  const std::vector<IterDomain*> stored = op.result->noReductions();
+  const std::vector<IntExpr> shape = op.state.localShape();
+  invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(), op.expr->opName());
+  std::vector<Dim> dims;
+  for (size_t k = 0; k < stored.size(); k++) {
+    dims.push_back({shape[k], stored[k]->iterType()});
+  }
+  return dims;
+}
+
+// The dims a reduction, matmul or linear makes: its root domain with the extents its local operands have.
+std::vector<Dim> contractedDims(const LocalOp& op) {
+  std::vector<Dim> dims;
+  for (const IterDomain* id : op.result->getRootDomain()) {
+    dims.push_back({id->extent(), id->iterType()});
+  }
+  for (size_t operand = 0; operand < op.operands.size(); operand++) {
+    if (!op.operands[operand]->isTensor()) {
+      continue;
+    }
+    const std::vector<OperandDim> map = operandDims(op.expr, static_cast<int>(operand), op.result);
+    const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
+    const std::vector<IterDomain*> global = op.expr->input(static_cast<int>(operand))->asTensor()->noReductions();
+    for (size_t k = 0; k < map.size(); k++) {
+      if (map[k].root != kUnmapped && !global[k]->isBroadcast()) {
+        dims[map[k].root].extent = stored[k]->extent();
+      }
+    }
+  }
+  return dims;
+}
+
+TensorView* plain(Fusion& local, const LocalOp& op, const std::vector<Dim>& dims) {
+  TensorView* out = local.tensor(op.result->dtype(), dims);
+  local.addExpr(op.expr->kind(), op.operands, {out}, op.expr->attributes());
+  return out;
+}
+
+// An offset of whole periods of a dim's owned digits, counted in local elements.
+IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
+  IntExpr owned = 1;
+  for (const Digit& d : dim.digits()) {
+    owned = d.owner.isDevice() ? owned * d.size : owned;
+  }
+  std::optional<IntExpr> local = divideExactly(offset, owned);
+  invariant(local.has_value(), "[localize] a window at {} cuts the digits {}", offset.toString(), dim.toString());
+  return *local;
+}
+
+TensorView* window(const LocalOp& op) {
+  TensorView* in = op.operands[0]->asTensor();
+  const ExprAttributes& a = op.expr->attributes();
+  const std::vector<IntExpr> shape = op.state.localShape();
+  std::vector<IntExpr> starts;
+  std::vector<IntExpr> stops;
+  for (size_t k = 0; k < shape.size(); k++) {
+    const DigitList& dim = op.state.dims[k];
+    const bool sharded = dim.hasOwned();
+    starts.push_back(sharded ? localOffset(a.starts[k], dim) : a.starts[k]);
+    if (!sharded) {
+      stops.push_back(a.stops[k]);
+    } else {
+      stops.push_back(op.expr->kind() == ExprKind::Slice ? starts.back() + shape[k] : localOffset(a.stops[k], dim));
+    }
+  }
+  if (op.expr->kind() == ExprKind::Slice) {
+    return localSlice(in, starts, stops, a.steps);
+  }
+  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+    return connectPad(fusion, root, starts, stops);
+  });
+  ExprAttributes attributes = a;
+  attributes.starts = starts;
+  attributes.stops = stops;
+  in->fusion().addExpr(ExprKind::Pad, op.operands, {out}, attributes);
+  return out;
+}
+
+TensorView* reshape(const LocalOp& op) {
+  std::vector<int64_t> shape;
+  for (const Dim& d : localDims(op)) {
+    shape.push_back(d.extent.constValue());
+  }
+  return localReshape(op.operands[0]->asTensor(), shape);
+}
+
+// Where the local part of a dim begins, if it is one range: owned digits outermost.
+std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh) {
+  IntExpr start = 0;
+  bool local = false;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isLocal()) {
+      local = true;
+      continue;
+    }
+    if (local) {
+      return std::nullopt;
+    }
+    start += mod(floorDiv(coordinate(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
+  }
+  return start;
+}
+
+// iota, eye, random: whole where the local part is not one range, then cut.
+TensorView* indexValued(Fusion& local, const LocalOp& op) {
+  ExprAttributes attributes = op.expr->attributes();
+  std::vector<IntExpr> offsets;
+  for (const DigitList& dim : op.state.dims) {
+    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh);
+    if (!start) {
+      TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
+      local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
+      const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
+      std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
+      invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
+      std::vector<IntExpr> coordinates;
+      for (size_t atom = 0; atom < pair->origins.size(); atom++) {
+        coordinates.push_back(coordinate(op.state.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+      }
+      return sliceOwned(whole, pair->from, pair->to, coordinates);
+    }
+    offsets.push_back(*start);
+  }
+  attributes.starts.resize(op.expr->kind() == ExprKind::Random ? offsets.size() : std::max(attributes.starts.size(), offsets.size()), 0);
+  for (size_t k = 0; k < offsets.size(); k++) {
+    attributes.starts[k] = attributes.starts[k] + offsets[k];
+  }
+  TensorView* out = local.tensor(op.result->dtype(), localDims(op));
+  local.addExpr(op.expr->kind(), op.operands, {out}, attributes);
+  return out;
+}
+
+TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataType dtype, const std::vector<Dim>& dims) {
+  TensorView* out = local.tensor(dtype, dims);
+  ExprAttributes attributes;
+  attributes.point = op;
+  local.addExpr(ExprKind::Point, std::move(operands), {out}, attributes);
+  return out;
+}
+
+Val* zeroOf(Fusion& local, DataType dtype) {
+  if (isFloatingPoint(dtype)) {
+    return local.scalar(0.0);
+  }
+  return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
+}
+
+// Rows of a sharded table: those of other ranks count as zero.
+TensorView* indexedPart(Fusion& local, const LocalOp& op) {
+  const bool embedding = op.expr->kind() == ExprKind::Embedding;
+  const int table = embedding ? 1 : 0;
+  const int dim = embedding ? 0 : op.expr->attributes().dim;
+  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh);
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
+  std::vector<Dim> dims;
+  const std::vector<IntExpr> shape = op.state.localShape();
+  const int partial = partialDim(op.result);
+  std::vector<IterDomain*> stored = op.result->noReductions();
+  stored.erase(stored.begin() + partial);
+  for (size_t k = 0; k < stored.size(); k++) {
+    dims.push_back({shape[k], stored[k]->iterType()});
+  }
+  ExprAttributes attributes = op.expr->attributes();
+  if (embedding) {
+    attributes.starts = {*start};
+    attributes.flags = {true};
+    TensorView* out = local.tensor(op.result->dtype(), dims);
+    local.addExpr(ExprKind::Embedding, op.operands, {out}, attributes);
+    return out;
+  }
+  TensorView* index = op.operands[1]->asTensor();
+  const std::vector<Dim> indexDims = dimsOf(index);
+  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];
+  TensorView* shifted = point(local, PointOp::Sub, {index, local.intScalar(*start)}, index->dtype(), indexDims);
+  TensorView* above = point(local, PointOp::Ge, {shifted, local.intScalar(0)}, DataType::Bool, indexDims);
+  TensorView* below = point(local, PointOp::Lt, {shifted, local.intScalar(rows)}, DataType::Bool, indexDims);
+  TensorView* mine = point(local, PointOp::LogicalAnd, {above, below}, DataType::Bool, indexDims);
+  TensorView* row = point(local, PointOp::Where, {mine, shifted, local.intScalar(0)}, index->dtype(), indexDims);
+  TensorView* picked = local.tensor(op.result->dtype(), dims);
+  local.addExpr(op.expr->kind(), {op.operands[0], row}, {picked}, attributes);
+  TensorView* mask = mine;
+  if (op.expr->kind() == ExprKind::IndexSelect && dims.size() > 1) {
+    std::vector<Dim> maskDims(dims.size(), Dim{1, IterType::Broadcast});
+    maskDims[dim] = indexDims[0];
+    mask = local.tensor(DataType::Bool, maskDims);
+    ExprAttributes flags;
+    flags.flags.assign(dims.size(), true);
+    flags.flags[dim] = false;
+    local.addExpr(ExprKind::Broadcast, {mine}, {mask}, flags);
+  }
+  const DataType dtype = op.result->dtype();
+  if (!isHalfPrecision(dtype)) {
+    return point(local, PointOp::Where, {mask, picked, zeroOf(local, dtype)}, dtype, dims);
+  }
+  // 16-bit types meet no point op.
+  TensorView* wide = local.tensor(DataType::Float, dims);
+  local.addExpr(ExprKind::Cast, {picked}, {wide});
+  TensorView* masked = point(local, PointOp::Where, {mask, wide, local.scalar(0.0)}, DataType::Float, dims);
+  TensorView* out = local.tensor(dtype, dims);
+  local.addExpr(ExprKind::Cast, {masked}, {out});
+  return out;
+}
+
+}  // namespace
+
+TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
+  switch (op.expr->kind()) {
+    case ExprKind::Set:
+    case ExprKind::SegmentSet:
+    case ExprKind::Point:
+    case ExprKind::Cast:
+    case ExprKind::BitCast:
+    case ExprKind::Broadcast:
+    case ExprKind::Squeeze:
+    case ExprKind::Expand:
+    case ExprKind::Cat:
+    case ExprKind::Full: return plain(local, op, localDims(op));
+    case ExprKind::Permute: return localPermute(op.operands[0]->asTensor(), op.expr->attributes().order);
+    case ExprKind::Reshape: return reshape(op);
+    case ExprKind::Slice:
+    case ExprKind::Pad: return window(op);
+    case ExprKind::Reduce:
+    case ExprKind::Matmul:
+    case ExprKind::Linear: return plain(local, op, contractedDims(op));
+    case ExprKind::Iota:
+    case ExprKind::Eye:
+    case ExprKind::Random: return indexValued(local, op);
+    case ExprKind::TakeAlongAxis:
+    case ExprKind::Gather:
+    case ExprKind::IndexSelect:
+    case ExprKind::Embedding: return partialDim(op.result) >= 0 ? indexedPart(local, op) : plain(local, op, localDims(op));
+    case ExprKind::Redistribute:
+    case ExprKind::Communicate: break;
+  }
+  throwInternalError(fmt::format("[localize] {} has no local form", op.expr->opName()));
+}
+
+}  // namespace meshfuse

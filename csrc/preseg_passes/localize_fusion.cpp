@@ -1,0 +1,157 @@
+#include "preseg_passes/localize_fusion.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
+#include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/local_layout.h"
+#include "preseg_passes/local_ops.h"
+
+namespace meshfuse {
+
+namespace {
+
+class Localizer {
+ public:
+  explicit Localizer(const Fusion& global) : global_(global), local_(std::make_unique<Fusion>()), cloner_(global, *local_) {}
+
+  std::unique_ptr<Fusion> run() {
+    for (Val* in : global_.inputs()) {
+      if (in->isTensor()) {
+        values_[in->id()] = input(in->asTensor());
+      } else {
+        scalars_[in->id()] = cloner_.clone(in);
+      }
+      local_->addInput(in->isTensor() ? values_.at(in->id()) : scalars_.at(in->id()));
+    }
+    for (const Expr* e : global_.exprs()) {
+      if (!e->output()->isTensor()) {
+        cloner_.clone(e);
+      } else if (e->kind() == ExprKind::Redistribute) {
+        values_[e->output()->id()] = redistribute(e);
+      } else {
+        values_[e->output()->id()] = op(e);
+      }
+    }
+    std::map<int, TensorView*> outputs;
+    for (Val* out : global_.outputs()) {
+      outputs[out->id()] = output(values_.at(out->id()));
+      local_->addOutput(outputs.at(out->id()));
+    }
+    for (const auto& [out, in] : global_.aliases()) {
+      local_->aliasOutputToInput(outputs.at(out->id()), values_.at(in->id()));
+    }
+    return std::move(local_);
+  }
+
+ private:
+  TensorView* input(const TensorView* tv) {
+    const ShardState state = shardState(tv);
+    const std::vector<IntExpr> shape = state.localShape();
+    const std::vector<IterDomain*> stored = tv->noReductions();
+    std::vector<Dim> dims;
+    for (size_t k = 0; k < stored.size(); k++) {
+      dims.push_back({shape[k], stored[k]->iterType()});
+    }
+    TensorView* out = local_->tensor(tv->dtype(), dims);
+    if (tv->hasAllocation()) {
+      std::vector<IterDomain*> order;
+      for (const IterDomain* id : tv->getAllocationDomain()) {
+        order.push_back(out->getLogicalDomain()[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
+      }
+      out->setAllocationDomain(order, tv->contiguity());
+    } else {
+      out->setContiguity(tv->contiguity());
+    }
+    return out;
+  }
+
+  // An output has a definition of its own, so that no output's memory is an input's or another output's.
+  TensorView* output(TensorView* tv) {
+    if (!tv->isFusionInput() && !tv->isFusionOutput()) {
+      return tv;
+    }
+    std::vector<Dim> dims;
+    for (const IterDomain* id : tv->noReductions()) {
+      dims.push_back({id->extent(), id->iterType()});
+    }
+    TensorView* copy = local_->tensor(tv->dtype(), dims);
+    local_->addExpr(ExprKind::Set, {tv}, {copy});
+    return copy;
+  }
+
+  TensorView* redistribute(const Expr* e) {
+    const TensorView* from = e->input(0)->asTensor();
+    const ShardState held = shardState(from);
+    const ShardState wanted = shardState(e->tensorOutput());
+    TensorView* at = values_.at(from->id());
+    if (held.mesh.empty()) {
+      return cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted);
+    }
+    for (const CommStep& step : planRedistribution(held, wanted).steps) {
+      at = emitStep(at, step, e->attributes().reduce);
+    }
+    return at;
+  }
+
+  // What is left of `tv`, held at `held`, for an op that needs less of it.
+  TensorView* cut(TensorView* tv, ShardState held, const ShardState& needed) {
+    if (needed.mesh.empty()) {
+      return tv;
+    }
+    if (held.mesh.empty() || !(held.mesh == needed.mesh)) {  // replicated on all ranks of `needed`, as the edge is not Comm
+      std::vector<IntExpr> shape;
+      for (const DigitList& dim : held.dims) {
+        shape.push_back(dim.size());
+      }
+      held = ShardState::replicated(needed.mesh, shape);
+    }
+    std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
+    invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
+    std::vector<IntExpr> coordinates;
+    for (size_t atom = 0; atom < pair->origins.size(); atom++) {
+      coordinates.push_back(coordinate(needed.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+    }
+    return sliceOwned(tv, pair->from, pair->to, coordinates);
+  }
+
+  TensorView* op(const Expr* e) {
+    const TensorView* result = e->tensorOutput();
+    LocalOp op{e, result, shardState(result), {}, {}};
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      Val* in = e->input(static_cast<int>(k));
+      if (!in->isTensor()) {
+        op.operands.push_back(cloner_.clone(in));
+        op.needed.emplace_back();
+        continue;
+      }
+      Edge edge = edgeRelation(e, static_cast<int>(k), result);
+      invariant(edge.relation != EdgeRelation::Comm && edge.needed, "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings",
+                in->toString(), result->toString(), edge.reason);
+      op.operands.push_back(slices_.count({in->id(), edge.needed->toString()}) > 0
+                                ? slices_.at({in->id(), edge.needed->toString()})
+                                : cut(values_.at(in->id()), edge.held, *edge.needed));
+      slices_[{in->id(), edge.needed->toString()}] = op.operands.back()->asTensor();
+      op.needed.push_back(std::move(*edge.needed));
+    }
+    return emitLocalOp(*local_, op);
+  }
+
+  const Fusion& global_;
+  std::unique_ptr<Fusion> local_;
+  FusionCloner cloner_;
+  std::map<int, TensorView*> values_;  // by id of the global tensor
+  std::map<int, Val*> scalars_;
+  std::map<std::pair<int, std::string>, TensorView*> slices_;  // (tensor, needed state)
+};
+
+}  // namespace
+
+std::unique_ptr<Fusion> localize(const Fusion& global) { return Localizer(global).run(); }
+
+}  // namespace meshfuse

@@ -1,0 +1,258 @@
+#include "preseg_passes/partialize_reductions.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/operand_dims.h"
+#include "preseg_passes/plain_tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isIndexed(const Expr* e) {
+  return e->kind() == ExprKind::Embedding || e->kind() == ExprKind::TakeAlongAxis || e->kind() == ExprKind::Gather ||
+         e->kind() == ExprKind::IndexSelect;
+}
+
+bool canBePartial(const Expr* e) {
+  return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear || isIndexed(e);
+}
+
+// The operand whose rows are picked, and the dim along which.
+std::pair<int, int> indexedDim(const Expr* e) {
+  return e->kind() == ExprKind::Embedding ? std::pair(1, 0) : std::pair(0, e->attributes().dim);
+}
+
+// The root domain of the partial result: that of the result, and the indexed dim at the end.
+std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
+  std::vector<Dim> root;
+  for (const IterDomain* id : result->getRootDomain()) {
+    root.push_back({id->extent(), id->iterType()});
+  }
+  if (isIndexed(e)) {
+    auto [operand, dim] = indexedDim(e);
+    root.push_back({e->input(operand)->asTensor()->shape()[dim], IterType::Reduction});
+  }
+  return root;
+}
+
+// For every operand dim the dim of partialRoot it meets.
+std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) {
+  std::vector<int> roots;
+  for (const OperandDim& dim : operandDims(e, operand, result)) {
+    roots.push_back(dim.root);
+  }
+  if (isIndexed(e) && operand == indexedDim(e).first) {
+    roots[indexedDim(e).second] = static_cast<int>(result->getRootDomain().size());
+  }
+  return roots;
+}
+
+struct OwnedPiece {
+  int root;
+  Digit digit;
+};
+
+// By axis: the digits of reduced root dims that it owns.
+using PartialAxes = std::map<int, std::vector<OwnedPiece>>;
+
+bool isReduced(const std::vector<Dim>& root, int dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
+
+// A local part of an indexed dim is one range of rows.
+bool isRange(const DigitList& dim) {
+  bool local = false;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isDevice() && local) {
+      return false;
+    }
+    local |= d.owner.isLocal();
+  }
+  return true;
+}
+
+PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, const DeviceMesh& mesh) {
+  PartialAxes axes;
+  std::vector<bool> elsewhere(mesh.numAxes(), false);
+  for (size_t operand = 0; operand < e->inputs().size(); operand++) {
+    if (!e->input(static_cast<int>(operand))->isTensor()) {
+      continue;
+    }
+    const TensorView* tv = e->input(static_cast<int>(operand))->asTensor();
+    const ShardState state = shardState(tv);
+    if (!(state.mesh == mesh) || partialDim(tv) >= 0) {
+      continue;
+    }
+    const std::vector<int> roots = rootDims(e, static_cast<int>(operand), result);
+    std::vector<bool> first(mesh.numAxes(), false);
+    for (size_t k = 0; k < state.dims.size(); k++) {
+      for (const Digit& d : state.dims[k].digits()) {
+        if (!d.owner.isDevice()) {
+          continue;
+        }
+        const int axis = d.owner.axis;
+        if (!isReduced(root, roots[k]) || (isIndexed(e) && !isRange(state.dims[k]))) {
+          elsewhere[axis] = true;
+        } else if (axes.count(axis) == 0 || first[axis]) {
+          first[axis] = true;
+          axes[axis].push_back({roots[k], d});
+        }
+      }
+    }
+  }
+  std::erase_if(axes, [&](const auto& entry) { return elsewhere[entry.first]; });
+  return axes;
+}
+
+// [root] -> [partial, the others]: every owned piece is split off as an iteration dim, all of them merged into one.
+TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& root, const PartialAxes& axes) {
+  return fusion.tensorFromRoot(dtype, root, [&](Fusion& f, const std::vector<IterDomain*>& ids) {
+    std::vector<IterDomain*> rest;
+    std::map<std::pair<int, int64_t>, IterDomain*> pieces;  // (axis, -order): the outer part of an axis first
+    for (size_t k = 0; k < ids.size(); k++) {
+      std::vector<Digit> owned;
+      for (const auto& [axis, list] : axes) {
+        for (const OwnedPiece& piece : list) {
+          if (piece.root == static_cast<int>(k)) {
+            owned.push_back(piece.digit);
+          }
+        }
+      }
+      if (owned.empty()) {
+        rest.push_back(ids[k]);
+        continue;
+      }
+      const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned);
+      invariant(!digits.isOpaque(), "[partialize-reductions] digits of root dim {} overlap", k);
+      IterDomain* left = ids[k];
+      for (const Digit& d : digits.digits()) {
+        const bool device = d.owner.isDevice();
+        if (!device && d.stride.isConst(1)) {
+          break;
+        }
+        auto [outer, inner] = f.idSplit(left, d.size, false, device ? IterType::Iteration : IterType::Reduction);
+        left = inner;
+        if (device) {
+          const std::vector<OwnedPiece>& list = axes.at(d.owner.axis);
+          const auto at = std::find_if(list.begin(), list.end(), [&](const OwnedPiece& p) {
+            return p.root == static_cast<int>(k) && p.digit.owner.below == d.owner.below;
+          });
+          // Larger `below` is the outer part; digits of one axis were listed in dim order, which need not be that.
+          const int64_t below = d.owner.below.isConst() ? d.owner.below.constValue() : at - list.begin();
+          pieces[{d.owner.axis, -below}] = outer;
+        } else {
+          rest.push_back(outer);
+        }
+      }
+      rest.push_back(left);
+    }
+    IterDomain* partial = nullptr;
+    for (const auto& [key, id] : pieces) {
+      partial = partial == nullptr ? id : f.idMerge(partial, id);
+    }
+    rest.insert(rest.begin(), partial);
+    return rest;
+  });
+}
+
+ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* partial, const ShardState& wanted) {
+  std::vector<IntExpr> shape = partial->shape();
+  shape.erase(shape.begin());
+  ShardState state = ShardState::replicated(wanted.mesh, shape);
+  for (const auto& [axis, pieces] : axes) {
+    state.partial.push_back(axis);
+  }
+  for (size_t k = 0; k < e->inputs().size(); k++) {
+    if (e->input(static_cast<int>(k))->isTensor()) {
+      carryForward(e, static_cast<int>(k), shardState(e->input(static_cast<int>(k))->asTensor()), partial, state);
+    }
+  }
+  addAxes(state, wanted);
+  return state;
+}
+
+// sum + bias, as the op would have: in Float where the type is of 16 bits.
+TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state) {
+  Fusion& fusion = sum->fusion();
+  const DataType dtype = sum->dtype();
+  const DataType wide = dataTypeSize(dtype) < 4 ? DataType::Float : dtype;
+  auto cast = [&](TensorView* tv, DataType to, const ShardState& at) {
+    if (tv->dtype() == to) {
+      return tv;
+    }
+    TensorView* out = plainTensor(tv, to, at);
+    fusion.addExpr(ExprKind::Cast, {tv}, {out});
+    return out;
+  };
+  ShardState biasState = ShardState::replicated(state.mesh, bias->shape());
+  const std::vector<Digit> last(state.dims.back().digits().begin(), state.dims.back().digits().end());
+  std::vector<Digit> owned;
+  for (Digit d : last) {
+    if (d.owner.isDevice()) {
+      d.dim = 0;
+      owned.push_back(d);
+    }
+  }
+  biasState.dims[0] = fillLocal(0, bias->shape()[0], owned);
+  TensorView* b = cast(bias, wide, biasState);
+  std::vector<Dim> dims(state.dims.size() - 1, Dim{1, IterType::Broadcast});
+  dims.push_back({bias->shape()[0], bias->noReductions()[0]->iterType()});
+  ShardState broadcastState = ShardState::replicated(state.mesh, std::vector<IntExpr>(state.dims.size() - 1, 1));
+  for (Digit& d : owned) {
+    d.dim = static_cast<int>(state.dims.size()) - 1;
+  }
+  broadcastState.dims.push_back(fillLocal(static_cast<int>(state.dims.size()) - 1, bias->shape()[0], owned));
+  TensorView* stretched = placedTensor(fusion, wide, dims, broadcastState);
+  ExprAttributes flags;
+  flags.flags.assign(dims.size(), true);
+  flags.flags.back() = false;
+  fusion.addExpr(ExprKind::Broadcast, {b}, {stretched}, flags);
+  TensorView* total = plainTensor(sum, wide, state);
+  ExprAttributes add;
+  add.point = PointOp::Add;
+  fusion.addExpr(ExprKind::Point, {cast(sum, wide, state), stretched}, {total}, add);
+  return cast(total, dtype, state);
+}
+
+bool partialize(Expr* e) {
+  TensorView* result = e->tensorOutput();
+  if (!canBePartial(e) || !result->hasDeviceMesh() || partialDim(result) >= 0) {
+    return false;
+  }
+  Fusion& fusion = e->fusion();
+  const std::vector<Dim> root = partialRoot(e, result);
+  const PartialAxes axes = partialAxes(e, result, root, result->getDeviceMesh());
+  if (axes.empty()) {
+    return false;
+  }
+  const ShardState wanted = shardState(result);
+  std::vector<Val*> operands = e->inputs();
+  TensorView* bias = nullptr;
+  if (e->kind() == ExprKind::Linear && operands.size() == 3) {
+    bias = operands[2]->asTensor();
+    operands.pop_back();
+  }
+  TensorView* partial = partialTensor(fusion, result->dtype(), root, axes);
+  Expr* local = fusion.addExpr(e->kind(), operands, {partial}, e->attributes());
+  setShardState(partial, partialState(local, axes, partial, wanted));
+  TensorView* combined = combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
+  TensorView* done = bias != nullptr ? addBias(combined, bias, wanted) : combined;
+  fusion.replaceUses(result, done);
+  fusion.removeExpr(e);
+  return true;
+}
+
+}  // namespace
+
+bool partializeReductions(Fusion& fusion, PassContext& /*context*/) {
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    changed |= partialize(e);
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,20 @@
+// partialize_reductions: a reduction over a sharded dim becomes a local reduction and a combination across ranks.
+//
+//   T0 S0(x), T1 = reduce(T0, op=sum) [r{8}]      T2 = reduce(T0, op=sum)  root r{8}, logical [DIDx{4}, r{2}]
+//                                             ->  T3 = redistribute(T2, reduce sum over its dim 0)
+//
+// The same for matmul and linear over a sharded K, of which a bias is split off and added once, after; and for embedding,
+// take_along_axis, gather and index_select along a sharded dim, whose result is a sum of which one rank has the term.
+// An axis takes part where every operand either owns it on the reduced dims or does not own it at all.
+// Before: propagate_shardings. After: no reduced or indexed dim of an operand is owned but by a partial result, or by an axis that
+// another operand uses for something else (then a reshard gathers it). Idempotent.
+#pragma once
+
+namespace meshfuse {
+
+class Fusion;
+class PassContext;
+
+bool partializeReductions(Fusion& fusion, PassContext& context);
+
+}  // namespace meshfuse

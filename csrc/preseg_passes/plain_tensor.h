@@ -1,0 +1,19 @@
+// Tensors that a pass puts in place of others.
+#pragma once
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+// A tensor of the stored dims of `tv` without reductions and root, with its memory order, placed at `state`. The stored dims do
+// not hold a partial one.
+[[nodiscard]] TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state);
+// The same with the dims given.
+[[nodiscard]] TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims, const ShardState& state);
+// to = redistribute(from).
+Expr* redistribute(TensorView* from, TensorView* to);
+// The combination of a partial sum: its partial dim is a reduction dim of the result.
+[[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce);
+
+}  // namespace meshfuse
