@@ -1,0 +1,173 @@
+#include "base/disk_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+struct Header {
+  std::array<char, 8> magic;
+  uint64_t keyHigh;
+  uint64_t keyLow;
+  uint64_t size;
+  uint64_t checkHigh;
+  uint64_t checkLow;
+};
+
+constexpr std::array<char, 8> kMagic = {'m', 'f', 'c', 'a', 'c', 'h', 'e', '1'};
+
+// The key is part of the checksum: an entry under another entry's name is bad, too.
+Hash128 checksum(Hash128 key, std::string_view bytes) {
+  Hash128 h = hashText(bytes);
+  return {hashCombine(hashCombine(h.hi, key.hi), key.lo), hashCombine(hashCombine(h.lo, key.lo), key.hi)};
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() {
+    if (descriptor_ >= 0) {
+      close(descriptor_);
+    }
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  bool isOpen() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  bool write(const void* data, size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      ssize_t n = ::write(descriptor_, at, bytes);
+      if (n < 0 && errno == EINTR) {
+        continue;
+      }
+      if (n <= 0) {
+        return false;
+      }
+      at += n;
+      bytes -= static_cast<size_t>(n);
+    }
+    return true;
+  }
+  bool read(void* data, size_t bytes) {
+    char* at = static_cast<char*>(data);
+    while (bytes > 0) {
+      ssize_t n = ::read(descriptor_, at, bytes);
+      if (n < 0 && errno == EINTR) {
+        continue;
+      }
+      if (n <= 0) {
+        return false;
+      }
+      at += n;
+      bytes -= static_cast<size_t>(n);
+    }
+    return true;
+  }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+DiskCache::DiskCache(std::string directory) : directory_(std::move(directory)) {
+  check(!directory_.empty(), "[disk cache] no directory given; name one, or set MESHFUSE_CACHE_DIR");
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(directory_).parent_path(), error);
+  if (mkdir(directory_.c_str(), 0700) != 0) {
+    check(errno == EEXIST, "[disk cache] cannot make {}: {}; choose another directory", directory_, std::strerror(errno));
+  }
+  struct stat status {};
+  check(lstat(directory_.c_str(), &status) == 0, "[disk cache] cannot examine {}: {}", directory_, std::strerror(errno));
+  check(S_ISDIR(status.st_mode), "[disk cache] {} is not a directory; choose another one", directory_);
+  check(status.st_uid == geteuid(), "[disk cache] {} belongs to user {}, we are {}; it would hold code: use a directory of your own",
+        directory_, status.st_uid, geteuid());
+  check((status.st_mode & 077) == 0, "[disk cache] {} has mode {:o}, expected 700, since it holds code; run chmod 700 on it",
+        directory_, static_cast<unsigned>(status.st_mode & 0777));
+}
+
+std::string DiskCache::pathOf(Hash128 key) const { return directory_ + "/" + key.hex() + ".entry"; }
+
+std::optional<std::string> DiskCache::load(Hash128 key) {
+  std::string path = pathOf(key);
+  File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file.isOpen()) {
+    misses_++;
+    return std::nullopt;
+  }
+  Header header{};
+  struct stat status {};
+  std::string bytes;
+  bool good = fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+              file.read(&header, sizeof header) && header.magic == kMagic &&
+              static_cast<uint64_t>(status.st_size) == sizeof header + header.size;
+  if (good) {
+    bytes.resize(header.size);
+    good = file.read(bytes.data(), bytes.size());
+  }
+  good = good && Hash128{header.keyHigh, header.keyLow} == key &&
+         Hash128{header.checkHigh, header.checkLow} == checksum(key, bytes);
+  if (!good) {
+    drop(key);
+    misses_++;
+    return std::nullopt;
+  }
+  hits_++;
+  return bytes;
+}
+
+void DiskCache::drop(Hash128 key) {
+  unlink(pathOf(key).c_str());
+  bad_++;
+}
+
+void DiskCache::store(Hash128 key, std::string_view bytes) {
+  std::string path = pathOf(key);
+  std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(serial_++) + ".partial";
+  Hash128 check = checksum(key, bytes);
+  Header header{kMagic, key.hi, key.lo, bytes.size(), check.hi, check.lo};
+  bool written = false;
+  {
+    File file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    written = file.isOpen() && file.write(&header, sizeof header) && file.write(bytes.data(), bytes.size());
+  }
+  if (written && rename(temporary.c_str(), path.c_str()) == 0) {
+    written_++;
+  } else {
+    unlink(temporary.c_str());
+  }
+}
+
+DiskCacheCounters DiskCache::counters() const {
+  return {.hits = hits_, .misses = misses_, .bad = bad_, .written = written_};
+}
+
+std::string defaultCacheDirectory() {
+  auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (std::string own = variable("MESHFUSE_CACHE_DIR"); !own.empty()) {
+    return own;
+  }
+  if (std::string caches = variable("XDG_CACHE_HOME"); !caches.empty()) {
+    return caches + "/meshfuse";
+  }
+  std::string home = variable("HOME");
+  return home.empty() ? "" : home + "/.cache/meshfuse";
+}
+
+}  // namespace meshfuse

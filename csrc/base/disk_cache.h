@@ -1,0 +1,55 @@
+// Compiled code on disk, found by the hash of everything that determines it.
+//
+// One file an entry, `<key>.entry`: magic, key, size, checksum, bytes. Written to a temporary file and renamed, so a reader
+// sees all of an entry or none of it, and processes may share a directory. An entry that is not what was written is deleted
+// and counts as absent. The directory holds code: it must belong to the caller and to nobody else.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+
+namespace meshfuse {
+
+struct DiskCacheCounters {
+  int64_t hits = 0;
+  int64_t misses = 0;   // bad entries included
+  int64_t bad = 0;      // entries that were deleted
+  int64_t written = 0;
+};
+
+class DiskCache {
+ public:
+  // Makes the directory if there is none, with mode 0700. UserError if it cannot be made, is not a directory, belongs to
+  // somebody else or lets others in.
+  explicit DiskCache(std::string directory);
+
+  const std::string& directory() const { return directory_; }
+
+  // The bytes stored under `key`.
+  std::optional<std::string> load(Hash128 key);
+  // A failure to write (no space, read-only) is no error: the entry stays absent.
+  void store(Hash128 key, std::string_view bytes);
+  // Deletes an entry whose bytes turned out to be of no use.
+  void drop(Hash128 key);
+  DiskCacheCounters counters() const;
+
+ private:
+  std::string pathOf(Hash128 key) const;
+
+  std::string directory_;
+  std::atomic<int64_t> hits_{0};
+  std::atomic<int64_t> misses_{0};
+  std::atomic<int64_t> bad_{0};
+  std::atomic<int64_t> written_{0};
+  std::atomic<uint64_t> serial_{0};
+};
+
+// $MESHFUSE_CACHE_DIR, else $XDG_CACHE_HOME/meshfuse, else $HOME/.cache/meshfuse; empty if none of them is set.
+[[nodiscard]] std::string defaultCacheDirectory();
+
+}  // namespace meshfuse

@@ -1,0 +1,369 @@
+// Loads and stores. The shape of an access follows from the slope of its offset along the vector digit: 1 is a vector access,
+// 0 one element for all lanes, else a gather or scatter. A condition that is the same for all lanes never becomes a mask: a
+// load then reads its fill from a small area of the stack, a store is branched around.
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "codegen/llvm/emitter.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+using tile::kNone;
+using tile::Memory;
+using tile::ValueId;
+
+Type* Emitter::elementType(DataType dtype) const {
+  switch (dtype) {
+    case DataType::Double: return b_.getDoubleTy();
+    case DataType::Float: return b_.getFloatTy();
+    case DataType::Half:
+    case DataType::BFloat16: return b_.getInt16Ty();
+    case DataType::Int: return b_.getInt64Ty();
+    case DataType::Int32: return b_.getInt32Ty();
+    case DataType::Bool: return b_.getInt1Ty();
+  }
+  throwInternalError("[emit] unknown element type");
+}
+
+Type* Emitter::memoryType(DataType dtype) const { return dtype == DataType::Bool ? b_.getInt8Ty() : elementType(dtype); }
+
+Value* Emitter::toMemory(Value* v, DataType dtype) {
+  return dtype == DataType::Bool ? b_.CreateZExt(v, v->getType()->getWithNewType(b_.getInt8Ty())) : v;
+}
+
+Value* Emitter::fromMemory(Value* v, DataType dtype) {
+  return dtype == DataType::Bool ? b_.CreateICmpNE(v, Constant::getNullValue(v->getType())) : v;
+}
+
+// -- conditions -------------------------------------------------------------------------------------------------------
+
+const Affine& Emitter::differenceOf(const tile::Pred& pred, int space) {
+  auto found = affine_.find(&pred);
+  return found != affine_.end() ? found->second : affine_.emplace(&pred, affine(pred.rhs - pred.lhs, space)).first->second;
+}
+
+uint64_t Emitter::digitsOf(const Affine& a) const {
+  uint64_t set = 0;
+  for (const auto& [digit, slope] : a.slopes) {
+    set |= uint64_t{1} << digit;
+  }
+  return set;
+}
+
+void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes) {
+  int64_t last = slope * (lanes - 1);
+  std::optional<int64_t> lower = rest.lower();
+  std::optional<int64_t> upper = rest.upper();
+  if (lower && *lower + std::min<int64_t>(0, last) > 0) {
+    return;
+  }
+  if (upper && *upper + std::max<int64_t>(0, last) <= 0) {
+    c.never = true;
+    return;
+  }
+  if (last == 0) {
+    Value* bit = positive(rest);
+    c.uniform = c.uniform == nullptr ? bit : b_.CreateAnd(c.uniform, bit);
+    return;
+  }
+  Value* mask = lanesPositive(rest, slope, lanes);
+  c.lanes = c.lanes == nullptr ? mask : b_.CreateAnd(c.lanes, mask);
+}
+
+void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
+  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const tile::Axis& a = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+  int64_t offset = 0;
+  int64_t laneStride = 0;
+  bool takesPart = false;
+  for (size_t i = 0; i < info.digits.size(); i++) {
+    if (info.digits[i].axis != axis || (digits >> i & 1) == 0) {
+      continue;
+    }
+    takesPart = true;
+    int64_t stride = a.digits[static_cast<size_t>(info.digits[i].digit)].stride.constValue();
+    bool vector = static_cast<int>(i) == info.vector;
+    offset += at.digit[i] * stride * (vector ? info.lanes : 1);
+    laneStride = vector ? stride : laneStride;
+  }
+  for (const tile::Digit& d : a.digits) {
+    takesPart = takesPart || (!tile::isRegister(d.level) && bound_.contains(d.symbol));
+  }
+  int lanes = laneStride == 0 ? 1 : info.lanes;
+  const IntExpr& covered = covered_[static_cast<size_t>(space)][static_cast<size_t>(axis)];
+  if (!takesPart || provenLessEqual(offset + (lanes - 1) * laneStride + 1, covered)) {
+    return;
+  }
+  addComparison(c, a.bound - baseOf(space, axis) - offset, -laneStride, lanes);
+}
+
+void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at) {
+  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  PieceExpr e = pieceExpr(differenceOf(pred, space), space, at);
+  bool spread = info.vector >= 0 && (digits >> info.vector & 1) != 0;
+  int lanes = spread ? info.lanes : 1;
+  constexpr int64_t kSmall = 1 << 16;
+  if (e.linear && (lanes == 1 || (e.laneSlope.isConst() && std::abs(e.laneSlope.constValue()) < kSmall))) {
+    addComparison(c, e.rest + e.constant, lanes == 1 ? 0 : e.laneSlope.constValue(), lanes);
+    return;
+  }
+  const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
+  const std::string& lane =
+      p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)].digits[static_cast<size_t>(ref.digit)].symbol;
+  IntExpr whole = e.linear ? e.rest + e.constant + e.laneSlope * IntExpr::symbol(lane) : e.whole;
+  Value* values = lanesOf(whole, lane, info.lanes);
+  Value* mask = b_.CreateICmpSGT(values, Constant::getNullValue(values->getType()));
+  c.lanes = c.lanes == nullptr ? mask : b_.CreateAnd(c.lanes, mask);
+}
+
+Condition Emitter::condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
+                             uint64_t bounded) {
+  Condition c;
+  const tile::Space& s = p_.spaces[static_cast<size_t>(space)];
+  for (int axis = 0; axis < static_cast<int>(s.axes.size()) && !c.never; axis++) {
+    if (bounded == ~uint64_t{0} || (tile::axisDigits(s, axis) & bounded) != 0) {
+      addBound(c, space, axis, digits, at);
+    }
+  }
+  for (const tile::Pred& p : where) {
+    if (!c.never) {
+      addPredicate(c, p, space, digits, at);
+    }
+  }
+  return c;
+}
+
+void Emitter::addMask(Condition& c, ValueId mask, const Position& at) {
+  if (mask == kNone || c.never) {
+    return;
+  }
+  Value* m = piece(mask, at);
+  Value*& target = m->getType()->isVectorTy() ? c.lanes : c.uniform;
+  target = target == nullptr ? m : b_.CreateAnd(target, m);
+}
+
+Value* Emitter::joined(const Condition& c, int lanes) {
+  if (c.lanes == nullptr) {
+    return c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform);
+  }
+  return c.uniform == nullptr ? c.lanes : b_.CreateAnd(c.lanes, b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform));
+}
+
+// -- addresses --------------------------------------------------------------------------------------------------------
+
+const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& index, int space) {
+  auto found = affine_.find(&index);
+  if (found != affine_.end()) {
+    return found->second;
+  }
+  const tile::TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  IntExpr sum = 0;
+  for (size_t k = 0; k < index.size(); k++) {
+    sum += index[k].expr * t.strides[k];
+  }
+  return affine_.emplace(&index, affine(sum, space)).first->second;
+}
+
+Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at, int lanes) {
+  const tile::TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  Type* type = memoryType(t.dtype);
+  int64_t size = dataTypeSize(t.dtype);
+  PieceExpr e = pieceExpr(offsetOf(tensor, index, space), space, at);
+  Address a;
+  a.alignment = t.memory == Memory::Scratch ? 64 : std::max(t.alignment, 1);
+  if (e.linear || lanes == 1) {
+    a.pointer = pointer(tensor, e.rest);
+    if (e.constant != 0) {
+      a.pointer = b_.CreateConstInBoundsGEP1_64(type, a.pointer, static_cast<uint64_t>(e.constant));
+    }
+    a.contiguous = e.laneSlope.isConst(1);
+    a.same = lanes == 1 || e.laneSlope.isConst(0);
+    a.alignment = std::gcd(a.alignment, std::gcd(e.rest.divisor() * size, e.constant * size));
+    if (!a.contiguous && !a.same) {
+      const IntExpr lane = IntExpr::symbol("lane ", {.lower = 0, .upper = lanes - 1});
+      a.offsets = lanesOf(e.laneSlope * lane, "lane ", lanes);
+    }
+  } else {
+    const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+    const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
+    const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)];
+    a.pointer = tensors_[static_cast<size_t>(tensor)];
+    a.offsets = lanesOf(e.whole, axis.digits[static_cast<size_t>(ref.digit)].symbol, lanes);
+  }
+  for (size_t k = 0; k < index.size(); k++) {
+    if (index[k].tile == kNone) {
+      continue;
+    }
+    Value* row = points_.cast(piece(index[k].tile, at), p_.values[static_cast<size_t>(index[k].tile)].dtype, DataType::Int);
+    Value* stride = scalar(t.strides[k]);
+    a.alignment = 1;
+    if (!row->getType()->isVectorTy()) {
+      a.pointer = b_.CreateInBoundsGEP(type, a.pointer, b_.CreateMul(row, stride));
+      continue;
+    }
+    Value* step = b_.CreateMul(row, b_.CreateVectorSplat(static_cast<unsigned>(lanes), stride));
+    if (a.contiguous) {
+      a.offsets = lanesOf(IntExpr::symbol("lane ", {.lower = 0, .upper = lanes - 1}), "lane ", lanes);
+    }
+    a.offsets = a.offsets == nullptr ? step : b_.CreateAdd(a.offsets, step);
+    a.contiguous = false;
+    a.same = false;
+  }
+  a.alignment = std::max<int64_t>(std::gcd(a.alignment, 64), 1);
+  if (a.alignment < size) {
+    a.alignment = size;  // tensors are aligned to their elements
+  }
+  return a;
+}
+
+Value* Emitter::pointers(const Address& a, Type* element, int lanes) {
+  Value* offsets = a.offsets != nullptr ? a.offsets : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), static_cast<unsigned>(lanes)));
+  return b_.CreateGEP(element, a.pointer, offsets);
+}
+
+// -- loads ------------------------------------------------------------------------------------------------------------
+
+// A vector of the fill on the stack, for loads whose condition holds for all lanes or none.
+Value* Emitter::fillArea(Value* fill, int lanes) {
+  Value*& area = fillAreas_[{fill, lanes}];
+  if (area != nullptr) {
+    return area;
+  }
+  IRBuilderBase::InsertPointGuard guard(b_);
+  if (scopes_.size() > 1) {
+    b_.SetInsertPoint(scopes_[1].entry);
+  }
+  Type* type = FixedVectorType::get(fill->getType(), static_cast<unsigned>(lanes));
+  AllocaInst* slot = b_.CreateAlloca(type);
+  slot->setAlignment(Align(64));
+  b_.CreateStore(b_.CreateVectorSplat(static_cast<unsigned>(lanes), fill), slot);
+  return area = slot;
+}
+
+Value* Emitter::load(ValueId id, const Position& at) {
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  int lanes = lanesOf(v);
+  Condition c = condition(v.space, v.digits, v.where, at);
+  addMask(c, v.mask, at);
+  Value* fill = Constant::getNullValue(memoryType(v.dtype));
+  if (v.fill != kNone) {
+    fill = toMemory(piece(v.fill, at), v.dtype);
+  }
+  if (c.never) {
+    return fromMemory(fill, v.dtype);
+  }
+  Address a = address(v.param, v.index, v.space, at, lanes);
+  return fromMemory(loadLanes(v.param, a, c, fill, lanes), v.dtype);
+}
+
+Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Value* fill, int lanes) {
+  Type* element = memoryType(p_.tensors[static_cast<size_t>(tensor)].dtype);
+  auto elementAlign = Align(static_cast<uint64_t>(dataTypeSize(p_.tensors[static_cast<size_t>(tensor)].dtype)));
+  auto width = static_cast<unsigned>(lanes);
+  auto orFill = [&](Value* condition, int area) {
+    return condition == nullptr ? a.pointer : b_.CreateSelect(condition, a.pointer, fillArea(fill, area));
+  };
+  if (lanes == 1) {
+    return b_.CreateAlignedLoad(element, orFill(c.uniform, 1), elementAlign);
+  }
+  Type* type = FixedVectorType::get(element, width);
+  auto align = Align(static_cast<uint64_t>(a.alignment));
+  if (a.same) {
+    Value* any = c.uniform;
+    if (c.lanes != nullptr) {
+      any = b_.CreateOrReduce(c.lanes);
+      any = c.uniform == nullptr ? any : b_.CreateAnd(any, c.uniform);
+    }
+    Value* x = b_.CreateAlignedLoad(element, orFill(any, 1), elementAlign);
+    return c.lanes == nullptr ? x : b_.CreateSelect(c.lanes, b_.CreateVectorSplat(width, x), b_.CreateVectorSplat(width, fill));
+  }
+  if (a.contiguous && c.lanes == nullptr) {
+    return b_.CreateAlignedLoad(type, orFill(c.uniform, lanes), c.uniform == nullptr ? align : std::min(align, Align(64)));
+  }
+  Value* mask = joined(c, lanes);
+  Value* rest = b_.CreateVectorSplat(width, fill);
+  if (a.contiguous) {
+    return b_.CreateMaskedLoad(type, a.pointer, align, mask, rest);
+  }
+  return b_.CreateMaskedGather(type, pointers(a, element, lanes), elementAlign, mask, mask == nullptr ? nullptr : rest);
+}
+
+// -- stores -----------------------------------------------------------------------------------------------------------
+
+void Emitter::store(const tile::Stmt& s) {
+  const tile::Value& v = p_.values[static_cast<size_t>(s.value)];
+  uint64_t digits = v.digits | digitsOf(offsetOf(s.param, s.index, s.space));
+  for (const tile::Index& i : s.index) {
+    digits |= i.tile == kNone ? 0 : p_.values[static_cast<size_t>(i.tile)].digits;
+  }
+  for (const tile::Pred& p : s.where) {
+    digits |= digitsOf(differenceOf(p, s.space));
+  }
+  if (s.mask != kNone) {
+    digits |= p_.values[static_cast<size_t>(s.mask)].digits;
+  }
+  eachPosition(s.space, digits, [&](const Position& at) { storePiece(s, at, digits); });
+}
+
+void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digits) {
+  const SpaceInfo& info = spaces_[static_cast<size_t>(s.space)];
+  DataType dtype = p_.tensors[static_cast<size_t>(s.param)].dtype;
+  int lanes = info.vector >= 0 && (digits >> info.vector & 1) != 0 ? info.lanes : 1;
+  Condition c = condition(s.space, digits, s.where, at);
+  addMask(c, s.mask, at);
+  if (c.never) {
+    return;
+  }
+  Value* x = lanes == 1 ? piece(s.value, at) : vectorPiece(s.value, at, lanes);
+  x = toMemory(x, dtype);
+  Address a = address(s.param, s.index, s.space, at, lanes);
+  if (c.lanes != nullptr || c.uniform == nullptr) {
+    storeLanes(a, joined(c, lanes), x, lanes, s.cache == tile::Cache::Once);
+    return;
+  }
+  // The values above stand before the branch: what this scope computes once must not hide behind a condition.
+  BasicBlock* then = BasicBlock::Create(ctx_, "", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  b_.CreateCondBr(c.uniform, then, after);
+  b_.SetInsertPoint(then);
+  storeLanes(a, nullptr, x, lanes, s.cache == tile::Cache::Once);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
+void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, bool once) {
+  Type* element = value->getType()->getScalarType();
+  auto elementBytes = static_cast<int64_t>(element->getPrimitiveSizeInBits()) / 8;
+  auto align = Align(static_cast<uint64_t>(a.alignment));
+  if (lanes == 1) {
+    b_.CreateAlignedStore(value, a.pointer, Align(static_cast<uint64_t>(elementBytes)));
+  } else if (!a.contiguous) {
+    b_.CreateMaskedScatter(value, pointers(a, element, lanes), Align(static_cast<uint64_t>(elementBytes)), mask);
+  } else if (mask != nullptr) {
+    b_.CreateMaskedStore(value, a.pointer, align, mask);
+  } else {
+    StoreInst* store = b_.CreateAlignedStore(value, a.pointer, align);
+    int64_t machine = std::min<int64_t>(elementBytes * lanes, target_.vectorBytes);
+    if (once && machine >= 16 && a.alignment % machine == 0) {
+      store->setMetadata(LLVMContext::MD_nontemporal, MDNode::get(ctx_, ConstantAsMetadata::get(b_.getInt32(1))));
+      streams_ = true;
+    }
+  }
+}
+
+void Emitter::prefetch(const tile::Stmt& s) {
+  Position first;
+  PieceExpr e = pieceExpr(offsetOf(s.param, s.index, s.space), s.space, first);
+  Value* line = pointer(s.param, e.rest + e.constant);
+  for (int k = 0; k < s.lines; k++) {
+    Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, static_cast<uint64_t>(64 * k));
+    // read, to the nearest cache, data
+    b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+  }
+}
+
+}  // namespace meshfuse

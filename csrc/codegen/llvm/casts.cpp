@@ -1,0 +1,161 @@
+// Casts of PointEmitter. To a floating type: one rounding, to nearest even. From floating to integer: C's truncation; what
+// does not fit, NaN included, gives the minimum. Integers wrap. To Bool: not zero. From Bool: 0 or 1.
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
+
+#include "base/error.h"
+#include "codegen/llvm/point_ops.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+
+namespace {
+
+Type* withElement(Value* like, Type* element) { return like->getType()->getWithNewType(element); }
+Constant* bits(Type* type, int64_t value) { return ConstantInt::get(type, static_cast<uint64_t>(value), true); }
+
+}  // namespace
+
+Value* PointEmitter::cast(Value* value, DataType from, DataType to) {
+  if (from == to) {
+    return value;
+  }
+  if (isHalfPrecision(from)) {
+    return cast(fromHalfPrecision(value, from), DataType::Float, to);
+  }
+  switch (to) {
+    case DataType::Bool: return isTrue(value);
+    case DataType::Half:
+    case DataType::BFloat16: return toHalfPrecision(value, from, to);
+    case DataType::Float:
+    case DataType::Double: return toFloating(value, from, to);
+    case DataType::Int:
+    case DataType::Int32: return toInteger(value, from, to);
+  }
+  throwInternalError("[emit] unknown element type");
+}
+
+Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
+  Type* type = withElement(value, to == DataType::Double ? b_.getDoubleTy() : b_.getFloatTy());
+  if (from == DataType::Double) {
+    return b_.CreateFPTrunc(value, type);
+  }
+  if (from == DataType::Float) {
+    return b_.CreateFPExt(value, type);
+  }
+  return from == DataType::Bool ? b_.CreateUIToFP(value, type) : b_.CreateSIToFP(value, type);
+}
+
+Value* PointEmitter::toInteger(Value* value, DataType from, DataType to) {
+  Type* type = withElement(value, to == DataType::Int ? b_.getInt64Ty() : b_.getInt32Ty());
+  if (!isFloatingPoint(from)) {
+    return from == DataType::Bool ? b_.CreateZExt(value, type) : b_.CreateSExtOrTrunc(value, type);
+  }
+  double limit = to == DataType::Int ? 0x1p63 : 0x1p31;
+  Constant* low = ConstantFP::get(value->getType(), -limit);
+  Constant* high = ConstantFP::get(value->getType(), limit);
+  Value* truncated = b_.CreateUnaryIntrinsic(Intrinsic::trunc, value);
+  Value* fits = b_.CreateAnd(b_.CreateFCmpOGE(truncated, low), b_.CreateFCmpOLT(truncated, high));
+  Value* safe = b_.CreateSelect(fits, truncated, Constant::getNullValue(value->getType()));
+  return b_.CreateSelect(fits, b_.CreateFPToSI(safe, type), bits(type, to == DataType::Int ? INT64_MIN : INT32_MIN));
+}
+
+// The float next to a double whose last bit is odd unless the double is a float: rounding that again to fewer bits gives what
+// rounding the double at once would.
+Value* PointEmitter::roundToOddFloat(Value* value) {
+  Value* nearest = b_.CreateFPTrunc(value, withElement(value, b_.getFloatTy()));
+  Value* back = b_.CreateFPExt(nearest, value->getType());
+  Type* type = withElement(value, b_.getInt32Ty());
+  Value* pattern = b_.CreateBitCast(nearest, type);
+  Value* away = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(Intrinsic::fabs, back), b_.CreateUnaryIntrinsic(Intrinsic::fabs, value));
+  Value* toZero = b_.CreateSub(pattern, b_.CreateZExt(away, type));
+  Value* odd = b_.CreateOr(toZero, bits(type, 1));
+  Value* inexact = b_.CreateFCmpONE(back, value);
+  return b_.CreateBitCast(b_.CreateSelect(inexact, odd, pattern), nearest->getType());
+}
+
+Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
+  if (from == DataType::Int) {
+    // Integers of more than 53 bits become odd multiples of 2^11, which a double holds.
+    Type* type = value->getType();
+    Value* magnitude = b_.CreateBinaryIntrinsic(Intrinsic::smax, value, b_.CreateNeg(value));
+    Value* large = b_.CreateICmpUGT(magnitude, bits(type, int64_t{1} << 53));
+    Value* rest = b_.CreateAnd(value, bits(type, 0x7ff));
+    Value* sticky = b_.CreateSelect(b_.CreateICmpNE(rest, bits(type, 0)), bits(type, 0x800), bits(type, 0));
+    Value* shortened = b_.CreateOr(b_.CreateAnd(value, bits(type, ~int64_t{0x7ff})), sticky);
+    value = b_.CreateSIToFP(b_.CreateSelect(large, shortened, value), withElement(value, b_.getDoubleTy()));
+    from = DataType::Double;
+  } else if (from == DataType::Int32) {
+    value = b_.CreateSIToFP(value, withElement(value, b_.getDoubleTy()));
+    from = DataType::Double;
+  } else if (from == DataType::Bool) {
+    value = b_.CreateUIToFP(value, withElement(value, b_.getFloatTy()));
+  }
+  if (from == DataType::Double) {
+    value = roundToOddFloat(value);
+  }
+  if (to == DataType::BFloat16) {
+    return floatBitsToBFloat16(value);
+  }
+  if (!f16c_) {
+    return floatBitsToHalf(value);
+  }
+  Value* half = b_.CreateFPTrunc(value, withElement(value, b_.getHalfTy()));
+  return b_.CreateBitCast(half, withElement(value, b_.getInt16Ty()));
+}
+
+// In integers: the machine's own instruction takes subnormal numbers for zero.
+Value* PointEmitter::floatBitsToBFloat16(Value* value) {
+  Type* type = withElement(value, b_.getInt32Ty());
+  Value* pattern = b_.CreateBitCast(value, type);
+  Value* high = b_.CreateLShr(pattern, bits(type, 16));
+  Value* odd = b_.CreateAnd(high, bits(type, 1));
+  Value* rounded = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(pattern, odd), bits(type, 0x7fff)), bits(type, 16));
+  Value* quiet = b_.CreateOr(high, bits(type, 0x40));
+  Value* result = b_.CreateSelect(b_.CreateFCmpUNO(value, value), quiet, rounded);
+  return b_.CreateTrunc(result, withElement(value, b_.getInt16Ty()));
+}
+
+Value* PointEmitter::floatBitsToHalf(Value* value) {
+  Type* type = withElement(value, b_.getInt32Ty());
+  Value* pattern = b_.CreateBitCast(value, type);
+  Value* sign = b_.CreateAnd(b_.CreateLShr(pattern, bits(type, 16)), bits(type, 0x8000));
+  Value* rest = b_.CreateAnd(pattern, bits(type, 0x7fffffff));
+  // Normal: rounds and rebiases at once. Subnormal: adding 0.5 leaves the rounded value in the low bits.
+  Value* odd = b_.CreateAnd(b_.CreateLShr(rest, bits(type, 13)), bits(type, 1));
+  Value* normal = b_.CreateLShr(b_.CreateAdd(b_.CreateAdd(rest, odd), bits(type, 0xfff - 0x38000000)), bits(type, 13));
+  Value* shifted = b_.CreateFAdd(b_.CreateBitCast(rest, value->getType()), ConstantFP::get(value->getType(), 0.5));
+  Value* subnormal = b_.CreateSub(b_.CreateBitCast(shifted, type), bits(type, 0x3f000000));
+  Value* result = b_.CreateSelect(b_.CreateICmpULT(rest, bits(type, 0x38800000)), subnormal, normal);
+  result = b_.CreateSelect(b_.CreateICmpUGE(rest, bits(type, 0x477ff000)), bits(type, 0x7c00), result);
+  result = b_.CreateSelect(b_.CreateICmpUGT(rest, bits(type, 0x7f800000)), bits(type, 0x7e00), result);
+  return b_.CreateTrunc(b_.CreateOr(sign, result), withElement(value, b_.getInt16Ty()));
+}
+
+Value* PointEmitter::fromHalfPrecision(Value* value, DataType from) {
+  if (from == DataType::BFloat16) {
+    Type* type = withElement(value, b_.getInt32Ty());
+    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(value, type), bits(type, 16)), withElement(value, b_.getFloatTy()));
+  }
+  if (!f16c_) {
+    return halfBitsToFloat(value);
+  }
+  return b_.CreateFPExt(b_.CreateBitCast(value, withElement(value, b_.getHalfTy())), withElement(value, b_.getFloatTy()));
+}
+
+Value* PointEmitter::halfBitsToFloat(Value* value) {
+  Type* type = withElement(value, b_.getInt32Ty());
+  Type* floats = withElement(value, b_.getFloatTy());
+  Value* pattern = b_.CreateZExt(value, type);
+  Value* sign = b_.CreateShl(b_.CreateAnd(pattern, bits(type, 0x8000)), bits(type, 16));
+  Value* rest = b_.CreateAnd(pattern, bits(type, 0x7fff));
+  Value* shifted = b_.CreateShl(rest, bits(type, 13));
+  Value* subnormal = b_.CreateFMul(b_.CreateSIToFP(rest, floats), ConstantFP::get(floats, 0x1p-24));
+  Value* result = b_.CreateSelect(b_.CreateICmpULT(rest, bits(type, 0x400)), b_.CreateBitCast(subnormal, type),
+                                  b_.CreateAdd(shifted, bits(type, 0x38000000)));
+  result = b_.CreateSelect(b_.CreateICmpUGE(rest, bits(type, 0x7c00)), b_.CreateOr(shifted, bits(type, 0x7f800000)), result);
+  return b_.CreateBitCast(b_.CreateOr(result, sign), floats);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,344 @@
+#include "codegen/llvm/emitter.h"
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/Module.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/llvm/scalar_functions.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+using tile::kNone;
+using tile::Level;
+using tile::Memory;
+using tile::StmtKind;
+using tile::ValueId;
+using tile::ValueKind;
+
+namespace {
+
+constexpr int64_t kScratchAlignment = 64;
+
+}  // namespace
+
+bool CpuTarget::has(std::string_view feature) const {
+  std::string wanted = "+" + std::string(feature);
+  for (size_t at = features.find(wanted); at != std::string::npos; at = features.find(wanted, at + 1)) {
+    size_t end = at + wanted.size();
+    if (end == features.size() || features[end] == ',') {
+      return true;
+    }
+  }
+  return false;
+}
+
+void emitCpu(const tile::Program& program, const CpuTarget& target, Module& module) {
+  invariant(program.target == tile::Target::Cpu, "[emit] kernel {} is a program for a GPU, expected one for a CPU", program.name);
+  IRBuilder<> builder(module.getContext());
+  Emitter(program, target, module, builder).emitKernel();
+  Emitter(program, target, module, builder).emitScratchBytes();
+}
+
+std::vector<std::pair<std::string, void*>> cpuRuntimeSymbols() { return scalarFunctions(); }
+
+Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& module, IRBuilderBase& builder)
+    : p_(program),
+      target_(target),
+      module_(module),
+      ctx_(module.getContext()),
+      b_(builder),
+      points_(builder, target,
+              [this](PointOp op, DataType dtype, std::span<Value* const> operands) { return callScalar(op, dtype, operands); }),
+      eager_(program.values.size(), false),
+      home_(program.values.size(), -1),
+      pieces_(program.values.size()) {
+  int machineLanes = target.vectorBytes / 4;
+  for (const tile::Space& space : p_.spaces) {
+    SpaceInfo info;
+    info.digits = tile::digitsOf(space);
+    invariant(info.digits.size() <= Position::kMostDigits, "[emit] kernel {}: space {} has {} register digits, at most {} are supported",
+              p_.name, space.name, info.digits.size(), Position::kMostDigits);
+    for (const tile::DigitRef& ref : info.digits) {
+      const tile::Digit& d = space.axes[static_cast<size_t>(ref.axis)].digits[static_cast<size_t>(ref.digit)];
+      invariant(tile::isRegister(d.level), "[emit] kernel {}: digit {} is on a level that a CPU does not have", p_.name, d.symbol);
+      int64_t size = d.size.constValue();
+      if (d.level == Level::Vector) {
+        info.vector = static_cast<int>(info.radix.size());
+        info.lanes = static_cast<int>(std::min<int64_t>(size, machineLanes));
+        info.vectorPieces = static_cast<int>(size / info.lanes);
+        size = info.vectorPieces;
+      }
+      info.radix.push_back(static_cast<int>(size));
+    }
+    spaces_.push_back(std::move(info));
+  }
+}
+
+// -- the frame --------------------------------------------------------------------------------------------------------
+
+Function* Emitter::makeFunction(std::string_view name, Type* result, std::vector<Type*> parameters) {
+  fn_ = Function::Create(FunctionType::get(result, parameters, false), Function::ExternalLinkage, std::string(name), module_);
+  fn_->addFnAttr(Attribute::NoUnwind);
+  if (!target_.cpu.empty()) {
+    fn_->addFnAttr("target-cpu", target_.cpu);
+  }
+  fn_->addFnAttr("target-features", target_.features);
+  // Without these 512-bit vectors are cut in half on most machines that have them.
+  std::string width = std::to_string(target_.vectorBytes * 8);
+  fn_->addFnAttr("prefer-vector-width", width);
+  fn_->addFnAttr("min-legal-vector-width", width);
+  b_.SetInsertPoint(BasicBlock::Create(ctx_, "entry", fn_));
+  scopes_.clear();
+  scopes_.emplace_back();
+  bound_.clear();
+  return fn_;
+}
+
+void Emitter::bindArguments(Function* fn) {
+  uint64_t slot = 0;
+  auto next = [&](Type* type) { return b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), fn->getArg(0), slot++)); };
+  for (const tile::TensorParam& t : p_.tensors) {
+    tensors_.push_back(t.memory == Memory::Scratch ? nullptr : next(b_.getPtrTy()));
+  }
+  for (const tile::SizeParam& s : p_.sizes) {
+    bound_[s.name] = {next(b_.getInt64Ty()), 1, 0};
+  }
+  for (const tile::ScalarParam& s : p_.scalars) {
+    Value* bits = next(b_.getInt64Ty());
+    switch (s.dtype) {
+      case DataType::Double: bits = b_.CreateBitCast(bits, b_.getDoubleTy()); break;
+      case DataType::Float: bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getInt32Ty()), b_.getFloatTy()); break;
+      case DataType::Half:
+      case DataType::BFloat16: bits = b_.CreateTrunc(bits, b_.getInt16Ty()); break;
+      case DataType::Int: break;
+      case DataType::Int32: bits = b_.CreateTrunc(bits, b_.getInt32Ty()); break;
+      case DataType::Bool: bits = b_.CreateICmpNE(bits, b_.getInt64(0)); break;
+    }
+    scalars_.push_back(bits);
+  }
+}
+
+// Byte offsets of the scratch tensors, in order, then the total. A piece of slack after each lets a full vector begin at its
+// last element.
+std::vector<IntExpr> Emitter::scratchOffsets() const {
+  std::vector<IntExpr> offsets{0};
+  for (const tile::TensorParam& t : p_.tensors) {
+    if (t.memory != Memory::Scratch) {
+      continue;
+    }
+    IntExpr last = 0;
+    for (size_t k = 0; k < t.extents.size(); k++) {
+      last += (t.extents[k] - 1) * t.strides[k];
+    }
+    IntExpr bytes = (last + 1) * dataTypeSize(t.dtype) + 2 * kScratchAlignment;
+    offsets.push_back(offsets.back() + ceilDiv(bytes, kScratchAlignment) * kScratchAlignment);
+  }
+  return offsets;
+}
+
+void Emitter::emitScratchBytes() {
+  Function* fn = makeFunction(kScratchBytesSymbol, b_.getInt64Ty(), {b_.getPtrTy()});
+  bindArguments(fn);
+  b_.CreateRet(scalar(scratchOffsets().back()));
+}
+
+void Emitter::emitKernel() {
+  Function* fn = makeFunction(kKernelSymbol, b_.getVoidTy(), {b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty(), b_.getPtrTy()});
+  bindArguments(fn);
+  std::vector<IntExpr> offsets = scratchOffsets();
+  size_t scratch = 0;
+  for (size_t i = 0; i < p_.tensors.size(); i++) {
+    if (p_.tensors[i].memory == Memory::Scratch) {
+      tensors_[i] = b_.CreateInBoundsGEP(b_.getInt8Ty(), fn->getArg(3), scalar(offsets[scratch++]));
+    }
+  }
+  int blocks = 0;
+  findEager(p_.body, 0, blocks);
+  for (const tile::Value& v : p_.values) {  // operands in other blocks, and what depends on the order of statements
+    auto id = static_cast<size_t>(&v - p_.values.data());
+    bool ordered = v.kind == ValueKind::Load && p_.tensors[static_cast<size_t>(v.param)].memory != Memory::Input;
+    eager_[id] = eager_[id] || ordered || v.kind == ValueKind::Reduce || v.kind == ValueKind::Convert;
+    auto use = [&](ValueId operand) {
+      if (operand != kNone && home_[static_cast<size_t>(operand)] != home_[id]) {
+        eager_[static_cast<size_t>(operand)] = true;
+      }
+    };
+    for (ValueId operand : v.operands) {
+      use(operand);
+    }
+    use(v.mask);
+    for (const tile::Index& i : v.index) {
+      use(i.tile);
+    }
+  }
+  partLoop();
+}
+
+// Numbers the blocks and notes values that a statement of another block uses: those are evaluated where they are defined, all
+// others inside their first consumer.
+void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& blocks) {
+  auto use = [&](ValueId id, int user) {
+    if (id != kNone && home_[static_cast<size_t>(id)] != user) {
+      eager_[static_cast<size_t>(id)] = true;
+    }
+  };
+  for (const tile::Stmt& s : block) {
+    if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
+      if (home_[static_cast<size_t>(s.value)] < 0) {
+        home_[static_cast<size_t>(s.value)] = number;
+      }
+    }
+    use(s.value, number);
+    use(s.mask, number);
+    for (const tile::Index& i : s.index) {
+      use(i.tile, number);
+    }
+    int inner = s.body.empty() && s.carried.empty() ? number : ++blocks;
+    for (const tile::Carried& c : s.carried) {
+      use(c.init, number);
+      home_[static_cast<size_t>(c.carry)] = inner;
+      home_[static_cast<size_t>(c.result)] = number;
+    }
+    if (inner != number) {
+      findEager(s.body, inner, blocks);
+    }
+    for (const tile::Carried& c : s.carried) {
+      use(c.next, inner);
+    }
+  }
+}
+
+void Emitter::partLoop() {
+  covered_.clear();
+  for (const tile::Space& space : p_.spaces) {
+    covered_.emplace_back();
+    for (const tile::Axis& axis : space.axes) {
+      auto part = std::find_if(axis.digits.begin(), axis.digits.end(), [](const tile::Digit& d) { return d.level == Level::Part; });
+      IntExpr covered = axis.bound;
+      if (part != axis.digits.end()) {
+        bool whole = provenLessEqual(part->size * part->stride, axis.bound);
+        covered = whole ? part->stride : part->size == ceilDiv(axis.bound, part->stride) ? IntExpr(1) : IntExpr(0);
+      }
+      covered_.back().push_back(covered);
+    }
+  }
+  Value* begin = fn_->getArg(1);
+  Value* end = fn_->getArg(2);
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* body = BasicBlock::Create(ctx_, "part", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "done", fn_);
+  Instruction* entry = b_.CreateCondBr(b_.CreateICmpSLT(begin, end), body, after);
+  b_.SetInsertPoint(body);
+  PHINode* part = b_.CreatePHI(b_.getInt64Ty(), 2);
+  part->addIncoming(begin, before);
+  enterScope(entry);
+  bindParts(part);
+  block(p_.body);
+  Value* next = b_.CreateNSWAdd(part, b_.getInt64(1));
+  part->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpSLT(next, end), body, after);
+  leaveScope();
+  b_.SetInsertPoint(after);
+  if (streams_) {
+    b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
+  }
+  b_.CreateRetVoid();
+}
+
+// The last grid dim counts fastest.
+void Emitter::bindParts(Value* part) {
+  for (size_t d = p_.grid.size(); d-- > 0;) {
+    Value* coordinate = part;
+    if (d > 0) {
+      Value* count = scalar(p_.grid[d].count);
+      coordinate = b_.CreateURem(part, count);
+      part = b_.CreateUDiv(part, count);
+    }
+    bound_[p_.grid[d].symbol] = {coordinate, 1, 1};
+  }
+}
+
+void Emitter::enterScope(Instruction* entry) {
+  scopes_.emplace_back();
+  scopes_.back().entry = entry;
+}
+
+void Emitter::leaveScope() {
+  for (ValueId id : scopes_.back().evaluated) {
+    pieces_[static_cast<size_t>(id)].clear();
+  }
+  scopes_.pop_back();
+}
+
+// -- statements -------------------------------------------------------------------------------------------------------
+
+void Emitter::block(const std::vector<tile::Stmt>& statements) {
+  for (const tile::Stmt& s : statements) {
+    statement(s);
+  }
+}
+
+void Emitter::statement(const tile::Stmt& s) {
+  switch (s.kind) {
+    case StmtKind::Define:
+      if (eager_[static_cast<size_t>(s.value)]) {
+        evaluate(s.value);
+      }
+      return;
+    case StmtKind::Keep: evaluate(s.value); return;
+    case StmtKind::Store: store(s); return;
+    case StmtKind::Prefetch: prefetch(s); return;
+    case StmtKind::For: loop(s); return;
+    case StmtKind::If: conditional(s); return;
+    case StmtKind::LastArriver: lastArriver(s); return;
+  }
+}
+
+void Emitter::guarded(Value* condition, const std::vector<tile::Stmt>& body) {
+  BasicBlock* then = BasicBlock::Create(ctx_, "if", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  Instruction* entry = b_.CreateCondBr(condition, then, after);
+  b_.SetInsertPoint(then);
+  enterScope(entry);
+  block(body);
+  b_.CreateBr(after);
+  leaveScope();
+  b_.SetInsertPoint(after);
+}
+
+void Emitter::conditional(const tile::Stmt& s) {
+  Condition c;
+  for (const tile::Pred& p : s.where) {
+    if (!c.never) {
+      addComparison(c, inDigits(p.rhs - p.lhs, s.space), 0, 1);
+    }
+  }
+  if (c.never) {
+    return;
+  }
+  guarded(c.uniform == nullptr ? b_.getTrue() : c.uniform, s.body);
+}
+
+// The ticket orders this worker's stores before it and the others' before the body; streaming stores need a fence of their own.
+void Emitter::lastArriver(const tile::Stmt& s) {
+  IntExpr arrivals = 1;
+  for (const tile::GridDim& g : p_.grid) {
+    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const tile::Index& i) { return i.expr.contains(g.symbol); });
+    arrivals *= selects ? IntExpr(1) : g.count;
+  }
+  Value* counter = s.index.empty() ? tensors_[static_cast<size_t>(s.param)]
+                                   : pointer(s.param, offsetOf(s.param, s.index, s.space).rest);
+  if (streams_) {
+    b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
+  }
+  Value* ticket = b_.CreateAtomicRMW(AtomicRMWInst::Add, counter, b_.getInt32(1), Align(4), AtomicOrdering::SequentiallyConsistent);
+  Value* last = b_.CreateTrunc(scalar(arrivals - 1), b_.getInt32Ty());
+  guarded(b_.CreateICmpEQ(ticket, last), s.body);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,228 @@
+// The state of one emission, shared by the .cpp files of this folder; see README.md for how a tile becomes IR.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codegen/llvm/emit.h"
+#include "codegen/llvm/point_ops.h"
+
+namespace llvm {
+class BasicBlock;
+class Constant;
+class Function;
+class Instruction;
+class LLVMContext;
+class PHINode;
+}  // namespace llvm
+
+namespace meshfuse {
+
+// One piece of a tile: a value of each register digit of its space, in the numbering of Value::digits. The vector digit
+// counts machine vectors.
+struct Position {
+  static constexpr int kMostDigits = 16;
+  std::array<int, kMostDigits> digit{};
+};
+
+// An index expression against the register digits of a space.
+struct Affine {
+  IntExpr whole;                                    // coordinates replaced by digits
+  IntExpr rest;                                     // without register digits, if linear
+  std::vector<std::pair<int, IntExpr>> slopes;      // of the register digits that occur, by digit number
+  bool linear = true;                               // false: only `whole` holds
+};
+
+// The expression for one piece: rest + constant + laneSlope * lane, or `whole` where that is not linear in the lane.
+struct PieceExpr {
+  IntExpr rest;
+  int64_t constant = 0;
+  IntExpr laneSlope = 0;
+  bool linear = true;
+  IntExpr whole;
+};
+
+// Where a piece is inside its bounds and `where`. Both values may be absent: everywhere.
+struct Condition {
+  bool never = false;
+  llvm::Value* uniform = nullptr;  // one bit for the piece
+  llvm::Value* lanes = nullptr;    // one bit a lane
+};
+
+class Emitter {
+ public:
+  Emitter(const tile::Program& program, const CpuTarget& target, llvm::Module& module, llvm::IRBuilderBase& builder);
+  void emitKernel();
+  void emitScratchBytes();
+
+ private:
+  struct SpaceInfo {
+    std::vector<tile::DigitRef> digits;
+    int vector = -1;        // number of the v digit, -1 without
+    int lanes = 1;          // of a machine vector
+    int vectorPieces = 1;   // machine vectors of the v digit
+    std::vector<int> radix;  // pieces of each digit
+  };
+  // symbol * scale == value, known from scope `level` on
+  struct Binding {
+    llvm::Value* value;
+    int64_t scale;
+    int level;
+  };
+  // A region of code with one entry. Code that belongs to an outer scope is placed before `entry`, the branch into the next
+  // inner one.
+  struct Scope {
+    llvm::Instruction* entry = nullptr;
+    std::unordered_map<std::string, llvm::Value*> code;  // emitted here, by text
+    std::vector<tile::ValueId> evaluated;
+    std::map<std::array<llvm::Value*, 3>, std::array<llvm::Value*, 4>> random;
+  };
+  struct Loop;
+
+  // -- emitter.cpp: the frame and the statements
+  void bindArguments(llvm::Function* fn);
+  std::vector<IntExpr> scratchOffsets() const;  // the last is the total
+  llvm::Function* makeFunction(std::string_view name, llvm::Type* result, std::vector<llvm::Type*> parameters);
+  void findEager(const std::vector<tile::Stmt>& block, int number, int& blocks);
+  void partLoop();
+  void bindParts(llvm::Value* part);
+  void block(const std::vector<tile::Stmt>& statements);
+  void statement(const tile::Stmt& s);
+  void conditional(const tile::Stmt& s);
+  void lastArriver(const tile::Stmt& s);
+  void guarded(llvm::Value* condition, const std::vector<tile::Stmt>& body);
+  void enterScope(llvm::Instruction* entry);
+  void leaveScope();
+
+  // -- loops.cpp
+  void loop(const tile::Stmt& s);
+  Loop planLoop(const tile::Stmt& s);
+  void runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, const IntExpr& to, bool tail,
+               std::vector<std::vector<llvm::Value*>>& carried);
+  std::vector<llvm::Value*> nextPieces(const tile::Stmt& s, const tile::Carried& c, bool tail);
+
+  // -- index_code.cpp: integer expressions
+  llvm::Value* scalar(const IntExpr& e);
+  llvm::Value* positive(const IntExpr& e);                              // e > 0, one bit
+  llvm::Value* lanesPositive(const IntExpr& rest, int64_t slope, int lanes);  // rest + slope * lane > 0
+  llvm::Value* lanesOf(const IntExpr& e, const std::string& lane, int lanes);  // <lanes x i64>
+  llvm::Value* pointer(int tensor, const IntExpr& elements);
+  int levelOf(const IntExpr& e) const;
+  int levelOf(const IntAtom& atom) const;
+  llvm::Value* atom(const IntAtom& a);
+  llvm::Value* term(const IntTerm& t);
+  llvm::Value* function(AtomKind kind, const IntExpr& a, const IntExpr& b, llvm::Value* x, llvm::Value* y);
+  llvm::Value* hoisted(int level, const std::string& key, const std::function<llvm::Value*()>& make);
+  IntExpr inDigits(const IntExpr& e, int space) const;  // coordinates replaced by their digits
+  Affine affine(const IntExpr& e, int space) const;
+  PieceExpr pieceExpr(const Affine& a, int space, const Position& at) const;
+  IntExpr alignedLanes(const IntExpr& e, const std::string& lane, int64_t lanes) const;
+  IntExpr baseOf(int space, int axis) const;
+
+  // -- access.cpp: memory
+  const Affine& offsetOf(int tensor, const std::vector<tile::Index>& index, int space);
+  const Affine& differenceOf(const tile::Pred& pred, int space);
+  uint64_t digitsOf(const Affine& a) const;
+  // The bounds of all axes of a space, or of those with digits in `bounded`, then `where`.
+  Condition condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
+                      uint64_t bounded = ~uint64_t{0});
+  void addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at);
+  void addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at);
+  void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
+  void addMask(Condition& c, tile::ValueId mask, const Position& at);
+  llvm::Value* joined(const Condition& c, int lanes);  // as one bit a lane; null: everywhere
+  struct Address {
+    llvm::Value* pointer = nullptr;  // of lane 0
+    bool contiguous = false;         // lanes are neighbours
+    bool same = false;               // lanes are one element
+    llvm::Value* offsets = nullptr;  // else: elements from `pointer`, by lane
+    int64_t alignment = 1;
+  };
+  Address address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at, int lanes);
+  llvm::Value* load(tile::ValueId id, const Position& at);
+  llvm::Value* loadLanes(int tensor, const Address& a, const Condition& c, llvm::Value* fill, int lanes);
+  void store(const tile::Stmt& s);
+  void storePiece(const tile::Stmt& s, const Position& at, uint64_t digits);
+  void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int lanes, bool once);
+  llvm::Value* pointers(const Address& a, llvm::Type* element, int lanes);
+  void prefetch(const tile::Stmt& s);
+  llvm::Value* fillArea(llvm::Value* fill, int lanes);
+  llvm::Type* memoryType(DataType dtype) const;
+  llvm::Value* toMemory(llvm::Value* v, DataType dtype);
+  llvm::Value* fromMemory(llvm::Value* v, DataType dtype);
+
+  // -- tiles.cpp: values
+  llvm::Value* piece(tile::ValueId id, const Position& at);
+  llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int lanes);
+  llvm::Value* compute(tile::ValueId id, const Position& at);
+  void evaluate(tile::ValueId id);
+  llvm::Value* pointValue(const tile::Value& v, const Position& at);
+  llvm::Value* indexValue(tile::ValueId id, const Position& at);
+  llvm::Value* random(const tile::Value& v, const Position& at);
+  llvm::Value* reduce(const tile::Value& v, const Position& at);
+  llvm::Value* reduceLanes(llvm::Value* x, tile::Combiner combiner, DataType dtype);
+  void convert(tile::ValueId id);
+  void transposePieces(std::vector<llvm::Value*>& rows);
+  llvm::Constant* identityOf(tile::Combiner combiner, DataType dtype) const;
+  llvm::Value* splat(llvm::Value* x, int lanes);
+  llvm::Value* callScalar(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
+  llvm::Value* entrySlot(llvm::Type* type, int number);
+  llvm::Type* elementType(DataType dtype) const;
+  int lanesOf(const tile::Value& v) const;
+  int pieceIndex(int space, uint64_t digits, const Position& at) const;
+  // fn(position) for every piece of a tile over `digits`, digits ascending, the last fastest
+  template <class Fn>
+  void eachPosition(int space, uint64_t digits, Fn fn) const {
+    const SpaceInfo& s = spaces_[static_cast<size_t>(space)];
+    Position at;
+    while (true) {
+      fn(at);
+      int d = static_cast<int>(s.radix.size()) - 1;
+      for (; d >= 0; d--) {
+        if ((digits >> d & 1) == 0) {
+          continue;
+        }
+        if (++at.digit[static_cast<size_t>(d)] < s.radix[static_cast<size_t>(d)]) {
+          break;
+        }
+        at.digit[static_cast<size_t>(d)] = 0;
+      }
+      if (d < 0) {
+        return;
+      }
+    }
+  }
+  int pieceCount(int space, uint64_t digits) const;
+
+  const tile::Program& p_;
+  CpuTarget target_;
+  llvm::Module& module_;
+  llvm::LLVMContext& ctx_;
+  llvm::IRBuilderBase& b_;
+  PointEmitter points_;
+  std::vector<SpaceInfo> spaces_;
+
+  llvm::Function* fn_ = nullptr;
+  std::vector<llvm::Value*> tensors_;
+  std::vector<llvm::Value*> scalars_;
+  std::unordered_map<std::string, Binding> bound_;
+  std::vector<Scope> scopes_;
+  // Per space and axis: positions from the base on that are known to be within the bound.
+  std::vector<std::vector<IntExpr>> covered_;
+  std::vector<bool> eager_;
+  std::vector<int> home_;  // block that defines a value, -1: none
+  std::vector<std::vector<llvm::Value*>> pieces_;
+  std::map<std::pair<llvm::Value*, int>, llvm::Value*> splats_;
+  std::map<const void*, Affine> affine_;  // of index lists and predicates of the program, by their place in it
+  std::map<std::pair<llvm::Value*, int>, llvm::Value*> fillAreas_;
+  std::map<std::pair<llvm::Type*, int>, llvm::Value*> entrySlots_;
+  bool streams_ = false;  // a streaming store was emitted
+};
+
+}  // namespace meshfuse

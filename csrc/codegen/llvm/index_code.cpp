@@ -1,0 +1,415 @@
+// Integer expressions as IR. A sum is emitted scope by scope, outermost first, each prefix once and before the innermost
+// branch it can stand before: what a loop does not change is outside it, without a pass that moves code.
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Intrinsics.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/llvm/emitter.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+using tile::Level;
+
+namespace {
+
+std::string textOf(const IntTerm& t) {
+  std::string text = std::to_string(t.coefficient);
+  for (const IntAtomPtr& a : t.factors) {
+    text += '*';
+    text += a->key;
+  }
+  return text;
+}
+
+IntExpr exprOf(const IntAtom& a, const std::function<IntExpr(const IntExpr&)>& map) {
+  if (a.kind == AtomKind::Symbol) {
+    return IntExpr::symbol(a.key, a.facts);
+  }
+  IntExpr x = map(a.args[0]);
+  IntExpr y = map(a.args[1]);
+  switch (a.kind) {
+    case AtomKind::FloorDiv: return floorDiv(x, y);
+    case AtomKind::CeilDiv: return ceilDiv(x, y);
+    case AtomKind::Mod: return mod(x, y);
+    case AtomKind::Min: return meshfuse::min(x, y);
+    default: return meshfuse::max(x, y);
+  }
+}
+
+bool isPowerOfTwo(int64_t x) { return x > 0 && (x & (x - 1)) == 0; }
+
+}  // namespace
+
+Value* Emitter::hoisted(int level, const std::string& key, const std::function<Value*()>& make) {
+  auto at = static_cast<size_t>(level);
+  auto found = scopes_[at].code.find(key);
+  if (found != scopes_[at].code.end()) {
+    return found->second;
+  }
+  IRBuilderBase::InsertPointGuard guard(b_);
+  if (at + 1 < scopes_.size()) {
+    b_.SetInsertPoint(scopes_[at + 1].entry);
+  }
+  Value* v = make();
+  scopes_[at].code.emplace(key, v);
+  return v;
+}
+
+int Emitter::levelOf(const IntAtom& atom) const {
+  if (atom.kind != AtomKind::Symbol) {
+    return std::max(levelOf(atom.args[0]), levelOf(atom.args[1]));
+  }
+  auto found = bound_.find(atom.key);
+  invariant(found != bound_.end(), "[emit] kernel {}: symbol {} has no value here; is its loop or grid dim missing?", p_.name,
+            atom.key);
+  return found->second.level;
+}
+
+int Emitter::levelOf(const IntExpr& e) const {
+  int level = 0;
+  for (const IntTerm& t : e.terms()) {
+    for (const IntAtomPtr& a : t.factors) {
+      level = std::max(level, levelOf(*a));
+    }
+  }
+  return level;
+}
+
+Value* Emitter::atom(const IntAtom& a) {
+  if (a.kind == AtomKind::Symbol) {
+    const Binding& bound = bound_.at(a.key);
+    if (bound.scale == 1) {
+      return bound.value;
+    }
+    return hoisted(bound.level, a.key, [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(static_cast<uint64_t>(bound.scale))); });
+  }
+  return hoisted(levelOf(a), a.key, [&] { return function(a.kind, a.args[0], a.args[1], scalar(a.args[0]), scalar(a.args[1])); });
+}
+
+// x and y are the values of a and b: scalars, or vectors over the lanes.
+Value* Emitter::function(AtomKind kind, const IntExpr& a, const IntExpr& b, Value* x, Value* y) {
+  auto constant = [&](int64_t v) { return ConstantInt::get(x->getType(), static_cast<uint64_t>(v), true); };
+  if (kind == AtomKind::Min) {
+    return b_.CreateBinaryIntrinsic(Intrinsic::smin, x, y);
+  }
+  if (kind == AtomKind::Max) {
+    return b_.CreateBinaryIntrinsic(Intrinsic::smax, x, y);
+  }
+  bool nonnegative = a.lower() && *a.lower() >= 0;
+  bool power = b.isConst() && isPowerOfTwo(b.constValue());
+  if (kind == AtomKind::CeilDiv) {
+    x = b_.CreateAdd(x, b_.CreateSub(y, constant(1)));
+  }
+  if (power) {
+    int64_t divisor = b.constValue();
+    return kind == AtomKind::Mod ? b_.CreateAnd(x, constant(divisor - 1))
+                                 : b_.CreateAShr(x, constant(__builtin_ctzll(static_cast<uint64_t>(divisor))));
+  }
+  if (nonnegative) {
+    return kind == AtomKind::Mod ? b_.CreateURem(x, y) : b_.CreateUDiv(x, y);
+  }
+  Value* remainder = b_.CreateSRem(x, y);
+  Value* below = b_.CreateICmpSLT(remainder, constant(0));
+  if (kind == AtomKind::Mod) {
+    return b_.CreateSelect(below, b_.CreateAdd(remainder, y), remainder);
+  }
+  return b_.CreateAdd(b_.CreateSDiv(x, y), b_.CreateSExt(below, x->getType()));
+}
+
+Value* Emitter::term(const IntTerm& t) {
+  int64_t coefficient = t.coefficient;
+  Value* product = nullptr;
+  for (const IntAtomPtr& a : t.factors) {
+    Value* factor = nullptr;
+    if (a->kind == AtomKind::Symbol) {
+      const Binding& bound = bound_.at(a->key);
+      if (bound.scale != 1 && coefficient % bound.scale == 0) {
+        coefficient /= bound.scale;
+        factor = bound.value;
+      }
+    }
+    if (factor == nullptr) {
+      factor = atom(*a);
+    }
+    product = product == nullptr ? factor : b_.CreateNSWMul(product, factor);
+  }
+  if (coefficient == 1) {
+    return product;
+  }
+  if (isPowerOfTwo(coefficient)) {
+    return b_.CreateShl(product, b_.getInt64(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(coefficient)))), "", false, true);
+  }
+  return b_.CreateNSWMul(product, b_.getInt64(static_cast<uint64_t>(coefficient)));
+}
+
+Value* Emitter::scalar(const IntExpr& e) {
+  if (e.isConst()) {
+    return b_.getInt64(static_cast<uint64_t>(e.constValue()));
+  }
+  Value* sum = nullptr;
+  std::string key;
+  std::vector<std::pair<int, const IntTerm*>> terms;
+  for (const IntTerm& t : e.terms()) {
+    int level = 0;
+    for (const IntAtomPtr& a : t.factors) {
+      level = std::max(level, levelOf(*a));
+    }
+    terms.emplace_back(level, &t);
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [level, t] : terms) {
+    key += '+';
+    key += textOf(*t);
+    sum = hoisted(level, key, [&] {
+      Value* value = term(*t);
+      return sum == nullptr ? value : b_.CreateNSWAdd(sum, value);
+    });
+  }
+  if (e.constantTerm() == 0) {
+    return sum;
+  }
+  key += '+';
+  key += std::to_string(e.constantTerm());
+  return hoisted(terms.back().first, key,
+                 [&] { return b_.CreateNSWAdd(sum, b_.getInt64(static_cast<uint64_t>(e.constantTerm()))); });
+}
+
+Value* Emitter::positive(const IntExpr& e) {
+  return hoisted(levelOf(e), "?" + e.toString(), [&] { return b_.CreateICmpSGT(scalar(e), b_.getInt64(0)); });
+}
+
+// Lane numbers and slopes are small: a rest clamped far outside their range compares the same in 32 bits.
+Value* Emitter::lanesPositive(const IntExpr& rest, int64_t slope, int lanes) {
+  std::string key = "?" + rest.toString() + "@" + std::to_string(slope) + "x" + std::to_string(lanes);
+  return hoisted(levelOf(rest), key, [&] {
+    int64_t far = int64_t{1} << 29;
+    invariant(slope > -far / 64 && slope < far / 64, "[emit] a predicate's lane slope {} is out of range", slope);
+    Value* near = b_.CreateBinaryIntrinsic(Intrinsic::smin, scalar(rest), b_.getInt64(static_cast<uint64_t>(far)));
+    near = b_.CreateBinaryIntrinsic(Intrinsic::smax, near, b_.getInt64(static_cast<uint64_t>(-far)));
+    SmallVector<Constant*, 16> limits;  // rest > -slope * lane
+    for (int k = 0; k < lanes; k++) {
+      limits.push_back(b_.getInt32(static_cast<uint32_t>(-slope * k)));
+    }
+    Value* wide = b_.CreateVectorSplat(static_cast<unsigned>(lanes), b_.CreateTrunc(near, b_.getInt32Ty()));
+    return b_.CreateICmpSGT(wide, ConstantVector::get(limits));
+  });
+}
+
+Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
+  auto width = static_cast<unsigned>(lanes);
+  if (!e.contains(lane)) {
+    return b_.CreateVectorSplat(width, scalar(e));
+  }
+  Value* sum = nullptr;
+  IntExpr uniform = e.constantTerm();
+  for (const IntTerm& t : e.terms()) {
+    bool varies = std::any_of(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& a) {
+      return a->kind == AtomKind::Symbol ? a->key == lane : a->args[0].contains(lane) || a->args[1].contains(lane);
+    });
+    if (!varies) {
+      IntExpr product = t.coefficient;
+      for (const IntAtomPtr& a : t.factors) {
+        product *= exprOf(*a, [](const IntExpr& x) { return x; });
+      }
+      uniform += product;
+      continue;
+    }
+    Value* product = b_.CreateVectorSplat(width, b_.getInt64(static_cast<uint64_t>(t.coefficient)));
+    for (const IntAtomPtr& a : t.factors) {
+      Value* factor = nullptr;
+      if (a->kind == AtomKind::Symbol && a->key == lane) {
+        SmallVector<Constant*, 16> numbers;
+        for (int k = 0; k < lanes; k++) {
+          numbers.push_back(b_.getInt64(static_cast<uint64_t>(k)));
+        }
+        factor = ConstantVector::get(numbers);
+      } else if (a->kind == AtomKind::Symbol) {
+        factor = b_.CreateVectorSplat(width, atom(*a));
+      } else {
+        factor = function(a->kind, a->args[0], a->args[1], lanesOf(a->args[0], lane, lanes), lanesOf(a->args[1], lane, lanes));
+      }
+      product = b_.CreateMul(product, factor);
+    }
+    sum = sum == nullptr ? product : b_.CreateAdd(sum, product);
+  }
+  return uniform.isConst(0) ? sum : b_.CreateAdd(sum, b_.CreateVectorSplat(width, scalar(uniform)));
+}
+
+// The address of an element, as one step from the tensor's base for every scope on the way.
+Value* Emitter::pointer(int tensor, const IntExpr& elements) {
+  Type* type = memoryType(p_.tensors[static_cast<size_t>(tensor)].dtype);
+  Value* at = tensors_[static_cast<size_t>(tensor)];
+  std::string key = "&" + std::to_string(tensor);
+  std::vector<std::pair<int, const IntTerm*>> terms;
+  for (const IntTerm& t : elements.terms()) {
+    int level = 0;
+    for (const IntAtomPtr& a : t.factors) {
+      level = std::max(level, levelOf(*a));
+    }
+    terms.emplace_back(level, &t);
+  }
+  std::stable_sort(terms.begin(), terms.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < terms.size();) {
+    int level = terms[i].first;
+    size_t end = i;
+    std::string step;
+    while (end < terms.size() && terms[end].first == level) {
+      step += '+';
+      step += textOf(*terms[end++].second);
+    }
+    key += step;
+    at = hoisted(level, key, [&] {
+      Value* sum = hoisted(level, step, [&] {
+        Value* s = nullptr;
+        for (size_t k = i; k < end; k++) {
+          Value* value = term(*terms[k].second);
+          s = s == nullptr ? value : b_.CreateNSWAdd(s, value);
+        }
+        return s;
+      });
+      return b_.CreateInBoundsGEP(type, at, sum);
+    });
+    i = end;
+  }
+  return elements.constantTerm() == 0 ? at : b_.CreateConstInBoundsGEP1_64(type, at, static_cast<uint64_t>(elements.constantTerm()));
+}
+
+// -- expressions against the digits of a space ------------------------------------------------------------------------
+
+IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
+  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    for (size_t s = 0; s < p_.spaces.size(); s++) {
+      for (const tile::Axis& axis : p_.spaces[s].axes) {
+        if (axis.name != symbol) {
+          continue;
+        }
+        IntExpr sum = 0;
+        for (const tile::Digit& d : axis.digits) {
+          bool here = tile::isRegister(d.level) ? static_cast<int>(s) == space : bound_.contains(d.symbol);
+          if (here) {
+            std::optional<int64_t> most = d.size.upper();
+            sum += IntExpr::symbol(d.symbol, {.lower = 0, .upper = most ? std::max<int64_t>(0, *most - 1) : INT64_MAX}) * d.stride;
+          }
+        }
+        return sum;
+      }
+    }
+    return std::nullopt;
+  });
+}
+
+Affine Emitter::affine(const IntExpr& e, int space) const {
+  Affine a;
+  a.whole = inDigits(e, space);
+  a.rest = a.whole;
+  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  for (size_t i = 0; i < info.digits.size(); i++) {
+    const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(info.digits[i].axis)];
+    const std::string& symbol = axis.digits[static_cast<size_t>(info.digits[i].digit)].symbol;
+    if (!a.whole.contains(symbol)) {
+      continue;
+    }
+    std::optional<LinearForm> form = a.linear ? a.rest.linearIn(symbol) : std::nullopt;
+    a.linear = form.has_value();
+    if (form) {
+      a.rest = form->rest;
+    }
+    a.slopes.emplace_back(static_cast<int>(i), form ? form->slope : IntExpr(0));
+  }
+  for (auto& [digit, slope] : a.slopes) {  // a product of two register digits is not linear in either
+    for (const tile::DigitRef& ref : info.digits) {
+      const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)];
+      a.linear = a.linear && !slope.contains(axis.digits[static_cast<size_t>(ref.digit)].symbol);
+    }
+  }
+  return a;
+}
+
+PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) const {
+  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  PieceExpr piece;
+  if (a.linear) {
+    piece.rest = a.rest;
+    for (const auto& [digit, slope] : a.slopes) {
+      int64_t value = at.digit[static_cast<size_t>(digit)];
+      if (digit == info.vector) {
+        piece.laneSlope = slope;
+        value *= info.lanes;
+      }
+      if (slope.isConst()) {
+        piece.constant += slope.constValue() * value;
+      } else {
+        piece.rest += slope * IntExpr(value);
+      }
+    }
+    return piece;
+  }
+  std::string lane;
+  piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    for (size_t i = 0; i < info.digits.size(); i++) {
+      const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(info.digits[i].axis)];
+      const tile::Digit& d = axis.digits[static_cast<size_t>(info.digits[i].digit)];
+      if (d.symbol != symbol) {
+        continue;
+      }
+      IntExpr value = at.digit[i];
+      if (static_cast<int>(i) == info.vector) {
+        lane = d.symbol;
+        value = IntExpr::symbol(d.symbol, {.lower = 0, .upper = info.lanes - 1}) + value * IntExpr(info.lanes);
+      }
+      return value;
+    }
+    return std::nullopt;
+  });
+  piece.rest = piece.whole;
+  if (!lane.empty()) {
+    piece.whole = alignedLanes(piece.whole, lane, info.lanes);
+    std::optional<LinearForm> form = piece.whole.linearIn(lane);
+    piece.linear = form.has_value();
+    if (form) {
+      piece.rest = form->rest;
+      piece.laneSlope = form->slope;
+    }
+  }
+  return piece;
+}
+
+// With a and d divisible by the lanes: floorDiv(a + lane, d) == floorDiv(a, d) and mod(a + lane, d) == mod(a, d) + lane.
+IntExpr Emitter::alignedLanes(const IntExpr& e, const std::string& lane, int64_t lanes) const {
+  IntExpr sum = e.constantTerm();
+  for (const IntTerm& t : e.terms()) {
+    IntExpr product = t.coefficient;
+    for (const IntAtomPtr& a : t.factors) {
+      bool divides = a->kind == AtomKind::FloorDiv || a->kind == AtomKind::Mod;
+      if (divides && a->args[0].contains(lane) && a->args[1].divisibleBy(lanes)) {
+        IntExpr inner = alignedLanes(a->args[0], lane, lanes);
+        std::optional<LinearForm> form = inner.linearIn(lane);
+        if (form && form->slope.isConst(1) && form->rest.divisibleBy(lanes)) {
+          product *= a->kind == AtomKind::FloorDiv
+                         ? floorDiv(form->rest, a->args[1])
+                         : mod(form->rest, a->args[1]) + IntExpr::symbol(lane, {.lower = 0, .upper = lanes - 1});
+          continue;
+        }
+      }
+      product *= exprOf(*a, [&](const IntExpr& x) { return alignedLanes(x, lane, lanes); });
+    }
+    sum += product;
+  }
+  return sum;
+}
+
+// The coordinate of an axis where its register digits are 0.
+IntExpr Emitter::baseOf(int space, int axis) const {
+  IntExpr base = 0;
+  for (const tile::Digit& d : p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)].digits) {
+    if (!tile::isRegister(d.level) && bound_.contains(d.symbol)) {
+      base += IntExpr::symbol(d.symbol, {}) * d.stride;
+    }
+  }
+  return base;
+}
+
+}  // namespace meshfuse

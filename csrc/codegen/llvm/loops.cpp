@@ -1,0 +1,200 @@
+// For: a main loop whose positions are all inside the bounds, without masks, then the rest of the axis with them: one more
+// iteration, unless spaces with different strides share the loop. A remainder that is proven empty is not emitted.
+#include <llvm/IR/IRBuilder.h>
+
+#include "base/error.h"
+#include "codegen/llvm/emitter.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+
+struct Emitter::Loop {
+  struct Run {  // an axis whose coordinate this loop moves
+    int space;
+    int axis;
+    IntExpr stride;
+  };
+  std::string symbol;
+  std::vector<Run> runs;  // first the one of the statement
+  int64_t step = 1;       // of the counter, which is the digit times this
+  IntExpr full;           // the counter's end of the main loop
+  IntExpr end;
+  bool tail = false;
+  bool tailOnce = false;
+};
+
+Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
+  const tile::Axis& own = p_.spaces[static_cast<size_t>(s.space)].axes[static_cast<size_t>(s.axis)];
+  Loop l;
+  l.symbol = own.digits[static_cast<size_t>(s.digit)].symbol;
+  std::vector<IntExpr> positions;  // that the digit's values reach inside the bound
+  std::vector<bool> exact;         // a multiple of the stride
+  auto add = [&](int space, int axis, const tile::Digit& d) {
+    const tile::Axis& a = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+    IntExpr whole = d.size * d.stride;
+    l.runs.push_back({space, axis, d.stride});
+    if (provenLessEqual(whole, covered_[static_cast<size_t>(space)][static_cast<size_t>(axis)])) {
+      positions.push_back(whole);
+      exact.push_back(true);
+      return;
+    }
+    IntExpr base = baseOf(space, axis);
+    IntExpr rest = a.bound - base;
+    bool reachesBound = base.isConst(0) && d.size == ceilDiv(a.bound, d.stride);
+    IntExpr reach = reachesBound ? rest : meshfuse::min(whole, rest);
+    positions.push_back(reach.lower() && *reach.lower() >= 0 ? reach : meshfuse::max(reach, 0));
+    exact.push_back(d.stride.isConst(1) || (d.stride.isConst() && rest.divisibleBy(d.stride.constValue())));
+  };
+  add(s.space, s.axis, own.digits[static_cast<size_t>(s.digit)]);
+  for (int space = 0; space < static_cast<int>(p_.spaces.size()); space++) {
+    const tile::Space& other = p_.spaces[static_cast<size_t>(space)];
+    for (int axis = 0; axis < static_cast<int>(other.axes.size()); axis++) {
+      for (const tile::Digit& d : other.axes[static_cast<size_t>(axis)].digits) {
+        if (d.symbol == l.symbol && (space != s.space || axis != s.axis)) {
+          add(space, axis, d);
+        }
+      }
+    }
+  }
+  const IntExpr& stride = l.runs[0].stride;
+  if (l.runs.size() == 1 && stride.isConst()) {
+    l.step = stride.constValue();
+    l.end = positions[0];
+    l.full = exact[0] ? l.end : floorDiv(l.end, stride) * stride;
+    l.tail = !exact[0];
+    l.tailOnce = true;
+    return l;
+  }
+  l.end = ceilDiv(positions[0], stride);
+  l.full = floorDiv(positions[0], stride);
+  l.tail = !exact[0];
+  for (size_t i = 1; i < l.runs.size(); i++) {
+    IntExpr whole = floorDiv(positions[i], l.runs[i].stride);
+    l.tail = l.tail || whole != l.full || !exact[i];
+    l.full = meshfuse::min(l.full, whole);
+  }
+  return l;
+}
+
+void Emitter::loop(const tile::Stmt& s) {
+  Loop l = planLoop(s);
+  std::vector<std::vector<Value*>> carried;
+  for (const tile::Carried& c : s.carried) {
+    const tile::Value& carry = p_.values[static_cast<size_t>(c.carry)];
+    int lanes = lanesOf(carry);
+    std::vector<Value*> pieces;
+    eachPosition(carry.space, carry.digits, [&](const Position& at) {
+      pieces.push_back(lanes == 1 ? piece(c.init, at) : vectorPiece(c.init, at, lanes));
+    });
+    carried.push_back(std::move(pieces));
+  }
+  runLoop(s, l, 0, l.full, false, carried);
+  if (l.tail) {
+    runLoop(s, l, l.full, l.end, true, carried);
+  }
+  for (size_t i = 0; i < s.carried.size(); i++) {
+    auto result = static_cast<size_t>(s.carried[i].result);
+    pieces_[result] = std::move(carried[i]);
+    scopes_.back().evaluated.push_back(s.carried[i].result);
+  }
+}
+
+void Emitter::runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, const IntExpr& to, bool tail,
+                      std::vector<std::vector<Value*>>& carried) {
+  Value* first = scalar(from);
+  Value* end = scalar(to);
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* body = BasicBlock::Create(ctx_, tail ? "tail" : "loop", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  Instruction* entry = b_.CreateCondBr(b_.CreateICmpSLT(first, end), body, after);
+  b_.SetInsertPoint(body);
+  PHINode* counter = b_.CreatePHI(b_.getInt64Ty(), 2);
+  counter->addIncoming(first, before);
+  std::vector<std::vector<PHINode*>> phis;
+  for (const std::vector<Value*>& pieces : carried) {
+    phis.emplace_back();
+    for (Value* v : pieces) {
+      phis.back().push_back(b_.CreatePHI(v->getType(), 2));
+      phis.back().back()->addIncoming(v, before);
+    }
+  }
+  enterScope(entry);
+  bound_[l.symbol] = {counter, l.step, static_cast<int>(scopes_.size()) - 1};
+  std::vector<IntExpr> saved;
+  for (size_t i = 0; i < l.runs.size(); i++) {
+    IntExpr& covered = covered_[static_cast<size_t>(l.runs[i].space)][static_cast<size_t>(l.runs[i].axis)];
+    saved.push_back(covered);
+    covered = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
+  }
+  for (size_t i = 0; i < s.carried.size(); i++) {
+    pieces_[static_cast<size_t>(s.carried[i].carry)].assign(phis[i].begin(), phis[i].end());
+    scopes_.back().evaluated.push_back(s.carried[i].carry);
+  }
+  block(s.body);
+  std::vector<std::vector<Value*>> next;
+  for (const tile::Carried& c : s.carried) {
+    next.push_back(nextPieces(s, c, tail));
+  }
+  Value* stepped = b_.CreateNSWAdd(counter, b_.getInt64(static_cast<uint64_t>(l.step)));
+  BasicBlock* latch = b_.GetInsertBlock();
+  bool once = tail && l.tailOnce;
+  if (once) {
+    b_.CreateBr(after);  // the phi nodes at its top have one predecessor
+  } else {
+    b_.CreateCondBr(b_.CreateICmpSLT(stepped, end), body, after);
+    counter->addIncoming(stepped, latch);
+  }
+  b_.SetInsertPoint(after);
+  for (size_t i = 0; i < phis.size(); i++) {
+    for (size_t k = 0; k < phis[i].size(); k++) {
+      if (!once) {
+        phis[i][k]->addIncoming(next[i][k], latch);
+      }
+      PHINode* merged = b_.CreatePHI(phis[i][k]->getType(), 2);
+      merged->addIncoming(carried[i][k], before);
+      merged->addIncoming(next[i][k], latch);
+      carried[i][k] = merged;
+    }
+  }
+  leaveScope();
+  bound_.erase(l.symbol);
+  for (size_t i = 0; i < l.runs.size(); i++) {
+    covered_[static_cast<size_t>(l.runs[i].space)][static_cast<size_t>(l.runs[i].axis)] = saved[i];
+  }
+}
+
+// The values a loop body yields; positions outside the bound keep the value they had.
+std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried& c, bool tail) {
+  const tile::Value& carry = p_.values[static_cast<size_t>(c.carry)];
+  const std::string& symbol = p_.spaces[static_cast<size_t>(s.space)]
+                                  .axes[static_cast<size_t>(s.axis)]
+                                  .digits[static_cast<size_t>(s.digit)]
+                                  .symbol;
+  int lanes = lanesOf(carry);
+  std::vector<Value*> pieces;
+  eachPosition(carry.space, carry.digits, [&](const Position& at) {
+    Value* next = lanes == 1 ? piece(c.next, at) : vectorPiece(c.next, at, lanes);
+    Condition inside;
+    const tile::Space& space = p_.spaces[static_cast<size_t>(carry.space)];
+    for (int axis = 0; tail && axis < static_cast<int>(space.axes.size()); axis++) {
+      for (const tile::Digit& d : space.axes[static_cast<size_t>(axis)].digits) {
+        if (d.symbol == symbol && !inside.never) {
+          addBound(inside, carry.space, axis, carry.digits, at);
+        }
+      }
+    }
+    Value* old = piece(c.carry, at);
+    if (inside.never) {
+      next = old;
+    } else if (inside.lanes != nullptr) {
+      next = b_.CreateSelect(joined(inside, lanes), next, old);
+    } else if (inside.uniform != nullptr) {
+      next = b_.CreateSelect(inside.uniform, next, old);
+    }
+    pieces.push_back(next);
+  });
+  return pieces;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,234 @@
+#include "codegen/llvm/scalar_functions.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "codegen/llvm/emit.h"
+
+namespace meshfuse {
+
+namespace {
+
+template <class T, auto F>
+void unary(T* out, const T* a, const T*, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    out[i] = F(a[i]);
+  }
+}
+
+template <class T, auto F>
+void binary(T* out, const T* a, const T* b, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    out[i] = F(a[i], b[i]);
+  }
+}
+
+// -- floating ---------------------------------------------------------------------------------------------------------
+
+// A rational start (the tails by their logarithm), then two steps of Halley's method on erf, or on erfc near 1 where erf
+// has no digits left.
+double erfinv(double y) {
+  double a = std::abs(y);
+  if (!(a < 1)) {
+    return a == 1 ? std::copysign(std::numeric_limits<double>::infinity(), y) : std::numeric_limits<double>::quiet_NaN();
+  }
+  if (a < 1e-150) {
+    return y * 0.88622692545275801365;  // sqrt(pi) / 2
+  }
+  // Winitzki, "A handy approximation for the error function and its inverse", 2008
+  double l = std::log1p(-a * a);
+  double t = 2 / (M_PI * 0.147) + l / 2;
+  double x = std::sqrt(std::sqrt(t * t - l / 0.147) - t);
+  for (int step = 0; step < 3; step++) {
+    double error = a > 0.5 ? (1 - a) - std::erfc(x) : std::erf(x) - a;
+    double newton = error / (M_2_SQRTPI * std::exp(-x * x));
+    x -= newton / (1 + x * newton);
+  }
+  return std::copysign(x, y);
+}
+
+template <class T>
+T remainderOf(T a, T b) {
+  T r = std::fmod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+double lgammaOf(double x) {
+  int sign = 0;
+  return lgamma_r(x, &sign);
+}
+
+// Float functions whose result is a double one rounded: glibc's own float versions are off by several ULP or absent.
+template <double (*F)(double)>
+float viaDouble(float x) {
+  return static_cast<float>(F(static_cast<double>(x)));
+}
+
+// -- integers: arithmetic wraps ---------------------------------------------------------------------------------------
+
+template <class T>
+using Unsigned = std::make_unsigned_t<T>;
+
+template <class T>
+bool overflows(T a, T b) {
+  return a == std::numeric_limits<T>::min() && b == -1;
+}
+
+template <class T>
+T quotient(T a, T b) {
+  return b == 0 ? 0 : overflows(a, b) ? a : a / b;
+}
+
+template <class T>
+T modulo(T a, T b) {
+  return b == 0 || overflows(a, b) ? 0 : a % b;
+}
+
+template <class T>
+T remainderOfIntegers(T a, T b) {
+  T r = modulo(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+template <class T>
+T ceilQuotient(T a, T b) {
+  T q = quotient(a, b);
+  T r = modulo(a, b);
+  return r != 0 && (r < 0) == (b < 0) ? q + 1 : q;
+}
+
+template <class T>
+T gcd(T a, T b) {
+  auto magnitude = [](T x) { return x < 0 ? Unsigned<T>{0} - static_cast<Unsigned<T>>(x) : static_cast<Unsigned<T>>(x); };
+  Unsigned<T> x = magnitude(a);
+  Unsigned<T> y = magnitude(b);
+  while (y != 0) {
+    Unsigned<T> r = x % y;
+    x = y;
+    y = r;
+  }
+  return static_cast<T>(x);
+}
+
+template <class T>
+T power(T base, T exponent) {
+  if (exponent < 0) {
+    return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
+  }
+  Unsigned<T> result = 1;
+  auto factor = static_cast<Unsigned<T>>(base);
+  for (auto e = static_cast<Unsigned<T>>(exponent); e != 0; e >>= 1) {
+    if ((e & 1) != 0) {
+      result *= factor;
+    }
+    factor *= factor;
+  }
+  return static_cast<T>(result);
+}
+
+using Table = std::vector<std::pair<std::string, void*>>;
+
+template <class T, auto F>
+void addUnary(Table& table, PointOp op, DataType dtype) {
+  table.emplace_back(scalarFunctionSymbol(op, dtype), reinterpret_cast<void*>(&unary<T, F>));
+}
+
+template <class T, auto F>
+void addBinary(Table& table, PointOp op, DataType dtype) {
+  table.emplace_back(scalarFunctionSymbol(op, dtype), reinterpret_cast<void*>(&binary<T, F>));
+}
+
+template <class T>
+void addIntegers(Table& t, DataType d) {
+  addBinary<T, quotient<T>>(t, PointOp::Div, d);
+  addBinary<T, modulo<T>>(t, PointOp::Mod, d);
+  addBinary<T, modulo<T>>(t, PointOp::Fmod, d);
+  addBinary<T, remainderOfIntegers<T>>(t, PointOp::Remainder, d);
+  addBinary<T, ceilQuotient<T>>(t, PointOp::CeilDiv, d);
+  addBinary<T, gcd<T>>(t, PointOp::Gcd, d);
+  addBinary<T, power<T>>(t, PointOp::Pow, d);
+}
+
+void addDoubles(Table& t) {
+  using F = double (*)(double);
+  using G = double (*)(double, double);
+  constexpr DataType d = DataType::Double;
+  addUnary<double, static_cast<F>(std::acos)>(t, PointOp::Acos, d);
+  addUnary<double, static_cast<F>(std::acosh)>(t, PointOp::Acosh, d);
+  addUnary<double, static_cast<F>(std::asin)>(t, PointOp::Asin, d);
+  addUnary<double, static_cast<F>(std::asinh)>(t, PointOp::Asinh, d);
+  addUnary<double, static_cast<F>(std::atan)>(t, PointOp::Atan, d);
+  addUnary<double, static_cast<F>(std::atanh)>(t, PointOp::Atanh, d);
+  addUnary<double, static_cast<F>(std::cos)>(t, PointOp::Cos, d);
+  addUnary<double, static_cast<F>(std::cosh)>(t, PointOp::Cosh, d);
+  addUnary<double, static_cast<F>(std::exp)>(t, PointOp::Exp, d);
+  addUnary<double, static_cast<F>(std::exp2)>(t, PointOp::Exp2, d);
+  addUnary<double, static_cast<F>(std::expm1)>(t, PointOp::Expm1, d);
+  addUnary<double, static_cast<F>(std::erf)>(t, PointOp::Erf, d);
+  addUnary<double, static_cast<F>(std::erfc)>(t, PointOp::Erfc, d);
+  addUnary<double, erfinv>(t, PointOp::Erfinv, d);
+  addUnary<double, lgammaOf>(t, PointOp::Lgamma, d);
+  addUnary<double, static_cast<F>(std::log)>(t, PointOp::Log, d);
+  addUnary<double, static_cast<F>(std::log10)>(t, PointOp::Log10, d);
+  addUnary<double, static_cast<F>(std::log1p)>(t, PointOp::Log1p, d);
+  addUnary<double, static_cast<F>(std::log2)>(t, PointOp::Log2, d);
+  addUnary<double, static_cast<F>(std::sin)>(t, PointOp::Sin, d);
+  addUnary<double, static_cast<F>(std::sinh)>(t, PointOp::Sinh, d);
+  addUnary<double, static_cast<F>(std::tan)>(t, PointOp::Tan, d);
+  addUnary<double, static_cast<F>(std::tanh)>(t, PointOp::Tanh, d);
+  addBinary<double, static_cast<G>(std::fmod)>(t, PointOp::Fmod, d);
+  addBinary<double, remainderOf<double>>(t, PointOp::Remainder, d);
+  addBinary<double, static_cast<G>(std::pow)>(t, PointOp::Pow, d);
+  addBinary<double, static_cast<G>(std::atan2)>(t, PointOp::Atan2, d);
+  addBinary<double, static_cast<G>(std::nextafter)>(t, PointOp::NextAfter, d);
+}
+
+void addFloats(Table& t) {
+  using F = float (*)(float);
+  using G = float (*)(float, float);
+  constexpr DataType d = DataType::Float;
+  addUnary<float, static_cast<F>(std::acos)>(t, PointOp::Acos, d);
+  addUnary<float, viaDouble<std::acosh>>(t, PointOp::Acosh, d);
+  addUnary<float, static_cast<F>(std::asin)>(t, PointOp::Asin, d);
+  addUnary<float, viaDouble<std::asinh>>(t, PointOp::Asinh, d);
+  addUnary<float, static_cast<F>(std::atan)>(t, PointOp::Atan, d);
+  addUnary<float, viaDouble<std::atanh>>(t, PointOp::Atanh, d);
+  addUnary<float, static_cast<F>(std::cos)>(t, PointOp::Cos, d);
+  addUnary<float, viaDouble<std::cosh>>(t, PointOp::Cosh, d);
+  addUnary<float, viaDouble<std::expm1>>(t, PointOp::Expm1, d);
+  addUnary<float, viaDouble<std::erfc>>(t, PointOp::Erfc, d);
+  addUnary<float, viaDouble<erfinv>>(t, PointOp::Erfinv, d);
+  addUnary<float, viaDouble<lgammaOf>>(t, PointOp::Lgamma, d);
+  addUnary<float, viaDouble<std::log10>>(t, PointOp::Log10, d);
+  addUnary<float, viaDouble<std::log1p>>(t, PointOp::Log1p, d);
+  addUnary<float, static_cast<F>(std::log2)>(t, PointOp::Log2, d);
+  addUnary<float, static_cast<F>(std::sin)>(t, PointOp::Sin, d);
+  addUnary<float, viaDouble<std::sinh>>(t, PointOp::Sinh, d);
+  addUnary<float, viaDouble<std::tan>>(t, PointOp::Tan, d);
+  addBinary<float, static_cast<G>(std::fmod)>(t, PointOp::Fmod, d);
+  addBinary<float, remainderOf<float>>(t, PointOp::Remainder, d);
+  addBinary<float, static_cast<G>(std::pow)>(t, PointOp::Pow, d);
+  addBinary<float, static_cast<G>(std::atan2)>(t, PointOp::Atan2, d);
+  addBinary<float, static_cast<G>(std::nextafter)>(t, PointOp::NextAfter, d);
+}
+
+}  // namespace
+
+std::string scalarFunctionSymbol(PointOp op, DataType dtype) {
+  return fmt::format("meshfuse_{}_{}", info(op).name, info(dtype).token);
+}
+
+std::vector<std::pair<std::string, void*>> scalarFunctions() {
+  Table table;
+  addDoubles(table);
+  addFloats(table);
+  addIntegers<int64_t>(table, DataType::Int);
+  addIntegers<int32_t>(table, DataType::Int32);
+  return table;
+}
+
+}  // namespace meshfuse

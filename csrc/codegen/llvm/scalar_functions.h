@@ -1,0 +1,18 @@
+// The functions that emitted code calls for rare ops: over arrays, so that one call serves all lanes of a vector.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/point_op.h"
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+// void f(T* out, const T* a, const T* b, int64_t n): b is ignored by unary ops. Registered for every op and type that
+// PointEmitter does not write inline.
+[[nodiscard]] std::string scalarFunctionSymbol(PointOp op, DataType dtype);
+[[nodiscard]] std::vector<std::pair<std::string, void*>> scalarFunctions();
+
+}  // namespace meshfuse
