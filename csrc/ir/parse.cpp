@@ -390,7 +390,8 @@ class FusionParser {
       std::optional<int> number = valueNumber(name);
       standAt(name);
       check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
-      check(fusion_->val(*number) == nullptr, "value number {} stands twice; each value has one line", *number);
+      check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
+      check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr, "value number {} stands twice; each value has one line", *number);
     }
     expect('=');
     std::string_view op = word("an op");
@@ -465,6 +466,7 @@ class FusionParser {
       t.rootGiven = true;
       t.root = trimmed(bracketed('[', ']'));
     }
+    standAt(typeName);
     TensorView* tensor = makeTensor(number, t, kind, operands, attributes);
     while (suffix(tensor)) {
     }
