@@ -1,0 +1,236 @@
+#include "codegen/cuda/c_text.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "tensor/half.h"
+
+namespace meshfuse::cuda {
+
+using tile::Combiner;
+
+std::string_view storageType(DataType t) {
+  switch (t) {
+    case DataType::Double: return "double";
+    case DataType::Float: return "float";
+    case DataType::Half:
+    case DataType::BFloat16: return "u16";
+    case DataType::Int: return "i64";
+    case DataType::Int32: return "int";
+    case DataType::Bool: return "unsigned char";
+  }
+  throwInternalError("[codegen cuda] unknown element type");
+}
+
+std::string_view registerType(DataType t) {
+  return isHalfPrecision(t) ? "u32" : t == DataType::Bool ? "bool" : storageType(t);
+}
+
+std::string_view accumulatorType(DataType t) {
+  return isHalfPrecision(t) ? "float" : t == DataType::Bool ? "int" : storageType(t);
+}
+
+std::string wordsSection(DataType t) { return isHalfPrecision(t) ? "words_16" : fmt::format("words_{}", info(t).token); }
+
+namespace {
+
+// The shortest decimal that reads back as the same value, always with a point or an exponent.
+template <class T>
+std::string decimal(T value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) {
+    text += ".0";
+  }
+  return text[0] == '-' ? "(" + text + ")" : text;
+}
+
+std::string floatText(float value) {
+  if (std::isnan(value)) {
+    return "__int_as_float(0x7fc00000)";
+  }
+  if (std::isinf(value)) {
+    return value > 0 ? "__int_as_float(0x7f800000)" : "__int_as_float(0xff800000)";
+  }
+  std::string text = decimal(value);
+  return text.back() == ')' ? text.substr(0, text.size() - 1) + "f)" : text + "f";
+}
+
+std::string doubleText(double value) {
+  if (std::isnan(value)) {
+    return "__longlong_as_double(0x7ff8000000000000ll)";
+  }
+  if (std::isinf(value)) {
+    return value > 0 ? "__longlong_as_double(0x7ff0000000000000ll)" : "__longlong_as_double(0xfff0000000000000ll)";
+  }
+  return decimal(value);
+}
+
+}  // namespace
+
+std::string floatLiteral(double value, DataType t, Sections& uses) {
+  switch (t) {
+    case DataType::Double: return doubleText(value);
+    case DataType::Float: return floatText(static_cast<float>(value));
+    case DataType::Half: return fmt::format("0x{:04x}u", floatToHalf(static_cast<float>(value)));
+    case DataType::BFloat16: return fmt::format("0x{:04x}u", floatToBFloat16(static_cast<float>(value)));
+    case DataType::Int:
+    case DataType::Int32:
+    case DataType::Bool: return integerLiteral(static_cast<int64_t>(value), t, uses);
+  }
+  throwInternalError("[codegen cuda] unknown element type");
+}
+
+std::string integerLiteral(int64_t value, DataType t, Sections& uses) {
+  if (isFloatingPoint(t)) {
+    return floatLiteral(static_cast<double>(value), t, uses);
+  }
+  if (t == DataType::Bool) {
+    return value != 0 ? "true" : "false";
+  }
+  if (t == DataType::Int) {
+    uses.insert("types");
+    return value == INT64_MIN ? "(-9223372036854775807ll - 1)" : value < 0 ? fmt::format("i64({})", value) : fmt::format("{}ll", value);
+  }
+  return value == INT32_MIN ? "(-2147483647 - 1)" : value < 0 ? fmt::format("({})", value) : fmt::format("{}", value);
+}
+
+std::string castText(const std::string& text, DataType from, DataType to, Sections& uses) {
+  if (from == to) {
+    return text;
+  }
+  if (isHalfPrecision(from)) {
+    bool bf16 = from == DataType::BFloat16;
+    uses.insert(bf16 ? "bf16_to_float" : "f16_to_float");
+    std::string wide = fmt::format("{}({})", bf16 ? "bf16ToFloat" : "f16ToFloat", unwrapped(text));
+    return castText(wide, DataType::Float, to, uses);
+  }
+  if (isHalfPrecision(to)) {
+    bool bf16 = to == DataType::BFloat16;
+    uses.insert(bf16 ? "float_to_bf16" : "float_to_f16");
+    return fmt::format("{}({})", bf16 ? "floatToBf16" : "floatToF16", unwrapped(castText(text, from, DataType::Float, uses)));
+  }
+  if (to == DataType::Bool) {
+    return fmt::format("({} != 0)", text);
+  }
+  return fmt::format("({}){}", registerType(to), text);
+}
+
+std::string combineText(Combiner combiner, DataType t, const std::string& a, const std::string& b, Sections& uses) {
+  auto call = [&](std::string_view function, std::string_view section) {
+    uses.emplace(section);
+    return fmt::format("{}({}, {})", function, a, unwrapped(b));
+  };
+  bool floating = isFloatingPoint(t);
+  bool single = accumulatorType(t) == "float";
+  switch (combiner) {
+    case Combiner::Sum: return floating ? fmt::format("{} + {}", a, b) : call("addWrap", "wrap");
+    case Combiner::Prod: return floating ? fmt::format("{} * {}", a, b) : call("mulWrap", "wrap");
+    case Combiner::Max: return single ? call("maximumFloat", "maximum_float") : call("maximum", "maximum");
+    case Combiner::Min: return single ? call("minimumFloat", "minimum_float") : call("minimum", "minimum");
+    case Combiner::And: return fmt::format("{} & {}", a, b);
+    case Combiner::Or: return fmt::format("{} | {}", a, b);
+    case Combiner::Xor: return fmt::format("{} ^ {}", a, b);
+  }
+  throwInternalError("[codegen cuda] unknown combiner");
+}
+
+std::string identityText(Combiner combiner, DataType t) {
+  Sections uses;
+  DataType acc = isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t;
+  int64_t lowest = t == DataType::Int32 ? INT32_MIN : t == DataType::Bool ? 0 : INT64_MIN;
+  int64_t highest = t == DataType::Int32 ? INT32_MAX : t == DataType::Bool ? 1 : INT64_MAX;
+  bool floating = isFloatingPoint(t);
+  switch (combiner) {
+    case Combiner::Sum:
+    case Combiner::Or:
+    case Combiner::Xor: return integerLiteral(0, acc, uses);
+    case Combiner::Prod: return integerLiteral(1, acc, uses);
+    case Combiner::Max: return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowest, acc, uses);
+    case Combiner::Min: return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highest, acc, uses);
+    case Combiner::And: return integerLiteral(t == DataType::Bool ? 1 : -1, acc, uses);
+  }
+  throwInternalError("[codegen cuda] unknown combiner");
+}
+
+namespace {
+
+bool nonNegative(const IntExpr& e) { return e.lower().value_or(-1) >= 0; }
+
+std::string atomText(const IntAtom& atom, Sections& uses) {
+  if (atom.kind == AtomKind::Symbol) {
+    return atom.key;
+  }
+  const IntExpr& a = atom.args[0];
+  const IntExpr& b = atom.args[1];
+  auto call = [&](std::string_view function, std::string_view section) {
+    uses.emplace(section);
+    return fmt::format("{}({}, {})", function, exprText(a, uses), exprText(b, uses));
+  };
+  switch (atom.kind) {
+    case AtomKind::Symbol: break;
+    case AtomKind::FloorDiv:
+      return nonNegative(a) ? fmt::format("({} / {})", parenthesized(a, uses), parenthesized(b, uses))
+                            : call("floorDiv", "index_division");
+    case AtomKind::CeilDiv: return call("ceilDiv", "index_division");
+    case AtomKind::Mod:
+      return nonNegative(a) ? fmt::format("({} % {})", parenthesized(a, uses), parenthesized(b, uses))
+                            : call("floorMod", "index_division");
+    case AtomKind::Min: return call("least", "index_bounds");
+    case AtomKind::Max: return call("greatest", "index_bounds");
+  }
+  throwInternalError("[codegen cuda] unknown atom " + atom.key);
+}
+
+// Thread and register digits are int: a coefficient that may leave its range makes the product 64 bits wide.
+std::string coefficientText(int64_t c) { return c < 1 << 20 ? fmt::format("{}", c) : fmt::format("{}ll", c); }
+
+}  // namespace
+
+std::string exprText(const IntExpr& e, Sections& uses) {
+  std::string text;
+  for (const IntTerm& t : e.terms()) {
+    int64_t c = t.coefficient;
+    if (text.empty()) {
+      text = c < 0 ? "-" : "";
+    } else {
+      text += c < 0 ? " - " : " + ";
+    }
+    c = c < 0 ? -c : c;
+    for (size_t i = 0; i < t.factors.size(); i++) {
+      text += (i > 0 ? "*" : "") + atomText(*t.factors[i], uses);
+    }
+    if (c != 1) {
+      text += "*" + coefficientText(c);
+    }
+  }
+  int64_t c = e.constantTerm();
+  if (text.empty()) {
+    return c < 1 << 30 ? fmt::format("{}", c) : fmt::format("{}ll", c);
+  }
+  if (c != 0) {
+    text += c < 0 ? " - " : " + ";
+    text += coefficientText(c < 0 ? -c : c);
+  }
+  return text;
+}
+
+std::string parenthesized(const IntExpr& e, Sections& uses) {
+  std::string text = exprText(e, uses);
+  return text.find(' ') == std::string::npos && text.find('*') == std::string::npos && text[0] != '-' ? text : "(" + text + ")";
+}
+
+std::string unwrapped(std::string text) {
+  if (text.size() < 2 || text.front() != '(' || text.back() != ')') {
+    return text;
+  }
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); i++) {
+    depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (depth == 0 && i + 1 < text.size()) {
+      return text;
+    }
+  }
+  return text.substr(1, text.size() - 2);
+}
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,39 @@
+// Spelling of types, literals, casts and integer expressions in CUDA C++.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "digits/int_expr.h"
+#include "tensor/dtype.h"
+#include "tile/tile.h"
+
+namespace meshfuse::cuda {
+
+using Sections = std::set<std::string, std::less<>>;  // runtime functions used so far
+
+// How an element lies in memory, in a register tile, and in a reduction's accumulator.
+[[nodiscard]] std::string_view storageType(DataType t);      // u16 for 16-bit floats, unsigned char for Bool
+[[nodiscard]] std::string_view registerType(DataType t);     // u32 for 16-bit floats: the bits in the low half
+[[nodiscard]] std::string_view accumulatorType(DataType t);  // float for 16-bit floats, int for Bool
+
+// The runtime functions that move vectors of a type between registers and words.
+[[nodiscard]] std::string wordsSection(DataType t);
+
+[[nodiscard]] std::string floatLiteral(double value, DataType t, Sections& uses);  // any type, in its register form
+[[nodiscard]] std::string integerLiteral(int64_t value, DataType t, Sections& uses);
+
+// `text` is an operand that binds tighter than any operator.
+[[nodiscard]] std::string castText(const std::string& text, DataType from, DataType to, Sections& uses);
+
+[[nodiscard]] std::string combineText(tile::Combiner combiner, DataType t, const std::string& a, const std::string& b, Sections& uses);
+[[nodiscard]] std::string identityText(tile::Combiner combiner, DataType t);
+
+// An expression without spaces at its ends; parenthesized() is safe as an operand.
+[[nodiscard]] std::string exprText(const IntExpr& e, Sections& uses);
+[[nodiscard]] std::string parenthesized(const IntExpr& e, Sections& uses);
+
+// Drops a pair of parentheses around the whole text.
+[[nodiscard]] std::string unwrapped(std::string text);
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,245 @@
+#include "codegen/cuda/emit.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+#include "codegen/cuda/runtime_sections.h"
+
+namespace meshfuse {
+
+CudaSource emitCuda(const tile::Program& program) {
+  invariant(program.target == tile::Target::Gpu, "[codegen cuda] kernel {} is written for a CPU; schedule it for a GPU", program.name);
+  return cuda::Emitter(program).emit();
+}
+
+namespace cuda {
+
+using namespace tile;
+
+namespace {
+
+// Whether `word` stands in the text as a word of its own.
+bool mentions(const std::string& text, const std::string& word) {
+  auto isPart = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    bool starts = at == 0 || !isPart(text[at - 1]);
+    bool ends = at + word.size() == text.size() || !isPart(text[at + word.size()]);
+    if (starts && ends) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string concatenated(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& l : lines) {
+    text += l + "\n";
+  }
+  return text;
+}
+
+bool isWritten(Memory m) { return m != Memory::Input; }
+
+std::string_view argumentType(DataType t) { return isIntegral(t) || t == DataType::Bool ? "i64" : storageType(t); }
+
+}  // namespace
+
+Emitter::Emitter(const Program& program) : p_(program), usage_(analyseUsage(program)), geometry_(program, s_.names) {
+  for (const TensorParam& t : program.tensors) {
+    tensorNames_.push_back(t.memory == Memory::Scratch ? std::string() : s_.names.fresh(t.name));
+  }
+  for (const ScalarParam& s : program.scalars) {
+    scalarNames_.push_back(s_.names.fresh(s.name));
+  }
+  kernelName_ = s_.names.fresh(program.name);
+  structName_ = s_.names.fresh(kernelName_ + "_args");
+}
+
+CudaSource Emitter::emit() {
+  CudaSource source;
+  source.entry = kernelName_;
+  source.threads = p_.threads();
+  source.cluster = p_.cluster();
+  for (size_t d = 0; d < p_.grid.size(); d++) {
+    source.blocks *= p_.grid[d].count;
+  }
+  source.blocks *= IntExpr(source.cluster);
+  for (int i = 0; i < static_cast<int>(p_.tensors.size()); i++) {
+    if (tensor(i).memory != Memory::Scratch) {
+      source.slots.push_back({CudaSlot::Kind::Tensor, i});
+    }
+  }
+  for (int i = 0; i < static_cast<int>(p_.sizes.size()); i++) {
+    source.slots.push_back({CudaSlot::Kind::Size, i});
+  }
+  for (int i = 0; i < static_cast<int>(p_.scalars.size()); i++) {
+    source.slots.push_back({CudaSlot::Kind::Scalar, i});
+  }
+
+  planScratch();
+  block(p_.body);
+  if (!s_.arena.open.remote.empty()) {
+    wait(Arena::Wait::Cluster);  // no block leaves while another one may read its memory
+  }
+  const std::string body = concatenated(s_.lines);
+  std::string head = argumentStruct();
+  std::string cluster = source.cluster > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", source.cluster) : "";
+  head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n", cluster,
+                      source.threads, kernelName_, structName_);
+  std::vector<std::string> lines = arenaLines(source);
+  auto append = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
+  std::string grid = concatenated(gridLines());
+  append(threadLines(body));
+  std::string needs = body + grid + concatenated(lines);
+  std::vector<std::string> arguments;
+  for (const std::string& l : argumentLines()) {
+    size_t end = l.find(" = ");
+    std::string name = l.substr(l.rfind(' ', end - 1) + 1, end - l.rfind(' ', end - 1) - 1);
+    if (mentions(needs, name)) {
+      arguments.push_back(l);
+    }
+  }
+  std::vector<std::string> gridTexts;
+  for (const std::string& l : gridLines()) {
+    size_t end = l.find(" = ");
+    std::string name = l.substr(l.rfind(' ', end - 1) + 1, end - l.rfind(' ', end - 1) - 1);
+    if (name == "part" || mentions(body, name)) {
+      gridTexts.push_back(l);
+    }
+  }
+  if (gridTexts.size() == 1) {
+    gridTexts.clear();  // only `part` itself
+  } else {
+    use("block_index");
+  }
+  std::string inner;
+  for (const std::vector<std::string>* list : {&arguments, &gridTexts, &lines}) {
+    for (const std::string& l : *list) {
+      inner += "  " + l + "\n";
+    }
+  }
+  use("types");
+  source.text = runtimeSections(s_.uses) + std::string(kKernelHeading) + head + inner + body + "}\n";
+  return source;
+}
+
+std::string Emitter::argumentStruct() const {
+  std::string text = fmt::format("struct {} {{\n", structName_);
+  for (size_t i = 0; i < p_.tensors.size(); i++) {
+    const TensorParam& t = p_.tensors[i];
+    if (t.memory != Memory::Scratch) {
+      text += fmt::format("  {}{}* {};\n", isWritten(t.memory) ? "" : "const ", storageType(t.dtype), tensorNames_[i]);
+    }
+  }
+  for (const SizeParam& s : p_.sizes) {
+    text += fmt::format("  i64 {};\n", geometry_.cName(s.name));
+  }
+  for (size_t i = 0; i < p_.scalars.size(); i++) {
+    text += fmt::format("  alignas(8) {} {};\n", argumentType(p_.scalars[i].dtype), scalarNames_[i]);
+  }
+  return text + "};\n\n";
+}
+
+std::vector<std::string> Emitter::argumentLines() const {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < p_.tensors.size(); i++) {
+    const TensorParam& t = p_.tensors[i];
+    if (t.memory != Memory::Scratch) {
+      // A tensor that aliases another one must not promise otherwise.
+      std::string_view alone = t.memory == Memory::InOut ? "" : "__restrict__ ";
+      lines.push_back(fmt::format("{}{}* {}{} = args.{};", isWritten(t.memory) ? "" : "const ", storageType(t.dtype), alone, tensorNames_[i],
+                                  tensorNames_[i]));
+    }
+  }
+  for (const SizeParam& s : p_.sizes) {
+    lines.push_back(fmt::format("const i64 {0} = args.{0};", geometry_.cName(s.name)));
+  }
+  for (size_t i = 0; i < p_.scalars.size(); i++) {
+    DataType t = p_.scalars[i].dtype;
+    std::string value = "args." + scalarNames_[i];
+    value = t == DataType::Bool ? value + " != 0" : t == DataType::Int32 ? "(int)" + value : value;
+    lines.push_back(fmt::format("const {} {} = {};", registerType(t), scalarNames_[i], value));
+  }
+  return lines;
+}
+
+// The number of the worker, taken apart into the grid dims, the last one fastest.
+std::vector<std::string> Emitter::gridLines() {
+  std::vector<std::string> lines;
+  std::string index = "blockIndex()";
+  if (p_.cluster() > 1) {
+    index += fmt::format(" / {}", p_.cluster());
+  }
+  lines.push_back(fmt::format("const unsigned part = {};", index));
+  std::string rest = "part";
+  for (size_t d = p_.grid.size(); d-- > 0;) {
+    const std::string& name = geometry_.cName(p_.grid[d].symbol);
+    std::string count = parenthesized(gridCount(d), s_.uses);
+    lines.push_back(d == 0 ? fmt::format("const i64 {} = {};", name, rest)
+                           : fmt::format("const i64 {} = {} % (unsigned){};", name, rest, count));
+    rest += fmt::format(" / (unsigned){}", count);
+  }
+  return lines;
+}
+
+std::vector<std::string> Emitter::threadLines(const std::string& body) {
+  std::vector<std::string> digits;
+  for (size_t s = 0; s < p_.spaces.size(); s++) {
+    for (const DigitInfo& d : geometry_.digits(static_cast<int>(s))) {
+      if (!d.isThread() || d.size == 1 || !mentions(body, d.symbol)) {
+        continue;
+      }
+      std::string_view source = d.level == Level::Lane ? "lane" : d.level == Level::Warp ? "warp" : "rank";
+      int64_t total = d.level == Level::Lane ? 32 : d.level == Level::Warp ? p_.threads() / 32 : p_.cluster();
+      std::string text(source);
+      bool outermost = d.weight * d.size >= total;
+      if (d.weight > 1) {
+        text += fmt::format(" / {}", d.weight);
+      }
+      if (!outermost) {
+        text += fmt::format(" % {}", d.size);
+      }
+      digits.push_back(fmt::format("const int {} = {};", d.symbol, text));
+    }
+  }
+  std::string needs = body + concatenated(digits);
+  std::vector<std::string> lines;
+  if (mentions(needs, "lane")) {
+    lines.push_back("const int lane = threadIndex() % 32;");
+  }
+  if (mentions(needs, "warp")) {
+    lines.push_back("const int warp = threadIndex() / 32;");
+  }
+  if (mentions(needs, "rank")) {
+    use("cluster_rank");
+    lines.push_back("const int rank = clusterRank();");
+  }
+  if (!lines.empty()) {
+    use("thread_index");
+  }
+  lines.insert(lines.end(), digits.begin(), digits.end());
+  return lines;
+}
+
+// Offsets of the slots: first those of known size, then the others.
+std::vector<std::string> Emitter::arenaLines(CudaSource& source) {
+  std::vector<std::string> lines;
+  IntExpr offset = 0;
+  std::vector<Arena::Slot> slots = s_.arena.slots();
+  std::stable_sort(slots.begin(), slots.end(),
+                   [](const Arena::Slot& a, const Arena::Slot& b) { return a.bytes.isConst() && !b.bytes.isConst(); });
+  for (const Arena::Slot& slot : slots) {
+    lines.push_back(fmt::format("{} int {} = {};", offset.isConst() ? "constexpr" : "const", slot.name, text(geometry_.resolve(offset))));
+    offset += ceilDiv(slot.bytes, 16) * 16;
+  }
+  source.sharedBytes = offset;
+  invariant(offset.lower().value_or(0) <= 227 * 1024,
+            "[codegen cuda] kernel {} needs {} bytes of shared memory, at most 232448 are there; use smaller tiles", p_.name,
+            offset.toString());
+  return lines;
+}
+
+}  // namespace cuda
+}  // namespace meshfuse

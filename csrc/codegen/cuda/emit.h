@@ -1,0 +1,42 @@
+// CUDA C++ text of a tile program for a GPU.
+//
+// The text is self-contained: the few runtime functions that the kernel uses, then the kernel, no includes. It needs C++17 and
+// an architecture of sm_80 or later (sm_90 for clusters). All memory traffic, barriers and shuffles go through functions that
+// take the number of the place in the text, free on a device, so that the same text runs under the emulator of tests/simt.
+//
+// The kernel takes one struct of 8-byte slots by value: pointers of the tensors that are not scratch, then sizes, then scalars,
+// each in the order of the program. It is launched as a one-dimensional grid of `blocks` blocks.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "tile/tile.h"
+
+namespace meshfuse {
+
+struct CudaSlot {
+  enum class Kind : uint8_t { Tensor, Size, Scalar };
+  Kind kind;
+  int index;  // in the program's tensors, sizes or scalars
+};
+
+struct CudaSource {
+  std::string text;
+  std::string entry;            // name of the kernel
+  int threads = 32;             // of a block
+  int cluster = 1;              // blocks of a cluster
+  IntExpr blocks = 1;           // of the grid, over the sizes; a multiple of `cluster`
+  IntExpr sharedBytes = 0;      // dynamic shared memory of a block, over the sizes
+  std::vector<CudaSlot> slots;  // the argument struct
+};
+
+// InternalError if the program is for a CPU or violates a rule of tile.h that the emitter relies on.
+[[nodiscard]] CudaSource emitCuda(const tile::Program& program);
+
+// The part of the text after the runtime functions.
+[[nodiscard]] std::string_view kernelText(std::string_view text);
+
+}  // namespace meshfuse

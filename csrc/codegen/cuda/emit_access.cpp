@@ -1,0 +1,255 @@
+// Where an access goes, how wide it may be, and which predicates guard it.
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+namespace {
+
+IntExpr withoutDigits(const IntExpr& e, const std::vector<DigitInfo>& digits) {
+  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    bool isDigit = std::any_of(digits.begin(), digits.end(), [&](const DigitInfo& d) { return d.symbol == symbol; });
+    return isDigit ? std::optional<IntExpr>(0) : std::nullopt;
+  });
+}
+
+}  // namespace
+
+uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where) const {
+  for (const Index& i : index) {
+    digits |= geometry_.digitsIn(i.expr, space) | (i.tile == kNone ? 0 : value(i.tile).digits);
+  }
+  for (const Pred& p : where) {
+    digits |= geometry_.digitsIn(p.lhs, space) | geometry_.digitsIn(p.rhs, space);
+  }
+  return digits;
+}
+
+IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
+  std::set<std::string> zero;
+  for (const DigitInfo& d : geometry_.digits(space)) {
+    if (d.axis == axis && (digits & d.bit) == 0) {
+      zero.insert(d.symbol);
+    }
+  }
+  for (const Digit& d : this->space(space).axes[static_cast<size_t>(axis)].digits) {
+    if (d.level == Level::Serial && !s_.openSerial.contains(geometry_.cName(d.symbol))) {
+      zero.insert(geometry_.cName(d.symbol));
+    }
+  }
+  return geometry_.coordinate(space, axis).substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    return zero.contains(std::string(symbol)) ? std::optional<IntExpr>(0) : std::nullopt;
+  });
+}
+
+// Whether the coordinate is below the bound in every thread, register and part.
+bool Emitter::proven(int space, int axis) const {
+  const Axis& a = this->space(space).axes[static_cast<size_t>(axis)];
+  IntExpr bound = geometry_.resolve(a.bound);
+  if (s_.guardedAxes.contains({space, axis}) || provenLess(geometry_.coordinate(space, axis), bound)) {
+    return true;
+  }
+  // One part for every `stride` positions, none of them beyond the bound.
+  const Digit* outer = a.digits.empty() ? nullptr : &a.digits.front();
+  if (outer == nullptr || outer->level != Level::Part || !outer->stride.isConst() || !bound.divisibleBy(outer->stride.constValue())) {
+    return false;
+  }
+  auto dim = std::find_if(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == outer->symbol; });
+  return dim != p_.grid.end() && provenLessEqual(geometry_.resolve(dim->count), ceilDiv(bound, outer->stride));
+}
+
+std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std::vector<Index>& index,
+                                          const std::vector<Pred>& where, const std::function<bool(int)>& wanted) const {
+  std::vector<Pred> open;
+  auto add = [&](IntExpr lhs, IntExpr rhs) {
+    if (!provenLess(lhs, rhs)) {
+      open.push_back({std::move(lhs), std::move(rhs)});
+    }
+  };
+  const Space& s = this->space(space);
+  for (int a = 0; a < static_cast<int>(s.axes.size()); a++) {
+    bool mentioned = (digits & axisDigits(s, a)) != 0;
+    for (const Index& i : index) {
+      mentioned = mentioned || geometry_.mentionsAxis(i.expr, space, a);
+    }
+    for (const Pred& p : where) {
+      mentioned = mentioned || geometry_.mentionsAxis(p.lhs, space, a) || geometry_.mentionsAxis(p.rhs, space, a);
+    }
+    if (mentioned && (!wanted || wanted(a)) && !proven(space, a)) {
+      add(lowestCoordinate(space, a, digits), geometry_.resolve(s.axes[static_cast<size_t>(a)].bound));
+    }
+  }
+  for (const Pred& p : where) {
+    add(geometry_.resolve(p.lhs), geometry_.resolve(p.rhs));
+  }
+  return open;
+}
+
+Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where,
+                       ValueId mask) {
+  Access a;
+  a.tensor = tensor;
+  a.space = space;
+  a.digits = accessDigits(space, digits, index, where) | (mask == kNone ? 0 : value(mask).digits);
+  a.mask = mask;
+  a.preds = openPredicates(space, a.digits, index, where);
+  IntExpr offset = 0;
+  for (size_t k = 0; k < index.size(); k++) {
+    IntExpr stride = geometry_.resolve(this->tensor(tensor).strides[k]);
+    offset += geometry_.resolve(index[k].expr) * stride;
+    if (index[k].tile != kNone) {
+      a.tiles.push_back(index[k].tile);
+      a.tileStrides.push_back(stride);
+    }
+  }
+  std::vector<DigitInfo> registers = geometry_.registers(space, a.digits);
+  if (!registers.empty() && registers.back().level == Level::Vector) {
+    a.vector = registers.back().size;
+    a.vectorSymbol = registers.back().symbol;
+    chooseWidth(a, offset);
+  }
+  // The part without register digits is hoisted before their loops, unless they occur inside a division.
+  bool separable = std::all_of(registers.begin(), registers.end(), [&](const DigitInfo& d) { return offset.linearIn(d.symbol).has_value(); });
+  a.base = separable ? withoutDigits(offset, registers) : IntExpr(0);
+  a.rest = offset - a.base;
+  vectorPredicates(a);
+  return a;
+}
+
+// The widest power of two that the address provably allows.
+void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
+  const TensorParam& t = tensor(a.tensor);
+  std::optional<LinearForm> form = offset.linearIn(a.vectorSymbol);
+  if (isPrivate(a.tensor) || !form || !form->slope.isConst(1)) {
+    return;
+  }
+  uint64_t vectorBit = geometry_.registers(a.space, a.digits).back().bit;
+  int64_t size = dataTypeSize(t.dtype);
+  int64_t alignment = isScratch(a.tensor) ? 16 : t.alignment;
+  auto fits = [&](int64_t width) {
+    int64_t unit = std::min(width, 16 / size);  // elements of one access
+    bool tilesFit = true;
+    for (size_t k = 0; k < a.tiles.size(); k++) {
+      tilesFit = tilesFit && (value(a.tiles[k]).digits & vectorBit) == 0 && a.tileStrides[k].divisibleBy(unit);
+    }
+    return tilesFit && width * size >= 4 && form->rest.divisibleBy(unit) && alignment % (unit * size) == 0;
+  };
+  bool vectorMask = a.mask != kNone && (value(a.mask).digits & vectorBit) != 0;
+  for (a.width = vectorMask ? 1 : a.vector; a.width > 1 && !fits(a.width);) {
+    a.width /= 2;
+  }
+}
+
+// Which predicates a whole vector shares, and what tells that all its elements are in.
+void Emitter::vectorPredicates(Access& a) {
+  if (a.width == 1) {
+    return;
+  }
+  a.straddles = true;
+  auto at = [&](const IntExpr& e, int64_t element) {
+    IntExpr first = a.width == a.vector ? IntExpr(0) : IntExpr::symbol(a.vectorSymbol, {0, a.vector - a.width, a.width});
+    return e.substitute([&](std::string_view s) -> std::optional<IntExpr> {
+      return s == a.vectorSymbol ? std::optional<IntExpr>(first + element) : std::nullopt;
+    });
+  };
+  auto add = [&](const Pred& p, int64_t element) {
+    std::string c = conditionText({at(p.lhs, element), at(p.rhs, element)});
+    if (std::find(a.vectorConditions.begin(), a.vectorConditions.end(), c) == a.vectorConditions.end()) {
+      a.vectorConditions.push_back(c);
+    }
+  };
+  for (const Pred& p : a.preds) {
+    std::optional<LinearForm> left = p.lhs.linearIn(a.vectorSymbol);
+    bool rightFree = !p.rhs.contains(a.vectorSymbol);
+    if (rightFree && !p.lhs.contains(a.vectorSymbol)) {
+      add(p, 0);
+      continue;
+    }
+    if (rightFree && left && left->slope.isConst(1) && left->rest.divisibleBy(a.width) && p.rhs.divisibleBy(a.width)) {
+      add(p, 0);
+      continue;
+    }
+    // A linear predicate that holds at both ends holds between them.
+    std::optional<LinearForm> right = p.rhs.linearIn(a.vectorSymbol);
+    a.whole = false;
+    if (!left || !right || !(left->slope - right->slope).isConst()) {
+      a.straddles = false;
+      continue;
+    }
+    add(p, (left->slope - right->slope).constValue() > 0 ? a.width - 1 : 0);
+  }
+}
+
+// -- texts --------------------------------------------------------------------------------------------------------------
+
+std::string Emitter::joined(const std::vector<std::string>& conditions) const {
+  std::string all;
+  for (const std::string& c : conditions) {
+    all += (all.empty() ? "" : " && ") + c;
+  }
+  return all;
+}
+
+std::string Emitter::elementCondition(const Access& a, const std::string& maskText) {
+  std::vector<std::string> conditions;
+  for (const Pred& p : a.preds) {
+    conditions.push_back(conditionText(p));
+  }
+  if (!maskText.empty()) {
+    conditions.push_back(maskText);
+  }
+  return joined(conditions);
+}
+
+// The tiles whose texts an access needs: data-dependent indices, then the mask.
+std::vector<ValueId> Emitter::accessValues(const Access& a) const {
+  std::vector<ValueId> values = a.tiles;
+  values.push_back(a.mask);
+  return values;
+}
+
+std::string Emitter::offsetText(const Access& a, std::span<const std::string> tileTexts, bool ofElement) {
+  IntExpr rest = a.rest;
+  if (!ofElement && a.width == a.vector) {
+    rest = rest.substitute([&](std::string_view s) -> std::optional<IntExpr> {
+      return s == a.vectorSymbol ? std::optional<IntExpr>(0) : std::nullopt;
+    });
+  }
+  std::string all = text(rest);
+  for (size_t k = 0; k < a.tiles.size(); k++) {
+    std::string term = a.tileStrides[k].isConst(1) ? tileTexts[k] : fmt::format("{}*{}", tileTexts[k], parenthesized(a.tileStrides[k], s_.uses));
+    all = all == "0" ? term : all + " + " + term;
+  }
+  return all;
+}
+
+// A pointer for global memory, a byte offset into the arena for shared memory.
+std::string Emitter::address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, bool ofElement) {
+  std::string offset = offsetText(a, tileTexts, ofElement);
+  if (isScratch(a.tensor)) {
+    return fmt::format("{} + (int)({})*{}", pointer, offset, dataTypeSize(tensor(a.tensor).dtype));
+  }
+  return offset == "0" ? pointer : fmt::format("{} + {}", pointer, offset);
+}
+
+// Names the address without register digits.
+std::string Emitter::pointerTo(const Access& a, bool writes) {
+  const TensorParam& t = tensor(a.tensor);
+  if (isScratch(a.tensor)) {
+    const std::string& slot = scratchOf_.at(a.tensor).name;
+    return a.base.isConst(0) ? slot : fmt::format("{} + (int)({})*{}", slot, text(a.base), dataTypeSize(t.dtype));
+  }
+  const std::string& name = tensorNames_[static_cast<size_t>(a.tensor)];
+  if (a.base.isConst(0)) {
+    return name;
+  }
+  std::string pointer = s_.names.fresh("p");
+  line(fmt::format("{}{}* {} = {} + {};", writes ? "" : "const ", storageType(t.dtype), pointer, name, parenthesized(a.base, s_.uses)));
+  return pointer;
+}
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,281 @@
+// Statements: loops, branches, and what runs in the last worker.
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+void Emitter::block(const std::vector<Stmt>& body) {
+  for (const Stmt& s : body) {
+    statement(s);
+  }
+}
+
+void Emitter::statement(const Stmt& s) {
+  switch (s.kind) {
+    case StmtKind::Define: define(s.value); return;
+    case StmtKind::Keep:
+      if (!s_.tiles.contains(s.value)) {
+        materialise(s.value);
+      }
+      return;
+    case StmtKind::Store: store(s); return;
+    case StmtKind::Prefetch: return;  // a GPU hides latency with other warps
+    case StmtKind::For: loop(s); return;
+    case StmtKind::If: branch(s); return;
+    case StmtKind::LastArriver: lastArriver(s); return;
+  }
+}
+
+void Emitter::define(ValueId id) {
+  auto i = static_cast<size_t>(id);
+  if (!usage_.used[i] || !usage_.stored[i] || s_.tiles.contains(id)) {
+    return;
+  }
+  switch (value(id).kind) {
+    case ValueKind::Load: load(id); return;
+    case ValueKind::Reduce: reduce(id); return;
+    case ValueKind::Convert: convert(id); return;
+    case ValueKind::Carry:
+    case ValueKind::LoopResult: return;  // their For names them
+    case ValueKind::Const:
+    case ValueKind::Scalar:
+    case ValueKind::Index:
+    case ValueKind::Point:
+    case ValueKind::Cast:
+    case ValueKind::Random: materialise(id); return;
+  }
+}
+
+// -- loops --------------------------------------------------------------------------------------------------------------
+
+// The loop ends at the bound of its axis where that comes before its size. Threads may not leave it apart: the test takes the
+// thread digits as zero.
+std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& guards) {
+  const Axis& axis = space(s.space).axes[static_cast<size_t>(s.axis)];
+  const Digit& digit = axis.digits[static_cast<size_t>(s.digit)];
+  const std::string& symbol = geometry_.cName(digit.symbol);
+  IntExpr size = geometry_.resolve(digit.size);
+  IntExpr bound = geometry_.resolve(axis.bound);
+  IntExpr stride = geometry_.resolve(digit.stride);
+  IntExpr first = IntExpr::symbol(symbol, {0, size.upper() ? std::max<int64_t>(0, *size.upper() - 1) : INT64_MAX, 1}) * stride;
+  bool threadsOutside = false;
+  for (int d = 0; d < s.digit; d++) {
+    const Digit& outer = axis.digits[static_cast<size_t>(d)];
+    if (isThread(outer.level) && !outer.size.isConst(1)) {
+      threadsOutside = true;
+    } else if (!isRegister(outer.level) && !outer.size.isConst(1)) {
+      first += geometry_.resolve(IntExpr::symbol(outer.symbol)) * geometry_.resolve(outer.stride);
+    }
+  }
+  std::string condition;
+  bool ends = provenLess(first, bound);
+  // Without outer digits the size of a loop that runs to the bound says nothing that the bound does not.
+  bool sizeFollows = s.digit == 0 && size == ceilDiv(bound, stride);
+  if (ends || !sizeFollows) {
+    std::string limit = text(size);
+    if (!size.isConst() && !size.isSymbol()) {
+      std::string name = s_.names.fresh(symbol + "_end");
+      line(fmt::format("const i64 {} = {};", name, limit));
+      limit = name;
+    }
+    condition = fmt::format("{} < {}", symbol, limit);
+  }
+  if (!ends) {
+    condition += (condition.empty() ? "" : " && ") + conditionText({first, bound});
+  }
+  if (!threadsOutside && stride.isConst() && bound.divisibleBy(stride.constValue()) && first.divisibleBy(stride.constValue())) {
+    guards.insert({s.space, s.axis});
+  }
+  use("types");
+  return fmt::format("for (i64 {0} = 0; {1}; ++{0})", symbol, condition);
+}
+
+void Emitter::loop(const Stmt& s) {
+  for (const Carried& c : s.carried) {
+    const Value& v = value(c.carry);
+    Tile carry = newTile("c", c.carry);
+    declare(carry);
+    Hooks hooks;
+    hooks.element = [&](std::span<const std::string> t) { assign(carry, t[0]); };
+    nest(v.space, v.digits, std::span(&c.init, 1), hooks);
+    s_.tiles[c.carry] = carry;
+  }
+  std::set<std::pair<int, int>> guards;
+  std::string header = loopHeader(s, guards);
+  // Emitted once for what it leaves open, then again knowing that its first statements follow its last ones.
+  const State before = s_;
+  loopOnce(s, header, guards);
+  Arena::Open after = s_.arena.open;
+  s_ = before;
+  s_.arena.open.merge(after);
+  loopOnce(s, header, guards);
+  s_.arena.open.merge(before.arena.open);
+  for (const Carried& c : s.carried) {
+    s_.tiles[c.result] = s_.tiles[c.carry];
+  }
+}
+
+void Emitter::loopOnce(const Stmt& s, const std::string& header, const std::set<std::pair<int, int>>& guards) {
+  const Digit& digit = space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)];
+  auto tiles = s_.tiles;
+  auto openSerial = s_.openSerial;
+  auto guarded = s_.guardedAxes;
+  s_.openSerial.insert(geometry_.cName(digit.symbol));
+  s_.guardedAxes.insert(guards.begin(), guards.end());
+  open(header);
+  block(s.body);
+  assignCarried(s);
+  close();
+  s_.tiles = std::move(tiles);
+  s_.openSerial = std::move(openSerial);
+  s_.guardedAxes = std::move(guarded);
+}
+
+// All together: no next value sees another's assignment. Positions beyond the bound keep what they have.
+void Emitter::assignCarried(const Stmt& s) {
+  if (s.carried.empty()) {
+    return;
+  }
+  std::vector<ValueId> next;
+  for (const Carried& c : s.carried) {
+    next.push_back(c.next);
+  }
+  const Value& first = value(s.carried[0].carry);
+  bool together = std::all_of(s.carried.begin(), s.carried.end(), [&](const Carried& c) {
+    return value(c.carry).space == first.space && value(c.carry).digits == first.digits;
+  });
+  const std::string& looped = space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)].symbol;
+  auto condition = [&](const Value& v) {
+    std::string all;
+    auto isLooped = [&](int a) {
+      const std::vector<Digit>& digits = space(v.space).axes[static_cast<size_t>(a)].digits;
+      return std::any_of(digits.begin(), digits.end(), [&](const Digit& d) { return d.symbol == looped; });
+    };
+    for (const Pred& p : openPredicates(v.space, v.digits, {}, {}, isLooped)) {
+      all += (all.empty() ? "" : " && ") + conditionText(p);
+    }
+    return all;
+  };
+  if (together) {
+    Hooks hooks;
+    hooks.element = [&](std::span<const std::string> texts) {
+      std::vector<std::string> values(texts.begin(), texts.end());
+      for (size_t i = 0; values.size() > 1 && i < values.size(); i++) {
+        std::string name = s_.names.fresh("next");
+        line(fmt::format("const {} {} = {};", registerType(first.dtype == value(next[i]).dtype ? first.dtype : value(next[i]).dtype), name,
+                         unwrapped(values[i])));
+        values[i] = name;
+      }
+      std::string test = condition(first);
+      if (!test.empty()) {
+        open(fmt::format("if ({})", test));
+      }
+      for (size_t i = 0; i < values.size(); i++) {
+        assign(s_.tiles.at(s.carried[i].carry), values[i]);
+      }
+      if (!test.empty()) {
+        close();
+      }
+    };
+    nest(first.space, first.digits, next, hooks);
+    return;
+  }
+  for (const Carried& c : s.carried) {
+    if (!s_.tiles.contains(c.next)) {
+      materialise(c.next);
+    }
+  }
+  // A next value that is itself a carried tile is copied before that is assigned.
+  std::map<ValueId, Tile> sources;
+  for (const Carried& c : s.carried) {
+    sources[c.next] = s_.tiles.at(c.next);
+    bool isCarry = std::any_of(s.carried.begin(), s.carried.end(), [&](const Carried& o) { return o.carry == c.next; });
+    if (isCarry && c.next != c.carry) {
+      Tile copy = newTile("copy", c.next);
+      declare(copy);
+      Hooks hooks;
+      hooks.element = [&](std::span<const std::string> t) { assign(copy, t[0]); };
+      nest(value(c.next).space, value(c.next).digits, std::span(&c.next, 1), hooks);
+      sources[c.next] = copy;
+    }
+  }
+  for (const Carried& c : s.carried) {
+    const Value& v = value(c.carry);
+    Hooks hooks;
+    hooks.element = [&](std::span<const std::string>) {
+      std::string test = condition(v);
+      const Tile& carry = s_.tiles.at(c.carry);
+      std::string from = element(sources.at(c.next));
+      assign(carry, test.empty() ? from : fmt::format("{} ? {} : {}", test, from, element(carry)));
+    };
+    nest(v.space, v.digits, {}, hooks);
+  }
+}
+
+// -- branches -----------------------------------------------------------------------------------------------------------
+
+void Emitter::branch(const Stmt& s) {
+  std::vector<std::string> conditions;
+  for (const Pred& p : s.where) {
+    conditions.push_back(conditionText({geometry_.resolve(p.lhs), geometry_.resolve(p.rhs)}));
+  }
+  Arena::Open before = s_.arena.open;
+  auto tiles = s_.tiles;
+  open(conditions.empty() ? "" : fmt::format("if ({})", joined(conditions)));
+  block(s.body);
+  close();
+  s_.tiles = std::move(tiles);
+  s_.arena.open.merge(before);
+}
+
+void Emitter::lastArriver(const Stmt& s) {
+  bool cluster = p_.cluster() > 1;
+  const std::string slot = "kTicket";
+  s_.arena.reserve(slot, 4);
+  use("fence");
+  use("ticket");
+  use("thread_index");
+  use("shared_store");
+  // The workers that share the counter are those of the grid dims that its index leaves out.
+  IntExpr workers = 1;
+  IntExpr at = 0;
+  for (size_t k = 0; k < s.index.size(); k++) {
+    at += geometry_.resolve(s.index[k].expr) * geometry_.resolve(tensor(s.param).strides[k]);
+  }
+  for (const GridDim& g : p_.grid) {
+    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
+    workers *= selects ? IntExpr(1) : geometry_.resolve(g.count);
+  }
+  s_.arena.open.written.insert(slot);
+  line("fence();");
+  wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
+  std::string counter = tensorNames_[static_cast<size_t>(s.param)];
+  std::string address = at.isConst(0) ? counter : counter + " + " + text(at);
+  open(cluster ? "if (rank == 0 && threadIndex() == 0)" : "if (threadIndex() == 0)");
+  std::string ticketSite = nextSite();
+  line(fmt::format("sharedStore<int>({}, ticket({}, {}) == {} - 1, {});", slot, address, ticketSite, parenthesized(workers, s_.uses),
+                   nextSite()));
+  close();
+  s_.arena.open.written.insert(slot);
+  wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
+  use(cluster ? "remote_load" : "shared_load");
+  std::string last = s_.names.fresh("last");
+  std::string read = cluster ? fmt::format("remoteLoad<int>({}, 0, {})", slot, nextSite())
+                             : fmt::format("sharedLoad<int>({}, {})", slot, nextSite());
+  line(fmt::format("const bool {} = {} != 0;", last, read));
+  (cluster ? s_.arena.open.remote : s_.arena.open.read).insert(slot);
+  Arena::Open before = s_.arena.open;
+  auto tiles = s_.tiles;
+  open(fmt::format("if ({})", last));
+  line("fence();");
+  block(s.body);
+  close();
+  s_.tiles = std::move(tiles);
+  s_.arena.open.merge(before);
+}
+
+}  // namespace meshfuse::cuda

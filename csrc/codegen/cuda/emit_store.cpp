@@ -1,0 +1,297 @@
+// Stores, and where scratch lives.
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+namespace {
+
+std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "kReadOnly"; }
+
+}  // namespace
+
+// One thread among those that hold the same data.
+std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) {
+  std::vector<std::string> conditions;
+  for (const DigitInfo& d : geometry_.threads(space, ~digits)) {
+    conditions.push_back(d.symbol + " == 0");
+  }
+  auto spare = [&](Level level, std::string_view name, int64_t threads) {
+    int64_t used = geometry_.extentOn(space, level);
+    if (used < threads) {
+      conditions.push_back(used == 1 ? fmt::format("{} == 0", name) : fmt::format("{} < {}", name, used));
+    }
+  };
+  spare(Level::Lane, "lane", 32);
+  spare(Level::Warp, "warp", p_.threads() / 32);
+  spare(Level::Cluster, "rank", p_.cluster());
+  return conditions;
+}
+
+void Emitter::store(const Stmt& s) {
+  const Value& v = value(s.value);
+  int space = s.space;
+  // A value without digits fits every space; the index tells which one.
+  for (int other = 0; v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < static_cast<int>(p_.spaces.size()); other++) {
+    uint64_t digits = accessDigits(other, 0, s.index, s.where);
+    if (digits != 0) {
+      space = other;
+      break;
+    }
+  }
+  Access a = access(s.param, space, v.digits, s.index, s.where, s.mask);
+  bool shared = isScratch(s.param) && !isPrivate(s.param);
+  if (shared) {
+    const std::string& slot = scratchOf_.at(s.param).name;
+    if (s_.arena.open.read.contains(slot)) {
+      blockBarrier();
+    }
+    s_.arena.open.written.insert(slot);
+  }
+  std::vector<std::string> outer = isPrivate(s.param) ? std::vector<std::string>() : replicaConditions(space, a.digits);
+  std::vector<DigitInfo> registers = geometry_.registers(space, a.digits);
+  auto inRegisters = [&](const IntExpr& e) {
+    return std::any_of(registers.begin(), registers.end(), [&](const DigitInfo& d) { return e.contains(d.symbol); });
+  };
+  std::vector<Pred> inner;
+  for (Pred& p : a.preds) {
+    if (inRegisters(p.lhs) || inRegisters(p.rhs)) {
+      inner.push_back(std::move(p));
+    } else {
+      outer.push_back(conditionText(p));
+    }
+  }
+  a.preds = std::move(inner);
+  a.vectorConditions.clear();
+  a.whole = true;
+  vectorPredicates(a);
+  bool guarded = !outer.empty();
+  if (guarded) {
+    open(fmt::format("if ({})", joined(outer)));
+  }
+  std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, true);
+  a.width > 1 ? storeVectors(s, a, pointer) : storeElements(s, a, pointer);
+  if (guarded) {
+    close();
+  }
+}
+
+std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& address, const std::string& value) {
+  const TensorParam& t = tensor(s.param);
+  if (isPrivate(a.tensor)) {
+    const Scratch& scratch = scratchOf_.at(a.tensor);
+    std::string element = scratch.registers.empty() ? scratch.name : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
+    return fmt::format("{} = {};", element, unwrapped(value));
+  }
+  bool narrow = isHalfPrecision(t.dtype) || t.dtype == DataType::Bool;
+  std::string bits = narrow ? fmt::format("({})({})", storageType(t.dtype), unwrapped(value)) : unwrapped(value);
+  if (isScratch(a.tensor)) {
+    use("shared_store");
+    return fmt::format("sharedStore<{}>({}, {}, {});", storageType(t.dtype), address, bits, nextSite());
+  }
+  use("store_one");
+  return fmt::format("storeOne<{}>({}, {}, {});", policy(s.cache), address, bits, nextSite());
+}
+
+void Emitter::storeElements(const Stmt& s, const Access& a, const std::string& pointer) {
+  std::vector<ValueId> wanted = accessValues(a);
+  wanted.push_back(s.value);
+  Hooks hooks;
+  hooks.element = [&](std::span<const std::string> texts) {
+    std::string condition = elementCondition(a, texts[texts.size() - 2]);
+    std::string to = isPrivate(a.tensor) ? std::string() : address(a, pointer, texts, true);
+    std::string call = storeElement(s, a, to, texts.back());
+    line(condition.empty() ? call : fmt::format("if ({}) {}", condition, call));
+  };
+  nest(a.space, a.digits, wanted, hooks);
+}
+
+void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& pointer) {
+  const Value& v = value(s.value);
+  DigitInfo vector = geometry_.registers(a.space, a.digits).back();
+  bool half = isHalfPrecision(v.dtype);
+  auto tile = s_.tiles.find(s.value);
+  std::vector<ValueId> wanted = accessValues(a);
+  Hooks hooks;
+  if (tile != s_.tiles.end() && tile->second.digits == a.digits) {
+    std::string from = within(tile->second.name, elementIndex(tile->second, true), half);
+    hooks.element = [&](std::span<const std::string> texts) { storeFrom(s, a, pointer, from, texts); };
+    nest(a.space, a.digits & ~vector.bit, wanted, hooks);
+    return;
+  }
+  ValueId source = half ? packedSource(s.value) : kNone;
+  std::string q = s_.names.fresh("q");
+  std::string words = source != kNone ? s_.names.fresh("words") : q;
+  std::vector<std::string> outer;
+  wanted.push_back(source != kNone ? source : s.value);
+  hooks.beforeVector = [&] {
+    if (half) {
+      use("types");
+      line(fmt::format("u32 {}[{}];", words, vector.size / 2));
+    }
+    if (!half || source != kNone) {
+      line(fmt::format("{} {}[{}];", half ? "float" : registerType(v.dtype), q, vector.size));
+    }
+  };
+  hooks.element = [&](std::span<const std::string> texts) {
+    outer.assign(texts.begin(), texts.end() - 1);
+    if (half && source == kNone) {
+      use("put_bits");
+      line(fmt::format("putBits({}, {}, {});", q, vector.symbol, unwrapped(texts.back())));
+    } else {
+      line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(texts.back())));
+    }
+  };
+  hooks.afterVector = [&] {
+    if (source != kNone) {
+      packVector(words, q, v.dtype, vector.size);
+    }
+    storeFrom(s, a, pointer, words, outer);
+  };
+  nest(a.space, a.digits, wanted, hooks);
+}
+
+// The elements of a vector in `from` to memory: at once, in pieces, or one by one where the bound cuts through.
+void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
+                        std::span<const std::string> tileTexts) {
+  const TensorParam& t = tensor(s.param);
+  DigitInfo vector = geometry_.registers(a.space, a.digits).back();
+  bool half = isHalfPrecision(t.dtype);
+  bool chunks = a.width < a.vector;
+  if (chunks) {
+    openLoop(vector, a.width);
+  }
+  std::string piece = chunks ? within(from, vector.symbol, half) : from;
+  std::string to = address(a, pointer, tileTexts, false);
+  std::string call;
+  if (isScratch(a.tensor)) {
+    use("shared_store_vector");
+    use(wordsSection(t.dtype));
+    call = fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", a.width, storageType(t.dtype), to, piece, nextSite());
+  } else {
+    use("store_vector");
+    use(wordsSection(t.dtype));
+    call = fmt::format("storeVector<{}, {}>({}, {}, {});", a.width, policy(s.cache), to, piece, nextSite());
+  }
+  std::vector<std::string> conditions = a.vectorConditions;
+  const std::string& maskText = a.mask == kNone ? std::string() : tileTexts[a.tiles.size()];
+  if (!maskText.empty()) {
+    conditions.push_back(maskText);
+  }
+  if (conditions.empty() && a.whole) {
+    line(call);
+  } else if (a.whole) {
+    line(fmt::format("if ({}) {}", joined(conditions), call));
+  } else {
+    if (a.straddles) {
+      line(fmt::format("if ({}) {}", joined(conditions), call));
+    }
+    line(a.straddles ? "else {" : "{");
+    s_.indent++;
+    std::string start = "0";
+    if (chunks) {
+      start = s_.names.fresh("first");
+      line(fmt::format("const int {} = {};", start, vector.symbol));
+    }
+    line("#pragma unroll");
+    open(fmt::format("for (int {0} = {1}; {0} < {2}; ++{0})", vector.symbol, start,
+                     chunks ? fmt::format("{} + {}", start, a.width) : std::to_string(a.width)));
+    if (half) {
+      use("bits_at");
+    }
+    std::string element = fmt::format("{}[{}]", from.find(' ') == std::string::npos ? from : "(" + from + ")", vector.symbol);
+    element = half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : element;
+    line(fmt::format("if ({}) {}", elementCondition(a, maskText), storeElement(s, a, address(a, pointer, tileTexts, true), element)));
+    close();
+    close();
+  }
+  if (chunks) {
+    close();
+  }
+}
+
+// -- scratch ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct ScratchUse {
+  int space;
+  uint64_t digits;
+  std::vector<IntExpr> index;
+  bool computed;  // a data-dependent index
+};
+
+constexpr int64_t kMostPrivate = 64;  // elements of an array in registers
+
+}  // namespace
+
+// Scratch stays with its thread if every access maps threads and registers to elements in the same way.
+void Emitter::planScratch() {
+  std::map<int, std::vector<ScratchUse>> uses;
+  auto note = [&](int tensor, int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where) {
+    if (this->tensor(tensor).memory != Memory::Scratch) {
+      return;
+    }
+    ScratchUse u{space, accessDigits(space, digits, index, where), {}, false};
+    for (const Index& i : index) {
+      u.index.push_back(geometry_.resolve(i.expr));
+      u.computed = u.computed || i.tile != kNone;
+    }
+    uses[tensor].push_back(std::move(u));
+  };
+  for (const Value& v : p_.values) {
+    if (v.kind == ValueKind::Load) {
+      note(v.param, v.space, v.digits, v.index, v.where);
+    }
+  }
+  std::function<void(const std::vector<Stmt>&)> visit = [&](const std::vector<Stmt>& body) {
+    for (const Stmt& s : body) {
+      if (s.kind == StmtKind::Store) {
+        note(s.param, value(s.value).space, value(s.value).digits, s.index, s.where);
+      }
+      visit(s.body);
+    }
+  };
+  visit(p_.body);
+  for (auto& [tensor, list] : uses) {
+    const ScratchUse& first = list.front();
+    Scratch scratch;
+    scratch.isPrivate = std::all_of(list.begin(), list.end(), [&](const ScratchUse& u) {
+      return !u.computed && u.space == first.space && u.digits == first.digits && u.index == first.index;
+    });
+    int64_t elements = 1;
+    for (const Axis& axis : space(first.space).axes) {
+      for (const Digit& d : axis.digits) {
+        const std::string& symbol = geometry_.cName(d.symbol);
+        bool indexes = std::any_of(first.index.begin(), first.index.end(), [&](const IntExpr& e) { return e.contains(symbol); });
+        if (indexes && (isRegister(d.level) || d.level == Level::Serial)) {
+          bool constant = d.size.isConst();
+          elements = constant && elements <= kMostPrivate ? elements * d.size.constValue() : kMostPrivate + 1;
+          scratch.registers.push_back({0, 0, d.level, constant ? d.size.constValue() : 0, d.stride, symbol});
+        }
+      }
+    }
+    scratch.isPrivate = scratch.isPrivate && elements <= kMostPrivate;
+    if (scratch.isPrivate) {
+      scratch.name = s_.names.fresh(this->tensor(tensor).name);
+      std::string_view type = registerType(this->tensor(tensor).dtype);
+      line(elements > 1 ? fmt::format("{} {}[{}];", type, scratch.name, elements) : fmt::format("{} {};", type, scratch.name));
+    } else {
+      invariant(p_.cluster() == 1, "[codegen cuda] kernel {}: scratch {} is shared by the threads of a cluster; keep it in registers",
+                p_.name, this->tensor(tensor).name);
+      scratch.name = s_.names.fresh("k" + this->tensor(tensor).name);
+      IntExpr bytes = dataTypeSize(this->tensor(tensor).dtype);
+      for (const IntExpr& e : this->tensor(tensor).extents) {
+        bytes *= e;
+      }
+      s_.arena.reserve(scratch.name, bytes);
+    }
+    scratchOf_[tensor] = std::move(scratch);
+  }
+}
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,78 @@
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+
+namespace meshfuse::cuda {
+
+void Emitter::line(std::string text) { s_.lines.push_back(std::string(static_cast<size_t>(2 * s_.indent), ' ') + std::move(text)); }
+
+void Emitter::open(const std::string& text) {
+  line(text.empty() ? "{" : text + " {");
+  s_.indent++;
+}
+
+void Emitter::close(std::string_view text) {
+  s_.indent--;
+  line(std::string(text));
+}
+
+void Emitter::openLoop(const DigitInfo& d, int64_t step) {
+  line("#pragma unroll");
+  std::string advance = step == 1 ? fmt::format("++{}", d.symbol) : fmt::format("{} += {}", d.symbol, step);
+  open(fmt::format("for (int {} = 0; {} < {}; {})", d.symbol, d.symbol, d.size, advance));
+}
+
+Tile Emitter::newTile(std::string_view stem, tile::ValueId id) {
+  const tile::Value& v = value(id);
+  Tile t{.name = s_.names.fresh(fmt::format("{}{}", stem, id)), .space = v.space, .digits = v.digits, .dtype = v.dtype};
+  t.elements = geometry_.registerCount(v.space, v.digits);
+  std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
+  t.packed = isHalfPrecision(v.dtype) && !registers.empty() && registers.back().level == tile::Level::Vector;
+  return t;
+}
+
+void Emitter::declare(const Tile& tile, std::string_view type) {
+  std::string_view t = type.empty() ? registerType(tile.dtype) : type;
+  if (t == "u32" || t == "i64") {
+    use("types");
+  }
+  int64_t n = tile.packed ? tile.elements / 2 : tile.elements;
+  bool isArray = tile.elements > 1;
+  line(isArray ? fmt::format("{} {}[{}];", t, tile.name, n) : fmt::format("{} {};", t, tile.name));
+}
+
+std::string registerIndex(const std::vector<DigitInfo>& registers, bool withoutVector) {
+  IntExpr index = 0;
+  int64_t weight = 1;
+  for (auto d = registers.rbegin(); d != registers.rend(); ++d) {
+    if (!(withoutVector && d->level == tile::Level::Vector)) {
+      index += IntExpr::symbol(d->symbol) * weight;
+    }
+    weight *= d->size;
+  }
+  Sections uses;
+  return exprText(index, uses);
+}
+
+std::string within(const std::string& array, const std::string& index, bool packed) {
+  if (index == "0") {
+    return array;
+  }
+  return packed ? fmt::format("{} + ({}) / 2", array, index) : fmt::format("{} + {}", array, index);
+}
+
+std::string Emitter::elementIndex(const Tile& tile, bool withoutVector) const {
+  return registerIndex(geometry_.registers(tile.space, tile.digits), withoutVector);
+}
+
+std::string Emitter::element(const Tile& tile) {
+  if (tile.elements == 1) {
+    return tile.name;
+  }
+  if (tile.packed) {
+    use("bits_at");
+    return fmt::format("bitsAt({}, {})", tile.name, elementIndex(tile));
+  }
+  return fmt::format("{}[{}]", tile.name, elementIndex(tile));
+}
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,192 @@
+// The state of one emission, and its steps. See emit.h for what comes out.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codegen/cuda/arena.h"
+#include "codegen/cuda/c_text.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/cuda/geometry.h"
+#include "codegen/cuda/names.h"
+#include "codegen/cuda/usage.h"
+#include "tile/tile.h"
+
+namespace meshfuse::cuda {
+
+// A tile in registers: an array over the register digits of its value, the vector digit innermost; a plain variable for one
+// element. 16-bit floats lie two in a word if there is a vector digit.
+struct Tile {
+  std::string name;
+  int space = 0;
+  uint64_t digits = 0;
+  DataType dtype = DataType::Float;
+  int64_t elements = 1;
+  bool packed = false;
+};
+
+// How one access of a tensor is made. Symbols of register digits stand for themselves, that of the vector digit for the first
+// element of `width`; where the access is of single elements, width is 1.
+struct Access {
+  int tensor = 0;
+  int space = 0;
+  uint64_t digits = 0;            // of the loops around it
+  IntExpr base;                   // offset in elements without register digits
+  IntExpr rest;                   // what register digits add
+  std::vector<tile::ValueId> tiles;      // data-dependent parts of the index
+  std::vector<IntExpr> tileStrides;
+  tile::ValueId mask = tile::kNone;
+  int64_t vector = 1;             // size of the vector digit
+  std::string vectorSymbol;
+  int64_t width = 1;
+  bool whole = true;              // every predicate is constant over `width` elements
+  bool straddles = false;         // else: vectorConditions tell whether a whole vector is in
+  std::vector<tile::Pred> preds;  // of one element
+  std::vector<std::string> vectorConditions;  // of `width` elements at once
+};
+
+// Position in an array over these digits, the last one fastest.
+[[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, bool withoutVector = false);
+// The address of an element of a register array; `packed`: two elements a word.
+[[nodiscard]] std::string within(const std::string& array, const std::string& index, bool packed);
+
+class Emitter {
+ public:
+  explicit Emitter(const tile::Program& program);
+  CudaSource emit();
+
+ private:
+  // What emission changes; copied to emit a loop body once for its effect on barriers alone.
+  struct State {
+    std::vector<std::string> lines;
+    int indent = 1;
+    int site = 0;
+    Names names;
+    Arena arena;
+    Sections uses;
+    std::map<tile::ValueId, Tile> tiles;
+    std::set<std::string> openSerial;                // C names of serial digits whose loop is open
+    std::set<std::pair<int, int>> guardedAxes;       // (space, axis) whose bound the open loops ensure
+  };
+
+  // -- text (emit_text.cpp)
+  void line(std::string text);
+  void open(const std::string& text);
+  void close(std::string_view text = "}");
+  std::string nextSite() { return std::to_string(++s_.site); }
+  std::string text(const IntExpr& e) { return exprText(e, s_.uses); }
+  void use(std::string_view section) { s_.uses.emplace(section); }
+  void openLoop(const DigitInfo& d, int64_t step = 1);
+  void declare(const Tile& tile, std::string_view type = {});
+  Tile newTile(std::string_view stem, tile::ValueId id);
+  std::string elementIndex(const Tile& tile, bool withoutVector = false) const;
+  std::string element(const Tile& tile);
+
+  // -- the kernel around its body (emit.cpp)
+  std::string argumentStruct() const;
+  std::vector<std::string> argumentLines() const;
+  std::vector<std::string> gridLines();
+  std::vector<std::string> threadLines(const std::string& body);
+  std::vector<std::string> arenaLines(CudaSource& source);
+  IntExpr gridCount(size_t dim) const { return geometry_.resolve(p_.grid[dim].count); }
+
+  // -- evaluation of values inside loops (emit_values.cpp)
+  struct Hooks {
+    std::function<void()> beforeVector;
+    std::function<void(std::span<const std::string>)> element;
+    std::function<void()> afterVector;
+  };
+  // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
+  void nest(int space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
+  std::string valueText(tile::ValueId id, const std::map<tile::ValueId, std::string>& known);
+  std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
+  void assign(const Tile& tile, const std::string& text);  // the element at the current digits
+  void materialise(tile::ValueId id);
+  tile::ValueId packedSource(tile::ValueId id) const;  // the float a 16-bit value rounds, if its rounding can be done in pairs
+  void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
+  const tile::Value& value(tile::ValueId id) const { return p_.values[static_cast<size_t>(id)]; }
+  const tile::Space& space(int id) const { return p_.spaces[static_cast<size_t>(id)]; }
+
+  // -- memory (emit_access.cpp, emit_load.cpp, emit_store.cpp)
+  uint64_t accessDigits(int space, uint64_t digits, const std::vector<tile::Index>& index, const std::vector<tile::Pred>& where) const;
+  // Unproven predicates, resolved: the bounds of the axes that `digits`, `index` or `where` name, then `where`. `wanted`
+  // selects among the axes.
+  std::vector<tile::Pred> openPredicates(int space, uint64_t digits, const std::vector<tile::Index>& index,
+                                         const std::vector<tile::Pred>& where, const std::function<bool(int axis)>& wanted = {}) const;
+  // The coordinate with digits outside of `digits` and of closed loops taken as zero.
+  IntExpr lowestCoordinate(int space, int axis, uint64_t digits) const;
+  bool proven(int space, int axis) const;
+  Access access(int tensor, int space, uint64_t digits, const std::vector<tile::Index>& index, const std::vector<tile::Pred>& where,
+                tile::ValueId mask);
+  void chooseWidth(Access& a, const IntExpr& offset) const;
+  void vectorPredicates(Access& a);
+  std::string conditionText(const tile::Pred& p) { return fmt::format("{} < {}", text(p.lhs), text(p.rhs)); }
+  std::string joined(const std::vector<std::string>& conditions) const;
+  std::string elementCondition(const Access& a, const std::string& maskText);
+  std::vector<tile::ValueId> accessValues(const Access& a) const;
+  std::string offsetText(const Access& a, std::span<const std::string> tileTexts, bool ofElement);
+  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, bool ofElement);
+  std::string pointerTo(const Access& a, bool writes);
+  void load(tile::ValueId id);
+  void loadVectors(const Access& a, const Tile& tile, tile::ValueId id, const std::string& pointer);
+  std::string loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, tile::Cache cache);
+  std::string loadCall(const Access& a, const std::string& destination, const std::string& address, tile::Cache cache);
+  void store(const tile::Stmt& s);
+  void storeElements(const tile::Stmt& s, const Access& a, const std::string& pointer);
+  void storeVectors(const tile::Stmt& s, const Access& a, const std::string& pointer);
+  void storeFrom(const tile::Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
+                 std::span<const std::string> tileTexts);
+  std::string storeElement(const tile::Stmt& s, const Access& a, const std::string& address, const std::string& value);
+  std::vector<std::string> replicaConditions(int space, uint64_t digits);
+  void planScratch();
+  bool isScratch(int tensor) const { return scratchOf_.contains(tensor); }
+  bool isPrivate(int tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
+  const tile::TensorParam& tensor(int id) const { return p_.tensors[static_cast<size_t>(id)]; }
+
+  // -- communication (emit_reduce.cpp, emit_convert.cpp)
+  void wait(Arena::Wait barrier);
+  void blockBarrier() { wait(Arena::Wait::Block); }
+  void beforeWrite(const std::string& slot);
+  void beforeRead(const std::string& slot);
+  void reduce(tile::ValueId id);
+  void reduceRegisters(tile::ValueId id, const Tile& acc);
+  void reduceLanes(tile::ValueId id, const Tile& acc);
+  void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);
+  void convert(tile::ValueId id);
+  void exchangeOut(tile::ValueId id, uint64_t digits, const IntExpr& offset, const std::string& slot, int64_t width);
+  void exchangeIn(tile::ValueId id, const IntExpr& offset, const std::string& slot, int64_t width);
+
+  // -- control (emit_control.cpp)
+  void block(const std::vector<tile::Stmt>& body);
+  void statement(const tile::Stmt& s);
+  void define(tile::ValueId id);
+  void loop(const tile::Stmt& s);
+  void loopOnce(const tile::Stmt& s, const std::string& header, const std::set<std::pair<int, int>>& guards);
+  std::string loopHeader(const tile::Stmt& s, std::set<std::pair<int, int>>& guards);
+  void assignCarried(const tile::Stmt& s);
+  void branch(const tile::Stmt& s);
+  void lastArriver(const tile::Stmt& s);
+
+  struct Scratch {
+    bool isPrivate = false;
+    std::vector<DigitInfo> registers;  // private: the digits its array is indexed by
+    std::string name;                  // of the array, or of the arena slot
+  };
+
+  const tile::Program& p_;
+  Usage usage_;
+  State s_;
+  Geometry geometry_;
+  std::vector<std::string> tensorNames_;
+  std::vector<std::string> scalarNames_;
+  std::string kernelName_;
+  std::string structName_;
+  std::map<int, Scratch> scratchOf_;
+};
+
+}  // namespace meshfuse::cuda

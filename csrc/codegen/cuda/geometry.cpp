@@ -1,0 +1,163 @@
+#include "codegen/cuda/geometry.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace meshfuse::cuda {
+
+using tile::Level;
+
+namespace {
+
+SymbolFacts below(const IntExpr& count) {
+  std::optional<int64_t> upper = count.upper();
+  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+}
+
+}  // namespace
+
+Geometry::Geometry(const tile::Program& program, Names& names) : program_(program) {
+  auto add = [&](const std::string& symbol, const SymbolFacts& facts) {
+    if (!cNames_.contains(symbol)) {
+      cNames_[symbol] = names.fresh(symbol);
+      meaning_[symbol] = IntExpr::symbol(cNames_[symbol], facts);
+    }
+  };
+  for (const tile::SizeParam& s : program.sizes) {
+    add(s.name, s.facts);
+  }
+  for (const tile::GridDim& g : program.grid) {
+    add(g.symbol, below(resolve(g.count)));
+  }
+  for (const tile::Space& space : program.spaces) {
+    addDigits(space, names);
+  }
+  for (size_t s = 0; s < program.spaces.size(); s++) {
+    for (size_t a = 0; a < program.spaces[s].axes.size(); a++) {
+      IntExpr sum = 0;
+      for (const tile::Digit& d : program.spaces[s].axes[a].digits) {
+        sum += d.size.isConst(1) ? IntExpr(0) : meaning_.at(d.symbol) * resolve(d.stride);
+      }
+      meaning_[program.spaces[s].axes[a].name] = sum;
+    }
+  }
+}
+
+void Geometry::addDigits(const tile::Space& space, Names& names) {
+  std::vector<DigitInfo> infos;
+  std::vector<tile::DigitRef> refs = tile::digitsOf(space);
+  for (const tile::Axis& axis : space.axes) {
+    for (const tile::Digit& d : axis.digits) {
+      if (!cNames_.contains(d.symbol)) {
+        cNames_[d.symbol] = names.fresh(d.symbol);
+        meaning_[d.symbol] = d.size.isConst(1) ? IntExpr(0) : IntExpr::symbol(cNames_[d.symbol], below(resolve(d.size)));
+      }
+    }
+  }
+  for (size_t i = 0; i < refs.size(); i++) {
+    const tile::Digit& d = space.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)];
+    infos.push_back({uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
+  }
+  orderThreads(infos);
+  spaces_.push_back(std::move(infos));
+}
+
+// Neighbouring lanes walk the axis with the vector digit, else the last one: there the addresses are contiguous.
+void Geometry::orderThreads(std::vector<DigitInfo>& digits) const {
+  int vectorAxis = -1;
+  for (const DigitInfo& d : digits) {
+    if (d.level == Level::Vector && d.size > 1) {
+      vectorAxis = d.axis;
+    }
+  }
+  for (Level level : {Level::Cluster, Level::Warp, Level::Lane}) {
+    int weight = 1;
+    for (bool onVectorAxis : {true, false}) {
+      for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+        if (d->level == level && (d->axis == vectorAxis) == onVectorAxis) {
+          d->weight = weight;
+          weight *= static_cast<int>(d->size);
+        }
+      }
+    }
+  }
+}
+
+std::vector<DigitInfo> Geometry::registers(int space, uint64_t set) const {
+  std::vector<DigitInfo> out;
+  for (Level level : {Level::Repeat, Level::Vector}) {
+    for (const DigitInfo& d : digits(space)) {
+      if ((set & d.bit) != 0 && d.level == level && d.size > 1) {
+        out.push_back(d);
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<DigitInfo> Geometry::threads(int space, uint64_t set) const {
+  std::vector<DigitInfo> out;
+  for (const DigitInfo& d : digits(space)) {
+    if ((set & d.bit) != 0 && d.isThread() && d.size > 1) {
+      out.push_back(d);
+    }
+  }
+  return out;
+}
+
+int64_t Geometry::registerCount(int space, uint64_t set) const {
+  int64_t n = 1;
+  for (const DigitInfo& d : registers(space, set)) {
+    n *= d.size;
+  }
+  return n;
+}
+
+int64_t Geometry::extentOn(int space, Level level) const {
+  int64_t n = 1;
+  for (const DigitInfo& d : digits(space)) {
+    n *= d.level == level ? d.size : 1;
+  }
+  return n;
+}
+
+IntExpr Geometry::resolve(const IntExpr& e) const {
+  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    auto it = meaning_.find(std::string(symbol));
+    return it == meaning_.end() ? std::nullopt : std::optional<IntExpr>(it->second);
+  });
+}
+
+IntExpr Geometry::coordinate(int space, int axis) const {
+  return meaning_.at(program_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)].name);
+}
+
+const std::string& Geometry::cName(const std::string& symbol) const {
+  auto it = cNames_.find(symbol);
+  invariant(it != cNames_.end(), "[codegen cuda] kernel {} has no symbol {}", program_.name, symbol);
+  return it->second;
+}
+
+bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
+  const tile::Axis& a = program_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+  if (e.contains(a.name)) {
+    return true;
+  }
+  return std::any_of(a.digits.begin(), a.digits.end(), [&](const tile::Digit& d) { return e.contains(d.symbol); });
+}
+
+uint64_t Geometry::digitsIn(const IntExpr& e, int space) const {
+  const tile::Space& s = program_.spaces[static_cast<size_t>(space)];
+  std::vector<tile::DigitRef> refs = tile::digitsOf(s);
+  uint64_t set = 0;
+  for (size_t i = 0; i < refs.size(); i++) {
+    const tile::Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
+    if (e.contains(axis.name) || e.contains(axis.digits[static_cast<size_t>(refs[i].digit)].symbol)) {
+      set |= uint64_t{1} << i;
+    }
+  }
+  return set;
+}
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,19 @@
+// Identifiers of a kernel: readable where possible, never a word of the language or of the runtime functions.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace meshfuse::cuda {
+
+class Names {
+ public:
+  // `wanted` with characters that no identifier has replaced; with a number behind it where taken.
+  std::string fresh(std::string_view wanted);
+
+ private:
+  std::set<std::string, std::less<>> taken_;
+};
+
+}  // namespace meshfuse::cuda

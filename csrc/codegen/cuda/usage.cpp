@@ -1,0 +1,170 @@
+#include "codegen/cuda/usage.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "codegen/cuda/point_text.h"
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+namespace {
+
+bool isRoot(ValueKind kind) {
+  return kind == ValueKind::Load || kind == ValueKind::Reduce || kind == ValueKind::Convert || kind == ValueKind::Carry ||
+         kind == ValueKind::LoopResult;
+}
+
+struct Consumer {
+  int site;   // of the statement whose loops evaluate it
+  int depth;  // loops around that statement
+  auto operator<=>(const Consumer&) const = default;
+};
+
+struct Analysis {
+  explicit Analysis(const Program& program)
+      : p(program), consumers(program.values.size()), depthOf(program.values.size(), 0), kept(program.values.size(), false),
+        fine(program.values.size(), false) {}
+
+  void use(ValueId id, Consumer c) {
+    if (id != kNone) {
+      consumers[static_cast<size_t>(id)].insert(c);
+    }
+  }
+  void useAll(const Value& v, Consumer c) {
+    for (ValueId o : v.operands) {
+      use(o, c);
+    }
+    for (const Index& i : v.index) {
+      use(i.tile, c);
+    }
+    use(v.mask, c);
+    use(v.fill, c);
+  }
+
+  void visit(const std::vector<Stmt>& block, int depth) {
+    for (const Stmt& s : block) {
+      Consumer here{++site, depth};
+      if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
+        depthOf[static_cast<size_t>(s.value)] = depth;
+        siteOf[s.value] = here;
+      }
+      if (s.kind == StmtKind::Keep) {
+        kept[static_cast<size_t>(s.value)] = true;
+      }
+      if (s.kind == StmtKind::Store) {
+        use(s.value, here);
+        use(s.mask, here);
+        for (const Index& i : s.index) {
+          use(i.tile, here);
+        }
+        fine[static_cast<size_t>(s.value)] = true;
+      }
+      for (const Carried& c : s.carried) {
+        use(c.init, here);
+        depthOf[static_cast<size_t>(c.result)] = depth;
+      }
+      visit(s.body, depth + (s.kind == StmtKind::For ? 1 : 0));
+      Consumer end{++site, depth + 1};
+      for (const Carried& c : s.carried) {
+        use(c.next, end);
+        carried.push_back(c);
+      }
+    }
+  }
+
+  const Program& p;
+  std::vector<std::set<Consumer>> consumers;
+  std::vector<int> depthOf;
+  std::vector<bool> kept;
+  std::vector<bool> fine;  // its exact bits show
+  std::map<ValueId, Consumer> siteOf;
+  std::vector<Carried> carried;
+  int site = 0;
+};
+
+// A value is coarse if everything that reads it is, or rounds it to 16 bits.
+std::vector<bool> coarseValues(const Program& p, Analysis& a) {
+  std::vector<bool> fine = a.fine;
+  for (bool changed = true; changed;) {
+    changed = false;
+    auto mark = [&](ValueId id) {
+      if (id != kNone && !fine[static_cast<size_t>(id)]) {
+        fine[static_cast<size_t>(id)] = changed = true;
+      }
+    };
+    for (size_t i = p.values.size(); i-- > 0;) {
+      const Value& v = p.values[i];
+      // What steers a selection or an address must not be off by a last place, nor what another type holds.
+      bool exact = fine[i] || v.dtype != DataType::Float;
+      if (v.kind == ValueKind::Cast && isHalfPrecision(v.dtype)) {
+        exact = false;
+      }
+      for (ValueId o : v.operands) {
+        exact ? mark(o) : void();
+      }
+      for (const Index& x : v.index) {
+        mark(x.tile);
+      }
+      mark(v.mask);
+    }
+    for (const Carried& c : a.carried) {
+      if (fine[static_cast<size_t>(c.result)] || fine[static_cast<size_t>(c.carry)]) {
+        mark(c.next);
+        mark(c.init);
+        mark(c.carry);
+      }
+    }
+  }
+  fine.flip();
+  return fine;
+}
+
+}  // namespace
+
+bool isFree(const Program& program, ValueId id) {
+  const Value& v = program.values[static_cast<size_t>(id)];
+  switch (v.kind) {
+    case ValueKind::Const:
+    case ValueKind::Scalar: return true;
+    case ValueKind::Cast: {
+      const Value& from = program.values[static_cast<size_t>(v.operands[0])];
+      return isHalfPrecision(from.dtype) || isFree(program, v.operands[0]);
+    }
+    case ValueKind::Point: return isCheap(v.op) && isFree(program, v.operands[0]);
+    default: return false;
+  }
+}
+
+Usage analyseUsage(const Program& program) {
+  Analysis a(program);
+  a.visit(program.body, 0);
+  Usage u;
+  u.used.resize(program.values.size());
+  u.stored.resize(program.values.size());
+  // Operands come before their users, so that one walk from the end knows all consumers of a value.
+  for (size_t i = program.values.size(); i-- > 0;) {
+    const Value& v = program.values[i];
+    std::set<Consumer>& c = a.consumers[i];
+    u.used[i] = !c.empty() || a.kept[i];
+    if (!u.used[i]) {
+      continue;
+    }
+    bool deeper = std::any_of(c.begin(), c.end(), [&](const Consumer& x) { return x.depth > a.depthOf[i]; });
+    auto id = static_cast<ValueId>(i);
+    u.stored[i] = isRoot(v.kind) || a.kept[i] || ((c.size() > 1 || deeper) && !isFree(program, id));
+    if (u.stored[i]) {
+      a.useAll(v, a.siteOf.contains(id) ? a.siteOf[id] : Consumer{0, 0});
+    } else {
+      for (const Consumer& x : std::set<Consumer>(c)) {
+        a.useAll(v, x);
+      }
+    }
+  }
+  u.coarse = coarseValues(program, a);
+  return u;
+}
+
+}  // namespace meshfuse::cuda

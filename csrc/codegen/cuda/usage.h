@@ -1,0 +1,21 @@
+// What is evaluated where: which values get registers of their own and which are written into their consumers' loops.
+#pragma once
+
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace meshfuse::cuda {
+
+struct Usage {
+  std::vector<bool> used;    // by a statement, directly or not
+  std::vector<bool> stored;  // evaluated once, at its place, into registers
+  std::vector<bool> coarse;  // reaches memory only through a cast to 16 bits
+};
+
+[[nodiscard]] Usage analyseUsage(const tile::Program& program);
+
+// Constants, arguments and casts from 16 bits: evaluated again wherever they are needed.
+[[nodiscard]] bool isFree(const tile::Program& program, tile::ValueId id);
+
+}  // namespace meshfuse::cuda

@@ -1,0 +1,103 @@
+//@ words_f32 types
+// Elements of register tiles out of, and into, 32-bit words as memory holds them.
+__device__ __forceinline__ void fromWords(float* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = __uint_as_float(w[i]);
+}
+__device__ __forceinline__ void toWords(u32* w, const float* s, int n) {
+  for (int i = 0; i < n; ++i) w[i] = __float_as_uint(s[i]);
+}
+//@ words_i32 types
+__device__ __forceinline__ void fromWords(int* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (int)w[i];
+}
+__device__ __forceinline__ void toWords(u32* w, const int* s, int n) {
+  for (int i = 0; i < n; ++i) w[i] = (u32)s[i];
+}
+//@ words_f64 types
+__device__ __forceinline__ void fromWords(double* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = __hiloint2double((int)w[2 * i + 1], (int)w[2 * i]);
+}
+__device__ __forceinline__ void toWords(u32* w, const double* s, int n) {
+  for (int i = 0; i < n; ++i) {
+    w[2 * i] = (u32)__double2loint(s[i]);
+    w[2 * i + 1] = (u32)__double2hiint(s[i]);
+  }
+}
+//@ words_i64 types
+__device__ __forceinline__ void fromWords(i64* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (i64)((u64)w[2 * i + 1] << 32 | w[2 * i]);
+}
+__device__ __forceinline__ void toWords(u32* w, const i64* s, int n) {
+  for (int i = 0; i < n; ++i) {
+    w[2 * i] = (u32)s[i];
+    w[2 * i + 1] = (u32)((u64)s[i] >> 32);
+  }
+}
+//@ words_b8 types
+__device__ __forceinline__ void fromWords(bool* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = ((w[i >> 2] >> (i & 3) * 8) & 0xffu) != 0;
+}
+__device__ __forceinline__ void toWords(u32* w, const bool* s, int n) {
+  for (int i = 0; i < n / 4; ++i) {
+    w[i] = (u32)s[4 * i] | (u32)s[4 * i + 1] << 8 | (u32)s[4 * i + 2] << 16 | (u32)s[4 * i + 3] << 24;
+  }
+}
+//@ words_16 types
+__device__ __forceinline__ void fromWords(u32* d, const u32* w, int n) {
+  for (int i = 0; i < n / 2; ++i) d[i] = w[i];
+}
+__device__ __forceinline__ void toWords(u32* w, const u32* s, int n) {
+  for (int i = 0; i < n / 2; ++i) w[i] = s[i];
+}
+//@ load_one device access
+template <int A, class T> __device__ __forceinline__ T loadOne(const T* p, int) {
+  if constexpr (A == kReadOnly) return __ldg(p);
+  else if constexpr (A == kOnce) return __ldcs(p);
+  else return __ldcg(p);
+}
+//@ store_one device access
+template <int A, class T> __device__ __forceinline__ void storeOne(T* p, T value, int) {
+  if constexpr (A == kOnce) __stcs(p, value);
+  else *p = value;
+}
+//@ load_vector device access
+template <int A, class W> __device__ __forceinline__ W loadWide(const W* p) {
+  if constexpr (A == kReadOnly) return __ldg(p);
+  else if constexpr (A == kOnce) return __ldcs(p);
+  else return __ldcg(p);
+}
+// V elements in accesses of at most 16 bytes.
+template <int V, int A, class R, class T> __device__ __forceinline__ void loadVector(R* d, const T* p, int) {
+  constexpr int kWords = V * (int)sizeof(T) / 4;
+  u32 w[kWords];
+  if constexpr (kWords == 1) w[0] = loadWide<A>((const u32*)p);
+  else if constexpr (kWords == 2) {
+    const uint2 q = loadWide<A>((const uint2*)p);
+    w[0] = q.x, w[1] = q.y;
+  } else {
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 q = loadWide<A>((const uint4*)p + i / 4);
+      w[i] = q.x, w[i + 1] = q.y, w[i + 2] = q.z, w[i + 3] = q.w;
+    }
+  }
+  fromWords(d, w, V);
+}
+//@ store_vector device access
+template <int A, class W> __device__ __forceinline__ void storeWide(W* p, W value) {
+  if constexpr (A == kOnce) __stcs(p, value);
+  else __stwb(p, value);
+}
+template <int V, int A, class T, class R> __device__ __forceinline__ void storeVector(T* p, const R* s, int) {
+  constexpr int kWords = V * (int)sizeof(T) / 4;
+  u32 w[kWords];
+  toWords(w, s, V);
+  if constexpr (kWords == 1) storeWide<A>((u32*)p, w[0]);
+  else if constexpr (kWords == 2) storeWide<A>((uint2*)p, make_uint2(w[0], w[1]));
+  else {
+    for (int i = 0; i < kWords; i += 4) storeWide<A>((uint4*)p + i / 4, make_uint4(w[i], w[i + 1], w[i + 2], w[i + 3]));
+  }
+}
+//@ fill
+template <int N, class R> __device__ __forceinline__ void fill(R* d, R value) {
+  for (int i = 0; i < N; ++i) d[i] = value;
+}

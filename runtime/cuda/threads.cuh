@@ -1,0 +1,16 @@
+//@ thread_index device
+__device__ __forceinline__ int threadIndex() { return (int)threadIdx.x; }
+//@ block_index device
+__device__ __forceinline__ unsigned blockIndex() { return blockIdx.x; }
+//@ barrier device
+__device__ __forceinline__ void barrier(int) { __syncthreads(); }
+//@ shuffle_xor device
+// The value of the lane whose number differs in the bits of `mask`. All lanes of the warp take part.
+template <class T> __device__ __forceinline__ T shuffleXor(T value, int mask, int) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+//@ fence device
+__device__ __forceinline__ void fence() { __threadfence(); }
+//@ ticket device
+// Numbers the arrivals at a counter: 0, 1, ...
+__device__ __forceinline__ int ticket(int* counter, int) { return atomicAdd(counter, 1); }
