@@ -1,0 +1,158 @@
+#include "interpret/array.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tensor/half.h"
+
+namespace meshfuse::reference {
+
+namespace {
+
+// The float next to `value` towards zero with its last bit set if inexact: rounding it once more to 16 bits is rounding once.
+float roundToOdd(double value) {
+  auto result = static_cast<float>(value);
+  if (!std::isfinite(value) || static_cast<double>(result) == value) {
+    return result;
+  }
+  auto bits = std::bit_cast<uint32_t>(result);
+  if (!std::isfinite(result) || std::fabs(static_cast<double>(result)) > std::fabs(value)) {
+    bits -= 1;
+  }
+  return std::bit_cast<float>(bits | 1u);
+}
+
+}  // namespace
+
+double roundTo(DataType dtype, double value) {
+  switch (dtype) {
+    case DataType::Float: return static_cast<float>(value);
+    case DataType::Half: return halfToFloat(floatToHalf(roundToOdd(value)));
+    case DataType::BFloat16: return bfloat16ToFloat(floatToBFloat16(roundToOdd(value)));
+    case DataType::Double:
+    case DataType::Int:
+    case DataType::Int32:
+    case DataType::Bool: return value;
+  }
+  return value;
+}
+
+int64_t wrapTo(DataType dtype, int64_t value) {
+  switch (dtype) {
+    case DataType::Int32: return static_cast<int32_t>(static_cast<uint32_t>(value));
+    case DataType::Bool: return value != 0 ? 1 : 0;
+    default: return value;
+  }
+}
+
+int64_t Array::numel() const { return product(sizes); }
+
+void Array::setReal(int64_t i, double value) { real[i] = roundTo(dtype, value); }
+void Array::setWhole(int64_t i, int64_t value) { whole[i] = wrapTo(dtype, value); }
+void Array::setError(int64_t i, double value) {
+  if (error.empty()) {
+    error.assign(numel(), 0);
+  }
+  error[i] = std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
+}
+
+Array makeArray(DataType dtype, Sizes sizes) {
+  Array result;
+  result.dtype = dtype;
+  result.sizes = std::move(sizes);
+  if (result.floating()) {
+    result.real.resize(result.numel());
+  } else {
+    result.whole.resize(result.numel());
+  }
+  return result;
+}
+
+Array toArray(const Tensor& tensor) {
+  Array result = makeArray(tensor.dtype(), Sizes(tensor.sizes().begin(), tensor.sizes().end()));
+  std::vector<int64_t> offsets = stridedOffsets(tensor.sizes(), tensor.strides());
+  const auto* base = tensor.data_as<const char>();
+  for (size_t i = 0; i < offsets.size(); i++) {
+    const char* address = base + offsets[i] * dataTypeSize(tensor.dtype());
+    if (result.floating()) {
+      result.real[i] = loadElement(address, tensor.dtype());
+    } else {
+      result.whole[i] = loadInteger(address, tensor.dtype());
+    }
+  }
+  return result;
+}
+
+Tensor toTensor(const Array& array) {
+  Tensor tensor = Tensor::empty(array.sizes, array.dtype);
+  auto* base = tensor.data_as<char>();
+  for (int64_t i = 0; i < array.numel(); i++) {
+    char* address = base + i * dataTypeSize(array.dtype);
+    if (array.floating()) {
+      storeElement(address, array.dtype, array.real[i]);
+    } else {
+      storeInteger(address, array.dtype, array.whole[i]);
+    }
+  }
+  return tensor;
+}
+
+int64_t product(std::span<const int64_t> sizes) {
+  int64_t total = 1;
+  for (int64_t size : sizes) {
+    total *= size;
+  }
+  return total;
+}
+
+void forEachPosition(std::span<const int64_t> sizes, const std::function<void(int64_t, std::span<const int64_t>)>& visit) {
+  int64_t total = product(sizes);
+  std::vector<int64_t> position(sizes.size(), 0);
+  for (int64_t i = 0; i < total; i++) {
+    visit(i, position);
+    for (size_t k = sizes.size(); k-- > 0;) {
+      if (++position[k] < sizes[k]) {
+        break;
+      }
+      position[k] = 0;
+    }
+  }
+}
+
+std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset) {
+  int64_t total = product(sizes);
+  std::vector<int64_t> offsets;
+  offsets.reserve(total);
+  std::vector<int64_t> position(sizes.size(), 0);
+  for (int64_t i = 0; i < total; i++) {
+    offsets.push_back(offset);
+    for (size_t k = sizes.size(); k-- > 0;) {
+      offset += strides[k];
+      if (++position[k] < sizes[k]) {
+        break;
+      }
+      offset -= strides[k] * sizes[k];
+      position[k] = 0;
+    }
+  }
+  return offsets;
+}
+
+Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, const Array* fill) {
+  Array result = makeArray(source.dtype, std::move(sizes));
+  for (size_t i = 0; i < offsets.size(); i++) {
+    int64_t from = offsets[i];
+    if (result.floating()) {
+      result.real[i] = from < 0 ? roundTo(result.dtype, fill->value(0)) : source.real[from];
+    } else {
+      result.whole[i] = from < 0 ? wrapTo(result.dtype, fill->integer(0)) : source.whole[from];
+    }
+    if (from >= 0 && !source.error.empty()) {
+      result.setError(static_cast<int64_t>(i), source.error[from]);
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse::reference

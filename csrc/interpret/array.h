@@ -1,0 +1,54 @@
+// Elements in the wide form the interpreter computes in, with their error bounds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse::reference {
+
+using Sizes = std::vector<int64_t>;
+
+struct Array {
+  DataType dtype = DataType::Double;
+  Sizes sizes;
+  std::vector<double> real;     // floating types
+  std::vector<int64_t> whole;   // integers and Bool
+  std::vector<double> error;    // empty: exact
+  int64_t uncertain = 0;
+
+  bool floating() const { return isFloatingPoint(dtype); }
+  int64_t numel() const;
+  double value(int64_t i) const { return floating() ? real[i] : static_cast<double>(whole[i]); }
+  int64_t integer(int64_t i) const { return floating() ? static_cast<int64_t>(real[i]) : whole[i]; }
+  double errorAt(int64_t i) const { return error.empty() ? 0 : error[i]; }
+  // Rounds to dtype and stores.
+  void setReal(int64_t i, double value);
+  void setWhole(int64_t i, int64_t value);
+  void setError(int64_t i, double value);  // NaN is stored as infinity
+};
+
+// Zeros of a type and shape.
+[[nodiscard]] Array makeArray(DataType dtype, Sizes sizes);
+[[nodiscard]] Array toArray(const Tensor& tensor);
+[[nodiscard]] Tensor toTensor(const Array& array);
+
+// `value` rounded once to a floating type, to nearest even.
+[[nodiscard]] double roundTo(DataType dtype, double value);
+// Low bits of `value` as an integer type or Bool holds them.
+[[nodiscard]] int64_t wrapTo(DataType dtype, int64_t value);
+
+[[nodiscard]] int64_t product(std::span<const int64_t> sizes);
+// Offsets into a source of every position of `sizes` in row-major order: the sum of position[k] * strides[k], plus offset.
+[[nodiscard]] std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset = 0);
+// Calls visit(k, position) for every position in row-major order.
+void forEachPosition(std::span<const int64_t> sizes, const std::function<void(int64_t, std::span<const int64_t>)>& visit);
+
+// result[i] = source[offsets[i]], values and bounds; where the offset is negative, fill's only element.
+[[nodiscard]] Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, const Array* fill = nullptr);
+
+}  // namespace meshfuse::reference

@@ -1,0 +1,107 @@
+#include "interpret/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "interpret/program.h"
+
+namespace meshfuse {
+
+namespace {
+
+BoundedTensor bounded(const reference::Array& array) {
+  BoundedTensor result{reference::toTensor(array), Tensor::zeros(array.sizes, DataType::Double), array.uncertain};
+  std::copy(array.error.begin(), array.error.end(), result.error.data_as<double>());
+  return result;
+}
+
+std::string describe(std::span<const int64_t> list) {
+  std::string text = "[";
+  for (int64_t item : list) {
+    text += fmt::format("{}{}", text.size() > 1 ? ", " : "", item);
+  }
+  return text + "]";
+}
+
+// How an element is printed: all its digits.
+std::string element(const reference::Array& array, int64_t i) {
+  if (array.dtype == DataType::Bool) {
+    return array.whole[i] != 0 ? "true" : "false";
+  }
+  return array.floating() ? fmt::format("{}", array.real[i]) : fmt::format("{}", array.whole[i]);
+}
+
+bool agrees(const reference::Array& got, const reference::Array& expected, int64_t i, double error) {
+  if (!got.floating()) {
+    if (got.whole[i] == expected.whole[i]) {
+      return true;
+    }
+    return error > 0 && std::fabs(static_cast<double>(got.whole[i]) - static_cast<double>(expected.whole[i])) <= error;
+  }
+  double a = got.real[i];
+  double b = expected.real[i];
+  if (a == b || (std::isnan(a) && std::isnan(b)) || std::isinf(error)) {
+    return true;
+  }
+  return std::fabs(a - b) <= error;
+}
+
+}  // namespace
+
+std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs, const BoundOptions& options) {
+  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, false);
+  program.run();
+  std::vector<BoundedTensor> outputs;
+  for (const Val* out : fusion.outputs()) {
+    outputs.push_back(bounded(program.array(out)));
+  }
+  return outputs;
+}
+
+std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs, const BoundOptions& options) {
+  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, true);
+  program.run();
+  std::map<int, BoundedTensor> tensors;
+  for (int id : program.ids()) {
+    tensors.emplace(id, bounded(program.array(id)));
+  }
+  return tensors;
+}
+
+std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expected) {
+  if (got.dtype() != expected.value.dtype()) {
+    return fmt::format("element types differ: got {}, expected {}", name(got.dtype()), name(expected.value.dtype()));
+  }
+  if (!std::ranges::equal(got.sizes(), expected.value.sizes())) {
+    return fmt::format("sizes differ: got {}, expected {}", describe(got.sizes()), describe(expected.value.sizes()));
+  }
+  reference::Array a = reference::toArray(got);
+  reference::Array b = reference::toArray(expected.value);
+  const auto* errors = expected.error.defined() ? expected.error.data_as<const double>() : nullptr;
+  int64_t different = 0;
+  int64_t first = 0;
+  for (int64_t i = a.numel(); i-- > 0;) {
+    if (!agrees(a, b, i, errors == nullptr ? 0 : errors[i])) {
+      different++;
+      first = i;
+    }
+  }
+  if (different > 0) {
+    std::vector<int64_t> position;
+    for (int64_t stride : contiguousStrides(a.sizes)) {
+      position.push_back(a.sizes[position.size()] == 0 ? 0 : first / stride % a.sizes[position.size()]);
+    }
+    return fmt::format("{} of {} elements differ, first at {}: got {}, expected {} within {:.3g}", different, a.numel(), describe(position),
+                       element(a, first), element(b, first), errors == nullptr ? 0 : errors[first]);
+  }
+  int64_t allowed = std::max<int64_t>(1, a.numel() / 100);
+  if (expected.uncertain > allowed) {
+    return fmt::format("{} of {} elements lie within their bound of a discontinuity, expected at most {}; the comparison says too little, "
+                       "choose inputs away from it",
+                       expected.uncertain, a.numel(), allowed);
+  }
+  return std::nullopt;
+}
+
+}  // namespace meshfuse

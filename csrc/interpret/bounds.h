@@ -1,0 +1,55 @@
+// How far a correct run may be from the reference, element by element, and the comparison.
+//
+// The interpreter carries with each element v a bound e: what any permitted way of computing it may give lies in [v - e, v + e].
+// It follows from the ops, the types and the lengths alone; u is half a unit in the last place of the type (2^-24 for
+// Float), n the number of summed terms, k the ulps an op's implementation may be off.
+//
+//   input, copy, window, index     e of the element taken
+//   +, -                           e1 + e2            } plus 2u|v|: the reference and the other side round once each
+//   *                              |a|e2 + |b|e1 + e1 e2
+//   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
+//   cast to a shorter type         the larger change of the rounded value at x - e and x + e
+//   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
+//   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e)
+//   max, min                       the largest e
+//   floor, eq, a cast to integer, ...  0 where the result is the same at both ends; else the element is *uncertain*: its bound is the jump
+//   select by an uncertain Bool    the distance of both sides
+//
+// Uncertain elements are counted; where more than 1% of a tensor (and more than one element) is, comparing says so instead of passing.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "tensor/argument.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+struct BoundedTensor {
+  Tensor value;
+  Tensor error;           // Double, of value's sizes; infinity: nothing is known of the element
+  int64_t uncertain = 0;  // elements within the bound of a discontinuity of the op that made the tensor
+};
+
+struct BoundOptions {
+  // Into how many parts sums may be cut, each rounded to the declared type before they are added: the ranks of a partial sum.
+  int64_t partials = 1;
+};
+
+// The outputs, as interpret gives them, with bounds.
+[[nodiscard]] std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+                                                             const BoundOptions& options = {});
+// Every tensor that the outputs need, by id.
+[[nodiscard]] std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+                                                                  const BoundOptions& options = {});
+
+// Nothing if `got` agrees; else what differs: type, sizes, or the first differing position with both values and the bound, and
+// how many differ. NaN equals NaN, +0 equals -0.
+[[nodiscard]] std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expected);
+
+}  // namespace meshfuse

@@ -1,0 +1,31 @@
+#include "interpret/interpret.h"
+
+#include "interpret/program.h"
+
+namespace meshfuse {
+
+std::vector<Tensor> interpret(const Fusion& fusion, std::span<const Argument> inputs) {
+  reference::Program program(fusion, inputs, {}, false);
+  program.run();
+  std::vector<Tensor> outputs;
+  for (const Val* out : fusion.outputs()) {
+    outputs.push_back(reference::toTensor(program.array(out)));
+  }
+  return outputs;
+}
+
+std::vector<Tensor> interpret(const Fusion& fusion, std::initializer_list<Argument> inputs) {
+  return interpret(fusion, std::span<const Argument>(inputs.begin(), inputs.size()));
+}
+
+std::map<int, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs) {
+  reference::Program program(fusion, inputs, {}, true);
+  program.run();
+  std::map<int, Tensor> tensors;
+  for (int id : program.ids()) {
+    tensors.emplace(id, reference::toTensor(program.array(id)));
+  }
+  return tensors;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,62 @@
+// One function per kind of op: operands and the sizes of the result in, the result out, with bounds where operands or the op carry
+// errors. `Context` says how.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "interpret/array.h"
+#include "ir/expr.h"
+#include "ir/point_op.h"
+#include "tensor/reduce_op.h"
+
+namespace meshfuse::reference {
+
+struct Context {
+  bool bounds = false;
+  int64_t partials = 1;
+};
+
+// Elementwise in `type`, to which operands without dims are rounded, with a result of type `dtype`; operands have as many dims as the
+// result, or none, and stretch.
+[[nodiscard]] Array pointArray(PointOp op, std::span<const Array* const> operands, DataType type, DataType dtype, const Sizes& sizes,
+                               const Context& context);
+[[nodiscard]] Array castArray(const Array& x, DataType dtype, const Context& context);
+[[nodiscard]] Array bitCastArray(const Array& x, DataType dtype);
+
+// A loop of a reduction or contraction: what one step adds to the offsets into the operands and the result.
+struct Loop {
+  int64_t extent = 1;
+  int64_t a = 0;
+  int64_t b = 0;
+  int64_t target = 0;
+};
+
+// Calls visit(a, b, target) for every position of the loops, the last one innermost.
+template <class Visit>
+void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, int64_t b = 0, int64_t target = 0) {
+  if (loops.empty()) {
+    visit(a, b, target);
+    return;
+  }
+  const Loop& loop = loops.front();
+  for (int64_t i = 0; i < loop.extent; i++) {
+    runLoops(loops.subspan(1), visit, a + i * loop.a, b + i * loop.b, target + i * loop.target);
+  }
+}
+
+// Reduces x's element at offset a into the result's at target, over all loops.
+[[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops, const Context& context);
+// Adds a's element times b's to the result's, over all loops; then bias, one element a result element by biasOffsets.
+[[nodiscard]] Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype, const Sizes& sizes,
+                                   const Array* bias, std::span<const int64_t> biasOffsets, const Context& context);
+
+// Random elements; positions: row-major in the whole tensor, one an element of the result. See ops/factory.h.
+[[nodiscard]] Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions, uint64_t seed,
+                                uint64_t counter, const Context& context);
+
+// Half a unit in the last place of 1 of a floating type, 0 of others.
+[[nodiscard]] double unitOf(DataType dtype);
+
+}  // namespace meshfuse::reference

@@ -1,0 +1,63 @@
+// A run of the interpreter: bound sizes and scalars, and the arrays made so far.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "interpret/array.h"
+#include "interpret/ops.h"
+#include "ir/fusion.h"
+#include "tensor/argument.h"
+
+namespace meshfuse::reference {
+
+class Program {
+ public:
+  // Checks the arguments and binds the symbols of the inputs' extents. UserError as interpret.h says.
+  Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, bool keepAll);
+
+  // Runs every op that the outputs need, in order.
+  void run();
+  const Array& array(const Val* tensor) const;
+  const Fusion& fusion() const { return fusion_; }
+  // Ids of the tensors at hand after run: all with keepAll, else inputs' and outputs'.
+  std::vector<int> ids() const;
+  const Array& array(int id) const { return arrays_.at(id); }
+
+ private:
+  void bindTensor(size_t k, const TensorView* tv, const Argument& argument);
+  void bindScalar(size_t k, const Val* val, const Argument& argument);
+  void bindSymbol(const IntExpr& expr, int64_t value);
+  void checkSizes(size_t k, const TensorView* tv, const Tensor& tensor) const;
+  int64_t evaluate(const IntExpr& expr) const;
+  Sizes evaluateAll(std::span<const IntExpr> exprs) const;
+  Sizes sizesOf(const TensorView* tv) const;
+  // A tensor's array, or a scalar's, made on the way.
+  const Array& operand(const Expr* expr, int k);
+  const Array& scalar(const Val* val);
+
+  Array compute(const Expr* expr);
+  Array computePoint(const Expr* expr);
+  Array computeShape(const Expr* expr);
+  Array computeSlice(const Expr* expr);
+  Array computePad(const Expr* expr);
+  Array computeCat(const Expr* expr);
+  Array computeReduce(const Expr* expr);
+  Array computeContraction(const Expr* expr);
+  Array computeFactory(const Expr* expr);
+  Array computeRandom(const Expr* expr);
+  Array computeIndexing(const Expr* expr);
+  Array computeRedistribute(const Expr* expr);
+
+  const Fusion& fusion_;
+  Context context_;
+  bool keepAll_;
+  std::map<std::string, int64_t, std::less<>> symbols_;
+  std::map<int, Array> arrays_;  // by id, scalars included
+};
+
+}  // namespace meshfuse::reference

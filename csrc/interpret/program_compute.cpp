@@ -1,0 +1,217 @@
+// Reductions, contractions, factories and redistributions.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/error.h"
+#include "interpret/program.h"
+
+namespace meshfuse::reference {
+
+namespace {
+
+// Where a logical dim stands in the root domain: a step of it is `stride` steps of root dim `root`.
+struct Digit {
+  int root = 0;
+  IntExpr stride = 1;
+};
+
+// Of a dim that splits made; a partial reduction's logical dims are such.
+Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
+  auto found = std::ranges::find(root, id);
+  if (found != root.end()) {
+    return {static_cast<int>(found - root.begin()), 1};
+  }
+  const IdExpr* definition = id->definition();
+  invariant(definition != nullptr && definition->kind == IdExprKind::Split, "[interpret] a reduced dim comes of a merge or a resize");
+  Digit digit = digitOf(definition->in[0], root);
+  if (definition->out[0] == id) {
+    digit.stride *= definition->out[1]->extent();
+  }
+  return digit;
+}
+
+// Loops over the logical dims of `out`, reductions included, with the steps that root dims make in the operands.
+std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps, std::span<const int64_t> bSteps, const Sizes& sizes,
+                                 const std::function<int64_t(const IntExpr&)>& evaluate) {
+  std::vector<IterDomain*> root = out->getRootDomain();
+  std::vector<int64_t> strides = contiguousStrides(sizes);
+  std::vector<int64_t> covered(root.size(), 1);
+  std::vector<Loop> loops;
+  size_t next = 0;
+  for (const IterDomain* id : out->getLogicalDomain()) {
+    Digit digit = digitOf(id, root);
+    int64_t stride = evaluate(digit.stride);
+    int64_t extent = evaluate(id->extent());
+    covered[digit.root] *= extent;
+    loops.push_back({.extent = extent,
+                     .a = aSteps[digit.root] * stride,
+                     .b = bSteps.empty() ? 0 : bSteps[digit.root] * stride,
+                     .target = id->isReduction() ? 0 : strides[next++]});
+  }
+  for (size_t k = 0; k < root.size(); k++) {
+    int64_t extent = evaluate(root[k]->extent());
+    check(covered[k] == extent, "[interpret] dim {} of T{} has size {}, cut into parts that cover {}; expected parts that divide it", k, out->id(),
+          extent, covered[k]);
+  }
+  return loops;
+}
+
+}  // namespace
+
+Array Program::computeReduce(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const TensorView* out = expr->tensorOutput();
+  Sizes sizes = sizesOf(out);
+  std::vector<int64_t> steps = contiguousStrides(x.sizes);
+  return reduceArray(expr->attributes().reduce, x, sizes,
+                     loopsOf(out, steps, {}, sizes, [this](const IntExpr& e) { return evaluate(e); }), context_);
+}
+
+Array Program::computeContraction(const Expr* expr) {
+  const bool isLinear = expr->kind() == ExprKind::Linear;
+  const Array& a = operand(expr, 0);
+  const Array& b = operand(expr, 1);
+  const TensorView* out = expr->tensorOutput();
+  const Sizes sizes = sizesOf(out);
+  const size_t rank = out->getRootDomain().size();  // batches, M, N, K as far as there are
+  const size_t ra = a.sizes.size();
+  const size_t rb = b.sizes.size();
+  std::vector<int64_t> aOwn = contiguousStrides(a.sizes);
+  std::vector<int64_t> bOwn = contiguousStrides(b.sizes);
+  std::vector<int64_t> aSteps(rank, 0);
+  std::vector<int64_t> bSteps(rank, 0);
+  std::vector<int64_t> biasSteps(rank, 0);
+  int64_t inner = a.sizes[ra - 1];
+  int64_t innerB = isLinear || rb == 1 ? b.sizes[rb - 1] : b.sizes[rb - 2];
+  check(inner == innerB, "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(), expr->input(0)->id(), inner,
+        expr->input(1)->id(), innerB);
+  aSteps[rank - 1] = aOwn[ra - 1];
+  bSteps[rank - 1] = isLinear || rb == 1 ? bOwn[rb - 1] : bOwn[rb - 2];
+  const bool hasN = rb > 1;
+  if (hasN) {
+    bSteps[rank - 2] = isLinear ? bOwn[0] : bOwn[rb - 1];
+    biasSteps[rank - 2] = 1;
+  }
+  const size_t before = rank - 1 - (hasN ? 1 : 0);  // dims ahead of N
+  if (isLinear) {
+    for (size_t k = 0; k + 1 < ra; k++) {
+      aSteps[k] = aOwn[k];
+    }
+  } else {
+    size_t batches = before - (ra > 1 ? 1 : 0);
+    if (ra > 1) {
+      aSteps[before - 1] = aOwn[ra - 2];
+    }
+    size_t aBatches = ra > 1 ? ra - 2 : 0;
+    size_t bBatches = rb > 1 ? rb - 2 : 0;
+    for (size_t k = 0; k < aBatches; k++) {
+      aSteps[batches - aBatches + k] = a.sizes[k] == 1 ? 0 : aOwn[k];
+    }
+    for (size_t k = 0; k < bBatches; k++) {
+      bSteps[batches - bBatches + k] = b.sizes[k] == 1 ? 0 : bOwn[k];
+    }
+  }
+  auto value = [this](const IntExpr& e) { return evaluate(e); };
+  std::vector<Loop> loops = loopsOf(out, aSteps, bSteps, sizes, value);
+  const Array* bias = isLinear && expr->inputs().size() > 2 ? &operand(expr, 2) : nullptr;
+  std::vector<int64_t> biasOffsets;
+  if (bias != nullptr) {
+    std::vector<int64_t> strides;
+    std::vector<Loop> biasLoops = loopsOf(out, biasSteps, {}, sizes, value);
+    for (size_t k = 0; k < biasLoops.size(); k++) {
+      if (!out->getLogicalDomain()[k]->isReduction()) {
+        strides.push_back(biasLoops[k].a);
+      }
+    }
+    biasOffsets = stridedOffsets(sizes, strides);
+  }
+  return contractArrays(a, b, loops, out->dtype(), sizes, bias, biasOffsets, context_);
+}
+
+Array Program::computeFactory(const Expr* expr) {
+  const TensorView* out = expr->tensorOutput();
+  Sizes sizes = sizesOf(out);
+  Array result = makeArray(out->dtype(), sizes);
+  const int64_t total = result.numel();
+  auto store = [&](int64_t i, const Array& from) {
+    if (result.floating()) {
+      result.setReal(i, from.value(0));
+    } else {
+      result.setWhole(i, from.integer(0));
+    }
+  };
+  if (expr->kind() == ExprKind::Full) {
+    const Array& value = operand(expr, 0);
+    for (int64_t i = 0; i < total; i++) {
+      store(i, value);
+    }
+    return result;
+  }
+  int64_t first = evaluate(expr->attributes().starts.at(0));
+  if (expr->kind() == ExprKind::Eye) {
+    forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
+      bool diagonal = position[0] + first == position[1];
+      if (result.floating()) {
+        result.setReal(i, diagonal ? 1 : 0);
+      } else {
+        result.setWhole(i, diagonal ? 1 : 0);
+      }
+    });
+    return result;
+  }
+  const Array& start = operand(expr, 0);
+  const Array& step = operand(expr, 1);
+  for (int64_t i = 0; i < total; i++) {
+    if (!result.floating()) {
+      auto turns = static_cast<uint64_t>(first + i);
+      result.setWhole(i, static_cast<int64_t>(static_cast<uint64_t>(start.integer(0)) + turns * static_cast<uint64_t>(step.integer(0))));
+      continue;
+    }
+    double distance = static_cast<double>(first + i) * step.value(0);
+    result.setReal(i, start.value(0) + distance);
+    // Integers that the type holds are exact however they are computed.
+    double size = std::fabs(start.value(0)) + std::fabs(distance);
+    bool exact = size * unitOf(out->dtype()) <= 1 && std::trunc(start.value(0)) == start.value(0) && std::trunc(step.value(0)) == step.value(0);
+    if (context_.bounds && !exact) {
+      result.setError(i, 4 * unitOf(out->dtype()) * size);
+    }
+  }
+  return result;
+}
+
+Array Program::computeRandom(const Expr* expr) {
+  const ExprAttributes& attributes = expr->attributes();
+  const TensorView* out = expr->tensorOutput();
+  Sizes sizes = sizesOf(out);
+  Sizes starts = evaluateAll(attributes.starts);
+  std::vector<int64_t> strides = contiguousStrides(evaluateAll(attributes.stops));
+  int64_t offset = 0;
+  for (size_t k = 0; k < strides.size(); k++) {
+    offset += starts[k] * strides[k];
+  }
+  auto seed = static_cast<uint64_t>(operand(expr, 0).integer(0));
+  auto counter = static_cast<uint64_t>(operand(expr, 1).integer(0)) + static_cast<uint64_t>(attributes.ordinal);
+  return randomArray(attributes.random, out->dtype(), sizes, stridedOffsets(sizes, strides, offset), seed, counter, context_);
+}
+
+// Data stay as they are, whole; a partial sum's dim of parts is combined.
+Array Program::computeRedistribute(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  std::vector<int64_t> steps = contiguousStrides(x.sizes);
+  if (x.sizes.size() == sizes.size()) {
+    return take(x, sizes, stridedOffsets(sizes, steps));
+  }
+  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  invariant(x.sizes.size() == sizes.size() + 1 && dim < x.sizes.size(), "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim,
+            x.sizes.size(), sizes.size());
+  std::vector<int64_t> targets = contiguousStrides(sizes);
+  std::vector<Loop> loops;
+  for (size_t k = 0; k < x.sizes.size(); k++) {
+    loops.push_back({.extent = x.sizes[k], .a = steps[k], .target = k == dim ? 0 : targets[k < dim ? k : k - 1]});
+  }
+  return reduceArray(expr->attributes().reduce, x, sizes, loops, context_);
+}
+
+}  // namespace meshfuse::reference

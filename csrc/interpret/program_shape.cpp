@@ -1,0 +1,201 @@
+// Elementwise ops and those that only move elements.
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "interpret/program.h"
+
+namespace meshfuse::reference {
+
+Array Program::computePoint(const Expr* expr) {
+  const Val* out = expr->output();
+  const PointOp op = expr->attributes().point;
+  Sizes sizes = out->isTensor() ? sizesOf(out->asTensor()) : Sizes{};
+  std::vector<const Array*> operands;
+  const int first = op == PointOp::Where ? 1 : 0;
+  DataType type = expr->input(first)->dtype();
+  bool typed = false;
+  for (int k = 0; k < static_cast<int>(expr->inputs().size()); k++) {
+    operands.push_back(&operand(expr, k));
+    const Val* in = expr->input(k);
+    if (!in->isTensor()) {
+      continue;
+    }
+    if (k >= first && !typed) {
+      type = in->dtype();
+      typed = true;
+    }
+    // A dim that happens to be 1 does not stretch: only broadcast dims do.
+    std::vector<IterDomain*> dims = in->asTensor()->noReductions();
+    for (size_t d = 0; d < dims.size(); d++) {
+      int64_t own = operands.back()->sizes[d];
+      check(dims[d]->isBroadcast() || dims[d]->isSymbolic() || own == sizes[d],
+            "[{}] extents differ in dim {}: T{} has {}, the result T{} {}; give operands of equal sizes", expr->opName(), d, in->id(), own,
+            out->id(), sizes[d]);
+    }
+  }
+  if (!info(op).givesBool) {
+    type = out->dtype();
+  }
+  return pointArray(op, operands, type, out->dtype(), sizes, context_);
+}
+
+Array Program::computeShape(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const ExprAttributes& attributes = expr->attributes();
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  std::vector<int64_t> own = contiguousStrides(x.sizes);
+  std::vector<int64_t> strides;
+  switch (expr->kind()) {
+    case ExprKind::Broadcast: {
+      size_t next = 0;
+      for (bool fresh : attributes.flags) {
+        strides.push_back(fresh ? 0 : own[next++]);
+      }
+      break;
+    }
+    case ExprKind::Squeeze:
+      for (size_t k = 0; k < own.size(); k++) {
+        if (!attributes.flags[k]) {
+          strides.push_back(own[k]);
+        }
+      }
+      break;
+    case ExprKind::Expand:
+      for (size_t k = 0; k < own.size(); k++) {
+        bool stretches = x.sizes[k] == 1 && sizes[k] != 1;
+        check(stretches || x.sizes[k] == sizes[k], "[expand] dim {} of T{} has size {}, got {}; only a size of 1 stretches", k, expr->input(0)->id(),
+              x.sizes[k], sizes[k]);
+        strides.push_back(stretches ? 0 : own[k]);
+      }
+      break;
+    case ExprKind::Permute:
+      for (int old : attributes.order) {
+        strides.push_back(own[old]);
+      }
+      break;
+    case ExprKind::Reshape:
+      check(product(sizes) == x.numel(), "[reshape] T{} has {} elements, the result T{} {}; expected equal numbers", expr->input(0)->id(), x.numel(),
+            expr->output()->id(), product(sizes));
+      strides = contiguousStrides(sizes);
+      break;
+    default: strides = own;
+  }
+  return take(x, sizes, stridedOffsets(sizes, strides));
+}
+
+Array Program::computeSlice(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  Sizes starts = evaluateAll(expr->attributes().starts);
+  Sizes steps = evaluateAll(expr->attributes().steps);
+  std::vector<int64_t> strides = contiguousStrides(x.sizes);
+  int64_t offset = 0;
+  for (size_t k = 0; k < strides.size(); k++) {
+    offset += starts[k] * strides[k];
+    strides[k] *= steps[k];
+  }
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  return take(x, sizes, stridedOffsets(sizes, strides, offset));
+}
+
+Array Program::computePad(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const Array& fill = operand(expr, 1);
+  Sizes left = evaluateAll(expr->attributes().starts);
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  std::vector<int64_t> strides = contiguousStrides(x.sizes);
+  std::vector<int64_t> offsets(product(sizes));
+  forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
+    int64_t offset = 0;
+    for (size_t k = 0; k < strides.size(); k++) {
+      int64_t from = position[k] - left[k];
+      if (from < 0 || from >= x.sizes[k]) {
+        offset = -1;
+        break;
+      }
+      offset += from * strides[k];
+    }
+    offsets[i] = offset;
+  });
+  return take(x, sizes, offsets, &fill);
+}
+
+Array Program::computeCat(const Expr* expr) {
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  const int dim = expr->attributes().dim;
+  Array result = makeArray(expr->output()->dtype(), sizes);
+  int64_t outer = product(std::span(sizes).first(dim));
+  int64_t inner = product(std::span(sizes).subspan(dim + 1));
+  int64_t base = 0;
+  for (int t = 0; t < static_cast<int>(expr->inputs().size()); t++) {
+    const Array& part = operand(expr, t);
+    int64_t count = part.sizes[dim] * inner;
+    check(part.numel() == outer * count, "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones", expr->input(t)->id(), dim);
+    for (int64_t i = 0; i < part.numel(); i++) {
+      int64_t to = (i / count) * sizes[dim] * inner + base * inner + i % count;
+      if (result.floating()) {
+        result.real[to] = part.real[i];
+      } else {
+        result.whole[to] = part.whole[i];
+      }
+      if (!part.error.empty()) {
+        result.setError(to, part.error[i]);
+      }
+    }
+    base += part.sizes[dim];
+  }
+  return result;
+}
+
+Array Program::computeIndexing(const Expr* expr) {
+  const bool embeds = expr->kind() == ExprKind::Embedding;
+  const ExprAttributes& attributes = expr->attributes();
+  const Array& x = operand(expr, embeds ? 1 : 0);
+  const Array& index = operand(expr, embeds ? 0 : 1);
+  const size_t dim = attributes.dim;
+  int64_t first = embeds ? evaluate(attributes.starts.at(0)) : 0;
+  bool zeroOutside = embeds && attributes.flags.at(0);
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  std::vector<int64_t> strides = contiguousStrides(x.sizes);
+  std::vector<int64_t> indexStrides = contiguousStrides(index.sizes);
+
+  std::vector<int64_t> offsets(product(sizes));
+  std::vector<bool> unknown(offsets.size(), false);
+  forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
+    int64_t where = 0;   // into index
+    int64_t offset = 0;  // into x, without dim
+    if (embeds) {
+      for (size_t k = 0; k < indexStrides.size(); k++) {
+        where += position[k] * indexStrides[k];
+      }
+      offset = position.back();
+    } else if (expr->kind() == ExprKind::IndexSelect) {
+      where = position[dim];
+      for (size_t k = 0; k < strides.size(); k++) {
+        offset += k == dim ? 0 : position[k] * strides[k];
+      }
+    } else {
+      for (size_t k = 0; k < strides.size(); k++) {
+        where += index.sizes[k] == 1 ? 0 : position[k] * indexStrides[k];
+        offset += k == dim || x.sizes[k] == 1 ? 0 : position[k] * strides[k];
+      }
+    }
+    int64_t chosen = index.whole[where] - first;
+    bool inside = chosen >= 0 && chosen < x.sizes[dim];
+    check(inside || zeroOutside, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there", expr->opName(), where,
+          expr->input(embeds ? 0 : 1)->id(), chosen, x.sizes[dim] - 1, expr->input(embeds ? 1 : 0)->id(), x.sizes[dim]);
+    offsets[i] = inside ? offset + chosen * strides[dim] : -1;
+    unknown[i] = index.errorAt(where) > 0;
+  });
+  const Array zero = makeArray(DataType::Double, {});
+  Array result = take(x, sizes, offsets, &zero);
+  for (size_t i = 0; i < unknown.size(); i++) {
+    if (unknown[i]) {
+      result.setError(static_cast<int64_t>(i), std::numeric_limits<double>::infinity());
+      result.uncertain++;
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse::reference

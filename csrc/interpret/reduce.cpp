@@ -1,0 +1,197 @@
+// Sums and their like over arrays: reductions, contractions, and the bounds of adding up in any order.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "interpret/ops.h"
+
+namespace meshfuse::reference {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+double realIdentity(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::Sum: return 0;
+    case ReduceOp::Prod: return 1;
+    case ReduceOp::Max: return -kInfinity;
+    case ReduceOp::Min: return kInfinity;
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::Xor: break;
+  }
+  throwInternalError(fmt::format("[interpret] {} of floating numbers", name(op)));
+}
+
+double combineReal(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::Sum: return a + b;
+    case ReduceOp::Prod: return a * b;
+    case ReduceOp::Max: return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
+    case ReduceOp::Min: return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b);
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::Xor: break;
+  }
+  return a;
+}
+
+int64_t wholeIdentity(ReduceOp op, DataType dtype) {
+  bool narrow = dtype == DataType::Int32;
+  switch (op) {
+    case ReduceOp::Sum:
+    case ReduceOp::Or:
+    case ReduceOp::Xor: return 0;
+    case ReduceOp::Prod: return 1;
+    case ReduceOp::And: return dtype == DataType::Bool ? 1 : -1;
+    case ReduceOp::Max: return narrow ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
+    case ReduceOp::Min: return narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+  }
+  return 0;
+}
+
+int64_t combineWhole(ReduceOp op, int64_t a, int64_t b) {
+  auto wrapped = [](uint64_t value) { return static_cast<int64_t>(value); };
+  switch (op) {
+    case ReduceOp::Sum: return wrapped(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    case ReduceOp::Prod: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    case ReduceOp::Max: return std::max(a, b);
+    case ReduceOp::Min: return std::min(a, b);
+    case ReduceOp::And: return a & b;
+    case ReduceOp::Or: return a | b;
+    case ReduceOp::Xor: return a ^ b;
+  }
+  return a;
+}
+
+// What is summed up beside each result element for its bound.
+struct Tally {
+  std::vector<double> sizes;   // of |v| + e; of products: their product
+  std::vector<double> exact;   // product of |v|
+  std::vector<double> errors;  // sum of e, or the largest
+  std::vector<int64_t> counts;
+
+  explicit Tally(int64_t n, double start) : sizes(n, start), exact(n, start), errors(n, 0), counts(n, 0) {}
+};
+
+// The type partial results are rounded to where they are cut: 16-bit results round each part.
+double partialsTerm(DataType dtype, int64_t partials, double size) {
+  return partials > 1 ? 2 * static_cast<double>(partials + 1) * unitOf(dtype) * size : 0;
+}
+
+double accumulationUnit(DataType dtype) { return unitOf(isHalfPrecision(dtype) ? DataType::Float : dtype); }
+
+double boundOf(ReduceOp op, DataType dtype, const Tally& tally, int64_t k, const Context& context) {
+  double unit = accumulationUnit(dtype);
+  double steps = static_cast<double>(tally.counts[k]) + 1;
+  double reference = dtype == DataType::Double ? 2 : 1;  // the reference adds in double too
+  switch (op) {
+    case ReduceOp::Sum:
+      return tally.errors[k] + reference * steps * unit * tally.sizes[k] + partialsTerm(dtype, context.partials, tally.sizes[k]);
+    case ReduceOp::Prod: {
+      double size = tally.sizes[k];
+      return std::isfinite(size) ? size - tally.exact[k] + reference * steps * unit * size : kInfinity;
+    }
+    case ReduceOp::Max:
+    case ReduceOp::Min: return tally.errors[k];
+    case ReduceOp::And:
+    case ReduceOp::Or:
+    case ReduceOp::Xor: return tally.errors[k] > 0 ? (dtype == DataType::Bool ? 1 : kInfinity) : 0;
+  }
+  return 0;
+}
+
+void count(Tally& tally, ReduceOp op, int64_t k, double value, double error) {
+  double size = std::isfinite(value) ? std::fabs(value) : 0;  // infinities and NaN decide the result themselves
+  tally.counts[k]++;
+  if (op == ReduceOp::Prod) {
+    tally.sizes[k] *= size + error;
+    tally.exact[k] *= size;
+    return;
+  }
+  tally.sizes[k] += size + error;
+  bool largest = op == ReduceOp::Max || op == ReduceOp::Min;
+  tally.errors[k] = largest ? std::max(tally.errors[k], error) : tally.errors[k] + error;
+}
+
+}  // namespace
+
+Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops, const Context& context) {
+  Array result = makeArray(x.dtype, sizes);
+  const int64_t total = result.numel();
+  if (result.floating()) {
+    std::vector<double> sums(total, realIdentity(op));
+    runLoops(loops, [&](int64_t i, int64_t, int64_t k) { sums[k] = combineReal(op, sums[k], x.real[i]); });
+    for (int64_t k = 0; k < total; k++) {
+      result.setReal(k, sums[k]);
+    }
+  } else {
+    std::vector<int64_t> sums(total, wholeIdentity(op, x.dtype));
+    runLoops(loops, [&](int64_t i, int64_t, int64_t k) { sums[k] = combineWhole(op, sums[k], x.whole[i]); });
+    for (int64_t k = 0; k < total; k++) {
+      result.setWhole(k, sums[k]);
+    }
+  }
+  bool adds = op == ReduceOp::Sum || op == ReduceOp::Prod;
+  if (!context.bounds || (x.error.empty() && !(result.floating() && adds))) {
+    return result;
+  }
+  Tally tally(total, op == ReduceOp::Prod ? 1 : 0);
+  runLoops(loops, [&](int64_t i, int64_t, int64_t k) { count(tally, op, k, x.value(i), x.errorAt(i)); });
+  for (int64_t k = 0; k < total; k++) {
+    double bound = boundOf(op, x.dtype, tally, k, context);
+    result.setError(k, bound);
+    bool logic = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
+    result.uncertain += logic && bound > 0 ? 1 : 0;
+  }
+  return result;
+}
+
+Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype, const Sizes& sizes,
+                     const Array* bias, std::span<const int64_t> biasOffsets, const Context& context) {
+  Array result = makeArray(dtype, sizes);
+  const int64_t total = result.numel();
+  if (!result.floating()) {
+    runLoops(loops, [&](int64_t i, int64_t j, int64_t k) {
+      int64_t term = combineWhole(ReduceOp::Prod, a.whole[i], b.whole[j]);
+      result.setWhole(k, combineWhole(ReduceOp::Sum, result.whole[k], term));
+    });
+    for (int64_t k = 0; bias != nullptr && k < total; k++) {
+      result.setWhole(k, combineWhole(ReduceOp::Sum, result.whole[k], bias->whole[biasOffsets[k]]));
+    }
+    if (context.bounds && (!a.error.empty() || !b.error.empty())) {
+      result.error.assign(total, kInfinity);
+    }
+    return result;
+  }
+  std::vector<double> sums(total, 0);
+  Tally tally(context.bounds ? total : 0, 0);
+  runLoops(loops, [&](int64_t i, int64_t j, int64_t k) {
+    double x = a.real[i];
+    double y = b.real[j];
+    sums[k] += x * y;
+    if (context.bounds) {
+      double ex = a.errorAt(i);
+      double ey = b.errorAt(j);
+      double change = (ey == 0 ? 0 : std::fabs(x) * ey) + (ex == 0 ? 0 : std::fabs(y) * ex) + ex * ey;
+      count(tally, ReduceOp::Sum, k, x * y, change);
+    }
+  });
+  for (int64_t k = 0; k < total; k++) {
+    double value = sums[k] + (bias != nullptr ? bias->real[biasOffsets[k]] : 0);
+    result.setReal(k, value);
+    if (context.bounds) {
+      if (bias != nullptr) {
+        count(tally, ReduceOp::Sum, k, bias->real[biasOffsets[k]], bias->errorAt(biasOffsets[k]));
+      }
+      double bound = boundOf(ReduceOp::Sum, dtype, tally, k, context);
+      double rounding = isHalfPrecision(dtype) && std::isfinite(value) ? 2 * unitOf(dtype) * (std::fabs(value) + bound) : 0;
+      result.setError(k, bound + rounding);
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse::reference

@@ -1,0 +1,13 @@
+// What a fusion is called with: a tensor, or a number for a scalar input.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+using Argument = std::variant<Tensor, double, int64_t, bool>;
+
+}  // namespace meshfuse
