@@ -7,7 +7,7 @@
 #include "host/memory_plan.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
-#include "jit/orc/cpu_kernel.h"
+#include "jit/orc/cpu_compiler.h"
 #include "library/cpu/contraction.h"
 #include "tensor/tensor.h"
 
@@ -313,7 +313,12 @@ class HostBuilder {
       l.zeroed.push_back(w.zeroed ? bytes : 0);
       workspace(step, bytes);
     }
-    l.scratchBytes = l.kernel->scratchBytes;
+    std::vector<uint64_t> slots(l.tensors.size(), 0);
+    for (const IntExpr& e : l.sizes) {
+      slots.push_back(e.isConst() ? static_cast<uint64_t>(e.constValue()) : 0);
+    }
+    slots.resize(slots.size() + l.scalars.size());
+    l.scratchBytes = l.kernel->scratchBytes(slots.data());
     program_.scratchBytes = std::max(program_.scratchBytes, l.scratchBytes);
   }
 

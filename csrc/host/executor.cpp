@@ -10,7 +10,7 @@
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
-#include "jit/orc/cpu_kernel.h"
+#include "jit/orc/cpu_compiler.h"
 #include "library/cpu/contraction.h"
 #include "multidevice/transport/communicator.h"
 
@@ -161,10 +161,10 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
   char* scratch = static_cast<char*>(scratch_.get());
   int64_t stride = scratchStride(*program_);
   if (l.parts == 1) {
-    l.kernel->fn(slots.data(), 0, 1, scratch);
+    l.kernel->run(slots.data(), 0, 1, scratch);
     return;
   }
-  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) { l.kernel->fn(slots.data(), begin, end, scratch + worker * stride); });
+  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) { l.kernel->run(slots.data(), begin, end, scratch + worker * stride); });
 }
 
 void Binding::communicate(const Step& step, Communicator& communicator) {

@@ -124,6 +124,9 @@ void outer(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
 RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
   d.streamBytes = device.lastCacheBytes / 4;
+  if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
+    return d;  // one element
+  }
   int64_t interleave = isCostly(group) ? 2 : 4;
   if (!c.hasReduction()) {
     pointwise(d, a, interleave);

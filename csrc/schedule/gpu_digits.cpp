@@ -125,6 +125,9 @@ DeviceInfo DeviceInfo::hopper() {
 RowDigits gpuDigits(const Group& group, const Coordinates& c, const KernelAxes& a, const DeviceInfo& device) {
   RowDigits d;
   d.streamBytes = device.lastCacheBytes / 4;
+  if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
+    return d;  // one element
+  }
   int64_t v = vectorOf(group, a);
   if (!c.hasReduction()) {
     pointwise(d, a, v);

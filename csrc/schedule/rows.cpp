@@ -444,16 +444,17 @@ class RowWriter {
     return result;
   }
 
-  // In a space of axes (q: parts, c: outputs): results of all reductions, then the row outputs.
+  // In a space of axes (q: parts, c: outputs, if there are several): results of all reductions, then the row outputs.
   void finish(const std::vector<const Expr*>& exprs, int space, const std::function<ValueId(size_t)>& partial) {
-    const auto columnDigits = [&] { return tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space)], 1); };
+    bool hasColumns = builder_.program().spaces[static_cast<size_t>(space)].axes.size() > 1;
+    uint64_t columnDigits = hasColumns ? tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space)], 1) : 0;
     int outerSpace = space_;
-    builder_.loop(space, 1, 0, {}, [&](std::span<const ValueId>) {
+    auto body = [&](std::span<const ValueId>) {
       lowering_.pushScope();
       std::vector<ValueId> start;
       space_ = space;
       for (const Expr* e : exprs) {
-        start.push_back(startOf(e, columnDigits()));
+        start.push_back(startOf(e, columnDigits));
       }
       std::vector<ValueId> total = builder_.loop(space, 0, 0, std::move(start), [&](std::span<const ValueId> carried) {
         std::vector<ValueId> next;
@@ -465,7 +466,7 @@ class RowWriter {
       for (size_t i = 0; i < exprs.size(); i++) {
         bindResult(exprs[i], total[i]);
       }
-      IntExpr column = builder_.coord(space, 1);
+      IntExpr column = hasColumns ? builder_.coord(space, 1) : IntExpr(0);
       std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
       for (const TensorView* out : group_.outputs) {
         Lowering::Position at = positionOf(c_, out, dims);
@@ -473,7 +474,12 @@ class RowWriter {
       }
       lowering_.popScope();
       return std::vector<ValueId>{};
-    });
+    };
+    if (hasColumns) {
+      builder_.loop(space, 1, 0, {}, body);
+    } else {
+      body({});
+    }
     space_ = outerSpace;
   }
 
@@ -499,10 +505,14 @@ class RowWriter {
       lowering_.popScope();
     });
     builder_.lastArriver(counter, [&] {
-      int space = builder_.space("t", {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}},
-                                       {"c", rows, {{tile::Level::Serial, 0, ""}}}});
+      std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
+      if (m_ >= 0) {
+        axes.push_back({"c", rows, {{tile::Level::Serial, 0, ""}}});
+      }
+      int space = builder_.space("t", std::move(axes));
       finish(exprs, space, [&](size_t i) {
-        return builder_.load(partials[i], {{builder_.coord(space, 0)}, {builder_.coord(space, 1)}}, space);
+        IntExpr row = m_ >= 0 ? builder_.coord(space, 1) : IntExpr(0);
+        return builder_.load(partials[i], {{builder_.coord(space, 0)}, {row}}, space);
       });
     });
   }
