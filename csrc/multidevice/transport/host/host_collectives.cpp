@@ -28,39 +28,27 @@ int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const 
   return 0;
 }
 
-int64_t HostCommunicator::throughSlots(const Collective& c) {
+// Small inputs, read in full by everybody. One that lies in the heap need not be copied to a slot, for the price of a second
+// synchronization: worth it where synchronizations are cheap, and impossible where the output replaces the input.
+int64_t HostCommunicator::small(const Collective& c) {
   Place place = kNowhere;
   if (c.publishes && c.inBytes() > 0) {
-    const Area area = nextArea(Slot0);
-    std::memcpy(areaOf(rank(), area), c.in, static_cast<size_t>(c.inBytes()));
-    place = placeOf(area);
+    const bool direct = group_.coreForEachRank() && c.inBytes() > thresholds_.slotsOfSharedInput && !c.inPlace();
+    place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
+    if (place == kNotInHeap) {
+      const Area area = nextArea(Slot0);
+      std::memcpy(areaOf(rank(), area), c.in, static_cast<size_t>(c.inBytes()));
+      place = placeOf(area);
+    }
   }
   begin(c.team, c.record, place, kNowhere);
-  int64_t received = 0;
-  if (c.record.count > 0) {
-    const bool reducesAll = c.record.kind == CallKind::AllReduce;
-    const int64_t ownBlock = c.blocks > 1 ? c.position * c.outBytes() : 0;
-    buffers_.clear();
-    for (int p : c.team.ranks) {
-      const Place theirs = lineFrom(p).in;
-      const std::byte* in = p == rank() ? c.in : isArea(theirs) ? areaOf(p, areaOfPiece(theirs, 0)) : nullptr;
-      buffers_.push_back({.in = in == nullptr ? nullptr : in + ownBlock});
-    }
-    PullCall call{.position = c.position,
-                  .peers = buffers_,
-                  .out = c.out,
-                  .count = c.record.count,
-                  .outStride = c.outBytes(),
-                  .type = c.record.type,
-                  .op = c.record.op};
-    // All inputs are at hand in full: every rank reduces all of them, as a reduce-scatter reduces its block.
-    received = reducesAll ? pullReduceScatter(call) : pull(c, call);
-  }
-  finish(c.team);
+  setSources(c, {place, kNowhere});
+  const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.record.count, 0) : 0;
+  end(c);
   return received;
 }
 
-int64_t HostCommunicator::throughMemory(const Collective& c) {
+int64_t HostCommunicator::large(const Collective& c) {
   const int64_t bytesPerElement = c.elementBytes * c.blocks;
   const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
@@ -77,18 +65,42 @@ int64_t HostCommunicator::throughMemory(const Collective& c) {
     parts = placeOf(nextArea(Parts0));
   }
   begin(c.team, c.record, in, parts);
-  sources_.clear();
-  for (int p : c.team.ranks) {
-    sources_.push_back(p == rank() ? Source{in, parts} : Source{lineFrom(p).in, lineFrom(p).parts});
-  }
+  setSources(c, {in, parts});
   auto staged = [](const Source& s) { return isArea(s.in) || isArea(s.parts); };
-  return std::any_of(sources_.begin(), sources_.end(), staged) ? inPieces(c, pieceElements) : pulled(c);
+  int64_t received = 0;
+  if (everyRankReducesAll(c) || std::none_of(sources_.begin(), sources_.end(), staged)) {
+    received = pullPiece(c, 0, c.record.count, 0);
+  } else {
+    received = inPieces(c, pieceElements);
+  }
+  end(c);
+  return received;
 }
 
-int64_t HostCommunicator::pulled(const Collective& c) {
-  const int64_t received = pullPiece(c, 0, c.record.count, 0);
-  finishSynchronized(c.team);
-  return received;
+void HostCommunicator::setSources(const Collective& c, Source own) {
+  sources_.clear();
+  for (int p : c.team.ranks) {
+    sources_.push_back(p == rank() ? own : Source{lineFrom(p).in, lineFrom(p).parts});
+  }
+}
+
+// Peers may read a heap until they have finished; areas are guarded by their last use.
+void HostCommunicator::end(const Collective& c) {
+  const bool anyInHeap = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
+  anyInHeap ? finishSynchronized(c.team) : finish(c.team);
+}
+
+// An all-reduce in which every rank computes the whole result: small ones, and those of two ranks that fit into their caches. Two
+// ranks that share the work move as much, and wait for each other once more. Not if an output replaces an input that the other
+// reads.
+bool HostCommunicator::everyRankReducesAll(const Collective& c) const {
+  if (c.record.kind != CallKind::AllReduce) {
+    return false;
+  }
+  auto hasNoParts = [](const Source& s) { return s.parts == kNowhere; };
+  auto isReadable = [](const Source& s) { return s.in >= 0 && s.in != s.parts; };
+  return std::all_of(sources_.begin(), sources_.end(), hasNoParts) ||
+         (sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo && std::all_of(sources_.begin(), sources_.end(), isReadable));
 }
 
 // Block after block of elements [from, from + elements) of each, side by side.
@@ -116,9 +128,6 @@ int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
     }
     received += pullPiece(c, from, elements, piece);
   }
-  // Peers may read a heap until they have finished; areas are guarded by their last use.
-  const bool anyInHeap = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
-  anyInHeap ? finishSynchronized(c.team) : finish(c.team);
   return received;
 }
 
@@ -148,16 +157,18 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
   }
   const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
   const Source& own = sources_[static_cast<size_t>(c.position)];
-  return pull(c, {.position = c.position,
-                  .peers = buffers_,
-                  .out = c.out + offset,
-                  .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : c.out + offset,
-                  .count = elements,
-                  .outStride = c.outBytes(),
-                  .type = c.record.type,
-                  .op = c.record.op,
-                  .partAlignment = kCacheLine,
-                  .synchronize = &synchronizeTeam});
+  const PullCall call{.position = c.position,
+                      .peers = buffers_,
+                      .out = c.out + offset,
+                      .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : c.out + offset,
+                      .count = elements,
+                      .outStride = c.outBytes(),
+                      .type = c.record.type,
+                      .op = c.record.op,
+                      .partAlignment = kCacheLine,
+                      .synchronize = &synchronizeTeam};
+  // To reduce all of it is what a reduce-scatter does with its block.
+  return everyRankReducesAll(c) ? pullReduceScatter(call) : pull(c, call);
 }
 
 }  // namespace meshfuse

@@ -74,9 +74,9 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
       std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
     }
   } else if (c.inBytes() <= thresholds_.slots) {
-    received = throughSlots(c);
+    received = small(c);
   } else {
-    received = throughMemory(c);
+    received = large(c);
   }
   status.inCall.store(0, std::memory_order_release);
   TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];

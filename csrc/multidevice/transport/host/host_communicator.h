@@ -74,6 +74,7 @@ class HostCommunicator final : public Communicator {
     int64_t blocks;  // of the input: team size for reduce-scatter and all-to-all, else 1
     bool publishes;  // peers read this rank's input
 
+    bool inPlace() const { return in == out && record.kind == CallKind::AllReduce; }
     int64_t inBytes() const { return blocks * record.count * elementBytes; }
     int64_t outBytes() const { return record.count * elementBytes; }
   };
@@ -83,12 +84,14 @@ class HostCommunicator final : public Communicator {
 
   void run(const Team& team, CallRecord record, const void* in, void* out);
   // Each returns the bytes received from peers.
-  int64_t throughSlots(const Collective& c);
-  int64_t throughMemory(const Collective& c);
-  int64_t pulled(const Collective& c);
+  int64_t small(const Collective& c);
+  int64_t large(const Collective& c);
   int64_t inPieces(const Collective& c, int64_t pieceElements);
   int64_t pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece);
   int64_t pull(const Collective& c, const PullCall& call) const;
+  void setSources(const Collective& c, Source own);
+  bool everyRankReducesAll(const Collective& c) const;
+  void end(const Collective& c);
 
   // Announces a call to its team and waits for all members' announcements of the same call.
   void begin(const Team& team, const CallRecord& record, Place in, Place parts);

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kGivingAwayIsDear = 50us;
 constexpr auto kPeerIsSlow = 100us;
-constexpr int kStolen = 1000;
+constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
 constexpr auto kCircleCheck = 50ms;
 constexpr auto kBeat = 25ms;
@@ -84,7 +84,7 @@ void HostGroup::awaitLong(const Wait& wait) {
   while (!wait.ready()) {
     throwIfFailed();
     const auto before = Clock::now();
-    if (stolen_ == 0 && before - begin < kPeerIsSlow) {
+    if (!coreForEachRank() && stolen_ == 0 && before - begin < kPeerIsSlow) {
       sched_yield();
       stolen_ = Clock::now() - before > kGivingAwayIsDear ? kStolen : 0;
       continue;

@@ -1,9 +1,10 @@
 // The ranks of one host as one of them sees them: their shared blocks, waiting for them, and the end of all of them when one
 // fails.
 //
-// Waiting: where every rank has a core of its own, spin a little; then give the core away; and sleep as soon as giving away has
-// cost a time slice (somebody computes here) or the peer turns out to be slow. After every sleep, of at most 5 ms, come the checks:
-// has somebody failed, has a process died, is everybody waiting for each other, has the deadline passed.
+// Waiting: where every rank has a core of its own, spin for about 50 us, then sleep. Where ranks share cores, never spin: give the
+// core away, and sleep as soon as that has cost a time slice (somebody computes here) or the peer turns out to be slow. After every
+// sleep, of at most 5 ms, come the checks: has somebody failed, has a process died, do ranks wait for each other in a circle, has
+// the deadline passed.
 #pragma once
 
 #include <atomic>

@@ -12,9 +12,10 @@ namespace meshfuse {
 
 // Where one algorithm takes over from another. Bytes are those that one rank publishes: its whole input.
 struct HostThresholds {
-  int64_t slots = 8 << 10;             // up to here inputs go through a slot: one synchronization, one copy more
-  int64_t slotsOfSharedInput = 2 << 10;  // the same where all buffers lie in shared memory and ranks have a core each
-  int64_t piece = 256 << 10;           // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
+  int64_t slots = 8 << 10;            // up to here inputs go through a slot: one synchronization, one copy more
+  int64_t slotsOfSharedInput = 256;   // the same for inputs in shared memory, where ranks have a core each
+  int64_t reduceAllOfTwo = 1 << 20;   // up to here each of two ranks computes the whole of an all-reduce
+  int64_t piece = 256 << 10;          // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
 };
 
 struct TransportOptions {
