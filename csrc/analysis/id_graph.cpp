@@ -1,0 +1,180 @@
+#include "analysis/id_graph.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "analysis/dim_map.h"
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+class UnionFind {
+ public:
+  void grow(size_t size) {
+    size_t old = parent_.size();
+    if (size > old) {
+      parent_.resize(size);
+      std::iota(parent_.begin() + static_cast<std::ptrdiff_t>(old), parent_.end(), static_cast<int>(old));
+    }
+  }
+  int find(int x) {
+    while (parent_[static_cast<size_t>(x)] != x) {
+      int& p = parent_[static_cast<size_t>(x)];
+      p = parent_[static_cast<size_t>(p)];
+      x = p;
+    }
+    return x;
+  }
+  // The smaller number stays the root.
+  bool unite(int a, int b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) {
+      return false;
+    }
+    parent_[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+    return true;
+  }
+
+ private:
+  std::vector<int> parent_;
+};
+
+// What two transforms must share, beside their dims, to be equal.
+std::string parameters(const IdExpr& e) {
+  switch (e.kind) {
+    case IdExprKind::Split: return fmt::format("s{} {}", e.innerSplit ? 'i' : 'o', e.factor.toString());
+    case IdExprKind::Merge: return "m";
+    case IdExprKind::Resize: return fmt::format("r{},{}", e.left.toString(), e.right.toString());
+  }
+  return "";
+}
+
+// Going back from results to inputs also needs the inner extent (and that both inner extents divide alike).
+std::string backwardParameters(const IdExpr& e) {
+  switch (e.kind) {
+    case IdExprKind::Split: return "s " + e.out[0]->extent().toString() + " " + e.out[1]->extent().toString() + " " + e.in[0]->extent().toString();
+    case IdExprKind::Merge: return "m " + e.in[0]->extent().toString() + " " + e.in[1]->extent().toString();
+    case IdExprKind::Resize: return parameters(e) + " " + e.in[0]->extent().toString();
+  }
+  return "";
+}
+
+struct Transform {
+  const IdExpr* expr;
+  std::string forward;
+  std::string backward;
+};
+
+class Congruence {
+ public:
+  Congruence(UnionFind& sets, std::vector<Transform> transforms) : sets_(sets), transforms_(std::move(transforms)) {}
+
+  // Equal transforms of equal dims give equal dims, both ways, until nothing changes.
+  void close() {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (bool forward : {true, false}) {
+        std::map<std::pair<std::string, std::vector<int>>, const IdExpr*> known;
+        for (const Transform& t : transforms_) {
+          const std::vector<IterDomain*>& given = forward ? t.expr->in : t.expr->out;
+          std::vector<int> groups;
+          for (const IterDomain* id : given) {
+            groups.push_back(sets_.find(id->id()));
+          }
+          auto [it, isNew] = known.emplace(std::pair(forward ? t.forward : t.backward, std::move(groups)), t.expr);
+          if (isNew) {
+            continue;
+          }
+          const std::vector<IterDomain*>& a = forward ? it->second->out : it->second->in;
+          const std::vector<IterDomain*>& b = forward ? t.expr->out : t.expr->in;
+          for (size_t k = 0; k < a.size(); k++) {
+            changed = sets_.unite(a[k]->id(), b[k]->id()) || changed;
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  UnionFind& sets_;
+  std::vector<Transform> transforms_;
+};
+
+}  // namespace
+
+std::vector<IterDomain*> allIds(const TensorView& tensor) {
+  std::map<int, IterDomain*> found;
+  std::vector<IterDomain*> open;
+  for (const auto* domain : {&tensor.getRootDomain(), &tensor.getLogicalDomain(), &tensor.getLoopDomain()}) {
+    open.insert(open.end(), domain->begin(), domain->end());
+  }
+  while (!open.empty()) {
+    IterDomain* id = open.back();
+    open.pop_back();
+    if (found.emplace(id->id(), id).second && id->definition() != nullptr) {
+      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
+      open.insert(open.end(), id->definition()->out.begin(), id->definition()->out.end());
+    }
+  }
+  std::vector<IterDomain*> ids;
+  for (const auto& [number, id] : found) {
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
+  UnionFind sets;
+  std::vector<Transform> transforms;
+  for (const TensorView* t : fusion.tensors(true)) {
+    for (IterDomain* id : allIds(*t)) {
+      size_t number = static_cast<size_t>(id->id());
+      sets.grow(number + 1);
+      ids_.resize(std::max(ids_.size(), number + 1), nullptr);
+      ids_[number] = id;
+      const IdExpr* e = id->definition();
+      if (e != nullptr && e->out[0] == id) {
+        transforms.push_back({e, parameters(*e), backwardParameters(*e)});
+      }
+    }
+  }
+  for (const Expr* e : fusion.exprs(true)) {
+    for (const IdLink& link : idLinks(*e)) {
+      bool exact = link.how == DimRead::Same || link.how == DimRead::Reduced;
+      if (exact || (mode == Mode::Broadcast && link.how == DimRead::Stretched)) {
+        sets.unite(link.producer->id(), link.consumer->id());
+      }
+    }
+  }
+  Congruence(sets, std::move(transforms)).close();
+  groupOf_.resize(ids_.size());
+  for (size_t k = 0; k < ids_.size(); k++) {
+    groupOf_[k] = sets.find(static_cast<int>(k));
+  }
+}
+
+int IdGraph::group(const IterDomain* id) const {
+  return static_cast<size_t>(id->id()) < groupOf_.size() ? groupOf_[static_cast<size_t>(id->id())] : id->id();
+}
+
+bool IdGraph::same(const IterDomain* a, const IterDomain* b) const { return group(a) == group(b); }
+
+std::vector<IterDomain*> IdGraph::members(int group) const {
+  std::vector<IterDomain*> found;
+  for (size_t k = 0; k < groupOf_.size(); k++) {
+    if (groupOf_[k] == group && ids_[k] != nullptr) {
+      found.push_back(ids_[k]);
+    }
+  }
+  return found;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,57 @@
+// IdGraph: which IterDomains of a fusion count the same thing. A union-find over all of them.
+//
+// Two dims are of one group if an op maps one to the other (dim_map.h), or if equal transforms made them of dims of one group:
+//
+//   T1 = relu(T0)            T0's dims are T1's
+//   T0 split(0, 4)           both outer parts are of one group, and both inner parts,
+//   T1 split(0, 4)           since the inputs are and the factors are equal
+//
+// and backwards: the inputs of two splits (merges, resizes) are of one group if all their results are and the inner extents
+// are equal.
+//
+//   ExactIds       links of kind Same and Reduced: equal positions, equal extents
+//   BroadcastIds   also Stretched: a broadcast dim is of one group with what it stretches to
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace meshfuse {
+
+class Fusion;
+class IterDomain;
+
+class IdGraph {
+ public:
+  enum class Mode { Exact, Broadcast };
+  IdGraph(const Fusion& fusion, Mode mode);
+
+  // Dims made after this graph are the same as themselves only.
+  [[nodiscard]] bool same(const IterDomain* a, const IterDomain* b) const;
+  // The smallest id in the group of `id`.
+  [[nodiscard]] int group(const IterDomain* id) const;
+  // In id order.
+  [[nodiscard]] std::vector<IterDomain*> members(int group) const;
+
+ private:
+  std::vector<int> groupOf_;  // by id; ids that no tensor has are alone
+  std::vector<IterDomain*> ids_;
+};
+
+class ExactIds : public IdGraph {
+ public:
+  static constexpr std::string_view kName = "exact-ids";
+  explicit ExactIds(const Fusion& fusion) : IdGraph(fusion, Mode::Exact) {}
+};
+
+class BroadcastIds : public IdGraph {
+ public:
+  static constexpr std::string_view kName = "broadcast-ids";
+  explicit BroadcastIds(const Fusion& fusion) : IdGraph(fusion, Mode::Broadcast) {}
+};
+
+// All dims of a tensor: those of its domains and those in between, in id order.
+class TensorView;
+[[nodiscard]] std::vector<IterDomain*> allIds(const TensorView& tensor);
+
+}  // namespace meshfuse

@@ -1,0 +1,61 @@
+// PassContext: the analyses of one fusion, made when asked for and dropped when a pass changes the fusion.
+//
+//   const ExactIds& ids = context.get<ExactIds>();
+//
+// An analysis is a type with `static constexpr std::string_view kName` and a constructor from const Fusion&. A reference lasts
+// until a pass that does not keep the analysis has changed the fusion; a pass that changes it and asks again calls changed()
+// itself.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshfuse {
+
+class Fusion;
+
+class PassContext {
+ public:
+  explicit PassContext(const Fusion& fusion) : fusion_(fusion) {}
+  PassContext(const PassContext&) = delete;
+  PassContext& operator=(const PassContext&) = delete;
+
+  template <class Analysis>
+  const Analysis& get() {
+    std::unique_ptr<Held>& held = analyses_[Analysis::kName];
+    if (held == nullptr) {
+      held = std::make_unique<HeldOf<Analysis>>(fusion_);
+    }
+    return static_cast<HeldOf<Analysis>&>(*held).analysis;
+  }
+
+  // The fusion has changed: all analyses but these are dropped.
+  void changed(std::span<const std::string_view> keeps = {}) {
+    std::erase_if(analyses_, [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
+  }
+
+  // What a pass decided and why, for explain.
+  void remark(std::string text) { remarks_.push_back(std::move(text)); }
+  const std::vector<std::string>& remarks() const { return remarks_; }
+
+ private:
+  struct Held {
+    virtual ~Held() = default;
+  };
+  template <class Analysis>
+  struct HeldOf : Held {
+    explicit HeldOf(const Fusion& fusion) : analysis(fusion) {}
+    Analysis analysis;
+  };
+
+  const Fusion& fusion_;
+  std::map<std::string_view, std::unique_ptr<Held>> analyses_;
+  std::vector<std::string> remarks_;
+};
+
+}  // namespace meshfuse

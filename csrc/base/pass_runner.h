@@ -1,0 +1,123 @@
+// Runs the table of a stage's passes over its program, whatever the type of the program.
+//
+//   const PassRow<Fusion, PassContext> kPasses[] = {
+//       {"remove-empty", removeEmpty, "before all others: they need not think of empty tensors"},
+//       {"propagate-shardings", propagateShardings, "needs the final graph; what follows reads shardings", {"exact-ids"}},
+//   };
+//   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);
+//
+// A pass returns whether it changed the program. If it did, the context drops all analyses but those of the row's last column.
+// MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; a pass
+// that changed nothing is said in one line. With verification on, a pass that leaves a wrong program is an InternalError that
+// names it. An InternalError out of a pass gets the stage and the pass in front.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+template <class Program, class Context>
+struct PassRow {
+  std::string_view name;
+  bool (*run)(Program&, Context&);
+  std::string_view reason;              // why it stands at this place
+  std::vector<std::string_view> keeps = {};  // analyses that hold although it changed the program
+};
+
+struct PassOptions {
+  std::string dump;    // names of passes separated by commas, or "all"
+  bool verify = true;  // between passes
+  std::function<void(std::string_view)> sink = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  };
+
+  static PassOptions fromEnvironment() {
+    PassOptions options;
+    if (const char* dump = std::getenv("MESHFUSE_DUMP")) {
+      options.dump = dump;
+    }
+    return options;
+  }
+  bool dumps(std::string_view pass) const {
+    std::string_view rest = dump;
+    while (!rest.empty()) {
+      std::string_view one = rest.substr(0, rest.find(','));
+      if (one == "all" || one == pass) {
+        return true;
+      }
+      rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+    }
+    return false;
+  }
+};
+
+// Context: void changed(std::span<const std::string_view> keeps).
+template <class Program, class Context>
+struct PassRunner {
+  std::string_view stage;
+  std::function<std::string(const Program&)> print;
+  std::function<std::vector<std::string>(const Program&)> verify;
+  PassOptions options = PassOptions::fromEnvironment();
+  // Given the pass and the program's text before the stage, writes a reproducer and returns its path, or "".
+  std::function<std::string(std::string_view pass, const std::string& text)> reproduce = {};
+
+  // True if a pass changed the program.
+  bool run(std::span<const PassRow<Program, Context>> rows, Program& program, Context& context) const {
+    std::string before = reproduce ? print(program) : "";
+    if (options.dumps("all") && !rows.empty()) {
+      options.sink(fmt::format("// {}: before {}\n{}", stage, rows.front().name, print(program)));
+    }
+    bool any = false;
+    for (const PassRow<Program, Context>& row : rows) {
+      try {
+        any = runOne(row, program, context) || any;
+      } catch (const InternalError& e) {
+        std::string path = reproduce ? reproduce(row.name, before) : "";
+        throwInternalError(fmt::format("[{}, {}] {}{}{}", stage, row.name, e.what(), path.empty() ? "" : "\nreproducer: ", path));
+      }
+    }
+    return any;
+  }
+
+ private:
+  bool runOne(const PassRow<Program, Context>& row, Program& program, Context& context) const {
+    bool changed = row.run(program, context);
+    if (changed) {
+      context.changed(row.keeps);
+    }
+    if (options.dumps(row.name)) {
+      options.sink(changed ? fmt::format("// {}: after {}\n{}", stage, row.name, print(program))
+                           : fmt::format("// {}: {} changed nothing\n", stage, row.name));
+    }
+    if (changed && options.verify && verify) {
+      std::vector<std::string> violations = verify(program);
+      std::string list;
+      for (const std::string& v : violations) {
+        list += "\n  " + v;
+      }
+      invariant(violations.empty(), "left a wrong program:{}\n{}", list, print(program));
+    }
+    return changed;
+  }
+};
+
+// The pipeline as text, one pass a line with its reason: golden-tested by each stage.
+template <class Program, class Context>
+[[nodiscard]] std::string printPasses(std::span<const PassRow<Program, Context>> rows) {
+  std::string text;
+  for (const PassRow<Program, Context>& row : rows) {
+    text += fmt::format("{}: {}\n", row.name, row.reason);
+  }
+  return text;
+}
+
+}  // namespace meshfuse
