@@ -88,10 +88,11 @@ bool factorsLess(const IntTerm& a, const IntTerm& b) {
                                       [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
 }
 
-bool sameFactors(const IntTerm& a, const IntTerm& b) {
-  return std::equal(a.factors.begin(), a.factors.end(), b.factors.begin(), b.factors.end(),
-                    [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
+bool sameAtoms(const std::vector<IntAtomPtr>& a, const std::vector<IntAtomPtr>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
 }
+
+bool sameFactors(const IntTerm& a, const IntTerm& b) { return sameAtoms(a.factors, b.factors); }
 
 std::string_view functionName(AtomKind kind) {
   switch (kind) {
@@ -124,8 +125,108 @@ struct IntExprBuilder {
     return rejoin(std::move(e));
   }
 
+  // A term as numerator / denominator * product of bases: floorDiv(x, k) where k divides x by facts is x / k.
+  struct Fraction {
+    int64_t numerator;
+    int64_t denominator;
+    std::vector<IntAtomPtr> bases;  // sorted
+  };
+
+  static const IntAtomPtr* exactBase(const IntAtom& atom) {
+    if (atom.kind != AtomKind::FloorDiv || !atom.args[1].isConst() || atom.args[0].constant_ != 0 || atom.args[0].terms_.size() != 1) {
+      return nullptr;
+    }
+    const IntTerm& x = atom.args[0].terms_[0];
+    bool exact = x.coefficient == 1 && x.factors.size() == 1 && x.factors[0]->facts.divisor % atom.args[1].constant_ == 0;
+    return exact ? x.factors.data() : nullptr;
+  }
+
+  static Fraction fraction(const IntTerm& t) {
+    Fraction f{t.coefficient, 1, {}};
+    for (const IntAtomPtr& atom : t.factors) {
+      const IntAtomPtr* base = exactBase(*atom);
+      f.denominator = base == nullptr ? f.denominator : mulExact(f.denominator, atom->args[1].constant_);
+      f.bases.push_back(base == nullptr ? atom : *base);
+    }
+    sortAtoms(f.bases);
+    return f;
+  }
+
+  // Lowest terms; the denominator goes to the first bases that can take of it. nullopt if the facts leave some of it.
+  static std::optional<IntTerm> toTerm(const Fraction& f) {
+    int64_t g = std::gcd(f.numerator, f.denominator);
+    int64_t denominator = f.denominator / g;
+    IntTerm t{f.numerator / g, {}};
+    for (const IntAtomPtr& base : f.bases) {
+      int64_t k = std::gcd(denominator, base->facts.divisor);
+      denominator /= k;
+      if (k == 1) {
+        t.factors.push_back(base);
+        continue;
+      }
+      SymbolFacts facts = base->facts;
+      facts.lower = facts.lower == INT64_MIN ? INT64_MIN : floorDivide(facts.lower, k);
+      facts.upper = facts.upper == INT64_MAX ? INT64_MAX : floorDivide(facts.upper, k);
+      facts.divisor /= k;
+      t.factors.push_back(functionAtom(AtomKind::FloorDiv, product({1, {base}}), k, facts));
+    }
+    sortFactors(t);
+    return denominator == 1 ? std::optional<IntTerm>(std::move(t)) : std::nullopt;
+  }
+
+  // Terms in the same bases become one: N + floorDiv(N, 4) = floorDiv(N, 4)*5 where 4 divides N.
+  static void joinFractions(IntExpr& e) {
+    auto holdsFraction = [](const IntTerm& t) {
+      return std::any_of(t.factors.begin(), t.factors.end(), [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
+    };
+    if (std::none_of(e.terms_.begin(), e.terms_.end(), holdsFraction)) {
+      return;
+    }
+    std::vector<Fraction> sums;
+    for (const IntTerm& t : e.terms_) {
+      Fraction f = fraction(t);
+      auto same = std::find_if(sums.begin(), sums.end(), [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
+      if (same == sums.end()) {
+        sums.push_back(std::move(f));
+        continue;
+      }
+      int64_t common = mulExact(same->denominator / std::gcd(same->denominator, f.denominator), f.denominator);
+      same->numerator = addExact(mulExact(same->numerator, common / same->denominator), mulExact(f.numerator, common / f.denominator));
+      same->denominator = common;
+      for (size_t i = 0; i < f.bases.size(); i++) {  // the instance that knows more
+        if (f.bases[i]->facts.divisor > same->bases[i]->facts.divisor) {
+          same->bases[i] = f.bases[i];
+        }
+      }
+    }
+    std::vector<IntTerm> terms;
+    for (const Fraction& f : sums) {
+      if (f.numerator == 0) {
+        continue;
+      }
+      std::optional<IntTerm> t = toTerm(f);
+      if (!t) {
+        return;
+      }
+      terms.push_back(std::move(*t));
+    }
+    std::sort(terms.begin(), terms.end(), factorsLess);
+    e.terms_ = std::move(terms);
+  }
+
+  static IntExpr product(IntTerm t) {
+    IntExpr e;
+    if (t.factors.empty()) {
+      e.constant_ = t.coefficient;
+    } else {
+      e.terms_.push_back(std::move(t));
+    }
+    return e;
+  }
+
   // floorDiv(a, b) * b + mod(a, b) = a, with any common factor.
   static IntExpr rejoin(IntExpr e) {
+    joinFractions(e);
     for (size_t t = 0; t < e.terms_.size(); t++) {
       for (size_t f = 0; f < e.terms_[t].factors.size(); f++) {
         const IntAtomPtr remainder = e.terms_[t].factors[f];
@@ -152,13 +253,7 @@ struct IntExprBuilder {
                 rest.terms_.push_back(e.terms_[k]);
               }
             }
-            IntExpr factor;
-            if (common.factors.empty()) {
-              factor.constant_ = common.coefficient;
-            } else {
-              factor.terms_.push_back(common);
-            }
-            return rest + factor * remainder->args[0];
+            return rest + product(common) * remainder->args[0];
           }
         }
       }
@@ -166,17 +261,21 @@ struct IntExprBuilder {
     return e;
   }
 
-  static void sortFactors(IntTerm& t) {
-    std::sort(t.factors.begin(), t.factors.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
+  static void sortAtoms(std::vector<IntAtomPtr>& atoms) {
+    std::sort(atoms.begin(), atoms.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key < y->key; });
   }
+  static void sortFactors(IntTerm& t) { sortAtoms(t.factors); }
 
-  static IntExpr function(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
+  static IntAtomPtr functionAtom(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
     auto atom = std::make_shared<IntAtom>();
     atom->kind = kind;
     atom->key = fmt::format("{}({}, {})", functionName(kind), a.toString(), b.toString());
     atom->facts = facts;
     atom->args = {a, b};
-    return make(0, {{1, {std::move(atom)}}});
+    return atom;
+  }
+  static IntExpr function(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
+    return make(0, {{1, {functionAtom(kind, a, b, facts)}}});
   }
 
   // The terms of `e` divisible by k (divided by it), and the rest.
@@ -192,6 +291,21 @@ struct IntExprBuilder {
     }
     int64_t q = floorDivide(e.constant_, k);
     return {make(q, std::move(multiples)), make(e.constant_ - q * k, std::move(rest))};
+  }
+
+  // The quotients of the terms of `e` that k divides by the facts of their factors, and the rest of `e`.
+  static std::pair<IntExpr, IntExpr> splitByFacts(const IntExpr& e, int64_t k) {
+    std::vector<IntTerm> quotients;
+    std::vector<IntTerm> rest;
+    for (const IntTerm& t : e.terms_) {
+      Fraction f = fraction(t);
+      std::optional<IntTerm> quotient;
+      if (product(t).divisor() % k == 0 && !__builtin_mul_overflow(f.denominator, k, &f.denominator)) {
+        quotient = toTerm(f);
+      }
+      (quotient ? quotients : rest).push_back(quotient ? std::move(*quotient) : t);
+    }
+    return {make(0, std::move(quotients)), make(e.constant_, std::move(rest))};
   }
 
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
@@ -454,9 +568,9 @@ std::string IntExpr::toString() const {
     if (!text.empty()) {
       text += c < 0 ? " - " : " + ";
       c = c < 0 ? -c : c;
-    } else if (c == -1) {
+    } else if (c < 0) {
       text += "-";
-      c = 1;
+      c = -c;
     }
     std::string product;
     for (const IntAtomPtr& f : t.factors) {
@@ -473,6 +587,17 @@ std::string IntExpr::toString() const {
   return text;
 }
 
+namespace {
+
+// 0 <= e < k
+bool within(const IntExpr& e, int64_t k) {
+  std::optional<int64_t> lower = e.lower();
+  std::optional<int64_t> upper = e.upper();
+  return lower && *lower >= 0 && upper && *upper < k;
+}
+
+}  // namespace
+
 IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
   if (b.isConst(1) || a.isConst(0)) {
     return a;
@@ -485,10 +610,10 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return floorDivide(a.constValue(), k);
     }
-    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
-    std::optional<int64_t> lower = rest.lower();
-    std::optional<int64_t> upper = rest.upper();
-    if (lower && *lower >= 0 && upper && *upper < k) {
+    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
+    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    IntExpr quotient = multiples + byFacts;
+    if (within(rest, k)) {
       return quotient;
     }
     if (!quotient.isConst(0)) {
@@ -527,9 +652,10 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return -floorDivide(-a.constValue(), k);
     }
-    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
-    if (!quotient.isConst(0)) {
-      return quotient + ceilDiv(rest, b);
+    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
+    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    if (!multiples.isConst(0) || !byFacts.isConst(0)) {
+      return multiples + byFacts + ceilDiv(rest, b);
     }
   }
   SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
@@ -554,13 +680,12 @@ IntExpr mod(const IntExpr& a, const IntExpr& b) {
     if (a.isConst()) {
       return a.constValue() - floorDivide(a.constValue(), k) * k;
     }
-    auto [quotient, rest] = IntExprBuilder::splitMultiples(a, k);
-    std::optional<int64_t> lower = rest.lower();
-    std::optional<int64_t> upper = rest.upper();
-    if (lower && *lower >= 0 && upper && *upper < k) {
+    auto [multiples, others] = IntExprBuilder::splitMultiples(a, k);
+    auto [byFacts, rest] = IntExprBuilder::splitByFacts(others, k);
+    if (within(rest, k)) {
       return rest;
     }
-    if (!quotient.isConst(0)) {
+    if (!multiples.isConst(0) || !byFacts.isConst(0)) {
       return mod(rest, b);
     }
     int64_t divisor = std::gcd(a.divisor(), k);

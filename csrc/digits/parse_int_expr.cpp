@@ -7,7 +7,7 @@ namespace meshfuse {
 
 namespace {
 
-// sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum)
+// sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum) | -factor
 class Parser {
  public:
   Parser(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf) : text_(text), factsOf_(factsOf) {}
@@ -55,7 +55,9 @@ class Parser {
     return e;
   }
   IntExpr factor() {
-    skip();
+    if (accept('-')) {
+      return IntExpr(0) - factor();
+    }
     if (accept('(')) {
       IntExpr e = sum();
       expect(')');
@@ -86,6 +88,8 @@ class Parser {
     return call(name, a, b, start);
   }
   IntExpr call(std::string_view name, const IntExpr& a, const IntExpr& b, size_t start) {
+    check((name != "floorDiv" && name != "ceilDiv" && name != "mod") || !b.isConst() || b.constValue() > 0,
+          "[expression] {} at offset {} of \"{}\" divides by {}; divisors are positive", name, start, text_, b.toString());
     if (name == "floorDiv") return floorDiv(a, b);
     if (name == "ceilDiv") return ceilDiv(a, b);
     if (name == "mod") return mod(a, b);
