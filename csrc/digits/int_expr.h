@@ -10,6 +10,8 @@
 //   (n * 4) / exact: floorDiv(n * 4, 4) == n         mod(n * 4 + 3, 4) == 3
 //   IntExpr i = IntExpr::symbol("i", {.lower = 0, .upper = 31});
 //   floorDiv(n * 32 + i, 32) == n                    mod(n * 32 + i, 32) == i
+//   IntExpr m = IntExpr::symbol("M", {.divisor = 8});
+//   floorDiv(m, 8) * 8 == m                          m + floorDiv(m, 8) == floorDiv(m, 8) * 9: fractions of M are one term
 //
 // Division is by positive divisors and rounds down. Arithmetic on constants wraps never: overflow is an InternalError.
 #pragma once
