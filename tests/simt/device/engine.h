@@ -1,0 +1,24 @@
+// What kernels running under the emulator call: one call for every access, barrier and shuffle, with its place in the text.
+#pragma once
+
+#include <cstdint>
+
+namespace simt {
+
+extern int thread;      // of the block
+extern int rank;        // of the block in its cluster
+extern unsigned block;  // of the grid
+
+enum class Touch : int { ReadOnly, Once, Shared, Store };
+
+void global(const void* at, int bytes, Touch touch, int site);
+// The memory behind an offset into the block's arena; a dummy where the access is out of bounds.
+void* shared(int offset, int bytes, bool write, int site);
+const void* remote(int offset, int bytes, int rank, int site);
+void barrier(int site);
+void clusterBarrier(int site);
+uint64_t shuffle(uint64_t bits, int mask, int site);
+void fence();
+int ticket(int* counter, int site);
+
+}  // namespace simt
