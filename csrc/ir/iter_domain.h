@@ -65,4 +65,7 @@ class IterDomain {
   IdExpr* definition_ = nullptr;
 };
 
+// The transforms that make `to` of `from`, in the order of their results.
+[[nodiscard]] std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to);
+
 }  // namespace meshfuse

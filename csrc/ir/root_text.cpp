@@ -1,7 +1,6 @@
 #include "ir/root_text.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "ir/reshape.h"
@@ -13,34 +12,13 @@ namespace {
 
 using ExtentText = std::function<std::string(const IntExpr&)>;
 
-// The transforms between root and logical, in the order of their results.
-std::vector<const IdExpr*> transformsBehind(const std::vector<IterDomain*>& root, const std::vector<IterDomain*>& logical) {
-  std::map<int, const IdExpr*> found;
-  std::vector<IterDomain*> open = logical;
-  while (!open.empty()) {
-    IterDomain* id = open.back();
-    open.pop_back();
-    if (id->definition() == nullptr || std::find(root.begin(), root.end(), id) != root.end()) {
-      continue;
-    }
-    if (found.emplace(id->definition()->out[0]->id(), id->definition()).second) {
-      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
-    }
-  }
-  std::vector<const IdExpr*> order;
-  for (const auto& [id, e] : found) {
-    order.push_back(e);
-  }
-  return order;
-}
-
 // Walks from the root to the logical domain, writing each step down.
 class RootWalk {
  public:
   RootWalk(std::vector<IterDomain*> root, const ExtentText& text) : dims_(std::move(root)), text_(text) {}
 
   std::string walk(const std::vector<IterDomain*>& logical) {
-    for (const IdExpr* e : transformsBehind(dims_, logical)) {
+    for (const IdExpr* e : transformsBetween(dims_, logical)) {
       apply(*e);
     }
     for (size_t k = dims_.size(); k-- > 0;) {

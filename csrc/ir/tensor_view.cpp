@@ -7,27 +7,6 @@
 
 namespace meshfuse {
 
-void IterDomain::parallelize(ParallelType type) {
-  check(!replaced_ || type == ParallelType::Serial,
-        "[parallelize] dim {} has been split, merged or resized; bind the loop dims that came of it", toString());
-  parallelType_ = type;
-}
-
-std::string IterDomain::toString() const {
-  std::string_view letter;
-  switch (iterType_) {
-    case IterType::Iteration: break;
-    case IterType::Reduction: letter = "r"; break;
-    case IterType::Broadcast: letter = "b"; break;
-    case IterType::Symbolic: letter = "s"; break;
-  }
-  bool bound = parallelType_ != ParallelType::Serial;
-  if (letter.empty() && !bound) {
-    return extent_.toString();
-  }
-  return fmt::format("{}{}{{{}}}", letter, bound ? parallelType_.toString() : "", extent_.toString());
-}
-
 std::vector<IterDomain*> TensorView::getAllocationDomain() const { return allocation_.empty() ? noReductions() : allocation_; }
 
 std::vector<IterDomain*> TensorView::noReductions() const {

@@ -1,0 +1,125 @@
+#include "analysis/aliases.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Whether `outer` lies right outside of `inner` in the operand's memory without a gap, dims of extent 1 aside.
+bool adjacentInMemory(const TensorView& p, const IterDomain* outer, const IterDomain* inner) {
+  std::vector<IterDomain*> order = p.getAllocationDomain();
+  auto at = std::find(order.begin(), order.end(), outer);
+  if (at == order.end() || !p.contiguity()[static_cast<size_t>(at - order.begin())]) {
+    return false;
+  }
+  do {
+    at++;
+  } while (at != order.end() && (*at)->extent().isConst(1) && *at != inner);
+  return at != order.end() && *at == inner;
+}
+
+// First and last dim of the operand that a dim of the result's root -> logical part is made of, in memory order.
+struct Run {
+  const IterDomain* first = nullptr;
+  const IterDomain* last = nullptr;
+  bool whole = true;  // not a part of a split
+};
+
+bool reshapeIsView(const Expr& e) {
+  const TensorView& p = *e.input(0)->asTensor();
+  const TensorView& c = *e.tensorOutput();
+  std::vector<IterDomain*> dims = p.noReductions();
+  const std::vector<IterDomain*>& root = c.getRootDomain();
+  if (std::any_of(c.getLogicalDomain().begin(), c.getLogicalDomain().end(), [](const IterDomain* d) { return d->isSymbolic(); })) {
+    return false;
+  }
+  std::vector<std::pair<const IterDomain*, Run>> runs;
+  for (size_t k = 0; k < root.size(); k++) {
+    runs.emplace_back(root[k], Run{dims[k], dims[k]});
+  }
+  auto runOf = [&](const IterDomain* id) -> Run {
+    auto it = std::find_if(runs.begin(), runs.end(), [&](const auto& r) { return r.first == id; });
+    return it == runs.end() ? Run{} : it->second;
+  };
+  for (const IdExpr* t : transformsBetween(root, c.getLogicalDomain())) {
+    Run in = runOf(t->in[0]);
+    if (t->kind == IdExprKind::Split) {
+      runs.emplace_back(t->out[0], Run{in.first, in.last, false});
+      runs.emplace_back(t->out[1], Run{in.first, in.last, false});
+    } else if (t->kind == IdExprKind::Merge) {
+      Run inner = runOf(t->in[1]);
+      if (!in.whole || !inner.whole || !adjacentInMemory(p, in.last, inner.first)) {
+        return false;
+      }
+      runs.emplace_back(t->out[0], Run{in.first, inner.last, true});
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool isView(const Expr& expr) {
+  switch (expr.kind()) {
+    case ExprKind::Set:
+    case ExprKind::Permute:
+    case ExprKind::Broadcast:
+    case ExprKind::Squeeze:
+    case ExprKind::Expand:
+    case ExprKind::BitCast:
+    case ExprKind::Slice: return expr.input(0)->isTensor();
+    case ExprKind::Cast: return expr.input(0)->isTensor() && expr.output()->isTensor() && expr.input(0)->dtype() == expr.output()->dtype();
+    case ExprKind::Reshape: return reshapeIsView(expr);
+    case ExprKind::SegmentSet:
+    case ExprKind::Point:
+    case ExprKind::Pad:
+    case ExprKind::Cat:
+    case ExprKind::Reduce:
+    case ExprKind::Matmul:
+    case ExprKind::Linear:
+    case ExprKind::Full:
+    case ExprKind::Iota:
+    case ExprKind::Eye:
+    case ExprKind::Random:
+    case ExprKind::TakeAlongAxis:
+    case ExprKind::Gather:
+    case ExprKind::IndexSelect:
+    case ExprKind::Embedding:
+    case ExprKind::Redistribute:
+    case ExprKind::Communicate: break;
+  }
+  return false;
+}
+
+Aliases::Aliases(const Fusion& fusion) : fusion_(fusion), base_(static_cast<size_t>(fusion.numVals()), nullptr) {
+  for (TensorView* t : fusion.tensors(true)) {
+    const Expr* e = t->definition();
+    bool view = e != nullptr && isView(*e);
+    base_[static_cast<size_t>(t->id())] = view ? base_[static_cast<size_t>(e->input(0)->id())] : t;
+  }
+}
+
+TensorView* Aliases::base(const TensorView* tensor) const {
+  TensorView* found = base_.at(static_cast<size_t>(tensor->id()));
+  invariant(found != nullptr, "[aliases] {} was made after the analysis", tensor->toString());
+  return found;
+}
+
+std::vector<TensorView*> Aliases::outputsThatViewInputs() const {
+  std::vector<TensorView*> found;
+  for (Val* v : fusion_.outputs()) {
+    TensorView* t = v->asTensor();
+    if (base(t)->isFusionInput()) {
+      found.push_back(t);
+    }
+  }
+  return found;
+}
+
+}  // namespace meshfuse
