@@ -22,6 +22,7 @@ struct CompileOptions {
 struct CompiledProgram {
   std::shared_ptr<const Fusion> planned;      // the global program, every edge aligned, local or a planned communication
   std::shared_ptr<const HostProgram> host;
+  std::vector<std::string> remarks;                   // what passes decided and why
 };
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError

@@ -25,8 +25,6 @@ namespace meshfuse {
 class Communicator;
 class Fusion;
 struct HostProgram;
-struct CompiledProgram;
-struct StepRecord;
 
 enum class Verify : uint8_t { Off, First, Always };
 
@@ -45,6 +43,12 @@ struct CommRecord {
   std::vector<int> team;
   std::string tensor;
   int64_t bytesReceived = 0;
+};
+
+struct StepTime {
+  std::string name;
+  bool communicates = false;
+  double seconds = 0;
 };
 
 class FusionExecutorCache {
@@ -70,7 +74,7 @@ class FusionExecutorCache {
   std::string planText() const;              // the global program after planning, as .fir
   std::string outputSharding(int output) const;
   // Steps of one more run with the given inputs, with their times.
-  std::vector<StepRecord> profile(const std::vector<Argument>& inputs);
+  std::vector<StepTime> profile(const std::vector<Argument>& inputs);
   // Why the last call compiled: what differed from the plan used before; empty if it did not.
   std::string missReason() const;
   int64_t plansCompiled() const;
@@ -79,9 +83,8 @@ class FusionExecutorCache {
 
  private:
   struct Plan;
-  struct Facts;
-  Plan& find(std::span<const Argument> inputs);
-  Plan& compileFor(std::span<const Argument> inputs);
+  std::shared_ptr<Plan> find(std::span<const Argument> inputs);
+  std::shared_ptr<Plan> compileFor(std::span<const Argument> inputs);
   void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
 

@@ -252,12 +252,12 @@ class HostBuilder {
     std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
     switch (s.kind) {
       case SegmentKind::Kernel:
-        step.kind = StepKind::Launch;
+        step.kind = HostStepKind::Launch;
         step.name = fmt::format("{} {}", s.scheduler->name, result);
         launch(step, plans_[kernelOf_.at(i)], kernels_[kernelOf_.at(i)]);
         break;
       case SegmentKind::Library:
-        step.kind = StepKind::Contract;
+        step.kind = HostStepKind::Contract;
         step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
         step.contraction = std::make_shared<Contraction>(*s.group.exprs[0], s.group.layouts);
         if (step.contraction->workspaceBytes() > 0) {
@@ -265,13 +265,13 @@ class HostBuilder {
         }
         break;
       case SegmentKind::Communicate:
-        step.kind = StepKind::Communicate;
+        step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", verb(step.comm.kind), result);
         program_.communicates = true;
         break;
       case SegmentKind::Reference:
-        step.kind = StepKind::Reference;
+        step.kind = HostStepKind::Reference;
         step.name = fmt::format("reference {}", result);
         break;
       case SegmentKind::View: break;
@@ -395,7 +395,7 @@ class HostBuilder {
       storage_.push_back(to);
       program_.outputs[i] = to;
       Step step;
-      step.kind = StepKind::Copy;
+      step.kind = HostStepKind::Copy;
       step.name = fmt::format("copy T{}", source.val);
       step.reads = {from};
       step.writes = {to};

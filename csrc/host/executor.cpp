@@ -45,10 +45,10 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   for (size_t i = 0; i < p.steps.size(); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
-    if (p.steps[i].kind == StepKind::Contract) {
+    if (p.steps[i].kind == HostStepKind::Contract) {
       operands_[i].resize(p.steps[i].reads.size());
     }
-    if (p.steps[i].kind != StepKind::Launch) {
+    if (p.steps[i].kind != HostStepKind::Launch) {
       continue;
     }
     size_t workspace = 0;
@@ -89,7 +89,7 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
       start = std::chrono::steady_clock::now();
     }
     std::vector<Argument> before;
-    bool check = options.verify && step.reference != nullptr && step.kind != StepKind::Reference;
+    bool check = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
     if (check) [[unlikely]] {
       before = referenceInputs(step, inputs);
     }
@@ -123,8 +123,8 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
 void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                       std::span<const Argument> inputs) {
   switch (step.kind) {
-    case StepKind::Launch: launch(step, number, pool); return;
-    case StepKind::Contract: {
+    case HostStepKind::Launch: launch(step, number, pool); return;
+    case HostStepKind::Contract: {
       std::vector<void*>& operands = operands_[number];
       for (size_t k = 0; k < step.reads.size(); k++) {
         operands[k] = pointer(step.reads[k]);
@@ -134,12 +134,12 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       step.contraction->run(pool, operands, pointer(step.writes[0]), workspace);
       return;
     }
-    case StepKind::Communicate:
+    case HostStepKind::Communicate:
       communicator.setStep(static_cast<int64_t>(number), step.name);
       communicate(step, communicator);
       return;
-    case StepKind::Copy: view(step.writes[0]).copyFrom(view(step.reads[0])); return;
-    case StepKind::Reference: reference(step, referenceInputs(step, inputs)); return;
+    case HostStepKind::Copy: view(step.writes[0]).copyFrom(view(step.reads[0])); return;
+    case HostStepKind::Reference: reference(step, referenceInputs(step, inputs)); return;
   }
 }
 

@@ -33,9 +33,9 @@ std::string HostProgram::toString() const {
       writes += fmt::format("{}T{} ({})", writes.empty() ? "" : ", ", p.val, placeOf(p));
     }
     std::string detail;
-    if (s.kind == StepKind::Launch) {
+    if (s.kind == HostStepKind::Launch) {
       detail = fmt::format(", {} parts", s.launch.parts);
-    } else if (s.kind == StepKind::Communicate) {
+    } else if (s.kind == HostStepKind::Communicate) {
       detail = fmt::format(" among [{}], {} bytes received", fmt::join(s.comm.team.ranks, ", "), s.comm.bytesReceived);
     }
     text += fmt::format("  {}: {} -> {}{}\n", s.name, reads, writes, detail);

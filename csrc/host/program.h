@@ -24,7 +24,7 @@ class TensorView;
 class Val;
 struct CpuKernel;
 
-enum class StepKind : uint8_t { Launch, Contract, Communicate, Copy, Reference };
+enum class HostStepKind : uint8_t { Launch, Contract, Communicate, Copy, Reference };
 
 enum class Place : uint8_t { Input, Output, Arena };
 
@@ -66,7 +66,7 @@ struct CommPlan {
 };
 
 struct Step {
-  StepKind kind = StepKind::Launch;
+  HostStepKind kind = HostStepKind::Launch;
   std::string name;  // "softmax T7", "all-reduce T9": for messages, traces and the profile
   std::vector<int> reads;   // tensors
   std::vector<int> writes;

@@ -1,0 +1,90 @@
+#include "exec/agreement.h"
+
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "ir/fusion.h"
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::string_view kNoPlan = "no plan: ";
+
+// What ranks must agree on. Kernels are not part of it.
+std::string planText(const Fusion& global, const Fusion& local, int64_t call) {
+  std::string text = fmt::format("call {}\n{}", call, global.toString());
+  for (const Expr* e : local.exprs()) {
+    if (e->kind() == ExprKind::Communicate) {
+      const CommAttributes& c = e->attributes().comm;
+      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind), e->output()->id(),
+                          fmt::join(c.axes, ", "), local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
+    }
+  }
+  return text;
+}
+
+std::string lineOf(const std::string& text, size_t line) {
+  size_t begin = 0;
+  for (size_t i = 0; i < line && begin != std::string::npos; i++) {
+    begin = text.find('\n', begin);
+    begin = begin == std::string::npos ? begin : begin + 1;
+  }
+  return begin == std::string::npos ? "(nothing)" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+// The first line in which two texts differ.
+std::string firstDifference(const std::string& a, const std::string& b, int rankA, int rankB) {
+  for (size_t line = 0;; line++) {
+    std::string x = lineOf(a, line);
+    std::string y = lineOf(b, line);
+    if (x != y || x == "(nothing)") {
+      return fmt::format("line {}: rank {} has \"{}\", rank {} has \"{}\"", line + 1, rankA, x, rankB, y);
+    }
+  }
+}
+
+}  // namespace
+
+void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion& local, int64_t call) {
+  if (communicator.size() == 1) {
+    return;
+  }
+  std::string text = planText(global, local, call);
+  std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
+  for (size_t r = 0; r < hashes.size(); r++) {
+    deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r, hashes[r].substr(kNoPlan.size()));
+  }
+  std::vector<int> different;
+  for (size_t r = 0; r < hashes.size(); r++) {
+    if (hashes[r] != hashes[0]) {
+      different.push_back(static_cast<int>(r));
+    }
+  }
+  if (different.empty()) {
+    return;
+  }
+  std::vector<std::string> texts = communicator.exchange(text);
+  int other = different[0];
+  throwDeviceError(fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "
+                               "calls with the same fusion, mesh and global shapes",
+                               fmt::join(different, ", "), firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other)));
+}
+
+void sayNoPlan(Communicator& communicator, std::string_view why) noexcept {
+  if (communicator.size() == 1) {
+    return;
+  }
+  try {
+    (void)communicator.exchange(std::string(kNoPlan) + std::string(why));
+  } catch (const Error&) {
+    // the peers are gone or agree on another failure; this rank's own error is thrown next and says more
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,108 @@
+#include "exec/arguments.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+int alignmentOf(const void* data) {
+  uint64_t address = std::bit_cast<uint64_t>(data);
+  return address == 0 ? 64 : static_cast<int>(std::min<uint64_t>(64, address & (~address + 1)));
+}
+
+void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
+  check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments", fusion.inputs().size(),
+        inputs.size());
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Val* in = fusion.inputs()[i];
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    if (!in->isTensor()) {
+      check(t == nullptr, "[run] input {} ({}) is a {} scalar, got the tensor {}", i, in->toString(), name(in->dtype()),
+            t != nullptr ? t->toString() : "");
+      bool fits = in->dtype() == DataType::Int ? std::holds_alternative<int64_t>(inputs[i])
+                  : in->dtype() == DataType::Bool ? std::holds_alternative<bool>(inputs[i])
+                                                  : !std::holds_alternative<bool>(inputs[i]);
+      check(fits, "[run] input {} ({}) is a {} scalar, got a number of another type", i, in->toString(), name(in->dtype()));
+      continue;
+    }
+    check(t != nullptr, "[run] input {} ({}) is a tensor, got a number", i, in->toString());
+    check(t->defined(), "[run] input {} ({}) got an undefined tensor", i, in->toString());
+    check(t->dtype() == in->dtype(), "[run] input {} ({}) has type {}, got {}", i, in->toString(), name(in->dtype()), name(t->dtype()));
+    size_t dims = in->asTensor()->shape().size();
+    check(static_cast<size_t>(t->dim()) == dims, "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i, in->toString(), dims,
+          t->dim(), fmt::join(t->sizes(), ", "));
+  }
+}
+
+std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs) {
+  std::vector<std::vector<int64_t>> result(inputs.size());
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Val* in = fusion.inputs()[i];
+    if (!in->isTensor()) {
+      continue;
+    }
+    const Tensor& t = std::get<Tensor>(inputs[i]);
+    result[i].assign(t.sizes().begin(), t.sizes().end());
+    if (!in->asTensor()->hasDeviceMesh()) {
+      continue;
+    }
+    const TensorView* tv = in->asTensor();
+    std::vector<IterDomain*> stored = tv->noReductions();
+    for (const IterDomain* loop : tv->getLoopDomain()) {
+      if (!loop->isDeviceDim()) {
+        continue;
+      }
+      int64_t cut = tv->getDeviceMesh().size(loop->parallelType()).constValue();
+      const IterDomain* id = loop;
+      while (id->definition() != nullptr && std::find(stored.begin(), stored.end(), id) == stored.end()) {
+        id = id->definition()->in[0];  // of a merged dim the outer part
+      }
+      auto dim = std::find(stored.begin(), stored.end(), id);
+      if (dim != stored.end()) {
+        result[i][static_cast<size_t>(dim - stored.begin())] *= cut;
+      }
+    }
+  }
+  return result;
+}
+
+void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Val* in = local.inputs()[i];
+    if (!in->isTensor()) {
+      continue;
+    }
+    const Tensor& t = std::get<Tensor>(inputs[i]);
+    std::vector<int64_t> expected;
+    for (const IntExpr& e : in->asTensor()->shape()) {
+      expected.push_back(e.constValue());
+    }
+    check(std::equal(expected.begin(), expected.end(), t.sizes().begin(), t.sizes().end()),
+          "[run] input {} (T{}) has local sizes [{}] on each rank, got [{}]; a sharded input takes the rank's shard, see shardTensor", i,
+          in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
+  }
+}
+
+std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs) {
+  std::map<int, Layout> layouts;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+      Layout layout{{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
+      // a dim of extent 1 has no stride of its own
+      for (size_t d = layout.strides.size(); d-- > 0;) {
+        if (t->sizes()[d] == 1) {
+          layout.strides[d] = d + 1 < layout.strides.size() ? layout.strides[d + 1] * t->sizes()[d + 1] : 1;
+        }
+      }
+      layouts[local.inputs()[i]->id()] = std::move(layout);
+    }
+  }
+  return layouts;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,29 @@
+// Arguments of a call: checked against the fusion's inputs, and turned into the facts that plans depend on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/group.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+// UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
+void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
+// Sizes of every tensor input (empty for scalars) in the global view: a sharded dim has the local size times the sizes of the
+// axes it is cut over.
+[[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs);
+// UserError unless every argument has the local shape the plan gives its input.
+void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
+// Layouts of tensor inputs, by Val id.
+[[nodiscard]] std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
+// Largest power of two up to 64 that divides an address.
+[[nodiscard]] int alignmentOf(const void* data);
+
+}  // namespace meshfuse

@@ -1,0 +1,85 @@
+// The order of everything.
+#include "exec/compile.h"
+
+#include "analysis/pass_context.h"
+#include "base/error.h"
+#include "exec/agreement.h"
+#include "exec/arguments.h"
+#include "exec/kernel_compiler.h"
+#include "host/build.h"
+#include "ir/fusion.h"
+#include "library/cpu/contraction.h"
+#include "multidevice/transport/communicator.h"
+#include "preseg_passes/concretize.h"
+#include "preseg_passes/localize_fusion.h"
+#include "preseg_passes/table.h"
+#include "schedule/registry.h"
+#include "segment/contiguous_operands.h"
+#include "segment/decompose_contractions.h"
+#include "segment/duplicate_cheap.h"
+#include "segment/segment.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Peers that wait for this rank know that it compiles.
+class Busy {
+ public:
+  explicit Busy(Communicator& communicator) : communicator_(communicator) { communicator_.setBusy(true); }
+  ~Busy() { communicator_.setBusy(false); }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Communicator& communicator_;
+};
+
+}  // namespace
+
+CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
+                        const CompileOptions& options) {
+  Busy busy(communicator);
+  std::shared_ptr<Fusion> global;
+  std::shared_ptr<Fusion> local;
+  CompiledProgram result;
+  try {
+    // global view: static structure, then every edge aligned, local or planned
+    checkArguments(fusion, inputs);
+    global = concretize(fusion, globalSizes(fusion, inputs));
+    PassContext context(*global);
+    runPresegPasses(*global, context);
+    result.remarks = context.remarks();
+
+    // the SPMD cut
+    local = localize(*global);
+    checkLocalShapes(*local, inputs);
+  } catch (const Error& e) {
+    sayNoPlan(communicator, e.what());
+    throw;
+  }
+  agreeOnPlan(communicator, *global, *local, options.call);
+
+  // local view: steps
+  std::map<int, Layout> layouts = inputLayouts(*local, inputs);
+  auto isLibraryCall = [&](const Expr& e) { return !Contraction::refuse(e, layouts).has_value(); };
+  contiguousOperands(*local, layouts);
+  decomposeContractions(*local, isLibraryCall);
+  duplicateCheap(*local);
+  DeviceInfo device = hostDevice();
+  std::vector<Segment> segments = segment(*local, {.device = device,
+                                                   .schedulers = kernelSchedulers(),
+                                                   .inputLayouts = layouts,
+                                                   .isLibraryCall = isLibraryCall});
+
+  // kernels and memory
+  result.planned = global;
+  result.host = buildHostProgram(local, std::move(segments), device,
+                                 {.inputLayouts = layouts,
+                                  .rank = communicator.rank(),
+                                  .workers = options.threads,
+                                  .compile = [](std::span<const tile::Program> programs) { return compileKernels(programs); }});
+  return result;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,362 @@
+#include "exec/fusion_executor_cache.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "exec/arguments.h"
+#include "exec/compile.h"
+#include "host/executor.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+namespace {
+
+Verify verifyFromEnvironment() {
+  const char* text = std::getenv("MESHFUSE_VERIFY");
+  std::string_view value = text == nullptr ? "off" : text;
+  check(value == "off" || value == "first" || value == "always", "[run] MESHFUSE_VERIFY is \"{}\", expected off, first or always", value);
+  return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
+}
+
+}  // namespace
+
+// What a plan assumes of one argument; of a scalar only its kind.
+struct ArgumentFacts {
+  size_t kind = 0;  // of Argument
+  DataType dtype = DataType::Float;
+  int alignment = 1;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+
+  bool holdFor(const Tensor& t) const {
+    return t.dtype() == dtype && std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end()) &&
+           std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end()) &&
+           (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(alignment - 1)) == 0 && alignmentOf(t.data()) == alignment;
+  }
+
+  std::string differenceTo(const Tensor& t) const {
+    if (t.dtype() != dtype) {
+      return fmt::format("type {} instead of {}", name(t.dtype()), name(dtype));
+    }
+    if (!std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end())) {
+      return fmt::format("sizes [{}] instead of [{}]", fmt::join(t.sizes(), ", "), fmt::join(sizes, ", "));
+    }
+    if (!std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end())) {
+      return fmt::format("strides [{}] instead of [{}]", fmt::join(t.strides(), ", "), fmt::join(strides, ", "));
+    }
+    return fmt::format("alignment {} instead of {}", alignmentOf(t.data()), alignment);
+  }
+};
+
+struct FusionExecutorCache::Plan {
+  std::vector<ArgumentFacts> facts;  // one an input; of scalars empty
+  CompiledProgram compiled;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Binding>> idle;
+  std::vector<bool> outputCommunicates;
+  bool verified = false;
+
+  // Kinds of scalars are looked at as well: what fits a plan needs no other check.
+  bool holdsFor(std::span<const Argument> inputs) const {
+    if (inputs.size() != facts.size()) {
+      return false;
+    }
+    for (size_t i = 0; i < inputs.size(); i++) {
+      const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+      if (t == nullptr ? inputs[i].index() != facts[i].kind : facts[i].kind != 0 || !facts[i].holdFor(*t)) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+struct FusionExecutorCache::State {
+  Communicator* communicator = nullptr;
+  std::unique_ptr<ThreadPool> pool;
+  mutable std::mutex mutex;  // plans and the fields below
+  std::mutex running;        // runs that communicate, one at a time
+  std::list<std::shared_ptr<Plan>> plans;  // most recently used first
+  std::shared_ptr<Plan> last;
+  std::string missReason;
+  int64_t compiled = 0;
+  int64_t calls = 0;
+  int64_t skip = -1;
+  std::vector<Argument> arguments;  // of the span-of-tensors call, reused
+};
+
+FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
+    : fusion_(std::move(fusion)), options_(options), verify_(options.verify.value_or(Verify::Off)), state_(std::make_unique<State>()) {
+  check(fusion_ != nullptr, "[run] the executor cache got no fusion");
+  if (!options.verify) {
+    verify_ = verifyFromEnvironment();
+  }
+  state_->communicator = options.communicator != nullptr ? options.communicator : &defaultWorld();
+  int ranks = state_->communicator->size();
+  int cores = availableCores();
+  int threads = options.threads > 0 ? options.threads : std::max(1, cores / ranks);
+  state_->pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .spin = threads * ranks <= cores});
+}
+
+FusionExecutorCache::~FusionExecutorCache() = default;
+
+std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::find(std::span<const Argument> inputs) {
+  std::lock_guard lock(state_->mutex);
+  state_->calls++;
+  if (state_->last != nullptr && state_->last->holdsFor(inputs)) {
+    return state_->last;
+  }
+  for (auto it = state_->plans.begin(); it != state_->plans.end(); ++it) {
+    if ((*it)->holdsFor(inputs)) {
+      state_->plans.splice(state_->plans.begin(), state_->plans, it);
+      state_->last = state_->plans.front();
+      return state_->last;
+    }
+  }
+  return compileFor(inputs);
+}
+
+std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::span<const Argument> inputs) {
+  State& s = *state_;
+  s.missReason = s.last == nullptr ? "the first call" : "";
+  for (size_t i = 0; s.last != nullptr && i < inputs.size() && s.missReason.empty(); i++) {
+    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
+    if (t != nullptr && i < s.last->facts.size() && !s.last->facts[i].holdFor(*t)) {
+      s.missReason = fmt::format("input {} has {}", i, s.last->facts[i].differenceTo(*t));
+    }
+  }
+  if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
+    fmt::print(stderr, "[meshfuse] compiling: {}\n", s.missReason);
+  }
+  auto plan = std::make_shared<Plan>();
+  for (const Argument& a : inputs) {
+    plan->facts.push_back({.kind = a.index()});
+    if (const Tensor* t = std::get_if<Tensor>(&a)) {
+      plan->facts.back() = {a.index(), t->dtype(), alignmentOf(t->data()), {t->sizes().begin(), t->sizes().end()}, {t->strides().begin(), t->strides().end()}};
+    }
+  }
+  plan->compiled = compile(*fusion_, inputs, *s.communicator, {.threads = s.pool->threads(), .call = s.calls});
+  const HostProgram& host = *plan->compiled.host;
+  plan->outputCommunicates.assign(host.outputs.size(), false);
+  for (const Step& step : host.steps) {
+    if (step.kind != HostStepKind::Communicate) {
+      continue;
+    }
+    for (const auto* list : {&step.reads, &step.writes}) {
+      for (int t : *list) {
+        const TensorPlan& p = host.tensors[static_cast<size_t>(t)];
+        if (p.place == Place::Output) {
+          plan->outputCommunicates[static_cast<size_t>(p.index)] = true;
+        }
+      }
+    }
+  }
+  s.compiled++;
+  s.plans.push_front(plan);
+  if (s.plans.size() > options_.maxPlans) {
+    s.plans.pop_back();
+  }
+  s.last = plan;
+  return plan;
+}
+
+namespace {
+
+// Two results, or a result and an argument, that overlap.
+bool overlaps(const Tensor& a, const Tensor& b) {
+  const char* x = static_cast<const char*>(a.data());
+  const char* y = static_cast<const char*>(b.data());
+  return a.nbytes() > 0 && b.nbytes() > 0 && x < y + b.nbytes() && y < x + a.nbytes();
+}
+
+}  // namespace
+
+Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
+  const HostProgram& host = *plan.compiled.host;
+  if (host.aliasOf[output]) {
+    return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);
+  }
+  const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[output])];
+  if (!plan.outputCommunicates[output]) {
+    return Tensor::empty(t.sizes, t.dtype);
+  }
+  std::shared_ptr<void> memory = state_->communicator->allocate(static_cast<size_t>(t.bytes));
+  return Tensor::wrap(memory.get(), t.sizes, contiguousStrides(t.sizes), t.dtype, memory);
+}
+
+void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
+  std::unique_ptr<Binding> binding;
+  {
+    std::lock_guard lock(plan.mutex);
+    if (!plan.idle.empty()) {
+      binding = std::move(plan.idle.back());
+      plan.idle.pop_back();
+    }
+  }
+  if (binding == nullptr) {
+    binding = std::make_unique<Binding>(plan.compiled.host, *state_->communicator);
+  }
+  ExecuteOptions options;
+  options.skipStep = state_->skip;
+  options.verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
+  if (plan.compiled.host->communicates) {
+    std::lock_guard lock(state_->running);
+    binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
+  } else {
+    binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
+  }
+  plan.verified = true;
+  std::lock_guard lock(plan.mutex);
+  plan.idle.push_back(std::move(binding));
+}
+
+std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
+  std::shared_ptr<Plan> plan = find(inputs);
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
+    outputs.push_back(makeOutput(*plan, i, inputs));
+  }
+  execute(*plan, inputs, outputs);
+  return outputs;
+}
+
+void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
+  std::shared_ptr<Plan> plan = find(inputs);
+  const HostProgram& host = *plan->compiled.host;
+  check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them", host.outputs.size(),
+        outputs.size());
+  bool direct = true;
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (host.aliasOf[i]) {
+      continue;
+    }
+    const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[i])];
+    const Tensor& out = outputs[i];
+    check(out.defined() && out.dtype() == t.dtype && std::equal(t.sizes.begin(), t.sizes.end(), out.sizes().begin(), out.sizes().end()),
+          "[run] output {} has type {} and sizes [{}], got {} for it", i, name(t.dtype), fmt::join(t.sizes, ", "), out.toString());
+    direct = direct && out.isContiguous() && alignmentOf(out.data()) == 64;
+    for (const Argument& a : inputs) {
+      const Tensor* in = std::get_if<Tensor>(&a);
+      direct = direct && (in == nullptr || !overlaps(out, *in));
+    }
+  }
+  if (direct) {
+    execute(*plan, inputs, outputs);
+    return;
+  }
+  std::vector<Tensor> own;
+  for (size_t i = 0; i < outputs.size(); i++) {
+    own.push_back(makeOutput(*plan, i, inputs));
+  }
+  execute(*plan, inputs, own);
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (!host.aliasOf[i]) {
+      outputs[i].copyFrom(own[i]);
+    }
+  }
+}
+
+void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  std::vector<Argument> arguments;
+  {
+    std::lock_guard lock(state_->mutex);
+    arguments.swap(state_->arguments);
+  }
+  arguments.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); i++) {
+    arguments[i] = inputs[i];
+  }
+  run(std::span<const Argument>(arguments), outputs);
+  arguments.clear();
+  std::lock_guard lock(state_->mutex);
+  state_->arguments.swap(arguments);
+}
+
+std::shared_ptr<const HostProgram> FusionExecutorCache::hostProgram() const {
+  std::lock_guard lock(state_->mutex);
+  check(state_->last != nullptr, "[run] there is no plan before the first call");
+  return state_->last->compiled.host;
+}
+
+std::vector<CommRecord> FusionExecutorCache::commSteps() const {
+  std::shared_ptr<const HostProgram> host = hostProgram();
+  std::vector<CommRecord> records;
+  for (const Step& s : host->steps) {
+    if (s.kind == HostStepKind::Communicate) {
+      size_t space = s.name.find(' ');
+      records.push_back({s.name.substr(0, space), s.comm.team.ranks, s.name.substr(space + 1), s.comm.bytesReceived});
+    }
+  }
+  return records;
+}
+
+std::string FusionExecutorCache::planText() const {
+  std::lock_guard lock(state_->mutex);
+  check(state_->last != nullptr, "[run] there is no plan before the first call");
+  return state_->last->compiled.planned->toString();
+}
+
+std::string FusionExecutorCache::outputSharding(int output) const {
+  std::lock_guard lock(state_->mutex);
+  check(state_->last != nullptr, "[run] there is no plan before the first call");
+  const std::vector<Val*>& outputs = state_->last->compiled.planned->outputs();
+  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] output {} of {}", output, outputs.size());
+  return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
+}
+
+std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
+  std::shared_ptr<Plan> plan = find(inputs);
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
+    outputs.push_back(makeOutput(*plan, i, inputs));
+  }
+  std::vector<StepRecord> records;
+  ExecuteOptions options;
+  options.profile = &records;
+  Binding binding(plan->compiled.host, *state_->communicator);
+  std::lock_guard lock(state_->running);
+  binding.run(*state_->pool, *state_->communicator, inputs, outputs, options);
+  std::vector<StepTime> times;
+  for (const StepRecord& r : records) {
+    times.push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
+  }
+  return times;
+}
+
+std::string FusionExecutorCache::missReason() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->missReason;
+}
+
+int64_t FusionExecutorCache::plansCompiled() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->compiled;
+}
+
+void FusionExecutorCache::skipCommunication(int step) {
+  int64_t at = -1;
+  if (step >= 0) {
+    std::shared_ptr<const HostProgram> host = hostProgram();
+    int seen = 0;
+    for (size_t i = 0; i < host->steps.size(); i++) {
+      if (host->steps[i].kind == HostStepKind::Communicate && seen++ == step) {
+        at = static_cast<int64_t>(i);
+      }
+    }
+    check(at >= 0, "[run] the plan has {} communication steps, got {}", seen, step);
+  }
+  state_->skip = at;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,49 @@
+#include "exec/kernel_compiler.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/disk_cache.h"
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::shared_ptr<DiskCache> openDiskCache() {
+  std::string directory = defaultCacheDirectory();
+  if (directory.empty() || directory == "off") {
+    return nullptr;
+  }
+  return std::make_shared<DiskCache>(directory);
+}
+
+int64_t cacheBytes(int name, int64_t otherwise) {
+  long bytes = sysconf(name);
+  return bytes > 0 ? bytes : otherwise;
+}
+
+}  // namespace
+
+CpuCompiler& kernelCompiler() {
+  // a handle: what it holds are loaded code and an open directory
+  static CpuCompiler compiler({.disk = openDiskCache()});
+  return compiler;
+}
+
+std::vector<std::shared_ptr<const CpuKernel>> compileKernels(std::span<const tile::Program> programs) {
+  return kernelCompiler().compile(programs);
+}
+
+DeviceInfo hostDevice() {
+  DeviceInfo d;
+  d.target = tile::Target::Cpu;
+  d.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, d.l1Bytes);
+  d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
+  d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
+  return d;
+}
+
+}  // namespace meshfuse
