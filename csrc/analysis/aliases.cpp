@@ -34,8 +34,11 @@ bool reshapeIsView(const Expr& e) {
   const TensorView& c = *e.tensorOutput();
   std::vector<IterDomain*> dims = p.noReductions();
   const std::vector<IterDomain*>& root = c.getRootDomain();
-  if (std::any_of(c.getLogicalDomain().begin(), c.getLogicalDomain().end(), [](const IterDomain* d) { return d->isSymbolic(); })) {
-    return false;
+  for (const IterDomain* d : c.getLogicalDomain()) {
+    bool connected = d->definition() != nullptr || d->isBroadcast() || std::find(root.begin(), root.end(), d) != root.end();
+    if (d->isSymbolic() || !connected) {
+      return false;
+    }
   }
   std::vector<std::pair<const IterDomain*, Run>> runs;
   for (size_t k = 0; k < root.size(); k++) {

@@ -1,0 +1,53 @@
+// Tensors from and for other libraries, by the DLPack protocol (version 0.x: struct DLManagedTensor).
+//
+// The structs are our own, with DLPack's layout: https://dmlc.github.io/dlpack/latest/c_api.html. A pointer to a
+// DLManagedTensor of any other library may be cast to ManagedTensor* and back.
+//
+// On a CPU there is no stream to order by: the producer's writes must be complete.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace meshfuse::dlpack {
+
+struct DlDevice {
+  int32_t type;  // 1: CPU, 2: CUDA
+  int32_t id;
+};
+
+struct DlDataType {
+  uint8_t code;  // 0: integer, 1: unsigned, 2: floating, 4: bfloat, 5: complex, 6: bool
+  uint8_t bits;
+  uint16_t lanes;
+};
+
+struct DlTensor {
+  void* data;
+  DlDevice device;
+  int32_t ndim;
+  DlDataType dtype;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: contiguous
+  uint64_t byteOffset;
+};
+
+struct ManagedTensor {
+  DlTensor tensor;
+  void* context;
+  void (*deleter)(ManagedTensor*);
+};
+
+}  // namespace meshfuse::dlpack
+
+namespace meshfuse {
+
+// A new handle that shares the tensor's storage; whoever takes it calls its deleter once.
+[[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor);
+
+// Takes the handle over: its deleter runs when the last Tensor that shares the memory is gone, and at once if this throws.
+// UserError on null, another device than a CPU, a type that is none of DataType, or more lanes than one.
+[[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle);
+
+}  // namespace meshfuse

@@ -1,0 +1,140 @@
+#include "tensor/npy.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr size_t kAlignment = 64;  // of the data in the file
+
+std::string_view descriptor(DataType t) {
+  switch (t) {
+    case DataType::Double: return "<f8";
+    case DataType::Float: return "<f4";
+    case DataType::Half: return "<f2";
+    case DataType::BFloat16: return "<V2";
+    case DataType::Int: return "<i8";
+    case DataType::Int32: return "<i4";
+    case DataType::Bool: return "|b1";
+  }
+  return "";
+}
+
+std::optional<DataType> typeOf(std::string_view text) {
+  for (const DataTypeInfo& row : kDataTypes) {
+    if (descriptor(row.type) == text) {
+      return row.type;
+    }
+  }
+  return text == "|V2" || text == "bfloat16" ? std::optional(DataType::BFloat16) : std::nullopt;
+}
+
+// The text behind 'key': in the header, a Python dict.
+std::string_view valueOf(std::string_view header, std::string_view key, std::string_view file) {
+  size_t at = header.find(fmt::format("'{}':", key));
+  check(at != std::string_view::npos, "[npy] {}: the header has no '{}'", file, key);
+  std::string_view value = header.substr(at + key.size() + 3);
+  return value.substr(std::min(value.find_first_not_of(' '), value.size()));
+}
+
+std::vector<int64_t> parseShape(std::string_view text, std::string_view file) {
+  check(text.starts_with('(') && text.find(')') != std::string_view::npos, "[npy] {}: the shape is no tuple", file);
+  text = text.substr(1, text.find(')') - 1);
+  std::vector<int64_t> sizes;
+  while (text.find_first_not_of(" ,") != std::string_view::npos) {
+    text.remove_prefix(text.find_first_not_of(" ,"));
+    int64_t size = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+    check(error == std::errc() && size >= 0, "[npy] {}: the shape holds something other than sizes", file);
+    sizes.push_back(size);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+  }
+  return sizes;
+}
+
+}  // namespace
+
+std::string npyBytes(const Tensor& tensor) {
+  check(tensor.defined(), "[npy] the tensor is undefined; give one with data");
+  std::string shape;
+  for (int64_t s : tensor.sizes()) {
+    shape += fmt::format("{},{}", s, tensor.dim() == 1 ? "" : " ");
+  }
+  if (tensor.dim() > 1) {
+    shape.resize(shape.size() - 2);
+  }
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(tensor.dtype()), shape);
+  size_t before = kMagic.size() + 4;
+  header.append(kAlignment - (before + header.size() + 1) % kAlignment, ' ');
+  header += '\n';
+  std::string bytes(kMagic);
+  bytes += '\x01';
+  bytes += '\x00';
+  bytes += static_cast<char>(header.size() & 0xff);
+  bytes += static_cast<char>(header.size() >> 8);
+  bytes += header;
+  Tensor dense = tensor.contiguous();
+  bytes.append(static_cast<const char*>(dense.data()), static_cast<size_t>(dense.nbytes()));
+  return bytes;
+}
+
+Tensor parseNpy(std::string_view bytes, std::string_view file) {
+  check(bytes.size() >= 12 && bytes.starts_with(kMagic), "[npy] {}: not an .npy file; write it with numpy.save", file);
+  int version = bytes[6];
+  check(version >= 1 && version <= 3, "[npy] {}: format version {}, expected 1 to 3", file, version);
+  auto byte = [&](size_t k) { return static_cast<size_t>(static_cast<unsigned char>(bytes[k])); };
+  size_t start = version == 1 ? 10 : 12;
+  size_t length = byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
+  check(bytes.size() >= start + length, "[npy] {}: cut short in the header", file);
+  std::string_view header = bytes.substr(start, length);
+  std::string_view type = valueOf(header, "descr", file);
+  check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos, "[npy] {}: a structured type; save plain arrays", file);
+  type = type.substr(1, type.find('\'', 1) - 1);
+  std::optional<DataType> dtype = typeOf(type);
+  check(dtype.has_value(), "[npy] {}: type '{}' is none of <f8, <f4, <f2, <V2, <i8, <i4, |b1; convert it", file, type);
+  bool fortran = valueOf(header, "fortran_order", file).starts_with("True");
+  std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
+  std::vector<int> order;
+  if (fortran) {
+    std::reverse(sizes.begin(), sizes.end());
+    for (int k = static_cast<int>(sizes.size()); k-- > 0;) {
+      order.push_back(k);
+    }
+  }
+  // before there is memory for it
+  int64_t expected = dataTypeSize(*dtype);
+  for (int64_t s : sizes) {
+    check(!__builtin_mul_overflow(expected, s, &expected), "[npy] {}: the shape is too large", file);
+  }
+  std::string_view data = bytes.substr(start + length);
+  check(static_cast<int64_t>(data.size()) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file, data.size(), expected);
+  Tensor t = Tensor::empty(sizes, *dtype);
+  std::memcpy(t.data(), data.data(), static_cast<size_t>(expected));
+  return fortran ? t.permute(order) : t;
+}
+
+void writeNpy(const std::string& path, const Tensor& tensor) {
+  std::string bytes = npyBytes(tensor);
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  check(out.good(), "[npy] cannot write {}; is the folder there and writable, and has the disk space?", path);
+}
+
+Tensor readNpy(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  check(in.good(), "[npy] cannot open {}; is it there and readable?", path);
+  std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  return parseNpy(bytes, path);
+}
+
+}  // namespace meshfuse

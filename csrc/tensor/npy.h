@@ -1,0 +1,23 @@
+// Tensors in NumPy's .npy files (format versions 1 to 3).
+//
+// Types: <f8 <f4 <f2 <i8 <i4 |b1, and <V2 (as the package ml_dtypes writes it) for BFloat16. Little-endian only. Format:
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+// The bytes of a file. A tensor that is not contiguous is written in row-major order.
+[[nodiscard]] std::string npyBytes(const Tensor& tensor);
+// UserError naming `file` if the bytes are no such file, are cut short, or hold a type that is none of DataType. An array in
+// Fortran order comes back with such strides.
+[[nodiscard]] Tensor parseNpy(std::string_view bytes, std::string_view file = "npy");
+
+void writeNpy(const std::string& path, const Tensor& tensor);  // UserError if the file can't be written
+[[nodiscard]] Tensor readNpy(const std::string& path);
+
+}  // namespace meshfuse
