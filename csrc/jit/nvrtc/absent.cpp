@@ -1,0 +1,35 @@
+// Stands in for the folder in builds without CUDA headers.
+#include "base/error.h"
+#include "jit/nvrtc/capabilities.h"
+#include "jit/nvrtc/compiler.h"
+#include "jit/nvrtc/driver.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr const char* kWhy = "this build has no CUDA: its headers were missing when it was configured";
+
+}  // namespace
+
+CudaCapabilities cudaCapabilities() { return {.nvrtc = false, .nvrtcNote = kWhy, .driver = false, .driverNote = kWhy, .devices = {}}; }
+
+Cubin NvrtcCompiler::compileCubin(std::string_view, std::string_view) {
+  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
+}
+
+std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) {
+  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
+}
+
+NvrtcCounters NvrtcCompiler::counters() const { return {}; }
+
+CudaKernel::CudaKernel(std::string_view, const std::string& entry) {
+  throwDeviceError("[cuda] kernel " + entry + " cannot run: " + kWhy);
+}
+
+CudaKernel::~CudaKernel() = default;
+
+void CudaKernel::launch(const CudaLaunchShape&, std::span<const uint64_t>, void*) const {}
+
+}  // namespace meshfuse

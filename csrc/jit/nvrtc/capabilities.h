@@ -1,0 +1,19 @@
+// What of CUDA this process can use, and why not the rest.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+struct CudaCapabilities {
+  bool nvrtc = false;      // kernels compile
+  std::string nvrtcNote;   // library and version, or why not
+  bool driver = false;     // kernels run
+  std::string driverNote;  // library and version, or why not
+  std::vector<std::string> devices;  // architecture of each, such as sm_90
+};
+
+[[nodiscard]] CudaCapabilities cudaCapabilities();
+
+}  // namespace meshfuse

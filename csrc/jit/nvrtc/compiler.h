@@ -1,0 +1,48 @@
+// CUDA C++ text to a cubin, by NVRTC, which is loaded at run time. Needs no driver and no GPU.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/disk_cache.h"
+#include "base/hash.h"
+
+namespace meshfuse {
+
+struct Cubin {
+  std::string bytes;
+  std::string log;         // of the compiler; empty if it came from disk
+  Hash128 text;            // of the text that was compiled
+  bool fromDisk = false;
+};
+
+struct NvrtcCounters {
+  int64_t compiled = 0;
+  int64_t fromDisk = 0;
+  double milliseconds = 0;  // of wall time inside NVRTC, all threads together
+};
+
+// Usable from several threads.
+class NvrtcCompiler {
+ public:
+  // `cache` is optional and outlives the compiler.
+  explicit NvrtcCompiler(DiskCache* cache = nullptr) : cache_(cache) {}
+
+  // `arch`: a real architecture such as sm_90a. DeviceError where NVRTC does not load, InternalError with the compiler's log
+  // and the text's numbered lines where it refuses the text.
+  [[nodiscard]] Cubin compileCubin(std::string_view text, std::string_view arch);
+  // The PTX of the same text, for tests and explanations.
+  [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);
+
+  NvrtcCounters counters() const;
+
+ private:
+  DiskCache* cache_;
+  std::atomic<int64_t> compiled_{0};
+  std::atomic<int64_t> fromDisk_{0};
+  std::atomic<int64_t> nanoseconds_{0};
+};
+
+}  // namespace meshfuse
