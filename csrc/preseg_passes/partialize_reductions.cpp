@@ -13,18 +13,10 @@ namespace meshfuse {
 
 namespace {
 
-bool isIndexed(const Expr* e) {
-  return e->kind() == ExprKind::Embedding || e->kind() == ExprKind::TakeAlongAxis || e->kind() == ExprKind::Gather ||
-         e->kind() == ExprKind::IndexSelect;
-}
+bool isIndexed(const Expr* e) { return indexedDim(e).operand != kUnmapped; }
 
 bool canBePartial(const Expr* e) {
   return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear || isIndexed(e);
-}
-
-// The operand whose rows are picked, and the dim along which.
-std::pair<int, int> indexedDim(const Expr* e) {
-  return e->kind() == ExprKind::Embedding ? std::pair(1, 0) : std::pair(0, e->attributes().dim);
 }
 
 // The root domain of the partial result: that of the result, and the indexed dim at the end.
@@ -34,8 +26,8 @@ std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
     root.push_back({id->extent(), id->iterType()});
   }
   if (isIndexed(e)) {
-    auto [operand, dim] = indexedDim(e);
-    root.push_back({e->input(operand)->asTensor()->shape()[dim], IterType::Reduction});
+    const IndexedDim indexed = indexedDim(e);
+    root.push_back({e->input(indexed.operand)->asTensor()->shape()[indexed.dim], IterType::Reduction});
   }
   return root;
 }
@@ -46,8 +38,8 @@ std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) 
   for (const OperandDim& dim : operandDims(e, operand, result)) {
     roots.push_back(dim.root);
   }
-  if (isIndexed(e) && operand == indexedDim(e).first) {
-    roots[indexedDim(e).second] = static_cast<int>(result->getRootDomain().size());
+  if (isIndexed(e) && operand == indexedDim(e).operand) {
+    roots[indexedDim(e).dim] = static_cast<int>(result->getRootDomain().size());
   }
   return roots;
 }

@@ -1,4 +1,5 @@
-// How the dims of an operand meet the dims of a result: the one table of ops that shardings need.
+// How the stored dims of an operand meet the root dims of a result, as shardings need it: the table of analysis/dim_map.h seen
+// from the operand, with windows resolved.
 #pragma once
 
 #include <vector>
@@ -20,7 +21,15 @@ struct OperandDim {
   bool strided = false;    // a slice with step > 1
 };
 
-// One entry a stored dim of the operand; `result` is a tensor output of the expr. Empty for scalar operands.
+// One entry a stored dim of the operand; `result` is a tensor output of the expr. Empty for scalar operands. A result that is a
+// partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
 [[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand, const TensorView* result);
+
+// The operand whose elements data pick, and the dim along which, of embedding, take_along_axis, gather and index_select.
+struct IndexedDim {
+  int operand = kUnmapped;  // kUnmapped: no such op
+  int dim = 0;
+};
+[[nodiscard]] IndexedDim indexedDim(const Expr* expr);
 
 }  // namespace meshfuse

@@ -1,0 +1,132 @@
+#include "preseg_passes/check_annotations.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+namespace {
+
+// The logical dims that a loop dim is made of.
+void originsOf(IterDomain* id, const std::vector<IterDomain*>& logical, std::vector<int>& origins) {
+  const auto at = std::find(logical.begin(), logical.end(), id);
+  if (at != logical.end()) {
+    origins.push_back(static_cast<int>(at - logical.begin()));
+    return;
+  }
+  if (id->definition() != nullptr) {
+    for (IterDomain* in : id->definition()->in) {
+      originsOf(in, logical, origins);
+    }
+  }
+}
+
+// The first split on the way to `id` that does not divide what it splits; nullptr if all do.
+const IdExpr* unevenSplit(IterDomain* id, const std::vector<IterDomain*>& logical) {
+  if (std::find(logical.begin(), logical.end(), id) != logical.end() || id->definition() == nullptr) {
+    return nullptr;
+  }
+  const IdExpr* e = id->definition();
+  for (IterDomain* in : e->in) {
+    if (const IdExpr* found = unevenSplit(in, logical)) {
+      return found;
+    }
+  }
+  if (e->kind != IdExprKind::Split || !e->in[0]->extent().isConst() || !e->factor.isConst()) {
+    return nullptr;
+  }
+  return e->in[0]->extent().divisibleBy(e->factor.constValue()) ? nullptr : e;
+}
+
+void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::string>& violations) {
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
+  const std::string axis = mesh.axisName(loop.axis);
+  const std::string tensor = tv->toString();
+  std::vector<int> origins;
+  originsOf(loop.id, logical, origins);
+  const int dim = origins.empty() ? 0 : origins.front();
+  const IntExpr& size = mesh.axisSize(loop.axis);
+  if (const IdExpr* split = unevenSplit(loop.id, logical)) {
+    violations.push_back(fmt::format("dim {} of {} has {} elements, which axis {} of {} does not divide (a split of {} by {}); expected a "
+                                     "multiple: pad the dim or choose another mesh",
+                                     dim, tensor, logical[dim]->extent().toString(), axis, size.toString(),
+                                     split->in[0]->extent().toString(), split->factor.toString()));
+    return;
+  }
+  if (loop.extent.isConst() && size.isConst() && !(loop.extent == size)) {
+    violations.push_back(fmt::format("dim {} of {} (size {}): a loop dim of extent {} is bound to axis {} of {}; expected equal sizes: split "
+                                     "by the size of the axis",
+                                     dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
+    return;
+  }
+  const bool constant = std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
+  if (loop.digits.isOpaque() && constant) {
+    violations.push_back(fmt::format("the loop dim bound to axis {} of {} cuts merged dims where they do not nest, so that a rank's part is no "
+                                     "rectangle; expected splits at multiples of the inner dims: shard one logical dim",
+                                     axis, tensor));
+  }
+}
+
+void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
+  std::vector<ParallelType> seen;
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isDeviceDim()) {
+      continue;
+    }
+    if (!tv->hasDeviceMesh()) {
+      violations.push_back(fmt::format("{} has a dim bound to {} but no mesh; call setDeviceMesh", tv->toString(),
+                                       id->parallelType().toString()));
+      return;
+    }
+    if (id->isReduction()) {
+      continue;
+    }
+    if (std::find(seen.begin(), seen.end(), id->parallelType()) != seen.end()) {
+      violations.push_back(fmt::format("{} binds {} twice; an axis owns one dim of a tensor", tv->toString(), id->parallelType().toString()));
+    }
+    seen.push_back(id->parallelType());
+  }
+  if (!tv->hasDeviceMesh()) {
+    return;
+  }
+  const size_t before = violations.size();
+  for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
+    checkLoop(tv, loop, violations);
+  }
+  if (violations.size() > before) {
+    return;
+  }
+  const ShardState state = shardState(tv);
+  for (size_t k = 0; k < state.dims.size(); k++) {
+    if (state.dims[k].isOpaque() && tv->shape()[k].isConst()) {
+      violations.push_back(fmt::format("the digits of dim {} of {} (size {}) that axes own do not nest; expected each split to divide what it "
+                                       "splits",
+                                       k, tv->toString(), tv->shape()[k].toString()));
+    }
+  }
+}
+
+}  // namespace
+
+bool checkAnnotations(Fusion& fusion, PassContext& /*context*/) {
+  std::vector<std::string> violations;
+  for (const TensorView* tv : fusion.tensors()) {
+    checkTensor(tv, violations);
+  }
+  if (violations.empty()) {
+    return false;
+  }
+  std::string list;
+  for (const std::string& v : violations) {
+    list += (list.empty() ? "" : "\n  ") + v;
+  }
+  throwUserError("[sharding] " + list);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,33 @@
+// concretize: a copy of a fusion for one class of input sizes; all extents are constants in it.
+//
+//   T0 = input() : Float[i0, 16], T1 = reshape(T0) : [s{4}, s{4*i0}]      i0 = 6      T0 : Float[6, 16], T1 : [4, 24] from splits
+//
+// Symbols are bound by matching the extents of tensor inputs with the given (global) shapes, and Int inputs with their values.
+// Symbolic dims, whose transforms waited for sizes, get them. UserError where a shape does not fit the fusion or an op.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+class Fusion;
+class TensorView;
+
+using SymbolValues = std::map<std::string, int64_t>;
+
+// One entry a fusion input: the global shape of a tensor; of an Int scalar its value (empty: stays a run-time scalar); empty for
+// other scalars.
+[[nodiscard]] SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
+[[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values);
+[[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
+
+// The global shape of a tensor of which a rank holds a part of the given shape: each dim times the sizes of the axes that own
+// digits of it.
+[[nodiscard]] std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local);
+
+}  // namespace meshfuse

@@ -1,0 +1,51 @@
+#include "preseg_passes/privatize_casts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isFreeWidening(const Expr* e) {
+  if (e->kind() != ExprKind::Cast || !e->input(0)->isTensor()) {
+    return false;
+  }
+  const TensorView* out = e->tensorOutput();
+  return dataTypeSize(out->dtype()) > dataTypeSize(e->input(0)->dtype()) && !out->hasDeviceMesh() && !out->isFusionOutput();
+}
+
+}  // namespace
+
+bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  if (std::none_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); })) {
+    return false;  // nothing to be placed; kernels repeat casts on their own account
+  }
+  bool changed = false;
+  for (Expr* cast : fusion.exprs()) {
+    if (!isFreeWidening(cast)) {
+      continue;
+    }
+    const std::vector<Expr*> uses = fusion.uses(cast->output());
+    for (size_t k = 1; k < uses.size(); k++) {
+      std::vector<Dim> dims;
+      for (const IterDomain* id : cast->tensorOutput()->noReductions()) {
+        dims.push_back({id->extent(), id->iterType()});
+      }
+      TensorView* copy = fusion.tensor(cast->output()->dtype(), dims);
+      fusion.addExpr(ExprKind::Cast, {cast->input(0)}, {copy}, cast->attributes());
+      for (size_t operand = 0; operand < uses[k]->inputs().size(); operand++) {
+        if (uses[k]->input(static_cast<int>(operand)) == cast->output()) {
+          fusion.replaceInput(uses[k], static_cast<int>(operand), copy);
+        }
+      }
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,39 @@
+#include "preseg_passes/table.h"
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "ir/text.h"
+#include "preseg_passes/check_annotations.h"
+#include "preseg_passes/decompose_reshardings.h"
+#include "preseg_passes/partialize_reductions.h"
+#include "preseg_passes/privatize_casts.h"
+#include "preseg_passes/propagate_shardings.h"
+#include "preseg_passes/remove_unneeded_sets.h"
+
+namespace meshfuse {
+
+namespace {
+
+const PassRow<Fusion, PassContext> kPasses[] = {
+    {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles with even parts"},
+    {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
+    {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
+    {"partialize-reductions", partializeReductions, "before reshards: a sum over a sharded dim must not gather its operand"},
+    {"decompose-reshardings", decomposeReshardings, "when all shardings are final; afterwards only Redistribute communicates"},
+    {"remove-unneeded-sets", removeUnneededSets, "last: copies that only carried an annotation would cost kernels"},
+};
+
+}  // namespace
+
+std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
+
+void runPresegPasses(Fusion& fusion, PassContext& context) {
+  const PassRunner<Fusion, PassContext> runner{
+      .stage = "preseg",
+      .print = [](const Fusion& f) { return f.toString(); },
+      .verify = [](const Fusion& f) { return verify(f); },
+  };
+  runner.run(presegPasses(), fusion, context);
+}
+
+}  // namespace meshfuse

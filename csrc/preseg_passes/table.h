@@ -1,0 +1,24 @@
+// The graph passes in order, and the two changes of stage around them.
+//
+//   concretize     sizes of one class of inputs are bound; dynamic structure becomes static
+//   preseg passes  the table below
+//   localize       the per-rank program (localize_fusion.h)
+#pragma once
+
+#include <span>
+
+#include "base/pass_runner.h"
+
+namespace meshfuse {
+
+class Fusion;
+class PassContext;
+
+// Name, function and the reason why it stands where it does; printPasses() of it is the documentation of the order.
+[[nodiscard]] std::span<const PassRow<Fusion, PassContext>> presegPasses();
+
+// Runs the table; afterwards every edge is aligned or local, or its consumer is a Redistribute. UserError from
+// check-annotations; InternalError if a pass leaves a wrong fusion.
+void runPresegPasses(Fusion& fusion, PassContext& context);
+
+}  // namespace meshfuse

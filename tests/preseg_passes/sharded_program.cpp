@@ -1,0 +1,129 @@
+#include "preseg_passes/sharded_program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "analysis/pass_context.h"
+#include "interpret/interpret.h"
+#include "ir/text.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/concretize.h"
+#include "preseg_passes/localize_fusion.h"
+#include "preseg_passes/rank_simulator.h"
+#include "preseg_passes/table.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::vector<int64_t> constants(const std::vector<IntExpr>& shape) {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& e : shape) {
+    sizes.push_back(e.constValue());
+  }
+  return sizes;
+}
+
+void expectClose(const Tensor& got, const Tensor& expected, double relative, const std::string& what) {
+  ASSERT_TRUE(std::equal(got.sizes().begin(), got.sizes().end(), expected.sizes().begin(), expected.sizes().end())) << what;
+  const std::vector<double> a = got.toVector();
+  const std::vector<double> b = expected.toVector();
+  double scale = 1e-6;
+  for (double v : b) {
+    scale = std::max(scale, std::isfinite(v) ? std::abs(v) : 0);
+  }
+  for (size_t i = 0; i < a.size(); i++) {
+    ASSERT_TRUE(a[i] == b[i] || std::abs(a[i] - b[i]) <= relative * scale) << what << " element " << i << ": " << a[i] << " != " << b[i];
+  }
+}
+
+// The invariants that hold between decompose-reshardings and localize.
+void expectOnlyRedistributesCommunicate(const Fusion& fusion) {
+  for (const Expr* e : fusion.exprs()) {
+    EXPECT_TRUE(e->kind() == ExprKind::Redistribute || !isResharding(e)) << e->output()->toString();
+  }
+}
+
+}  // namespace
+
+void shard(TensorView* tv, const DeviceMesh& mesh, const std::vector<DimAxis>& dims) {
+  tv->setDeviceMesh(mesh);
+  // From the last dim on, so that positions of the ones before stay.
+  std::vector<DimAxis> order = dims;
+  std::stable_sort(order.begin(), order.end(), [](const DimAxis& a, const DimAxis& b) { return a.dim > b.dim; });
+  for (size_t i = 0; i < order.size();) {
+    size_t end = i;
+    int at = order[i].dim;
+    while (end < order.size() && order[end].dim == order[i].dim) {
+      tv->outer_split(at, mesh.size(order[end].axis));
+      tv->axis(at)->parallelize(mesh.axis(order[end].axis));
+      at++;
+      end++;
+    }
+    i = end;
+  }
+}
+
+void shardCyclic(TensorView* tv, const DeviceMesh& mesh, int dim, const std::string& axis) {
+  tv->setDeviceMesh(mesh);
+  tv->inner_split(dim, mesh.size(axis));
+  tv->axis(dim + 1)->parallelize(mesh.axis(axis));
+}
+
+std::vector<std::string> ShardedRun::computations() const {
+  std::vector<std::string> names;
+  for (const Expr* e : local->exprs()) {
+    if (e->kind() != ExprKind::Communicate && e->kind() != ExprKind::Reshape && e->kind() != ExprKind::Slice) {
+      names.emplace_back(e->opName());
+    }
+  }
+  return names;
+}
+
+ShardedRun runSharded(const Fusion& original, Tolerance tolerance) {
+  ShardedRun run;
+  run.planned = concretize(original, SymbolValues{});
+  PassContext context(*run.planned);
+  runPresegPasses(*run.planned, context);
+  expectOnlyRedistributesCommunicate(*run.planned);
+  const std::string once = run.planned->toString();
+  PassContext again(*run.planned);
+  runPresegPasses(*run.planned, again);
+  EXPECT_EQ(run.planned->toString(), once) << "the passes are idempotent";
+  run.local = localize(*run.planned);
+  EXPECT_EQ(verify(*run.local), std::vector<std::string>{}) << run.local->toString();
+  EXPECT_EQ(parseFusion(run.local->toString())->toString(), run.local->toString());
+  run.communications = communications(*run.local);
+
+  DeviceMesh mesh;
+  for (const TensorView* tv : run.planned->tensors()) {
+    mesh = mesh.empty() ? tv->getDeviceMesh() : mesh;
+  }
+  std::vector<Argument> whole;
+  std::vector<std::vector<Tensor>> parts(mesh.numDevices());
+  uint64_t seed = 1;
+  for (const Val* in : run.planned->inputs()) {
+    const TensorView* tv = in->asTensor();
+    const bool integral = isIntegral(tv->dtype());
+    const Tensor t = randomTensor(constants(tv->shape()), tv->dtype(), seed++, integral ? 0 : tolerance.low, tolerance.high);
+    whole.emplace_back(t);
+    for (size_t device = 0; device < parts.size(); device++) {
+      parts[device].push_back(localPart(t, tv, static_cast<int64_t>(device)));
+    }
+  }
+  const std::vector<Tensor> expected = interpret(original, whole);
+  const std::vector<std::vector<Tensor>> got = simulateRanks(*run.local, mesh, parts);
+  for (size_t device = 0; device < got.size(); device++) {
+    for (size_t k = 0; k < expected.size(); k++) {
+      const TensorView* out = run.planned->outputs()[k]->asTensor();
+      expectClose(got[device][k], localPart(expected[k], out, static_cast<int64_t>(device)), tolerance.relative,
+                  "output " + std::to_string(k) + " on device " + std::to_string(device) + "\n" + run.planned->toString() +
+                      run.local->toString());
+    }
+  }
+  return run;
+}
+
+}  // namespace meshfuse
