@@ -1,0 +1,104 @@
+#include "ir/tensor_view.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+namespace {
+
+class Loops : public testing::Test {
+ protected:
+  TensorView* make(const std::vector<Dim>& dims) { return fusion_.tensor(DataType::Float, dims); }
+  std::string loop(TensorView* t) {
+    std::string text = t->toString();
+    return text.substr(text.find('['));
+  }
+  Fusion fusion_;
+};
+
+TEST_F(Loops, SplitRoundsUp) {
+  EXPECT_EQ(loop(make({{10}})->inner_split(0, 4)), "[3, 4]");
+  EXPECT_EQ(loop(make({{10}})->outer_split(0, 4)), "[4, 3]");
+  EXPECT_EQ(loop(make({{0}})->outer_split(0, 2)), "[2, 0]");
+  IntExpr n = fusion_.freshSymbol();
+  EXPECT_EQ(loop(make({{n}})->outer_split(0, 4)), "[4, ceilDiv(i0, 4)]");
+  EXPECT_EQ(loop(make({{n * 8}})->split(-1, 4)), "[i0*2, 4]");
+  EXPECT_EQ(loop(make({{n * 8}})->outer_split(0, n)), "[i0, 8]");
+}
+
+TEST_F(Loops, MergeStandsWhereTheOuterStood) {
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->merge(0)), "[6, 5]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->merge(0, 2)), "[10, 3]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->merge(2, 0)), "[3, 10]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}, {7}})->merge(1, 3)), "[2, 21, 5]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->flatten()), "[30]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->flatten(1)), "[2, 15]");
+  EXPECT_EQ(loop(make({})->flatten()), "[]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->reorder({{0, -1}})), "[3, 5, 2]");
+  EXPECT_EQ(loop(make({{2}, {3}, {5}})->reorder({{2, 0}, {0, 1}})), "[5, 2, 3]");
+  EXPECT_EQ(loop(make({{2, IterType::Reduction}, {3}})->split(0, 2)), "[r{1}, r{2}, 3]");
+}
+
+TEST_F(Loops, TransformsReplayToTheSameLoops) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; round++) {
+    std::vector<Dim> dims = {{12}, {5}, {8}, {7}};
+    TensorView* a = make(dims);
+    for (int k = 0; k < 6; k++) {
+      int n = a->nDims();
+      int i = static_cast<int>(random() % static_cast<uint64_t>(n));
+      int j = static_cast<int>(random() % static_cast<uint64_t>(n));
+      switch (random() % 3) {
+        case 0: a->split(i, static_cast<int64_t>(random() % 4 + 1), random() % 2 == 0); break;
+        case 1: i != j ? a->merge(i, j) : a; break;
+        default: a->reorder({{i, j}});
+      }
+    }
+    a->axis(0)->parallelize(ParallelType::DIDy);
+    TensorView* b = make(dims);
+    b->applyLoopTransforms(a->loopTransforms());
+    ASSERT_EQ(loop(a), loop(b));
+    a->resetLoop();
+    ASSERT_EQ(loop(a), "[12, 5, 8, 7]");
+    a->applyLoopTransforms(b->loopTransforms());
+    ASSERT_EQ(loop(a), loop(b));
+  }
+}
+
+TEST_F(Loops, Mistakes) {
+  TensorView* t = make({{4}, {6, IterType::Reduction}});
+  EXPECT_THROW(t->split(2, 2), UserError);
+  EXPECT_THROW(t->split(-3, 2), UserError);
+  EXPECT_THROW(t->split(0, 0), UserError);
+  EXPECT_THROW(t->split(0, -2), UserError);
+  EXPECT_THROW(t->merge(0, 0), UserError);
+  EXPECT_THROW(t->merge(0), UserError);  // a reduction and an iteration dim
+  EXPECT_THROW(t->reorder({{0, 1}, {0, 0}}), UserError);
+  EXPECT_THROW(t->axis(5), UserError);
+  IterDomain* whole = t->axis(0);
+  t->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
+  EXPECT_THROW(whole->parallelize(ParallelType::DIDx), UserError);
+  EXPECT_THROW(t->split(0, 2), UserError);
+  EXPECT_THROW(t->merge(0, 1), UserError);
+  EXPECT_THROW(t->setContiguity({true, true}), UserError);  // one stored dim
+  EXPECT_THROW(t->setAllocationDomain({t->axis(0)}, {true}), UserError);
+}
+
+TEST_F(Loops, Allocation) {
+  TensorView* t = make({{4}, {6, IterType::Reduction}, {5}});
+  std::vector<IterDomain*> stored = t->noReductions();
+  EXPECT_EQ(t->getAllocationDomain(), stored);
+  EXPECT_FALSE(t->hasAllocation());
+  t->setAllocationDomain({stored[1], stored[0]}, {true, false});
+  EXPECT_TRUE(t->hasAllocation());
+  EXPECT_EQ(t->getAllocationDomain()[0], stored[1]);
+  EXPECT_EQ(t->contiguity(), (std::vector<bool>{true, false}));
+  EXPECT_EQ(t->shape(), (std::vector<IntExpr>{4, 5}));
+}
+
+}  // namespace
+}  // namespace meshfuse

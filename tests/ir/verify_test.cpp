@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include "ir/fusion.h"
+#include "ir/text.h"
+
+namespace meshfuse {
+namespace {
+
+struct Violation {
+  const char* lines;    // between the inputs and the output
+  const char* message;  // of which the list must hold one
+};
+
+constexpr const char* kInputs = R"(
+  mesh M0 {y: 2, x: 2} [0, 1, 2, 3]
+  T0 = input() : Float[4, 6] contiguity[t, t]
+  T1 = input() : Float[4] contiguity[t]
+  T2 = input() : Int[4, 6] contiguity[t, t]
+  T3 = input() : Half[4, 6] contiguity[t, t]
+  T4 = input() : Bool[4, 6] contiguity[t, t]
+  T5 = input() : Float[6, 5] contiguity[t, t]
+)";
+
+const Violation kViolations[] = {
+    {"T9 = set(T0) : Float[4, 7]", "T9 = set: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = set(T0) : Int[4, 6]", "T9 = set: operand 0 is Float, the result Int"},
+    {"T9 = set(T0, T0) : Float[4, 6]", "T9 = set: 2 operands, expected 1"},
+    {"T9 = set(1.0) : Float[4, 6]", "T9 = set: operand 0 is 1.0, expected a tensor"},
+    {"T9 = set(T0) : Float[4, r{6}]", "T9 = set: the result has a reduction dim"},
+    {"T9 = add(T0) : Float[4, 6]", "T9 = add: 1 operands, expected 2"},
+    {"T9 = add(T0, T1) : Float[4, 6]", "T9 = add: operand 1 has 1 dims, the result 2"},
+    {"T9 = add(T0, T2) : Float[4, 6]", "T9 = add: operands of types Float and Int"},
+    {"T9 = add(T0, 1) : Float[4, 6]", "T9 = add: a scalar of another kind than the Float tensors"},
+    {"T9 = exp(T3) : Half[4, 6]", "T9 = exp: operand 0 is Half, which the op does not accept"},
+    {"T9 = eq(T0, T0) : Float[4, 6]", "T9 = eq: the result is Float, expected Bool"},
+    {"T9 = where(T0, T0, T0) : Float[4, 6]", "T9 = where: the condition is Float, expected Bool"},
+    {"T9 = bit_cast(T0) : Half[4, 6]", "T9 = bit_cast: Float and Half differ in size"},
+    {"T9 = broadcast(T1, flags=[f, t]) : Float[4, 3]", "T9 = broadcast: dim 1 is flagged but is 3"},
+    {"T9 = broadcast(T1, flags=[f]) : Float[4, b{1}]", "T9 = broadcast: 1 flags, expected 2"},
+    {"T9 = squeeze(T0, flags=[t, f]) : Float[6]", "T9 = squeeze: dim 0 is flagged but is 4"},
+    {"T9 = expand(T0) : Float[8, 6]", "T9 = expand: dim 0 of operand 0: extents 4 and 8 differ"},
+    {"T9 = permute(T0, order=[1, 0]) : Float[4, 6] root[4, 6; ]", "T9 = permute: logical dim 0 is not root dim 1"},
+    {"T9 = reshape(T1) : Float[4, 6] root[4; new(1)]", ""},
+    {"T9 = slice(T1, starts=[0], stops=[9], steps=[1]) : Float[9]", "T9 = slice: [0, 9) by 1 of dim 0 of extent 4"},
+    {"T9 = slice(T1, starts=[1], stops=[3], steps=[1]) : Float[2] root[4; resize(0, -1, 0), inner_split(0, 2), drop(1)]",
+     ""},
+    {"T9 = pad(T1, 1, starts=[1], stops=[1]) : Float[6]", "T9 = pad: the fill is Int, the tensor Float"},
+    {"T9 = cat(T0, T5, dim=0) : Float[10, 6]", "T9 = cat: dim 1 of operand 1: extents 5 and 6 differ"},
+    {"T9 = cat(T0, T0, dim=0) : Float[9, 6]", "T9 = cat: dim 0 has extent 9, the operands have 8"},
+    {"T9 = cat(T0, T0, dim=2) : Float[8, 6]", "T9 = cat: dim=2 of 2 dims"},
+    {"T9 = reduce(T0, op=sum) : Float[4, 6]", "T9 = reduce: no dim is reduced"},
+    {"T9 = reduce(T0, op=xor) : Float[4, r{6}]", "T9 = reduce: xor of Float"},
+    {"T9 = matmul(T0, T0) : Float[4, 6, r{6}]", "T9 = matmul: contracted dims: extents 6 and 4 differ"},
+    {"T9 = matmul(T0, T5) : Float[4, 6, r{6}]", "T9 = matmul: columns: extents 5 and 6 differ"},
+    {"T9 = matmul(T0, T5) : Float[4, 5]", "T9 = matmul: the last dim of the result is the contraction"},
+    {"T9 = linear(T0, T0, T1) : Float[4, 3, r{6}]", "T9 = linear: output features: extents 4 and 3 differ"},
+    {"T9 = linear(T0, T0, T0) : Float[4, 4, r{6}]", "T9 = linear: a bias of 2 dims, expected 1"},
+    {"T9 = full(1) : Float[4]", "T9 = full: the value is Int, the result Float"},
+    {"T9 = iota(0, 1) : Int[4, 4]", "T9 = iota: the result has 2 dims, expected 1"},
+    {"T9 = random(0, 0, kind=normal, ordinal=0) : Half[4]", "T9 = random: the result is Half"},
+    {"T9 = embedding(T0, T5) : Float[4, 6, 5]", "T9 = embedding: the index is Float"},
+    {"T9 = take_along_axis(T0, T2, dim=1) : Float[4, 5]", "T9 = take_along_axis: the index: extents 6 and 5 differ"},
+    {"T9 = index_select(T0, T2, dim=1) : Float[4, 6]", "T9 = index_select: the index has 2 dims, expected 1"},
+    {"T9 = redistribute(T0, op=sum, dim=1) : Float[r{4}, 6]", "T9 = redistribute: dim=1 is not the reduction dim"},
+    {"T9 = communicate(T1, kind=all_gather, mesh=M0, axes=[1]) : Float[3, 4]",
+     "T9 = communicate: dim 0 of the result is 3, expected the team's size 2"},
+    {"T9 = communicate(T1, kind=all_reduce, mesh=M2, axes=[1], op=sum) : Float[4]", "T9 = communicate: mesh M2 of 1 meshes"},
+    {"T8 = undefined() : Float[4]\n  T9 = neg(T8) : Float[4]", "T9 = neg: operand T8 is neither computed nor an input"},
+    {"T9 = neg(T0) : Float[4, 6] parallelize(0, DIDx)", "T9: a loop dim is bound to DIDx, but the tensor has no mesh"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDx)", "T9: loop dim DIDx{4} is bound to a mesh axis of 2 devices"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 outer_split(0, 2) outer_split(2, 2) parallelize(0, DIDx) parallelize(2, DIDx)",
+     "T9: DIDx is bound to two loop dims"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDz)", "T9: a loop dim is bound to DIDz, but mesh"},
+    {"T9 = neg(T0) : Float[4, 6] parallelize(0, Stream) parallelize(1, Stream)", "T9: 2 loop dims are bound to Stream"},
+    {"T9 = neg(T0) : Float[b{4}, 6]", "T9: broadcast dim b{4} has an extent other than 1"},
+    {"T9 = neg(T0) : Float[4, 6] root[4, 6; drop(1), new(1)]", "T9: logical dims are not derived from the root domain"},
+    {"T9 = neg(T1) : Float[2] root[4; inner_split(0, 2), drop(1)]", "T9: 2 of the root domain is in no logical dim"},
+};
+
+TEST(Verify, NamesEachViolation) {
+  for (const Violation& v : kViolations) {
+    std::string text = std::string("fusion {") + kInputs + "  " + v.lines + "\n  output T9\n}\n";
+    std::vector<std::string> found;
+    ASSERT_NO_THROW(found = verify(*parseFusion(text))) << text;
+    if (*v.message == '\0') {
+      EXPECT_TRUE(found.empty()) << v.lines << "\n" << found[0];
+      continue;
+    }
+    bool named = std::any_of(found.begin(), found.end(), [&](const std::string& f) { return f.starts_with(v.message); });
+    std::string list;
+    for (const std::string& f : found) {
+      list += "  " + f + "\n";
+    }
+    EXPECT_TRUE(named) << v.lines << "\nexpected " << v.message << "\ngot\n" << list;
+  }
+}
+
+TEST(Verify, ListsAllViolations) {
+  std::unique_ptr<Fusion> f = parseFusion(R"(fusion {
+    T0 = input() : Float[4]
+    T1 = neg(T0) : Int[4]
+    T2 = add(T1, T1) : Int[5]
+    output T2
+  })");
+  EXPECT_EQ(verify(*f), (std::vector<std::string>{"T1 = neg: the result is Int, expected Float",
+                                                  "T2 = add: dim 0 of operand 0: extents 4 and 5 differ",
+                                                  "T2 = add: dim 0 of operand 1: extents 4 and 5 differ"}));
+}
+
+TEST(Verify, SharedDimsAndCycles) {
+  Fusion f;
+  TensorView* x = f.tensor(DataType::Float, {{4}});
+  TensorView* y = f.tensor(DataType::Float, {{4}});
+  f.addInput(x);
+  TensorView* z = f.tensorFromRoot(DataType::Float, {{4}}, [&](Fusion&, const std::vector<IterDomain*>&) { return x->getLogicalDomain(); });
+  f.addExpr(ExprKind::Set, {x}, {z});
+  f.addOutput(z);
+  std::vector<std::string> found = verify(f);
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const std::string& s) { return s.starts_with("T0 and T2 share a dim"); }));
+  Fusion g;
+  TensorView* a = g.tensor(DataType::Float, {{4}});
+  TensorView* b = g.tensor(DataType::Float, {{4}});
+  g.addExpr(ExprKind::Set, {a}, {b});
+  g.addExpr(ExprKind::Set, {b}, {a});
+  g.addOutput(b);
+  ASSERT_EQ(verify(g).size(), 1u);
+  EXPECT_NE(verify(g)[0].find("cycle"), std::string::npos);
+  (void)y;
+}
+
+}  // namespace
+}  // namespace meshfuse
