@@ -174,7 +174,8 @@ class Mapper {
       inOrder(0, 0, p_.size());
     } else {
       map_.ofProducer.at(0) = DimRead::Indexed;
-      plain(1, c_.size() - 1);
+      // A partial sum over the rows has their dim behind.
+      plain(1, c_.size() - (c_.back()->isReduction() ? 2 : 1));
     }
   }
 

@@ -336,6 +336,10 @@ class FusionParser {
   void symbolLine() {
     expectWord("symbol");
     std::string name(word("a symbol"));
+    while (at_ < text_.size() && text_[at_] == '.') {  // coord.x
+      at_++;
+      name += fmt::format(".{}", word("the symbol's second part"));
+    }
     noteSymbol(name);
     SymbolFacts facts;
     for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {

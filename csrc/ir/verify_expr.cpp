@@ -46,7 +46,7 @@ class ExprVerifier {
     }
     out_ = e_.tensorOutput();
     if (e_.kind() != ExprKind::Reduce && e_.kind() != ExprKind::Matmul && e_.kind() != ExprKind::Linear &&
-        e_.kind() != ExprKind::Redistribute && rootReduces()) {
+        e_.kind() != ExprKind::Redistribute && !countsIndexedDim() && rootReduces()) {
       report("the result has a reduction dim, which only reduce, matmul, linear and redistribute make");
     }
     byKind();
@@ -64,6 +64,14 @@ class ExprVerifier {
   const Dims& root() const { return out_->getRootDomain(); }
   bool rootReduces() const {
     return std::any_of(root().begin(), root().end(), [](const IterDomain* d) { return d->isReduction(); });
+  }
+
+  // A result that is a sum of rows over parts of a table has the table's indexed dim as its last root dim.
+  bool countsIndexedDim() const {
+    using enum ExprKind;
+    const ExprKind kind = e_.kind();
+    bool indexes = kind == Embedding || kind == TakeAlongAxis || kind == Gather || kind == IndexSelect;
+    return indexes && out_->hasRoot() && root().back()->isReduction();
   }
 
   // -- operand counts -----------------------------------------------------------------------------------------------------------
@@ -521,22 +529,26 @@ class ExprVerifier {
     bool embeds = e_.kind() == ExprKind::Embedding;
     const Dims index = operandDims(embeds ? 0 : 1);
     const Dims data = operandDims(embeds ? 1 : 0);
+    Dims result = root();
+    if (countsIndexedDim()) {
+      result.pop_back();
+    }
     sameType(embeds ? 1 : 0);
     if (!isIntegral(e_.input(embeds ? 0 : 1)->dtype())) {
       report("the index is {}, expected Int or Int32", name(e_.input(embeds ? 0 : 1)->dtype()));
     }
     if (embeds) {
-      if (data.size() != 2 || root().size() != index.size() + 1) {
-        report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), root().size(), index.size() + 1);
+      if (data.size() != 2 || result.size() != index.size() + 1) {
+        report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), result.size(), index.size() + 1);
         return;
       }
       Dims expected = index;
       expected.push_back(data[1]);
-      sameDims(expected, root(), 0);
+      sameDims(expected, result, 0);
       return;
     }
-    if (data.size() != root().size() || !axisFits(attributes().dim, root().size())) {
-      report("operand 0 has {} dims, the result {}; dim={}", data.size(), root().size(), attributes().dim);
+    if (data.size() != result.size() || !axisFits(attributes().dim, result.size())) {
+      report("operand 0 has {} dims, the result {}; dim={}", data.size(), result.size(), attributes().dim);
       return;
     }
     size_t axis = static_cast<size_t>(attributes().dim);
@@ -545,13 +557,13 @@ class ExprVerifier {
       return;
     }
     if (e_.kind() == ExprKind::Gather) {
-      sameDims(index, root(), 1);
+      sameDims(index, result, 1);
       return;
     }
-    sameExtent(index[e_.kind() == ExprKind::IndexSelect ? 0 : axis], root()[axis], "the index");
+    sameExtent(index[e_.kind() == ExprKind::IndexSelect ? 0 : axis], result[axis], "the index");
     for (size_t k = 0; k < data.size(); k++) {
       if (k != axis && !data[k]->isBroadcast()) {
-        sameExtent(data[k], root()[k], fmt::format("dim {}", k));
+        sameExtent(data[k], result[k], fmt::format("dim {}", k));
       }
     }
   }
