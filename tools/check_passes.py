@@ -7,25 +7,23 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TABLE_FILES = re.compile(r"(pipeline|pass_table|passes)[^/]*\.cpp$")
-ROW = re.compile(r'^\s*(?:PassRow\s*)?\{\s*(?:\.name\s*=\s*)?"([a-z0-9]+(?:-[a-z0-9]+)*)"\s*,')
+TABLE = re.compile(r"^\s*(?:static |inline |constexpr |const )*PassRow<[^>]*> \w+\[\] = \{(.*?)^\s*\};", re.M | re.S)
+ROW = re.compile(r'^\s*\{"([a-z0-9]+(?:-[a-z0-9]+)*)",', re.M)
 
 
 def main():
     rows, missing = 0, []
-    for table in sorted(p for p in (ROOT / "csrc").rglob("*.cpp") if TABLE_FILES.search(p.name)):
-        folder = table.parent.relative_to(ROOT / "csrc").as_posix()
-        for line in table.read_text().splitlines():
-            match = ROW.match(line)
-            if not match:
-                continue
-            rows += 1
-            base = ROOT / "tests" / folder / match[1].replace("-", "_")
-            endings = [".fir"] if folder == "preseg_passes" else [".fir", "_test.cpp"]
-            if not any(pathlib.Path(f"{base}{ending}").exists() for ending in endings):
-                missing.append(f'{table.relative_to(ROOT)}: row "{match[1]}" has no {base.relative_to(ROOT)}{endings[0]}')
-    if rows == 0 and (ROOT / "csrc/preseg_passes").exists():
-        missing.append("no pass table found: expected rows {\"pass-name\", ... in a *pipeline*.cpp or *passes*.cpp of a stage")
+    for source in sorted((ROOT / "csrc").rglob("*.cpp")):
+        folder = source.parent.relative_to(ROOT / "csrc").as_posix()
+        endings = [".fir"] if folder == "preseg_passes" else [".fir", "_test.cpp"]
+        for table in TABLE.findall(source.read_text()):
+            for name in ROW.findall(table):
+                rows += 1
+                base = ROOT / "tests" / folder / name.replace("-", "_")
+                if not any(pathlib.Path(f"{base}{ending}").exists() for ending in endings):
+                    missing.append(f'{source.relative_to(ROOT)}: row "{name}" has no {base.relative_to(ROOT)}{endings[0]}')
+    if rows == 0:
+        missing.append('no pass table found: expected `const PassRow<...> kPasses[] = {` with rows {"pass-name", ...')
     for line in missing:
         print(line)
     print(f"check_passes: {rows} rows, {len(missing)} problem{'' if len(missing) == 1 else 's'}")
