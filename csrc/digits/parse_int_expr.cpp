@@ -90,6 +90,9 @@ class Parser {
   IntExpr call(std::string_view name, const IntExpr& a, const IntExpr& b, size_t start) {
     check((name != "floorDiv" && name != "ceilDiv" && name != "mod") || !b.isConst() || b.constValue() > 0,
           "[expression] {} at offset {} of \"{}\" divides by {}; divisors are positive", name, start, text_, b.toString());
+    bool divides = name == "floorDiv" || name == "ceilDiv" || name == "mod";
+    check(!divides || !b.upper() || *b.upper() >= 1, "[expression] {} divides by {} at offset {} of \"{}\"; divisors are positive", name,
+          b.toString(), start, text_);
     if (name == "floorDiv") return floorDiv(a, b);
     if (name == "ceilDiv") return ceilDiv(a, b);
     if (name == "mod") return mod(a, b);

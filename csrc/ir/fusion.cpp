@@ -325,6 +325,7 @@ IdExpr* Fusion::newIdExpr(IdExpr expr) {
 
 std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                                     std::optional<IterType> outerType) {
+  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of dim {}; expected at least 1", factor.toString(), in->toString());
   IntExpr other = ceilDiv(in->extent(), factor);
   IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(in->iterType()));
   IterDomain* inner = idNew(innerSplit ? factor : other, in->iterType());

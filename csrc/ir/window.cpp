@@ -17,6 +17,7 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
   std::vector<IterDomain*> logical;
   for (size_t k = 0; k < root.size(); k++) {
     const IntExpr& extent = root[k]->extent();
+    check(!steps[k].upper() || *steps[k].upper() >= 1, "[slice] dim {} has step {}; expected at least 1", k, steps[k].toString());
     if (starts[k].isConst(0) && stops[k] == extent && steps[k].isConst(1)) {
       logical.push_back(root[k]);
       continue;

@@ -141,7 +141,9 @@ TEST(Text, SurvivesDamage) {
       } catch (const UserError&) {
       }
     }
-    EXPECT_THROW((void)parseFusion(std::string_view(text).substr(0, k)), UserError);
+    if (k + 1 < text.size()) {  // all but the last newline is a program
+      EXPECT_THROW((void)parseFusion(std::string_view(text).substr(0, k)), UserError);
+    }
     k += 2;
   }
   EXPECT_GT(accepted, 0);
