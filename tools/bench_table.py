@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the rows of a benchmark run as a table. A row is a JSON object a line: {"name", "figure", "unit", "goal", "better"};
+"""Prints the rows of a benchmark run as a table. A file is a JSON list of rows {"name", "figure", "unit", "goal", "better"};
 better is "higher" or "lower", goal may be null. With --check lists the rows short of their goal and fails if there are any."""
 
 import argparse
@@ -16,10 +16,12 @@ def short_of_goal(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("rows")
+    parser.add_argument("files", nargs="+")
     arguments = parser.parse_args()
-    with open(arguments.rows, encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
+    rows = []
+    for name in arguments.files:
+        with open(name, encoding="utf-8") as file:
+            rows += json.load(file)
 
     width = max([len(row["name"]) for row in rows], default=4)
     print(f"\n{'name':<{width}}  {'figure':>12}  {'unit':<10}  {'goal':>10}")
