@@ -41,6 +41,10 @@ IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t siz
   return mod(floorDiv(coordinate(mesh, origin.axis), origin.below), size);
 }
 
+Dim localDim(const IntExpr& extent, IterType globalType) {
+  return {extent, globalType == IterType::Iteration && extent.isConst(1) ? IterType::Broadcast : globalType};
+}
+
 std::vector<int64_t> constantShape(const TensorView* tv) {
   std::vector<int64_t> shape;
   for (const IntExpr& e : tv->shape()) {

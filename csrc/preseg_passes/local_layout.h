@@ -13,6 +13,10 @@ namespace meshfuse {
 // The rank's coordinate on an atom of a refinement of `mesh`.
 [[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size);
 
+// A dim of a local tensor. As everywhere, a stored dim of one element is a broadcast dim: that it is a part of a longer one has
+// no meaning on a rank.
+[[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);
+
 // Ops on local tensors; each returns its operand where nothing changes.
 [[nodiscard]] TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape);
 [[nodiscard]] TensorView* localPermute(TensorView* in, const std::vector<int>& order);

@@ -28,7 +28,7 @@ std::vector<Dim> localDims(const LocalOp& op) {
   invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(), op.expr->opName());
   std::vector<Dim> dims;
   for (size_t k = 0; k < stored.size(); k++) {
-    dims.push_back({shape[k], stored[k]->iterType()});
+    dims.push_back(localDim(shape[k], stored[k]->iterType()));
   }
   return dims;
 }
@@ -48,7 +48,7 @@ std::vector<Dim> contractedDims(const LocalOp& op) {
     const std::vector<IterDomain*> global = op.expr->input(static_cast<int>(operand))->asTensor()->noReductions();
     for (size_t k = 0; k < map.size(); k++) {
       if (map[k].root != kUnmapped && !global[k]->isBroadcast()) {
-        dims[map[k].root].extent = stored[k]->extent();
+        dims[map[k].root] = localDim(stored[k]->extent(), dims[map[k].root].type);
       }
     }
   }
@@ -183,7 +183,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   std::vector<IterDomain*> stored = op.result->noReductions();
   stored.erase(stored.begin() + partial);
   for (size_t k = 0; k < stored.size(); k++) {
-    dims.push_back({shape[k], stored[k]->iterType()});
+    dims.push_back(localDim(shape[k], stored[k]->iterType()));
   }
   ExprAttributes attributes = op.expr->attributes();
   if (embedding) {

@@ -12,7 +12,7 @@ TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, con
   Fusion& fusion = in->fusion();
   std::vector<Dim> dims;
   for (int64_t n : shape) {
-    dims.push_back({n, IterType::Iteration});
+    dims.push_back(localDim(n, IterType::Iteration));
   }
   TensorView* out = fusion.tensor(in->dtype(), dims);
   ExprAttributes attributes;

@@ -56,7 +56,7 @@ class Localizer {
     const std::vector<IterDomain*> stored = tv->noReductions();
     std::vector<Dim> dims;
     for (size_t k = 0; k < stored.size(); k++) {
-      dims.push_back({shape[k], stored[k]->iterType()});
+      dims.push_back(localDim(shape[k], stored[k]->iterType()));
     }
     TensorView* out = local_->tensor(tv->dtype(), dims);
     if (tv->hasAllocation()) {
