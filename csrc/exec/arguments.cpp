@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "preseg_passes/concretize.h"
 
 namespace meshfuse {
 
@@ -47,26 +48,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    result[i].assign(t.sizes().begin(), t.sizes().end());
-    if (!in->asTensor()->hasDeviceMesh()) {
-      continue;
-    }
-    const TensorView* tv = in->asTensor();
-    std::vector<IterDomain*> stored = tv->noReductions();
-    for (const IterDomain* loop : tv->getLoopDomain()) {
-      if (!loop->isDeviceDim()) {
-        continue;
-      }
-      int64_t cut = tv->getDeviceMesh().size(loop->parallelType()).constValue();
-      const IterDomain* id = loop;
-      while (id->definition() != nullptr && std::find(stored.begin(), stored.end(), id) == stored.end()) {
-        id = id->definition()->in[0];  // of a merged dim the outer part
-      }
-      auto dim = std::find(stored.begin(), stored.end(), id);
-      if (dim != stored.end()) {
-        result[i][static_cast<size_t>(dim - stored.begin())] *= cut;
-      }
-    }
+    result[i] = globalShape(in->asTensor(), t.sizes());
   }
   return result;
 }

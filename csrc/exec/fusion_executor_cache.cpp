@@ -141,7 +141,7 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
   }
   auto plan = std::make_shared<Plan>();
   for (const Argument& a : inputs) {
-    plan->facts.push_back({.kind = a.index()});
+    plan->facts.emplace_back().kind = a.index();
     if (const Tensor* t = std::get_if<Tensor>(&a)) {
       plan->facts.back() = {a.index(), t->dtype(), alignmentOf(t->data()), {t->sizes().begin(), t->sizes().end()}, {t->strides().begin(), t->strides().end()}};
     }
