@@ -35,7 +35,8 @@ bool reshapeIsView(const Expr& e) {
   std::vector<IterDomain*> dims = p.noReductions();
   const std::vector<IterDomain*>& root = c.getRootDomain();
   for (const IterDomain* d : c.getLogicalDomain()) {
-    bool connected = d->definition() != nullptr || d->isBroadcast() || std::find(root.begin(), root.end(), d) != root.end();
+    bool connected =
+        d->definition() != nullptr || d->isBroadcast() || std::find(root.begin(), root.end(), d) != root.end();
     if (d->isSymbolic() || !connected) {
       return false;
     }
@@ -76,9 +77,12 @@ bool isView(const Expr& expr) {
     case ExprKind::Squeeze:
     case ExprKind::Expand:
     case ExprKind::BitCast:
-    case ExprKind::Slice: return expr.input(0)->isTensor();
-    case ExprKind::Cast: return expr.input(0)->isTensor() && expr.output()->isTensor() && expr.input(0)->dtype() == expr.output()->dtype();
-    case ExprKind::Reshape: return reshapeIsView(expr);
+    case ExprKind::Slice:
+      return expr.input(0)->isTensor();
+    case ExprKind::Cast:
+      return expr.input(0)->isTensor() && expr.output()->isTensor() && expr.input(0)->dtype() == expr.output()->dtype();
+    case ExprKind::Reshape:
+      return reshapeIsView(expr);
     case ExprKind::SegmentSet:
     case ExprKind::Point:
     case ExprKind::Pad:
@@ -95,7 +99,8 @@ bool isView(const Expr& expr) {
     case ExprKind::IndexSelect:
     case ExprKind::Embedding:
     case ExprKind::Redistribute:
-    case ExprKind::Communicate: break;
+    case ExprKind::Communicate:
+      break;
   }
   return false;
 }

@@ -26,7 +26,8 @@ bool Dependencies::dependsOn(const Val* later, const Val* earlier) const {
   std::vector<bool> seen(position_.size(), false);
   auto visit = [&](const Val* v) {
     const Expr* e = v->definition();
-    if (e != nullptr && position(e) > first && !seen[static_cast<size_t>(e->id())]) {  // what stands before cannot need it
+    if (e != nullptr && position(e) > first &&
+        !seen[static_cast<size_t>(e->id())]) {  // what stands before cannot need it
       seen[static_cast<size_t>(e->id())] = true;
       open.push_back(e);
     }
@@ -53,7 +54,8 @@ std::vector<Expr*> Dependencies::upstream(std::span<Val* const> to) const {
   std::vector<Expr*> found;
   for (size_t k = order_.size(); k-- > 0;) {
     Expr* e = order_[k];
-    if (std::any_of(e->outputs().begin(), e->outputs().end(), [&](const Val* v) { return needed[static_cast<size_t>(v->id())]; })) {
+    if (std::any_of(e->outputs().begin(), e->outputs().end(),
+                    [&](const Val* v) { return needed[static_cast<size_t>(v->id())]; })) {
       found.push_back(e);
       for (const Val* in : e->inputs()) {
         needed[static_cast<size_t>(in->id())] = true;
@@ -71,7 +73,8 @@ std::vector<Expr*> Dependencies::downstream(std::span<Val* const> from) const {
   }
   std::vector<Expr*> found;
   for (Expr* e : order_) {
-    if (std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return reached[static_cast<size_t>(v->id())]; })) {
+    if (std::any_of(e->inputs().begin(), e->inputs().end(),
+                    [&](const Val* v) { return reached[static_cast<size_t>(v->id())]; })) {
       found.push_back(e);
       for (const Val* out : e->outputs()) {
         reached[static_cast<size_t>(out->id())] = true;

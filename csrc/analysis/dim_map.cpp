@@ -14,7 +14,10 @@ using Dims = std::vector<IterDomain*>;
 class Mapper {
  public:
   Mapper(const Expr& e, int operand)
-      : e_(e), operand_(operand), p_(e.input(operand)->asTensor()->noReductions()), c_(e.tensorOutput()->getRootDomain()) {
+      : e_(e),
+        operand_(operand),
+        p_(e.input(operand)->asTensor()->noReductions()),
+        c_(e.tensorOutput()->getRootDomain()) {
     map_.ofConsumer.resize(c_.size());
     map_.ofProducer.resize(p_.size(), DimRead::None);
   }
@@ -32,37 +35,58 @@ class Mapper {
       case ExprKind::Slice:
       case ExprKind::Pad:
       case ExprKind::Reduce:
-      case ExprKind::Redistribute: inOrder(0, 0, p_.size()); break;
-      case ExprKind::Broadcast: withFlags(c_.size(), true); break;
-      case ExprKind::Squeeze: withFlags(p_.size(), false); break;
-      case ExprKind::Cat: cat(); break;
-      case ExprKind::Matmul: matmul(); break;
-      case ExprKind::Linear: linear(); break;
+      case ExprKind::Redistribute:
+        inOrder(0, 0, p_.size());
+        break;
+      case ExprKind::Broadcast:
+        withFlags(c_.size(), true);
+        break;
+      case ExprKind::Squeeze:
+        withFlags(p_.size(), false);
+        break;
+      case ExprKind::Cat:
+        cat();
+        break;
+      case ExprKind::Matmul:
+        matmul();
+        break;
+      case ExprKind::Linear:
+        linear();
+        break;
       case ExprKind::TakeAlongAxis:
-      case ExprKind::Gather: alongAxis(); break;
-      case ExprKind::IndexSelect: indexSelect(); break;
-      case ExprKind::Embedding: embedding(); break;
-      case ExprKind::Communicate: communicate(); break;
+      case ExprKind::Gather:
+        alongAxis();
+        break;
+      case ExprKind::IndexSelect:
+        indexSelect();
+        break;
+      case ExprKind::Embedding:
+        embedding();
+        break;
+      case ExprKind::Communicate:
+        communicate();
+        break;
       case ExprKind::Full:
       case ExprKind::Iota:
       case ExprKind::Eye:
-      case ExprKind::Random: break;  // no tensor operands
+      case ExprKind::Random:
+        break;  // no tensor operands
     }
     return std::move(map_);
   }
 
  private:
   void link(size_t p, size_t c, DimRead how, const IntExpr& offset = 0) {
-    invariant(p < p_.size() && c < c_.size(), "[dim_map] {} of operand {} has no dims {} and {}; verify the fusion", e_.opName(),
-              operand_, p, c);
+    invariant(p < p_.size() && c < c_.size(), "[dim_map] {} of operand {} has no dims {} and {}; verify the fusion",
+              e_.opName(), operand_, p, c);
     map_.ofConsumer[c] = {static_cast<int>(p), how, offset};
     map_.ofProducer[p] = how;
   }
 
   // Same, but for stretched and reduced dims.
   void plain(size_t p, size_t c) {
-    invariant(p < p_.size() && c < c_.size(), "[dim_map] {} of operand {} has no dims {} and {}; verify the fusion", e_.opName(),
-              operand_, p, c);
+    invariant(p < p_.size() && c < c_.size(), "[dim_map] {} of operand {} has no dims {} and {}; verify the fusion",
+              e_.opName(), operand_, p, c);
     bool stretches = p_[p]->isBroadcast() && !c_[c]->isBroadcast() && p_[p]->extent() != c_[c]->extent();
     link(p, c, stretches ? DimRead::Stretched : c_[c]->isReduction() ? DimRead::Reduced : DimRead::Same);
   }

@@ -41,7 +41,7 @@ enum class DimRead : uint8_t { None, Same, Stretched, Window, Reduced, Whole, In
 struct DimLink {
   int producer = -1;  // position in producer->noReductions(); -1 for None
   DimRead how = DimRead::None;
-  IntExpr offset;     // Window: the operand's dim covers [offset, offset + its extent) of the result's
+  IntExpr offset;  // Window: the operand's dim covers [offset, offset + its extent) of the result's
 };
 
 struct OperandDims {

@@ -49,9 +49,12 @@ class UnionFind {
 // What two transforms must share, beside their dims, to be equal.
 std::string parameters(const IdExpr& e) {
   switch (e.kind) {
-    case IdExprKind::Split: return fmt::format("s{} {}", e.innerSplit ? 'i' : 'o', e.factor.toString());
-    case IdExprKind::Merge: return "m";
-    case IdExprKind::Resize: return fmt::format("r{},{}", e.left.toString(), e.right.toString());
+    case IdExprKind::Split:
+      return fmt::format("s{} {}", e.innerSplit ? 'i' : 'o', e.factor.toString());
+    case IdExprKind::Merge:
+      return "m";
+    case IdExprKind::Resize:
+      return fmt::format("r{},{}", e.left.toString(), e.right.toString());
   }
   return "";
 }
@@ -59,9 +62,13 @@ std::string parameters(const IdExpr& e) {
 // Going back from results to inputs also needs the inner extent (and that both inner extents divide alike).
 std::string backwardParameters(const IdExpr& e) {
   switch (e.kind) {
-    case IdExprKind::Split: return "s " + e.out[0]->extent().toString() + " " + e.out[1]->extent().toString() + " " + e.in[0]->extent().toString();
-    case IdExprKind::Merge: return "m " + e.in[0]->extent().toString() + " " + e.in[1]->extent().toString();
-    case IdExprKind::Resize: return parameters(e) + " " + e.in[0]->extent().toString();
+    case IdExprKind::Split:
+      return "s " + e.out[0]->extent().toString() + " " + e.out[1]->extent().toString() + " " +
+             e.in[0]->extent().toString();
+    case IdExprKind::Merge:
+      return "m " + e.in[0]->extent().toString() + " " + e.in[1]->extent().toString();
+    case IdExprKind::Resize:
+      return parameters(e) + " " + e.in[0]->extent().toString();
   }
   return "";
 }

@@ -36,7 +36,8 @@ class PassContext {
 
   // The fusion has changed: all analyses but these are dropped.
   void changed(std::span<const std::string_view> keeps = {}) {
-    std::erase_if(analyses_, [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
+    std::erase_if(analyses_,
+                  [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
   }
 
   // What a pass decided and why, for explain.

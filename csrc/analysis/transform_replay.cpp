@@ -13,7 +13,8 @@ namespace meshfuse {
 namespace {
 
 bool sameParameters(const IdExpr& a, const IdExpr& b) {
-  return a.kind == b.kind && a.factor == b.factor && a.innerSplit == b.innerSplit && a.left == b.left && a.right == b.right;
+  return a.kind == b.kind && a.factor == b.factor && a.innerSplit == b.innerSplit && a.left == b.left &&
+         a.right == b.right;
 }
 
 // The transforms among `ids`, in the order of their results.
@@ -128,9 +129,10 @@ class Replay {
         continue;
       }
       // an axis owns one dim of a tensor, and one reduction dim
-      bool taken = std::any_of(to_.getLoopDomain().begin(), to_.getLoopDomain().end(), [&, image = to](const IterDomain* d) {
-        return d->parallelType() == type && d->isReduction() == image->isReduction();
-      });
+      bool taken =
+          std::any_of(to_.getLoopDomain().begin(), to_.getLoopDomain().end(), [&, image = to](const IterDomain* d) {
+            return d->parallelType() == type && d->isReduction() == image->isReduction();
+          });
       if (taken || to->parallelType() != ParallelType::Serial) {
         result.complete = false;
       } else {
@@ -159,7 +161,8 @@ int operandNumber(const TensorView& operand, const TensorView& result) {
 ReplayResult replayLoop(const TensorView& from, TensorView& to, ReplayBindings bindings) {
   int down = operandNumber(from, to);
   int up = down < 0 ? operandNumber(to, from) : -1;
-  check(down >= 0 || up >= 0, "[replayLoop] {} and {} are not operand and result of one op; use an IdGraph", from.toString(), to.toString());
+  check(down >= 0 || up >= 0, "[replayLoop] {} and {} are not operand and result of one op; use an IdGraph",
+        from.toString(), to.toString());
   Replay replay(from, to);
   for (const IdLink& link : idLinks(down >= 0 ? *to.definition() : *from.definition(), down >= 0 ? down : up)) {
     if (link.how == DimRead::Same || link.how == DimRead::Reduced) {

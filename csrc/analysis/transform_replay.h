@@ -24,7 +24,8 @@ class TensorView;
 enum class ReplayBindings { Copy, Leave };
 
 struct ReplayResult {
-  std::vector<std::pair<IterDomain*, IterDomain*>> loop;  // loop dims of `from` and of `to` that correspond, in from's order
+  std::vector<std::pair<IterDomain*, IterDomain*>>
+      loop;              // loop dims of `from` and of `to` that correspond, in from's order
   bool complete = true;  // every bound loop dim of `from` has one in `to`
 };
 
@@ -35,6 +36,7 @@ ReplayResult replayLoop(const TensorView& from, TensorView& to, ReplayBindings b
 
 // Between any two tensors: logical dims of `to` correspond to the dims of `from` in their groups; where a group has several, in
 // order.
-ReplayResult replayLoop(const TensorView& from, TensorView& to, const IdGraph& ids, ReplayBindings bindings = ReplayBindings::Copy);
+ReplayResult replayLoop(const TensorView& from, TensorView& to, const IdGraph& ids,
+                        ReplayBindings bindings = ReplayBindings::Copy);
 
 }  // namespace meshfuse

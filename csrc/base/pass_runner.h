@@ -29,7 +29,7 @@ template <class Program, class Context>
 struct PassRow {
   std::string_view name;
   bool (*run)(Program&, Context&);
-  std::string_view reason;              // why it stands at this place
+  std::string_view reason;                   // why it stands at this place
   std::vector<std::string_view> keeps = {};  // analyses that hold although it changed the program
 };
 
@@ -82,7 +82,8 @@ struct PassRunner {
         any = runOne(row, program, context) || any;
       } catch (const InternalError& e) {
         std::string path = reproduce ? reproduce(row.name, before) : "";
-        throwInternalError(fmt::format("[{}, {}] {}{}{}", stage, row.name, e.what(), path.empty() ? "" : "\nreproducer: ", path));
+        throwInternalError(
+            fmt::format("[{}, {}] {}{}{}", stage, row.name, e.what(), path.empty() ? "" : "\nreproducer: ", path));
       }
     }
     return any;

@@ -10,7 +10,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kCommKinds = {"all_gather",  "all_reduce", "reduce_scatter",
+constexpr std::array<std::string_view, 6> kCommKinds = {"all_gather", "all_reduce", "reduce_scatter",
                                                         "all_to_all", "permute",    "broadcast"};
 constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
 constexpr int kReduceOps = 7;
@@ -35,7 +35,8 @@ std::string numbers(const std::vector<T>& values) {
 bool reduces(CommKind kind) { return kind == CommKind::AllReduce || kind == CommKind::ReduceScatter; }
 
 std::string commText(const CommAttributes& c) {
-  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", kCommKinds[static_cast<size_t>(c.kind)], c.mesh, numbers(c.axes));
+  std::string text =
+      fmt::format("kind={}, mesh=M{}, axes={}", kCommKinds[static_cast<size_t>(c.kind)], c.mesh, numbers(c.axes));
   if (reduces(c.kind)) {
     text += fmt::format(", op={}", name(c.reduce));
   }
@@ -71,17 +72,28 @@ Enum parseName(const std::array<std::string_view, N>& names, std::string_view te
 
 std::string_view keyOf(Attribute attribute) {
   switch (attribute) {
-    case Attribute::Point: return "point";
-    case Attribute::Reduce: return "op";
-    case Attribute::Random: return "kind";
-    case Attribute::Dim: return "dim";
-    case Attribute::Ordinal: return "ordinal";
-    case Attribute::Flags: return "flags";
-    case Attribute::Order: return "order";
-    case Attribute::Starts: return "starts";
-    case Attribute::Stops: return "stops";
-    case Attribute::Steps: return "steps";
-    case Attribute::Comm: return "comm";
+    case Attribute::Point:
+      return "point";
+    case Attribute::Reduce:
+      return "op";
+    case Attribute::Random:
+      return "kind";
+    case Attribute::Dim:
+      return "dim";
+    case Attribute::Ordinal:
+      return "ordinal";
+    case Attribute::Flags:
+      return "flags";
+    case Attribute::Order:
+      return "order";
+    case Attribute::Starts:
+      return "starts";
+    case Attribute::Stops:
+      return "stops";
+    case Attribute::Steps:
+      return "steps";
+    case Attribute::Comm:
+      return "comm";
   }
   return "";
 }
@@ -98,16 +110,26 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
   };
   switch (attribute) {
     case Attribute::Point:
-    case Attribute::Comm: return "";
-    case Attribute::Reduce: return std::string(name(a.reduce));
-    case Attribute::Random: return std::string(kRandomKinds[static_cast<size_t>(a.random)]);
-    case Attribute::Dim: return fmt::format("{}", a.dim);
-    case Attribute::Ordinal: return fmt::format("{}", a.ordinal);
-    case Attribute::Flags: return a.flags.empty() ? "" : flagsText(a.flags);
-    case Attribute::Order: return a.order.empty() ? "" : listText(a.order);
-    case Attribute::Starts: return list(a.starts);
-    case Attribute::Stops: return list(a.stops);
-    case Attribute::Steps: return list(a.steps);
+    case Attribute::Comm:
+      return "";
+    case Attribute::Reduce:
+      return std::string(name(a.reduce));
+    case Attribute::Random:
+      return std::string(kRandomKinds[static_cast<size_t>(a.random)]);
+    case Attribute::Dim:
+      return fmt::format("{}", a.dim);
+    case Attribute::Ordinal:
+      return fmt::format("{}", a.ordinal);
+    case Attribute::Flags:
+      return a.flags.empty() ? "" : flagsText(a.flags);
+    case Attribute::Order:
+      return a.order.empty() ? "" : listText(a.order);
+    case Attribute::Starts:
+      return list(a.starts);
+    case Attribute::Stops:
+      return list(a.stops);
+    case Attribute::Steps:
+      return list(a.steps);
   }
   return "";
 }
@@ -129,7 +151,8 @@ void parseComm(std::string_view key, std::string_view value, CommAttributes& c) 
   } else if (key == "root") {
     c.root = static_cast<int>(parseInteger(value));
   } else {
-    throwUserError(fmt::format("communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root", key));
+    throwUserError(
+        fmt::format("communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root", key));
   }
 }
 
@@ -189,16 +212,35 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
     }
     switch (a) {
       case Attribute::Point:
-      case Attribute::Comm: break;
-      case Attribute::Reduce: attributes.reduce = parseReduceOp(value); return;
-      case Attribute::Random: attributes.random = parseName<RandomKind>(kRandomKinds, value); return;
-      case Attribute::Dim: attributes.dim = static_cast<int>(parseInteger(value)); return;
-      case Attribute::Ordinal: attributes.ordinal = static_cast<int>(parseInteger(value)); return;
-      case Attribute::Flags: attributes.flags = parseFlags(value); return;
-      case Attribute::Order: attributes.order = parseIntegers(value); return;
-      case Attribute::Starts: attributes.starts = expressions(); return;
-      case Attribute::Stops: attributes.stops = expressions(); return;
-      case Attribute::Steps: attributes.steps = expressions(); return;
+      case Attribute::Comm:
+        break;
+      case Attribute::Reduce:
+        attributes.reduce = parseReduceOp(value);
+        return;
+      case Attribute::Random:
+        attributes.random = parseName<RandomKind>(kRandomKinds, value);
+        return;
+      case Attribute::Dim:
+        attributes.dim = static_cast<int>(parseInteger(value));
+        return;
+      case Attribute::Ordinal:
+        attributes.ordinal = static_cast<int>(parseInteger(value));
+        return;
+      case Attribute::Flags:
+        attributes.flags = parseFlags(value);
+        return;
+      case Attribute::Order:
+        attributes.order = parseIntegers(value);
+        return;
+      case Attribute::Starts:
+        attributes.starts = expressions();
+        return;
+      case Attribute::Stops:
+        attributes.stops = expressions();
+        return;
+      case Attribute::Steps:
+        attributes.steps = expressions();
+        return;
     }
   }
   throwUserError(fmt::format("{} has no attribute '{}'; there are {}", info(kind).name, key, keysOf(kind)));
@@ -250,7 +292,8 @@ std::vector<int> parseIntegers(std::string_view list) {
   std::vector<int> values;
   for (std::string_view part : parseList(list)) {
     int64_t value = parseInteger(part);
-    check(value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max(), "{} is too large here", value);
+    check(value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max(), "{} is too large here",
+          value);
     values.push_back(static_cast<int>(value));
   }
   return values;

@@ -45,7 +45,8 @@ const std::array<ExprKindInfo, 26>& kinds() {
 
 const ExprKindInfo& info(ExprKind kind) {
   const ExprKindInfo& row = kinds().at(static_cast<size_t>(kind));
-  invariant(row.kind == kind, "[ir] the rows of expr kinds do not stand in the order of the enumeration at {}", row.name);
+  invariant(row.kind == kind, "[ir] the rows of expr kinds do not stand in the order of the enumeration at {}",
+            row.name);
   return row;
 }
 
@@ -70,6 +71,8 @@ std::vector<TensorView*> Expr::tensorInputs() const {
 
 TensorView* Expr::tensorOutput(int k) const { return outputs_.at(static_cast<size_t>(k))->asTensor(); }
 
-std::string_view Expr::opName() const { return kind_ == ExprKind::Point ? info(attributes_.point).name : info(kind_).name; }
+std::string_view Expr::opName() const {
+  return kind_ == ExprKind::Point ? info(attributes_.point).name : info(kind_).name;
+}
 
 }  // namespace meshfuse

@@ -47,8 +47,8 @@ enum class ExprKind : uint8_t {
   IndexSelect,    // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
   Embedding,      // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
                   // shard, rows outside give 0 if flags[0]
-  Redistribute,   // c = p in c's sharding: the only op whose edge may need communication. reduce: p's device-owned `dim`
-                  // (a partial sum) is combined
+  Redistribute,   // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
+                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
   Communicate,    // one collective on local tensors: see CommAttributes
 };
 

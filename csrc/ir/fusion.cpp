@@ -50,7 +50,8 @@ void Fusion::addInput(Val* val) {
 
 void Fusion::addOutput(Val* val) {
   checkOwn(val, "addOutput");
-  check(val->isTensor(), "[addOutput] {} is a scalar; outputs are tensors, use full to make one of a scalar", val->toString());
+  check(val->isTensor(), "[addOutput] {} is a scalar; outputs are tensors, use full to make one of a scalar",
+        val->toString());
   val->isOutput_ = true;
   outputs_.push_back(val);
 }
@@ -69,22 +70,23 @@ void Fusion::removeOutput(Val* val) {
 void Fusion::aliasOutputToInput(Val* output, Val* input) {
   checkOwn(output, "aliasOutputToInput");
   checkOwn(input, "aliasOutputToInput");
-  check(output->isTensor() && input->isTensor(), "[aliasOutputToInput] {} and {}: both must be tensors", output->toString(),
-        input->toString());
+  check(output->isTensor() && input->isTensor(), "[aliasOutputToInput] {} and {}: both must be tensors",
+        output->toString(), input->toString());
   check(input->isInput_, "[aliasOutputToInput] {} is no input of the fusion; alias to one", input->toString());
-  check(output->dtype() == input->dtype(), "[aliasOutputToInput] {} has type {}, {} has {}; cast the output", output->toString(),
-        name(output->dtype()), input->toString(), name(input->dtype()));
+  check(output->dtype() == input->dtype(), "[aliasOutputToInput] {} has type {}, {} has {}; cast the output",
+        output->toString(), name(output->dtype()), input->toString(), name(input->dtype()));
   std::vector<IntExpr> from = output->asTensor()->shape();
   std::vector<IntExpr> to = input->asTensor()->shape();
-  check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal", output->toString(),
-        from.size(), input->toString(), to.size());
+  check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal",
+        output->toString(), from.size(), input->toString(), to.size());
   for (size_t k = 0; k < from.size(); k++) {
-    check(!provenDifferent(from[k], to[k]), "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k,
-          output->toString(), from[k].toString(), input->toString(), to[k].toString());
+    check(!provenDifferent(from[k], to[k]),
+          "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k, output->toString(),
+          from[k].toString(), input->toString(), to[k].toString());
   }
   for (const auto& [out, in] : aliases_) {
-    check(out != output && in != input, "[aliasOutputToInput] {} -> {} exists; a value is aliased once", out->toString(),
-          in->toString());
+    check(out != output && in != input, "[aliasOutputToInput] {} -> {} exists; a value is aliased once",
+          out->toString(), in->toString());
   }
   if (!output->isOutput_) {
     addOutput(output);
@@ -139,7 +141,8 @@ std::vector<Expr*> Fusion::exprs(bool dead) const {
     std::vector<Val*> operands = exprs_[k]->inputs();
     std::sort(operands.begin(), operands.end(), [](const Val* a, const Val* b) { return a->id() < b->id(); });
     operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
-    waitsFor[k] = static_cast<int>(std::count_if(operands.begin(), operands.end(), [](Val* v) { return v->definition() != nullptr; }));
+    waitsFor[k] = static_cast<int>(
+        std::count_if(operands.begin(), operands.end(), [](Val* v) { return v->definition() != nullptr; }));
     if (waitsFor[k] == 0) {
       ready.push(static_cast<int>(k));
     }
@@ -212,7 +215,8 @@ Val* Fusion::scalar(ScalarConst value) {
   if (const int64_t* i = std::get_if<int64_t>(&value)) {
     return intScalar(*i);
   }
-  check(!std::holds_alternative<std::monostate>(value), "[scalar] got no value; use inputScalar for one known at run time");
+  check(!std::holds_alternative<std::monostate>(value),
+        "[scalar] got no value; use inputScalar for one known at run time");
   const bool* flag = std::get_if<bool>(&value);
   std::string key = flag != nullptr ? fmt::format("Bool {}", *flag ? 1 : 0)
                                     : fmt::format("Double {:x}", std::bit_cast<uint64_t>(std::get<double>(value)));
@@ -280,7 +284,8 @@ TensorView* Fusion::tensorFromRoot(
 Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes) {
   std::string_view op = kind == ExprKind::Point ? info(attributes.point).name : info(kind).name;
   for (const Val* v : inputs) {
-    check(v != nullptr && &v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one", op);
+    check(v != nullptr && &v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one",
+          op);
   }
   auto owned = std::make_unique<Expr>();
   Expr* e = owned.get();
@@ -325,24 +330,43 @@ IdExpr* Fusion::newIdExpr(IdExpr expr) {
 
 std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                                     std::optional<IterType> outerType) {
-  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of dim {}; expected at least 1", factor.toString(), in->toString());
+  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of dim {}; expected at least 1", factor.toString(),
+        in->toString());
   IntExpr other = ceilDiv(in->extent(), factor);
   IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(in->iterType()));
   IterDomain* inner = idNew(innerSplit ? factor : other, in->iterType());
-  newIdExpr({.kind = IdExprKind::Split, .in = {in}, .out = {outer, inner}, .factor = factor, .innerSplit = innerSplit, .left = {}, .right = {}});
+  newIdExpr({.kind = IdExprKind::Split,
+             .in = {in},
+             .out = {outer, inner},
+             .factor = factor,
+             .innerSplit = innerSplit,
+             .left = {},
+             .right = {}});
   return {outer, inner};
 }
 
 IterDomain* Fusion::idMerge(IterDomain* outer, IterDomain* inner) {
   IterDomain* out = idNew(outer->extent() * inner->extent(), mergedType(outer, inner));
-  newIdExpr({.kind = IdExprKind::Merge, .in = {outer, inner}, .out = {out}, .factor = {}, .innerSplit = true, .left = {}, .right = {}});
+  newIdExpr({.kind = IdExprKind::Merge,
+             .in = {outer, inner},
+             .out = {out},
+             .factor = {},
+             .innerSplit = true,
+             .left = {},
+             .right = {}});
   return out;
 }
 
 IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type) {
   IterType outType = type.value_or(in->isBroadcast() ? IterType::Iteration : in->iterType());
   IterDomain* out = idNew(in->extent() + left + right, outType);
-  newIdExpr({.kind = IdExprKind::Resize, .in = {in}, .out = {out}, .factor = {}, .innerSplit = true, .left = left, .right = right});
+  newIdExpr({.kind = IdExprKind::Resize,
+             .in = {in},
+             .out = {out},
+             .factor = {},
+             .innerSplit = true,
+             .left = left,
+             .right = right});
   return out;
 }
 
@@ -426,7 +450,8 @@ FusionGuard::FusionGuard(Fusion* fusion) : previous_(std::exchange(currentFusion
 FusionGuard::~FusionGuard() { currentFusion = previous_; }
 
 Fusion* FusionGuard::current() {
-  check(currentFusion != nullptr, "[FusionGuard] no fusion is being defined on this thread; write FusionGuard guard(&fusion) first");
+  check(currentFusion != nullptr,
+        "[FusionGuard] no fusion is being defined on this thread; write FusionGuard guard(&fusion) first");
   return currentFusion;
 }
 

@@ -7,7 +7,8 @@
 
 namespace meshfuse {
 
-FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite) : from_(from), to_(to), rewrite_(std::move(rewrite)) {
+FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite)
+    : from_(from), to_(to), rewrite_(std::move(rewrite)) {
   to_.nextSymbol_ = std::max(to_.nextSymbol_, from_.nextSymbol_);
   to_.nextOrdinal_ = std::max(to_.nextOrdinal_, from_.nextOrdinal_);
 }

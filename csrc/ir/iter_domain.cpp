@@ -16,10 +16,17 @@ void IterDomain::parallelize(ParallelType type) {
 std::string IterDomain::toString() const {
   std::string_view letter;
   switch (iterType_) {
-    case IterType::Iteration: break;
-    case IterType::Reduction: letter = "r"; break;
-    case IterType::Broadcast: letter = "b"; break;
-    case IterType::Symbolic: letter = "s"; break;
+    case IterType::Iteration:
+      break;
+    case IterType::Reduction:
+      letter = "r";
+      break;
+    case IterType::Broadcast:
+      letter = "b";
+      break;
+    case IterType::Symbolic:
+      letter = "s";
+      break;
   }
   bool bound = parallelType_ != ParallelType::Serial;
   if (letter.empty() && !bound) {

@@ -52,10 +52,14 @@ std::string withoutSpaces(std::string_view text) {
 
 std::optional<IterType> typeOfLetter(char c) {
   switch (c) {
-    case 'r': return IterType::Reduction;
-    case 'b': return IterType::Broadcast;
-    case 's': return IterType::Symbolic;
-    default: return std::nullopt;
+    case 'r':
+      return IterType::Reduction;
+    case 'b':
+      return IterType::Broadcast;
+    case 's':
+      return IterType::Symbolic;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -71,7 +75,8 @@ struct TensorText {
 
 class FusionParser {
  public:
-  FusionParser(std::string_view text, std::string_view file) : text_(text), file_(file), fusion_(std::make_unique<Fusion>()) {}
+  FusionParser(std::string_view text, std::string_view file)
+      : text_(text), file_(file), fusion_(std::make_unique<Fusion>()) {}
 
   std::unique_ptr<Fusion> parse() {
     reserveIds();
@@ -296,7 +301,8 @@ class FusionParser {
     } else if (valueNumber(first)) {
       valueLine();
     } else {
-      fail(fmt::format("expected a line that begins with mesh, symbol, output, alias, or a value such as T0; got '{}'", shown()));
+      fail(fmt::format("expected a line that begins with mesh, symbol, output, alias, or a value such as T0; got '{}'",
+                       shown()));
     }
   }
 
@@ -395,7 +401,8 @@ class FusionParser {
       standAt(name);
       check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
       check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
-      check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr, "value number {} stands twice; each value has one line", *number);
+      check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr,
+            "value number {} stands twice; each value has one line", *number);
     }
     expect('=');
     std::string_view op = word("an op");
@@ -445,7 +452,8 @@ class FusionParser {
 
   // -- results ------------------------------------------------------------------------------------------------------------------
 
-  Val* result(std::string_view name, const ExprKind* kind, const std::vector<Val*>& operands, const ExprAttributes& attributes) {
+  Val* result(std::string_view name, const ExprKind* kind, const std::vector<Val*>& operands,
+              const ExprAttributes& attributes) {
     std::string_view typeName = word("a type");
     standAt(typeName);
     std::optional<DataType> dtype = parseDataType(typeName);
@@ -529,7 +537,8 @@ class FusionParser {
     return static_cast<size_t>(p);
   }
 
-  std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims, const std::vector<Dim>& logical) {
+  std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
+                                          const std::vector<Dim>& logical) {
     for (std::string_view step : splitAtCommas(steps)) {
       standAt(step);
       size_t open = step.find_first_of("([");
@@ -546,7 +555,8 @@ class FusionParser {
       if (name == "new") {
         size_t at = position(arguments[0], dims.size() + 1);
         check(at < logical.size(), "new({}) is outside of the logical domain", at);
-        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion_->idNew(logical[at].extent, logical[at].type));
+        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at),
+                    fusion_->idNew(logical[at].extent, logical[at].type));
         continue;
       }
       size_t at = position(arguments[0], dims.size());
@@ -560,7 +570,8 @@ class FusionParser {
       } else if (name == "drop") {
         dims.erase(place);
       } else {
-        check(name == "merge", "there is no step '{}'; there are inner_split, outer_split, merge, resize, drop, new, reorder", name);
+        check(name == "merge",
+              "there is no step '{}'; there are inner_split, outer_split, merge, resize, drop, new, reorder", name);
         check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
         *place = fusion_->idMerge(*place, *(place + 1));
         dims.erase(place + 1);
@@ -597,8 +608,12 @@ class FusionParser {
       } else if (w == "alloc") {
         setAllocation(t, parseIntegers(whole));
       } else if (w == "reorder") {
-        t->applyLoopTransforms({{.kind = LoopTransform::Kind::Reorder, .axis = 0, .factor = {}, .innerSplit = true,
-                                 .order = parseIntegers(whole), .type = {}}});
+        t->applyLoopTransforms({{.kind = LoopTransform::Kind::Reorder,
+                                 .axis = 0,
+                                 .factor = {},
+                                 .innerSplit = true,
+                                 .order = parseIntegers(whole),
+                                 .type = {}}});
       } else {
         checkLoop(t, list);
       }
@@ -626,8 +641,8 @@ class FusionParser {
 
   void loopTransform(TensorView* t, std::string_view name, const std::vector<std::string_view>& arguments) {
     size_t wanted = name == "merge" ? 1 : 2;
-    check(arguments.size() == wanted || (name == "merge" && arguments.size() == 2), "{} has {} arguments; expected {}", name,
-          arguments.size(), wanted);
+    check(arguments.size() == wanted || (name == "merge" && arguments.size() == 2), "{} has {} arguments; expected {}",
+          name, arguments.size(), wanted);
     int axis = static_cast<int>(parseInteger(arguments[0]));
     if (name == "parallelize") {
       std::optional<ParallelType> type = parseParallelType(arguments[1]);
@@ -657,7 +672,8 @@ class FusionParser {
     std::string loop = t->toString();
     loop = loop.substr(loop.find('[') + 1);
     loop.pop_back();
-    check(withoutSpaces(loop) == withoutSpaces(text), "the transforms give loop[{}], the line says loop[{}]", loop, text);
+    check(withoutSpaces(loop) == withoutSpaces(text), "the transforms give loop[{}], the line says loop[{}]", loop,
+          text);
   }
 
   std::string_view text_;
@@ -671,6 +687,8 @@ class FusionParser {
   int nextOrdinal_ = 0;
 };
 
-std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file) { return FusionParser(text, file).parse(); }
+std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file) {
+  return FusionParser(text, file).parse();
+}
 
 }  // namespace meshfuse

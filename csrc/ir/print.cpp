@@ -23,7 +23,8 @@ struct ByLengthThenName {
 };
 
 bool isNamed(const Val* v) {
-  return v->isTensor() || v->isFusionInput() || v->definition() != nullptr || (!v->isConst() && v->dtype() != DataType::Int);
+  return v->isTensor() || v->isFusionInput() || v->definition() != nullptr ||
+         (!v->isConst() && v->dtype() != DataType::Int);
 }
 
 bool isPlain(const SymbolFacts& facts, bool isAxis) {
@@ -32,7 +33,8 @@ bool isPlain(const SymbolFacts& facts, bool isAxis) {
 
 class Printer {
  public:
-  Printer(const Fusion& fusion, Numbering numbering, Detail detail) : fusion_(fusion), numbering_(numbering), detail_(detail) {}
+  Printer(const Fusion& fusion, Numbering numbering, Detail detail)
+      : fusion_(fusion), numbering_(numbering), detail_(detail) {}
 
   std::string all() {
     bool dead = fusion_.outputs().empty();
@@ -149,10 +151,17 @@ class Printer {
     for (const IterDomain* id : t.getLogicalDomain()) {
       std::string extent = text(id->extent());
       switch (id->iterType()) {
-        case IterType::Iteration: break;
-        case IterType::Reduction: extent = "r{" + extent + "}"; break;
-        case IterType::Broadcast: extent = "b{" + extent + "}"; break;
-        case IterType::Symbolic: extent = "s{" + extent + "}"; break;
+        case IterType::Iteration:
+          break;
+        case IterType::Reduction:
+          extent = "r{" + extent + "}";
+          break;
+        case IterType::Broadcast:
+          extent = "b{" + extent + "}";
+          break;
+        case IterType::Symbolic:
+          extent = "s{" + extent + "}";
+          break;
       }
       list += (list.empty() ? "" : ", ") + extent;
     }
@@ -169,7 +178,8 @@ class Printer {
       std::vector<IterDomain*> stored = t.noReductions();
       std::string order;
       for (const IterDomain* id : t.getAllocationDomain()) {
-        order += fmt::format("{}{}", order.empty() ? "" : ", ", std::find(stored.begin(), stored.end(), id) - stored.begin());
+        order += fmt::format("{}{}", order.empty() ? "" : ", ",
+                             std::find(stored.begin(), stored.end(), id) - stored.begin());
       }
       result += " alloc[" + order + "]";
     }
@@ -213,9 +223,10 @@ class Printer {
     }
     try {
       Fusion scratch;
-      TensorView* implied = scratch.tensorFromRoot(t.dtype(), root, [&](Fusion& fusion, const std::vector<IterDomain*>& ids) {
-        return connectImplied(fusion, definition.kind(), definition.attributes(), ids, logical);
-      });
+      TensorView* implied =
+          scratch.tensorFromRoot(t.dtype(), root, [&](Fusion& fusion, const std::vector<IterDomain*>& ids) {
+            return connectImplied(fusion, definition.kind(), definition.attributes(), ids, logical);
+          });
       return rootText(*implied, [](const IntExpr& e) { return e.toString(); });
     } catch (const UserError&) {
       return "none";  // the op does not imply one: what there is gets printed
@@ -226,9 +237,12 @@ class Printer {
     switch (t.kind) {
       case LoopTransform::Kind::Split:
         return fmt::format("{}_split({}, {})", t.innerSplit ? "inner" : "outer", t.axis, text(t.factor));
-      case LoopTransform::Kind::Merge: return fmt::format("merge({})", t.axis);
-      case LoopTransform::Kind::Parallelize: return fmt::format("parallelize({}, {})", t.axis, t.type.toString());
-      case LoopTransform::Kind::Reorder: break;
+      case LoopTransform::Kind::Merge:
+        return fmt::format("merge({})", t.axis);
+      case LoopTransform::Kind::Parallelize:
+        return fmt::format("parallelize({}, {})", t.axis, t.type.toString());
+      case LoopTransform::Kind::Reorder:
+        break;
     }
     return "reorder" + listText(t.order);
   }
@@ -287,7 +301,8 @@ class Printer {
     }
     for (size_t k = 0; k < meshes().size(); k++) {
       std::string text = meshes()[k].toString();
-      lines += fmt::format("  mesh M{} {} {}\n", k, text.substr(0, text.find('}') + 1), text.substr(text.find('}') + 1));
+      lines +=
+          fmt::format("  mesh M{} {} {}\n", k, text.substr(0, text.find('}') + 1), text.substr(text.find('}') + 1));
     }
     return lines;
   }
@@ -311,7 +326,8 @@ void Fusion::printMath() const { fmt::print("{}", Printer(*this, Numbering::Ids,
 Hash128 Fusion::hash() const { return hashText(Printer(*this, Numbering::FromZero, Detail::All).all()); }
 
 bool Fusion::sameDefinition(const Fusion& other) const {
-  return Printer(*this, Numbering::FromZero, Detail::All).all() == Printer(other, Numbering::FromZero, Detail::All).all();
+  return Printer(*this, Numbering::FromZero, Detail::All).all() ==
+         Printer(other, Numbering::FromZero, Detail::All).all();
 }
 
 }  // namespace meshfuse

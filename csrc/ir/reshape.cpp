@@ -123,7 +123,8 @@ bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> t
   return (hasZero(from) && hasZero(to)) || Planner(from, to).plan().has_value();
 }
 
-std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDomain*>& root, std::span<const IntExpr> extents) {
+std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDomain*>& root,
+                                        std::span<const IntExpr> extents) {
   std::vector<IntExpr> from;
   for (IterDomain* id : root) {
     from.push_back(id->extent());
@@ -139,17 +140,27 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
     return logical;
   }
   std::optional<std::vector<StepKind>> steps = Planner(from, extents).plan();
-  check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal", shapeText(from),
-        shapeText(extents));
+  check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal",
+        shapeText(from), shapeText(extents));
   size_t next = 0;
   IterDomain* hand = nullptr;
   for (StepKind step : *steps) {
     switch (step) {
-      case StepKind::Take: hand = root[next++]; break;
-      case StepKind::Drop: next++; break;
-      case StepKind::Merge: hand = fusion.idMerge(hand, root[next++]); break;
-      case StepKind::Pass: logical.push_back(hand); break;
-      case StepKind::New: logical.push_back(fusion.idNew(1, IterType::Broadcast)); break;
+      case StepKind::Take:
+        hand = root[next++];
+        break;
+      case StepKind::Drop:
+        next++;
+        break;
+      case StepKind::Merge:
+        hand = fusion.idMerge(hand, root[next++]);
+        break;
+      case StepKind::Pass:
+        logical.push_back(hand);
+        break;
+      case StepKind::New:
+        logical.push_back(fusion.idNew(1, IterType::Broadcast));
+        break;
       case StepKind::SplitOff: {
         auto [outer, inner] = fusion.idSplit(hand, extents[logical.size()], false);
         logical.push_back(outer);

@@ -146,10 +146,17 @@ std::string rootText(const TensorView& tensor, const ExtentText& text) {
   for (const IterDomain* id : tensor.getRootDomain()) {
     std::string extent = text(id->extent());
     switch (id->iterType()) {
-      case IterType::Iteration: break;
-      case IterType::Reduction: extent = "r{" + extent + "}"; break;
-      case IterType::Broadcast: extent = "b{" + extent + "}"; break;
-      case IterType::Symbolic: extent = "s{" + extent + "}"; break;
+      case IterType::Iteration:
+        break;
+      case IterType::Reduction:
+        extent = "r{" + extent + "}";
+        break;
+      case IterType::Broadcast:
+        extent = "b{" + extent + "}";
+        break;
+      case IterType::Symbolic:
+        extent = "s{" + extent + "}";
+        break;
     }
     dims += (dims.empty() ? "" : ", ") + extent;
   }

@@ -22,7 +22,8 @@ namespace meshfuse {
 
 // The logical dims that the op implies. UserError if they do not follow (a reshape whose products are not known to agree).
 [[nodiscard]] std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
-                                                      const std::vector<IterDomain*>& root, const std::vector<Dim>& logical);
+                                                      const std::vector<IterDomain*>& root,
+                                                      const std::vector<Dim>& logical);
 
 // "root[...]", or "" without a root. `text` prints extents.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);

@@ -7,12 +7,15 @@
 
 namespace meshfuse {
 
-std::vector<IterDomain*> TensorView::getAllocationDomain() const { return allocation_.empty() ? noReductions() : allocation_; }
+std::vector<IterDomain*> TensorView::getAllocationDomain() const {
+  return allocation_.empty() ? noReductions() : allocation_;
+}
 
 std::vector<IterDomain*> TensorView::noReductions() const {
   std::vector<IterDomain*> dims;
   dims.reserve(logical_.size());
-  std::copy_if(logical_.begin(), logical_.end(), std::back_inserter(dims), [](IterDomain* d) { return !d->isReduction(); });
+  std::copy_if(logical_.begin(), logical_.end(), std::back_inserter(dims),
+               [](IterDomain* d) { return !d->isReduction(); });
   return dims;
 }
 
@@ -42,15 +45,20 @@ int TensorView::wrapAxis(int axis, const char* what) const {
 
 TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) {
   axis = wrapAxis(axis, "split");
-  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of axis {} of {}; expected at least 1", factor.toString(), axis,
-        toString());
+  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of axis {} of {}; expected at least 1",
+        factor.toString(), axis, toString());
   IterDomain* in = loop_[axis];
-  check(in->parallelType() == ParallelType::Serial, "[split] axis {} of {} is bound to {}; split before parallelize", axis,
-        toString(), in->parallelType().toString());
+  check(in->parallelType() == ParallelType::Serial, "[split] axis {} of {} is bound to {}; split before parallelize",
+        axis, toString(), in->parallelType().toString());
   auto [outer, inner] = fusion_->idSplit(in, factor, innerSplit);
   loop_[axis] = outer;
   loop_.insert(loop_.begin() + axis + 1, inner);
-  transforms_.push_back({.kind = LoopTransform::Kind::Split, .axis = axis, .factor = factor, .innerSplit = innerSplit, .order = {}, .type = {}});
+  transforms_.push_back({.kind = LoopTransform::Kind::Split,
+                         .axis = axis,
+                         .factor = factor,
+                         .innerSplit = innerSplit,
+                         .order = {},
+                         .type = {}});
   return this;
 }
 
@@ -59,11 +67,13 @@ TensorView* TensorView::merge(int outer, int inner) {
   inner = wrapAxis(inner, "merge");
   check(outer != inner, "[merge] axis {} of {} with itself; give two axes", outer, toString());
   for (int axis : {outer, inner}) {
-    check(loop_[axis]->parallelType() == ParallelType::Serial, "[merge] axis {} of {} is bound to {}; merge before parallelize",
-          axis, toString(), loop_[axis]->parallelType().toString());
+    check(loop_[axis]->parallelType() == ParallelType::Serial,
+          "[merge] axis {} of {} is bound to {}; merge before parallelize", axis, toString(),
+          loop_[axis]->parallelType().toString());
   }
   check(loop_[outer]->isReduction() == loop_[inner]->isReduction(),
-        "[merge] axes {} and {} of {}: one is a reduction, the other is not; merge dims of one kind", outer, inner, toString());
+        "[merge] axes {} and {} of {}: one is a reduction, the other is not; merge dims of one kind", outer, inner,
+        toString());
   if (inner != outer + 1) {  // recorded as a reorder and a merge of neighbours
     int target = inner < outer ? outer : outer + 1;
     reorder({{inner, target}});
@@ -71,7 +81,8 @@ TensorView* TensorView::merge(int outer, int inner) {
   }
   loop_[outer] = fusion_->idMerge(loop_[outer], loop_[outer + 1]);
   loop_.erase(loop_.begin() + outer + 1);
-  transforms_.push_back({.kind = LoopTransform::Kind::Merge, .axis = outer, .factor = {}, .innerSplit = true, .order = {}, .type = {}});
+  transforms_.push_back(
+      {.kind = LoopTransform::Kind::Merge, .axis = outer, .factor = {}, .innerSplit = true, .order = {}, .type = {}});
   return this;
 }
 
@@ -95,7 +106,8 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
     to = wrapAxis(to, "reorder");
-    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place stands twice", from, to, toString());
+    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place stands twice", from, to,
+          toString());
     moved[from] = true;
     order[to] = from;
   }
@@ -114,8 +126,12 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   }
   if (dims != loop_) {
     loop_ = std::move(dims);
-    transforms_.push_back(
-        {.kind = LoopTransform::Kind::Reorder, .axis = 0, .factor = {}, .innerSplit = true, .order = std::move(order), .type = {}});
+    transforms_.push_back({.kind = LoopTransform::Kind::Reorder,
+                           .axis = 0,
+                           .factor = {},
+                           .innerSplit = true,
+                           .order = std::move(order),
+                           .type = {}});
   }
   return this;
 }
@@ -143,7 +159,11 @@ std::vector<LoopTransform> TensorView::loopTransforms() const {
   std::vector<LoopTransform> all = transforms_;
   for (int k = 0; k < nDims(); k++) {
     if (loop_[k]->parallelType() != ParallelType::Serial) {
-      all.push_back({.kind = LoopTransform::Kind::Parallelize, .axis = k, .factor = {}, .innerSplit = true, .order = {},
+      all.push_back({.kind = LoopTransform::Kind::Parallelize,
+                     .axis = k,
+                     .factor = {},
+                     .innerSplit = true,
+                     .order = {},
                      .type = loop_[k]->parallelType()});
     }
   }
@@ -153,16 +173,22 @@ std::vector<LoopTransform> TensorView::loopTransforms() const {
 void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transforms) {
   for (const LoopTransform& t : transforms) {
     switch (t.kind) {
-      case LoopTransform::Kind::Split: split(t.axis, t.factor, t.innerSplit); break;
-      case LoopTransform::Kind::Merge: merge(t.axis); break;
-      case LoopTransform::Kind::Parallelize: parallelize(t.axis, t.type); break;
+      case LoopTransform::Kind::Split:
+        split(t.axis, t.factor, t.innerSplit);
+        break;
+      case LoopTransform::Kind::Merge:
+        merge(t.axis);
+        break;
+      case LoopTransform::Kind::Parallelize:
+        parallelize(t.axis, t.type);
+        break;
       case LoopTransform::Kind::Reorder: {
         std::vector<std::pair<int, int>> oldToNew;
         for (size_t k = 0; k < t.order.size(); k++) {
           oldToNew.emplace_back(t.order[k], static_cast<int>(k));
         }
-        check(t.order.size() == loop_.size(), "[reorder] an order of {} axes for {}, which has {}", t.order.size(), toString(),
-              loop_.size());
+        check(t.order.size() == loop_.size(), "[reorder] an order of {} axes for {}, which has {}", t.order.size(),
+              toString(), loop_.size());
         reorder(oldToNew);
         break;
       }
@@ -173,8 +199,8 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
 void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity) {
   std::vector<IterDomain*> stored = noReductions();
   check(std::is_permutation(ids.begin(), ids.end(), stored.begin(), stored.end()),
-        "[setAllocationDomain] {} dims for {}; expected each of its {} logical dims that is no reduction once", ids.size(),
-        toString(), stored.size());
+        "[setAllocationDomain] {} dims for {}; expected each of its {} logical dims that is no reduction once",
+        ids.size(), toString(), stored.size());
   check(contiguity.size() == ids.size(), "[setAllocationDomain] {} contiguity flags for {} dims of {}; give one a dim",
         contiguity.size(), ids.size(), toString());
   if (ids == stored) {
@@ -186,8 +212,9 @@ void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<b
 }
 
 void TensorView::setContiguity(std::vector<bool> contiguity) {
-  check(contiguity.size() == noReductions().size(), "[setContiguity] {} flags for {}, which stores {} dims; give one a dim",
-        contiguity.size(), toString(), noReductions().size());
+  check(contiguity.size() == noReductions().size(),
+        "[setContiguity] {} flags for {}, which stores {} dims; give one a dim", contiguity.size(), toString(),
+        noReductions().size());
   contiguity_ = std::move(contiguity);
 }
 

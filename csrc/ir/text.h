@@ -2,19 +2,30 @@
 //
 //   fusion {
 //     mesh M0 {y: 2, x: 2} [0, 1, 2, 3]
-//     T0 = input() : Float[i0, 16] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx) loop[DIDx{2}, ceilDiv(i0, 2), 16]
+//     T0 = input() : Float[i0, 16] contiguity[t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)
+//         loop[DIDx{2}, ceilDiv(i0, 2), 16]                                    (on one line)
 //     S1 = input() : Double
 //     T2 = mul(T0, S1) : Float[i0, 16]
 //     T3 = reduce(T2, op=sum) : Float[r{i0}, 16]
 //     T4 = reshape(T3) : Float[4, 4]
 //     output T4
-//     alias T4 -> T0
+//     output T2
+//     alias T2 -> T0
 //   }
 //
-// One line a value, in id order of definition. Dims are extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic. A tensor
-// with a root domain that is not implied by its op prints root[..]. contiguity is printed on inputs and where not all true;
-// alloc[2, 0, 1] where memory order differs (positions in the stored shape, outermost first). loop[..] repeats what the
-// transforms give, for the reader; a file in which it disagrees is rejected.
+// One line a value, inputs first, then in topological order with ties by id; values keep their numbers, which may have gaps.
+//
+//   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic
+//   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1
+//   root[..]       a root domain other than the op implies, with the way from it to the logical one: see root_text.h
+//   contiguity[..] on inputs, and where not all true
+//   alloc[2, 0, 1] where memory order differs: positions in the stored shape, outermost first
+//   inner_split(axis, factor)  outer_split(axis, factor)  merge(axis)  reorder[new order of old axes]  parallelize(axis, DIDx)
+//   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected
+//   symbol i0 {lower: 1, upper: 64, divisor: 4}     where more is known than i0 >= 0 (of the size of a mesh axis: >= 1)
+//   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself
+//   undefined()    in the place of input(): read, but neither given nor computed; the verifier objects
+//   # ...          a comment, to the end of the line
 #pragma once
 
 #include <memory>

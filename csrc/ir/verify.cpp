@@ -30,7 +30,8 @@ void verifyOwners(const std::vector<TensorView*>& tensors, std::vector<std::stri
 }
 
 bool isGiven(const Val* v) {
-  return v->definition() != nullptr || v->isFusionInput() || (!v->isTensor() && (v->isConst() || v->dtype() == DataType::Int));
+  return v->definition() != nullptr || v->isFusionInput() ||
+         (!v->isTensor() && (v->isConst() || v->dtype() == DataType::Int));
 }
 
 }  // namespace
@@ -52,8 +53,8 @@ std::vector<std::string> verify(const Fusion& fusion) {
   for (const Expr* e : exprs) {
     for (const Val* v : e->inputs()) {
       if (!isGiven(v)) {
-        violations.push_back(fmt::format("{} = {}: operand {} is neither computed nor an input", e->output()->toString(), e->opName(),
-                                         v->toString()));
+        violations.push_back(fmt::format("{} = {}: operand {} is neither computed nor an input",
+                                         e->output()->toString(), e->opName(), v->toString()));
       }
     }
     verifyExpr(*e, violations);

@@ -31,7 +31,8 @@ class DomainVerifier {
  private:
   template <class... Args>
   void report(fmt::format_string<Args...> message, Args&&... args) {
-    violations_.push_back(static_cast<const Val&>(t_).toString() + ": " + fmt::format(message, std::forward<Args>(args)...));
+    violations_.push_back(static_cast<const Val&>(t_).toString() + ": " +
+                          fmt::format(message, std::forward<Args>(args)...));
   }
 
   void checkUnique(const char* domain, const std::vector<IterDomain*>& ids) {
@@ -81,20 +82,22 @@ class DomainVerifier {
         IntExpr outer = step.innerSplit ? ceilDiv(in, step.factor) : step.factor;
         IntExpr inner = step.innerSplit ? step.factor : ceilDiv(in, step.factor);
         if (step.out[0]->extent() != outer || step.out[1]->extent() != inner) {
-          report("the split of {} by {} gives {} and {}, expected {} and {}", step.in[0]->toString(), step.factor.toString(),
-                 step.out[0]->toString(), step.out[1]->toString(), outer.toString(), inner.toString());
+          report("the split of {} by {} gives {} and {}, expected {} and {}", step.in[0]->toString(),
+                 step.factor.toString(), step.out[0]->toString(), step.out[1]->toString(), outer.toString(),
+                 inner.toString());
         }
         return;
       }
       case IdExprKind::Merge:
         if (step.out[0]->extent() != in * step.in[1]->extent()) {
-          report("the merge of {} and {} gives {}", step.in[0]->toString(), step.in[1]->toString(), step.out[0]->toString());
+          report("the merge of {} and {} gives {}", step.in[0]->toString(), step.in[1]->toString(),
+                 step.out[0]->toString());
         }
         return;
       case IdExprKind::Resize:
         if (step.out[0]->extent() != in + step.left + step.right) {
-          report("the resize of {} by {} and {} gives {}", step.in[0]->toString(), step.left.toString(), step.right.toString(),
-                 step.out[0]->toString());
+          report("the resize of {} by {} and {} gives {}", step.in[0]->toString(), step.left.toString(),
+                 step.right.toString(), step.out[0]->toString());
         }
         return;
     }
@@ -110,7 +113,8 @@ class DomainVerifier {
       bool zero = id->extent().isConst(0);
       awaitsSizes |= !made && !id->isBroadcast() && !zero;
     }
-    bool empty = std::any_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(0); });
+    bool empty =
+        std::any_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(0); });
     ExprKind kind = t_.definition() == nullptr ? ExprKind::Set : t_.definition()->kind();
     if (awaitsSizes && kind != ExprKind::Reshape && !empty) {
       report("logical dims are not derived from the root domain; connect them by split, merge and resize");
@@ -152,7 +156,8 @@ class DomainVerifier {
       loop.insert(id->id());
     }
     if (present != loop) {
-      report("the loop domain is not the logical domain split and merged: {} dims where {} are expected", loop.size(), present.size());
+      report("the loop domain is not the logical domain split and merged: {} dims where {} are expected", loop.size(),
+             present.size());
     }
   }
 
@@ -218,6 +223,8 @@ class DomainVerifier {
 
 }  // namespace
 
-void verifyDomains(const TensorView& tensor, std::vector<std::string>& violations) { DomainVerifier(tensor, violations).run(); }
+void verifyDomains(const TensorView& tensor, std::vector<std::string>& violations) {
+  DomainVerifier(tensor, violations).run();
+}
 
 }  // namespace meshfuse

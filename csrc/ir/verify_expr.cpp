@@ -19,11 +19,16 @@ bool accepts(OpTypes types, DataType t) {
     return false;
   }
   switch (types) {
-    case OpTypes::Any: return true;
-    case OpTypes::Number: return t != DataType::Bool;
-    case OpTypes::Floating: return isFloatingPoint(t);
-    case OpTypes::Integer: return isIntegral(t);
-    case OpTypes::Bits: return !isFloatingPoint(t);
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return t != DataType::Bool;
+    case OpTypes::Floating:
+      return isFloatingPoint(t);
+    case OpTypes::Integer:
+      return isIntegral(t);
+    case OpTypes::Bits:
+      return !isFloatingPoint(t);
   }
   return false;
 }
@@ -55,8 +60,8 @@ class ExprVerifier {
  private:
   template <class... Args>
   void report(fmt::format_string<Args...> message, Args&&... args) {
-    violations_.push_back(fmt::format("{} = {}: {}", e_.outputs().empty() ? "nothing" : e_.output()->toString(), e_.opName(),
-                                      fmt::format(message, std::forward<Args>(args)...)));
+    violations_.push_back(fmt::format("{} = {}: {}", e_.outputs().empty() ? "nothing" : e_.output()->toString(),
+                                      e_.opName(), fmt::format(message, std::forward<Args>(args)...)));
   }
 
   const ExprAttributes& attributes() const { return e_.attributes(); }
@@ -95,21 +100,29 @@ class ExprVerifier {
       case ExprKind::Slice:
       case ExprKind::Reduce:
       case ExprKind::Redistribute:
-      case ExprKind::Communicate: return Counts{1, 0};
-      case ExprKind::Pad: return Counts{1, 1};
+      case ExprKind::Communicate:
+        return Counts{1, 0};
+      case ExprKind::Pad:
+        return Counts{1, 1};
       case ExprKind::Matmul:
       case ExprKind::TakeAlongAxis:
       case ExprKind::Gather:
       case ExprKind::IndexSelect:
-      case ExprKind::Embedding: return Counts{2, 0};
-      case ExprKind::Linear: return Counts{2, 0, 1};
-      case ExprKind::Full: return Counts{0, 1};
+      case ExprKind::Embedding:
+        return Counts{2, 0};
+      case ExprKind::Linear:
+        return Counts{2, 0, 1};
+      case ExprKind::Full:
+        return Counts{0, 1};
       case ExprKind::Iota:
-      case ExprKind::Random: return Counts{0, 2};
-      case ExprKind::Eye: return Counts{0, 0};
+      case ExprKind::Random:
+        return Counts{0, 2};
+      case ExprKind::Eye:
+        return Counts{0, 0};
       case ExprKind::Point:
       case ExprKind::Cast:
-      case ExprKind::Cat: break;
+      case ExprKind::Cat:
+        break;
     }
     return std::nullopt;
   }
@@ -124,8 +137,8 @@ class ExprVerifier {
       }
     } else if (e_.kind() == ExprKind::Cast && given != 1) {
       report("{} operands, expected 1", given);
-    } else if (e_.kind() == ExprKind::Cat &&
-               (given == 0 || std::any_of(e_.inputs().begin(), e_.inputs().end(), [](const Val* v) { return !v->isTensor(); }))) {
+    } else if (e_.kind() == ExprKind::Cat && (given == 0 || std::any_of(e_.inputs().begin(), e_.inputs().end(),
+                                                                        [](const Val* v) { return !v->isTensor(); }))) {
       report("expected one tensor or more, and no scalar");
     } else if (std::optional<Counts> c = counts()) {
       size_t least = static_cast<size_t>(c->tensors + c->scalars);
@@ -136,7 +149,8 @@ class ExprVerifier {
       for (size_t k = 0; k < given; k++) {
         bool wantTensor = k < static_cast<size_t>(c->tensors + c->optionalTensors);
         if (e_.input(static_cast<int>(k))->isTensor() != wantTensor) {
-          report("operand {} is {}, expected a {}", k, e_.input(static_cast<int>(k))->toString(), wantTensor ? "tensor" : "scalar");
+          report("operand {} is {}, expected a {}", k, e_.input(static_cast<int>(k))->toString(),
+                 wantTensor ? "tensor" : "scalar");
         }
       }
     }
@@ -150,7 +164,8 @@ class ExprVerifier {
 
   void sameType(int k = 0) {
     if (e_.input(k)->dtype() != out_->dtype()) {
-      report("operand {} is {}, the result {}; expected equal types", k, name(e_.input(k)->dtype()), name(out_->dtype()));
+      report("operand {} is {}, the result {}; expected equal types", k, name(e_.input(k)->dtype()),
+             name(out_->dtype()));
     }
   }
 
@@ -212,25 +227,35 @@ class ExprVerifier {
         }
         sameDims(operandDims(0), root(), 0);
         return;
-      case ExprKind::Point: return point();
+      case ExprKind::Point:
+        return point();
       case ExprKind::Broadcast:
-      case ExprKind::Squeeze: return broadcastOrSqueeze();
+      case ExprKind::Squeeze:
+        return broadcastOrSqueeze();
       case ExprKind::Expand:
         sameType();
         sameDims(operandDims(0), root(), 0, true);
         return;
-      case ExprKind::Permute: return permute();
+      case ExprKind::Permute:
+        return permute();
       case ExprKind::Reshape:
         sameType();
         sameDims(operandDims(0), root(), 0);
         return;
-      case ExprKind::Slice: return slice();
-      case ExprKind::Pad: return pad();
-      case ExprKind::Cat: return cat();
-      case ExprKind::Reduce: return reduce();
-      case ExprKind::Redistribute: return redistribute();
-      case ExprKind::Matmul: return matmul();
-      case ExprKind::Linear: return linear();
+      case ExprKind::Slice:
+        return slice();
+      case ExprKind::Pad:
+        return pad();
+      case ExprKind::Cat:
+        return cat();
+      case ExprKind::Reduce:
+        return reduce();
+      case ExprKind::Redistribute:
+        return redistribute();
+      case ExprKind::Matmul:
+        return matmul();
+      case ExprKind::Linear:
+        return linear();
       case ExprKind::Full:
         if (category(e_.input(0)->dtype()) != category(out_->dtype())) {
           report("the value is {}, the result {}", name(e_.input(0)->dtype()), name(out_->dtype()));
@@ -256,8 +281,10 @@ class ExprVerifier {
       case ExprKind::TakeAlongAxis:
       case ExprKind::Gather:
       case ExprKind::IndexSelect:
-      case ExprKind::Embedding: return indexing();
-      case ExprKind::Communicate: return communicate();
+      case ExprKind::Embedding:
+        return indexing();
+      case ExprKind::Communicate:
+        return communicate();
     }
   }
 
@@ -360,13 +387,14 @@ class ExprVerifier {
     }
     for (size_t k = 0; k < p.size(); k++) {
       if (provenLess(a.starts[k], 0) || provenLess(p[k]->extent(), a.stops[k]) || provenLess(a.steps[k], 1)) {
-        report("[{}, {}) by {} of dim {} of extent {}", a.starts[k].toString(), a.stops[k].toString(), a.steps[k].toString(), k,
-               p[k]->extent().toString());
+        report("[{}, {}) by {} of dim {} of extent {}", a.starts[k].toString(), a.stops[k].toString(),
+               a.steps[k].toString(), k, p[k]->extent().toString());
         continue;
       }
       IntExpr count = ceilDiv(a.stops[k] - a.starts[k], a.steps[k]);
       if (provenDifferent(count, out_->getLogicalDomain()[k]->extent())) {
-        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(), count.toString());
+        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
+               count.toString());
       }
     }
   }
@@ -386,7 +414,8 @@ class ExprVerifier {
     for (size_t k = 0; k < p.size(); k++) {
       IntExpr extent = p[k]->extent() + a.starts[k] + a.stops[k];
       if (provenDifferent(extent, out_->getLogicalDomain()[k]->extent())) {
-        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(), extent.toString());
+        report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
+               extent.toString());
       }
     }
   }
@@ -438,7 +467,8 @@ class ExprVerifier {
     if (reduced > 1) {
       report("{} dims are combined, expected one or none", reduced);
     }
-    if (reduced == 1 && axisFits(attributes().dim, c.size()) && !c[static_cast<size_t>(attributes().dim)]->isReduction()) {
+    if (reduced == 1 && axisFits(attributes().dim, c.size()) &&
+        !c[static_cast<size_t>(attributes().dim)]->isReduction()) {
       report("dim={} is not the reduction dim", attributes().dim);
     }
   }
@@ -539,7 +569,8 @@ class ExprVerifier {
     }
     if (embeds) {
       if (data.size() != 2 || result.size() != index.size() + 1) {
-        report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), result.size(), index.size() + 1);
+        report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), result.size(),
+               index.size() + 1);
         return;
       }
       Dims expected = index;
@@ -588,8 +619,8 @@ class ExprVerifier {
     Dims out = root();
     auto stripTeam = [&](Dims& dims, const char* what) {
       if (dims.empty() || provenDifferent(dims[0]->extent(), team)) {
-        report("dim 0 of the {} is {}, expected the team's size {}", what, dims.empty() ? "missing" : dims[0]->toString(),
-               team.toString());
+        report("dim 0 of the {} is {}, expected the team's size {}", what,
+               dims.empty() ? "missing" : dims[0]->toString(), team.toString());
       }
       if (!dims.empty()) {
         dims.erase(dims.begin());

@@ -10,14 +10,17 @@ IterType typeOf(const IntExpr& extent) { return extent.isConst(1) ? IterType::Br
 
 }  // namespace
 
-std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDomain*>& root, std::span<const IntExpr> starts,
-                                      std::span<const IntExpr> stops, std::span<const IntExpr> steps) {
+std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDomain*>& root,
+                                      std::span<const IntExpr> starts, std::span<const IntExpr> stops,
+                                      std::span<const IntExpr> steps) {
   check(starts.size() == root.size() && stops.size() == root.size() && steps.size() == root.size(),
-        "[slice] {} starts, {} stops and {} steps for {} dims; give one a dim", starts.size(), stops.size(), steps.size(), root.size());
+        "[slice] {} starts, {} stops and {} steps for {} dims; give one a dim", starts.size(), stops.size(),
+        steps.size(), root.size());
   std::vector<IterDomain*> logical;
   for (size_t k = 0; k < root.size(); k++) {
     const IntExpr& extent = root[k]->extent();
-    check(!steps[k].upper() || *steps[k].upper() >= 1, "[slice] dim {} has step {}; expected at least 1", k, steps[k].toString());
+    check(!steps[k].upper() || *steps[k].upper() >= 1, "[slice] dim {} has step {}; expected at least 1", k,
+          steps[k].toString());
     if (starts[k].isConst(0) && stops[k] == extent && steps[k].isConst(1)) {
       logical.push_back(root[k]);
       continue;
@@ -25,7 +28,8 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
     IntExpr count = ceilDiv(stops[k] - starts[k], steps[k]);
     IntExpr right = starts[k] + count * steps[k] - extent;
     bool everyOne = steps[k].isConst(1);
-    IterDomain* window = fusion.idResize(root[k], IntExpr(0) - starts[k], right, everyOne ? typeOf(count) : IterType::Iteration);
+    IterDomain* window =
+        fusion.idResize(root[k], IntExpr(0) - starts[k], right, everyOne ? typeOf(count) : IterType::Iteration);
     logical.push_back(everyOne ? window : fusion.idSplit(window, steps[k], true).first);
   }
   return logical;
@@ -33,12 +37,13 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
 
 std::vector<IterDomain*> connectPad(Fusion& fusion, const std::vector<IterDomain*>& root, std::span<const IntExpr> left,
                                     std::span<const IntExpr> right) {
-  check(left.size() == root.size() && right.size() == root.size(), "[pad] {} left and {} right widths for {} dims; give one a dim",
-        left.size(), right.size(), root.size());
+  check(left.size() == root.size() && right.size() == root.size(),
+        "[pad] {} left and {} right widths for {} dims; give one a dim", left.size(), right.size(), root.size());
   std::vector<IterDomain*> logical;
   for (size_t k = 0; k < root.size(); k++) {
     bool same = left[k].isConst(0) && right[k].isConst(0);
-    logical.push_back(same ? root[k] : fusion.idResize(root[k], left[k], right[k], typeOf(root[k]->extent() + left[k] + right[k])));
+    logical.push_back(
+        same ? root[k] : fusion.idResize(root[k], left[k], right[k], typeOf(root[k]->extent() + left[k] + right[k])));
   }
   return logical;
 }

@@ -71,12 +71,16 @@ Tensor fromDlpack(ManagedTensor* handle) {
     }
   });
   const dlpack::DlTensor& t = handle->tensor;
-  check(t.device.type == kCpu, "[dlpack] the tensor is on a device of type {}, expected 1, a CPU; copy it to the CPU", t.device.type);
+  check(t.device.type == kCpu, "[dlpack] the tensor is on a device of type {}, expected 1, a CPU; copy it to the CPU",
+        t.device.type);
   std::optional<DataType> type = typeOf(t.dtype);
-  check(type.has_value(), "[dlpack] type code {} of {} bits and {} lanes is none of Double, Float, Half, BFloat16, Int, Int32, Bool; cast it",
+  check(type.has_value(),
+        "[dlpack] type code {} of {} bits and {} lanes is none of Double, Float, Half, BFloat16, Int, Int32, Bool; "
+        "cast it",
         t.dtype.code, t.dtype.bits, t.dtype.lanes);
   std::vector<int64_t> sizes(t.shape, t.shape + t.ndim);
-  std::vector<int64_t> strides = t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);
+  std::vector<int64_t> strides =
+      t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);
   void* data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byteOffset;
   return Tensor::wrap(data, std::move(sizes), std::move(strides), *type, std::move(owner));
 }

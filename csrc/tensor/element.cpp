@@ -60,51 +60,75 @@ void write(void* address, T value) {
 
 double loadElement(const void* address, DataType dtype) {
   switch (dtype) {
-    case DataType::Double: return read<double>(address);
-    case DataType::Float: return read<float>(address);
-    case DataType::Half: return halfToFloat(read<uint16_t>(address));
-    case DataType::BFloat16: return bfloat16ToFloat(read<uint16_t>(address));
-    case DataType::Int: return static_cast<double>(read<int64_t>(address));
-    case DataType::Int32: return read<int32_t>(address);
-    case DataType::Bool: return read<uint8_t>(address) != 0 ? 1 : 0;
+    case DataType::Double:
+      return read<double>(address);
+    case DataType::Float:
+      return read<float>(address);
+    case DataType::Half:
+      return halfToFloat(read<uint16_t>(address));
+    case DataType::BFloat16:
+      return bfloat16ToFloat(read<uint16_t>(address));
+    case DataType::Int:
+      return static_cast<double>(read<int64_t>(address));
+    case DataType::Int32:
+      return read<int32_t>(address);
+    case DataType::Bool:
+      return read<uint8_t>(address) != 0 ? 1 : 0;
   }
   return 0;
 }
 
 int64_t loadInteger(const void* address, DataType dtype) {
   switch (dtype) {
-    case DataType::Int: return read<int64_t>(address);
-    case DataType::Int32: return read<int32_t>(address);
-    case DataType::Bool: return read<uint8_t>(address) != 0 ? 1 : 0;
+    case DataType::Int:
+      return read<int64_t>(address);
+    case DataType::Int32:
+      return read<int32_t>(address);
+    case DataType::Bool:
+      return read<uint8_t>(address) != 0 ? 1 : 0;
     case DataType::Double:
     case DataType::Float:
     case DataType::Half:
-    case DataType::BFloat16: break;
+    case DataType::BFloat16:
+      break;
   }
   return toInteger<int64_t>(loadElement(address, dtype));
 }
 
 void storeElement(void* address, DataType dtype, double value) {
   switch (dtype) {
-    case DataType::Double: return write(address, value);
-    case DataType::Float: return write(address, static_cast<float>(value));
-    case DataType::Half: return write(address, floatToHalf(roundToOdd(value)));
-    case DataType::BFloat16: return write(address, floatToBFloat16(roundToOdd(value)));
-    case DataType::Int: return write(address, toInteger<int64_t>(value));
-    case DataType::Int32: return write(address, toInteger<int32_t>(value));
-    case DataType::Bool: return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
+    case DataType::Double:
+      return write(address, value);
+    case DataType::Float:
+      return write(address, static_cast<float>(value));
+    case DataType::Half:
+      return write(address, floatToHalf(roundToOdd(value)));
+    case DataType::BFloat16:
+      return write(address, floatToBFloat16(roundToOdd(value)));
+    case DataType::Int:
+      return write(address, toInteger<int64_t>(value));
+    case DataType::Int32:
+      return write(address, toInteger<int32_t>(value));
+    case DataType::Bool:
+      return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
   }
 }
 
 void storeInteger(void* address, DataType dtype, int64_t value) {
   switch (dtype) {
-    case DataType::Double: return write(address, static_cast<double>(value));
-    case DataType::Float: return write(address, static_cast<float>(value));
+    case DataType::Double:
+      return write(address, static_cast<double>(value));
+    case DataType::Float:
+      return write(address, static_cast<float>(value));
     case DataType::Half:
-    case DataType::BFloat16: return storeElement(address, dtype, roundToOdd(value));
-    case DataType::Int: return write(address, value);
-    case DataType::Int32: return write(address, static_cast<int32_t>(value));
-    case DataType::Bool: return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
+    case DataType::BFloat16:
+      return storeElement(address, dtype, roundToOdd(value));
+    case DataType::Int:
+      return write(address, value);
+    case DataType::Int32:
+      return write(address, static_cast<int32_t>(value));
+    case DataType::Bool:
+      return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
   }
 }
 

@@ -18,13 +18,20 @@ constexpr size_t kAlignment = 64;  // of the data in the file
 
 std::string_view descriptor(DataType t) {
   switch (t) {
-    case DataType::Double: return "<f8";
-    case DataType::Float: return "<f4";
-    case DataType::Half: return "<f2";
-    case DataType::BFloat16: return "<V2";
-    case DataType::Int: return "<i8";
-    case DataType::Int32: return "<i4";
-    case DataType::Bool: return "|b1";
+    case DataType::Double:
+      return "<f8";
+    case DataType::Float:
+      return "<f4";
+    case DataType::Half:
+      return "<f2";
+    case DataType::BFloat16:
+      return "<V2";
+    case DataType::Int:
+      return "<i8";
+    case DataType::Int32:
+      return "<i4";
+    case DataType::Bool:
+      return "|b1";
   }
   return "";
 }
@@ -72,7 +79,8 @@ std::string npyBytes(const Tensor& tensor) {
   if (tensor.dim() > 1) {
     shape.resize(shape.size() - 2);
   }
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(tensor.dtype()), shape);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(tensor.dtype()), shape);
   size_t before = kMagic.size() + 4;
   header.append(kAlignment - (before + header.size() + 1) % kAlignment, ' ');
   header += '\n';
@@ -97,7 +105,8 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
   check(bytes.size() >= start + length, "[npy] {}: cut short in the header", file);
   std::string_view header = bytes.substr(start, length);
   std::string_view type = valueOf(header, "descr", file);
-  check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos, "[npy] {}: a structured type; save plain arrays", file);
+  check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos,
+        "[npy] {}: a structured type; save plain arrays", file);
   type = type.substr(1, type.find('\'', 1) - 1);
   std::optional<DataType> dtype = typeOf(type);
   check(dtype.has_value(), "[npy] {}: type '{}' is none of <f8, <f4, <f2, <V2, <i8, <i4, |b1; convert it", file, type);
@@ -116,7 +125,8 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
     check(!__builtin_mul_overflow(expected, s, &expected), "[npy] {}: the shape is too large", file);
   }
   std::string_view data = bytes.substr(start + length);
-  check(static_cast<int64_t>(data.size()) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file, data.size(), expected);
+  check(static_cast<int64_t>(data.size()) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file,
+        data.size(), expected);
   Tensor t = Tensor::empty(sizes, *dtype);
   std::memcpy(t.data(), data.data(), static_cast<size_t>(expected));
   return fortran ? t.permute(order) : t;

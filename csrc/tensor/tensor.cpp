@@ -35,13 +35,15 @@ int64_t countElements(std::span<const int64_t> sizes) {
     zero |= s == 0;
   }
   for (int64_t s : sizes) {
-    check(zero || !__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements", listText(sizes));
+    check(zero || !__builtin_mul_overflow(count, s, &count), "[tensor] sizes {} have more than 2^63 elements",
+          listText(sizes));
   }
   return zero ? 0 : count;
 }
 
 int wrapAxis(int axis, int dim, const char* what) {
-  check(axis >= -dim && axis < dim, "[{}] axis {} of a tensor of {} dims; expected {} to {}", what, axis, dim, -dim, dim - 1);
+  check(axis >= -dim && axis < dim, "[{}] axis {} of a tensor of {} dims; expected {} to {}", what, axis, dim, -dim,
+        dim - 1);
   return axis < 0 ? axis + dim : axis;
 }
 
@@ -92,14 +94,19 @@ void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStri
     return;
   }
   switch (size) {
-    case 1: return copyRow<uint8_t>(from, fromStride, to, toStride, n);
-    case 2: return copyRow<uint16_t>(from, fromStride, to, toStride, n);
-    case 4: return copyRow<uint32_t>(from, fromStride, to, toStride, n);
-    default: return copyRow<uint64_t>(from, fromStride, to, toStride, n);
+    case 1:
+      return copyRow<uint8_t>(from, fromStride, to, toStride, n);
+    case 2:
+      return copyRow<uint16_t>(from, fromStride, to, toStride, n);
+    case 4:
+      return copyRow<uint32_t>(from, fromStride, to, toStride, n);
+    default:
+      return copyRow<uint64_t>(from, fromStride, to, toStride, n);
   }
 }
 
-void convertRow(const char* from, int64_t fromStride, DataType fromType, char* to, int64_t toStride, DataType toType, int64_t n) {
+void convertRow(const char* from, int64_t fromStride, DataType fromType, char* to, int64_t toStride, DataType toType,
+                int64_t n) {
   int fromStep = dataTypeSize(fromType);
   int toStep = dataTypeSize(toType);
   for (int64_t i = 0; i < n; i++) {
@@ -149,7 +156,8 @@ Tensor Tensor::full(std::vector<int64_t> sizes, DataType dtype, double value) {
 Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                     std::shared_ptr<void> owner) {
   int64_t count = countElements(sizes);
-  check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride a dim", sizes.size(), strides.size());
+  check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride a dim", sizes.size(),
+        strides.size());
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
   Tensor t;
   t.data_ = data;
@@ -162,8 +170,8 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
 
 Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
   Tensor t = empty(std::move(sizes), dtype);
-  check(static_cast<int64_t>(values.size()) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
-        listText(t.sizes_), t.numel());
+  check(static_cast<int64_t>(values.size()) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}",
+        values.size(), listText(t.sizes_), t.numel());
   char* to = static_cast<char*>(t.data_);
   for (size_t i = 0; i < values.size(); i++) {
     storeElement(to + i * static_cast<size_t>(dataTypeSize(dtype)), dtype, values[i]);
@@ -202,8 +210,8 @@ bool Tensor::isContiguous() const {
 }
 
 Tensor Tensor::view(std::vector<int64_t> sizes) const {
-  check(isContiguous(), "[view] the tensor of sizes {} and strides {} is not contiguous; call contiguous() first", listText(sizes_),
-        listText(strides_));
+  check(isContiguous(), "[view] the tensor of sizes {} and strides {} is not contiguous; call contiguous() first",
+        listText(sizes_), listText(strides_));
   int64_t known = 1;
   int64_t unknown = -1;
   for (size_t k = 0; k < sizes.size(); k++) {
@@ -214,11 +222,12 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
     }
   }
   if (unknown >= 0) {
-    check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes), numel());
+    check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes),
+          numel());
     sizes[static_cast<size_t>(unknown)] = numel() / known;
   }
-  check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes), countElements(sizes),
-        numel());
+  check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
+        countElements(sizes), numel());
   Tensor t = *this;
   t.strides_ = contiguousStrides(sizes);
   t.sizes_ = std::move(sizes);
@@ -227,7 +236,8 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
 
 Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
   countElements(sizes);
-  check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride a dim", sizes.size(), strides.size());
+  check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride a dim", sizes.size(),
+        strides.size());
   check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
   Tensor t = *this;
   t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
@@ -239,8 +249,8 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
 Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const {
   size_t k = static_cast<size_t>(wrapAxis(axis, dim(), "slice"));
   check(step >= 1, "[slice] step {}; expected at least 1", step);
-  check(start >= 0 && start <= stop && stop <= sizes_[k], "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size",
-        start, stop, axis, sizes_[k]);
+  check(start >= 0 && start <= stop && stop <= sizes_[k],
+        "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
   Tensor t = *this;
   t.data_ = static_cast<char*>(data_) + (start == stop ? 0 : start * strides_[k] * dataTypeSize(dtype_));
   t.sizes_[k] = (stop - start + step - 1) / step;
@@ -249,7 +259,8 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
 }
 
 Tensor Tensor::permute(const std::vector<int>& order) const {
-  check(static_cast<int>(order.size()) == dim(), "[permute] an order of {} for a tensor of {} dims", order.size(), dim());
+  check(static_cast<int>(order.size()) == dim(), "[permute] an order of {} for a tensor of {} dims", order.size(),
+        dim());
   Tensor t = *this;
   std::vector<bool> seen(order.size(), false);
   for (size_t k = 0; k < order.size(); k++) {
@@ -272,7 +283,8 @@ Tensor Tensor::transpose(int a, int b) const {
 }
 
 Tensor Tensor::expand(std::vector<int64_t> sizes) const {
-  check(sizes.size() >= sizes_.size(), "[expand] to {} dims from {}; expected at least as many", sizes.size(), sizes_.size());
+  check(sizes.size() >= sizes_.size(), "[expand] to {} dims from {}; expected at least as many", sizes.size(),
+        sizes_.size());
   size_t lead = sizes.size() - sizes_.size();
   std::vector<int64_t> strides(sizes.size(), 0);
   for (size_t k = lead; k < sizes.size(); k++) {
@@ -336,18 +348,20 @@ void Tensor::copyFrom(const Tensor& source) {
 namespace {
 
 char* addressOf(const Tensor& t, std::span<const int64_t> position) {
-  check(static_cast<int>(position.size()) == t.dim(), "[tensor] a position of {} for a tensor of {} dims", position.size(), t.dim());
+  check(static_cast<int>(position.size()) == t.dim(), "[tensor] a position of {} for a tensor of {} dims",
+        position.size(), t.dim());
   int64_t offset = 0;
   for (size_t k = 0; k < position.size(); k++) {
-    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] position {} is outside of sizes {}", listText(position),
-          listText(t.sizes()));
+    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] position {} is outside of sizes {}",
+          listText(position), listText(t.sizes()));
     offset += position[k] * t.strides()[k];
   }
   return static_cast<char*>(t.data()) + offset * dataTypeSize(t.dtype());
 }
 
 // Nested lists, row-major from `at` on.
-void appendValues(std::string& text, const std::vector<std::string>& values, std::span<const int64_t> sizes, size_t& at) {
+void appendValues(std::string& text, const std::vector<std::string>& values, std::span<const int64_t> sizes,
+                  size_t& at) {
   if (sizes.empty()) {
     text += values[at++];
     return;
@@ -368,9 +382,13 @@ double Tensor::at(std::initializer_list<int64_t> position) const {
   return at(std::span<const int64_t>(position.begin(), position.size()));
 }
 
-int64_t Tensor::intAt(std::span<const int64_t> position) const { return loadInteger(addressOf(*this, position), dtype_); }
+int64_t Tensor::intAt(std::span<const int64_t> position) const {
+  return loadInteger(addressOf(*this, position), dtype_);
+}
 
-void Tensor::set(std::span<const int64_t> position, double value) { storeElement(addressOf(*this, position), dtype_, value); }
+void Tensor::set(std::span<const int64_t> position, double value) {
+  storeElement(addressOf(*this, position), dtype_, value);
+}
 
 double Tensor::item() const {
   check(numel() == 1, "[item] a tensor of sizes {} has {} elements; expected one", listText(sizes_), numel());

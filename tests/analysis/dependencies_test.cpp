@@ -53,7 +53,10 @@ TEST(Dependencies, AgreeWithTheClosure) {
         size_t count = 0;
         for (const Expr* e : f->exprs(true)) {
           size_t out = static_cast<size_t>(e->output()->id());
-          count += e->output() != b && reach[static_cast<size_t>(a->id())][out] && reach[out][static_cast<size_t>(b->id())] ? 1 : 0;
+          count +=
+              e->output() != b && reach[static_cast<size_t>(a->id())][out] && reach[out][static_cast<size_t>(b->id())]
+                  ? 1
+                  : 0;
         }
         ASSERT_EQ(between.size(), count);
       }
@@ -127,7 +130,8 @@ bool breakTypes(Fusion& f, PassContext&) {
 
 TEST(PassRunner, DumpsVerifiesAndNames) {
   using Row = PassRow<Fusion, PassContext>;
-  const Row good[] = {{"add-output", addOutputAgain, "first, since it is"}, {"do-nothing", doNothing, "after, since it can"}};
+  const Row good[] = {{"add-output", addOutputAgain, "first, since it is"},
+                      {"do-nothing", doNothing, "after, since it can"}};
   const Row bad[] = {{"break-types", breakTypes, "to be found"}};
   std::string written;
   PassRunner<Fusion, PassContext> runner{
@@ -136,11 +140,13 @@ TEST(PassRunner, DumpsVerifiesAndNames) {
       .verify = [](const Fusion& f) { return verify(f); },
       .options = {.dump = "do-nothing,add-output", .verify = true, .sink = [&](std::string_view t) { written += t; }},
       .reproduce = [](std::string_view pass, const std::string&) { return "/tmp/repro-" + std::string(pass); }};
-  std::unique_ptr<Fusion> f = parseFusion("fusion {\n  T0 = input() : Float[4]\n  T1 = neg(T0) : Float[4]\n  output T1\n}");
+  std::unique_ptr<Fusion> f =
+      parseFusion("fusion {\n  T0 = input() : Float[4]\n  T1 = neg(T0) : Float[4]\n  output T1\n}");
   PassContext context(*f);
   EXPECT_TRUE(runner.run(std::span<const Row>(good), *f, context));
   EXPECT_EQ(written, "// test: after add-output\n" + f->toString() + "// test: do-nothing changed nothing\n");
-  EXPECT_EQ(printPasses(std::span<const Row>(good)), "add-output: first, since it is\ndo-nothing: after, since it can\n");
+  EXPECT_EQ(printPasses(std::span<const Row>(good)),
+            "add-output: first, since it is\ndo-nothing: after, since it can\n");
   try {
     runner.run(std::span<const Row>(bad), *f, context);
     FAIL();

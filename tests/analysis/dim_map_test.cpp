@@ -43,19 +43,25 @@ const Case kCases[] = {
     {"T9 = reshape(T0) : Float[24]", {"Same 0, Same 1 | Same Same"}},
     {"T9 = slice(T0, starts=[1, 0], stops=[3, 6], steps=[1, 2]) : Float[2, 3]", {"Same 0, Same 1 | Same Same"}},
     {"T9 = cat(T0, T6, T0, dim=0) : Float[9, 6]",
-     {"Window 0 at 0, Same 1 | Window Same", "Window 0 at 4, Same 1 | Window Same", "Window 0 at 5, Same 1 | Window Same"}},
+     {"Window 0 at 0, Same 1 | Window Same", "Window 0 at 4, Same 1 | Window Same",
+      "Window 0 at 5, Same 1 | Window Same"}},
     {"T9 = reduce(T0, op=sum) : Float[r{4}, 6]", {"Reduced 0, Same 1 | Reduced Same"}},
-    {"T9 = matmul(T0, T5) : Float[4, 5, r{6}]", {"Same 0, None, Reduced 1 | Same Reduced", "None, Same 1, Reduced 0 | Reduced Same"}},
+    {"T9 = matmul(T0, T5) : Float[4, 5, r{6}]",
+     {"Same 0, None, Reduced 1 | Same Reduced", "None, Same 1, Reduced 0 | Reduced Same"}},
     {"T9 = matmul(T7, T5) : Float[2, 4, 5, r{6}]",
      {"Same 0, Same 1, None, Reduced 2 | Same Same Reduced", "None, None, Same 1, Reduced 0 | Reduced Same"}},
     {"T9 = matmul(T1, T0) : Float[6, r{4}]", {"None, Reduced 0 | Reduced", "Same 1, Reduced 0 | Reduced Same"}},
     {"T9 = linear(T7, T0, T1) : Float[2, 4, 4, r{6}]",
-     {"Same 0, Same 1, None, Reduced 2 | Same Same Reduced", "None, None, Same 0, Reduced 1 | Same Reduced", "None, None, Same 0, None | Same"}},
+     {"Same 0, Same 1, None, Reduced 2 | Same Same Reduced", "None, None, Same 0, Reduced 1 | Same Reduced",
+      "None, None, Same 0, None | Same"}},
     {"T9 = full(1.0) : Float[4]", {"None |"}},
-    {"T9 = take_along_axis(T0, T2, dim=1) : Float[4, 6]", {"Same 0, None | Same Indexed", "Same 0, Same 1 | Same Same"}},
-    {"T9 = gather(T0, T3, dim=1) : Float[3, 2]", {"Window 0 at 0, None | Window Indexed", "Same 0, Same 1 | Same Same"}},
+    {"T9 = take_along_axis(T0, T2, dim=1) : Float[4, 6]",
+     {"Same 0, None | Same Indexed", "Same 0, Same 1 | Same Same"}},
+    {"T9 = gather(T0, T3, dim=1) : Float[3, 2]",
+     {"Window 0 at 0, None | Window Indexed", "Same 0, Same 1 | Same Same"}},
     {"T9 = index_select(T0, T4, dim=0) : Float[2, 6]", {"None, Same 1 | Indexed Same", "Same 0, None | Same"}},
-    {"T9 = embedding(T2, T5) : Float[4, 6, 5]", {"Same 0, Same 1, None | Same Same", "None, None, Same 1 | Indexed Same"}},
+    {"T9 = embedding(T2, T5) : Float[4, 6, 5]",
+     {"Same 0, Same 1, None | Same Same", "None, None, Same 1 | Indexed Same"}},
     {"T9 = redistribute(T0, op=sum, dim=0) : Float[r{4}, 6]", {"Reduced 0, Same 1 | Reduced Same"}},
     {"T9 = communicate(T0, kind=all_gather, mesh=M0, axes=[0]) : Float[2, 4, 6]", {"None, Same 0, Same 1 | Same Same"}},
     {"T9 = communicate(T8, kind=reduce_scatter, mesh=M0, axes=[0], op=sum) : Float[6]", {"Same 1 | Whole Same"}},
@@ -94,9 +100,11 @@ TEST(DimMap, LinkedDimsHaveFittingExtents) {
         bool equal = link.producer->extent() == link.consumer->extent();
         bool shorter = provenLessEqual(link.producer->extent() + link.offset, link.consumer->extent());
         ASSERT_TRUE(link.how == DimRead::Stretched ? link.producer->isBroadcast()
-                    : link.how == DimRead::Window  ? shorter || provenLessEqual(link.consumer->extent(), link.producer->extent())
-                                                   : equal || link.producer->isBroadcast())
-            << e->opName() << " in\n" << f->toString();
+                    : link.how == DimRead::Window
+                        ? shorter || provenLessEqual(link.consumer->extent(), link.producer->extent())
+                        : equal || link.producer->isBroadcast())
+            << e->opName() << " in\n"
+            << f->toString();
       }
     }
   }

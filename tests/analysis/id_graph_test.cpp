@@ -20,20 +20,21 @@ constexpr int64_t kC = 5;
 
 // What a dim counts, as its value at each element of [kA, kB, kC].
 std::vector<int64_t> valuesOf(const IterDomain* id, const std::vector<IterDomain*>& logical) {
-  std::function<int64_t(const IterDomain*, const std::array<int64_t, 3>&)> value = [&](const IterDomain* d, const std::array<int64_t, 3>& at) {
-    for (size_t k = 0; k < 3; k++) {
-      if (d == logical[k]) {
-        return at[k];
-      }
-    }
-    const IdExpr* e = d->definition();
-    int64_t in = value(e->in[0], at);
-    if (e->kind == IdExprKind::Split) {
-      int64_t inner = e->out[1]->extent().constValue();
-      return d == e->out[0] ? in / inner : in % inner;
-    }
-    return in * e->in[1]->extent().constValue() + value(e->in[1], at);
-  };
+  std::function<int64_t(const IterDomain*, const std::array<int64_t, 3>&)> value =
+      [&](const IterDomain* d, const std::array<int64_t, 3>& at) {
+        for (size_t k = 0; k < 3; k++) {
+          if (d == logical[k]) {
+            return at[k];
+          }
+        }
+        const IdExpr* e = d->definition();
+        int64_t in = value(e->in[0], at);
+        if (e->kind == IdExprKind::Split) {
+          int64_t inner = e->out[1]->extent().constValue();
+          return d == e->out[0] ? in / inner : in % inner;
+        }
+        return in * e->in[1]->extent().constValue() + value(e->in[1], at);
+      };
   std::vector<int64_t> values;
   for (int64_t a = 0; a < kA; a++) {
     for (int64_t b = 0; b < kB; b++) {
@@ -96,7 +97,8 @@ TEST(IdGraph, GroupsAreSoundAndMostlyComplete) {
       }
     }
   }
-  EXPECT_GT(found, equal * 3 / 4) << found << " of " << equal;  // what splits and merges that cut differently share is the digits' matter
+  EXPECT_GT(found, equal * 3 / 4) << found << " of "
+                                  << equal;  // what splits and merges that cut differently share is the digits' matter
 }
 
 TEST(IdGraph, ModesDifferInBroadcasts) {

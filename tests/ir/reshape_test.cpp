@@ -28,8 +28,10 @@ int64_t valueOf(const IterDomain* id, const Values& root) {
       int64_t inner = e->out[1]->extent().constValue();
       return id == e->out[0] ? in / inner : in % inner;
     }
-    case IdExprKind::Merge: return in * e->in[1]->extent().constValue() + valueOf(e->in[1], root);
-    case IdExprKind::Resize: return in + e->left.constValue();
+    case IdExprKind::Merge:
+      return in * e->in[1]->extent().constValue() + valueOf(e->in[1], root);
+    case IdExprKind::Resize:
+      return in + e->left.constValue();
   }
   return -1;
 }
@@ -111,7 +113,8 @@ std::string shape(const std::vector<IterDomain*>& ids) {
 
 TEST(Reshape, GroupsAreMinimal) {
   Fusion f;
-  std::vector<IterDomain*> root = {f.idNew(2, IterType::Iteration), f.idNew(3, IterType::Iteration), f.idNew(4, IterType::Iteration)};
+  std::vector<IterDomain*> root = {f.idNew(2, IterType::Iteration), f.idNew(3, IterType::Iteration),
+                                   f.idNew(4, IterType::Iteration)};
   std::vector<IterDomain*> logical = connectReshape(f, root, std::vector<IntExpr>{6, 4});
   EXPECT_EQ(logical[1], root[2]);
   EXPECT_EQ(logical[0]->definition()->kind, IdExprKind::Merge);
@@ -147,7 +150,8 @@ TEST(Window, SliceReadsEveryStep) {
       for (int64_t step = 1; step <= 3; step++) {
         Fusion f;
         std::vector<IterDomain*> root = {f.idNew(9, IterType::Iteration)};
-        std::vector<IterDomain*> logical = connectSlice(f, root, std::vector<IntExpr>{start}, std::vector<IntExpr>{stop}, std::vector<IntExpr>{step});
+        std::vector<IterDomain*> logical =
+            connectSlice(f, root, std::vector<IntExpr>{start}, std::vector<IntExpr>{stop}, std::vector<IntExpr>{step});
         int64_t count = (stop - start + step - 1) / step;
         ASSERT_TRUE(logical[0]->extent().isConst(count));
         for (int64_t j = 0; j < count; j++) {

@@ -53,9 +53,14 @@ TEST_F(Loops, TransformsReplayToTheSameLoops) {
       int i = static_cast<int>(random() % static_cast<uint64_t>(n));
       int j = static_cast<int>(random() % static_cast<uint64_t>(n));
       switch (random() % 3) {
-        case 0: a->split(i, static_cast<int64_t>(random() % 4 + 1), random() % 2 == 0); break;
-        case 1: i != j ? a->merge(i, j) : a; break;
-        default: a->reorder({{i, j}});
+        case 0:
+          a->split(i, static_cast<int64_t>(random() % 4 + 1), random() % 2 == 0);
+          break;
+        case 1:
+          i != j ? a->merge(i, j) : a;
+          break;
+        default:
+          a->reorder({{i, j}});
       }
     }
     a->axis(0)->parallelize(ParallelType::DIDy);

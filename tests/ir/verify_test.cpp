@@ -42,7 +42,8 @@ const Violation kViolations[] = {
     {"T9 = permute(T0, order=[1, 0]) : Float[4, 6] root[4, 6; ]", "T9 = permute: logical dim 0 is not root dim 1"},
     {"T9 = reshape(T1) : Float[4, 6] root[4; new(1)]", ""},
     {"T9 = slice(T1, starts=[0], stops=[9], steps=[1]) : Float[9]", "T9 = slice: [0, 9) by 1 of dim 0 of extent 4"},
-    {"T9 = slice(T1, starts=[1], stops=[3], steps=[1]) : Float[2] root[4; resize(0, -1, 0), inner_split(0, 2), drop(1)]",
+    {"T9 = slice(T1, starts=[1], stops=[3], steps=[1]) : Float[2] root[4; resize(0, -1, 0), inner_split(0, 2), "
+     "drop(1)]",
      ""},
     {"T9 = pad(T1, 1, starts=[1], stops=[1]) : Float[6]", "T9 = pad: the fill is Int, the tensor Float"},
     {"T9 = cat(T0, T5, dim=0) : Float[10, 6]", "T9 = cat: dim 1 of operand 1: extents 5 and 6 differ"},
@@ -64,10 +65,12 @@ const Violation kViolations[] = {
     {"T9 = redistribute(T0, op=sum, dim=1) : Float[r{4}, 6]", "T9 = redistribute: dim=1 is not the reduction dim"},
     {"T9 = communicate(T1, kind=all_gather, mesh=M0, axes=[1]) : Float[3, 4]",
      "T9 = communicate: dim 0 of the result is 3, expected the team's size 2"},
-    {"T9 = communicate(T1, kind=all_reduce, mesh=M2, axes=[1], op=sum) : Float[4]", "T9 = communicate: mesh M2 of 1 meshes"},
+    {"T9 = communicate(T1, kind=all_reduce, mesh=M2, axes=[1], op=sum) : Float[4]",
+     "T9 = communicate: mesh M2 of 1 meshes"},
     {"T8 = undefined() : Float[4]\n  T9 = neg(T8) : Float[4]", "T9 = neg: operand T8 is neither computed nor an input"},
     {"T9 = neg(T0) : Float[4, 6] parallelize(0, DIDx)", "T9: a loop dim is bound to DIDx, but the tensor has no mesh"},
-    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDx)", "T9: loop dim DIDx{4} is bound to a mesh axis of 2 devices"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDx)",
+     "T9: loop dim DIDx{4} is bound to a mesh axis of 2 devices"},
     {"T9 = neg(T0) : Float[4, 6] mesh M0 outer_split(0, 2) outer_split(2, 2) parallelize(0, DIDx) parallelize(2, DIDx)",
      "T9: DIDx is bound to two loop dims"},
     {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDz)", "T9: a loop dim is bound to DIDz, but mesh"},
@@ -86,7 +89,8 @@ TEST(Verify, NamesEachViolation) {
       EXPECT_TRUE(found.empty()) << v.lines << "\n" << found[0];
       continue;
     }
-    bool named = std::any_of(found.begin(), found.end(), [&](const std::string& f) { return f.starts_with(v.message); });
+    bool named =
+        std::any_of(found.begin(), found.end(), [&](const std::string& f) { return f.starts_with(v.message); });
     std::string list;
     for (const std::string& f : found) {
       list += "  " + f + "\n";
@@ -112,11 +116,13 @@ TEST(Verify, SharedDimsAndCycles) {
   TensorView* x = f.tensor(DataType::Float, {{4}});
   TensorView* y = f.tensor(DataType::Float, {{4}});
   f.addInput(x);
-  TensorView* z = f.tensorFromRoot(DataType::Float, {{4}}, [&](Fusion&, const std::vector<IterDomain*>&) { return x->getLogicalDomain(); });
+  TensorView* z = f.tensorFromRoot(DataType::Float, {{4}},
+                                   [&](Fusion&, const std::vector<IterDomain*>&) { return x->getLogicalDomain(); });
   f.addExpr(ExprKind::Set, {x}, {z});
   f.addOutput(z);
   std::vector<std::string> found = verify(f);
-  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const std::string& s) { return s.starts_with("T0 and T2 share a dim"); }));
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(),
+                          [](const std::string& s) { return s.starts_with("T0 and T2 share a dim"); }));
   Fusion g;
   TensorView* a = g.tensor(DataType::Float, {{4}});
   TensorView* b = g.tensor(DataType::Float, {{4}});

@@ -20,7 +20,8 @@ class Builder {
     if (options_.symbolic) {
       symbols_ = {f_.freshSymbol(), f_.freshSymbol({.lower = 1, .upper = 64, .divisor = 4})};
     }
-    meshes_ = {DeviceMesh::createForNumDevices(2), DeviceMesh::createForShape({2, 3}), DeviceMesh({3, 1, 0, 2}, {2, 2})};
+    meshes_ = {DeviceMesh::createForNumDevices(2), DeviceMesh::createForShape({2, 3}),
+               DeviceMesh({3, 1, 0, 2}, {2, 2})};
     if (options_.symbolic) {
       meshes_.push_back(DeviceMesh::create({{"dp", 2}, {"tp"}}));
     }
@@ -104,34 +105,55 @@ class Builder {
     int rank = static_cast<int>(dims.size());
     switch (kind) {
       case ExprKind::Set:
-      case ExprKind::SegmentSet: return add(kind, {p}, like(p, p->dtype()));
-      case ExprKind::Point: return point(p);
-      case ExprKind::Cast: return add(kind, {p}, like(p, pickType()));
-      case ExprKind::BitCast: return dataTypeSize(p->dtype()) == 4 && add(kind, {p}, like(p, DataType::Int32));
-      case ExprKind::Broadcast: return broadcast(p, dims);
-      case ExprKind::Squeeze: return squeeze(p, dims);
-      case ExprKind::Expand: return expand(p, dims);
-      case ExprKind::Permute: return permute(p, dims);
-      case ExprKind::Reshape: return reshape(p, dims);
+      case ExprKind::SegmentSet:
+        return add(kind, {p}, like(p, p->dtype()));
+      case ExprKind::Point:
+        return point(p);
+      case ExprKind::Cast:
+        return add(kind, {p}, like(p, pickType()));
+      case ExprKind::BitCast:
+        return dataTypeSize(p->dtype()) == 4 && add(kind, {p}, like(p, DataType::Int32));
+      case ExprKind::Broadcast:
+        return broadcast(p, dims);
+      case ExprKind::Squeeze:
+        return squeeze(p, dims);
+      case ExprKind::Expand:
+        return expand(p, dims);
+      case ExprKind::Permute:
+        return permute(p, dims);
+      case ExprKind::Reshape:
+        return reshape(p, dims);
       case ExprKind::Slice:
-      case ExprKind::Pad: return rank > 0 && window(kind, p, dims);
-      case ExprKind::Cat: return rank > 0 && cat(p, dims);
-      case ExprKind::Reduce: return rank > 0 && reduce(p, dims);
-      case ExprKind::Matmul: return rank > 0 && matmul(p, dims);
-      case ExprKind::Linear: return rank > 0 && linear(p, dims);
+      case ExprKind::Pad:
+        return rank > 0 && window(kind, p, dims);
+      case ExprKind::Cat:
+        return rank > 0 && cat(p, dims);
+      case ExprKind::Reduce:
+        return rank > 0 && reduce(p, dims);
+      case ExprKind::Matmul:
+        return rank > 0 && matmul(p, dims);
+      case ExprKind::Linear:
+        return rank > 0 && linear(p, dims);
       case ExprKind::Full:
-        return add(kind, {f_.scalar(chance(4) ? 1.0 / 0.0 : pick(-99, 99) / 7.0)}, f_.tensor(DataType::Float, pickShape(pick(0, 3))));
+        return add(kind, {f_.scalar(chance(4) ? 1.0 / 0.0 : pick(-99, 99) / 7.0)},
+                   f_.tensor(DataType::Float, pickShape(pick(0, 3))));
       case ExprKind::Iota:
         return add(kind, {f_.scalar(int64_t{pick(-5, 5)}), scalars_[1]}, f_.tensor(DataType::Int, {pickDim()}),
                    startsOf(std::vector<IntExpr>(chance(2) ? 1 : 0, 3)));
-      case ExprKind::Eye: return add(kind, {}, f_.tensor(DataType::Float, pickShape(2)), startsOf({0}));
-      case ExprKind::Random: return random();
+      case ExprKind::Eye:
+        return add(kind, {}, f_.tensor(DataType::Float, pickShape(2)), startsOf({0}));
+      case ExprKind::Random:
+        return random();
       case ExprKind::TakeAlongAxis:
       case ExprKind::Gather:
-      case ExprKind::IndexSelect: return rank > 0 && index(kind, p, dims);
-      case ExprKind::Embedding: return rank == 2 && embedding(p, dims);
-      case ExprKind::Redistribute: return redistribute(p, dims);
-      case ExprKind::Communicate: return communicate(p, dims);
+      case ExprKind::IndexSelect:
+        return rank > 0 && index(kind, p, dims);
+      case ExprKind::Embedding:
+        return rank == 2 && embedding(p, dims);
+      case ExprKind::Redistribute:
+        return redistribute(p, dims);
+      case ExprKind::Communicate:
+        return communicate(p, dims);
     }
     return false;
   }
@@ -149,9 +171,10 @@ class Builder {
     DataType t = p->dtype();
     bool number = t != DataType::Bool;
     bool floating = isFloatingPoint(t);
-    bool fits = !isHalfPrecision(t) && (op.types == OpTypes::Any || (op.types == OpTypes::Number && number) ||
-                                        (op.types == OpTypes::Floating && floating) || (op.types == OpTypes::Integer && isIntegral(t)) ||
-                                        (op.types == OpTypes::Bits && !floating));
+    bool fits = !isHalfPrecision(t) &&
+                (op.types == OpTypes::Any || (op.types == OpTypes::Number && number) ||
+                 (op.types == OpTypes::Floating && floating) || (op.types == OpTypes::Integer && isIntegral(t)) ||
+                 (op.types == OpTypes::Bits && !floating));
     if (!fits) {
       return false;
     }
@@ -161,7 +184,8 @@ class Builder {
         in.push_back(scalars_[2]);
       } else if (k > 0 && chance(3) && op.op != PointOp::Where) {
         in.push_back(floating ? (chance(2) ? scalars_[0] : f_.scalar(pick(-9, 9) * 0.1))
-                              : number ? f_.intScalar(symbols_.empty() ? IntExpr(pick(0, 9)) : symbols_[0] * 2 + 1) : f_.scalar(chance(2)));
+                     : number ? f_.intScalar(symbols_.empty() ? IntExpr(pick(0, 9)) : symbols_[0] * 2 + 1)
+                              : f_.scalar(chance(2)));
       } else {
         in.push_back(p);
       }
@@ -265,7 +289,8 @@ class Builder {
       }
       std::vector<IterDomain*> logical;
       for (const IntExpr& e : to) {
-        logical.push_back(f.idNew(e, e.isConst() ? (e.isConst(1) ? IterType::Broadcast : IterType::Iteration) : IterType::Symbolic));
+        logical.push_back(
+            f.idNew(e, e.isConst() ? (e.isConst(1) ? IterType::Broadcast : IterType::Iteration) : IterType::Symbolic));
       }
       return logical;
     });
@@ -293,7 +318,9 @@ class Builder {
     });
     std::vector<Val*> in = {p};
     if (pad) {
-      in.push_back(isFloatingPoint(p->dtype()) ? f_.scalar(-0.0) : p->dtype() == DataType::Bool ? f_.scalar(true) : f_.intScalar(7));
+      in.push_back(isFloatingPoint(p->dtype())    ? f_.scalar(-0.0)
+                   : p->dtype() == DataType::Bool ? f_.scalar(true)
+                                                  : f_.intScalar(7));
     }
     return add(kind, in, out, a);
   }
@@ -423,7 +450,8 @@ class Builder {
   void maybeAlias() {
     auto* out = static_cast<TensorView*>(f_.outputs()[0]);
     for (Val* v : f_.inputs()) {
-      if (v->isTensor() && v != out && v->dtype() == out->dtype() && v->asTensor()->shape() == out->shape() && chance(2)) {
+      if (v->isTensor() && v != out && v->dtype() == out->dtype() && v->asTensor()->shape() == out->shape() &&
+          chance(2)) {
         f_.aliasOutputToInput(out, v);
         return;
       }
@@ -442,14 +470,21 @@ class Builder {
     for (int k = pick(0, 4); k > 0 && t->nDims() > 0 && t->nDims() < 8; k--) {
       int axis = pick(0, t->nDims() - 1);
       switch (pick(0, 3)) {
-        case 0: t->split(axis, pick(1, 5), chance(2)); break;
-        case 1: t->outer_split(axis, symbols_.empty() ? IntExpr(3) : meshes_[3].size("tp")); break;
+        case 0:
+          t->split(axis, pick(1, 5), chance(2));
+          break;
+        case 1:
+          t->outer_split(axis, symbols_.empty() ? IntExpr(3) : meshes_[3].size("tp"));
+          break;
         case 2:
-          if (int other = pick(0, t->nDims() - 1); other != axis && t->axis(axis)->isReduction() == t->axis(other)->isReduction()) {
+          if (int other = pick(0, t->nDims() - 1);
+              other != axis && t->axis(axis)->isReduction() == t->axis(other)->isReduction()) {
             t->merge(axis, other);
           }
           break;
-        default: t->reorder({{axis, pick(0, t->nDims() - 1)}}); break;
+        default:
+          t->reorder({{axis, pick(0, t->nDims() - 1)}});
+          break;
       }
     }
     const DeviceMesh& mesh = meshes_[static_cast<size_t>(pick(0, static_cast<int>(meshes_.size()) - 1))];
@@ -482,6 +517,8 @@ class Builder {
 
 }  // namespace
 
-std::unique_ptr<Fusion> randomFusion(uint64_t seed, const RandomFusionOptions& options) { return Builder(seed, options).build(); }
+std::unique_ptr<Fusion> randomFusion(uint64_t seed, const RandomFusionOptions& options) {
+  return Builder(seed, options).build();
+}
 
 }  // namespace meshfuse

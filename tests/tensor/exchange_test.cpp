@@ -70,7 +70,8 @@ TEST(Dlpack, RefusesAndReleases) {
 TEST(Npy, ReadsAndWritesWhatNumpyWrites) {
   std::string expected("\x93NUMPY\x01\x00\x76\x00", 10);
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }";
-  expected += header + std::string(0x76 - header.size() - 1, ' ') + "\n" + std::string("\x00\x00\xc0\x3f\x00\x00\x00\xc0", 8);
+  expected +=
+      header + std::string(0x76 - header.size() - 1, ' ') + "\n" + std::string("\x00\x00\xc0\x3f\x00\x00\x00\xc0", 8);
   Tensor t = Tensor::of({1.5, -2}, {1, 2});
   EXPECT_EQ(npyBytes(t), expected);
   EXPECT_EQ(parseNpy(expected).toVector(), t.toVector());

@@ -68,7 +68,8 @@ TEST(Tensor, CopiesBetweenAnyLayoutsAndTypes) {
     std::vector<double> copied = b.toVector();
     for (size_t k = 0; k < values.size(); k++) {
       uint64_t cell = 0;
-      isFloatingPoint(from) ? storeElement(&cell, to, values[k]) : storeInteger(&cell, to, static_cast<int64_t>(values[k]));
+      isFloatingPoint(from) ? storeElement(&cell, to, values[k])
+                            : storeInteger(&cell, to, static_cast<int64_t>(values[k]));
       ASSERT_EQ(copied[k], loadElement(&cell, to));
     }
   }
@@ -94,8 +95,8 @@ uint16_t nearest16(double value, float (*widen)(uint16_t)) {
 
 TEST(Tensor, RoundsOnceTo16Bits) {
   // Just above a tie of Half and of BFloat16 by less than a float can show.
-  for (double value : {1.0 + 0x1p-11 + 0x1p-40, 1.0 + 0x1p-8 + 0x1p-45, 1.0 + 3 * 0x1p-11 - 0x1p-40, -0.1, 3.14159, 0x1p-25 + 0x1p-60,
-                       65519.99, -1e-8, 1000.5}) {
+  for (double value : {1.0 + 0x1p-11 + 0x1p-40, 1.0 + 0x1p-8 + 0x1p-45, 1.0 + 3 * 0x1p-11 - 0x1p-40, -0.1, 3.14159,
+                       0x1p-25 + 0x1p-60, 65519.99, -1e-8, 1000.5}) {
     uint16_t half = 0;
     uint16_t brain = 0;
     storeElement(&half, DataType::Half, value);
@@ -117,7 +118,8 @@ TEST(Tensor, RoundsOnceTo16Bits) {
 
 TEST(Tensor, IntegersFromFloats) {
   int64_t i = 0;
-  for (auto [value, expected] : {std::pair{1.9, int64_t{1}}, {-1.9, int64_t{-1}}, {1e30, INT64_MIN}, {std::nan(""), INT64_MIN}}) {
+  for (auto [value, expected] :
+       {std::pair{1.9, int64_t{1}}, {-1.9, int64_t{-1}}, {1e30, INT64_MIN}, {std::nan(""), INT64_MIN}}) {
     storeElement(&i, DataType::Int, value);
     EXPECT_EQ(i, expected);
   }
@@ -132,7 +134,8 @@ TEST(Tensor, IntegersFromFloats) {
 }
 
 TEST(Tensor, RandomIsTheSameEverywhere) {
-  EXPECT_EQ(randomTensor({3}, DataType::Int, 5, 0, 100).toVector(), randomTensor({3}, DataType::Int, 5, 0, 100).toVector());
+  EXPECT_EQ(randomTensor({3}, DataType::Int, 5, 0, 100).toVector(),
+            randomTensor({3}, DataType::Int, 5, 0, 100).toVector());
   Tensor h = randomTensor({10000}, DataType::BFloat16, 9, 0, 1);
   double sum = 0;
   for (double v : h.toVector()) {

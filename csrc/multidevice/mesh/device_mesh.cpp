@@ -13,10 +13,14 @@ namespace {
 
 std::string defaultName(int axisFromLast) {
   switch (axisFromLast) {
-    case 0: return "x";
-    case 1: return "y";
-    case 2: return "z";
-    default: return fmt::format("d{}", axisFromLast);
+    case 0:
+      return "x";
+    case 1:
+      return "y";
+    case 2:
+      return "z";
+    default:
+      return fmt::format("d{}", axisFromLast);
   }
 }
 
@@ -34,18 +38,21 @@ bool isDigits(std::string_view text) {
 
 // A name stands in expressions and in the text form of a fusion, where i0, T0, S0 and some words have a meaning.
 void checkAxisName(std::string_view name) {
-  bool identifier = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-                    std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  bool identifier =
+      !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   bool reserved = name == "inf" || name == "nan" || name == "true" || name == "false" ||
                   (identifier && (name[0] == 'i' || name[0] == 'T' || name[0] == 'S') && isDigits(name.substr(1)));
   check(identifier && !reserved,
-        "[mesh] \"{}\" cannot name an axis; use letters, digits and _, and none of inf, nan, true, false, i0, T0, S0", name);
+        "[mesh] \"{}\" cannot name an axis; use letters, digits and _, and none of inf, nan, true, false, i0, T0, S0",
+        name);
 }
 
 void checkDevices(const std::vector<int64_t>& ids) {
   std::vector<int64_t> sorted = ids;
   std::sort(sorted.begin(), sorted.end());
-  check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}", sorted.empty() ? 0 : sorted.front());
+  check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}",
+        sorted.empty() ? 0 : sorted.front());
   auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
   check(repeated == sorted.end(), "[mesh] device {} stands twice in [{}]; list each rank once",
         repeated == sorted.end() ? 0 : *repeated, join(ids));
@@ -69,9 +76,12 @@ std::vector<DeviceMesh::Axis> unnamedAxes(const std::vector<int64_t>& shape) {
 
 std::string ParallelType::toString() const {
   switch (kind_) {
-    case Kind::Serial: return "Serial";
-    case Kind::Stream: return "Stream";
-    case Kind::Device: break;
+    case Kind::Serial:
+      return "Serial";
+    case Kind::Stream:
+      return "Stream";
+    case Kind::Device:
+      break;
   }
   return axis_ < 3 ? fmt::format("DID{}", "xyz"[axis_]) : fmt::format("DID{}", axis_);
 }
@@ -132,8 +142,8 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
     count *= axis.size.value_or(1);
     shape += fmt::format("{}{}", shape.empty() ? "" : " x ", axis.size ? fmt::format("{}", *axis.size) : axis.name);
   }
-  check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count,
-        "[mesh] {} device ids for a mesh of {}; {}", ids.size(), shape,
+  check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count, "[mesh] {} device ids for a mesh of {}; {}",
+        ids.size(), shape,
         symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
   mesh.ids_ = std::move(ids);
   return mesh;
@@ -194,8 +204,8 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
   int64_t index = 0;
   for (size_t k = 0; k < sizes_.size(); k++) {
     int64_t size = sizes_[k].constValue();
-    invariant(coordinates[k] >= 0 && coordinates[k] < size, "[mesh] coordinate {} along {} of {}", coordinates[k], names_[k],
-              toString());
+    invariant(coordinates[k] >= 0 && coordinates[k] < size, "[mesh] coordinate {} along {} of {}", coordinates[k],
+              names_[k], toString());
     index = index * size + coordinates[k];
   }
   return ids_.at(static_cast<size_t>(index));
