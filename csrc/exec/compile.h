@@ -1,6 +1,7 @@
 // compile: the order of everything, from a user's fusion to a host program.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,8 @@ class Fusion;
 struct CompileOptions {
   int threads = 1;
   int64_t call = 0;  // number of the call that compiles: part of what the ranks agree on
+  // Compiles all kernels of a program; default: the compiler that the process shares.
+  std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
 };
 
 struct CompiledProgram {

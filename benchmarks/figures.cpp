@@ -1,0 +1,62 @@
+#include "figures.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace meshfuse {
+
+namespace {
+
+std::map<std::string, Figure>& figures() {
+  static std::map<std::string, Figure> rows;
+  return rows;
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+double secondsOf(const std::function<void()>& call) {
+  auto start = std::chrono::steady_clock::now();
+  call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void record(Figure figure) { figures()[figure.name] = std::move(figure); }
+
+int runBenchmarks(int argc, char** argv) {
+  std::string file;
+  std::vector<char*> rest;
+  for (int i = 0; i < argc; i++) {
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+      file = argv[++i];
+    } else {
+      rest.push_back(argv[i]);
+    }
+  }
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) {
+    return 2;
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& [name, f] : figures()) {
+    rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", f.goal}, {"better", f.better}});
+  }
+  if (!file.empty()) {
+    std::ofstream(file) << rows.dump(1) << "\n";
+  }
+  return 0;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,28 @@
+// The rows a benchmark writes, and the clock it uses.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+struct Figure {
+  std::string name;
+  double figure = 0;
+  std::string unit;
+  double goal = 0;
+  std::string better;  // "higher" or "lower"
+};
+
+// The middle value; of an even number the mean of the two.
+[[nodiscard]] double median(std::vector<double> values);
+// Seconds of one call.
+[[nodiscard]] double secondsOf(const std::function<void()>& call);
+// Runs the registered Google Benchmarks, prints their table, and writes the figures they recorded to the file after --json.
+int runBenchmarks(int argc, char** argv);
+// To be written by runBenchmarks; the last one of a name counts.
+void record(Figure figure);
+
+}  // namespace meshfuse

@@ -1,0 +1,155 @@
+// How close do fused kernels come to the memory's speed?
+//
+// [8192, 4096] Float, two threads. Each round times the fusion and, right before, its ceiling with the same threads: a copy of as
+// many bytes (the faster of memcpy and streaming stores), or for sums a read. The figure is the median of the rounds' ratios.
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "exec/fusion_executor_cache.h"
+#include "figures.h"
+#include "meshfuse/meshfuse.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kRows = 8192;
+constexpr int64_t kColumns = 4096;
+constexpr int kRounds = 15;
+
+using Build = std::function<TensorView*(const std::vector<TensorView*>&)>;
+
+struct Case {
+  std::string name;
+  std::vector<std::vector<int64_t>> shapes;
+  Build build;
+  double goal;
+  bool readsOnly = false;
+  double copies = 1;  // of the matrix that cost as much traffic
+};
+
+ThreadPool& pool() {
+  static ThreadPool p({.threads = 2});
+  return p;
+}
+
+constexpr int64_t kPiece = 1 << 18;
+
+double memcpySeconds(const Tensor& from, const Tensor& to, int64_t bytes) {
+  return secondsOf([&] {
+    pool().run((bytes + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int) {
+      int64_t last = std::min(bytes, end * kPiece);
+      std::memcpy(to.data_as<char>() + begin * kPiece, from.data_as<char>() + begin * kPiece, static_cast<size_t>(last - begin * kPiece));
+    });
+  });
+}
+
+__attribute__((target("avx2"))) void streamRange(const char* from, char* to, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+  _mm_sfence();
+}
+
+double streamSeconds(const Tensor& from, const Tensor& to, int64_t bytes) {
+  return secondsOf([&] {
+    pool().run((bytes + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int) {
+      int64_t last = std::min(bytes, end * kPiece);
+      streamRange(from.data_as<char>() + begin * kPiece, to.data_as<char>() + begin * kPiece, last - begin * kPiece);
+    });
+  });
+}
+
+__attribute__((target("avx2"))) float sumRange(const float* from, int64_t n) {
+  __m256 a[8] = {};
+  for (int64_t i = 0; i < n; i += 64) {
+    for (int k = 0; k < 8; k++) {
+      a[k] = _mm256_add_ps(a[k], _mm256_load_ps(from + i + 8 * k));
+    }
+    _mm_prefetch(reinterpret_cast<const char*>(from + i + 1024), _MM_HINT_T0);
+  }
+  float total = 0;
+  for (__m256& v : a) {
+    float parts[8];
+    _mm256_storeu_ps(parts, v);
+    for (float p : parts) {
+      total += p;
+    }
+  }
+  return total;
+}
+
+double readSeconds(const Tensor& from) {
+  static volatile float sink = 0;
+  return secondsOf([&] {
+    pool().run(from.nbytes() / kPiece, [&](int64_t begin, int64_t end, int) {
+      sink = sink + sumRange(from.data_as<float>() + begin * kPiece / 4, (end - begin) * kPiece / 4);
+    });
+  });
+}
+
+void run(benchmark::State& state, const Case& c) {
+  auto fusion = std::make_unique<Fusion>();
+  std::vector<Argument> inputs;
+  {
+    FusionGuard guard(fusion.get());
+    std::vector<TensorView*> ins;
+    for (size_t i = 0; i < c.shapes.size(); i++) {
+      ins.push_back(makeContigTensor(static_cast<int64_t>(c.shapes[i].size())));
+      fusion->addInput(ins.back());
+      inputs.emplace_back(randomTensor(c.shapes[i], DataType::Float, i + 1));
+    }
+    fusion->addOutput(c.build(ins));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.threads = 2});
+  std::vector<Tensor> out = cache.runFusionWithInputs(inputs);
+  Tensor from = randomTensor({kRows, kColumns}, DataType::Float, 9);
+  Tensor to = Tensor::zeros({kRows, kColumns}, DataType::Float);
+  for (auto _ : state) {
+    std::vector<double> ratios;
+    double total = 0;
+    for (int round = 0; round < kRounds; round++) {
+      double roof = c.readsOnly ? readSeconds(from)
+                                : std::min(memcpySeconds(from, to, from.nbytes()), streamSeconds(from, to, from.nbytes())) * c.copies;
+      double ours = secondsOf([&] { cache.run(std::span<const Argument>(inputs), out); });
+      ratios.push_back(roof / ours);
+      total += ours;
+    }
+    state.SetIterationTime(total / kRounds);
+    state.counters["of roof"] = median(ratios);
+    record({"fusion " + c.name, median(ratios), c.readsOnly ? "of read roof" : "of copy", c.goal, "higher"});
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<int64_t> matrix = {kRows, kColumns};
+  std::vector<int64_t> row = {kColumns};
+  return {
+      // reads two matrices, writes one: one and a half copies
+      {"add", {matrix, matrix}, [](const auto& t) { return add(t[0], t[1]); }, 0.95, false, 1.5},
+      {"bias_gelu", {matrix, row}, [](const auto& t) { return tanh_gelu(add(t[0], t[1])); }, 0.80},
+      {"layer_norm", {matrix, row, row}, [](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{kColumns}, t[1], t[2], 1e-5).output; }, 0.80},
+      {"softmax", {matrix}, [](const auto& t) { return softmax(t[0], 1); }, 0.80},
+      {"inner_sum", {matrix}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
+      {"outer_sum", {matrix}, [](const auto& t) { return sum(t[0], {0}); }, 0.85, true},
+  };
+}
+
+}  // namespace
+
+}  // namespace meshfuse
+
+int main(int argc, char** argv) {
+  using namespace meshfuse;
+  static std::vector<Case> all = cases();
+  for (Case& c : all) {
+    benchmark::RegisterBenchmark(c.name.c_str(), [&c](benchmark::State& s) { run(s, c); })
+        ->Iterations(1)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+  return runBenchmarks(argc, argv);
+}

@@ -1,0 +1,128 @@
+// What do a warm call, a cold kernel and the way from a fusion to a host program cost?
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "exec/compile.h"
+#include "exec/fusion_executor_cache.h"
+#include "exec/kernel_compiler.h"
+#include "figures.h"
+#include "host/program.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/communicator.h"
+#include "schedule/registry.h"
+#include "segment/segment.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+// Every heap allocation of this process is counted.
+void* operator new(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes)) {
+    return p;
+  }
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace meshfuse {
+
+namespace {
+
+std::unique_ptr<Fusion> fusionOf(const std::function<TensorView*(TensorView*)>& build) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeContigTensor(2);
+  fusion->addInput(x);
+  fusion->addOutput(build(x));
+  return fusion;
+}
+
+void warmAdd(benchmark::State& state) {
+  FusionExecutorCache cache(fusionOf([](TensorView* x) { return add(x, x); }), {.threads = 2});
+  std::vector<Argument> in = {randomTensor({8, 8}, DataType::Float, 1)};
+  std::vector<Tensor> out = cache.runFusionWithInputs(in);
+  for (int i = 0; i < 1000; i++) {
+    cache.run(std::span<const Argument>(in), out);
+  }
+  constexpr int kCalls = 100000;
+  for (auto _ : state) {
+    int64_t before = allocations.load();
+    double seconds = secondsOf([&] {
+      for (int i = 0; i < kCalls; i++) {
+        cache.run(std::span<const Argument>(in), out);
+      }
+    });
+    state.SetIterationTime(seconds / kCalls);
+    record({"warm 8x8 add, a call", seconds / kCalls * 1e9, "ns", 100, "lower"});
+    record({"warm 8x8 add, heap allocations a call", static_cast<double>(allocations.load() - before) / kCalls, "", 0, "lower"});
+  }
+}
+
+// A chain whose text differs from call to call, so that no cache knows its kernel.
+void coldSoftmax(benchmark::State& state) {
+  int64_t columns = 4096 + 16 * (std::chrono::steady_clock::now().time_since_epoch().count() % 1000);
+  for (auto _ : state) {
+    std::vector<double> times;
+    for (int i = 0; i < 9; i++) {
+      std::unique_ptr<Fusion> fusion = fusionOf([](TensorView* x) { return softmax(x, 1); });
+      CpuCompiler compiler({.threads = 1});
+      std::vector<Argument> in = {randomTensor({64, columns + 16 * i}, DataType::Float, 1)};
+      std::unique_ptr<Communicator> self = makeSelfCommunicator();
+      CompileOptions options{.threads = 1};
+      double compileTime = 0;
+      options.compile = [&](std::span<const tile::Program> programs) {
+        std::vector<std::shared_ptr<const CpuKernel>> kernels;
+        compileTime = secondsOf([&] { kernels = compiler.compile(programs); });
+        return kernels;
+      };
+      (void)compile(*fusion, in, *self, options);
+      times.push_back(compileTime);
+    }
+    state.SetIterationTime(median(times));
+    record({"cold CPU kernel, softmax", median(times) * 1e3, "ms", 6, "lower"});
+  }
+}
+
+void longChain(benchmark::State& state) {
+  std::unique_ptr<Fusion> fusion = fusionOf([](TensorView* x) {
+    TensorView* y = x;
+    for (int i = 0; i < 1000; i++) {
+      y = i % 2 == 0 ? add(y, 0.5) : mul(y, 0.75);
+    }
+    return y;
+  });
+  std::vector<Argument> in = {randomTensor({64, 64}, DataType::Float, 1)};
+  std::unique_ptr<Communicator> self = makeSelfCommunicator();
+  for (auto _ : state) {
+    std::vector<double> times;
+    for (int i = 0; i < 5; i++) {
+      double kernels = 0;
+      CompileOptions options{.threads = 1};
+      options.compile = [&](std::span<const tile::Program> programs) {
+        std::vector<std::shared_ptr<const CpuKernel>> result;
+        kernels = secondsOf([&] { result = compileKernels(programs); });
+        return result;
+      };
+      double all = secondsOf([&] { (void)compile(*fusion, in, *self, options); });
+      times.push_back(all - kernels);
+    }
+    state.SetIterationTime(median(times));
+    record({"1,000-op chain to a host program, without compiling kernels", median(times) * 1e3, "ms", 100, "lower"});
+  }
+}
+
+BENCHMARK(warmAdd)->Iterations(1)->UseManualTime()->Unit(benchmark::kNanosecond);
+BENCHMARK(coldSoftmax)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(longChain)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+}  // namespace meshfuse
+
+int main(int argc, char** argv) { return meshfuse::runBenchmarks(argc, argv); }
