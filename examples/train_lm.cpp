@@ -1,0 +1,139 @@
+// Trains a byte-level language model on the sources of this repository, on as many ranks as the launcher starts.
+//
+//   train_lm --steps 200 --losses losses.csv
+//   mpirun -np 4 train_lm
+//
+// The model is one fusion with annotated weights (train_lm_model.h); the loop below is that of a program with one rank.
+#include <CLI/CLI.hpp>
+
+#include <cmath>
+#include <exception>
+
+#include "multidevice/transport/host/world.h"
+#include "train_lm_model.h"
+#include "train_lm_report.h"
+#include "train_lm_text.h"
+
+namespace {
+
+using namespace train_lm;
+
+struct Options {
+  ModelSizes sizes;
+  int64_t steps = 200;
+  double rate = 0.5;
+  int64_t sample = 200;
+  std::string text = MESHFUSE_SOURCE_DIR "/csrc";
+  std::string losses;
+};
+
+std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
+  std::vector<Argument> list = {batches.tokens(), batches.next(), rate};
+  list.insert(list.end(), parameters.begin(), parameters.end());
+  return list;
+}
+
+// Bytes that the model finds likely after the start of the text, drawn at a low temperature.
+std::string sampleText(const Options& o, const std::string& text, const std::vector<Tensor>& parameters) {
+  FusionExecutorCache cache(prediction(o.sizes));
+  Tensor tokens = Tensor::empty({1, o.sizes.context}, DataType::Int);
+  std::string sample = text.substr(0, static_cast<size_t>(o.sizes.context));
+  for (int64_t i = 0; i < o.sample; i++) {
+    setTokens(tokens.data_as<int64_t>(), sample, static_cast<size_t>(i), o.sizes.context);
+    std::vector<Argument> inputs = {tokens};
+    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+    std::vector<double> logits = cache.runFusionWithInputs(inputs)[0].toVector();
+    double highest = *std::max_element(logits.begin(), logits.end()), total = 0;
+    for (double& l : logits) {
+      l = std::exp((l - highest) / 0.6);
+      total += l;
+    }
+    double left = total * static_cast<double>(Batches::mix(static_cast<uint64_t>(i)) >> 11) * 0x1p-53;
+    size_t byte = 0;
+    while (byte + 1 < logits.size() && (left -= logits[byte]) >= 0) {
+      byte++;
+    }
+    sample += static_cast<char>(byte);
+  }
+  return sample;
+}
+
+void writeLosses(const std::string& path, const std::vector<double>& losses) {
+  std::ofstream out(path);
+  out << "step,loss\n";
+  for (size_t i = 0; i < losses.size(); i++) {
+    out << fmt::format("{},{:.9g}\n", i, losses[i]);
+  }
+  check(out.good(), "[train_lm] cannot write the losses to {}", path);
+}
+
+void train(const Options& o, Communicator& world) {
+  bool prints = world.rank() == 0;
+  Batches batches(readSources(o.text), o.sizes.batch, o.sizes.context);
+  if (prints) {
+    fmt::print("{} bytes of text, {} rank{}, transport {}\n", batches.text().size(), world.size(), world.size() == 1 ? "" : "s",
+               world.transport());
+  }
+  std::vector<Tensor> parameters = initialParameters(o.sizes, world.rank());
+  FusionExecutorCache cache(trainingStep(o.sizes));
+
+  std::vector<double> losses;
+  Progress progress(prints, o.steps, o.sizes.batch);
+  for (int64_t step = 0; step < o.steps; step++) {
+    batches.draw(step);
+    std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments(batches, o.rate, parameters));
+    losses.push_back(outputs[0].item());
+    progress.show(step, losses.back());
+  }
+
+  // Two more steps that leave the parameters as they are, to look at
+  std::vector<Argument> inputs = arguments(batches, 0.0, parameters);
+  world.resetCounters();
+  cache.runFusionWithInputs(inputs);
+  Traffic bytes = traffic(cache.commSteps(), world.counters());
+  std::vector<StepTime> times = cache.profile(inputs);
+  std::string sample = sampleText(o, batches.text(), parameters);
+  if (prints) {
+    printCollectives(cache.commSteps(), bytes);
+    printTimes(times);
+  }
+  printShards(world, parameters[kW1], prints);
+  if (prints) {
+    fmt::print("\na sample after {} steps\n{}\n", o.steps, printable(sample));
+    fmt::print("\nloss: {:.4f} -> {:.4f}\n", losses.front(), losses.back());
+  }
+  if (prints && !o.losses.empty()) {
+    writeLosses(o.losses, losses);
+  }
+  check(bytes.agree(), "[train_lm] rank {}: the transport did not count the bytes of the plan", world.rank());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  CLI::App app("Trains a byte-level language model on the sources of this repository.");
+  app.add_option("--steps", o.steps, "steps to train")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", o.sizes.batch, "places in the text a step learns from")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--hidden", o.sizes.hidden, "hidden features, a multiple of the ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--lr", o.rate, "learning rate")->capture_default_str();
+  app.add_option("--sample", o.sample, "bytes of text to make up at the end")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->capture_default_str();
+  app.add_option("--losses", o.losses, "file for the loss of every step");
+  CLI11_PARSE(app, argc, argv);
+
+  std::unique_ptr<Communicator> world;
+  try {
+    world = openWorld();
+    setDefaultWorld(world.get());
+    o.sizes.ranks = world->size();
+    train(o, *world);
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "train_lm: {}\n", e.what());
+    if (world != nullptr) {
+      world->abort(e.what());
+    }
+    return 1;
+  }
+}
