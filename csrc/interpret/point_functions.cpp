@@ -228,7 +228,7 @@ double erfInverse(double y) {
   double half = 2 / (std::numbers::pi * kShape) + tail / 2;
   double x = std::copysign(std::sqrt(std::sqrt(half * half - tail / kShape) - half), y);
   for (int step = 0; step < 4; step++) {
-    double off = std::fabs(y) < 0.5 ? std::erf(x) - y : std::copysign((1 - std::fabs(y)) - std::erfc(std::fabs(x)), y);
+    double off = std::fabs(y) < 0.5 ? std::erf(x) - y : ((1 - std::fabs(y)) - std::erfc(std::fabs(x))) * signOf(y);
     double slope = 2 * std::numbers::inv_sqrtpi * std::exp(-x * x);
     if (off == 0 || slope == 0) {
       break;

@@ -194,20 +194,11 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
 
 }  // namespace
 
-TensorView* expand(TensorView* x, const std::vector<int64_t>& sizes) {
+TensorView* expand(TensorView* x, const IntList& sizes) {
   std::vector<std::optional<IntExpr>> targets;
-  for (int64_t size : sizes) {
-    check(size >= -1, "[expand] got size {}, expected an extent or -1", size);
-    targets.push_back(size == -1 ? std::nullopt : std::optional<IntExpr>(size));
-  }
-  return expandTo(x, targets);
-}
-
-TensorView* expand(TensorView* x, const std::vector<Val*>& sizes) {
-  std::vector<std::optional<IntExpr>> targets;
-  for (const Val* size : sizes) {
-    check(size != nullptr && !size->isTensor() && size->dtype() == DataType::Int, "[expand] a size is not an Int scalar");
-    targets.push_back(size->intExpr().isConst(-1) ? std::nullopt : std::optional<IntExpr>(size->intExpr()));
+  for (const IntExpr& size : sizes.items()) {
+    check(!size.isConst() || size.constValue() >= -1, "[expand] got size {}, expected an extent or -1", size.toString());
+    targets.push_back(size.isConst(-1) ? std::nullopt : std::optional<IntExpr>(size));
   }
   return expandTo(x, targets);
 }
@@ -242,7 +233,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   for (int k = 0; k < missing; k++) {
     stretched[2 * k + 1] = IntExpr(1);
   }
-  return reshapeTo(expandTo(broadcast(x, isNew), stretched), merged);
+  return reshape(expandTo(broadcast(x, isNew), stretched), merged);
 }
 
 // -- order ----------------------------------------------------------------------------------------------------------------

@@ -26,13 +26,10 @@ TensorView* bitCastOp(DataType dtype, TensorView* x);
 TensorView* view(TensorView* x, DataType dtype);
 
 // -- reshape --------------------------------------------------------------------------------------------------------------
-// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest, and, as Vals, symbolic
-// extents. UserError if the products are proven to differ.
-TensorView* reshape(TensorView* x, const std::vector<int64_t>& sizes);
-TensorView* reshape(TensorView* x, const std::vector<Val*>& sizes);
+// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest. UserError if the products are proven to differ.
+TensorView* reshape(TensorView* x, const IntList& sizes);
 // nvFuser's form: `original` are x's sizes.
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes);
-TensorView* reshapeTo(TensorView* x, const std::vector<IntExpr>& sizes);
 // Dims from..to as one.
 TensorView* flatten(TensorView* x, int64_t from = 0, int64_t to = -1);
 
@@ -49,8 +46,7 @@ TensorView* unsqueeze(TensorView* x, int64_t axis);
 TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
 // Broadcast dims stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError where a dim that is not broadcast
 // would change.
-TensorView* expand(TensorView* x, const std::vector<int64_t>& sizes);
-TensorView* expand(TensorView* x, const std::vector<Val*>& sizes);
+TensorView* expand(TensorView* x, const IntList& sizes);
 TensorView* expand_as(TensorView* x, TensorView* other);
 // x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError on fewer times than dims, or negative ones.
 TensorView* repeat(TensorView* x, const std::vector<int64_t>& times);
@@ -75,10 +71,9 @@ TensorView* slice(TensorView* x, const std::vector<Slice>& ranges);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops,
                   const std::vector<int64_t>& steps);
-// x with `widths` elements of `value` (default 0) around it: left and right of the last dim, then of the one before, ...
+// x with `widths` elements of `value` (0 if null) around it: left and right of the last dim, then of the one before, ...
 // Negative widths cut. UserError on an odd or too large number of widths or if more is cut than there is.
-TensorView* pad(TensorView* x, const std::vector<int64_t>& widths, Operand value = 0);
-TensorView* pad(TensorView* x, const std::vector<Val*>& widths, Val* value = nullptr);
+TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
 // Tensors one after the other along `dim`, in the type they meet in. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);
 // x cut along `dim` into `chunks` parts of ceil(extent / chunks), the last one smaller, fewer if they do not fill. The extent

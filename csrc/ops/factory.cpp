@@ -9,29 +9,13 @@
 
 namespace meshfuse {
 
-Shape::Shape(const std::vector<int64_t>& extents) {
-  for (int64_t extent : extents) {
-    check(extent >= 0, "[shape] extent {}, expected 0 or more", extent);
-    extents_.emplace_back(extent);
-  }
-}
-
-Shape::Shape(const std::vector<Val*>& extents) {
-  for (Val* extent : extents) {
-    check(extent != nullptr && !extent->isTensor() && extent->dtype() == DataType::Int, "[shape] extent {} is not an Int scalar",
-          extent == nullptr ? "null" : extent->toString());
-    fusion_ = &extent->fusion();
-    extents_.push_back(extent->intExpr());
-  }
-}
-
-Fusion& Shape::fusion() const { return fusion_ != nullptr ? *fusion_ : *FusionGuard::current(); }
-
 namespace {
 
-std::vector<Dim> dimsOfShape(const Shape& shape) {
+std::vector<Dim> dimsOfShape(std::string_view op, const IntList& shape) {
   std::vector<Dim> dims;
-  for (const IntExpr& extent : shape.extents()) {
+  for (const IntExpr& extent : shape.items()) {
+    check(!extent.isConst() || extent.constValue() >= 0, "[{}] extent {} of shape {}, expected 0 or more", op, extent.toString(),
+          describe(shape.items()));
     dims.push_back(dimOf(extent));
   }
   return dims;
@@ -70,14 +54,14 @@ std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
 
 }  // namespace
 
-TensorView* full(Fusion& fusion, const Shape& shape, Operand value, DataType dtype) {
+TensorView* full(Fusion& fusion, const IntList& shape, Operand value, DataType dtype) {
   Val* fill = scalarOf("full", fusion, value, dtype);
-  TensorView* out = fusion.tensor(dtype, dimsOfShape(shape));
+  TensorView* out = fusion.tensor(dtype, dimsOfShape("full", shape));
   fusion.addExpr(ExprKind::Full, {fill}, {out});
   return out;
 }
 
-TensorView* full(const Shape& shape, Operand value, DataType dtype) {
+TensorView* full(const IntList& shape, Operand value, DataType dtype) {
   return full(value.val() != nullptr ? value.val()->fusion() : shape.fusion(), shape, value, dtype);
 }
 
@@ -86,9 +70,9 @@ TensorView* full_like(TensorView* x, Operand value, std::optional<DataType> dtyp
   return full(x->fusion(), x->shape(), value, dtype.value_or(x->dtype()));
 }
 
-TensorView* zeros(const Shape& shape, DataType dtype) { return full(shape, 0, dtype); }
+TensorView* zeros(const IntList& shape, DataType dtype) { return full(shape, 0, dtype); }
 TensorView* zeros_like(TensorView* x) { return full_like(x, 0); }
-TensorView* ones(const Shape& shape, DataType dtype) { return full(shape, 1, dtype); }
+TensorView* ones(const IntList& shape, DataType dtype) { return full(shape, 1, dtype); }
 TensorView* ones_like(TensorView* x) { return full_like(x, 1); }
 
 TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, DataType dtype) {
@@ -145,17 +129,17 @@ TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }
 
 namespace {
 
-TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const IntList& shape, DataType dtype, Operand seed, Operand offset) {
   check(isFloatingPoint(dtype), "[{}] type {}, expected a floating type", op, name(dtype));
   DataType type = dtype == DataType::Double ? dtype : DataType::Float;
   for (const Operand& operand : {seed, offset}) {
     check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int, "[{}] seed or offset is not an Int scalar", op);
   }
-  TensorView* out = fusion.tensor(type, dimsOfShape(shape));
+  TensorView* out = fusion.tensor(type, dimsOfShape(op, shape));
   ExprAttributes attributes;
   attributes.random = kind;
   attributes.ordinal = fusion.nextOrdinal();
-  for (const IntExpr& extent : shape.extents()) {
+  for (const IntExpr& extent : shape.items()) {
     attributes.starts.emplace_back(0);
     attributes.stops.push_back(extent);
   }
@@ -163,7 +147,7 @@ TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const
   return maybeCastOp(dtype, out);
 }
 
-Fusion& fusionOfRandom(const Shape& shape, const Operand& seed, const Operand& offset) {
+Fusion& fusionOfRandom(const IntList& shape, const Operand& seed, const Operand& offset) {
   return seed.val() != nullptr ? seed.val()->fusion() : offset.val() != nullptr ? offset.val()->fusion() : shape.fusion();
 }
 
@@ -175,11 +159,11 @@ DataType randomTypeOf(std::string_view op, const TensorView* x) {
 
 }  // namespace
 
-TensorView* rand(const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+TensorView* rand(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
   return randomOp("rand", RandomKind::Uniform, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
 }
 
-TensorView* randn(const Shape& shape, DataType dtype, Operand seed, Operand offset) {
+TensorView* randn(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
   return randomOp("randn", RandomKind::Normal, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
 }
 
@@ -206,7 +190,7 @@ DataType wideType(DataType dtype) { return isHalfPrecision(dtype) ? DataType::Fl
 
 }  // namespace
 
-TensorView* uniform(const Shape& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
+TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
   TensorView* random = randomOp("uniform", RandomKind::Uniform, fusion, shape, wideType(dtype), seed, offset);
   Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
@@ -214,7 +198,7 @@ TensorView* uniform(const Shape& shape, Operand low, Operand high, DataType dtyp
   return affine(random, lowest, sub(highest, lowest), dtype);
 }
 
-TensorView* normal(const Shape& shape, Operand mean, Operand deviation, DataType dtype, Operand seed, Operand offset) {
+TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed, Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
   TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, wideType(dtype), seed, offset);
   return affine(random, scalarOf("normal", fusion, mean, DataType::Double), scalarOf("normal", fusion, deviation, DataType::Double), dtype);

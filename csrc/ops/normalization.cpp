@@ -103,7 +103,7 @@ TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
   return sub(dy, mul(exp(y), sum(dy, axis, true)));
 }
 
-ForwardNormResult layer_norm(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
+ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
   x = floating("layer_norm", x, "x");
   Axes axes = trailingAxes("layer_norm", x, normDims);
   checkParameter("layer_norm", "weight", weight, x, axes);
@@ -125,7 +125,7 @@ ForwardNormResult layer_norm(TensorView* x, int64_t normDims, TensorView* weight
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps) {
   checkTensor("layer_norm", x, "x");
   checkNormShape("layer_norm", x, norm_shape);
-  return layer_norm(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
+  return layerNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
 }
 
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
@@ -158,7 +158,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
   return result;
 }
 
-ForwardRMSNormResult rms_norm(TensorView* x, int64_t normDims, TensorView* weight, Operand eps) {
+ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* weight, Operand eps) {
   x = floating("rms_norm", x, "x");
   Axes axes = trailingAxes("rms_norm", x, normDims);
   checkParameter("rms_norm", "weight", weight, x, axes);
@@ -174,7 +174,7 @@ ForwardRMSNormResult rms_norm(TensorView* x, int64_t normDims, TensorView* weigh
 ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps) {
   checkTensor("rms_norm", x, "x");
   checkNormShape("rms_norm", x, norm_shape);
-  return rms_norm(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
+  return rmsNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
 }
 
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,

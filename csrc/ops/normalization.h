@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <vector>
 
@@ -34,7 +35,12 @@ struct BackwardNormResult {
 // norm_shape: the trailing extents that are normalized, as in PyTorch; only their number counts where extents are symbolic.
 // weight, bias: of shape norm_shape, or null. UserError if norm_shape does not end x's shape.
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps);
-ForwardNormResult layer_norm(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps);
+ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps);
+// The same by number of dims. A template, so that {5} is a shape.
+template <std::integral T>
+ForwardNormResult layer_norm(TensorView* x, T normDims, TensorView* weight, TensorView* bias, Operand eps) {
+  return layerNormOver(x, normDims, weight, bias, eps);
+}
 // mean, invstd: of layer_norm. output_mask: which of the three gradients are wanted.
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
                                        TensorView* invstd, TensorView* weight, TensorView* bias,
@@ -51,7 +57,11 @@ struct BackwardRMSNormResult {
 
 // x * invstd * weight over the last dims (Zhang and Sennrich, 2019).
 ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps);
-ForwardRMSNormResult rms_norm(TensorView* x, int64_t normDims, TensorView* weight, Operand eps);
+ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* weight, Operand eps);
+template <std::integral T>
+ForwardRMSNormResult rms_norm(TensorView* x, T normDims, TensorView* weight, Operand eps) {
+  return rmsNormOver(x, normDims, weight, eps);
+}
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,
                                         TensorView* weight, const std::array<bool, 2>& output_mask = {true, true});
 

@@ -27,6 +27,18 @@ DataType Operand::dtype() const {
   return std::holds_alternative<bool>(number_) ? DataType::Bool : DataType::Int;
 }
 
+IntList::IntList(const std::vector<Val*>& items) {
+  for (Val* item : items) {
+    check(item != nullptr, "[sizes] item {} is null, expected an Int scalar", items_.size());
+    check(!item->isTensor() && item->dtype() == DataType::Int, "[sizes] item {} is {} of type {}, expected an Int scalar", items_.size(),
+          item->toString(), name(item->dtype()));
+    fusion_ = &item->fusion();
+    items_.push_back(item->intExpr());
+  }
+}
+
+Fusion& IntList::fusion() const { return fusion_ != nullptr ? *fusion_ : *FusionGuard::current(); }
+
 namespace {
 
 int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "digits/int_expr.h"
@@ -58,6 +60,28 @@ concept Operands = ((ValPointer<T> || ScalarNumber<T>)&&...) && (ValPointer<T> |
 // TensorView* if an operand is one, else Val*.
 template <class... T>
 using ResultOf = std::conditional_t<(std::same_as<T, TensorView*> || ...), TensorView*, Val*>;
+
+// Extents, sizes or widths: C++ integers, Int scalars, or expressions, as in reshape(x, {2, -1}) and full({n, 4}, ..). Implicit on
+// purpose. UserError if a scalar is null, a tensor, or not Int.
+class IntList {
+ public:
+  IntList() = default;
+  IntList(const std::vector<int64_t>& items) : items_(items.begin(), items.end()) {}  // NOLINT
+  IntList(const std::vector<Val*>& items);                                            // NOLINT
+  IntList(std::vector<IntExpr> items) : items_(std::move(items)) {}                   // NOLINT
+  template <std::integral T>
+  IntList(std::initializer_list<T> items) : items_(items.begin(), items.end()) {}     // NOLINT
+  IntList(std::initializer_list<Val*> items) : IntList(std::vector<Val*>(items)) {}   // NOLINT
+  IntList(std::initializer_list<IntExpr> items) : items_(items) {}                    // NOLINT
+  const std::vector<IntExpr>& items() const { return items_; }
+  size_t size() const { return items_.size(); }
+  // The fusion of the scalars given, else that of the guard.
+  Fusion& fusion() const;
+
+ private:
+  std::vector<IntExpr> items_;
+  Fusion* fusion_ = nullptr;
+};
 
 // The type two types meet in: Bool < Int32 < Int < Half, BFloat16 < Float < Double; Half and BFloat16 meet in Float.
 [[nodiscard]] DataType promoteTypes(DataType a, DataType b);

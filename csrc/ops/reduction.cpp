@@ -165,17 +165,6 @@ TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim) {
   return bitReduction("bitwise_xor", ReduceOp::Xor, x, axes, keep_dim);
 }
 
-TensorView* sum_to(TensorView* x, const std::vector<int64_t>& sizes) {
-  return sumTo(x, std::vector<IntExpr>(sizes.begin(), sizes.end()));
-}
-
-TensorView* sum_to(TensorView* x, const std::vector<Val*>& sizes) {
-  std::vector<IntExpr> extents;
-  for (const Val* size : sizes) {
-    check(size != nullptr && !size->isTensor() && size->dtype() == DataType::Int, "[sum_to] a size is not an Int scalar");
-    extents.push_back(size->intExpr());
-  }
-  return sumTo(x, extents);
-}
+TensorView* sum_to(TensorView* x, const IntList& sizes) { return sumTo(x, sizes.items()); }
 
 }  // namespace meshfuse

@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "ir/fusion.h"
+#include "ops/operand.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
@@ -39,8 +39,7 @@ TensorView* bitwise_or(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim = false);
 // x summed to `sizes`, as the gradient of a broadcast needs: leading dims that are missing, and dims whose size is 1, are
 // summed. Reduced dims of size 1 stay. Keeps the type rules of sum. UserError where a size is neither 1 nor x's.
-TensorView* sum_to(TensorView* x, const std::vector<int64_t>& sizes);
-TensorView* sum_to(TensorView* x, const std::vector<Val*>& sizes);
+TensorView* sum_to(TensorView* x, const IntList& sizes);
 
 // The primitive: reduces by `op` in x's type.
 TensorView* reductionOp(ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim = false);

@@ -21,7 +21,8 @@ IntExpr product(const std::vector<IntExpr>& shape) {
 
 }  // namespace
 
-TensorView* reshapeTo(TensorView* x, const std::vector<IntExpr>& sizes) {
+TensorView* reshape(TensorView* x, const IntList& list) {
+  const std::vector<IntExpr>& sizes = list.items();
   checkTensor("reshape", x, "operand");
   std::vector<IntExpr> from = x->shape();
   std::vector<IntExpr> to = sizes;
@@ -65,19 +66,6 @@ TensorView* reshapeTo(TensorView* x, const std::vector<IntExpr>& sizes) {
   return out;
 }
 
-TensorView* reshape(TensorView* x, const std::vector<int64_t>& sizes) {
-  return reshapeTo(x, std::vector<IntExpr>(sizes.begin(), sizes.end()));
-}
-
-TensorView* reshape(TensorView* x, const std::vector<Val*>& sizes) {
-  std::vector<IntExpr> extents;
-  for (const Val* size : sizes) {
-    check(size != nullptr && !size->isTensor() && size->dtype() == DataType::Int, "[reshape] a size is not an Int scalar");
-    extents.push_back(size->intExpr());
-  }
-  return reshapeTo(x, extents);
-}
-
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes) {
   checkTensor("reshape", x, "operand");
   std::vector<IntExpr> shape = x->shape();
@@ -101,13 +89,13 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
   }
   check(product(to) == total, "[reshape] original sizes {} make {} elements, sizes {} make {}; expected equal numbers",
         describe(std::vector<IntExpr>(original.begin(), original.end())), total.toString(), describe(to), product(to).toString());
-  return reshapeTo(x, to);
+  return reshape(x, to);
 }
 
 TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
   checkTensor("flatten", x, "operand");
   if (rankOf(x) == 0) {
-    return reshapeTo(x, {IntExpr(1)});
+    return reshape(x, {1});
   }
   int first = wrapAxis("flatten", from, rankOf(x));
   int last = wrapAxis("flatten", to, rankOf(x));
@@ -116,7 +104,7 @@ TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
   std::vector<IntExpr> merged(shape.begin(), shape.begin() + first);
   merged.push_back(product({shape.begin() + first, shape.begin() + last + 1}));
   merged.insert(merged.end(), shape.begin() + last + 1, shape.end());
-  return reshapeTo(x, merged);
+  return reshape(x, merged);
 }
 
 }  // namespace meshfuse

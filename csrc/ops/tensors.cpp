@@ -11,8 +11,6 @@ TensorView* makeSymbolicTensor(Fusion& fusion, int64_t ndims, DataType dtype) {
   return TensorViewBuilder().ndims(ndims).dtype(dtype).contiguity(false).build(fusion);
 }
 
-TensorView* makeSymbolicTensor(int64_t ndims, DataType dtype) { return makeSymbolicTensor(*FusionGuard::current(), ndims, dtype); }
-
 TensorView* makeSymbolicTensor(const std::vector<int64_t>& shape, DataType dtype) {
   std::vector<int64_t> extents = shape;
   std::ranges::replace_if(extents, [](int64_t extent) { return extent != 1; }, -1);

@@ -7,6 +7,7 @@
 //   makeContigConcreteTensor({8, 16})  the same, contiguous
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
@@ -16,8 +17,12 @@
 
 namespace meshfuse {
 
-TensorView* makeSymbolicTensor(int64_t ndims, DataType dtype = DataType::Float);
 TensorView* makeSymbolicTensor(Fusion& fusion, int64_t ndims, DataType dtype = DataType::Float);
+// A template, so that {2} is a shape.
+template <std::integral T>
+TensorView* makeSymbolicTensor(T ndims, DataType dtype = DataType::Float) {
+  return makeSymbolicTensor(*FusionGuard::current(), ndims, dtype);
+}
 // Symbolic, but for the 1s of `shape`, which are broadcast dims.
 TensorView* makeSymbolicTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
 TensorView* makeContigTensor(int64_t ndims, DataType dtype = DataType::Float);

@@ -61,7 +61,7 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
   std::vector<Dim> old = dimsOf(x);
   check(widths.size() % 2 == 0 && widths.size() <= 2 * old.size(),
         "[pad] got {} widths for {}; expected two a dim, the last dim first, for at most {} dims", widths.size(), describe(x), old.size());
-  check(!value.isMissing() && !value.isTensor(), "[pad] the value is a tensor or null, expected a scalar");
+  check(!value.isTensor(), "[pad] the value is a tensor, expected a scalar");
   ExprAttributes attributes;
   attributes.starts.assign(old.size(), IntExpr(0));
   attributes.stops.assign(old.size(), IntExpr(0));
@@ -123,18 +123,8 @@ TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::
   return slice(x, starts, stops, std::vector<int64_t>(starts.size(), 1));
 }
 
-TensorView* pad(TensorView* x, const std::vector<int64_t>& widths, Operand value) {
-  return padWidths(x, std::vector<IntExpr>(widths.begin(), widths.end()), value);
-}
-
-TensorView* pad(TensorView* x, const std::vector<Val*>& widths, Val* value) {
-  std::vector<IntExpr> read;
-  for (const Val* width : widths) {
-    check(width != nullptr, "[pad] a width is null, expected an Int scalar");
-    checkIntScalar("pad", width);
-    read.push_back(width->intExpr());
-  }
-  return padWidths(x, read, value != nullptr ? Operand(value) : Operand(0));
+TensorView* pad(TensorView* x, const IntList& widths, Operand value) {
+  return padWidths(x, widths.items(), value.isMissing() ? Operand(0) : value);
 }
 
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {

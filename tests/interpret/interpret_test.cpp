@@ -2,19 +2,159 @@
 
 #include <gtest/gtest.h>
 
-#include "meshfuse/meshfuse.h"
+#include <limits>
+
+#include "ops/activation.h"
+#include "ops/contraction.h"
+#include "ops/copy_shape.h"
+#include "ops/factory.h"
+#include "ops/indexing.h"
+#include "ops/normalization.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
 
 namespace meshfuse {
 namespace {
 
-TEST(Interpret, AddsAndSums) {
+// [[1, 2, 3], [4, 5, 6]] read in many ways
+TEST(Interpret, ReadsAnyStrides) {
   Fusion fusion;
   FusionGuard guard(&fusion);
   TensorView* x = makeSymbolicTensor(2);
   fusion.addInput(x);
   fusion.addOutput(sum(add(x, 1.0), {1}));
-  std::vector<Tensor> out = interpret(fusion, {Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3})});
-  EXPECT_EQ(out.at(0).toVector(), (std::vector<double>{9, 18}));
+  Tensor base = Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ(interpret(fusion, {base}).at(0).toVector(), (std::vector<double>{9, 18}));
+  EXPECT_EQ(interpret(fusion, {base.transpose(0, 1)}).at(0).toVector(), (std::vector<double>{7, 9, 11}));
+  EXPECT_EQ(interpret(fusion, {base.slice(1, 0, 3, 2)}).at(0).toVector(), (std::vector<double>{6, 12}));
+  EXPECT_EQ(interpret(fusion, {base.slice(0, 1, 2).expand({4, 3})}).at(0).toVector(), (std::vector<double>{18, 18, 18, 18}));
+}
+
+TEST(Interpret, ShiftedBuffersOfEveryType) {
+  for (DataType type : {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeSymbolicTensor(1, type);
+    fusion.addInput(x);
+    fusion.addOutput(mul(x, 2));
+    for (int64_t length = 1; length <= 33; length++) {
+      Tensor buffer = randomTensor({length + 3}, type, 7, -50, 50);
+      for (int64_t shift : {0, 1, 3}) {
+        Tensor part = buffer.slice(0, shift, shift + length);
+        std::vector<double> doubled = part.toVector();
+        for (double& v : doubled) {
+          v *= 2;
+        }
+        EXPECT_EQ(interpret(fusion, {part}).at(0).toVector(), doubled);
+      }
+    }
+  }
+}
+
+TEST(Interpret, EveryTensorById) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeSymbolicTensor(1);
+  TensorView* y = neg(x);
+  TensorView* unused = exp(x);
+  fusion.addInput(x);
+  fusion.addOutput(mul(y, y));
+  std::vector<Argument> inputs = {Tensor::of({1, 2}, {2})};
+  std::map<int, Tensor> all = interpretAll(fusion, inputs);
+  EXPECT_EQ(all.at(x->id()).toVector(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(all.at(y->id()).toVector(), (std::vector<double>{-1, -2}));
+  EXPECT_FALSE(all.contains(unused->id()));
+}
+
+TEST(Interpret, NoInputsAndInputsAsOutputs) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeSymbolicTensor(0);
+  fusion.addInput(x);
+  fusion.addOutput(x);
+  fusion.addOutput(full({2}, 3, DataType::Int));
+  std::vector<Tensor> out = interpret(fusion, {Tensor::scalar(5)});
+  EXPECT_EQ(out.at(0).item(), 5);
+  EXPECT_EQ(out.at(1).toVector(), (std::vector<double>{3, 3}));
+}
+
+TEST(Interpret, ShardingsChangeNothing) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeConcreteTensor({4, 2});
+  fusion.addInput(x);
+  TensorView* y = sum(x, {0});
+  fusion.addOutput(y);
+  Tensor data = Tensor::of({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+  x->outer_split(0, 2);
+  x->axis(0)->parallelize(ParallelType::DIDx);
+  EXPECT_EQ(interpret(fusion, {data}).at(0).toVector(), (std::vector<double>{16, 20}));
+}
+
+// [4] summed in two parts of two, then the parts combined.
+TEST(Interpret, PartialSumsAreCombined) {
+  Fusion fusion;
+  TensorView* x = makeConcreteTensor(fusion, {4, 3});
+  fusion.addInput(x);
+  TensorView* parts = fusion.tensorFromRoot(DataType::Float, {{4, IterType::Reduction}, {3}}, [](Fusion& f, const auto& root) {
+    auto [outer, inner] = f.idSplit(root[0], 2, false, IterType::Iteration);
+    return std::vector<IterDomain*>{outer, inner, root[1]};
+  });
+  ExprAttributes attributes;
+  attributes.reduce = ReduceOp::Sum;
+  fusion.addExpr(ExprKind::Reduce, {x}, {parts}, attributes);
+  TensorView* whole = fusion.tensor(DataType::Float, {{3}});
+  fusion.addExpr(ExprKind::Redistribute, {parts}, {whole}, attributes);
+  fusion.addOutput(parts);
+  fusion.addOutput(whole);
+  Tensor data = Tensor::of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {4, 3});
+  std::vector<Tensor> out = interpret(fusion, {data});
+  EXPECT_EQ(out.at(0).toVector(), (std::vector<double>{3, 5, 7, 15, 17, 19}));
+  EXPECT_EQ(out.at(1).toVector(), (std::vector<double>{18, 22, 26}));
+}
+
+TEST(Interpret, CastsInTheMiddleAreKept) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeSymbolicTensor(1);
+  fusion.addInput(x);
+  TensorView* back = castOp(DataType::Float, castOp(DataType::BFloat16, x));
+  fusion.addOutput(eq(back, x));
+  fusion.addOutput(floor(back));
+  std::vector<Tensor> out = interpret(fusion, {Tensor::of({1.0, 0.999, 2.001}, {3})});
+  EXPECT_EQ(out.at(0).toVector(), (std::vector<double>{1, 0, 0}));
+  EXPECT_EQ(out.at(1).toVector(), (std::vector<double>{1, 1, 2}));
+}
+
+// [n, 2] stretched threefold, transposed, and laid out as [2n, 3].
+TEST(Interpret, ExpandReshapeTransposeReshape) {
+  for (int64_t n : {1, 10, 640}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeConcreteTensor({n, 2});
+    fusion.addInput(x);
+    TensorView* wide = expand(broadcast(x, {false, false, true}), {n, 2, 3});
+    fusion.addOutput(reshape(transpose(reshape(wide, {2 * n, 3}), 0, 1), {2 * n, 3}));
+    Tensor data = randomTensor({n, 2}, DataType::Float, 3);
+    std::vector<double> flat = data.toVector();
+    std::vector<double> expected;
+    for (int copy = 0; copy < 3; copy++) {
+      expected.insert(expected.end(), flat.begin(), flat.end());
+    }
+    EXPECT_EQ(interpret(fusion, {data}).at(0).toVector(), expected);
+  }
+}
+
+TEST(Interpret, EightDims) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeConcreteTensor({1, 1, 2, 1, 1, 3, 1, 1});
+  fusion.addInput(x);
+  fusion.addOutput(sum(permute(x, {7, 6, 5, 4, 3, 2, 1, 0}), {2}));
+  Tensor data = Tensor::of({0, 1, 2, 3, 4, 5}, {1, 1, 2, 1, 1, 3, 1, 1});
+  EXPECT_EQ(interpret(fusion, {data}).at(0).toVector(), (std::vector<double>{3, 12}));
 }
 
 }  // namespace

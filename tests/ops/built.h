@@ -1,0 +1,83 @@
+// Defines a fusion over given tensors, checks the definition, and interprets it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "interpret/interpret.h"
+#include "ir/text.h"
+#include "ops/activation.h"
+#include "ops/contraction.h"
+#include "ops/copy_shape.h"
+#include "ops/factory.h"
+#include "ops/indexing.h"
+#include "ops/normalization.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
+
+namespace meshfuse {
+
+using Views = std::vector<TensorView*>;
+using Define = std::function<Views(const Views&)>;
+
+enum class Extents { Symbolic, Concrete };
+
+// The outputs of what `define` makes of inputs like `tensors`. Checks that the fusion obeys the rules of the IR and that its text
+// reads back.
+inline std::vector<Tensor> runAs(Extents extents, const std::vector<Tensor>& tensors, const Define& define) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  Views views;
+  std::vector<Argument> arguments;
+  for (const Tensor& tensor : tensors) {
+    std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
+    views.push_back(extents == Extents::Symbolic ? makeSymbolicTensor(sizes, tensor.dtype()) : makeConcreteTensor(sizes, tensor.dtype()));
+    fusion.addInput(views.back());
+    arguments.emplace_back(tensor);
+  }
+  for (TensorView* out : define(views)) {
+    fusion.addOutput(out);
+  }
+  for (const std::string& violation : verify(fusion)) {
+    ADD_FAILURE() << violation << "\n" << fusion.toString();
+  }
+  std::string text = fusion.toString();
+  EXPECT_EQ(parseFusion(text)->toString(), text);
+  return interpret(fusion, arguments);
+}
+
+// With symbolic and with constant extents, which must agree.
+inline std::vector<Tensor> run(const std::vector<Tensor>& tensors, const Define& define) {
+  std::vector<Tensor> symbolic = runAs(Extents::Symbolic, tensors, define);
+  std::vector<Tensor> concrete = runAs(Extents::Concrete, tensors, define);
+  EXPECT_EQ(symbolic.size(), concrete.size());
+  for (size_t k = 0; k < symbolic.size(); k++) {
+    EXPECT_EQ(symbolic[k].toString(), concrete[k].toString());
+  }
+  return concrete;
+}
+
+inline Tensor run1(const std::vector<Tensor>& tensors, const std::function<TensorView*(const Views&)>& define) {
+  return run(tensors, [&](const Views& views) { return Views{define(views)}; }).at(0);
+}
+
+inline std::vector<int64_t> sizesOf(const Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
+
+// 0, 1, 2, .. in a shape.
+inline Tensor counting(std::vector<int64_t> sizes, DataType dtype = DataType::Float) {
+  std::vector<double> values;
+  int64_t total = 1;
+  for (int64_t size : sizes) {
+    total *= size;
+  }
+  for (int64_t i = 0; i < total; i++) {
+    values.push_back(static_cast<double>(i));
+  }
+  return Tensor::of(values, std::move(sizes), dtype);
+}
+
+}  // namespace meshfuse
