@@ -66,8 +66,9 @@ void compile(const std::vector<std::string>& words, const fs::path& output, cons
   fs::rename(part, output);  // several test processes may build the same engine
 }
 
+// Beside the folder of the running executable, in the build tree.
 fs::path workFolder() {
-  fs::path folder = fs::path(MESHFUSE_BINARY_DIR) / "simt";
+  fs::path folder = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "simt";
   fs::create_directories(folder);
   return folder;
 }

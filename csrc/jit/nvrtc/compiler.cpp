@@ -70,6 +70,7 @@ class Program {
     succeed(nvrtc_.getPtxSize(program_, &size), "nvrtcGetPTXSize");
     std::string text(size, '\0');
     succeed(nvrtc_.getPtx(program_, text.data()), "nvrtcGetPTX");
+    text.resize(size > 0 ? size - 1 : 0);  // it ends with a zero
     return text;
   }
   const std::string& log() const { return log_; }

@@ -59,7 +59,8 @@ namespace {
 
 constexpr size_t kStack = 256 << 10;
 constexpr size_t kPage = 4096;
-constexpr int kMostFaults = 12;
+constexpr int kMostFaults = 12;  // described; the others are counted
+constexpr int kMostOfASite = 2;
 
 struct Fiber {
   char* stack = nullptr;  // above a guard page
@@ -131,7 +132,7 @@ std::vector<Block> blocks;
 std::vector<Warp> warps;
 std::vector<int> ready;
 size_t head;
-int current, faults, clusterWaiting, clusterSite, epoch;
+int current, faults, described, clusterWaiting, clusterSite, epoch;
 unsigned threadBase;  // of the running blocks, in the grid
 void* mainSp;
 void* mainFake;
@@ -139,12 +140,15 @@ const void* mainStack;
 size_t mainStackSize;
 std::mt19937_64 rng;
 std::unordered_map<uint64_t, Request> requests;
+std::unordered_map<int, int> faultsOf;  // by site
 unsigned char dummy[64];
 
 Block& own() { return blocks[current / launch->threads]; }
 
 void fault(const std::string& what, int site) {
-  if (++faults <= kMostFaults) {
+  faults++;
+  if (described < kMostFaults && ++faultsOf[site] <= kMostOfASite) {
+    described++;
     *out << "fault site " << site << " block " << block << " thread " << thread << ": " << what << "\n";
   }
 }
@@ -562,7 +566,8 @@ void runBlocks(unsigned group) {
 
 void run(Launch& l) {
   launch = &l;
-  faults = 0;
+  faults = described = 0;
+  faultsOf.clear();
   rng.seed(l.seed);
   size_t all = static_cast<size_t>(l.threads) * static_cast<size_t>(l.cluster);
   if (fibers.size() < all) {
@@ -582,7 +587,7 @@ void run(Launch& l) {
   }
   for (unsigned group : order) {
     runBlocks(group);
-    if (faults > kMostFaults) {
+    if (described >= kMostFaults) {
       break;
     }
   }

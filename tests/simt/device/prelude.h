@@ -67,6 +67,7 @@ inline unsigned toF16(float value) {
   if (value != value) return 0x7fffu;
   const float magnitude = std::fabs(value);
   if (magnitude >= 65520.f) return sign | 0x7c00u;
+  if (magnitude == 0) return sign;
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   const int unit = exponent - 11 < -24 ? -24 : exponent - 11;  // of the last place

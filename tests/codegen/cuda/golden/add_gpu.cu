@@ -1,0 +1,49 @@
+struct add_bf16_args {
+  const u16* X;
+  const u16* Y;
+  u16* Z;
+  i64 N;
+};
+
+extern "C" __global__ void __launch_bounds__(128) add_bf16(const __grid_constant__ add_bf16_args args) {
+  const u16* __restrict__ X = args.X;
+  const u16* __restrict__ Y = args.Y;
+  u16* __restrict__ Z = args.Z;
+  const i64 N = args.N;
+  const unsigned part = blockIndex();
+  const i64 pn = part;
+  const int lane = threadIndex() % 32;
+  const int warp = threadIndex() / 32;
+  const int n_w = warp;
+  const int n_l = lane;
+  u32 x0[16];
+  const u16* p = X + (n_l*8 + n_w*256 + pn*4096);
+  #pragma unroll
+  for (int n_r = 0; n_r < 4; ++n_r) {
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
+    else {
+      fill<4>(x0 + (n_r*8) / 2, 0x0000u * 0x10001u);
+    }
+  }
+  u32 y2[16];
+  const u16* p_1 = Y + (n_l*8 + n_w*256 + pn*4096);
+  #pragma unroll
+  for (int n_r = 0; n_r < 4; ++n_r) {
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(y2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
+    else {
+      fill<4>(y2 + (n_r*8) / 2, 0x0000u * 0x10001u);
+    }
+  }
+  u16* p_2 = Z + (n_l*8 + n_w*256 + pn*4096);
+  #pragma unroll
+  for (int n_r = 0; n_r < 4; ++n_r) {
+    u32 words[4];
+    float q[8];
+    #pragma unroll
+    for (int n_v = 0; n_v < 8; ++n_v) {
+      q[n_v] = bf16ToFloat(bitsAt(x0, n_r*8 + n_v)) + bf16ToFloat(bitsAt(y2, n_r*8 + n_v));
+    }
+    packWordsBf16<8>(words, q);
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) storeVector<8, kOnce>(p_2 + n_r*1024, words, 3);
+  }
+}

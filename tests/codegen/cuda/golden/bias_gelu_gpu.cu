@@ -1,0 +1,52 @@
+struct bias_gelu_f16_args {
+  const u16* X;
+  const u16* B;
+  u16* Y;
+  i64 M;
+  i64 N;
+};
+
+extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_constant__ bias_gelu_f16_args args) {
+  const u16* __restrict__ X = args.X;
+  const u16* __restrict__ B = args.B;
+  u16* __restrict__ Y = args.Y;
+  const i64 N = args.N;
+  const unsigned part = blockIndex();
+  const i64 pn = part % (unsigned)(ceilDiv(N, 2048));
+  const i64 pm = part / (unsigned)(ceilDiv(N, 2048));
+  const int lane = threadIndex() % 32;
+  const int warp = threadIndex() / 32;
+  const int n_w = warp;
+  const int n_l = lane;
+  u32 x0[8];
+  const u16* p = X + (N*pm + n_l*8 + n_w*256 + pn*2048);
+  #pragma unroll
+  for (int n_r = 0; n_r < 2; ++n_r) {
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
+    else {
+      fill<4>(x0 + (n_r*8) / 2, 0x0000u * 0x10001u);
+    }
+  }
+  u32 b2[8];
+  const u16* p_1 = B + (n_l*8 + n_w*256 + pn*2048);
+  #pragma unroll
+  for (int n_r = 0; n_r < 2; ++n_r) {
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(b2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
+    else {
+      fill<4>(b2 + (n_r*8) / 2, 0x0000u * 0x10001u);
+    }
+  }
+  u16* p_2 = Y + (N*pm + n_l*8 + n_w*256 + pn*2048);
+  #pragma unroll
+  for (int n_r = 0; n_r < 2; ++n_r) {
+    u32 words[4];
+    float q[8];
+    #pragma unroll
+    for (int n_v = 0; n_v < 8; ++n_v) {
+      const float v4 = f16ToFloat(bitsAt(x0, n_r*8 + n_v)) + f16ToFloat(bitsAt(b2, n_r*8 + n_v));
+      q[n_v] = (v4 * 0.5f) * (erff(v4 * 0.70710677f) + 1.0f);
+    }
+    packWordsF16<8>(words, q);
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kReadOnly>(p_2 + n_r*1024, words, 3);
+  }
+}
