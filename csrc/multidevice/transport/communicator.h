@@ -50,7 +50,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Name of the transport: "self", "loopback", "host".
+  // Name of the transport: "self", "loopback", "host", "network".
   virtual std::string_view transport() const = 0;
 
   // Memory that peers on this host can read directly where the transport has such; else ordinary memory. Freed by the

@@ -23,11 +23,13 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;           // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
+  bool messagesOnly = false;  // messages also among the ranks of one host; for tests of what happens between hosts
 };
 
 // Whether the environment says that a launcher started this process as one of several ranks.
 [[nodiscard]] bool startedByLauncher();
 
+// Ranks of one host share memory (transport "host"); ranks of several exchange messages through UCX (transport "network").
 // Under a launcher: PMIx of `mpirun` or `srun`, else RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Alone, or without one: the
 // communicator of one rank. Collective: all ranks open, in the same order if they open several. DeviceError if a peer does not
 // come within the deadline.

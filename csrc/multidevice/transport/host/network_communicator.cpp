@@ -1,0 +1,349 @@
+#include "multidevice/transport/host/network_communicator.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+#include "base/error.h"
+#include "multidevice/transport/pull.h"
+#include "multidevice/transport/reduce.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr int64_t kDataBehindHead = 4096;
+constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
+constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataBehindHead;
+constexpr auto kPeerIsSlow = 200us;
+
+const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
+std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
+
+void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (to != from && bytes > 0) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace
+
+NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options)
+    : bootstrap_(std::move(bootstrap)),
+      rank_(bootstrap_->rank()),
+      size_(bootstrap_->size()),
+      options_(options),
+      watch_(*bootstrap_, options.deadline),
+      link_(openUcxLink()),
+      peers_(static_cast<size_t>(size_)),
+      uncaught_(std::uncaught_exceptions()) {
+  for (int r = 0; r < size_; ++r) {
+    world_.ranks.push_back(r);
+  }
+  link_->connect(bootstrap_->allGather(link_->address()));
+  barrier(world_);
+  resetCounters();
+}
+
+NetworkCommunicator::~NetworkCommunicator() {
+  if (std::uncaught_exceptions() > uncaught_) {
+    watch_.recordFailure(fmt::format("[network] {} was left by an exception", place()));
+    return;
+  }
+  // The library moves messages only while their sender is in it: what was sent last arrives before this rank leaves.
+  try {
+    options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
+    watch_.throwIfFailed();
+    barrier(world_);
+  } catch (const DeviceError&) {
+    // The group has failed or a peer left without a word; there is nobody left to tell.
+  }
+}
+
+void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
+  const size_t n = team.ranks.size();
+  heads_.resize(2 * n * kHeadBytes);
+  auto headTo = [&](size_t i) { return heads_.data() + i * kHeadBytes; };
+  auto headFrom = [&](size_t i) { return heads_.data() + (n + i) * kHeadBytes; };
+  auto isShort = [](int64_t bytes) { return bytes <= kDataBehindHead; };
+  std::vector<Pending> heads;
+  std::vector<Pending> data;
+  for (size_t i = 0; i < n; ++i) {  // receives first: an expected message needs no copy
+    const int p = team.ranks[i];
+    if (p == rank_) {
+      continue;
+    }
+    const uint32_t sequence = ++peers_[static_cast<size_t>(p)].calls;
+    heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
+    if (!isShort(parcels[i].inBytes)) {
+      data.push_back({link_->receive(parcels[i].in, static_cast<size_t>(parcels[i].inBytes), tag(Tag::Data, sequence, p)), p, parcels[i].inBytes});
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    const int p = team.ranks[i];
+    if (p == rank_) {
+      continue;
+    }
+    const Parcel& parcel = parcels[i];
+    const uint32_t sequence = peers_[static_cast<size_t>(p)].calls;
+    std::memcpy(headTo(i), &record, sizeof(record));
+    const int64_t behind = isShort(parcel.outBytes) ? parcel.outBytes : 0;
+    copyBytes(headTo(i) + sizeof(record), parcel.out, behind);
+    heads.push_back({link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(behind), tag(Tag::Head, sequence, rank_)), p, -1});
+    if (!isShort(parcel.outBytes)) {
+      data.push_back({link_->send(p, parcel.out, static_cast<size_t>(parcel.outBytes), tag(Tag::Data, sequence, rank_)), p, -1});
+    }
+  }
+  waitForAll(heads);
+  for (size_t i = 0; i < n; ++i) {
+    const int p = team.ranks[i];
+    CallRecord theirs;
+    std::memcpy(&theirs, headFrom(i), sizeof(theirs));
+    if (p != rank_ && theirs != record) {
+      watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p, difference(rank_, record, p, theirs), place()));
+    }
+    if (p != rank_ && isShort(parcels[i].inBytes)) {
+      copyBytes(parcels[i].in, headFrom(i) + sizeof(theirs), parcels[i].inBytes);
+    }
+  }
+  waitForAll(data);
+}
+
+void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
+  const auto begin = Clock::now();
+  auto idleSince = begin;
+  auto limit = begin + options_.deadline;
+  auto settle = [&](Pending& p) {
+    const NetworkLink::Outcome outcome = link_->ask(p.operation);
+    if (outcome.done && (outcome.tooLong || (p.expected >= 0 && outcome.bytes >= 0 && outcome.bytes != p.expected))) {
+      watch_.fail(fmt::format("[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
+                              outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place()));
+    }
+    return outcome.done;
+  };
+  for (;;) {
+    std::erase_if(pending, settle);
+    if (pending.empty()) {
+      return;
+    }
+    const auto now = Clock::now();
+    if (link_->progress()) {
+      idleSince = now;
+      continue;
+    }
+    watch_.throwIfFailed();
+    if (now - idleSince < kPeerIsSlow) {
+      sched_yield();
+      continue;
+    }
+    link_->sleep(5ms);
+    if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) && now < begin + options_.busyLimit) {
+      limit = now + options_.deadline;
+    }
+    const auto gone = std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
+    // What a rank sent before it left may still be on its way.
+    if (gone != pending.end() && now - idleSince > 500ms) {
+      watch_.fail(fmt::format("[network] [rank {}/{}] has left its world, which {} still waits for", gone->peer, size_, place()));
+    }
+    if (now >= limit) {
+      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for rank {}", options_.deadline.count(), place(), pending[0].peer));
+    }
+  }
+}
+
+int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
+  watch_.throwIfFailed();
+  const int position = positionInTeam(team, rank_, size_, record.kind);
+  checkArguments(record, team, buffersGiven);
+  record.teamHash = teamHash(team);
+  record.teamMask = teamMask(team);
+  call_ = record;
+  inCall_ = true;
+  return position;
+}
+
+void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
+  inCall_ = false;
+  TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
+  ++entry.calls;
+  entry.bytesReceived += received;
+}
+
+void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  CallRecord record{.kind = CallKind::AllGather, .type = type, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const int64_t block = count * dataTypeSize(type);
+  std::vector<Parcel> parcels;
+  for (size_t i = 0; i < t.ranks.size(); ++i) {
+    parcels.push_back({bytesOf(in), block, bytesOf(out) + static_cast<int64_t>(i) * block, block});
+  }
+  swapParcels(t, record, parcels);
+  copyBytes(bytesOf(out) + position * block, bytesOf(in), block);
+  finish(record, (static_cast<int64_t>(t.ranks.size()) - 1) * block);
+}
+
+void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  CallRecord record{.kind = CallKind::AllToAll, .type = type, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const int64_t block = count * dataTypeSize(type);
+  std::vector<Parcel> parcels;
+  for (size_t i = 0; i < t.ranks.size(); ++i) {
+    const auto at = static_cast<int64_t>(i) * block;
+    parcels.push_back({bytesOf(in) + at, block, bytesOf(out) + at, block});
+  }
+  swapParcels(t, record, parcels);
+  copyBytes(bytesOf(out) + position * block, bytesOf(in) + position * block, block);
+  finish(record, (static_cast<int64_t>(t.ranks.size()) - 1) * block);
+}
+
+void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  CallRecord record{.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const auto n = static_cast<int64_t>(t.ranks.size());
+  const int64_t block = count * dataTypeSize(type);
+  std::vector<std::byte> gathered(static_cast<size_t>(n * block));
+  std::vector<Parcel> parcels;
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < n; ++i) {
+    std::byte* theirs = gathered.data() + i * block;
+    parcels.push_back({bytesOf(in) + i * block, block, theirs, block});
+    inputs.push_back(i == position ? bytesOf(in) + i * block : theirs);
+  }
+  swapParcels(t, record, parcels);
+  reduceInRankOrder(inputs, out, count, type, op);
+  finish(record, (n - 1) * block);
+}
+
+// Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.
+void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const auto n = static_cast<int64_t>(t.ranks.size());
+  const int64_t bytes = dataTypeSize(type);
+  const bool whole = count * bytes <= kReduceAll;
+  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n, 1); };
+  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n, 1); };
+  const int64_t own = begin(position) * bytes;
+  const int64_t ownCount = end(position) - begin(position);
+  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
+  std::vector<Parcel> parcels;
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < n; ++i) {
+    std::byte* theirs = gathered.data() + i * ownCount * bytes;
+    parcels.push_back({bytesOf(in) + begin(i) * bytes, (end(i) - begin(i)) * bytes, theirs, ownCount * bytes});
+    inputs.push_back(i == position ? bytesOf(in) + own : theirs);
+  }
+  swapParcels(t, record, parcels);
+  reduceInRankOrder(inputs, bytesOf(out) + own, ownCount, type, op);
+  int64_t received = (n - 1) * ownCount * bytes;
+  if (!whole) {
+    parcels.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      parcels.push_back({bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
+    }
+    swapParcels(t, record, parcels);
+    received += (count - ownCount) * bytes;
+  }
+  finish(record, received);
+}
+
+void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
+  CallRecord record{.kind = CallKind::Broadcast, .type = type, .root = root, .count = count};
+  const int position = start(t, record, buffer != nullptr);
+  const int64_t bytes = count * dataTypeSize(type);
+  std::vector<Parcel> parcels(t.ranks.size());
+  for (size_t i = 0; i < parcels.size(); ++i) {
+    if (position == root) {
+      parcels[i].out = bytesOf(buffer);
+      parcels[i].outBytes = bytes;
+    } else if (static_cast<int>(i) == root) {
+      parcels[i].in = bytesOf(buffer);
+      parcels[i].inBytes = bytes;
+    }
+  }
+  swapParcels(t, record, parcels);
+  finish(record, position == root ? 0 : bytes);
+}
+
+void NetworkCommunicator::barrier(const Team& t) {
+  CallRecord record{.kind = CallKind::Barrier};
+  start(t, record, true);
+  swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
+  finish(record, 0);
+}
+
+std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
+  CallRecord record{.kind = CallKind::Exchange};
+  start(world_, record, true);
+  auto length = static_cast<int64_t>(message.size());
+  std::vector<int64_t> lengths(static_cast<size_t>(size_));
+  std::vector<Parcel> parcels;
+  for (int64_t& l : lengths) {
+    parcels.push_back({bytesOf(&length), sizeof(length), bytesOf(&l), sizeof(l)});
+  }
+  swapParcels(world_, record, parcels);
+  lengths[static_cast<size_t>(rank_)] = length;
+  std::vector<std::string> all;
+  for (int64_t l : lengths) {
+    all.emplace_back(static_cast<size_t>(l), '\0');
+  }
+  parcels.clear();
+  for (std::string& text : all) {
+    parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), static_cast<int64_t>(text.size())});
+  }
+  swapParcels(world_, record, parcels);
+  all[static_cast<size_t>(rank_)] = message;
+  inCall_ = false;
+  return all;
+}
+
+void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
+  watch_.throwIfFailed();
+  checkTransfers(transfers, size_);
+  call_ = {.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  inCall_ = true;
+  moveWithinRank(transfers, rank_);
+  std::vector<Pending> pending;
+  for (const Transfer& t : transfers) {
+    const bool receives = t.direction == Transfer::Direction::Recv;
+    TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
+    ++entry.calls;
+    if (t.peer == rank_) {
+      continue;
+    }
+    PeerState& peer = peers_[static_cast<size_t>(t.peer)];
+    if (receives) {
+      entry.bytesReceived += t.bytes;
+      pending.push_back({link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.received++, t.peer)), t.peer, t.bytes});
+    } else {
+      pending.push_back({link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.sent++, rank_)), t.peer, -1});
+    }
+  }
+  waitForAll(pending);
+  inCall_ = false;
+}
+
+void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
+  step_ = step;
+  what_ = what;
+}
+
+void NetworkCommunicator::abort(std::string_view reason) { watch_.recordFailure(fmt::format("[network] {} aborted: {}", place(), reason)); }
+
+std::string NetworkCommunicator::place() const {
+  std::string text = fmt::format("[rank {}/{}]", rank_, size_);
+  if (step_ >= 0) {
+    text += fmt::format(" at step {} ({})", step_, what_);
+  }
+  if (!inCall_) {
+    return text + " outside any call";
+  }
+  return text + " in " + (call_.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call_.count) : describe(call_));
+}
+
+}  // namespace meshfuse

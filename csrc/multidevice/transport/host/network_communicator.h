@@ -1,0 +1,94 @@
+// The communicator of ranks on several hosts: messages between every two ranks of a team.
+//
+// Each rank sends every other one a head, the record of the call with small data right behind it, and large data as a second
+// message. Heads are compared before anything else is waited for. Reductions gather what they reduce and work in team order, so
+// results have the same bits as on one host.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "multidevice/transport/call.h"
+#include "multidevice/transport/host/network_link.h"
+#include "multidevice/transport/host/network_watch.h"
+#include "multidevice/transport/host/world.h"
+
+namespace meshfuse {
+
+class NetworkCommunicator final : public Communicator {
+ public:
+  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options);
+  ~NetworkCommunicator() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view transport() const override { return "network"; }
+  std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
+
+  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
+  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
+  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
+  void barrier(const Team& t) override;
+  void transfer(std::span<const Transfer> transfers) override;
+  std::vector<std::string> exchange(std::string_view message) override;
+
+  void setStep(int64_t step, std::string_view what) override;
+  void setBusy(bool busy) override { watch_.setBusy(busy); }
+  void abort(std::string_view reason) override;
+  const TransferCounters& counters() const override { return counters_; }
+  void resetCounters() override { counters_ = {}; }
+
+ private:
+  // What goes to and comes from one member of the team.
+  struct Parcel {
+    const std::byte* out = nullptr;
+    int64_t outBytes = 0;
+    std::byte* in = nullptr;
+    int64_t inBytes = 0;
+  };
+  struct Pending {
+    NetworkLink::Operation operation;
+    int peer;
+    int64_t expected;  // bytes of a received message; -1: of a sent one, or any number
+  };
+  enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
+  struct PeerState {
+    uint32_t calls = 0;
+    uint32_t sent = 0;      // messages of transfers
+    uint32_t received = 0;
+  };
+
+  // Checks a call and fills in its team; gives this rank's position.
+  int start(const Team& team, CallRecord& record, bool buffersGiven);
+  void finish(const CallRecord& record, int64_t received);
+  // One parcel per member, in team order; one's own is left alone.
+  void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
+  void waitForAll(std::vector<Pending>& pending);
+  // Inputs of all members, in team order, each of which sends block b(i) of its own to member i.
+  void gather(const Team& team, const CallRecord& record, int position, std::span<const Parcel> parcels);
+  std::string place() const;
+  static uint64_t tag(Tag kind, uint32_t sequence, int source) {
+    return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(sequence) << 24 | static_cast<uint64_t>(source);
+  }
+
+  std::unique_ptr<Bootstrap> bootstrap_;
+  int rank_;
+  int size_;
+  TransportOptions options_;
+  NetworkWatch watch_;
+  std::unique_ptr<NetworkLink> link_;
+  std::vector<PeerState> peers_;
+  std::vector<std::byte> heads_;  // sent and received, of the call under way
+  CallRecord call_;
+  bool inCall_ = false;
+  int64_t step_ = -1;
+  std::string what_;
+  int uncaught_;
+  TransferCounters counters_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,42 @@
+// Tagged messages between processes on different hosts: what the network communicator needs of a library such as UCX.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+class NetworkLink {
+ public:
+  // A message under way; null once it is done.
+  using Operation = void*;
+
+  virtual ~NetworkLink() = default;
+  // What peers need to reach this process, to be handed to their connect().
+  virtual std::string address() const = 0;
+  virtual void connect(const std::vector<std::string>& addresses) = 0;
+
+  virtual Operation send(int peer, const void* data, size_t bytes, uint64_t tag) = 0;
+  // For one message with this tag; tags name their sender.
+  virtual Operation receive(void* data, size_t bytes, uint64_t tag) = 0;
+  struct Outcome {
+    bool done = false;
+    bool tooLong = false;  // the message was longer than the buffer
+    int64_t bytes = -1;    // of a received message
+  };
+  // Asks after an operation, and releases it when done. DeviceError if it failed.
+  virtual Outcome ask(Operation& operation) = 0;
+  // Lets messages move; false if there was nothing to do.
+  virtual bool progress() = 0;
+  // Sleeps until there may be something to do, or for `limit`.
+  virtual void sleep(std::chrono::milliseconds limit) = 0;
+};
+
+// DeviceError where this build or this machine has no UCX.
+[[nodiscard]] std::unique_ptr<NetworkLink> openUcxLink();
+
+}  // namespace meshfuse

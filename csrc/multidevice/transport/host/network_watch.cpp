@@ -1,0 +1,230 @@
+#include "multidevice/transport/host/network_watch.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint32_t kMagic = 0x6d657377;
+constexpr auto kLook = 50ms;
+constexpr auto kFrameLimit = 2s;
+constexpr unsigned kUnreachable = 10'000;  // milliseconds until unanswered bytes close a connection
+
+// Every address of this machine, the loopback's last: for ranks on the same host.
+std::string ownAddresses() {
+  std::string text;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) == 0) {
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) {
+        continue;
+      }
+      char buffer[INET_ADDRSTRLEN] = {};
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, buffer, sizeof(buffer));
+      text += std::strncmp(buffer, "127.", 4) == 0 ? "" : fmt::format("\n{}", buffer);
+    }
+    freeifaddrs(all);
+  }
+  return text + "\n127.0.0.1";
+}
+
+void closeWhenUnreachable(const Socket& s) {
+  setsockopt(s.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnreachable, sizeof(kUnreachable));
+  const int on = 1;
+  const int seconds = 2;
+  setsockopt(s.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+}
+
+}  // namespace
+
+NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline)
+    : rank_(bootstrap.rank()),
+      size_(bootstrap.size()),
+      sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
+      gone_(sockets_.size()),
+      busy_(static_cast<size_t>(size_)),
+      left_(static_cast<size_t>(size_)) {
+  connectAll(bootstrap, deadline);
+  thread_ = std::jthread([this] { look(); });
+}
+
+NetworkWatch::~NetworkWatch() {
+  tell({Kind::Left, rank_, 0, 0}, "");
+  const auto limit = Clock::now() + kFrameLimit;
+  auto someoneStays = [&] { return std::any_of(left_.begin() + 1, left_.end(), [](const auto& left) { return left.load() == 0; }); };
+  while (rank_ == 0 && !failed_ && someoneStays() && Clock::now() < limit) {
+    std::this_thread::sleep_for(1ms);
+  }
+  stop_ = true;
+  thread_.join();
+}
+
+void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline) {
+  const auto limit = Clock::now() + deadline;
+  const Socket listener = Socket::create();
+  std::string mine;
+  if (rank_ == 0) {
+    deviceCheck(listener.listen("", "0", size_), "[network] rank 0 cannot listen: {}", std::strerror(errno));
+    mine = std::to_string(listener.port()) + ownAddresses();
+  }
+  const std::vector<std::string> all = bootstrap.allGather(mine);
+  if (rank_ == 0) {
+    acceptAll(listener, limit);
+  } else {
+    join(all[0], limit);
+  }
+}
+
+void NetworkWatch::acceptAll(const Socket& listener, Clock::time_point limit) {
+  for (int missing = size_ - 1; missing > 0;) {
+    Socket joined = listener.accept(limit);
+    deviceCheck(joined.open(), "[network] {} of {} ranks did not reach rank 0", missing, size_);
+    uint32_t hello[2] = {};
+    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic && hello[1] > 0 &&
+        hello[1] < static_cast<uint32_t>(size_)) {
+      closeWhenUnreachable(joined);
+      missing -= sockets_[hello[1]].open() ? 0 : 1;
+      joined.send(&kMagic, sizeof(kMagic), limit);
+      sockets_[hello[1]] = std::move(joined);
+    }
+  }
+}
+
+void NetworkWatch::join(const std::string& addresses, Clock::time_point limit) {
+  const size_t portEnd = addresses.find('\n');
+  const std::string port = addresses.substr(0, portEnd);
+  for (size_t begin = portEnd + 1; begin < addresses.size();) {
+    const size_t end = std::min(addresses.find('\n', begin), addresses.size());
+    Socket mine = Socket::create();
+    const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
+    uint32_t answer = 0;
+    const auto soon = std::min(limit, Clock::now() + kFrameLimit);
+    if (mine.connect(addresses.substr(begin, end - begin), port, soon) && mine.send(hello, sizeof(hello), soon) &&
+        mine.receive(&answer, sizeof(answer), soon) && answer == kMagic) {
+      closeWhenUnreachable(mine);
+      sockets_[0] = std::move(mine);
+      return;
+    }
+    begin = end + 1;
+  }
+  deviceCheck(false, "[network] rank {} cannot reach rank 0 at any of its addresses, port {}; is there a firewall?", rank_, port);
+}
+
+void NetworkWatch::look() {
+  std::vector<pollfd> polled(sockets_.size());
+  while (!stop_) {
+    for (size_t i = 0; i < sockets_.size(); ++i) {
+      polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
+    }
+    poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+    for (size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) {
+        hear(static_cast<int>(i));
+      }
+    }
+  }
+}
+
+void NetworkWatch::hear(int from) {
+  const Socket& socket = sockets_[static_cast<size_t>(from)];
+  const auto limit = Clock::now() + kFrameLimit;
+  Frame frame{};
+  std::string text;
+  bool whole = socket.receive(&frame, sizeof(frame), limit);
+  if (whole) {
+    text.resize(frame.textBytes);
+    whole = socket.receive(text.data(), text.size(), limit);
+  }
+  if (whole) {
+    note(frame, text);
+    return;
+  }
+  gone_[static_cast<size_t>(from)] = 1;
+  if (!hasLeft(from) && !stop_) {
+    note({Kind::Failed, from, 0, 0}, fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached", from, size_));
+  }
+}
+
+void NetworkWatch::note(const Frame& frame, const std::string& text) {
+  const auto rank = static_cast<size_t>(frame.rank);
+  switch (frame.kind) {
+    case Kind::Busy: busy_[rank] = static_cast<uint8_t>(frame.value); break;
+    case Kind::Left: left_[rank] = 1; break;
+    case Kind::Failed: keep(text); break;
+  }
+  if (rank_ == 0) {  // of several failures the first one goes round
+    std::string kept = text;
+    if (frame.kind == Kind::Failed) {
+      std::lock_guard lock(textMutex_);
+      kept = failure_;
+    }
+    tell(frame, kept);
+  }
+}
+
+void NetworkWatch::tell(const Frame& frame, const std::string& text) {
+  Frame sent = frame;
+  sent.textBytes = static_cast<uint32_t>(text.size());
+  std::lock_guard lock(sendMutex_);
+  for (const Socket& s : sockets_) {
+    if (s.open()) {
+      const auto limit = Clock::now() + kFrameLimit;
+      static_cast<void>(s.send(&sent, sizeof(sent), limit) && s.send(text.data(), text.size(), limit));
+    }
+  }
+}
+
+void NetworkWatch::keep(const std::string& text) {
+  std::lock_guard lock(textMutex_);
+  if (!failed_) {
+    failure_ = text;
+    failed_.store(true, std::memory_order_release);
+  }
+}
+
+void NetworkWatch::recordFailure(const std::string& text) {
+  if (failed_) {
+    return;
+  }
+  if (rank_ == 0) {
+    note({Kind::Failed, rank_, 0, 0}, text);
+    return;
+  }
+  // Rank 0 decides whose text it is, and tells this rank too.
+  tell({Kind::Failed, rank_, 0, 0}, text);
+  for (int i = 0; i < 1000 && !failed_; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+  keep(text);
+}
+
+void NetworkWatch::fail(const std::string& text) {
+  recordFailure(text);
+  throwFailure();
+}
+
+void NetworkWatch::throwFailure() const {
+  std::lock_guard lock(textMutex_);
+  throwDeviceError(failure_);
+}
+
+void NetworkWatch::setBusy(bool busy) {
+  busy_[static_cast<size_t>(rank_)] = busy ? 1 : 0;
+  tell({Kind::Busy, rank_, busy ? 1u : 0u, 0}, "");
+}
+
+}  // namespace meshfuse

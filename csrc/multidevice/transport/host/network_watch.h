@@ -1,0 +1,76 @@
+// Who of the ranks on several hosts is alive, busy, gone or failed: a star of TCP connections to rank 0, looked after by a thread.
+//
+// Message libraries do not tell that a peer has died; a closed connection does. The first failure reaches rank 0, which tells all,
+// so that all fail with the same text.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/socket.h"
+
+namespace meshfuse {
+
+class NetworkWatch {
+ public:
+  // Collective over the bootstrap's ranks.
+  NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline);
+  // Tells the others that this rank has left in good order. Rank 0 waits a little for the others to leave first.
+  ~NetworkWatch();
+  NetworkWatch(const NetworkWatch&) = delete;
+  NetworkWatch& operator=(const NetworkWatch&) = delete;
+
+  void throwIfFailed() const {
+    if (failed_.load(std::memory_order_acquire)) [[unlikely]] {
+      throwFailure();
+    }
+  }
+  [[noreturn]] void fail(const std::string& text);
+  void recordFailure(const std::string& text);
+
+  void setBusy(bool busy);
+  bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
+  bool hasLeft(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0; }
+
+ private:
+  enum class Kind : uint32_t { Failed, Busy, Left };
+  struct Frame {
+    Kind kind;
+    int32_t rank;
+    uint32_t value;
+    uint32_t textBytes;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline);
+  void acceptAll(const Socket& listener, Clock::time_point limit);
+  void join(const std::string& addresses, Clock::time_point limit);
+  void look();
+  void hear(int from);
+  void tell(const Frame& frame, const std::string& text);
+  void note(const Frame& frame, const std::string& text);
+  void keep(const std::string& text);
+  [[noreturn]] void throwFailure() const;
+
+  int rank_;
+  int size_;
+  std::vector<Socket> sockets_;  // rank 0: by peer; others: one, to rank 0, at index 0
+  std::vector<uint8_t> gone_;    // closed sockets; of the thread alone
+  std::vector<std::atomic<uint8_t>> busy_;
+  std::vector<std::atomic<uint8_t>> left_;
+  std::atomic<bool> failed_ = false;
+  mutable std::mutex textMutex_;
+  std::string failure_;
+  std::mutex sendMutex_;
+  std::atomic<bool> stop_ = false;
+  std::jthread thread_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,138 @@
+#include "multidevice/transport/host/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+Addresses resolve(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = host.empty() ? AI_PASSIVE : 0;
+  addrinfo* found = nullptr;
+  const int status = getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  deviceCheck(status == 0, "[host] address {} port {}: {}", host, port, gai_strerror(status));
+  return {found, freeaddrinfo};
+}
+
+bool retry() { return errno == EAGAIN || errno == EINTR; }
+
+}  // namespace
+
+Socket::~Socket() {
+  if (fd_ >= 0) {
+    close(fd_);
+  }
+}
+
+Socket Socket::create() {
+  Socket s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  return s;
+}
+
+bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {
+  const Addresses found = resolve(host, port);
+  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(limit - Clock::now()).count();
+  const timeval timeout{.tv_sec = std::max<int64_t>(left, 1) / 1'000'000, .tv_usec = std::max<int64_t>(left, 1) % 1'000'000};
+  setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+  return ::connect(fd_, found->ai_addr, found->ai_addrlen) == 0;
+}
+
+bool Socket::waitFor(short events, Clock::time_point limit) const {
+  pollfd p{fd_, events, 0};
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
+    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
+    if (n > 0) {
+      return (p.revents & events) != 0;
+    }
+    if (left <= 0 || (n < 0 && errno != EINTR)) {
+      return false;
+    }
+  }
+}
+
+bool Socket::send(const void* data, size_t bytes, Clock::time_point limit) const {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (!waitFor(POLLOUT, limit)) {
+      return false;
+    }
+    const ssize_t n = ::send(fd_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && !retry()) {
+      return false;
+    }
+    at += std::max<ssize_t>(n, 0);
+    bytes -= static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+  return true;
+}
+
+bool Socket::receive(void* data, size_t bytes, Clock::time_point limit) const {
+  char* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    if (!waitFor(POLLIN, limit)) {
+      return false;
+    }
+    const ssize_t n = recv(fd_, at, bytes, MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && !retry())) {
+      return false;
+    }
+    at += std::max<ssize_t>(n, 0);
+    bytes -= static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+  return true;
+}
+
+bool Socket::sendText(std::string_view text, Clock::time_point limit) const {
+  const uint64_t bytes = text.size();
+  return send(&bytes, sizeof(bytes), limit) && send(text.data(), text.size(), limit);
+}
+
+bool Socket::receiveText(std::string& text, Clock::time_point limit) const {
+  uint64_t bytes = 0;
+  if (!receive(&bytes, sizeof(bytes), limit)) {
+    return false;
+  }
+  text.resize(bytes);
+  return receive(text.data(), bytes, limit);
+}
+
+bool Socket::listen(const std::string& host, const std::string& port, int backlog) const {
+  const Addresses found = resolve(host, port);
+  return bind(fd_, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd_, backlog) == 0;
+}
+
+Socket Socket::accept(Clock::time_point limit) const {
+  Socket s(waitFor(POLLIN, limit) ? accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC) : -1);
+  const int on = 1;
+  setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  return s;
+}
+
+int Socket::port() const {
+  sockaddr_in address{};
+  socklen_t length = sizeof(address);
+  getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace meshfuse

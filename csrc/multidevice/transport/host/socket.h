@@ -1,0 +1,47 @@
+// A TCP connection that never blocks for longer than a limit.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace meshfuse {
+
+class Socket {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+
+  // A new one, not connected.
+  static Socket create();
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+
+  // Each is false if the other side closed or reset the connection, or the limit passed.
+  bool connect(const std::string& host, const std::string& port, Clock::time_point limit) const;
+  bool waitFor(short events, Clock::time_point limit) const;
+  bool send(const void* data, size_t bytes, Clock::time_point limit) const;
+  bool receive(void* data, size_t bytes, Clock::time_point limit) const;
+  bool sendText(std::string_view text, Clock::time_point limit) const;
+  bool receiveText(std::string& text, Clock::time_point limit) const;
+
+  // Listens at the port, 0 for any; false and errno if that cannot be.
+  bool listen(const std::string& host, const std::string& port, int backlog) const;
+  // Accepts a connection; not open() if there is none within the limit.
+  Socket accept(Clock::time_point limit) const;
+  int port() const;
+
+ private:
+  int fd_;
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,213 @@
+// UCX, loaded at run time: most programs stay on one host and need none of it, and it hooks memory functions when it is loaded.
+#include <dlfcn.h>
+#include <poll.h>
+#include <ucp/api/ucp.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "multidevice/transport/host/network_link.h"
+
+namespace meshfuse {
+
+namespace {
+
+struct UcxFunctions {
+  decltype(&ucp_config_read) configRead;
+  decltype(&ucp_config_release) configRelease;
+  decltype(&ucp_init_version) init;
+  decltype(&ucp_cleanup) cleanup;
+  decltype(&ucp_worker_create) workerCreate;
+  decltype(&ucp_worker_destroy) workerDestroy;
+  decltype(&ucp_worker_get_address) workerGetAddress;
+  decltype(&ucp_worker_release_address) workerReleaseAddress;
+  decltype(&ucp_worker_progress) workerProgress;
+  decltype(&ucp_worker_get_efd) workerGetEventDescriptor;
+  decltype(&ucp_worker_arm) workerArm;
+  decltype(&ucp_ep_create) endpointCreate;
+  decltype(&ucp_ep_close_nbx) endpointClose;
+  decltype(&ucp_tag_send_nbx) tagSend;
+  decltype(&ucp_tag_recv_nbx) tagReceive;
+  decltype(&ucp_tag_recv_request_test) tagReceiveTest;
+  decltype(&ucp_request_check_status) requestStatus;
+  decltype(&ucp_request_cancel) requestCancel;
+  decltype(&ucp_request_free) requestFree;
+  decltype(&ucs_status_string) statusString;
+};
+
+UcxFunctions loadUcx() {
+  // Before loading, for the library reads them as it starts: its handlers of signals would hide the program's own.
+  setenv("UCX_ERROR_SIGNALS", "", 0);
+  setenv("UCX_LOG_LEVEL", "error", 0);
+  void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  deviceCheck(library != nullptr, "[network] ranks on several hosts need UCX: {}", library == nullptr ? dlerror() : "");
+  UcxFunctions f{};
+  auto load = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    deviceCheck(function != nullptr, "[network] libucp.so.0 has no {}; UCX 1.13 or later is needed", name);
+  };
+  load(f.configRead, "ucp_config_read");
+  load(f.configRelease, "ucp_config_release");
+  load(f.init, "ucp_init_version");
+  load(f.cleanup, "ucp_cleanup");
+  load(f.workerCreate, "ucp_worker_create");
+  load(f.workerDestroy, "ucp_worker_destroy");
+  load(f.workerGetAddress, "ucp_worker_get_address");
+  load(f.workerReleaseAddress, "ucp_worker_release_address");
+  load(f.workerProgress, "ucp_worker_progress");
+  load(f.workerGetEventDescriptor, "ucp_worker_get_efd");
+  load(f.workerArm, "ucp_worker_arm");
+  load(f.endpointCreate, "ucp_ep_create");
+  load(f.endpointClose, "ucp_ep_close_nbx");
+  load(f.tagSend, "ucp_tag_send_nbx");
+  load(f.tagReceive, "ucp_tag_recv_nbx");
+  load(f.tagReceiveTest, "ucp_tag_recv_request_test");
+  load(f.requestStatus, "ucp_request_check_status");
+  load(f.requestCancel, "ucp_request_cancel");
+  load(f.requestFree, "ucp_request_free");
+  load(f.statusString, "ucs_status_string");
+  return f;
+}
+
+class UcxLink final : public NetworkLink {
+ public:
+  UcxLink() : ucx_(loadUcx()) {
+    ucp_config_t* config = nullptr;
+    require(ucx_.configRead(nullptr, nullptr, &config), "ucp_config_read");
+    ucp_params_t parameters{};
+    parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
+    parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+    const ucs_status_t status = ucx_.init(UCP_API_MAJOR, UCP_API_MINOR, &parameters, config, &context_);
+    ucx_.configRelease(config);
+    require(status, "ucp_init");
+    ucp_worker_params_t worker{};
+    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    worker.thread_mode = UCS_THREAD_MODE_SINGLE;
+    require(ucx_.workerCreate(context_, &worker, &worker_), "ucp_worker_create");
+    require(ucx_.workerGetEventDescriptor(worker_, &events_), "ucp_worker_get_efd");
+  }
+  UcxLink(const UcxLink&) = delete;
+  UcxLink& operator=(const UcxLink&) = delete;
+
+  // By force: whether peers are alive is not known any more, and an orderly close would wait for them.
+  ~UcxLink() override {
+    for (ucp_ep_h endpoint : endpoints_) {
+      ucp_request_param_t parameters{};
+      parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      void* closing = endpoint == nullptr ? nullptr : ucx_.endpointClose(endpoint, &parameters);
+      for (int i = 0; UCS_PTR_IS_PTR(closing) && i < 10'000 && ucx_.requestStatus(closing) == UCS_INPROGRESS; ++i) {
+        ucx_.workerProgress(worker_);
+      }
+      if (UCS_PTR_IS_PTR(closing)) {
+        ucx_.requestFree(closing);
+      }
+    }
+    if (worker_ != nullptr) {
+      ucx_.workerDestroy(worker_);
+    }
+    if (context_ != nullptr) {
+      ucx_.cleanup(context_);
+    }
+  }
+
+  std::string address() const override {
+    ucp_address_t* address = nullptr;
+    size_t length = 0;
+    require(ucx_.workerGetAddress(worker_, &address, &length), "ucp_worker_get_address");
+    std::string text(reinterpret_cast<const char*>(address), length);
+    ucx_.workerReleaseAddress(worker_, address);
+    return text;
+  }
+
+  void connect(const std::vector<std::string>& addresses) override {
+    for (const std::string& address : addresses) {
+      ucp_ep_params_t parameters{};
+      parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+      parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
+      ucp_ep_h endpoint = nullptr;
+      require(ucx_.endpointCreate(worker_, &parameters, &endpoint), "ucp_ep_create");
+      endpoints_.push_back(endpoint);
+    }
+  }
+
+  Operation send(int peer, const void* data, size_t bytes, uint64_t tag) override {
+    ucp_request_param_t parameters{};
+    return started(ucx_.tagSend(endpoints_[static_cast<size_t>(peer)], data, bytes, tag, &parameters), "ucp_tag_send_nbx", Message{});
+  }
+
+  Operation receive(void* data, size_t bytes, uint64_t tag) override {
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // so that there is a request to ask for the length
+    return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), "ucp_tag_recv_nbx", Message{.receives = true});
+  }
+
+  Outcome ask(Operation& operation) override {
+    if (operation == nullptr) {
+      return {.done = true};
+    }
+    auto* message = static_cast<Message*>(operation);
+    ucp_tag_recv_info_t information{};
+    const ucs_status_t status = message->receives ? ucx_.tagReceiveTest(message->request, &information) : ucx_.requestStatus(message->request);
+    if (status == UCS_INPROGRESS) {
+      return {};
+    }
+    Outcome outcome{.done = true, .tooLong = status == UCS_ERR_MESSAGE_TRUNCATED};
+    if (message->receives && status == UCS_OK) {
+      outcome.bytes = static_cast<int64_t>(information.length);
+    }
+    ucx_.requestFree(message->request);
+    delete message;
+    operation = nullptr;
+    if (!outcome.tooLong) {
+      require(status, "a message");
+    }
+    return outcome;
+  }
+
+  bool progress() override { return ucx_.workerProgress(worker_) != 0; }
+
+  void sleep(std::chrono::milliseconds limit) override {
+    const ucs_status_t status = ucx_.workerArm(worker_);
+    if (status == UCS_ERR_BUSY) {
+      return;  // something came meanwhile
+    }
+    require(status, "ucp_worker_arm");
+    pollfd descriptor{events_, POLLIN, 0};
+    poll(&descriptor, 1, static_cast<int>(limit.count()));
+  }
+
+ private:
+  struct Message {
+    void* request = nullptr;
+    bool receives = false;
+  };
+
+  Operation started(ucs_status_ptr_t request, const char* call, Message message) const {
+    if (UCS_PTR_IS_ERR(request)) {
+      require(UCS_PTR_STATUS(request), call);
+    }
+    if (request == nullptr) {
+      return nullptr;
+    }
+    message.request = request;
+    return new Message(message);
+  }
+  void require(ucs_status_t status, const char* call) const {
+    deviceCheck(status == UCS_OK, "[network] {} failed: {}", call, status == UCS_OK ? "" : ucx_.statusString(status));
+  }
+
+  UcxFunctions ucx_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int events_ = -1;
+  std::vector<ucp_ep_h> endpoints_;
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkLink> openUcxLink() { return std::make_unique<UcxLink>(); }
+
+}  // namespace meshfuse
