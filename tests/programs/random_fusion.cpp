@@ -6,6 +6,7 @@
 
 #include "ir/reshape.h"
 #include "ir/window.h"
+#include "programs/random_transforms.h"
 
 namespace meshfuse {
 
@@ -55,7 +56,7 @@ class Builder {
     maybeAlias();
     if (options_.transforms) {
       for (TensorView* t : tensors_) {
-        transform(t);
+        transformAtRandom(t, meshes_, random_);
       }
     }
     return std::move(fusion_);
@@ -455,53 +456,6 @@ class Builder {
         f_.aliasOutputToInput(out, v);
         return;
       }
-    }
-  }
-
-  void transform(TensorView* t) {
-    if (chance(3)) {
-      std::vector<IterDomain*> stored = t->noReductions();
-      std::reverse(stored.begin(), stored.end());
-      t->setAllocationDomain(stored, std::vector<bool>(stored.size(), chance(2)));
-    }
-    if (chance(3)) {
-      return;
-    }
-    for (int k = pick(0, 4); k > 0 && t->nDims() > 0 && t->nDims() < 8; k--) {
-      int axis = pick(0, t->nDims() - 1);
-      switch (pick(0, 3)) {
-        case 0:
-          t->split(axis, pick(1, 5), chance(2));
-          break;
-        case 1:
-          t->outer_split(axis, symbols_.empty() ? IntExpr(3) : meshes_[3].size("tp"));
-          break;
-        case 2:
-          if (int other = pick(0, t->nDims() - 1);
-              other != axis && t->axis(axis)->isReduction() == t->axis(other)->isReduction()) {
-            t->merge(axis, other);
-          }
-          break;
-        default:
-          t->reorder({{axis, pick(0, t->nDims() - 1)}});
-          break;
-      }
-    }
-    const DeviceMesh& mesh = meshes_[static_cast<size_t>(pick(0, static_cast<int>(meshes_.size()) - 1))];
-    t->setDeviceMesh(mesh);
-    if (t->nDims() == 0) {
-      return;
-    }
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      int at = pick(0, t->nDims() - 1);
-      if (t->axis(at)->parallelType() == ParallelType::Serial && chance(2)) {
-        t->outer_split(at, mesh.axisSize(axis));
-        t->parallelize(at, mesh.typeOf(axis));
-      }
-    }
-    int at = pick(0, t->nDims() - 1);
-    if (t->axis(at)->parallelType() == ParallelType::Serial && chance(4)) {
-      t->axis(at)->parallelize(ParallelType::Stream);
     }
   }
 
