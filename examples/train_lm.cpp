@@ -21,10 +21,11 @@ using namespace train_lm;
 struct Options {
   ModelSizes sizes;
   int64_t steps = 200;
-  double rate = 0.5;
+  double rate = 2;
   int64_t sample = 200;
   std::string text = MESHFUSE_SOURCE_DIR "/csrc";
   std::string losses;
+  std::string progress = "auto";
 };
 
 std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
@@ -71,14 +72,15 @@ void train(const Options& o, Communicator& world) {
   bool prints = world.rank() == 0;
   Batches batches(readSources(o.text), o.sizes.batch, o.sizes.context);
   if (prints) {
-    fmt::print("{} bytes of text, {} rank{}, transport {}\n", batches.text().size(), world.size(), world.size() == 1 ? "" : "s",
-               world.transport());
+    fmt::print("{} bytes of text, {} rank{}, transport {}\n", batches.text().size(), world.size(),
+               world.size() == 1 ? "" : "s", world.transport());
   }
   std::vector<Tensor> parameters = initialParameters(o.sizes, world.rank());
   FusionExecutorCache cache(trainingStep(o.sizes));
 
   std::vector<double> losses;
-  Progress progress(prints, o.steps, o.sizes.batch);
+  Progress progress(prints, o.progress == "auto" ? isatty(STDOUT_FILENO) == 1 : o.progress == "bar", o.steps,
+                    o.sizes.batch);
   for (int64_t step = 0; step < o.steps; step++) {
     batches.draw(step);
     std::vector<Tensor> outputs = cache.runFusionWithInputs(arguments(batches, o.rate, parameters));
@@ -86,12 +88,12 @@ void train(const Options& o, Communicator& world) {
     progress.show(step, losses.back());
   }
 
-  // Two more steps that leave the parameters as they are, to look at
+  // More steps that leave the parameters as they are, to look at
   std::vector<Argument> inputs = arguments(batches, 0.0, parameters);
   world.resetCounters();
   cache.runFusionWithInputs(inputs);
   Traffic bytes = traffic(cache.commSteps(), world.counters());
-  std::vector<StepTime> times = cache.profile(inputs);
+  std::vector<StepTime> times = fastestTimes(cache, inputs);
   std::string sample = sampleText(o, batches.text(), parameters);
   if (prints) {
     printCollectives(cache.commSteps(), bytes);
@@ -100,7 +102,8 @@ void train(const Options& o, Communicator& world) {
   printShards(world, parameters[kW1], prints);
   if (prints) {
     fmt::print("\na sample after {} steps\n{}\n", o.steps, printable(sample));
-    fmt::print("\nloss: {:.4f} -> {:.4f}\n", losses.front(), losses.back());
+    fmt::print("\nloss: {:.4f} -> {:.4f}, fallen by {:.2f} nats\n", losses.front(), losses.back(),
+               losses.front() - losses.back());
   }
   if (prints && !o.losses.empty()) {
     writeLosses(o.losses, losses);
@@ -114,12 +117,21 @@ int main(int argc, char** argv) {
   Options o;
   CLI::App app("Trains a byte-level language model on the sources of this repository.");
   app.add_option("--steps", o.steps, "steps to train")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", o.sizes.batch, "places in the text a step learns from")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--hidden", o.sizes.hidden, "hidden features, a multiple of the ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", o.sizes.batch, "places in the text a step learns from")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--hidden", o.sizes.hidden, "hidden features, a multiple of the ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--lr", o.rate, "learning rate")->capture_default_str();
-  app.add_option("--sample", o.sample, "bytes of text to make up at the end")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--sample", o.sample, "bytes of text to make up at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->capture_default_str();
   app.add_option("--losses", o.losses, "file for the loss of every step");
+  app.add_option("--progress", o.progress, "a bar, a line every 20 steps, or what fits the standard output")
+      ->check(CLI::IsMember({"auto", "bar", "lines"}))
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
   std::unique_ptr<Communicator> world;

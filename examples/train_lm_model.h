@@ -24,10 +24,10 @@ using namespace meshfuse;
 inline constexpr int64_t kBytes = 256;  // values of a byte
 
 struct ModelSizes {
-  int64_t batch = 256;
+  int64_t batch = 512;
   int64_t context = 16;  // bytes seen
   int64_t embedding = 16;
-  int64_t hidden = 256;
+  int64_t hidden = 512;
   int64_t ranks = 1;
   int64_t features() const { return context * embedding; }
 };
@@ -97,8 +97,8 @@ inline TensorView* oneHot(TensorView* bytes, int dim) {
 }
 
 // The gradients of the mean loss, by hand.
-inline std::vector<TensorView*> backward(const Forward& f, TensorView* probabilities, TensorView* target, TensorView* tokens,
-                                         const std::vector<TensorView*>& p, const ModelSizes& m) {
+inline std::vector<TensorView*> backward(const Forward& f, TensorView* probabilities, TensorView* target,
+                                         TensorView* tokens, const std::vector<TensorView*>& p, const ModelSizes& m) {
   std::vector<TensorView*> g(kParameters);
   TensorView* dlogits = mul(sub(probabilities, target), 1.0 / static_cast<double>(m.batch));
   g[kB2] = sum(dlogits, {0});

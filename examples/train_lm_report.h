@@ -26,11 +26,11 @@ using meshfuse::StepTime;
 using meshfuse::Tensor;
 using meshfuse::TransferCounters;
 
-// A bar on a terminal, else a line every 20 steps.
+// A bar, or a line every 20 steps.
 class Progress {
  public:
-  Progress(bool prints, int64_t steps, int64_t bytesOfStep)
-      : prints_(prints), terminal_(isatty(STDOUT_FILENO) == 1), steps_(steps), bytesOfStep_(bytesOfStep) {}
+  Progress(bool prints, bool bar, int64_t steps, int64_t bytesOfStep)
+      : prints_(prints), bar_(bar), steps_(steps), bytesOfStep_(bytesOfStep) {}
 
   void show(int64_t step, double loss) {
     auto now = std::chrono::steady_clock::now();
@@ -38,25 +38,26 @@ class Progress {
       start_ = now;  // the first step compiles
     }
     bool last = step + 1 == steps_;
-    if (!prints_ || !(last || step == 0 || (terminal_ ? now - shown_ > std::chrono::milliseconds(50) : (step + 1) % 20 == 0))) {
+    if (!prints_ ||
+        !(last || step == 0 || (bar_ ? now - shown_ > std::chrono::milliseconds(50) : (step + 1) % 20 == 0))) {
       return;
     }
     shown_ = now;
     double seconds = std::chrono::duration<double>(now - start_).count();
     double speed = step == 0 ? 0 : static_cast<double>(bytesOfStep_ * step) / seconds;
     std::string line = fmt::format("step {:4}/{}  loss {:.4f}  {:7.0f} bytes/s", step + 1, steps_, loss, speed);
-    if (!terminal_) {
+    if (!bar_) {
       fmt::print("{}\n", line);
     } else {
       int64_t done = 30 * (step + 1) / steps_;
-      fmt::print("\r[{}{}] {}{}", std::string(static_cast<size_t>(done), '#'), std::string(static_cast<size_t>(30 - done), '.'), line,
-                 last ? "\n" : "");
+      fmt::print("\r[{}{}] {}{}", std::string(static_cast<size_t>(done), '#'),
+                 std::string(static_cast<size_t>(30 - done), '.'), line, last ? "\n" : "");
     }
     std::fflush(stdout);
   }
 
  private:
-  bool prints_, terminal_;
+  bool prints_, bar_;
   int64_t steps_, bytesOfStep_;
   std::chrono::steady_clock::time_point start_, shown_;
 };
@@ -84,7 +85,8 @@ inline Traffic traffic(const std::vector<CommRecord>& plan, const TransferCounte
 inline void printCollectives(const std::vector<CommRecord>& plan, const Traffic& t) {
   fmt::print("\ncollectives of a step: {}\n", plan.empty() ? "none" : "");
   for (const CommRecord& c : plan) {
-    fmt::print("  {:<14} {:<6} team {{{}}}  {:>9} bytes received\n", c.kind, c.tensor, fmt::join(c.team, ", "), c.bytesReceived);
+    fmt::print("  {:<14} {:<6} team {{{}}}  {:>9} bytes received\n", c.kind, c.tensor, fmt::join(c.team, ", "),
+               c.bytesReceived);
   }
   auto sum = [](const std::map<std::string, int64_t>& bytes) {
     int64_t total = 0;
@@ -97,9 +99,22 @@ inline void printCollectives(const std::vector<CommRecord>& plan, const Traffic&
              t.agree() ? "equal" : "DIFFERENT");
 }
 
+// The steps of one run with their times, each the fastest of a few runs.
+inline std::vector<StepTime> fastestTimes(meshfuse::FusionExecutorCache& cache,
+                                          const std::vector<meshfuse::Argument>& inputs) {
+  std::vector<StepTime> fastest = cache.profile(inputs);
+  for (int run = 1; run < 10; run++) {
+    std::vector<StepTime> times = cache.profile(inputs);
+    for (size_t i = 0; i < times.size(); i++) {
+      fastest[i].seconds = std::min(fastest[i].seconds, times[i].seconds);
+    }
+  }
+  return fastest;
+}
+
 inline void printTimes(const std::vector<StepTime>& steps) {
   double kernels = 0, collectives = 0;
-  fmt::print("\nkernels and collectives of a step\n");
+  fmt::print("\nkernels and collectives of a step, each the fastest of 10 runs\n");
   for (const StepTime& s : steps) {
     (s.communicates ? collectives : kernels) += s.seconds;
     fmt::print("  {:8.3f} ms  {}\n", s.seconds * 1e3, s.name);

@@ -21,7 +21,8 @@ using meshfuse::Tensor;
 // All C++ sources below a folder, one after the other in the order of their paths.
 inline std::string readSources(const std::string& folder) {
   namespace fs = std::filesystem;
-  meshfuse::check(fs::is_directory(folder), "[train_lm] --text is {}, expected a folder with .h and .cpp files", folder);
+  meshfuse::check(fs::is_directory(folder), "[train_lm] --text is {}, expected a folder with .h and .cpp files",
+                  folder);
   std::vector<std::string> paths;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
     std::string extension = entry.path().extension().string();
@@ -52,8 +53,8 @@ class Batches {
       : text_(std::move(text)),
         tokens_(Tensor::empty({batch, context}, DataType::Int)),
         next_(Tensor::empty({batch}, DataType::Int)) {
-    meshfuse::check(static_cast<int64_t>(text_.size()) > context, "[train_lm] the text has {} bytes, expected more than the context of {}",
-                    text_.size(), context);
+    meshfuse::check(static_cast<int64_t>(text_.size()) > context,
+                    "[train_lm] the text has {} bytes, expected more than the context of {}", text_.size(), context);
   }
 
   void draw(int64_t step) {

@@ -1,0 +1,192 @@
+// The language model of examples/train_lm.cpp: its gradients, its plans, its loss curves, its traffic.
+// MESHFUSE_UPDATE_GOLDEN=1 writes the plans anew.
+#include "../../examples/train_lm_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "../../examples/train_lm_report.h"
+#include "../../examples/train_lm_text.h"
+#include "exec/fusion_executor_cache.h"
+#include "host/program.h"
+#include "meshfuse_config.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace train_lm {
+
+namespace {
+
+const ModelSizes kSmall = {.batch = 64, .context = 16, .embedding = 8, .hidden = 64};
+
+std::vector<Argument> arguments(const Batches& batches, double rate, const std::vector<Tensor>& parameters) {
+  std::vector<Argument> list = {batches.tokens(), batches.next(), rate};
+  list.insert(list.end(), parameters.begin(), parameters.end());
+  return list;
+}
+
+Batches batchesOf(const ModelSizes& m) { return {readSources(MESHFUSE_SOURCE_DIR "/csrc/base"), m.batch, m.context}; }
+
+// What rank 0 saw
+std::vector<double> lossCurve(int ranks, int steps) {
+  std::vector<double> losses;
+  runLoopback(ranks, [&](Communicator& comm) {
+    ModelSizes m = kSmall;
+    m.ranks = ranks;
+    Batches batches = batchesOf(m);
+    std::vector<Tensor> parameters = initialParameters(m, comm.rank());
+    FusionExecutorCache cache(trainingStep(m));
+    for (int step = 0; step < steps; step++) {
+      batches.draw(step);
+      double loss = cache.runFusionWithInputs(arguments(batches, 2.0, parameters))[0].item();
+      if (comm.rank() == 0) {
+        losses.push_back(loss);
+      }
+    }
+    EXPECT_EQ(cache.plansCompiled(), 1);
+  });
+  return losses;
+}
+
+// Along its own direction, the slope of the loss is the square of a gradient's length.
+TEST(TrainLm, GradientsAreSlopesOfTheLoss) {
+  Batches batches = batchesOf(kSmall);
+  batches.draw(0);
+  FusionExecutorCache cache(trainingStep(kSmall));
+  const std::vector<Tensor> at = initialParameters(kSmall, 0);
+  auto copies = [&] {
+    std::vector<Tensor> list;
+    for (const Tensor& t : at) {
+      list.push_back(t.clone());
+    }
+    return list;
+  };
+  std::vector<Tensor> moved = copies();
+  cache.runFusionWithInputs(arguments(batches, 1.0, moved));  // by minus the gradient
+  for (size_t p = 0; p < kParameters; p++) {
+    double square = 0;
+    for (int64_t i = 0; i < at[p].numel(); i++) {
+      square += std::pow(at[p].data_as<float>()[i] - moved[p].data_as<float>()[i], 2);
+    }
+    double reach = 0.02 / std::sqrt(square);
+    double loss[2];
+    for (int side = 0; side < 2; side++) {
+      std::vector<Tensor> shifted = copies();
+      for (int64_t i = 0; i < at[p].numel(); i++) {
+        double gradient = at[p].data_as<float>()[i] - moved[p].data_as<float>()[i];
+        shifted[p].data_as<float>()[i] += static_cast<float>((side == 0 ? -reach : reach) * gradient);
+      }
+      loss[side] = cache.runFusionWithInputs(arguments(batches, 0.0, shifted))[0].item();
+    }
+    EXPECT_NEAR((loss[1] - loss[0]) / (2 * reach), square, 0.02 * square) << "parameter " << p;
+  }
+}
+
+TEST(TrainLm, LossFallsAndDoesNotDependOnTheRanks) {
+  std::vector<double> one = lossCurve(1, 30), two = lossCurve(2, 30);
+  EXPECT_LT(two.back(), two.front() - 1);
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); i++) {
+    EXPECT_NEAR(one[i], two[i], 1e-4 * one[i]) << "step " << i;
+  }
+}
+
+TEST(TrainLm, EveryStepMatchesTheReference) {
+  for (int ranks : {1, 2}) {
+    runLoopback(ranks, [&](Communicator& comm) {
+      ModelSizes m = {.batch = 6, .context = 16, .embedding = 4, .hidden = 8, .ranks = ranks};
+      Batches batches = batchesOf(m);
+      batches.draw(0);
+      std::vector<Tensor> parameters = initialParameters(m, comm.rank());
+      FusionExecutorCache step(trainingStep(m), {.verify = Verify::Always});
+      step.runFusionWithInputs(arguments(batches, 0.5, parameters));
+      step.runFusionWithInputs(arguments(batches, 0.5, parameters));
+      FusionExecutorCache sampler(prediction(m), {.verify = Verify::Always});
+      std::vector<Argument> inputs = {Tensor::full({1, m.context}, DataType::Int, 'x')};
+      inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+      EXPECT_EQ(sampler.runFusionWithInputs(inputs)[0].size(1), kBytes);
+    });
+  }
+}
+
+TEST(TrainLm, CountersAgreeWithThePlanUnlessAStepIsDropped) {
+  runLoopback(2, [](Communicator& comm) {
+    ModelSizes m = kSmall;
+    m.ranks = 2;
+    Batches batches = batchesOf(m);
+    batches.draw(0);
+    std::vector<Tensor> parameters = initialParameters(m, comm.rank());
+    FusionExecutorCache cache(trainingStep(m));
+    auto step = [&] {
+      comm.resetCounters();
+      cache.runFusionWithInputs(arguments(batches, 0.0, parameters));
+      return traffic(cache.commSteps(), comm.counters());
+    };
+    step();
+    Traffic whole = step();
+    EXPECT_TRUE(whole.agree());
+    EXPECT_GT(whole.planned["all-reduce"], 0);
+    for (int dropped = 0; dropped < static_cast<int>(cache.commSteps().size()); dropped++) {
+      cache.skipCommunication(dropped);
+      Traffic less = step();
+      EXPECT_FALSE(less.agree()) << "without step " << dropped;
+      EXPECT_EQ(less.planned, whole.planned);
+    }
+    cache.skipCommunication(-1);
+    EXPECT_TRUE(step().agree());
+  });
+}
+
+// The planned program of all ranks, then what one rank does.
+std::string planOf(int ranks) {
+  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  runLoopback(ranks, [&](Communicator& comm) {
+    ModelSizes m;
+    m.ranks = ranks;
+    Batches batches = batchesOf(m);
+    batches.draw(0);
+    FusionExecutorCache cache(trainingStep(m), {.threads = 1});
+    cache.runFusionWithInputs(arguments(batches, 0.0, initialParameters(m, comm.rank())));
+    std::string text = fmt::format("{}\ncollectives\n", cache.planText());
+    for (const CommRecord& c : cache.commSteps()) {
+      text += fmt::format("  {} {} among [{}], {} bytes received\n", c.kind, c.tensor, fmt::join(c.team, ", "),
+                          c.bytesReceived);
+    }
+    text += "\nsteps\n";
+    for (const Step& s : cache.hostProgram()->steps) {
+      text += fmt::format("  {}\n", s.name);
+    }
+    texts[static_cast<size_t>(comm.rank())] = text;
+  });
+  for (const std::string& text : texts) {
+    EXPECT_EQ(text, texts[0]);
+  }
+  return texts[0];
+}
+
+TEST(TrainLm, PlansAreTheGoldenOnes) {
+  if (!kHasOneDnn || !kHasLlvm) {
+    GTEST_SKIP() << "the golden plans have library matmuls and CPU kernels";
+  }
+  for (int ranks : {1, 2, 4}) {
+    std::string path = fmt::format(MESHFUSE_SOURCE_DIR "/tests/examples/golden/train_lm_{}.plan", ranks);
+    std::string text = planOf(ranks);
+    if (std::getenv("MESHFUSE_UPDATE_GOLDEN") != nullptr) {
+      std::ofstream(path) << text;
+    }
+    std::ifstream in(path);
+    std::ostringstream golden;
+    golden << in.rdbuf();
+    EXPECT_EQ(text, golden.str()) << path;
+  }
+}
+
+TEST(TrainLm, TextWithoutSourcesIsAUserError) {
+  EXPECT_THROW(readSources(MESHFUSE_SOURCE_DIR "/no such folder"), UserError);
+  EXPECT_THROW(Batches(readSources(MESHFUSE_SOURCE_DIR "/tools"), 4, 16), UserError);
+}
+
+}  // namespace
+
+}  // namespace train_lm
