@@ -58,7 +58,7 @@ class Decomposition {
   }
 
   void rewrite(Expr* e) {
-    if (e->kind() == ExprKind::Set) {
+    if (e->kind() == ExprKind::Set && e->output()->isTensor()) {
       TensorView* from = e->input(0)->asTensor();
       TensorView* to = e->tensorOutput();
       fusion_.removeExpr(e);

@@ -66,6 +66,25 @@ bool isRange(const DigitList& dim) {
   return true;
 }
 
+// Operands may cut one reduced dim differently: axes are taken in order as long as their digits nest.
+PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
+  PartialAxes taken;
+  std::vector<std::vector<Digit>> owned(root.size());
+  for (const auto& [axis, pieces] : axes) {
+    std::vector<std::vector<Digit>> with = owned;
+    bool fits = true;
+    for (const OwnedPiece& piece : pieces) {
+      with[piece.root].push_back(piece.digit);
+      fits = fits && !fillLocal(piece.root, root[piece.root].extent, with[piece.root]).isOpaque();
+    }
+    if (fits) {
+      owned = std::move(with);
+      taken[axis] = pieces;
+    }
+  }
+  return taken;
+}
+
 PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, const DeviceMesh& mesh) {
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
@@ -96,7 +115,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     }
   }
   std::erase_if(axes, [&](const auto& entry) { return elsewhere[entry.first]; });
-  return axes;
+  return nestedAxes(axes, root);
 }
 
 // [root] -> [partial, the others]: every owned piece is split off as an iteration dim, all of them merged into one.
@@ -210,6 +229,9 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state) 
 }
 
 bool partialize(Expr* e) {
+  if (!e->output()->isTensor()) {
+    return false;
+  }
   TensorView* result = e->tensorOutput();
   if (!canBePartial(e) || !result->hasDeviceMesh() || partialDim(result) >= 0) {
     return false;

@@ -10,7 +10,7 @@ namespace meshfuse {
 bool removeUnneededSets(Fusion& fusion, PassContext& /*context*/) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    if (e->kind() != ExprKind::Set) {
+    if (e->kind() != ExprKind::Set || !e->output()->isTensor()) {
       continue;
     }
     TensorView* from = e->input(0)->asTensor();

@@ -64,7 +64,8 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
                                           result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
       }
       for (Digit d : loop.digits.digits()) {
-        if (d.dim != dims[k].root || stored[k]->isBroadcast() || stored[k]->extent().isConst(1)) {
+        const bool stretches = !dims[k].window && (stored[k]->isBroadcast() || stored[k]->extent().isConst(1));
+        if (d.dim != dims[k].root || stretches) {
           continue;
         }
         if (!survivesWindow(d, dims[k], prover)) {
