@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <thread>
 
 #include "base/error.h"
 #include "multidevice/transport/pull.h"
@@ -120,6 +121,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
   auto limit = begin + options_.deadline;
   auto settle = [&](Pending& p) {
     const NetworkLink::Outcome outcome = link_->ask(p.operation);
+    if (!outcome.error.empty()) {
+      failedMessage(p.peer, outcome.error);
+    }
     if (outcome.done && (outcome.tooLong || (p.expected >= 0 && outcome.bytes >= 0 && outcome.bytes != p.expected))) {
       watch_.fail(fmt::format("[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
                               outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place()));
@@ -154,6 +158,15 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
       watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for rank {}", options_.deadline.count(), place(), pending[0].peer));
     }
   }
+}
+
+// The watch says more than the library does, if a little later.
+void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
+  for (int i = 0; i < 1000; ++i) {
+    watch_.throwIfFailed();
+    std::this_thread::sleep_for(1ms);
+  }
+  watch_.fail(fmt::format("[network] a message between ranks {} and {} failed: {}; {}", rank_, peer, error, place()));
 }
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {

@@ -68,8 +68,7 @@ class NetworkCommunicator final : public Communicator {
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void waitForAll(std::vector<Pending>& pending);
-  // Inputs of all members, in team order, each of which sends block b(i) of its own to member i.
-  void gather(const Team& team, const CallRecord& record, int position, std::span<const Parcel> parcels);
+  [[noreturn]] void failedMessage(int peer, const std::string& error);
   std::string place() const;
   static uint64_t tag(Tag kind, uint32_t sequence, int source) {
     return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(sequence) << 24 | static_cast<uint64_t>(source);

@@ -27,8 +27,9 @@ class NetworkLink {
     bool done = false;
     bool tooLong = false;  // the message was longer than the buffer
     int64_t bytes = -1;    // of a received message
+    std::string error = {};  // not empty: it failed
   };
-  // Asks after an operation, and releases it when done. DeviceError if it failed.
+  // Asks after an operation, and releases it when done.
   virtual Outcome ask(Operation& operation) = 0;
   // Lets messages move; false if there was nothing to do.
   virtual bool progress() = 0;

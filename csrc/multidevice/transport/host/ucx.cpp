@@ -125,8 +125,11 @@ class UcxLink final : public NetworkLink {
   void connect(const std::vector<std::string>& addresses) override {
     for (const std::string& address : addresses) {
       ucp_ep_params_t parameters{};
-      parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+      // With error handling: without it UCX ends this process when a peer has died. It leaves out shared memory then.
+      parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
       parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
+      parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+      parameters.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {};  // the watch learns of it; sends end with an error
       ucp_ep_h endpoint = nullptr;
       require(ucx_.endpointCreate(worker_, &parameters, &endpoint), "ucp_ep_create");
       endpoints_.push_back(endpoint);
@@ -135,13 +138,13 @@ class UcxLink final : public NetworkLink {
 
   Operation send(int peer, const void* data, size_t bytes, uint64_t tag) override {
     ucp_request_param_t parameters{};
-    return started(ucx_.tagSend(endpoints_[static_cast<size_t>(peer)], data, bytes, tag, &parameters), "ucp_tag_send_nbx", Message{});
+    return started(ucx_.tagSend(endpoints_[static_cast<size_t>(peer)], data, bytes, tag, &parameters), Message{});
   }
 
   Operation receive(void* data, size_t bytes, uint64_t tag) override {
     ucp_request_param_t parameters{};
     parameters.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // so that there is a request to ask for the length
-    return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), "ucp_tag_recv_nbx", Message{.receives = true});
+    return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), Message{.receives = true});
   }
 
   Outcome ask(Operation& operation) override {
@@ -150,7 +153,9 @@ class UcxLink final : public NetworkLink {
     }
     auto* message = static_cast<Message*>(operation);
     ucp_tag_recv_info_t information{};
-    const ucs_status_t status = message->receives ? ucx_.tagReceiveTest(message->request, &information) : ucx_.requestStatus(message->request);
+    const ucs_status_t status = message->request == nullptr ? message->failed
+                                : message->receives         ? ucx_.tagReceiveTest(message->request, &information)
+                                                            : ucx_.requestStatus(message->request);
     if (status == UCS_INPROGRESS) {
       return {};
     }
@@ -158,12 +163,14 @@ class UcxLink final : public NetworkLink {
     if (message->receives && status == UCS_OK) {
       outcome.bytes = static_cast<int64_t>(information.length);
     }
-    ucx_.requestFree(message->request);
+    if (status != UCS_OK && !outcome.tooLong) {
+      outcome.error = ucx_.statusString(status);
+    }
+    if (message->request != nullptr) {
+      ucx_.requestFree(message->request);
+    }
     delete message;
     operation = nullptr;
-    if (!outcome.tooLong) {
-      require(status, "a message");
-    }
     return outcome;
   }
 
@@ -183,16 +190,18 @@ class UcxLink final : public NetworkLink {
   struct Message {
     void* request = nullptr;
     bool receives = false;
+    ucs_status_t failed = UCS_OK;
   };
 
-  Operation started(ucs_status_ptr_t request, const char* call, Message message) const {
-    if (UCS_PTR_IS_ERR(request)) {
-      require(UCS_PTR_STATUS(request), call);
-    }
+  static Operation started(ucs_status_ptr_t request, Message message) {
     if (request == nullptr) {
       return nullptr;
     }
-    message.request = request;
+    if (UCS_PTR_IS_ERR(request)) {  // asked after like any other, so that its peer is named
+      message.failed = UCS_PTR_STATUS(request);
+    } else {
+      message.request = request;
+    }
     return new Message(message);
   }
   void require(ucs_status_t status, const char* call) const {
