@@ -20,15 +20,15 @@ std::atomic<int64_t> allocations{0};
 }
 
 // Every heap allocation of this process is counted.
-void* operator new(size_t bytes) {
+__attribute__((noinline)) void* operator new(size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(bytes)) {
     return p;
   }
   throw std::bad_alloc();
 }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace meshfuse {
 

@@ -17,6 +17,7 @@
 #include "segment/contiguous_operands.h"
 #include "segment/decompose_contractions.h"
 #include "segment/duplicate_cheap.h"
+#include "segment/fold_scalars.h"
 #include "segment/segment.h"
 
 namespace meshfuse {
@@ -37,12 +38,11 @@ class Busy {
 
 }  // namespace
 
-CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                        const CompileOptions& options) {
-  Busy busy(communicator);
+SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
+                                   const DeviceInfo& device, int64_t call) {
   std::shared_ptr<Fusion> global;
   std::shared_ptr<Fusion> local;
-  CompiledProgram result;
+  SegmentedProgram result;
   try {
     // global view: static structure, then every edge aligned, local or planned
     checkArguments(fusion, inputs);
@@ -58,24 +58,36 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
     sayNoPlan(communicator, e.what());
     throw;
   }
-  agreeOnPlan(communicator, *global, *local, options.call);
+  agreeOnPlan(communicator, *global, *local, call);
 
   // local view: steps
-  std::map<int, Layout> layouts = inputLayouts(*local, inputs);
-  auto isLibraryCall = [&](const Expr& e) { return !Contraction::refuse(e, layouts).has_value(); };
-  contiguousOperands(*local, layouts);
+  result.inputLayouts = inputLayouts(*local, inputs);
+  auto isLibraryCall = [&](const Expr& e) {
+    return device.target == tile::Target::Cpu && !Contraction::refuse(e, result.inputLayouts).has_value();
+  };
+  foldScalars(*local);
+  contiguousOperands(*local, result.inputLayouts);
   decomposeContractions(*local, isLibraryCall);
   duplicateCheap(*local);
+  result.segments = segment(*local, {.device = device,
+                                     .schedulers = kernelSchedulers(),
+                                     .inputLayouts = result.inputLayouts,
+                                     .isLibraryCall = isLibraryCall});
+  result.planned = global;
+  result.local = local;
+  return result;
+}
+
+CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
+                        const CompileOptions& options) {
+  Busy busy(communicator);
   DeviceInfo device = hostDevice();
-  std::vector<Segment> segments = segment(*local, {.device = device,
-                                                   .schedulers = kernelSchedulers(),
-                                                   .inputLayouts = layouts,
-                                                   .isLibraryCall = isLibraryCall});
+  CompiledProgram result;
+  result.program = compileToSegments(fusion, inputs, communicator, device, options.call);
 
   // kernels and memory
-  result.planned = global;
-  result.host = buildHostProgram(local, std::move(segments), device,
-                                 {.inputLayouts = layouts,
+  result.host = buildHostProgram(result.program.local, result.program.segments, device,
+                                 {.inputLayouts = result.program.inputLayouts,
                                   .rank = communicator.rank(),
                                   .workers = options.threads,
                                   .compile = options.compile ? options.compile : compileKernels});

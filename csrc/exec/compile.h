@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "host/program.h"
+#include "segment/segment.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
@@ -22,11 +24,24 @@ struct CompileOptions {
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
 };
 
-struct CompiledProgram {
-  std::shared_ptr<const Fusion> planned;      // the global program, every edge aligned, local or a planned communication
-  std::shared_ptr<const HostProgram> host;
-  std::vector<std::string> remarks;                   // what passes decided and why
+// A fusion as the steps of one rank: all that does not depend on which rank it is.
+struct SegmentedProgram {
+  std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
+  std::shared_ptr<const Fusion> local;    // the program of a rank
+  std::vector<Segment> segments;          // of `local`
+  std::map<int, Layout> inputLayouts;     // by Val id in `local`
+  std::vector<std::string> remarks;       // what passes decided and why
 };
+
+struct CompiledProgram {
+  SegmentedProgram program;
+  std::shared_ptr<const HostProgram> host;
+};
+
+// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective and with
+// errors as compile().
+[[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
+                                                 const DeviceInfo& device, int64_t call = 0);
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
 // for arguments that do not fit; DeviceError naming ranks and the first differing line if the ranks' plans differ.

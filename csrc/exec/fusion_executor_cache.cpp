@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "exec/arguments.h"
 #include "exec/compile.h"
+#include "exec/explain.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -243,8 +244,11 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
     }
     const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[i])];
     const Tensor& out = outputs[i];
-    check(out.defined() && out.dtype() == t.dtype && std::equal(t.sizes.begin(), t.sizes.end(), out.sizes().begin(), out.sizes().end()),
-          "[run] output {} has type {} and sizes [{}], got {} for it", i, name(t.dtype), fmt::join(t.sizes, ", "), out.toString());
+    bool fits = out.defined() && out.dtype() == t.dtype && std::ranges::equal(t.sizes, out.sizes());
+    if (!fits) {  // a description is costly: only now
+      throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", i, name(t.dtype),
+                                 fmt::join(t.sizes, ", "), out.toString()));
+    }
     direct = direct && out.isContiguous() && alignmentOf(out.data()) == 64;
     for (const Argument& a : inputs) {
       const Tensor* in = std::get_if<Tensor>(&a);
@@ -304,15 +308,21 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
 std::string FusionExecutorCache::planText() const {
   std::lock_guard lock(state_->mutex);
   check(state_->last != nullptr, "[run] there is no plan before the first call");
-  return state_->last->compiled.planned->toString();
+  return state_->last->compiled.program.planned->toString();
 }
 
 std::string FusionExecutorCache::outputSharding(int output) const {
   std::lock_guard lock(state_->mutex);
   check(state_->last != nullptr, "[run] there is no plan before the first call");
-  const std::vector<Val*>& outputs = state_->last->compiled.planned->outputs();
+  const std::vector<Val*>& outputs = state_->last->compiled.program.planned->outputs();
   check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] output {} of {}", output, outputs.size());
   return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
+}
+
+Explanation FusionExecutorCache::explain() const {
+  std::lock_guard lock(state_->mutex);
+  check(state_->last != nullptr, "[run] there is no plan before the first call");
+  return meshfuse::explain(state_->last->compiled, state_->communicator->rank());
 }
 
 std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {

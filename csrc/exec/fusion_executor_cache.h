@@ -24,6 +24,7 @@ namespace meshfuse {
 
 class Communicator;
 class Fusion;
+struct Explanation;
 struct HostProgram;
 
 enum class Verify : uint8_t { Off, First, Always };
@@ -73,6 +74,8 @@ class FusionExecutorCache {
   std::shared_ptr<const HostProgram> hostProgram() const;
   std::string planText() const;              // the global program after planning, as .fir
   std::string outputSharding(int output) const;
+  // Shardings, edges, communication, kernels and memory, with the reasons: see exec/explain.h.
+  Explanation explain() const;
   // Steps of one more run with the given inputs, with their times.
   std::vector<StepTime> profile(const std::vector<Argument>& inputs);
   // Why the last call compiled: what differed from the plan used before; empty if it did not.

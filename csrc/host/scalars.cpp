@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "interpret/interpret.h"
-#include "ir/fusion_cloner.h"
+#include "interpret/scalar_value.h"
 
 namespace meshfuse {
 
@@ -19,35 +18,6 @@ int64_t asInteger(const Argument& a) {
     return *b ? 1 : 0;
   }
   return static_cast<int64_t>(std::get<double>(a));
-}
-
-// Copies what defines a scalar, operands first.
-void cloneDefinition(FusionCloner& cloner, const Val* val) {
-  if (val->isConst() || val->isFusionInput() || val->definition() == nullptr || cloner.find(val) != nullptr) {
-    return;
-  }
-  for (const Val* in : val->definition()->inputs()) {
-    cloneDefinition(cloner, in);
-  }
-  cloner.clone(val->definition());
-}
-
-// A scalar op is rare and its operands few: the interpreter does it.
-double computed(const Fusion& fusion, const Val* val, std::span<const Argument> inputs) {
-  Fusion small;
-  FusionCloner cloner(fusion, small);
-  std::vector<Argument> arguments;
-  for (size_t i = 0; i < fusion.inputs().size(); i++) {
-    if (!fusion.inputs()[i]->isTensor()) {
-      small.addInput(cloner.clone(fusion.inputs()[i]));
-      arguments.push_back(inputs[i]);
-    }
-  }
-  cloneDefinition(cloner, val);
-  TensorView* out = small.tensor(val->dtype(), {});
-  small.addExpr(ExprKind::Full, {cloner.clone(val)}, {out});
-  small.addOutput(out);
-  return interpret(small, arguments)[0].item();
 }
 
 // An argument or constant as it is, else computed.
@@ -69,7 +39,7 @@ Argument valueOf(const Fusion& fusion, const Val* val, std::span<const Argument>
   if (val->dtype() == DataType::Int) {
     return integerValue(fusion, val->intExpr(), inputs);
   }
-  return computed(fusion, val, inputs);
+  return interpretScalar(fusion, val, inputs);
 }
 
 }  // namespace

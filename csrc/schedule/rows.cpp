@@ -210,6 +210,7 @@ class RowWriter {
           }
         });
         useStash(round);
+        hoistRows(round);
       }
       storeOutputs(true, false);
       if (hasOutputs(false)) {
@@ -240,6 +241,30 @@ class RowWriter {
         lowering_.popScope();
       });
     });
+  }
+
+  // What a row has once, computed once: values without reduced dims that a sweep will read, from results known after `round`.
+  void hoistRows(int round) {
+    std::map<int, int> ready;  // rounds a tensor waits for
+    for (const Expr* e : group_.exprs) {
+      const TensorView* out = e->tensorOutput();
+      int waits = e->kind() == ExprKind::Reduce ? c_.round.at(out->id()) + 1 : 0;
+      for (const TensorView* in : e->tensorInputs()) {
+        if (auto it = ready.find(in->id()); it != ready.end()) {
+          waits = std::max(waits, it->second);
+        }
+      }
+      ready[out->id()] = waits;
+      if (!isSpread(out)) {
+        continue;
+      }
+      for (const TensorView* in : e->tensorInputs()) {
+        auto it = ready.find(in->id());
+        if (it != ready.end() && it->second == round + 1 && !isSpread(in) && c_.index.contains(in->id())) {
+          (void)lowering_.value(in, position(in), space_);
+        }
+      }
+    }
   }
 
   // -- stash: costly tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------

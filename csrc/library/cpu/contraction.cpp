@@ -212,11 +212,11 @@ int64_t Contraction::workspaceBytes() const {
 int64_t Contraction::flops() const { return 2 * m_ * n_ * k_ * static_cast<int64_t>(aBatch_.size()); }
 
 void Contraction::product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
-  // about a million multiplications a block, whole rows
-  int64_t block = std::clamp<int64_t>((int64_t{1} << 21) / std::max<int64_t>(1, n_ * k_), 16, 256);
-  int64_t blocks = (m_ + block - 1) / block;
   bool aPlain = a_.columnStride == 1 || k_ == 1;
   bool bPlain = b_.columnStride == 1 || n_ == 1;
+  // about two million multiplications a block, whole rows; the library packs a transposed b anew for every block
+  int64_t block = std::clamp<int64_t>((int64_t{1} << 21) / std::max<int64_t>(1, n_ * k_), bPlain ? 16 : 64, 256);
+  int64_t blocks = (m_ + block - 1) / block;
   pool.run(blocks * static_cast<int64_t>(aBatch_.size()), [&](int64_t begin, int64_t end, int) {
     if (omp_set_num_threads != nullptr) {
       omp_set_num_threads(1);
