@@ -55,3 +55,15 @@ __device__ __forceinline__ float coarseDiv(float a, float b) {
 }
 //@ coarse_sigmoid coarse_tanh
 __device__ __forceinline__ float coarseSigmoid(float a) { return 0.5f * coarseTanh(0.5f * a) + 0.5f; }
+//@ coarse_inverse device
+// For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the ends of
+// the range.
+__device__ __forceinline__ float coarseScale(float b) {
+  const float size = fabsf(b);
+  return size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f;
+}
+__device__ __forceinline__ float coarseInverse(float scaled) {
+  float r;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(scaled));
+  return r;
+}

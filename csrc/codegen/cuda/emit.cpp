@@ -46,7 +46,7 @@ std::string_view argumentType(DataType t) { return isIntegral(t) || t == DataTyp
 
 }  // namespace
 
-Emitter::Emitter(const Program& program) : p_(program), usage_(analyseUsage(program)), geometry_(program, s_.names) {
+Emitter::Emitter(const Program& program) : p_(program), usage_(analyseUsage(program)), padding_(program), geometry_(program, s_.names) {
   for (const TensorParam& t : program.tensors) {
     tensorNames_.push_back(t.memory == Memory::Scratch ? std::string() : s_.names.fresh(t.name));
   }

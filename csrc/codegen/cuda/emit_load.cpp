@@ -70,7 +70,7 @@ void Emitter::load(ValueId id) {
     wanted.push_back(v.fill);
     Hooks hooks;
     hooks.element = [&](std::span<const std::string> texts) {
-      std::string fill = texts.back().empty() ? floatLiteral(0, v.dtype, s_.uses) : texts.back();
+      std::string fill = texts.back().empty() ? floatLiteral(padding_.ofLoad(id), v.dtype, s_.uses) : texts.back();
       std::string condition = elementCondition(a, texts[texts.size() - 2]);
       std::string element = loadElement(a, pointer, texts, v.cache);
       assign(tile, condition.empty() ? element : fmt::format("{} ? {} : {}", condition, element, fill));
@@ -87,7 +87,7 @@ void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const s
   wanted.push_back(v.fill);
   Hooks hooks;
   hooks.element = [&](std::span<const std::string> texts) {
-    std::string fill = texts.back().empty() ? floatLiteral(0, v.dtype, s_.uses) : texts.back();
+    std::string fill = texts.back().empty() ? floatLiteral(padding_.ofLoad(id), v.dtype, s_.uses) : texts.back();
     const std::string& maskText = texts[texts.size() - 2];
     bool chunks = a.width < a.vector;
     if (chunks) {
@@ -104,15 +104,15 @@ void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const s
     } else {
       if (a.whole || a.straddles) {
         line(fmt::format("if ({}) {}", joined(conditions), call));
-        line("else {");
-      } else {
-        line("{");
       }
-      s_.indent++;
+      if (!a.whole) {
+        line(a.straddles ? "else {" : "{");
+        s_.indent++;
+      }
       if (a.whole) {
         use("fill");
-        std::string both = tile.packed ? fmt::format("{} * 0x10001u", fill) : fill;
-        line(fmt::format("fill<{}>({}, {});", tile.packed ? a.width / 2 : a.width, destination, both));
+        std::string both = tile.packed ? fill == "0x0000u" ? "0u" : fmt::format("{} * 0x10001u", fill) : fill;
+        line(fmt::format("else fill<{}>({}, {});", tile.packed ? a.width / 2 : a.width, destination, both));
       } else {
         // The elements of this vector one by one; the loop variable hides the one around it.
         line("#pragma unroll");
@@ -127,8 +127,8 @@ void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const s
         std::string element = loadElement(a, pointer, texts, v.cache);
         assign(tile, fmt::format("{} ? {} : {}", elementCondition(a, maskText), element, fill));
         close();
+        close();
       }
-      close();
     }
     if (chunks) {
       close();

@@ -97,13 +97,16 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   // Only an axis that loses a digit needs its bound: beyond the bound of another one the result is unspecified anyway.
   const Space& s = space(v.space);
   std::vector<Pred> preds = openPredicates(v.space, from.digits, {}, v.where,
-                                           [&](int a) { return ((from.digits & ~v.digits) & axisDigits(s, a)) != 0; });
+                                           [&](int a) {
+                                             bool loses = ((from.digits & ~v.digits) & axisDigits(s, a)) != 0;
+                                             return loses && !padding_.isIdentity(id, a);
+                                           });
   DataType fromType = accumulated(v.dtype);
   auto operand = [&](const std::string& t) { return v.dtype == fromType ? t : castText(t, v.dtype, fromType, s_.uses); };
-  declare(acc);
   std::string start = identityText(v.combiner, v.dtype);
   Hooks hooks;
   if (gone.empty()) {
+    declare(acc);
     hooks.element = [&](std::span<const std::string> t) {
       std::string condition;
       for (const Pred& p : preds) {
@@ -115,21 +118,33 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
     nest(v.space, from.digits, std::span(&v.operands[0], 1), hooks);
     return;
   }
-  Hooks clear;
-  clear.element = [&](std::span<const std::string>) { assign(acc, start); };
-  nest(v.space, v.digits, {}, clear);
+  if (acc.elements == 1) {
+    line(fmt::format("{} {} = {};", registerType(acc.dtype), acc.name, unwrapped(start)));
+  } else {
+    declare(acc);
+    Hooks clear;
+    clear.element = [&](std::span<const std::string>) { assign(acc, start); };
+    nest(v.space, v.digits, {}, clear);
+  }
   // A bound that a whole vector shares is tested without its last digit, so that the compiler tests once.
   DigitInfo last = geometry_.registers(v.space, from.digits).back();
-  hooks.element = [&](std::span<const std::string> t) {
-    std::string condition;
-    for (Pred p : preds) {
-      std::optional<LinearForm> form = p.lhs.linearIn(last.symbol);
-      if (last.level == Level::Vector && form && form->slope.isConst(1) && !p.rhs.contains(last.symbol) && p.rhs.divisibleBy(last.size) &&
-          form->rest.divisibleBy(last.size)) {
-        p.lhs = form->rest;
-      }
-      condition += (condition.empty() ? "" : " && ") + conditionText(p);
+  std::string condition;
+  bool shared = last.level == Level::Vector;
+  for (Pred& p : preds) {
+    std::optional<LinearForm> form = p.lhs.linearIn(last.symbol);
+    if (last.level == Level::Vector && form && form->slope.isConst(1) && !p.rhs.contains(last.symbol) && p.rhs.divisibleBy(last.size) &&
+        form->rest.divisibleBy(last.size)) {
+      p.lhs = form->rest;
     }
+    shared = shared && !p.lhs.contains(last.symbol) && !p.rhs.contains(last.symbol);
+    condition += (condition.empty() ? "" : " && ") + conditionText(p);
+  }
+  if (shared && !condition.empty()) {
+    hooks.beforeVector = [this, condition] { open(fmt::format("if ({})", condition)); };
+    hooks.afterVector = [this] { close(); };
+    condition.clear();
+  }
+  hooks.element = [&](std::span<const std::string> t) {
     std::string target = element(acc);
     std::string text = fmt::format("{} = {};", target, combineText(v.combiner, v.dtype, target, operand(t[0]), s_.uses));
     line(condition.empty() ? text : fmt::format("if ({}) {}", condition, text));

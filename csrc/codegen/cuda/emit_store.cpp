@@ -10,7 +10,7 @@ using namespace tile;
 
 namespace {
 
-std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "kReadOnly"; }
+std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "kKeep"; }
 
 }  // namespace
 

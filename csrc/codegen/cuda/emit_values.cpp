@@ -1,7 +1,4 @@
 // Elementwise values: evaluated inside the loops of whoever needs them.
-#include <algorithm>
-#include <map>
-
 #include "base/error.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/point_text.h"
@@ -9,14 +6,6 @@
 namespace meshfuse::cuda {
 
 using namespace tile;
-
-namespace {
-
-constexpr size_t kLongest = 80;  // characters of a value written into its consumer
-
-bool isTrivial(const Value& v) { return v.kind == ValueKind::Const || v.kind == ValueKind::Scalar; }
-
-}  // namespace
 
 // In the order of their evaluation: operands come before users.
 std::vector<ValueId> Emitter::inlineValues(std::span<const ValueId> wanted) const {
@@ -69,82 +58,6 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Convert: break;
   }
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no place yet", p_.name, id));
-}
-
-void Emitter::nest(int space, uint64_t digits, std::span<const ValueId> wanted, const Hooks& hooks) {
-  const std::vector<DigitInfo> registers = geometry_.registers(space, digits);
-  const std::vector<ValueId> values = inlineValues(wanted);
-  std::map<ValueId, size_t> level;  // loops that must be open
-  std::map<ValueId, int> uses;
-  for (ValueId id : values) {
-    uint64_t set = value(id).digits;
-    size_t deepest = 0;
-    for (size_t k = 0; k < registers.size(); k++) {
-      deepest = (set & registers[k].bit) != 0 ? k + 1 : deepest;
-    }
-    level[id] = deepest;
-    for (ValueId o : value(id).operands) {
-      uses[o]++;
-      level[id] = std::max(level[id], level.contains(o) ? level[o] : 0);
-    }
-  }
-  for (ValueId id : wanted) {
-    uses[id]++;
-  }
-  // A value used once, at its own level, is written into its user.
-  std::map<ValueId, size_t> userLevel;
-  for (ValueId id : values) {
-    for (ValueId o : value(id).operands) {
-      userLevel[o] = level[id];
-    }
-  }
-  for (ValueId id : wanted) {
-    userLevel[id] = registers.size();
-  }
-  std::map<ValueId, std::string> known;
-  auto evaluate = [&](size_t at) {
-    for (ValueId id : values) {
-      if (level[id] != at) {
-        continue;
-      }
-      std::string t = valueText(id, known);
-      bool inlined = isTrivial(value(id)) || (uses[id] == 1 && userLevel[id] == at && t.size() < kLongest);
-      if (!inlined) {
-        std::string name = s_.names.fresh(fmt::format("v{}", id));
-        line(fmt::format("const {} {} = {};", registerType(value(id).dtype), name, unwrapped(t)));
-        t = name;
-      }
-      known[id] = t;
-    }
-  };
-  size_t opened = 0;
-  bool hasVector = !registers.empty() && registers.back().level == Level::Vector;
-  evaluate(0);
-  for (size_t k = 0; k < registers.size(); k++) {
-    if (hasVector && k + 1 == registers.size() && hooks.beforeVector) {
-      hooks.beforeVector();
-    }
-    openLoop(registers[k]);
-    opened++;
-    evaluate(k + 1);
-  }
-  std::vector<std::string> texts;
-  for (ValueId id : wanted) {
-    texts.push_back(id == kNone ? std::string() : valueText(id, known));
-  }
-  if (hooks.element) {
-    hooks.element(texts);
-  }
-  if (hasVector) {
-    close();
-    opened--;
-    if (hooks.afterVector) {
-      hooks.afterVector();
-    }
-  }
-  for (; opened > 0; opened--) {
-    close();
-  }
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {

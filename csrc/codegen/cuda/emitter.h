@@ -14,6 +14,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/geometry.h"
 #include "codegen/cuda/names.h"
+#include "codegen/cuda/padding.h"
 #include "codegen/cuda/usage.h"
 #include "tile/tile.h"
 
@@ -95,11 +96,31 @@ class Emitter {
   std::vector<std::string> arenaLines(CudaSource& source);
   IntExpr gridCount(size_t dim) const { return geometry_.resolve(p_.grid[dim].count); }
 
-  // -- evaluation of values inside loops (emit_values.cpp)
+  // -- evaluation of values inside loops (emit_nest.cpp, emit_values.cpp)
   struct Hooks {
     std::function<void()> beforeVector;
     std::function<void(std::span<const std::string>)> element;
     std::function<void()> afterVector;
+  };
+  class Nest {
+   public:
+    Nest(Emitter& emitter, int space, uint64_t digits, std::span<const tile::ValueId> wanted);
+    void emit(std::span<const tile::ValueId> wanted, const Hooks& hooks);
+
+   private:
+    size_t loopsOf(tile::ValueId id) const;
+    bool dividesByInverse(tile::ValueId id) const;
+    std::string textOf(tile::ValueId id) const;
+    void evaluate(size_t level);
+
+    Emitter& e_;
+    std::vector<DigitInfo> registers_;
+    std::vector<tile::ValueId> values_;  // to evaluate, operands before users
+    std::map<tile::ValueId, size_t> level_;      // loops that are open when the value is evaluated
+    std::map<tile::ValueId, size_t> userLevel_;  // and when its last user is
+    std::map<tile::ValueId, int> uses_;
+    std::map<tile::ValueId, std::string> known_;
+    std::map<tile::ValueId, std::pair<std::string, std::string>> inverses_;  // scale and inverse of a divisor
   };
   // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
   void nest(int space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
@@ -180,6 +201,7 @@ class Emitter {
 
   const tile::Program& p_;
   Usage usage_;
+  Padding padding_;
   State s_;
   Geometry geometry_;
   std::vector<std::string> tensorNames_;

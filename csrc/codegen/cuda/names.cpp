@@ -20,8 +20,8 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
      // the runtime functions
      "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide", "clusterBarrier",
-     "clusterRank", "coarseDiv", "coarseExp", "coarseSigmoid", "coarseTanh", "divide", "f16ToFloat", "fence", "fill", "floatToBf16",
-     "floatToF16", "floorDiv", "floorMod", "fromWords", "gcdOf", "greatest", "i64", "kOnce", "kReadOnly", "kShared", "least",
+     "clusterRank", "coarseDiv", "coarseExp", "coarseInverse", "coarseScale", "coarseSigmoid", "coarseTanh", "divide", "f16ToFloat", "fence", "fill", "floatToBf16",
+     "floatToF16", "floorDiv", "floorMod", "fromWords", "gcdOf", "greatest", "i64", "kKeep", "kOnce", "kReadOnly", "kShared", "least",
      "loadOne", "loadVector", "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap",
      "packBf16", "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "remainderFloor", "remoteLoad", "sharedLoad",
      "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft", "shiftRight", "shuffleXor", "sigmoid", "signOf", "storeOne",

@@ -151,3 +151,8 @@ inline float minimumFloat(float a, float b) { return a != a || b != b ? NAN : a 
 inline float coarseExp(float a) { return expf(a); }
 inline float coarseTanh(float a) { return tanhf(a); }
 inline float coarseDiv(float a, float b) { return a / b; }
+inline float coarseScale(float b) {
+  const float size = std::fabs(b);
+  return size < 1e-30f ? 0x1p64f : size > 1e30f ? 0x1p-64f : 1.f;
+}
+inline float coarseInverse(float scaled) { return 1.f / scaled; }

@@ -21,18 +21,14 @@ extern "C" __global__ void __launch_bounds__(128) add_bf16(const __grid_constant
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
     if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
-    else {
-      fill<4>(x0 + (n_r*8) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<4>(x0 + (n_r*8) / 2, 0u);
   }
   u32 y2[16];
   const u16* p_1 = Y + (n_l*8 + n_w*256 + pn*4096);
   #pragma unroll
   for (int n_r = 0; n_r < 4; ++n_r) {
     if (n_l*8 + n_r*1024 + n_w*256 + pn*4096 < N) loadVector<8, kOnce>(y2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
-    else {
-      fill<4>(y2 + (n_r*8) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<4>(y2 + (n_r*8) / 2, 0u);
   }
   u16* p_2 = Z + (n_l*8 + n_w*256 + pn*4096);
   #pragma unroll

@@ -23,18 +23,14 @@ extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_con
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
     if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(x0 + (n_r*8) / 2, p + n_r*1024, 1);
-    else {
-      fill<4>(x0 + (n_r*8) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<4>(x0 + (n_r*8) / 2, 0u);
   }
   u32 b2[8];
   const u16* p_1 = B + (n_l*8 + n_w*256 + pn*2048);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
     if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(b2 + (n_r*8) / 2, p_1 + n_r*1024, 2);
-    else {
-      fill<4>(b2 + (n_r*8) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<4>(b2 + (n_r*8) / 2, 0u);
   }
   u16* p_2 = Y + (N*pm + n_l*8 + n_w*256 + pn*2048);
   #pragma unroll
@@ -47,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_con
       q[n_v] = (v4 * 0.5f) * (erff(v4 * 0.70710677f) + 1.0f);
     }
     packWordsF16<8>(words, q);
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kReadOnly>(p_2 + n_r*1024, words, 3);
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kKeep>(p_2 + n_r*1024, words, 3);
   }
 }

@@ -27,13 +27,11 @@ extern "C" __global__ void __launch_bounds__(128) gather_bf16(const __grid_const
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
     if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) loadVector<8, kReadOnly>(x1 + (n_r*8) / 2, p_1 + n_r*1024 + i0*N, 2);
-    else {
-      fill<4>(x1 + (n_r*8) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<4>(x1 + (n_r*8) / 2, 0u);
   }
   u16* p_2 = Y + (N*pm + n_l*8 + n_w*256 + pn*2048);
   #pragma unroll
   for (int n_r = 0; n_r < 2; ++n_r) {
-    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kReadOnly>(p_2 + n_r*1024, x1 + (n_r*8) / 2, 3);
+    if (n_l*8 + n_r*1024 + n_w*256 + pn*2048 < N) storeVector<8, kKeep>(p_2 + n_r*1024, x1 + (n_r*8) / 2, 3);
   }
 }

@@ -31,19 +31,16 @@ extern "C" __global__ void __launch_bounds__(128) layer_norm_bf16(const __grid_c
   u32 x2[4];
   const u16* p = X + (N*m_w + N*pm*4 + n_l*8);
   if (m_w + pm*4 < M && n_l*8 < N) loadVector<8, kReadOnly>(x2, p, 1);
-  else {
-    fill<4>(x2, 0x0000u * 0x10001u);
-  }
+  else fill<4>(x2, 0u);
   float v3[8];
   #pragma unroll
   for (int n_v = 0; n_v < 8; ++n_v) {
     v3[n_v] = bf16ToFloat(bitsAt(x2, n_v));
   }
-  float r4;
-  r4 = 0.0f;
+  float r4 = 0.0f;
   #pragma unroll
   for (int n_v = 0; n_v < 8; ++n_v) {
-    if (n_l*8 < N) r4 = r4 + v3[n_v];
+    r4 = r4 + v3[n_v];
   }
   #pragma unroll
   for (int mask = 16; mask >= 1; mask >>= 1) {
@@ -51,12 +48,13 @@ extern "C" __global__ void __launch_bounds__(128) layer_norm_bf16(const __grid_c
   }
   float v5;
   v5 = r4 / v1;
-  float r8;
-  r8 = 0.0f;
-  #pragma unroll
-  for (int n_v = 0; n_v < 8; ++n_v) {
-    const float v6 = v3[n_v] - v5;
-    if (n_l*8 < N) r8 = r8 + (v6 * v6);
+  float r8 = 0.0f;
+  if (n_l*8 < N) {
+    #pragma unroll
+    for (int n_v = 0; n_v < 8; ++n_v) {
+      const float v6 = v3[n_v] - v5;
+      r8 = r8 + (v6 * v6);
+    }
   }
   #pragma unroll
   for (int mask = 16; mask >= 1; mask >>= 1) {
@@ -66,24 +64,20 @@ extern "C" __global__ void __launch_bounds__(128) layer_norm_bf16(const __grid_c
   v12 = rsqrtf((r8 / v1) + eps);
   if (n_l == 0 && m_w + pm*4 < M) {
     float* p_1 = Mean + (m_w + pm*4);
-    storeOne<kReadOnly>(p_1, v5, 4);
+    storeOne<kKeep>(p_1, v5, 4);
   }
   if (n_l == 0 && m_w + pm*4 < M) {
     float* p_2 = Rstd + (m_w + pm*4);
-    storeOne<kReadOnly>(p_2, v12, 5);
+    storeOne<kKeep>(p_2, v12, 5);
   }
   u32 w15[4];
   const u16* p_3 = W + (n_l*8);
   if (n_l*8 < N) loadVector<8, kReadOnly>(w15, p_3, 6);
-  else {
-    fill<4>(w15, 0x0000u * 0x10001u);
-  }
+  else fill<4>(w15, 0u);
   u32 b18[4];
   const u16* p_4 = B + (n_l*8);
   if (n_l*8 < N) loadVector<8, kReadOnly>(b18, p_4, 7);
-  else {
-    fill<4>(b18, 0x0000u * 0x10001u);
-  }
+  else fill<4>(b18, 0u);
   if (m_w + pm*4 < M) {
     u16* p_5 = Y + (N*m_w + N*pm*4 + n_l*8);
     u32 words[4];
@@ -94,6 +88,6 @@ extern "C" __global__ void __launch_bounds__(128) layer_norm_bf16(const __grid_c
       q[n_v] = v20;
     }
     packWordsBf16<8>(words, q);
-    if (n_l*8 < N) storeVector<8, kReadOnly>(p_5, words, 8);
+    if (n_l*8 < N) storeVector<8, kKeep>(p_5, words, 8);
   }
 }

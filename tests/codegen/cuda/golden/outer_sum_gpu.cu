@@ -39,9 +39,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
     #pragma unroll
     for (int m_r = 0; m_r < 2; ++m_r) {
       if (m_l + m_r*16 + m_s*32 + m_w*4 + pm*64 < M && n_l*8 + pn*64 < N) loadVector<8, kOnce>(x2 + (m_r*8) / 2, p + N*m_r*16, 1);
-      else {
-        fill<4>(x2 + (m_r*8) / 2, 0x0000u * 0x10001u);
-      }
+      else fill<4>(x2 + (m_r*8) / 2, 0u);
     }
     #pragma unroll
     for (int m_r = 0; m_r < 2; ++m_r) {
@@ -60,9 +58,11 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   }
   #pragma unroll
   for (int m_r = 0; m_r < 2; ++m_r) {
-    #pragma unroll
-    for (int n_v = 0; n_v < 8; ++n_v) {
-      if (m_l + m_r*16 + m_w*4 + pm*64 < M) r6[n_v] = r6[n_v] + c1[m_r*8 + n_v];
+    if (m_l + m_r*16 + m_w*4 + pm*64 < M) {
+      #pragma unroll
+      for (int n_v = 0; n_v < 8; ++n_v) {
+        r6[n_v] = r6[n_v] + c1[m_r*8 + n_v];
+      }
     }
   }
   #pragma unroll
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   }
   if (m_w == 0 && m_l == 0 && pm*64 < M) {
     float* p_1 = P + (N*pm + n_l*8 + pn*64);
-    if (n_l*8 + pn*64 < N) storeVector<8, kReadOnly>(p_1, r6, 7);
+    if (n_l*8 + pn*64 < N) storeVector<8, kKeep>(p_1, r6, 7);
   }
   fence();
   barrier(8);
@@ -112,9 +112,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
       float p9[8];
       const float* p_2 = P + (N*k_s + j_l*8 + pn*64);
       if (j_l*8 + pn*64 < N) loadVector<8, kShared>(p9, p_2, 13);
-      else {
-        fill<8>(p9, 0.0f);
-      }
+      else fill<8>(p9, 0.0f);
       #pragma unroll
       for (int j_v = 0; j_v < 8; ++j_v) {
         c8[j_v] = c8[j_v] + p9[j_v];
@@ -129,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
         q[j_v] = c8[j_v];
       }
       packWordsF16<8>(words, q);
-      if (j_l*8 + pn*64 < N) storeVector<8, kReadOnly>(p_3, words, 14);
+      if (j_l*8 + pn*64 < N) storeVector<8, kKeep>(p_3, words, 14);
     }
   }
 }

@@ -22,17 +22,14 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
   #pragma unroll
   for (int n_r = 0; n_r < 3; ++n_r) {
     if (n_l*4 + n_r*512 + n_w*128 < N) loadVector<4, kReadOnly>(x0 + n_r*4, p + n_r*512, 1);
-    else {
-      fill<4>(x0 + n_r*4, 0.0f);
-    }
+    else fill<4>(x0 + n_r*4, __int_as_float(0xff800000));
   }
-  float r1;
-  r1 = __int_as_float(0xff800000);
+  float r1 = __int_as_float(0xff800000);
   #pragma unroll
   for (int n_r = 0; n_r < 3; ++n_r) {
     #pragma unroll
     for (int n_v = 0; n_v < 4; ++n_v) {
-      if (n_l*4 + n_r*512 + n_w*128 < N) r1 = maximumFloat(r1, x0[n_r*4 + n_v]);
+      r1 = maximumFloat(r1, x0[n_r*4 + n_v]);
     }
   }
   #pragma unroll
@@ -56,13 +53,12 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
       v3[n_r*4 + n_v] = expf(x0[n_r*4 + n_v] - r1);
     }
   }
-  float r4;
-  r4 = 0.0f;
+  float r4 = 0.0f;
   #pragma unroll
   for (int n_r = 0; n_r < 3; ++n_r) {
     #pragma unroll
     for (int n_v = 0; n_v < 4; ++n_v) {
-      if (n_l*4 + n_r*512 + n_w*128 < N) r4 = r4 + v3[n_r*4 + n_v];
+      r4 = r4 + v3[n_r*4 + n_v];
     }
   }
   #pragma unroll
@@ -86,6 +82,6 @@ extern "C" __global__ void __launch_bounds__(128) softmax_f32(const __grid_const
     for (int n_v = 0; n_v < 4; ++n_v) {
       q[n_v] = v3[n_r*4 + n_v] / r4;
     }
-    if (n_l*4 + n_r*512 + n_w*128 < N) storeVector<4, kReadOnly>(p_1 + n_r*512, q, 12);
+    if (n_l*4 + n_r*512 + n_w*128 < N) storeVector<4, kKeep>(p_1 + n_r*512, q, 12);
   }
 }

@@ -25,9 +25,7 @@ extern "C" __global__ void __launch_bounds__(128) transpose_bf16(const __grid_co
   #pragma unroll
   for (int m_r = 0; m_r < 16; ++m_r) {
     if (m_r*4 + m_w + pm*64 < M && n_l*2 + pn*64 < N) loadVector<2, kReadOnly>(x0 + (m_r*2) / 2, p + N*m_r*4, 1);
-    else {
-      fill<1>(x0 + (m_r*2) / 2, 0x0000u * 0x10001u);
-    }
+    else fill<1>(x0 + (m_r*2) / 2, 0u);
   }
   #pragma unroll
   for (int m_r = 0; m_r < 16; ++m_r) {
@@ -45,6 +43,6 @@ extern "C" __global__ void __launch_bounds__(128) transpose_bf16(const __grid_co
   u16* p_1 = Y + (M*nt_w + M*pn*64 + mt_l*2 + pm*64);
   #pragma unroll
   for (int nt_r = 0; nt_r < 16; ++nt_r) {
-    if (mt_l*2 + pm*64 < M && nt_r*4 + nt_w + pn*64 < N) storeVector<2, kReadOnly>(p_1 + M*nt_r*4, t1 + (nt_r*2) / 2, 5);
+    if (mt_l*2 + pm*64 < M && nt_r*4 + nt_w + pn*64 < N) storeVector<2, kKeep>(p_1 + M*nt_r*4, t1 + (nt_r*2) / 2, 5);
   }
 }

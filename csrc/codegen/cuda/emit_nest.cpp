@@ -1,0 +1,126 @@
+// Loops over the register digits of a statement, with every value evaluated at the outermost loop that it allows.
+#include <algorithm>
+
+#include "base/error.h"
+#include "codegen/cuda/emitter.h"
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+namespace {
+
+constexpr size_t kLongest = 80;  // characters of a value written into its consumer
+
+}  // namespace
+
+Emitter::Nest::Nest(Emitter& emitter, int space, uint64_t digits, std::span<const ValueId> wanted)
+    : e_(emitter), registers_(emitter.geometry_.registers(space, digits)), values_(emitter.inlineValues(wanted)) {
+  for (ValueId id : values_) {
+    level_[id] = loopsOf(id);
+    for (ValueId o : e_.value(id).operands) {
+      uses_[o]++;
+      level_[id] = std::max(level_[id], level_.contains(o) ? level_[o] : 0);
+    }
+  }
+  for (ValueId id : values_) {
+    for (ValueId o : e_.value(id).operands) {
+      userLevel_[o] = level_[id];
+    }
+  }
+  for (ValueId id : wanted) {
+    uses_[id]++;
+    userLevel_[id] = registers_.size();
+  }
+}
+
+// How many loops must be open for the value's digits to be known.
+size_t Emitter::Nest::loopsOf(ValueId id) const {
+  size_t deepest = 0;
+  for (size_t k = 0; k < registers_.size(); k++) {
+    deepest = (e_.value(id).digits & registers_[k].bit) != 0 ? k + 1 : deepest;
+  }
+  return deepest;
+}
+
+// A coarse division by what stays the same in the innermost loop.
+bool Emitter::Nest::dividesByInverse(ValueId id) const {
+  const Value& v = e_.value(id);
+  if (v.kind != ValueKind::Point || v.op != PointOp::Div || v.dtype != DataType::Float || !e_.usage_.coarse[static_cast<size_t>(id)]) {
+    return false;
+  }
+  uint64_t innermost = registers_.empty() ? 0 : registers_.back().bit;
+  return (v.digits & innermost) != 0 && (e_.value(v.operands[1]).digits & innermost) == 0;
+}
+
+std::string Emitter::Nest::textOf(ValueId id) const {
+  const Value& v = e_.value(id);
+  if (v.operands.size() == 2 && dividesByInverse(id)) {
+    const auto& [scale, inverse] = inverses_.at(v.operands[1]);
+    return fmt::format("({} * {} * {})", e_.valueText(v.operands[0], known_), scale, inverse);
+  }
+  return e_.valueText(id, known_);
+}
+
+// The values of one level: written into their user if that is the only one and stands at the same level, else named.
+void Emitter::Nest::evaluate(size_t level) {
+  for (ValueId id : values_) {
+    if (level_[id] != level) {
+      continue;
+    }
+    std::string text = textOf(id);
+    ValueKind kind = e_.value(id).kind;
+    bool inlined = kind == ValueKind::Const || kind == ValueKind::Scalar ||
+                   (uses_[id] == 1 && userLevel_[id] == level && text.size() < kLongest);
+    if (!inlined) {
+      std::string name = e_.s_.names.fresh(fmt::format("v{}", id));
+      e_.line(fmt::format("const {} {} = {};", registerType(e_.value(id).dtype), name, unwrapped(text)));
+      text = name;
+    }
+    known_[id] = text;
+  }
+  for (ValueId id : values_) {
+    ValueId by = dividesByInverse(id) ? e_.value(id).operands[1] : kNone;
+    if (by == kNone || inverses_.contains(by) || std::max(loopsOf(by), level_.contains(by) ? level_[by] : 0) != level) {
+      continue;
+    }
+    e_.use("coarse_inverse");
+    std::string divisor = e_.valueText(by, known_);
+    std::string scale = e_.s_.names.fresh("scale");
+    std::string inverse = e_.s_.names.fresh("inverse");
+    e_.line(fmt::format("const float {} = coarseScale({});", scale, unwrapped(divisor)));
+    e_.line(fmt::format("const float {} = coarseInverse({} * {});", inverse, divisor, scale));
+    inverses_[by] = {scale, inverse};
+  }
+}
+
+void Emitter::Nest::emit(std::span<const ValueId> wanted, const Hooks& hooks) {
+  bool hasVector = !registers_.empty() && registers_.back().level == Level::Vector;
+  evaluate(0);
+  for (size_t k = 0; k < registers_.size(); k++) {
+    if (hasVector && k + 1 == registers_.size() && hooks.beforeVector) {
+      hooks.beforeVector();
+    }
+    e_.openLoop(registers_[k]);
+    evaluate(k + 1);
+  }
+  std::vector<std::string> texts;
+  for (ValueId id : wanted) {
+    texts.push_back(id == kNone ? std::string() : e_.valueText(id, known_));
+  }
+  if (hooks.element) {
+    hooks.element(texts);
+  }
+  for (size_t k = registers_.size(); k > 0; k--) {
+    e_.close();
+    if (hasVector && k == registers_.size() && hooks.afterVector) {
+      hooks.afterVector();
+    }
+  }
+}
+
+void Emitter::nest(int space, uint64_t digits, std::span<const ValueId> wanted, const Hooks& hooks) {
+  Nest(*this, space, digits, wanted).emit(wanted, hooks);
+}
+
+}  // namespace meshfuse::cuda

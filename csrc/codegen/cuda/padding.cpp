@@ -1,0 +1,110 @@
+#include "codegen/cuda/padding.h"
+
+#include <limits>
+
+namespace meshfuse::cuda {
+
+using namespace tile;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Of floating types; integers keep their predicates.
+std::optional<double> identityOf(Combiner c) {
+  switch (c) {
+    case Combiner::Sum: return 0;
+    case Combiner::Prod: return 1;
+    case Combiner::Max: return -kInfinity;
+    case Combiner::Min: return kInfinity;
+    case Combiner::And:
+    case Combiner::Or:
+    case Combiner::Xor: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Padding::Padding(const Program& program) : p_(program) {
+  for (size_t i = 0; i < p_.values.size(); i++) {
+    const Value& v = p_.values[i];
+    if (v.kind != ValueKind::Reduce || !isFloatingPoint(v.dtype)) {
+      continue;
+    }
+    ValueId from = v.operands[0];
+    while (p_.values[static_cast<size_t>(from)].kind == ValueKind::Cast) {
+      from = p_.values[static_cast<size_t>(from)].operands[0];
+    }
+    const Value& load = p_.values[static_cast<size_t>(from)];
+    std::optional<double> identity = identityOf(v.combiner);
+    bool open = load.kind == ValueKind::Load && isFloatingPoint(load.dtype) && load.where.empty() && load.mask == kNone;
+    if (open && identity) {
+      loads_.try_emplace(from, *identity);
+    }
+  }
+}
+
+double Padding::ofLoad(ValueId id) const {
+  auto it = loads_.find(id);
+  return it == loads_.end() ? 0 : it->second;
+}
+
+ValueId Padding::source(ValueId id) const {
+  const Value& v = p_.values[static_cast<size_t>(id)];
+  bool follows = v.kind == ValueKind::Cast || (v.kind == ValueKind::Point && (v.op == PointOp::Sub || v.op == PointOp::Exp));
+  return follows ? source(v.operands[0]) : id;
+}
+
+std::optional<double> Padding::of(ValueId id) const {
+  const Value& v = p_.values[static_cast<size_t>(id)];
+  if (!isFloatingPoint(v.dtype)) {
+    return std::nullopt;
+  }
+  if (v.kind == ValueKind::Load) {
+    auto it = loads_.find(id);
+    return it == loads_.end() ? std::nullopt : std::optional<double>(it->second);
+  }
+  if (v.kind == ValueKind::Cast) {
+    return of(v.operands[0]);
+  }
+  if (v.kind != ValueKind::Point) {
+    return std::nullopt;
+  }
+  std::optional<double> a = of(v.operands[0]);
+  if (v.op == PointOp::Exp && a == -kInfinity) {
+    return 0;
+  }
+  if (v.op == PointOp::Sub && a == -kInfinity) {
+    const Value& b = p_.values[static_cast<size_t>(v.operands[1])];
+    bool ownMaximum = b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
+    return ownMaximum ? a : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+bool Padding::isIdentity(ValueId reduce, int axis) const {
+  const Value& v = p_.values[static_cast<size_t>(reduce)];
+  ValueId operand = v.operands[0];
+  const Value& from = p_.values[static_cast<size_t>(operand)];
+  std::optional<double> padding = of(operand);
+  if (!padding || padding != identityOf(v.combiner)) {
+    return false;
+  }
+  // The load must have been guarded by the very same coordinate.
+  const Value& load = p_.values[static_cast<size_t>(source(operand))];
+  const Space& space = p_.spaces[static_cast<size_t>(from.space)];
+  uint64_t digits = axisDigits(space, axis);
+  bool sameDigits = load.space == from.space && (load.digits & digits) == (from.digits & digits);
+  // exp(x - max x) has the digits of its sum only if the maximum ran over the same ones.
+  const Value* point = &from;
+  while (point->kind == ValueKind::Point || point->kind == ValueKind::Cast) {
+    if (point->kind == ValueKind::Point && point->op == PointOp::Sub) {
+      sameDigits = sameDigits && (p_.values[static_cast<size_t>(point->operands[1])].digits & digits) == (v.digits & digits);
+    }
+    point = &p_.values[static_cast<size_t>(point->operands[0])];
+  }
+  return sameDigits;
+}
+
+}  // namespace meshfuse::cuda
