@@ -27,22 +27,29 @@ float roundToOdd(double value) {
 
 double roundTo(DataType dtype, double value) {
   switch (dtype) {
-    case DataType::Float: return static_cast<float>(value);
-    case DataType::Half: return halfToFloat(floatToHalf(roundToOdd(value)));
-    case DataType::BFloat16: return bfloat16ToFloat(floatToBFloat16(roundToOdd(value)));
+    case DataType::Float:
+      return static_cast<float>(value);
+    case DataType::Half:
+      return halfToFloat(floatToHalf(roundToOdd(value)));
+    case DataType::BFloat16:
+      return bfloat16ToFloat(floatToBFloat16(roundToOdd(value)));
     case DataType::Double:
     case DataType::Int:
     case DataType::Int32:
-    case DataType::Bool: return value;
+    case DataType::Bool:
+      return value;
   }
   return value;
 }
 
 int64_t wrapTo(DataType dtype, int64_t value) {
   switch (dtype) {
-    case DataType::Int32: return static_cast<int32_t>(static_cast<uint32_t>(value));
-    case DataType::Bool: return value != 0 ? 1 : 0;
-    default: return value;
+    case DataType::Int32:
+      return static_cast<int32_t>(static_cast<uint32_t>(value));
+    case DataType::Bool:
+      return value != 0 ? 1 : 0;
+    default:
+      return value;
   }
 }
 
@@ -106,7 +113,8 @@ int64_t product(std::span<const int64_t> sizes) {
   return total;
 }
 
-void forEachPosition(std::span<const int64_t> sizes, const std::function<void(int64_t, std::span<const int64_t>)>& visit) {
+void forEachPosition(std::span<const int64_t> sizes,
+                     const std::function<void(int64_t, std::span<const int64_t>)>& visit) {
   int64_t total = product(sizes);
   std::vector<int64_t> position(sizes.size(), 0);
   for (int64_t i = 0; i < total; i++) {

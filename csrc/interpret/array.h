@@ -16,9 +16,9 @@ using Sizes = std::vector<int64_t>;
 struct Array {
   DataType dtype = DataType::Double;
   Sizes sizes;
-  std::vector<double> real;     // floating types
-  std::vector<int64_t> whole;   // integers and Bool
-  std::vector<double> error;    // empty: exact
+  std::vector<double> real;    // floating types
+  std::vector<int64_t> whole;  // integers and Bool
+  std::vector<double> error;   // empty: exact
   int64_t uncertain = 0;
 
   bool floating() const { return isFloatingPoint(dtype); }
@@ -44,11 +44,14 @@ struct Array {
 
 [[nodiscard]] int64_t product(std::span<const int64_t> sizes);
 // Offsets into a source of every position of `sizes` in row-major order: the sum of position[k] * strides[k], plus offset.
-[[nodiscard]] std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset = 0);
+[[nodiscard]] std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                                                  int64_t offset = 0);
 // Calls visit(k, position) for every position in row-major order.
-void forEachPosition(std::span<const int64_t> sizes, const std::function<void(int64_t, std::span<const int64_t>)>& visit);
+void forEachPosition(std::span<const int64_t> sizes,
+                     const std::function<void(int64_t, std::span<const int64_t>)>& visit);
 
 // result[i] = source[offsets[i]], values and bounds; where the offset is negative, fill's only element.
-[[nodiscard]] Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, const Array* fill = nullptr);
+[[nodiscard]] Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets,
+                         const Array* fill = nullptr);
 
 }  // namespace meshfuse::reference

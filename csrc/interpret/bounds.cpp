@@ -49,7 +49,8 @@ bool agrees(const reference::Array& got, const reference::Array& expected, int64
 
 }  // namespace
 
-std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs, const BoundOptions& options) {
+std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+                                               const BoundOptions& options) {
   reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, false);
   program.run();
   std::vector<BoundedTensor> outputs;
@@ -59,7 +60,8 @@ std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<c
   return outputs;
 }
 
-std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs, const BoundOptions& options) {
+std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+                                                    const BoundOptions& options) {
   reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, true);
   program.run();
   std::map<int, BoundedTensor> tensors;
@@ -92,14 +94,16 @@ std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expec
     for (int64_t stride : contiguousStrides(a.sizes)) {
       position.push_back(a.sizes[position.size()] == 0 ? 0 : first / stride % a.sizes[position.size()]);
     }
-    return fmt::format("{} of {} elements differ, first at {}: got {}, expected {} within {:.3g}", different, a.numel(), describe(position),
-                       element(a, first), element(b, first), errors == nullptr ? 0 : errors[first]);
+    return fmt::format("{} of {} elements differ, first at {}: got {}, expected {} within {:.3g}", different, a.numel(),
+                       describe(position), element(a, first), element(b, first), errors == nullptr ? 0 : errors[first]);
   }
   int64_t allowed = std::max<int64_t>(1, a.numel() / 100);
   if (expected.uncertain > allowed) {
-    return fmt::format("{} of {} elements lie within their bound of a discontinuity, expected at most {}; the comparison says too little, "
-                       "choose inputs away from it",
-                       expected.uncertain, a.numel(), allowed);
+    return fmt::format(
+        "{} of {} elements lie within their bound of a discontinuity, expected at most {}; the comparison says too "
+        "little, "
+        "choose inputs away from it",
+        expected.uncertain, a.numel(), allowed);
   }
   return std::nullopt;
 }

@@ -45,7 +45,8 @@ struct BoundOptions {
 [[nodiscard]] std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
                                                              const BoundOptions& options = {});
 // Every tensor that the outputs need, by id.
-[[nodiscard]] std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
+[[nodiscard]] std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion,
+                                                                  std::span<const Argument> inputs,
                                                                   const BoundOptions& options = {});
 
 // Nothing if `got` agrees; else what differs: type, sizes, or the first differing position with both values and the bound, and

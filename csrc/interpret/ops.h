@@ -20,8 +20,8 @@ struct Context {
 
 // Elementwise in `type`, to which operands without dims are rounded, with a result of type `dtype`; operands have as many dims as the
 // result, or none, and stretch.
-[[nodiscard]] Array pointArray(PointOp op, std::span<const Array* const> operands, DataType type, DataType dtype, const Sizes& sizes,
-                               const Context& context);
+[[nodiscard]] Array pointArray(PointOp op, std::span<const Array* const> operands, DataType type, DataType dtype,
+                               const Sizes& sizes, const Context& context);
 [[nodiscard]] Array castArray(const Array& x, DataType dtype, const Context& context);
 [[nodiscard]] Array bitCastArray(const Array& x, DataType dtype);
 
@@ -47,14 +47,16 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
 }
 
 // Reduces x's element at offset a into the result's at target, over all loops.
-[[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops, const Context& context);
+[[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops,
+                                const Context& context);
 // Adds a's element times b's to the result's, over all loops; then bias, one element a result element by biasOffsets.
-[[nodiscard]] Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype, const Sizes& sizes,
-                                   const Array* bias, std::span<const int64_t> biasOffsets, const Context& context);
+[[nodiscard]] Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype,
+                                   const Sizes& sizes, const Array* bias, std::span<const int64_t> biasOffsets,
+                                   const Context& context);
 
 // Random elements; positions: row-major in the whole tensor, one an element of the result. See ops/factory.h.
-[[nodiscard]] Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions, uint64_t seed,
-                                uint64_t counter, const Context& context);
+[[nodiscard]] Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions,
+                                uint64_t seed, uint64_t counter, const Context& context);
 
 // Half a unit in the last place of 1 of a floating type, 0 of others.
 [[nodiscard]] double unitOf(DataType dtype);

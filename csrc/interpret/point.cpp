@@ -29,23 +29,31 @@ double ulpsOf(PointOp op) {
     case PointOp::Trunc:
     case PointOp::Sign:
     case PointOp::Frac:
-    case PointOp::NextAfter: return -1;
+    case PointOp::NextAfter:
+      return -1;
     case PointOp::Add:
     case PointOp::Sub:
     case PointOp::Mul:
     case PointOp::Fma:
-    case PointOp::Sqrt: return 0.5;
+    case PointOp::Sqrt:
+      return 0.5;
     case PointOp::Div:
-    case PointOp::Reciprocal: return 1;
+    case PointOp::Reciprocal:
+      return 1;
     case PointOp::Fmod:
-    case PointOp::Remainder: return 1;
-    case PointOp::Rsqrt: return 2;
+    case PointOp::Remainder:
+      return 1;
+    case PointOp::Rsqrt:
+      return 2;
     case PointOp::Sigmoid:
     case PointOp::Tanh:
-    case PointOp::Erfc: return 6;
+    case PointOp::Erfc:
+      return 6;
     case PointOp::Pow:
-    case PointOp::Erfinv: return 8;
-    default: return 4;
+    case PointOp::Erfinv:
+      return 8;
+    default:
+      return 4;
   }
 }
 
@@ -78,8 +86,10 @@ bool isJump(PointOp op) {
     case PointOp::IsInf:
     case PointOp::IsNan:
     case PointOp::IsNegInf:
-    case PointOp::IsPosInf: return true;
-    default: return false;
+    case PointOp::IsPosInf:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -148,29 +158,38 @@ struct Element {
       case PointOp::Abs:
       case PointOp::Neg:
       case PointOp::Sin:
-      case PointOp::Cos: return error[0];
+      case PointOp::Cos:
+        return error[0];
       case PointOp::Add:
-      case PointOp::Sub: return error[0] + error[1];
+      case PointOp::Sub:
+        return error[0] + error[1];
       case PointOp::Maximum:
-      case PointOp::Minimum: return std::max(error[0], error[1]);
-      case PointOp::Fma: return std::fabs(a) * error[1] + std::fabs(b) * error[0] + error[0] * error[1] + error[2];
+      case PointOp::Minimum:
+        return std::max(error[0], error[1]);
+      case PointOp::Fma:
+        return std::fabs(a) * error[1] + std::fabs(b) * error[0] + error[0] * error[1] + error[2];
       case PointOp::Mul: {
         // 0 * infinity: a bound of nothing times an infinite element is an exact NaN or infinity
         double left = error[1] == 0 ? 0 : std::fabs(a) * error[1];
         double right = error[0] == 0 ? 0 : std::fabs(b) * error[0];
         return left + right + error[0] * error[1];
       }
-      case PointOp::Div: return quotientError();
+      case PointOp::Div:
+        return quotientError();
       case PointOp::Fmod:
-      case PointOp::Remainder: return remainderError();
-      case PointOp::Where: return whereError();
-      case PointOp::NextAfter: return error[0] + error[1] + std::fabs(a) * 4 * unitOf(type);
+      case PointOp::Remainder:
+        return remainderError();
+      case PointOp::Where:
+        return whereError();
+      case PointOp::NextAfter:
+        return error[0] + error[1] + std::fabs(a) * 4 * unitOf(type);
       case PointOp::Eq:
       case PointOp::Ne:
       case PointOp::Gt:
       case PointOp::Ge:
       case PointOp::Lt:
-      case PointOp::Le: return comparisonError();
+      case PointOp::Le:
+        return comparisonError();
       case PointOp::LogicalNot:
       case PointOp::LogicalAnd:
       case PointOp::LogicalOr:
@@ -203,19 +222,24 @@ struct Element {
 };
 
 // Bounds of integer and Bool elements: exact, or off by what add, sub and mul make of it, or unknown.
-double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, std::span<const double> error, bool& uncertain) {
+double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, std::span<const double> error,
+                  bool& uncertain) {
   if (error[0] == 0 && error[1] == 0 && error[2] == 0) {
     return 0;
   }
   auto size = [&](int k) { return std::fabs(static_cast<double>(value[k])); };
   switch (op) {
     case PointOp::Neg:
-    case PointOp::Abs: return error[0];
+    case PointOp::Abs:
+      return error[0];
     case PointOp::Add:
-    case PointOp::Sub: return error[0] + error[1];
-    case PointOp::Mul: return size(0) * error[1] + size(1) * error[0] + error[0] * error[1];
+    case PointOp::Sub:
+      return error[0] + error[1];
+    case PointOp::Mul:
+      return size(0) * error[1] + size(1) * error[0] + error[0] * error[1];
     case PointOp::Maximum:
-    case PointOp::Minimum: return std::max(error[0], error[1]);
+    case PointOp::Minimum:
+      return std::max(error[0], error[1]);
     case PointOp::Where: {
       if (error[0] > 0) {
         return std::fabs(static_cast<double>(value[1]) - static_cast<double>(value[2])) + std::max(error[1], error[2]);
@@ -230,7 +254,8 @@ double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, st
     case PointOp::Le:
       uncertain = std::fabs(static_cast<double>(value[0]) - static_cast<double>(value[1])) <= error[0] + error[1];
       return uncertain ? 1 : 0;
-    default: break;
+    default:
+      break;
   }
   uncertain = true;
   return givesBool ? 1 : kInfinity;
@@ -243,12 +268,13 @@ std::vector<int64_t> operandOffsets(PointOp op, const Array& x, const Sizes& siz
   }
   std::vector<int64_t> strides(sizes.size(), 0);
   if (!x.sizes.empty()) {
-    invariant(x.sizes.size() == sizes.size(), "[interpret] {}: an operand has {} dims, the result {}", info(op).name, x.sizes.size(), sizes.size());
+    invariant(x.sizes.size() == sizes.size(), "[interpret] {}: an operand has {} dims, the result {}", info(op).name,
+              x.sizes.size(), sizes.size());
     std::vector<int64_t> own = contiguousStrides(x.sizes);
     for (size_t k = 0; k < sizes.size(); k++) {
       strides[k] = x.sizes[k] == 1 && sizes[k] != 1 ? 0 : own[k];
-      check(x.sizes[k] == sizes[k] || x.sizes[k] == 1, "[{}] extents differ in dim {}: {} and {}; expected equal extents", info(op).name, k,
-            x.sizes[k], sizes[k]);
+      check(x.sizes[k] == sizes[k] || x.sizes[k] == 1,
+            "[{}] extents differ in dim {}: {} and {}; expected equal extents", info(op).name, k, x.sizes[k], sizes[k]);
     }
   }
   return stridedOffsets(sizes, strides);
@@ -364,7 +390,8 @@ Array castArray(const Array& x, DataType dtype, const Context& context) {
       change = 1;
     }
     result.setError(i, foreign ? kInfinity : change);
-    result.uncertain += !result.floating() && (x.floating() || dtype == DataType::Bool) && (foreign || change > 0) ? 1 : 0;
+    result.uncertain +=
+        !result.floating() && (x.floating() || dtype == DataType::Bool) && (foreign || change > 0) ? 1 : 0;
   }
   return result;
 }

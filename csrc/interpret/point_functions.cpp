@@ -32,77 +32,141 @@ double logGamma(double a) {
 
 double unaryReal(PointOp op, double a) {
   switch (op) {
-    case PointOp::Abs: return std::fabs(a);
-    case PointOp::Acos: return std::acos(a);
-    case PointOp::Acosh: return std::acosh(a);
-    case PointOp::Asin: return std::asin(a);
-    case PointOp::Asinh: return std::asinh(a);
-    case PointOp::Atan: return std::atan(a);
-    case PointOp::Atanh: return std::atanh(a);
-    case PointOp::Ceil: return std::ceil(a);
-    case PointOp::Cos: return std::cos(a);
-    case PointOp::Cosh: return std::cosh(a);
-    case PointOp::Exp: return std::exp(a);
-    case PointOp::Exp2: return std::exp2(a);
-    case PointOp::Expm1: return std::expm1(a);
-    case PointOp::Erf: return std::erf(a);
-    case PointOp::Erfc: return std::erfc(a);
-    case PointOp::Erfinv: return erfInverse(a);
-    case PointOp::Floor: return std::floor(a);
-    case PointOp::Frac: return a - std::trunc(a);
-    case PointOp::Lgamma: return logGamma(a);
-    case PointOp::Log: return std::log(a);
-    case PointOp::Log10: return std::log10(a);
-    case PointOp::Log1p: return std::log1p(a);
-    case PointOp::Log2: return std::log2(a);
-    case PointOp::Neg: return -a;
-    case PointOp::Reciprocal: return 1 / a;
-    case PointOp::Round: return std::nearbyint(a);
-    case PointOp::Rsqrt: return 1 / std::sqrt(a);
-    case PointOp::Sigmoid: return 1 / (1 + std::exp(-a));
-    case PointOp::Sign: return signOf(a);
-    case PointOp::Signbit: return std::signbit(a) ? 1 : 0;
-    case PointOp::Sin: return std::sin(a);
-    case PointOp::Sinh: return std::sinh(a);
-    case PointOp::Sqrt: return std::sqrt(a);
-    case PointOp::Tan: return std::tan(a);
-    case PointOp::Tanh: return std::tanh(a);
-    case PointOp::Trunc: return std::trunc(a);
-    case PointOp::LogicalNot: return a == 0 ? 1 : 0;
-    case PointOp::IsFinite: return std::isfinite(a) ? 1 : 0;
-    case PointOp::IsInf: return std::isinf(a) ? 1 : 0;
-    case PointOp::IsNan: return std::isnan(a) ? 1 : 0;
-    case PointOp::IsNegInf: return std::isinf(a) && a < 0 ? 1 : 0;
-    case PointOp::IsPosInf: return std::isinf(a) && a > 0 ? 1 : 0;
-    default: break;
+    case PointOp::Abs:
+      return std::fabs(a);
+    case PointOp::Acos:
+      return std::acos(a);
+    case PointOp::Acosh:
+      return std::acosh(a);
+    case PointOp::Asin:
+      return std::asin(a);
+    case PointOp::Asinh:
+      return std::asinh(a);
+    case PointOp::Atan:
+      return std::atan(a);
+    case PointOp::Atanh:
+      return std::atanh(a);
+    case PointOp::Ceil:
+      return std::ceil(a);
+    case PointOp::Cos:
+      return std::cos(a);
+    case PointOp::Cosh:
+      return std::cosh(a);
+    case PointOp::Exp:
+      return std::exp(a);
+    case PointOp::Exp2:
+      return std::exp2(a);
+    case PointOp::Expm1:
+      return std::expm1(a);
+    case PointOp::Erf:
+      return std::erf(a);
+    case PointOp::Erfc:
+      return std::erfc(a);
+    case PointOp::Erfinv:
+      return erfInverse(a);
+    case PointOp::Floor:
+      return std::floor(a);
+    case PointOp::Frac:
+      return a - std::trunc(a);
+    case PointOp::Lgamma:
+      return logGamma(a);
+    case PointOp::Log:
+      return std::log(a);
+    case PointOp::Log10:
+      return std::log10(a);
+    case PointOp::Log1p:
+      return std::log1p(a);
+    case PointOp::Log2:
+      return std::log2(a);
+    case PointOp::Neg:
+      return -a;
+    case PointOp::Reciprocal:
+      return 1 / a;
+    case PointOp::Round:
+      return std::nearbyint(a);
+    case PointOp::Rsqrt:
+      return 1 / std::sqrt(a);
+    case PointOp::Sigmoid:
+      return 1 / (1 + std::exp(-a));
+    case PointOp::Sign:
+      return signOf(a);
+    case PointOp::Signbit:
+      return std::signbit(a) ? 1 : 0;
+    case PointOp::Sin:
+      return std::sin(a);
+    case PointOp::Sinh:
+      return std::sinh(a);
+    case PointOp::Sqrt:
+      return std::sqrt(a);
+    case PointOp::Tan:
+      return std::tan(a);
+    case PointOp::Tanh:
+      return std::tanh(a);
+    case PointOp::Trunc:
+      return std::trunc(a);
+    case PointOp::LogicalNot:
+      return a == 0 ? 1 : 0;
+    case PointOp::IsFinite:
+      return std::isfinite(a) ? 1 : 0;
+    case PointOp::IsInf:
+      return std::isinf(a) ? 1 : 0;
+    case PointOp::IsNan:
+      return std::isnan(a) ? 1 : 0;
+    case PointOp::IsNegInf:
+      return std::isinf(a) && a < 0 ? 1 : 0;
+    case PointOp::IsPosInf:
+      return std::isinf(a) && a > 0 ? 1 : 0;
+    default:
+      break;
   }
   throwInternalError(fmt::format("[interpret] {} has no form for floating numbers", info(op).name));
 }
 
 double binaryReal(PointOp op, DataType type, double a, double b) {
   switch (op) {
-    case PointOp::Add: return a + b;
-    case PointOp::Sub: return a - b;
-    case PointOp::Mul: return a * b;
-    case PointOp::Div: return a / b;
-    case PointOp::Fmod: return std::fmod(a, b);
-    case PointOp::Remainder: return flooredRemainder(a, b);
-    case PointOp::Pow: return std::pow(a, b);
-    case PointOp::Atan2: return std::atan2(a, b);
-    case PointOp::Maximum: return larger(a, b);
-    case PointOp::Minimum: return smaller(a, b);
+    case PointOp::Add:
+      return a + b;
+    case PointOp::Sub:
+      return a - b;
+    case PointOp::Mul:
+      return a * b;
+    case PointOp::Div:
+      return a / b;
+    case PointOp::Fmod:
+      return std::fmod(a, b);
+    case PointOp::Remainder:
+      return flooredRemainder(a, b);
+    case PointOp::Pow:
+      return std::pow(a, b);
+    case PointOp::Atan2:
+      return std::atan2(a, b);
+    case PointOp::Maximum:
+      return larger(a, b);
+    case PointOp::Minimum:
+      return smaller(a, b);
     case PointOp::NextAfter:
-      return type == DataType::Double ? std::nextafter(a, b) : std::nextafterf(static_cast<float>(a), static_cast<float>(b));
-    case PointOp::Eq: return a == b ? 1 : 0;
-    case PointOp::Ne: return a != b ? 1 : 0;
-    case PointOp::Gt: return a > b ? 1 : 0;
-    case PointOp::Ge: return a >= b ? 1 : 0;
-    case PointOp::Lt: return a < b ? 1 : 0;
-    case PointOp::Le: return a <= b ? 1 : 0;
-    case PointOp::LogicalAnd: return a != 0 && b != 0 ? 1 : 0;
-    case PointOp::LogicalOr: return a != 0 || b != 0 ? 1 : 0;
-    case PointOp::LogicalXor: return (a != 0) != (b != 0) ? 1 : 0;
-    default: break;
+      return type == DataType::Double ? std::nextafter(a, b)
+                                      : std::nextafterf(static_cast<float>(a), static_cast<float>(b));
+    case PointOp::Eq:
+      return a == b ? 1 : 0;
+    case PointOp::Ne:
+      return a != b ? 1 : 0;
+    case PointOp::Gt:
+      return a > b ? 1 : 0;
+    case PointOp::Ge:
+      return a >= b ? 1 : 0;
+    case PointOp::Lt:
+      return a < b ? 1 : 0;
+    case PointOp::Le:
+      return a <= b ? 1 : 0;
+    case PointOp::LogicalAnd:
+      return a != 0 && b != 0 ? 1 : 0;
+    case PointOp::LogicalOr:
+      return a != 0 || b != 0 ? 1 : 0;
+    case PointOp::LogicalXor:
+      return (a != 0) != (b != 0) ? 1 : 0;
+    default:
+      break;
   }
   throwInternalError(fmt::format("[interpret] {} has no form for floating numbers", info(op).name));
 }
@@ -165,48 +229,84 @@ int64_t shiftRight(DataType type, int64_t a, int64_t count) {
 
 double applyReal(PointOp op, DataType type, double a, double b, double c) {
   switch (info(op).arity) {
-    case 1: return unaryReal(op, a);
-    case 2: return binaryReal(op, type, a, b);
-    default: return op == PointOp::Fma ? std::fma(a, b, c) : a != 0 ? b : c;
+    case 1:
+      return unaryReal(op, a);
+    case 2:
+      return binaryReal(op, type, a, b);
+    default:
+      return op == PointOp::Fma ? std::fma(a, b, c) : a != 0 ? b : c;
   }
 }
 
 int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
   switch (op) {
-    case PointOp::Abs: return a < 0 ? wrapped(0 - bits(a)) : a;
-    case PointOp::Neg: return wrapped(0 - bits(a));
-    case PointOp::Sign: return a > 0 ? 1 : a < 0 ? -1 : 0;
-    case PointOp::Signbit: return a < 0 ? 1 : 0;
-    case PointOp::BitwiseNot: return type == DataType::Bool ? (a == 0 ? 1 : 0) : ~a;
-    case PointOp::LogicalNot: return a == 0 ? 1 : 0;
-    case PointOp::Add: return wrapped(bits(a) + bits(b));
-    case PointOp::Sub: return wrapped(bits(a) - bits(b));
-    case PointOp::Mul: return wrapped(bits(a) * bits(b));
-    case PointOp::Div: return quotient(a, b);
+    case PointOp::Abs:
+      return a < 0 ? wrapped(0 - bits(a)) : a;
+    case PointOp::Neg:
+      return wrapped(0 - bits(a));
+    case PointOp::Sign:
+      return a > 0 ? 1 : a < 0 ? -1 : 0;
+    case PointOp::Signbit:
+      return a < 0 ? 1 : 0;
+    case PointOp::BitwiseNot:
+      return type == DataType::Bool ? (a == 0 ? 1 : 0) : ~a;
+    case PointOp::LogicalNot:
+      return a == 0 ? 1 : 0;
+    case PointOp::Add:
+      return wrapped(bits(a) + bits(b));
+    case PointOp::Sub:
+      return wrapped(bits(a) - bits(b));
+    case PointOp::Mul:
+      return wrapped(bits(a) * bits(b));
+    case PointOp::Div:
+      return quotient(a, b);
     case PointOp::Fmod:
-    case PointOp::Mod: return remainderTruncated(a, b);
-    case PointOp::Remainder: return remainderFloored(a, b);
-    case PointOp::CeilDiv: return quotientUp(a, b);
-    case PointOp::Pow: return power(a, b);
-    case PointOp::Maximum: return a < b ? b : a;
-    case PointOp::Minimum: return b < a ? b : a;
-    case PointOp::Gcd: return greatestDivisor(a, b);
-    case PointOp::Eq: return a == b ? 1 : 0;
-    case PointOp::Ne: return a != b ? 1 : 0;
-    case PointOp::Gt: return a > b ? 1 : 0;
-    case PointOp::Ge: return a >= b ? 1 : 0;
-    case PointOp::Lt: return a < b ? 1 : 0;
-    case PointOp::Le: return a <= b ? 1 : 0;
-    case PointOp::BitwiseAnd: return a & b;
-    case PointOp::BitwiseOr: return a | b;
-    case PointOp::BitwiseXor: return a ^ b;
-    case PointOp::Shl: return shiftLeft(type, a, b);
-    case PointOp::Shr: return shiftRight(type, a, b);
-    case PointOp::LogicalAnd: return a != 0 && b != 0 ? 1 : 0;
-    case PointOp::LogicalOr: return a != 0 || b != 0 ? 1 : 0;
-    case PointOp::LogicalXor: return (a != 0) != (b != 0) ? 1 : 0;
-    case PointOp::Where: return a != 0 ? b : c;
-    default: break;
+    case PointOp::Mod:
+      return remainderTruncated(a, b);
+    case PointOp::Remainder:
+      return remainderFloored(a, b);
+    case PointOp::CeilDiv:
+      return quotientUp(a, b);
+    case PointOp::Pow:
+      return power(a, b);
+    case PointOp::Maximum:
+      return a < b ? b : a;
+    case PointOp::Minimum:
+      return b < a ? b : a;
+    case PointOp::Gcd:
+      return greatestDivisor(a, b);
+    case PointOp::Eq:
+      return a == b ? 1 : 0;
+    case PointOp::Ne:
+      return a != b ? 1 : 0;
+    case PointOp::Gt:
+      return a > b ? 1 : 0;
+    case PointOp::Ge:
+      return a >= b ? 1 : 0;
+    case PointOp::Lt:
+      return a < b ? 1 : 0;
+    case PointOp::Le:
+      return a <= b ? 1 : 0;
+    case PointOp::BitwiseAnd:
+      return a & b;
+    case PointOp::BitwiseOr:
+      return a | b;
+    case PointOp::BitwiseXor:
+      return a ^ b;
+    case PointOp::Shl:
+      return shiftLeft(type, a, b);
+    case PointOp::Shr:
+      return shiftRight(type, a, b);
+    case PointOp::LogicalAnd:
+      return a != 0 && b != 0 ? 1 : 0;
+    case PointOp::LogicalOr:
+      return a != 0 || b != 0 ? 1 : 0;
+    case PointOp::LogicalXor:
+      return (a != 0) != (b != 0) ? 1 : 0;
+    case PointOp::Where:
+      return a != 0 ? b : c;
+    default:
+      break;
   }
   invariant(a != kLowest || op != PointOp::Fma, "[interpret] fma of integers");
   throwInternalError(fmt::format("[interpret] {} has no form for integers", info(op).name));

@@ -18,10 +18,14 @@ std::string describe(std::span<const int64_t> sizes) {
 
 std::string kindOf(const Argument& argument) {
   switch (argument.index()) {
-    case 0: return "a tensor";
-    case 1: return "a floating number";
-    case 2: return "an integer";
-    default: return "a bool";
+    case 0:
+      return "a tensor";
+    case 1:
+      return "a floating number";
+    case 2:
+      return "an integer";
+    default:
+      return "a bool";
   }
 }
 
@@ -30,7 +34,8 @@ std::string kindOf(const Argument& argument) {
 Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, bool keepAll)
     : fusion_(fusion), context_(context), keepAll_(keepAll) {
   const std::vector<Val*>& expected = fusion.inputs();
-  check(inputs.size() == expected.size(), "[interpret] got {} arguments, the fusion has {} inputs; give one for each in order", inputs.size(),
+  check(inputs.size() == expected.size(),
+        "[interpret] got {} arguments, the fusion has {} inputs; give one for each in order", inputs.size(),
         expected.size());
   for (size_t k = 0; k < inputs.size(); k++) {
     if (expected[k]->isTensor()) {
@@ -49,12 +54,14 @@ Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const C
 void Program::bindTensor(size_t k, const TensorView* tv, const Argument& argument) {
   const Tensor* tensor = std::get_if<Tensor>(&argument);
   check(tensor != nullptr, "[interpret] input {} (T{}): got {}, expected a tensor", k, tv->id(), kindOf(argument));
-  check(tensor->defined(), "[interpret] input {} (T{}): the tensor is undefined, expected one with storage", k, tv->id());
-  check(tensor->dtype() == tv->dtype(), "[interpret] input {} (T{}): got {} elements, expected {}; convert with Tensor::to", k, tv->id(),
+  check(tensor->defined(), "[interpret] input {} (T{}): the tensor is undefined, expected one with storage", k,
+        tv->id());
+  check(tensor->dtype() == tv->dtype(),
+        "[interpret] input {} (T{}): got {} elements, expected {}; convert with Tensor::to", k, tv->id(),
         name(tensor->dtype()), name(tv->dtype()));
   std::vector<IntExpr> shape = tv->shape();
-  check(static_cast<size_t>(tensor->dim()) == shape.size(), "[interpret] input {} (T{}): got {} dims {}, expected {}", k, tv->id(),
-        tensor->dim(), describe(tensor->sizes()), shape.size());
+  check(static_cast<size_t>(tensor->dim()) == shape.size(), "[interpret] input {} (T{}): got {} dims {}, expected {}",
+        k, tv->id(), tensor->dim(), describe(tensor->sizes()), shape.size());
   for (size_t d = 0; d < shape.size(); d++) {
     bindSymbol(shape[d], tensor->sizes()[d]);
   }
@@ -62,18 +69,19 @@ void Program::bindTensor(size_t k, const TensorView* tv, const Argument& argumen
 }
 
 void Program::bindScalar(size_t k, const Val* val, const Argument& argument) {
-  check(argument.index() != 0, "[interpret] input {} (S{}): got a tensor, expected a {} scalar", k, val->id(), name(val->dtype()));
+  check(argument.index() != 0, "[interpret] input {} (S{}): got a tensor, expected a {} scalar", k, val->id(),
+        name(val->dtype()));
   Array array = makeArray(val->dtype(), {});
   if (array.floating()) {
     const auto* number = std::get_if<double>(&argument);
     const auto* integer = std::get_if<int64_t>(&argument);
-    check(number != nullptr || integer != nullptr, "[interpret] input {} (S{}): got {}, expected a {} scalar", k, val->id(), kindOf(argument),
-          name(val->dtype()));
+    check(number != nullptr || integer != nullptr, "[interpret] input {} (S{}): got {}, expected a {} scalar", k,
+          val->id(), kindOf(argument), name(val->dtype()));
     array.setReal(0, number != nullptr ? *number : static_cast<double>(*integer));
   } else {
     bool isBool = val->dtype() == DataType::Bool;
-    check(argument.index() == (isBool ? 3 : 2), "[interpret] input {} (S{}): got {}, expected a {} scalar", k, val->id(), kindOf(argument),
-          name(val->dtype()));
+    check(argument.index() == (isBool ? 3 : 2), "[interpret] input {} (S{}): got {}, expected a {} scalar", k,
+          val->id(), kindOf(argument), name(val->dtype()));
     array.setWhole(0, isBool ? (std::get<bool>(argument) ? 1 : 0) : std::get<int64_t>(argument));
   }
   if (val->dtype() == DataType::Int) {
@@ -93,8 +101,9 @@ void Program::checkSizes(size_t k, const TensorView* tv, const Tensor& tensor) c
   std::vector<IntExpr> shape = tv->shape();
   for (size_t d = 0; d < shape.size(); d++) {
     int64_t wanted = evaluate(shape[d]);
-    check(tensor.sizes()[d] == wanted, "[interpret] input {} (T{}): dim {} has size {}, expected {}{}; got sizes {}", k, tv->id(), d,
-          tensor.sizes()[d], wanted, shape[d].isConst() ? "" : " (" + shape[d].toString() + ")", describe(tensor.sizes()));
+    check(tensor.sizes()[d] == wanted, "[interpret] input {} (T{}): dim {} has size {}, expected {}{}; got sizes {}", k,
+          tv->id(), d, tensor.sizes()[d], wanted, shape[d].isConst() ? "" : " (" + shape[d].toString() + ")",
+          describe(tensor.sizes()));
   }
 }
 
@@ -103,7 +112,8 @@ int64_t Program::evaluate(const IntExpr& expr) const {
     return expr.constValue();
   }
   for (const std::string& symbol : expr.symbols()) {
-    check(symbols_.contains(symbol), "[interpret] the size {} depends on {}, which no input has; add the tensor or scalar it came of as an input",
+    check(symbols_.contains(symbol),
+          "[interpret] the size {} depends on {}, which no input has; add the tensor or scalar it came of as an input",
           expr.toString(), symbol);
   }
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
@@ -144,7 +154,8 @@ const Array& Program::scalar(const Val* val) {
       array.setWhole(0, std::get<bool>(value) ? 1 : 0);
     }
   } else {
-    check(val->dtype() == DataType::Int, "[interpret] scalar {} is neither computed nor an input; add it with addInput", val->toString());
+    check(val->dtype() == DataType::Int, "[interpret] scalar {} is neither computed nor an input; add it with addInput",
+          val->toString());
     array.setWhole(0, evaluate(val->intExpr()));
   }
   return arrays_.emplace(val->id(), std::move(array)).first->second;
@@ -160,7 +171,8 @@ const Array& Program::operand(const Expr* expr, int k) {
 
 const Array& Program::array(const Val* tensor) const {
   auto found = arrays_.find(tensor->id());
-  check(found != arrays_.end(), "[interpret] {} is neither computed nor an input; add it with addInput", tensor->toString());
+  check(found != arrays_.end(), "[interpret] {} is neither computed nor an input; add it with addInput",
+        tensor->toString());
   return found->second;
 }
 
@@ -203,34 +215,49 @@ void Program::run() {
 
 Array Program::compute(const Expr* expr) {
   switch (expr->kind()) {
-    case ExprKind::Point: return computePoint(expr);
-    case ExprKind::Cast: return castArray(operand(expr, 0), expr->output()->dtype(), context_);
-    case ExprKind::BitCast: return bitCastArray(operand(expr, 0), expr->output()->dtype());
+    case ExprKind::Point:
+      return computePoint(expr);
+    case ExprKind::Cast:
+      return castArray(operand(expr, 0), expr->output()->dtype(), context_);
+    case ExprKind::BitCast:
+      return bitCastArray(operand(expr, 0), expr->output()->dtype());
     case ExprKind::Set:
     case ExprKind::SegmentSet:
     case ExprKind::Broadcast:
     case ExprKind::Squeeze:
     case ExprKind::Expand:
     case ExprKind::Permute:
-    case ExprKind::Reshape: return computeShape(expr);
-    case ExprKind::Slice: return computeSlice(expr);
-    case ExprKind::Pad: return computePad(expr);
-    case ExprKind::Cat: return computeCat(expr);
-    case ExprKind::Reduce: return computeReduce(expr);
+    case ExprKind::Reshape:
+      return computeShape(expr);
+    case ExprKind::Slice:
+      return computeSlice(expr);
+    case ExprKind::Pad:
+      return computePad(expr);
+    case ExprKind::Cat:
+      return computeCat(expr);
+    case ExprKind::Reduce:
+      return computeReduce(expr);
     case ExprKind::Matmul:
-    case ExprKind::Linear: return computeContraction(expr);
+    case ExprKind::Linear:
+      return computeContraction(expr);
     case ExprKind::Full:
     case ExprKind::Iota:
-    case ExprKind::Eye: return computeFactory(expr);
-    case ExprKind::Random: return computeRandom(expr);
+    case ExprKind::Eye:
+      return computeFactory(expr);
+    case ExprKind::Random:
+      return computeRandom(expr);
     case ExprKind::TakeAlongAxis:
     case ExprKind::Gather:
     case ExprKind::IndexSelect:
-    case ExprKind::Embedding: return computeIndexing(expr);
-    case ExprKind::Redistribute: return computeRedistribute(expr);
-    case ExprKind::Communicate: break;
+    case ExprKind::Embedding:
+      return computeIndexing(expr);
+    case ExprKind::Redistribute:
+      return computeRedistribute(expr);
+    case ExprKind::Communicate:
+      break;
   }
-  throwUserError(fmt::format("[interpret] {} moves data between ranks; interpret the fusion before it is localized", expr->opName()));
+  throwUserError(fmt::format("[interpret] {} moves data between ranks; interpret the fusion before it is localized",
+                             expr->opName()));
 }
 
 }  // namespace meshfuse::reference

@@ -23,7 +23,8 @@ Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
     return {static_cast<int>(found - root.begin()), 1};
   }
   const IdExpr* definition = id->definition();
-  invariant(definition != nullptr && definition->kind == IdExprKind::Split, "[interpret] a reduced dim comes of a merge or a resize");
+  invariant(definition != nullptr && definition->kind == IdExprKind::Split,
+            "[interpret] a reduced dim comes of a merge or a resize");
   Digit digit = digitOf(definition->in[0], root);
   if (definition->out[0] == id) {
     digit.stride *= definition->out[1]->extent();
@@ -32,8 +33,8 @@ Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
 }
 
 // Loops over the logical dims of `out`, reductions included, with the steps that root dims make in the operands.
-std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps, std::span<const int64_t> bSteps, const Sizes& sizes,
-                                 const std::function<int64_t(const IntExpr&)>& evaluate) {
+std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps, std::span<const int64_t> bSteps,
+                          const Sizes& sizes, const std::function<int64_t(const IntExpr&)>& evaluate) {
   std::vector<IterDomain*> root = out->getRootDomain();
   std::vector<int64_t> strides = contiguousStrides(sizes);
   std::vector<int64_t> covered(root.size(), 1);
@@ -51,8 +52,9 @@ std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps
   }
   for (size_t k = 0; k < root.size(); k++) {
     int64_t extent = evaluate(root[k]->extent());
-    check(covered[k] == extent, "[interpret] dim {} of T{} has size {}, cut into parts that cover {}; expected parts that divide it", k, out->id(),
-          extent, covered[k]);
+    check(covered[k] == extent,
+          "[interpret] dim {} of T{} has size {}, cut into parts that cover {}; expected parts that divide it", k,
+          out->id(), extent, covered[k]);
   }
   return loops;
 }
@@ -84,8 +86,8 @@ Array Program::computeContraction(const Expr* expr) {
   std::vector<int64_t> biasSteps(rank, 0);
   int64_t inner = a.sizes[ra - 1];
   int64_t innerB = isLinear || rb == 1 ? b.sizes[rb - 1] : b.sizes[rb - 2];
-  check(inner == innerB, "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(), expr->input(0)->id(), inner,
-        expr->input(1)->id(), innerB);
+  check(inner == innerB, "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(),
+        expr->input(0)->id(), inner, expr->input(1)->id(), innerB);
   aSteps[rank - 1] = aOwn[ra - 1];
   bSteps[rank - 1] = isLinear || rb == 1 ? bOwn[rb - 1] : bOwn[rb - 2];
   const bool hasN = rb > 1;
@@ -165,14 +167,16 @@ Array Program::computeFactory(const Expr* expr) {
   for (int64_t i = 0; i < total; i++) {
     if (!result.floating()) {
       auto turns = static_cast<uint64_t>(first + i);
-      result.setWhole(i, static_cast<int64_t>(static_cast<uint64_t>(start.integer(0)) + turns * static_cast<uint64_t>(step.integer(0))));
+      result.setWhole(i, static_cast<int64_t>(static_cast<uint64_t>(start.integer(0)) +
+                                              turns * static_cast<uint64_t>(step.integer(0))));
       continue;
     }
     double distance = static_cast<double>(first + i) * step.value(0);
     result.setReal(i, start.value(0) + distance);
     // Integers that the type holds are exact however they are computed.
     double size = std::fabs(start.value(0)) + std::fabs(distance);
-    bool exact = size * unitOf(out->dtype()) <= 1 && std::trunc(start.value(0)) == start.value(0) && std::trunc(step.value(0)) == step.value(0);
+    bool exact = size * unitOf(out->dtype()) <= 1 && std::trunc(start.value(0)) == start.value(0) &&
+                 std::trunc(step.value(0)) == step.value(0);
     if (context_.bounds && !exact) {
       result.setError(i, 4 * unitOf(out->dtype()) * size);
     }
@@ -192,7 +196,8 @@ Array Program::computeRandom(const Expr* expr) {
   }
   auto seed = static_cast<uint64_t>(operand(expr, 0).integer(0));
   auto counter = static_cast<uint64_t>(operand(expr, 1).integer(0)) + static_cast<uint64_t>(attributes.ordinal);
-  return randomArray(attributes.random, out->dtype(), sizes, stridedOffsets(sizes, strides, offset), seed, counter, context_);
+  return randomArray(attributes.random, out->dtype(), sizes, stridedOffsets(sizes, strides, offset), seed, counter,
+                     context_);
 }
 
 // Data stay as they are, whole; a partial sum's dim of parts is combined.
@@ -204,8 +209,8 @@ Array Program::computeRedistribute(const Expr* expr) {
     return take(x, sizes, stridedOffsets(sizes, steps));
   }
   const auto dim = static_cast<size_t>(expr->attributes().dim);
-  invariant(x.sizes.size() == sizes.size() + 1 && dim < x.sizes.size(), "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim,
-            x.sizes.size(), sizes.size());
+  invariant(x.sizes.size() == sizes.size() + 1 && dim < x.sizes.size(),
+            "[interpret] {} combines dim {} of {} dims into {}", expr->opName(), dim, x.sizes.size(), sizes.size());
   std::vector<int64_t> targets = contiguousStrides(sizes);
   std::vector<Loop> loops;
   for (size_t k = 0; k < x.sizes.size(); k++) {

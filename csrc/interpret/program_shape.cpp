@@ -30,8 +30,8 @@ Array Program::computePoint(const Expr* expr) {
     for (size_t d = 0; d < dims.size(); d++) {
       int64_t own = operands.back()->sizes[d];
       check(dims[d]->isBroadcast() || dims[d]->isSymbolic() || own == sizes[d],
-            "[{}] extents differ in dim {}: T{} has {}, the result T{} {}; give operands of equal sizes", expr->opName(), d, in->id(), own,
-            out->id(), sizes[d]);
+            "[{}] extents differ in dim {}: T{} has {}, the result T{} {}; give operands of equal sizes",
+            expr->opName(), d, in->id(), own, out->id(), sizes[d]);
     }
   }
   if (!info(op).givesBool) {
@@ -64,7 +64,8 @@ Array Program::computeShape(const Expr* expr) {
     case ExprKind::Expand:
       for (size_t k = 0; k < own.size(); k++) {
         bool stretches = x.sizes[k] == 1 && sizes[k] != 1;
-        check(stretches || x.sizes[k] == sizes[k], "[expand] dim {} of T{} has size {}, got {}; only a size of 1 stretches", k, expr->input(0)->id(),
+        check(stretches || x.sizes[k] == sizes[k],
+              "[expand] dim {} of T{} has size {}, got {}; only a size of 1 stretches", k, expr->input(0)->id(),
               x.sizes[k], sizes[k]);
         strides.push_back(stretches ? 0 : own[k]);
       }
@@ -75,11 +76,12 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Reshape:
-      check(product(sizes) == x.numel(), "[reshape] T{} has {} elements, the result T{} {}; expected equal numbers", expr->input(0)->id(), x.numel(),
-            expr->output()->id(), product(sizes));
+      check(product(sizes) == x.numel(), "[reshape] T{} has {} elements, the result T{} {}; expected equal numbers",
+            expr->input(0)->id(), x.numel(), expr->output()->id(), product(sizes));
       strides = contiguousStrides(sizes);
       break;
-    default: strides = own;
+    default:
+      strides = own;
   }
   return take(x, sizes, stridedOffsets(sizes, strides));
 }
@@ -130,7 +132,8 @@ Array Program::computeCat(const Expr* expr) {
   for (int t = 0; t < static_cast<int>(expr->inputs().size()); t++) {
     const Array& part = operand(expr, t);
     int64_t count = part.sizes[dim] * inner;
-    check(part.numel() == outer * count, "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones", expr->input(t)->id(), dim);
+    check(part.numel() == outer * count,
+          "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones", expr->input(t)->id(), dim);
     for (int64_t i = 0; i < part.numel(); i++) {
       int64_t to = (i / count) * sizes[dim] * inner + base * inner + i % count;
       if (result.floating()) {
@@ -182,8 +185,9 @@ Array Program::computeIndexing(const Expr* expr) {
     }
     int64_t chosen = index.whole[where] - first;
     bool inside = chosen >= 0 && chosen < x.sizes[dim];
-    check(inside || zeroOutside, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there", expr->opName(), where,
-          expr->input(embeds ? 0 : 1)->id(), chosen, x.sizes[dim] - 1, expr->input(embeds ? 1 : 0)->id(), x.sizes[dim]);
+    check(inside || zeroOutside, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there",
+          expr->opName(), where, expr->input(embeds ? 0 : 1)->id(), chosen, x.sizes[dim] - 1,
+          expr->input(embeds ? 1 : 0)->id(), x.sizes[dim]);
     offsets[i] = inside ? offset + chosen * strides[dim] : -1;
     unknown[i] = index.errorAt(where) > 0;
   });

@@ -34,15 +34,15 @@ double uniformDouble(uint32_t low, uint32_t high) {
 
 }  // namespace
 
-Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions, uint64_t seed,
-                  uint64_t counter, const Context& context) {
+Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions,
+                  uint64_t seed, uint64_t counter, const Context& context) {
   Array result = makeArray(dtype, sizes);
   const bool wide = dtype == DataType::Double;
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   for (size_t i = 0; i < positions.size(); i++) {
     auto position = static_cast<uint64_t>(positions[i]);
-    Words w = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), static_cast<uint32_t>(counter),
-                      static_cast<uint32_t>(counter >> 32)},
+    Words w = philox({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                      static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32)},
                      key);
     double u = wide ? uniformDouble(w[0], w[1]) : uniformFloat(w[0]);
     if (kind == RandomKind::Uniform) {

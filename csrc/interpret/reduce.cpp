@@ -14,26 +14,36 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double realIdentity(ReduceOp op) {
   switch (op) {
-    case ReduceOp::Sum: return 0;
-    case ReduceOp::Prod: return 1;
-    case ReduceOp::Max: return -kInfinity;
-    case ReduceOp::Min: return kInfinity;
+    case ReduceOp::Sum:
+      return 0;
+    case ReduceOp::Prod:
+      return 1;
+    case ReduceOp::Max:
+      return -kInfinity;
+    case ReduceOp::Min:
+      return kInfinity;
     case ReduceOp::And:
     case ReduceOp::Or:
-    case ReduceOp::Xor: break;
+    case ReduceOp::Xor:
+      break;
   }
   throwInternalError(fmt::format("[interpret] {} of floating numbers", name(op)));
 }
 
 double combineReal(ReduceOp op, double a, double b) {
   switch (op) {
-    case ReduceOp::Sum: return a + b;
-    case ReduceOp::Prod: return a * b;
-    case ReduceOp::Max: return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
-    case ReduceOp::Min: return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b);
+    case ReduceOp::Sum:
+      return a + b;
+    case ReduceOp::Prod:
+      return a * b;
+    case ReduceOp::Max:
+      return std::isnan(a) || std::isnan(b) ? std::nan("") : std::max(a, b);
+    case ReduceOp::Min:
+      return std::isnan(a) || std::isnan(b) ? std::nan("") : std::min(a, b);
     case ReduceOp::And:
     case ReduceOp::Or:
-    case ReduceOp::Xor: break;
+    case ReduceOp::Xor:
+      break;
   }
   return a;
 }
@@ -43,11 +53,16 @@ int64_t wholeIdentity(ReduceOp op, DataType dtype) {
   switch (op) {
     case ReduceOp::Sum:
     case ReduceOp::Or:
-    case ReduceOp::Xor: return 0;
-    case ReduceOp::Prod: return 1;
-    case ReduceOp::And: return dtype == DataType::Bool ? 1 : -1;
-    case ReduceOp::Max: return narrow ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
-    case ReduceOp::Min: return narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+    case ReduceOp::Xor:
+      return 0;
+    case ReduceOp::Prod:
+      return 1;
+    case ReduceOp::And:
+      return dtype == DataType::Bool ? 1 : -1;
+    case ReduceOp::Max:
+      return narrow ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
+    case ReduceOp::Min:
+      return narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
   }
   return 0;
 }
@@ -55,13 +70,20 @@ int64_t wholeIdentity(ReduceOp op, DataType dtype) {
 int64_t combineWhole(ReduceOp op, int64_t a, int64_t b) {
   auto wrapped = [](uint64_t value) { return static_cast<int64_t>(value); };
   switch (op) {
-    case ReduceOp::Sum: return wrapped(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    case ReduceOp::Prod: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    case ReduceOp::Max: return std::max(a, b);
-    case ReduceOp::Min: return std::min(a, b);
-    case ReduceOp::And: return a & b;
-    case ReduceOp::Or: return a | b;
-    case ReduceOp::Xor: return a ^ b;
+    case ReduceOp::Sum:
+      return wrapped(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    case ReduceOp::Prod:
+      return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    case ReduceOp::Max:
+      return std::max(a, b);
+    case ReduceOp::Min:
+      return std::min(a, b);
+    case ReduceOp::And:
+      return a & b;
+    case ReduceOp::Or:
+      return a | b;
+    case ReduceOp::Xor:
+      return a ^ b;
   }
   return a;
 }
@@ -89,16 +111,19 @@ double boundOf(ReduceOp op, DataType dtype, const Tally& tally, int64_t k, const
   double reference = dtype == DataType::Double ? 2 : 1;  // the reference adds in double too
   switch (op) {
     case ReduceOp::Sum:
-      return tally.errors[k] + reference * steps * unit * tally.sizes[k] + partialsTerm(dtype, context.partials, tally.sizes[k]);
+      return tally.errors[k] + reference * steps * unit * tally.sizes[k] +
+             partialsTerm(dtype, context.partials, tally.sizes[k]);
     case ReduceOp::Prod: {
       double size = tally.sizes[k];
       return std::isfinite(size) ? size - tally.exact[k] + reference * steps * unit * size : kInfinity;
     }
     case ReduceOp::Max:
-    case ReduceOp::Min: return tally.errors[k];
+    case ReduceOp::Min:
+      return tally.errors[k];
     case ReduceOp::And:
     case ReduceOp::Or:
-    case ReduceOp::Xor: return tally.errors[k] > 0 ? (dtype == DataType::Bool ? 1 : kInfinity) : 0;
+    case ReduceOp::Xor:
+      return tally.errors[k] > 0 ? (dtype == DataType::Bool ? 1 : kInfinity) : 0;
   }
   return 0;
 }
@@ -118,7 +143,8 @@ void count(Tally& tally, ReduceOp op, int64_t k, double value, double error) {
 
 }  // namespace
 
-Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops, const Context& context) {
+Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops,
+                  const Context& context) {
   Array result = makeArray(x.dtype, sizes);
   const int64_t total = result.numel();
   if (result.floating()) {
@@ -187,7 +213,8 @@ Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops
         count(tally, ReduceOp::Sum, k, bias->real[biasOffsets[k]], bias->errorAt(biasOffsets[k]));
       }
       double bound = boundOf(ReduceOp::Sum, dtype, tally, k, context);
-      double rounding = isHalfPrecision(dtype) && std::isfinite(value) ? 2 * unitOf(dtype) * (std::fabs(value) + bound) : 0;
+      double rounding =
+          isHalfPrecision(dtype) && std::isfinite(value) ? 2 * unitOf(dtype) * (std::fabs(value) + bound) : 0;
       result.setError(k, bound + rounding);
     }
   }

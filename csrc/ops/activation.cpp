@@ -130,7 +130,8 @@ TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
 
 TensorView* clamp(TensorView* x, Operand low, Operand high) {
   checkTensor("clamp", x, "x");
-  check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one", describe(x));
+  check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one",
+        describe(x));
   if (!low.isMissing()) {
     x = with(PointOp::Maximum, x, low);
   }
@@ -140,8 +141,8 @@ TensorView* clamp(TensorView* x, Operand low, Operand high) {
 TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high) {
   checkTensor("clamp_backward", dy, "dy");
   checkTensor("clamp_backward", x, "x");
-  check(!low.isMissing() || !high.isMissing(), "[clamp_backward] neither a lower nor an upper limit is given for {}; give one",
-        describe(x));
+  check(!low.isMissing() || !high.isMissing(),
+        "[clamp_backward] neither a lower nor an upper limit is given for {}; give one", describe(x));
   if (!low.isMissing()) {
     dy = choose(with(PointOp::Ge, x, low), dy, 0);
   }

@@ -10,20 +10,23 @@ namespace meshfuse {
 namespace {
 
 void checkTypes(std::string_view op, const TensorView* a, const TensorView* b) {
-  check(a->dtype() == b->dtype(), "[{}] element types differ: {} and {}; cast one with castOp", op, describe(a), describe(b));
+  check(a->dtype() == b->dtype(), "[{}] element types differ: {} and {}; cast one with castOp", op, describe(a),
+        describe(b));
   check(a->dtype() != DataType::Bool, "[{}] {} has Bool elements, expected numbers; cast with castOp", op, describe(a));
 }
 
-void checkInner(std::string_view op, const TensorView* a, const IntExpr& ka, const TensorView* b, const IntExpr& kb, std::string_view advice) {
-  check(!provenDifferent(ka, kb), "[{}] inner extents differ: {} has {}, {} has {}; {}", op, describe(a), ka.toString(), describe(b),
-        kb.toString(), advice);
+void checkInner(std::string_view op, const TensorView* a, const IntExpr& ka, const TensorView* b, const IntExpr& kb,
+                std::string_view advice) {
+  check(!provenDifferent(ka, kb), "[{}] inner extents differ: {} has {}, {} has {}; {}", op, describe(a), ka.toString(),
+        describe(b), kb.toString(), advice);
 }
 
 // What the contraction runs over: a constant if one side knows it.
 Dim contracted(const IntExpr& a, const IntExpr& b) { return {b.isConst() ? b : a, IterType::Reduction}; }
 
 // Batch dims of matmul, aligned from the right.
-std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, const TensorView* b, const std::vector<Dim>& db) {
+std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, const TensorView* b,
+                           const std::vector<Dim>& db) {
   size_t rank = std::max(da.size(), db.size());
   std::vector<Dim> dims;
   for (size_t k = 0; k < rank; k++) {
@@ -31,9 +34,10 @@ std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, cons
     const Dim& p = k + da.size() < rank ? one : da[k + da.size() - rank];
     const Dim& q = k + db.size() < rank ? one : db[k + db.size() - rank];
     bool stretches = p.type == IterType::Broadcast || q.type == IterType::Broadcast;
-    check(stretches || !provenDifferent(p.extent, q.extent),
-          "[matmul] batch extents differ: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)", describe(a),
-          p.extent.toString(), describe(b), q.extent.toString());
+    check(
+        stretches || !provenDifferent(p.extent, q.extent),
+        "[matmul] batch extents differ: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)",
+        describe(a), p.extent.toString(), describe(b), q.extent.toString());
     bool takeSecond = p.type == IterType::Broadcast || (q.type != IterType::Broadcast && q.extent.isConst());
     dims.push_back(takeSecond ? q : p);
   }
@@ -48,7 +52,8 @@ TensorView* matmul(TensorView* a, TensorView* b) {
   Val* both[] = {a, b};
   Fusion& fusion = commonFusion("matmul", both);
   checkTypes("matmul", a, b);
-  check(rankOf(a) > 0 && rankOf(b) > 0, "[matmul] {} and {}: a 0-d tensor has no inner dim; use mul", describe(a), describe(b));
+  check(rankOf(a) > 0 && rankOf(b) > 0, "[matmul] {} and {}: a 0-d tensor has no inner dim; use mul", describe(a),
+        describe(b));
   std::vector<Dim> da = dimsOf(a);
   std::vector<Dim> db = dimsOf(b);
   Dim ka = da.back();
@@ -88,7 +93,8 @@ TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
   Fusion& fusion = commonFusion("linear", operands);
   checkTypes("linear", x, weight);
   check(rankOf(x) >= 1, "[linear] {} is 0-d, expected [.., K]; unsqueeze it", describe(x));
-  check(rankOf(weight) == 1 || rankOf(weight) == 2, "[linear] the weight is {}, expected [N, K] or [K]", describe(weight));
+  check(rankOf(weight) == 1 || rankOf(weight) == 2, "[linear] the weight is {}, expected [N, K] or [K]",
+        describe(weight));
   std::vector<Dim> dims = dimsOf(x);
   std::vector<Dim> w = dimsOf(weight);
   checkInner("linear", x, dims.back().extent, weight, w.back().extent, "the weight is [N, K]: transpose it");
@@ -99,7 +105,8 @@ TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
   }
   if (bias != nullptr) {
     checkTypes("linear", x, bias);
-    bool fits = rankOf(bias) == static_cast<int>(w.size()) - 1 && (w.size() == 1 || !provenDifferent(bias->shape()[0], w[0].extent));
+    bool fits = rankOf(bias) == static_cast<int>(w.size()) - 1 &&
+                (w.size() == 1 || !provenDifferent(bias->shape()[0], w[0].extent));
     check(fits, "[linear] the bias is {}, the weight {}; expected a bias of {}", describe(bias), describe(weight),
           w.size() == 2 ? "[" + w[0].extent.toString() + "]" : "no dims");
   }

@@ -73,8 +73,8 @@ Val* maybeCastOp(DataType dtype, Val* x) {
 TensorView* bitCastOp(DataType dtype, TensorView* x) {
   checkTensor("bitCastOp", x, "operand");
   check(dataTypeSize(dtype) == dataTypeSize(x->dtype()),
-        "[bitCastOp] {} has elements of {} bytes, {} has {}; expected a type of the same size", describe(x), dataTypeSize(x->dtype()),
-        name(dtype), dataTypeSize(dtype));
+        "[bitCastOp] {} has elements of {} bytes, {} has {}; expected a type of the same size", describe(x),
+        dataTypeSize(x->dtype()), name(dtype), dataTypeSize(dtype));
   check(dtype != DataType::Bool && x->dtype() != DataType::Bool,
         "[bitCastOp] {} to {}: Bool has no free bits; use castOp", describe(x), name(dtype));
   TensorView* out = likeWithType(x, dtype);
@@ -96,8 +96,9 @@ TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
       kept.push_back(dims[k]);
       continue;
     }
-    check(dims[k].extent.isConst(1), "[squeeze] dim {} of {} has extent {}, expected the constant 1; leave it out or index it with slice",
-          k, describe(x), dims[k].extent.toString());
+    check(dims[k].extent.isConst(1),
+          "[squeeze] dim {} of {} has extent {}, expected the constant 1; leave it out or index it with slice", k,
+          describe(x), dims[k].extent.toString());
   }
   if (kept.size() == dims.size()) {
     return set(x);
@@ -140,8 +141,9 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
   checkTensor("broadcast", x, "operand");
   std::vector<Dim> old = dimsOf(x);
   auto kept = std::ranges::count(isNew, false);
-  check(kept == static_cast<long>(old.size()), "[broadcast] got {} flags that are false for {}; expected one a dim of it, here {}", kept,
-        describe(x), old.size());
+  check(kept == static_cast<long>(old.size()),
+        "[broadcast] got {} flags that are false for {}; expected one a dim of it, here {}", kept, describe(x),
+        old.size());
   if (isNew.size() == old.size()) {
     return set(x);
   }
@@ -163,7 +165,8 @@ namespace {
 TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& sizes) {
   checkTensor("expand", x, "operand");
   int missing = static_cast<int>(sizes.size()) - rankOf(x);
-  check(missing >= 0, "[expand] got {} sizes for {}; expected at least one a dim, -1 keeps a dim", sizes.size(), describe(x));
+  check(missing >= 0, "[expand] got {} sizes for {}; expected at least one a dim, -1 keeps a dim", sizes.size(),
+        describe(x));
   if (missing > 0) {
     std::vector<bool> isNew(sizes.size(), false);
     std::fill_n(isNew.begin(), missing, true);
@@ -181,8 +184,9 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
       dims[k] = dimOf(*sizes[k]);
       continue;
     }
-    check(!provenDifferent(dims[k].extent, *sizes[k]), "[expand] dim {} of {} has extent {}, got {}; only broadcast dims (a constant 1) stretch",
-          k, describe(x), dims[k].extent.toString(), sizes[k]->toString());
+    check(!provenDifferent(dims[k].extent, *sizes[k]),
+          "[expand] dim {} of {} has extent {}, got {}; only broadcast dims (a constant 1) stretch", k, describe(x),
+          dims[k].extent.toString(), sizes[k]->toString());
   }
   if (!stretches) {
     return set(x);
@@ -197,7 +201,8 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
 TensorView* expand(TensorView* x, const IntList& sizes) {
   std::vector<std::optional<IntExpr>> targets;
   for (const IntExpr& size : sizes.items()) {
-    check(!size.isConst() || size.constValue() >= -1, "[expand] got size {}, expected an extent or -1", size.toString());
+    check(!size.isConst() || size.constValue() >= -1, "[expand] got size {}, expected an extent or -1",
+          size.toString());
     targets.push_back(size.isConst(-1) ? std::nullopt : std::optional<IntExpr>(size));
   }
   return expandTo(x, targets);
@@ -215,7 +220,8 @@ TensorView* expand_as(TensorView* x, TensorView* other) {
 TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   checkTensor("repeat", x, "operand");
   int missing = static_cast<int>(times.size()) - rankOf(x);
-  check(missing >= 0, "[repeat] got {} numbers of times for {}; expected at least one a dim", times.size(), describe(x));
+  check(missing >= 0, "[repeat] got {} numbers of times for {}; expected at least one a dim", times.size(),
+        describe(x));
   for (int64_t n : times) {
     check(n >= 0, "[repeat] got {} times, expected 0 or more", n);
   }
@@ -241,7 +247,8 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
 TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   checkTensor("permute", x, "operand");
   int rank = rankOf(x);
-  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one a dim", order.size(), describe(x));
+  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one a dim", order.size(),
+        describe(x));
   (void)wrapAxes("permute", order, rank);
   ExprAttributes attributes;
   for (int64_t axis : order) {
@@ -250,13 +257,14 @@ TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   if (std::ranges::is_sorted(attributes.order)) {
     return set(x);
   }
-  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion&, const std::vector<IterDomain*>& root) {
-    std::vector<IterDomain*> logical;
-    for (int old : attributes.order) {
-      logical.push_back(root[old]);
-    }
-    return logical;
-  });
+  TensorView* out =
+      x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion&, const std::vector<IterDomain*>& root) {
+        std::vector<IterDomain*> logical;
+        for (int old : attributes.order) {
+          logical.push_back(root[old]);
+        }
+        return logical;
+      });
   x->fusion().addExpr(ExprKind::Permute, {x}, {out}, attributes);
   return out;
 }
@@ -291,6 +299,8 @@ Val* size(TensorView* x, int64_t dim) {
   return x->fusion().intScalar(x->shape()[wrapAxis("size", dim, rankOf(x))]);
 }
 
-Val* at(const std::vector<Val*>& shape, int64_t index) { return shape[wrapAxis("at", index, static_cast<int>(shape.size()))]; }
+Val* at(const std::vector<Val*>& shape, int64_t index) {
+  return shape[wrapAxis("at", index, static_cast<int>(shape.size()))];
+}
 
 }  // namespace meshfuse

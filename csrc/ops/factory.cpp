@@ -14,8 +14,8 @@ namespace {
 std::vector<Dim> dimsOfShape(std::string_view op, const IntList& shape) {
   std::vector<Dim> dims;
   for (const IntExpr& extent : shape.items()) {
-    check(!extent.isConst() || extent.constValue() >= 0, "[{}] extent {} of shape {}, expected 0 or more", op, extent.toString(),
-          describe(shape.items()));
+    check(!extent.isConst() || extent.constValue() >= 0, "[{}] extent {} of shape {}, expected 0 or more", op,
+          extent.toString(), describe(shape.items()));
     dims.push_back(dimOf(extent));
   }
   return dims;
@@ -36,7 +36,8 @@ Val* scalarOf(std::string_view op, Fusion& fusion, const Operand& operand, DataT
 }
 
 IntExpr extentOf(std::string_view op, Fusion& fusion, const Operand& operand) {
-  check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int, "[{}] a length is not an Int scalar", op);
+  check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
+        "[{}] a length is not an Int scalar", op);
   IntExpr extent = operand.in(fusion)->intExpr();
   check(!extent.isConst() || extent.constValue() >= 0, "[{}] length {}, expected 0 or more", op, extent.toString());
   return extent;
@@ -49,7 +50,8 @@ std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
     return std::nullopt;
   }
   ScalarConst value = val->constant();
-  return std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
+  return std::holds_alternative<double>(value) ? std::get<double>(value)
+                                               : static_cast<double>(std::get<int64_t>(value));
 }
 
 }  // namespace
@@ -83,7 +85,8 @@ TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, Da
   TensorView* out = fusion.tensor(type, {dimOf(extent)});
   ExprAttributes attributes;
   attributes.starts = {IntExpr(0)};
-  fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out}, attributes);
+  fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out},
+                 attributes);
   return maybeCastOp(dtype, out);
 }
 
@@ -116,7 +119,8 @@ TensorView* arange(Operand end, DataType dtype) { return arange(0, end, 1, dtype
 
 TensorView* eye(Operand rows, Operand columns, DataType dtype) {
   Fusion& fusion = fusionOf({rows, columns});
-  TensorView* out = fusion.tensor(dtype, {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))});
+  TensorView* out =
+      fusion.tensor(dtype, {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))});
   ExprAttributes attributes;
   attributes.starts = {IntExpr(0)};
   fusion.addExpr(ExprKind::Eye, {}, {out}, attributes);
@@ -129,11 +133,13 @@ TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }
 
 namespace {
 
-TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const IntList& shape, DataType dtype, Operand seed, Operand offset) {
+TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const IntList& shape, DataType dtype,
+                     Operand seed, Operand offset) {
   check(isFloatingPoint(dtype), "[{}] type {}, expected a floating type", op, name(dtype));
   DataType type = dtype == DataType::Double ? dtype : DataType::Float;
   for (const Operand& operand : {seed, offset}) {
-    check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int, "[{}] seed or offset is not an Int scalar", op);
+    check(!operand.isMissing() && !operand.isTensor() && operand.dtype() == DataType::Int,
+          "[{}] seed or offset is not an Int scalar", op);
   }
   TensorView* out = fusion.tensor(type, dimsOfShape(op, shape));
   ExprAttributes attributes;
@@ -148,12 +154,15 @@ TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const
 }
 
 Fusion& fusionOfRandom(const IntList& shape, const Operand& seed, const Operand& offset) {
-  return seed.val() != nullptr ? seed.val()->fusion() : offset.val() != nullptr ? offset.val()->fusion() : shape.fusion();
+  return seed.val() != nullptr     ? seed.val()->fusion()
+         : offset.val() != nullptr ? offset.val()->fusion()
+                                   : shape.fusion();
 }
 
 DataType randomTypeOf(std::string_view op, const TensorView* x) {
   checkTensor(op, x, "operand");
-  check(isFloatingPoint(x->dtype()), "[{}] {} has elements that are not floating; name a type with rand or randn", op, describe(x));
+  check(isFloatingPoint(x->dtype()), "[{}] {} has elements that are not floating; name a type with rand or randn", op,
+        describe(x));
   return x->dtype();
 }
 
@@ -198,10 +207,12 @@ TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dt
   return affine(random, lowest, sub(highest, lowest), dtype);
 }
 
-TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed, Operand offset) {
+TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed,
+                   Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
   TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, wideType(dtype), seed, offset);
-  return affine(random, scalarOf("normal", fusion, mean, DataType::Double), scalarOf("normal", fusion, deviation, DataType::Double), dtype);
+  return affine(random, scalarOf("normal", fusion, mean, DataType::Double),
+                scalarOf("normal", fusion, deviation, DataType::Double), dtype);
 }
 
 ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale) {
@@ -220,7 +231,8 @@ ForwardDropoutResult dropout(TensorView* x, Operand drop) {
   Val* keep = sub(1.0, scalarOf("dropout", fusion, drop, DataType::Double));
   if (keep->isConst()) {
     double probability = std::get<double>(keep->constant());
-    check(probability >= 0 && probability <= 1, "[dropout] drops with probability {}, expected 0 to 1", 1 - probability);
+    check(probability >= 0 && probability <= 1, "[dropout] drops with probability {}, expected 0 to 1",
+          1 - probability);
     return dropout(x, keep, probability == 0 ? 0.0 : 1 / probability);
   }
   // 1 / 0 would make NaN of the dropped elements.

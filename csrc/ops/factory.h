@@ -45,8 +45,10 @@ TensorView* randn(const IntList& shape, DataType dtype, Operand seed = 0, Operan
 TensorView* rand_like(TensorView* x, Operand seed = 0, Operand offset = 0);
 TensorView* randn_like(TensorView* x, Operand seed = 0, Operand offset = 0);
 // low + (high - low) * rand; mean + deviation * randn.
-TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed = 0, Operand offset = 0);
-TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed = 0, Operand offset = 0);
+TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed = 0,
+                    Operand offset = 0);
+TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed = 0,
+                   Operand offset = 0);
 
 struct ForwardDropoutResult {
   TensorView* output = nullptr;

@@ -12,16 +12,19 @@ Fusion& checkIndexing(std::string_view op, TensorView* x, TensorView* index) {
   checkTensor(op, index, "the index");
   Val* both[] = {x, index};
   Fusion& fusion = commonFusion(op, both);
-  check(isIntegral(index->dtype()), "[{}] the index is {}, expected Int or Int32 elements; cast with castOp", op, describe(index));
+  check(isIntegral(index->dtype()), "[{}] the index is {}, expected Int or Int32 elements; cast with castOp", op,
+        describe(index));
   return fusion;
 }
 
 void checkSameRank(std::string_view op, const TensorView* x, const TensorView* index) {
-  check(rankOf(x) == rankOf(index) && rankOf(x) > 0, "[{}] {} and index {} have different numbers of dims, or none; unsqueeze the index", op,
-        describe(x), describe(index));
+  check(rankOf(x) == rankOf(index) && rankOf(x) > 0,
+        "[{}] {} and index {} have different numbers of dims, or none; unsqueeze the index", op, describe(x),
+        describe(index));
 }
 
-TensorView* define(Fusion& fusion, ExprKind kind, TensorView* first, TensorView* second, DataType dtype, const std::vector<Dim>& dims, int dim) {
+TensorView* define(Fusion& fusion, ExprKind kind, TensorView* first, TensorView* second, DataType dtype,
+                   const std::vector<Dim>& dims, int dim) {
   TensorView* out = fusion.tensor(dtype, dims);
   ExprAttributes attributes;
   attributes.dim = dim;
@@ -46,7 +49,8 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
       continue;
     }
     check(dims[k].type == IterType::Broadcast || !provenDifferent(dims[k].extent, source[k].extent),
-          "[takeAlongAxis] extents differ in dim {}: {} and index {}; expected equal extents or a broadcast dim", k, describe(x), describe(index));
+          "[takeAlongAxis] extents differ in dim {}: {} and index {}; expected equal extents or a broadcast dim", k,
+          describe(x), describe(index));
     dims[k] = dims[k].type != IterType::Broadcast && dims[k].extent.isConst() ? dims[k] : source[k];
   }
   return define(fusion, ExprKind::TakeAlongAxis, x, index, x->dtype(), dims, axis);
@@ -59,8 +63,9 @@ TensorView* gather(TensorView* x, int64_t dim, TensorView* index) {
   std::vector<IntExpr> source = x->shape();
   std::vector<IntExpr> wanted = index->shape();
   for (int k = 0; k < rankOf(x); k++) {
-    check(k == axis || !provenLess(source[k], wanted[k]), "[gather] dim {} of index {} is larger than that of {}; expected at most {}", k,
-          describe(index), describe(x), source[k].toString());
+    check(k == axis || !provenLess(source[k], wanted[k]),
+          "[gather] dim {} of index {} is larger than that of {}; expected at most {}", k, describe(index), describe(x),
+          source[k].toString());
   }
   return define(fusion, ExprKind::Gather, x, index, x->dtype(), dimsOf(index), axis);
 }

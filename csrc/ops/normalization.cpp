@@ -16,7 +16,8 @@ TensorView* floating(std::string_view op, TensorView* x, std::string_view operan
 }
 
 Axes trailingAxes(std::string_view op, const TensorView* x, int64_t count) {
-  check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count, describe(x), rankOf(x));
+  check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count,
+        describe(x), rankOf(x));
   Axes axes;
   for (int64_t k = rankOf(x) - count; k < rankOf(x); k++) {
     axes.push_back(k);
@@ -36,12 +37,14 @@ void checkNormShape(std::string_view op, const TensorView* x, const std::vector<
   Axes axes = trailingAxes(op, x, static_cast<int64_t>(norm_shape.size()));
   std::vector<IntExpr> shape = x->shape();
   for (size_t k = 0; k < axes.size(); k++) {
-    check(!provenDifferent(shape[axes[k]], norm_shape[k]), "[{}] dim {} of {} has extent {}, norm_shape has {}; expected x's last extents", op,
-          axes[k], describe(x), shape[axes[k]].toString(), norm_shape[k]);
+    check(!provenDifferent(shape[axes[k]], norm_shape[k]),
+          "[{}] dim {} of {} has extent {}, norm_shape has {}; expected x's last extents", op, axes[k], describe(x),
+          shape[axes[k]].toString(), norm_shape[k]);
   }
 }
 
-void checkParameter(std::string_view op, std::string_view what, const TensorView* parameter, const TensorView* x, const Axes& axes) {
+void checkParameter(std::string_view op, std::string_view what, const TensorView* parameter, const TensorView* x,
+                    const Axes& axes) {
   if (parameter == nullptr) {
     return;
   }
@@ -51,7 +54,8 @@ void checkParameter(std::string_view op, std::string_view what, const TensorView
   for (size_t k = 0; fits && k < axes.size(); k++) {
     fits = !provenDifferent(own[k], shape[axes[k]]);
   }
-  check(fits, "[{}] {} is {}, expected the normalized extents of {}, its last {} dims", op, what, describe(parameter), describe(x), axes.size());
+  check(fits, "[{}] {} is {}, expected the normalized extents of {}, its last {} dims", op, what, describe(parameter),
+        describe(x), axes.size());
 }
 
 IntExpr countOf(const TensorView* x, const Axes& axes) {
@@ -122,14 +126,16 @@ ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* wei
   return result;
 }
 
-ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps) {
+ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
+                             TensorView* bias, Operand eps) {
   checkTensor("layer_norm", x, "x");
   checkNormShape("layer_norm", x, norm_shape);
   return layerNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
 }
 
-BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
-                                       TensorView* invstd, TensorView* weight, TensorView* bias, const std::array<bool, 3>& output_mask) {
+BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
+                                       TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
+                                       const std::array<bool, 3>& output_mask) {
   dy = floating("layer_norm_backward", dy, "dy");
   x = floating("layer_norm_backward", x, "x");
   checkTensor("layer_norm_backward", mean, "mean");
@@ -177,8 +183,9 @@ ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_sh
   return rmsNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
 }
 
-BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,
-                                        TensorView* weight, const std::array<bool, 2>& output_mask) {
+BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
+                                        TensorView* invstd, TensorView* weight,
+                                        const std::array<bool, 2>& output_mask) {
   dy = floating("rms_norm_backward", dy, "dy");
   x = floating("rms_norm_backward", x, "x");
   checkTensor("rms_norm_backward", invstd, "invstd");

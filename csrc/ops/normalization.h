@@ -34,7 +34,8 @@ struct BackwardNormResult {
 // (x - mean) * invstd * weight + bias over the last dims. Two passes: the variance is the mean of (x - mean)^2.
 // norm_shape: the trailing extents that are normalized, as in PyTorch; only their number counts where extents are symbolic.
 // weight, bias: of shape norm_shape, or null. UserError if norm_shape does not end x's shape.
-ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, TensorView* bias, Operand eps);
+ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
+                             TensorView* bias, Operand eps);
 ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps);
 // The same by number of dims. A template, so that {5} is a shape.
 template <std::integral T>
@@ -42,8 +43,8 @@ ForwardNormResult layer_norm(TensorView* x, T normDims, TensorView* weight, Tens
   return layerNormOver(x, normDims, weight, bias, eps);
 }
 // mean, invstd: of layer_norm. output_mask: which of the three gradients are wanted.
-BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* mean,
-                                       TensorView* invstd, TensorView* weight, TensorView* bias,
+BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
+                                       TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
                                        const std::array<bool, 3>& output_mask = {true, true, true});
 
 struct ForwardRMSNormResult {
@@ -62,7 +63,8 @@ template <std::integral T>
 ForwardRMSNormResult rms_norm(TensorView* x, T normDims, TensorView* weight, Operand eps) {
   return rmsNormOver(x, normDims, weight, eps);
 }
-BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* invstd,
-                                        TensorView* weight, const std::array<bool, 2>& output_mask = {true, true});
+BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
+                                        TensorView* invstd, TensorView* weight,
+                                        const std::array<bool, 2>& output_mask = {true, true});
 
 }  // namespace meshfuse

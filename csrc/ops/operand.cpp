@@ -30,8 +30,9 @@ DataType Operand::dtype() const {
 IntList::IntList(const std::vector<Val*>& items) {
   for (Val* item : items) {
     check(item != nullptr, "[sizes] item {} is null, expected an Int scalar", items_.size());
-    check(!item->isTensor() && item->dtype() == DataType::Int, "[sizes] item {} is {} of type {}, expected an Int scalar", items_.size(),
-          item->toString(), name(item->dtype()));
+    check(!item->isTensor() && item->dtype() == DataType::Int,
+          "[sizes] item {} is {} of type {}, expected an Int scalar", items_.size(), item->toString(),
+          name(item->dtype()));
     fusion_ = &item->fusion();
     items_.push_back(item->intExpr());
   }
@@ -45,13 +46,20 @@ int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 
 
 int rankInCategory(DataType t) {
   switch (t) {
-    case DataType::Bool: return 0;
-    case DataType::Int32: return 1;
-    case DataType::Int: return 2;
-    case DataType::Half: return 3;
-    case DataType::BFloat16: return 3;
-    case DataType::Float: return 4;
-    case DataType::Double: return 5;
+    case DataType::Bool:
+      return 0;
+    case DataType::Int32:
+      return 1;
+    case DataType::Int:
+      return 2;
+    case DataType::Half:
+      return 3;
+    case DataType::BFloat16:
+      return 3;
+    case DataType::Float:
+      return 4;
+    case DataType::Double:
+      return 5;
   }
   return 0;
 }
@@ -78,12 +86,15 @@ DataType computeType(const PointOpInfo& op, DataType type, bool scalars) {
   }
   bool floating = isFloatingPoint(type);
   switch (op.types) {
-    case OpTypes::Any: return type;
-    case OpTypes::Number: return type == DataType::Bool ? DataType::Int : type;
-    case OpTypes::Floating: return floating ? type : scalars ? DataType::Double : DataType::Float;
+    case OpTypes::Any:
+      return type;
+    case OpTypes::Number:
+      return type == DataType::Bool ? DataType::Int : type;
+    case OpTypes::Floating:
+      return floating ? type : scalars ? DataType::Double : DataType::Float;
     case OpTypes::Integer:
-      check(!floating, "[{}] operands are {}, expected integers; cast with castOp, or use fmod, remainder or truediv", op.name,
-            name(type));
+      check(!floating, "[{}] operands are {}, expected integers; cast with castOp, or use fmod, remainder or truediv",
+            op.name, name(type));
       return type == DataType::Bool ? DataType::Int : type;
     case OpTypes::Bits:
       check(!floating, "[{}] operands are {}, expected integers or Bool; cast with castOp", op.name, name(type));
@@ -96,10 +107,13 @@ DataType computeType(const PointOpInfo& op, DataType type, bool scalars) {
 PointOp boolForm(PointOp op) {
   switch (op) {
     case PointOp::Add:
-    case PointOp::Maximum: return PointOp::BitwiseOr;
+    case PointOp::Maximum:
+      return PointOp::BitwiseOr;
     case PointOp::Mul:
-    case PointOp::Minimum: return PointOp::BitwiseAnd;
-    default: return op;
+    case PointOp::Minimum:
+      return PointOp::BitwiseAnd;
+    default:
+      return op;
   }
 }
 
@@ -130,15 +144,24 @@ Val* foldInteger(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
   const IntExpr& b = in[1]->intExpr();
   bool natural = a.lower().value_or(-1) >= 0 && b.lower().value_or(0) >= 1;
   switch (op) {
-    case PointOp::Add: return fusion.intScalar(a + b);
-    case PointOp::Sub: return fusion.intScalar(a - b);
-    case PointOp::Mul: return fusion.intScalar(a * b);
-    case PointOp::Maximum: return fusion.intScalar(max(a, b));
-    case PointOp::Minimum: return fusion.intScalar(min(a, b));
-    case PointOp::Div: return natural ? fusion.intScalar(floorDiv(a, b)) : nullptr;
-    case PointOp::CeilDiv: return natural ? fusion.intScalar(ceilDiv(a, b)) : nullptr;
-    case PointOp::Mod: return natural ? fusion.intScalar(mod(a, b)) : nullptr;
-    default: return nullptr;
+    case PointOp::Add:
+      return fusion.intScalar(a + b);
+    case PointOp::Sub:
+      return fusion.intScalar(a - b);
+    case PointOp::Mul:
+      return fusion.intScalar(a * b);
+    case PointOp::Maximum:
+      return fusion.intScalar(max(a, b));
+    case PointOp::Minimum:
+      return fusion.intScalar(min(a, b));
+    case PointOp::Div:
+      return natural ? fusion.intScalar(floorDiv(a, b)) : nullptr;
+    case PointOp::CeilDiv:
+      return natural ? fusion.intScalar(ceilDiv(a, b)) : nullptr;
+    case PointOp::Mod:
+      return natural ? fusion.intScalar(mod(a, b)) : nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -152,13 +175,20 @@ Val* foldDouble(Fusion& fusion, PointOp op, const std::vector<Val*>& in) {
   double a = toDouble(in[0]->constant());
   double b = in.size() > 1 ? toDouble(in[1]->constant()) : 0;
   switch (op) {
-    case PointOp::Neg: return fusion.scalar(-a);
-    case PointOp::Reciprocal: return fusion.scalar(1 / a);
-    case PointOp::Add: return fusion.scalar(a + b);
-    case PointOp::Sub: return fusion.scalar(a - b);
-    case PointOp::Mul: return fusion.scalar(a * b);
-    case PointOp::Div: return fusion.scalar(a / b);
-    default: return nullptr;
+    case PointOp::Neg:
+      return fusion.scalar(-a);
+    case PointOp::Reciprocal:
+      return fusion.scalar(1 / a);
+    case PointOp::Add:
+      return fusion.scalar(a + b);
+    case PointOp::Sub:
+      return fusion.scalar(a - b);
+    case PointOp::Mul:
+      return fusion.scalar(a * b);
+    case PointOp::Div:
+      return fusion.scalar(a / b);
+    default:
+      return nullptr;
   }
 }
 
@@ -214,9 +244,12 @@ Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
   if (val->isConst()) {
     ScalarConst value = val->constant();
     switch (wide) {
-      case DataType::Double: return fusion.scalar(toDouble(value));
-      case DataType::Int: return fusion.scalar(static_cast<int64_t>(toDouble(value)));
-      default: return fusion.scalar(toDouble(value) != 0);
+      case DataType::Double:
+        return fusion.scalar(toDouble(value));
+      case DataType::Int:
+        return fusion.scalar(static_cast<int64_t>(toDouble(value)));
+      default:
+        return fusion.scalar(toDouble(value) != 0);
     }
   }
   return castOp(wide, val);
@@ -224,7 +257,8 @@ Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
 
 Val* pointOp(PointOp op, std::span<const Operand> operands) {
   const PointOpInfo& row = info(op);
-  invariant(static_cast<int>(operands.size()) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity, operands.size());
+  invariant(static_cast<int>(operands.size()) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity,
+            operands.size());
   std::vector<Val*> given;
   bool anyTensor = false;
   for (const Operand& operand : operands) {
@@ -238,8 +272,8 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
 
   const size_t firstTyped = op == PointOp::Where ? 1 : 0;
   if (op == PointOp::Where) {
-    check(operands[0].dtype() == DataType::Bool, "[where] the condition is {}, expected Bool; compare it, as in ne(x, 0)",
-          name(operands[0].dtype()));
+    check(operands[0].dtype() == DataType::Bool,
+          "[where] the condition is {}, expected Bool; compare it, as in ne(x, 0)", name(operands[0].dtype()));
   }
   DataType type = promotedType(operands.subspan(firstTyped));
   if (type == DataType::Bool && boolForm(op) != op) {

@@ -23,15 +23,13 @@ namespace meshfuse {
 class Operand {
  public:
   Operand(Val* val) : val_(val), missing_(val == nullptr) {}  // NOLINT
-  Operand(const IntExpr& extent) : expr_(extent) {}         // NOLINT
+  Operand(const IntExpr& extent) : expr_(extent) {}           // NOLINT
   template <class T>
-    requires std::same_as<T, bool>
-  Operand(T value) : number_(value) {}                      // NOLINT
+  requires std::same_as<T, bool> Operand(T value) : number_(value) {}  // NOLINT
   template <std::floating_point T>
   Operand(T value) : number_(static_cast<double>(value)) {}  // NOLINT
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  Operand(T value) : expr_(static_cast<int64_t>(value)) {}  // NOLINT
+  requires(!std::same_as<T, bool>) Operand(T value) : expr_(static_cast<int64_t>(value)) {}  // NOLINT
 
   bool isMissing() const { return missing_; }  // a null pointer was given
   bool isTensor() const { return val_ != nullptr && val_->isTensor(); }
@@ -70,9 +68,9 @@ class IntList {
   IntList(const std::vector<Val*>& items);                                            // NOLINT
   IntList(std::vector<IntExpr> items) : items_(std::move(items)) {}                   // NOLINT
   template <std::integral T>
-  IntList(std::initializer_list<T> items) : items_(items.begin(), items.end()) {}     // NOLINT
-  IntList(std::initializer_list<Val*> items) : IntList(std::vector<Val*>(items)) {}   // NOLINT
-  IntList(std::initializer_list<IntExpr> items) : items_(items) {}                    // NOLINT
+  IntList(std::initializer_list<T> items) : items_(items.begin(), items.end()) {}    // NOLINT
+  IntList(std::initializer_list<Val*> items) : IntList(std::vector<Val*>(items)) {}  // NOLINT
+  IntList(std::initializer_list<IntExpr> items) : items_(items) {}                   // NOLINT
   const std::vector<IntExpr>& items() const { return items_; }
   size_t size() const { return items_.size(); }
   // The fusion of the scalars given, else that of the guard.
@@ -101,8 +99,7 @@ class IntList {
 Val* pointOp(PointOp op, std::span<const Operand> operands);
 
 template <class... T>
-  requires Operands<T...>
-ResultOf<T...> point(PointOp op, T... operands) {
+requires Operands<T...> ResultOf<T...> point(PointOp op, T... operands) {
   const Operand list[] = {Operand(operands)...};
   return static_cast<ResultOf<T...>>(pointOp(op, list));
 }

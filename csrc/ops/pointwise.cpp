@@ -34,7 +34,8 @@ TensorView* lerp(TensorView* start, TensorView* end, Operand weight) {
   Operand fromEnd = combined(PointOp::Sub, end, combined(PointOp::Mul, difference, combined(PointOp::Sub, 1.0, w)));
   if (constant && w.val()->isConst()) {
     const ScalarConst value = w.val()->constant();
-    double number = std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
+    double number =
+        std::holds_alternative<double>(value) ? std::get<double>(value) : static_cast<double>(std::get<int64_t>(value));
     return (number < 0.5 && number > -0.5 ? fromStart : fromEnd).val()->asTensor();
   }
   const Operand size[] = {w};

@@ -58,8 +58,8 @@ DataType accumulationType(DataType t) {
 TensorView* accumulate(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim,
                        std::optional<DataType> dtype) {
   checkTensor(name, x, "operand");
-  check(dtype != DataType::Bool || op == ReduceOp::Max || op == ReduceOp::Min, "[{}] result type Bool for {}; use any or all", name,
-        describe(x));
+  check(dtype != DataType::Bool || op == ReduceOp::Max || op == ReduceOp::Min,
+        "[{}] result type Bool for {}; use any or all", name, describe(x));
   DataType type = dtype.value_or(x->dtype());
   if (op == ReduceOp::Sum || op == ReduceOp::Prod) {
     type = dtype && isIntegral(*dtype) ? *dtype : accumulationType(type);
@@ -76,7 +76,8 @@ TensorView* truth(TensorView* x) { return x->dtype() == DataType::Bool ? x : ne(
 
 TensorView* bitReduction(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
   checkTensor(name, x, "operand");
-  check(!isFloatingPoint(x->dtype()), "[{}] {} has floating elements, expected integers or Bool; cast with castOp", name, describe(x));
+  check(!isFloatingPoint(x->dtype()), "[{}] {} has floating elements, expected integers or Bool; cast with castOp",
+        name, describe(x));
   return reduceAxes(name, op, x, axes, keep_dim);
 }
 
@@ -94,8 +95,9 @@ TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
         inner.push_back(k);
       }
     } else {
-      check(!provenDifferent(shape[k], sizes[k - extra]), "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k,
-            describe(x), shape[k].toString(), sizes[k - extra].toString());
+      check(!provenDifferent(shape[k], sizes[k - extra]),
+            "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k, describe(x), shape[k].toString(),
+            sizes[k - extra].toString());
     }
   }
   if (!inner.empty()) {
@@ -108,7 +110,8 @@ TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
 
 TensorView* reductionOp(ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
   checkTensor("reductionOp", x, "operand");
-  check(!isHalfPrecision(x->dtype()), "[reductionOp] {} is of 16 bits, expected a type that accumulates; cast to Float", describe(x));
+  check(!isHalfPrecision(x->dtype()), "[reductionOp] {} is of 16 bits, expected a type that accumulates; cast to Float",
+        describe(x));
   return reduceAxes("reductionOp", op, x, axes, keep_dim);
 }
 
@@ -130,8 +133,8 @@ TensorView* min(TensorView* x, const Axes& axes, bool keep_dim, std::optional<Da
 
 TensorView* mean(TensorView* x, const Axes& axes, bool keep_dim, std::optional<DataType> dtype) {
   checkTensor("mean", x, "operand");
-  check(!dtype || isFloatingPoint(*dtype), "[mean] result type {} for {}; expected a floating type", name(dtype.value_or(DataType::Float)),
-        describe(x));
+  check(!dtype || isFloatingPoint(*dtype), "[mean] result type {} for {}; expected a floating type",
+        name(dtype.value_or(DataType::Float)), describe(x));
   DataType type = dtype.value_or(x->dtype());
   type = type == DataType::Double ? type : DataType::Float;
   IntExpr count = 1;

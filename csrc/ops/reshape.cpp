@@ -34,34 +34,39 @@ TensorView* reshape(TensorView* x, const IntList& list) {
       open = k;
       continue;
     }
-    check(!to[k].isConst() || to[k].constValue() >= 0, "[reshape] size {} is {}, expected 0 or more, or one -1", k, to[k].toString());
+    check(!to[k].isConst() || to[k].constValue() >= 0, "[reshape] size {} is {}, expected 0 or more, or one -1", k,
+          to[k].toString());
     known *= to[k];
   }
   IntExpr total = product(from);
   if (open) {
-    check(!known.isConst(0), "[reshape] -1 of {} is ambiguous: the other sizes make 0; give all sizes", describe(sizes));
+    check(!known.isConst(0), "[reshape] -1 of {} is ambiguous: the other sizes make 0; give all sizes",
+          describe(sizes));
     std::optional<IntExpr> exact = divideExactly(total, known);
-    check(exact || !total.isConst() || !known.isConst(), "[reshape] {} has {} elements, which the sizes {} do not divide", describe(x),
-          total.toString(), describe(sizes));
+    check(exact || !total.isConst() || !known.isConst(),
+          "[reshape] {} has {} elements, which the sizes {} do not divide", describe(x), total.toString(),
+          describe(sizes));
     to[*open] = exact ? *exact : floorDiv(total, known);
   }
-  check(open || !provenDifferent(total, product(to)), "[reshape] {} has {} elements, sizes {} make {}; expected equal numbers", describe(x),
-        total.toString(), describe(sizes), product(to).toString());
+  check(open || !provenDifferent(total, product(to)),
+        "[reshape] {} has {} elements, sizes {} make {}; expected equal numbers", describe(x), total.toString(),
+        describe(sizes), product(to).toString());
   if (from == to) {
     return set(x);
   }
   bool connects = canConnectReshape(from, to);
-  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    if (connects) {
-      return connectReshape(fusion, root, to);
-    }
-    // Which splits and merges these are waits for the sizes.
-    std::vector<IterDomain*> logical;
-    for (const IntExpr& extent : to) {
-      logical.push_back(fusion.idNew(extent, extent.isConst() ? dimOf(extent).type : IterType::Symbolic));
-    }
-    return logical;
-  });
+  TensorView* out =
+      x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+        if (connects) {
+          return connectReshape(fusion, root, to);
+        }
+        // Which splits and merges these are waits for the sizes.
+        std::vector<IterDomain*> logical;
+        for (const IntExpr& extent : to) {
+          logical.push_back(fusion.idNew(extent, extent.isConst() ? dimOf(extent).type : IterType::Symbolic));
+        }
+        return logical;
+      });
   x->fusion().addExpr(ExprKind::Reshape, {x}, {out});
   return out;
 }
@@ -69,11 +74,12 @@ TensorView* reshape(TensorView* x, const IntList& list) {
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes) {
   checkTensor("reshape", x, "operand");
   std::vector<IntExpr> shape = x->shape();
-  check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one a dim", original.size(), describe(x));
+  check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one a dim", original.size(),
+        describe(x));
   IntExpr total = 1;
   for (size_t k = 0; k < shape.size(); k++) {
-    check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k, describe(x),
-          shape[k].toString(), original[k]);
+    check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k,
+          describe(x), shape[k].toString(), original[k]);
     total *= original[k];
   }
   // A symbolic tensor is known by its original sizes: only where the result differs from them is it reshaped.
@@ -88,7 +94,8 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
     }
   }
   check(product(to) == total, "[reshape] original sizes {} make {} elements, sizes {} make {}; expected equal numbers",
-        describe(std::vector<IntExpr>(original.begin(), original.end())), total.toString(), describe(to), product(to).toString());
+        describe(std::vector<IntExpr>(original.begin(), original.end())), total.toString(), describe(to),
+        product(to).toString());
   return reshape(x, to);
 }
 
@@ -99,7 +106,8 @@ TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
   }
   int first = wrapAxis("flatten", from, rankOf(x));
   int last = wrapAxis("flatten", to, rankOf(x));
-  check(first <= last, "[flatten] from {} to {} of {}; expected the first axis not behind the last", from, to, describe(x));
+  check(first <= last, "[flatten] from {} to {} of {}; expected the first axis not behind the last", from, to,
+        describe(x));
   std::vector<IntExpr> shape = x->shape();
   std::vector<IntExpr> merged(shape.begin(), shape.begin() + first);
   merged.push_back(product({shape.begin() + first, shape.begin() + last + 1}));

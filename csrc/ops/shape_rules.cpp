@@ -8,8 +8,8 @@
 namespace meshfuse {
 
 int wrapAxis(std::string_view op, int64_t axis, int rank) {
-  check(axis >= -rank && axis < rank, "[{}] axis {} is out of range: the tensor has {} dims; give {} to {}", op, axis, rank,
-        -rank, rank - 1);
+  check(axis >= -rank && axis < rank, "[{}] axis {} is out of range: the tensor has {} dims; give {} to {}", op, axis,
+        rank, -rank, rank - 1);
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
@@ -28,9 +28,7 @@ std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, in
 
 int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().size()); }
 
-Dim dimOf(const IntExpr& extent) {
-  return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration};
-}
+Dim dimOf(const IntExpr& extent) { return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration}; }
 
 std::vector<Dim> dimsOf(const TensorView* tv) {
   std::vector<Dim> dims;
@@ -95,8 +93,9 @@ std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView
       }
       if (provenDifferent(now.extent, next.extent)) {
         throwUserError(fmt::format(
-            "[{}] extents differ in dim {}: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)", op,
-            k, describe(tensors[chosen]), now.extent.toString(), describe(tensors[t]), next.extent.toString()));
+            "[{}] extents differ in dim {}: {} has {}, {} has {}; expected equal extents or a broadcast dim (a "
+            "constant 1)",
+            op, k, describe(tensors[chosen]), now.extent.toString(), describe(tensors[t]), next.extent.toString()));
       }
       bool settled = next.type == IterType::Iteration && now.type == IterType::Symbolic;
       bool simpler = next.extent.isConst() && !now.extent.isConst() && next.type == now.type;
@@ -111,7 +110,8 @@ std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {
   check(val != nullptr, "[{}] {} is null, expected a tensor; pass the result of another op or an input", op, operand);
-  check(val->isTensor(), "[{}] {} is the scalar {}, expected a tensor; make one with full", op, operand, val->toString());
+  check(val->isTensor(), "[{}] {} is the scalar {}, expected a tensor; make one with full", op, operand,
+        val->toString());
 }
 
 Fusion& commonFusion(std::string_view op, std::span<Val* const> vals) {
@@ -121,8 +121,9 @@ Fusion& commonFusion(std::string_view op, std::span<Val* const> vals) {
       throwUserError(fmt::format("[{}] an operand is null, expected a tensor or a scalar", op));
     }
     if (fusion != nullptr && fusion != &val->fusion()) {
-      throwUserError(fmt::format("[{}] operand {} is of another fusion than the operands before it; build a fusion from its own values",
-                                 op, val->toString()));
+      throwUserError(fmt::format(
+          "[{}] operand {} is of another fusion than the operands before it; build a fusion from its own values", op,
+          val->toString()));
     }
     fusion = &val->fusion();
   }

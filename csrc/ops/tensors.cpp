@@ -13,7 +13,8 @@ TensorView* makeSymbolicTensor(Fusion& fusion, int64_t ndims, DataType dtype) {
 
 TensorView* makeSymbolicTensor(const std::vector<int64_t>& shape, DataType dtype) {
   std::vector<int64_t> extents = shape;
-  std::ranges::replace_if(extents, [](int64_t extent) { return extent != 1; }, -1);
+  std::ranges::replace_if(
+      extents, [](int64_t extent) { return extent != 1; }, -1);
   return TensorViewBuilder().shape(extents).dtype(dtype).contiguity(false).build();
 }
 
@@ -21,7 +22,9 @@ TensorView* makeContigTensor(Fusion& fusion, int64_t ndims, DataType dtype) {
   return TensorViewBuilder().ndims(ndims).dtype(dtype).contiguity(true).build(fusion);
 }
 
-TensorView* makeContigTensor(int64_t ndims, DataType dtype) { return makeContigTensor(*FusionGuard::current(), ndims, dtype); }
+TensorView* makeContigTensor(int64_t ndims, DataType dtype) {
+  return makeContigTensor(*FusionGuard::current(), ndims, dtype);
+}
 
 TensorView* makeConcreteTensor(Fusion& fusion, const std::vector<int64_t>& shape, DataType dtype) {
   return TensorViewBuilder().shape(shape).dtype(dtype).contiguity(false).build(fusion);
@@ -73,7 +76,8 @@ TensorViewBuilder& TensorViewBuilder::shape(std::vector<int64_t> extents) {
 TensorViewBuilder& TensorViewBuilder::shape(const std::vector<Val*>& extents) {
   extents_.emplace();
   for (const Val* extent : extents) {
-    check(extent != nullptr && !extent->isTensor() && extent->dtype() == DataType::Int, "[TensorViewBuilder] an extent is not an Int scalar");
+    check(extent != nullptr && !extent->isTensor() && extent->dtype() == DataType::Int,
+          "[TensorViewBuilder] an extent is not an Int scalar");
     extents_->push_back(extent->intExpr());
   }
   return *this;
@@ -94,9 +98,11 @@ TensorView* TensorViewBuilder::build() const { return build(*FusionGuard::curren
 TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   std::vector<IntExpr> extents = extents_.value_or(std::vector<IntExpr>(ndims_.value_or(0), IntExpr(-1)));
   size_t rank = extents.size();
-  check(!ndims_ || static_cast<size_t>(*ndims_) == rank, "[TensorViewBuilder] ndims is {}, but the shape has {} extents", ndims_.value_or(0), rank);
+  check(!ndims_ || static_cast<size_t>(*ndims_) == rank,
+        "[TensorViewBuilder] ndims is {}, but the shape has {} extents", ndims_.value_or(0), rank);
   auto checkLength = [&](std::string_view what, size_t length) {
-    check(length == 0 || length == rank, "[TensorViewBuilder] {} has {} entries, expected one a dim, here {}", what, length, rank);
+    check(length == 0 || length == rank, "[TensorViewBuilder] {} has {} entries, expected one a dim, here {}", what,
+          length, rank);
   };
   checkLength("contiguity", contiguity_.size());
   checkLength("expanded", expanded_.size());
@@ -118,7 +124,8 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   std::vector<int> sorted(strideOrder_.begin(), strideOrder_.end());
   std::ranges::sort(sorted);
   for (size_t k = 0; k < rank; k++) {
-    check(sorted[k] == static_cast<int>(k), "[TensorViewBuilder] strideOrder does not name each of 0 to {} once", rank - 1);
+    check(sorted[k] == static_cast<int>(k), "[TensorViewBuilder] strideOrder does not name each of 0 to {} once",
+          rank - 1);
   }
   std::vector<IterDomain*> logical = tv->noReductions();
   std::vector<IterDomain*> inMemory(rank);

@@ -31,7 +31,8 @@ TensorView* makeContigTensor(Fusion& fusion, int64_t ndims, DataType dtype = Dat
 TensorView* makeConcreteTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
 TensorView* makeConcreteTensor(Fusion& fusion, const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
 TensorView* makeContigConcreteTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
-TensorView* makeContigConcreteTensor(Fusion& fusion, const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
+TensorView* makeContigConcreteTensor(Fusion& fusion, const std::vector<int64_t>& shape,
+                                     DataType dtype = DataType::Float);
 
 // Any input, said piece by piece. Without a shape all extents are symbolic.
 class TensorViewBuilder {
@@ -66,15 +67,11 @@ class TensorViewBuilder {
 class IrBuilder {
  public:
   template <class T, class Value>
-    requires std::is_same_v<T, Val>
-  static Val* create(Value value) {
-    return make(*FusionGuard::current(), value);
-  }
+  requires std::is_same_v<T, Val>
+  static Val* create(Value value) { return make(*FusionGuard::current(), value); }
   template <class T, class Value>
-    requires std::is_same_v<T, Val>
-  static Val* create(Fusion& fusion, Value value) {
-    return make(fusion, value);
-  }
+  requires std::is_same_v<T, Val>
+  static Val* create(Fusion& fusion, Value value) { return make(fusion, value); }
 
  private:
   template <class Value>

@@ -32,8 +32,8 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
   bool whole = true;
   for (size_t k = 0; k < ranges.size(); k++) {
     const IntExpr& step = ranges[k].step;
-    check(step.isConst() && step.constValue() >= 1, "[slice] dim {} of {} has step {}, expected a constant of at least 1", k, describe(x),
-          step.toString());
+    check(step.isConst() && step.constValue() >= 1,
+          "[slice] dim {} of {} has step {}, expected a constant of at least 1", k, describe(x), step.toString());
     IntExpr start = clampedPosition(ranges[k].start, old[k].extent);
     IntExpr stop = max(start, clampedPosition(ranges[k].stop, old[k].extent));
     whole = whole && start.isConst(0) && stop == old[k].extent && step.isConst(1);
@@ -44,23 +44,25 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
   if (whole) {
     return set(x);
   }
-  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
-  });
+  TensorView* out =
+      x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+        return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
+      });
   x->fusion().addExpr(ExprKind::Slice, {x}, {out}, attributes);
   return out;
 }
 
 void checkIntScalar(std::string_view op, const Val* val) {
-  check(!val->isTensor() && val->dtype() == DataType::Int, "[{}] position {} is {}, expected an Int scalar", op, val->toString(),
-        name(val->dtype()));
+  check(!val->isTensor() && val->dtype() == DataType::Int, "[{}] position {} is {}, expected an Int scalar", op,
+        val->toString(), name(val->dtype()));
 }
 
 TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand value) {
   checkTensor("pad", x, "operand 0");
   std::vector<Dim> old = dimsOf(x);
   check(widths.size() % 2 == 0 && widths.size() <= 2 * old.size(),
-        "[pad] got {} widths for {}; expected two a dim, the last dim first, for at most {} dims", widths.size(), describe(x), old.size());
+        "[pad] got {} widths for {}; expected two a dim, the last dim first, for at most {} dims", widths.size(),
+        describe(x), old.size());
   check(!value.isTensor(), "[pad] the value is a tensor, expected a scalar");
   ExprAttributes attributes;
   attributes.starts.assign(old.size(), IntExpr(0));
@@ -72,17 +74,21 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
     attributes.stops[dim] = widths[2 * k + 1];
     changes = changes || !widths[2 * k].isConst(0) || !widths[2 * k + 1].isConst(0);
     IntExpr extent = old[dim].extent + widths[2 * k] + widths[2 * k + 1];
-    check(!extent.isConst() || extent.constValue() >= 0, "[pad] widths {} and {} cut dim {} of {} to {} elements; cut at most {}",
-          widths[2 * k].toString(), widths[2 * k + 1].toString(), dim, describe(x), extent.toString(), old[dim].extent.toString());
+    check(!extent.isConst() || extent.constValue() >= 0,
+          "[pad] widths {} and {} cut dim {} of {} to {} elements; cut at most {}", widths[2 * k].toString(),
+          widths[2 * k + 1].toString(), dim, describe(x), extent.toString(), old[dim].extent.toString());
   }
   if (!changes) {
     return set(x);
   }
-  TensorView* out = x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    return connectPad(fusion, root, attributes.starts, attributes.stops);
-  });
+  TensorView* out =
+      x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+        return connectPad(fusion, root, attributes.starts, attributes.stops);
+      });
   Val* fill = value.in(x->fusion());
-  DataType wide = isFloatingPoint(x->dtype()) ? DataType::Double : isIntegral(x->dtype()) ? DataType::Int : DataType::Bool;
+  DataType wide = isFloatingPoint(x->dtype()) ? DataType::Double
+                  : isIntegral(x->dtype())    ? DataType::Int
+                                              : DataType::Bool;
   x->fusion().addExpr(ExprKind::Pad, {x, scalarAs(x->fusion(), fill, wide)}, {out}, attributes);
   return out;
 }
@@ -111,7 +117,8 @@ TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::
                   const std::vector<int64_t>& steps) {
   checkTensor("slice", x, "operand");
   check(starts.size() == stops.size() && starts.size() == steps.size(),
-        "[slice] got {} starts, {} stops and {} steps; expected as many of each", starts.size(), stops.size(), steps.size());
+        "[slice] got {} starts, {} stops and {} steps; expected as many of each", starts.size(), stops.size(),
+        steps.size());
   std::vector<Range> ranges;
   for (size_t k = 0; k < starts.size(); k++) {
     ranges.push_back({starts[k], stops[k], steps[k]});
@@ -133,8 +140,8 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
   std::vector<Val*> vals;
   for (TensorView* tv : tensors) {
     checkTensor("cat", tv, "a tensor");
-    check(rankOf(tv) == rankOf(tensors[0]), "[cat] {} and {} have different numbers of dims; expected equal ones", describe(tensors[0]),
-          describe(tv));
+    check(rankOf(tv) == rankOf(tensors[0]), "[cat] {} and {} have different numbers of dims; expected equal ones",
+          describe(tensors[0]), describe(tv));
     operands.emplace_back(tv);
     vals.push_back(tv);
   }
@@ -150,8 +157,8 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
     total += own[axis].extent;
     for (int k = 0; k < static_cast<int>(dims.size()); k++) {
       check(k == axis || !provenDifferent(own[k].extent, dims[k].extent),
-            "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k, describe(tensors[0]),
-            dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);
+            "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k,
+            describe(tensors[0]), dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);
       if (k != axis && own[k].extent.isConst()) {
         dims[k] = own[k];
       }
@@ -173,8 +180,8 @@ std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
   check(chunks >= 1, "[chunk] got {} chunks, expected at least 1", chunks);
   int axis = wrapAxis("chunk", dim, rankOf(x));
   std::vector<IntExpr> shape = x->shape();
-  check(shape[axis].isConst(), "[chunk] dim {} of {} has extent {}, expected a constant; cut it with slice", axis, describe(x),
-        shape[axis].toString());
+  check(shape[axis].isConst(), "[chunk] dim {} of {} has extent {}, expected a constant; cut it with slice", axis,
+        describe(x), shape[axis].toString());
   int64_t extent = shape[axis].constValue();
   int64_t length = std::max<int64_t>((extent + chunks - 1) / chunks, 1);
   std::vector<TensorView*> parts;

@@ -20,17 +20,40 @@ class Arguments : public testing::Test {
 
 TEST_F(Arguments, NumberAndKind) {
   expectUserError([&] { (void)interpret(fusion, {1.0}); }, {"got 1 arguments", "2 inputs"});
-  expectUserError([&] { (void)interpret(fusion, {1.0, 1.0}); }, {"input 0 (T", "got a floating number", "expected a tensor"});
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Float), Tensor::scalar(1)}); },
-                  {"input 1 (S", "got a tensor", "Double scalar"});
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Float), true}); }, {"input 1", "got a bool"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {1.0, 1.0});
+      },
+      {"input 0 (T", "got a floating number", "expected a tensor"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Float), Tensor::scalar(1)});
+      },
+      {"input 1 (S", "got a tensor", "Double scalar"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Float), true});
+      },
+      {"input 1", "got a bool"});
   expectUserError([&] { (void)interpret(fusion, {Tensor(), 1.0}); }, {"input 0", "undefined"});
 }
 
 TEST_F(Arguments, TypesAndSizes) {
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Double), 1.0}); }, {"input 0", "got Double", "expected Float"});
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({2}, DataType::Float), 1.0}); }, {"input 0", "got 1 dims [2]", "expected 2"});
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({3, 3}, DataType::Float), 1.0}); }, {"input 0", "dim 0 has size 3", "expected 2"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({2, 3}, DataType::Double), 1.0});
+      },
+      {"input 0", "got Double", "expected Float"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({2}, DataType::Float), 1.0});
+      },
+      {"input 0", "got 1 dims [2]", "expected 2"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({3, 3}, DataType::Float), 1.0});
+      },
+      {"input 0", "dim 0 has size 3", "expected 2"});
 }
 
 TEST(ArgumentSizes, OperandsThatDisagreeOnceSizesAreKnown) {
@@ -41,11 +64,17 @@ TEST(ArgumentSizes, OperandsThatDisagreeOnceSizesAreKnown) {
   fusion.addInput(a);
   fusion.addInput(b);
   fusion.addOutput(add(a, b));
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({3}, DataType::Float), Tensor::zeros({4}, DataType::Float)}); },
-                  {"[add]", "dim 0", "has 4"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({3}, DataType::Float), Tensor::zeros({4}, DataType::Float)});
+      },
+      {"[add]", "dim 0", "has 4"});
   // a dim that happens to be 1 does not stretch
-  expectUserError([&] { (void)interpret(fusion, {Tensor::zeros({3}, DataType::Float), Tensor::zeros({1}, DataType::Float)}); },
-                  {"[add]", "dim 0", "has 1"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {Tensor::zeros({3}, DataType::Float), Tensor::zeros({1}, DataType::Float)});
+      },
+      {"[add]", "dim 0", "has 1"});
 }
 
 TEST(ArgumentSizes, ReshapeAndIndices) {
@@ -59,9 +88,21 @@ TEST(ArgumentSizes, ReshapeAndIndices) {
   fusion.addOutput(index_select(a, 0, i));
   Tensor odd = Tensor::zeros({5}, DataType::Float);
   Tensor even = Tensor::zeros({4}, DataType::Float);
-  expectUserError([&] { (void)interpret(fusion, {odd, Tensor::zeros({1}, DataType::Int)}); }, {"[reshape]", "5 elements", "4"});
-  expectUserError([&] { (void)interpret(fusion, {even, Tensor::of({4}, {1}, DataType::Int)}); }, {"[index_select]", "is 4", "expected 0 to 3"});
-  expectUserError([&] { (void)interpret(fusion, {even, Tensor::of({-1}, {1}, DataType::Int)}); }, {"[index_select]", "is -1"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {odd, Tensor::zeros({1}, DataType::Int)});
+      },
+      {"[reshape]", "5 elements", "4"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {even, Tensor::of({4}, {1}, DataType::Int)});
+      },
+      {"[index_select]", "is 4", "expected 0 to 3"});
+  expectUserError(
+      [&] {
+        (void)interpret(fusion, {even, Tensor::of({-1}, {1}, DataType::Int)});
+      },
+      {"[index_select]", "is -1"});
 }
 
 TEST(ArgumentSizes, ValuesNobodyGives) {

@@ -10,14 +10,25 @@ TEST_F(Contraction, Matmul) {
   expectUserError([&] { matmul(x, n); }, {"[matmul]", "types differ", "Float", "Int", "castOp"});
   expectUserError([&] { matmul(x, zeroD); }, {"[matmul]", "0-d", "use mul"});
   expectUserError([&] { matmul(gt(x, 0), transpose(gt(x, 0))); }, {"[matmul]", "Bool", "expected numbers"});
-  expectUserError([&] { matmul(makeConcreteTensor({2, 3, 4}), makeConcreteTensor({3, 4, 5})); },
-                  {"[matmul] batch extents differ", "has 2", "has 3"});
+  expectUserError(
+      [&] {
+        matmul(makeConcreteTensor({2, 3, 4}), makeConcreteTensor({3, 4, 5}));
+      },
+      {"[matmul] batch extents differ", "has 2", "has 3"});
 }
 
 TEST_F(Contraction, Linear) {
-  expectUserError([&] { linear(x, makeConcreteTensor({3, 4})); }, {"[linear] inner extents differ", "has 3", "has 4", "[N, K]"});
+  expectUserError(
+      [&] {
+        linear(x, makeConcreteTensor({3, 4}));
+      },
+      {"[linear] inner extents differ", "has 3", "has 4", "[N, K]"});
   expectUserError([&] { linear(x, y, makeConcreteTensor({3})); }, {"[linear]", "bias is", "expected a bias of [4]"});
-  expectUserError([&] { linear(x, makeConcreteTensor({1, 2, 3})); }, {"[linear]", "the weight is", "expected [N, K] or [K]"});
+  expectUserError(
+      [&] {
+        linear(x, makeConcreteTensor({1, 2, 3}));
+      },
+      {"[linear]", "the weight is", "expected [N, K] or [K]"});
   expectUserError([&] { linear(zeroD, y); }, {"[linear]", "0-d"});
 }
 
@@ -26,9 +37,18 @@ using Indexing = Misuse;
 TEST_F(Indexing, Shapes) {
   expectUserError([&] { index_select(x, 0, n); }, {"[index_select]", "expected one dim"});
   expectUserError([&] { index_select(x, 0, y); }, {"[index_select]", "expected Int or Int32", "castOp"});
-  expectUserError([&] { gather(x, 0, makeConcreteTensor({2}, DataType::Int)); }, {"[gather]", "different numbers of dims"});
-  expectUserError([&] { gather(x, 0, makeConcreteTensor({2, 5}, DataType::Int)); }, {"[gather]", "dim 1", "larger", "at most 3"});
-  expectUserError([&] { takeAlongAxis(x, makeConcreteTensor({1, 2}, DataType::Int), 0); }, {"[takeAlongAxis]", "dim 1"});
+  expectUserError([&] { gather(x, 0, makeConcreteTensor({2}, DataType::Int)); },
+                  {"[gather]", "different numbers of dims"});
+  expectUserError(
+      [&] {
+        gather(x, 0, makeConcreteTensor({2, 5}, DataType::Int));
+      },
+      {"[gather]", "dim 1", "larger", "at most 3"});
+  expectUserError(
+      [&] {
+        takeAlongAxis(x, makeConcreteTensor({1, 2}, DataType::Int), 0);
+      },
+      {"[takeAlongAxis]", "dim 1"});
   expectUserError([&] { embedding_fwd(n, zeroD); }, {"[embedding_fwd]", "expected [V, D]"});
 }
 
@@ -47,9 +67,18 @@ TEST_F(Factory, Arguments) {
 
 TEST_F(Factory, Inputs) {
   expectUserError([&] { makeConcreteTensor({2, -2}); }, {"[TensorViewBuilder]", "extent -2"});
-  expectUserError([&] { TensorViewBuilder().ndims(2).contiguity(std::vector<bool>{true}).build(); }, {"[TensorViewBuilder]", "contiguity has 1", "here 2"});
-  expectUserError([&] { TensorViewBuilder().ndims(2).strideOrder({0, 0}).build(); }, {"[TensorViewBuilder]", "strideOrder", "0 to 1"});
-  expectUserError([&] { TensorViewBuilder().ndims(1).shape(std::vector<int64_t>{1, 2}).build(); }, {"[TensorViewBuilder]", "ndims is 1", "2 extents"});
+  expectUserError([&] { TensorViewBuilder().ndims(2).contiguity(std::vector<bool>{true}).build(); },
+                  {"[TensorViewBuilder]", "contiguity has 1", "here 2"});
+  expectUserError(
+      [&] {
+        TensorViewBuilder().ndims(2).strideOrder({0, 0}).build();
+      },
+      {"[TensorViewBuilder]", "strideOrder", "0 to 1"});
+  expectUserError(
+      [&] {
+        TensorViewBuilder().ndims(1).shape(std::vector<int64_t>{1, 2}).build();
+      },
+      {"[TensorViewBuilder]", "ndims is 1", "2 extents"});
 }
 
 }  // namespace

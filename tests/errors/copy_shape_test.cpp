@@ -57,9 +57,14 @@ TEST_F(CopyShape, Windows) {
 }
 
 TEST_F(CopyShape, SizesThatAreNoScalars) {
-  expectUserError([&] { reshape(x, {static_cast<Val*>(x), IrBuilder::create<Val>(1)}); }, {"[sizes]", "item 0", "expected an Int scalar"});
+  expectUserError(
+      [&] {
+        reshape(x, {static_cast<Val*>(x), IrBuilder::create<Val>(1)});
+      },
+      {"[sizes]", "item 0", "expected an Int scalar"});
   expectUserError([&] { expand(x, std::vector<Val*>{nullptr}); }, {"[sizes]", "item 0 is null"});
-  expectUserError([&] { full(std::vector<Val*>{IrBuilder::create<Val>(1.5)}, 0, DataType::Float); }, {"[sizes]", "Double", "expected an Int scalar"});
+  expectUserError([&] { full(std::vector<Val*>{IrBuilder::create<Val>(1.5)}, 0, DataType::Float); },
+                  {"[sizes]", "Double", "expected an Int scalar"});
 }
 
 }  // namespace

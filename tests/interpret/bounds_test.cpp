@@ -20,7 +20,8 @@ namespace {
 
 constexpr double kUlp = 0x1p-23;  // of a Float at 1
 
-BoundedTensor bounded(const std::vector<Tensor>& tensors, const std::function<TensorView*(const std::vector<TensorView*>&)>& define,
+BoundedTensor bounded(const std::vector<Tensor>& tensors,
+                      const std::function<TensorView*(const std::vector<TensorView*>&)>& define,
                       const BoundOptions& options = {}) {
   Fusion fusion;
   FusionGuard guard(&fusion);
@@ -37,7 +38,12 @@ BoundedTensor bounded(const std::vector<Tensor>& tensors, const std::function<Te
 
 TEST(Bounds, CopiesAndIntegersAreExact) {
   Tensor x = Tensor::of({1.1, 2.2}, {2});
-  EXPECT_EQ(bounded({x}, [](auto& v) { return permute(unsqueeze(v[0], 0), {1, 0}); }).error.toVector(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(bounded({x},
+                    [](auto& v) {
+                      return permute(unsqueeze(v[0], 0), {1, 0});
+                    })
+                .error.toVector(),
+            (std::vector<double>{0, 0}));
   EXPECT_EQ(bounded({x}, [](auto& v) { return maximum(neg(v[0]), 0); }).error.toVector(), (std::vector<double>{0, 0}));
   Tensor n = Tensor::of({1, 2}, {2}, DataType::Int);
   EXPECT_EQ(bounded({n}, [](auto& v) { return sum(mul(v[0], v[0]), {0}); }).error.item(), 0);
@@ -61,7 +67,8 @@ TEST(Bounds, HoldWhatFloatArithmeticGives) {
 
 TEST(Bounds, GrowWithTheLength) {
   auto errorOf = [&](int64_t n) {
-    return bounded({Tensor::full({n}, DataType::Float, 1)}, [](auto& v) { return sum(v[0], {0}); }).error.item() / static_cast<double>(n);
+    return bounded({Tensor::full({n}, DataType::Float, 1)}, [](auto& v) { return sum(v[0], {0}); }).error.item() /
+           static_cast<double>(n);
   };
   EXPECT_NEAR(errorOf(10), 11 * kUlp / 2, 1e-12);
   EXPECT_NEAR(errorOf(1000), 1001 * kUlp / 2, 1e-12);
@@ -77,10 +84,12 @@ TEST(Bounds, ADroppedTermIsSeen) {
 
 TEST(Bounds, CastsToShorterTypesAreExactWhereTheOperandIs) {
   Tensor x = Tensor::of({1.001, 2.003}, {2});
-  EXPECT_EQ(bounded({x}, [](auto& v) { return castOp(DataType::Half, v[0]); }).error.toVector(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(bounded({x}, [](auto& v) { return castOp(DataType::Half, v[0]); }).error.toVector(),
+            (std::vector<double>{0, 0}));
   // 1 + 2^-8 lies between two BFloat16 numbers: the smallest doubt decides
   Tensor half = Tensor::of({1 + 0x1p-8, 1.5}, {2});
-  std::vector<double> e = bounded({half}, [](auto& v) { return castOp(DataType::BFloat16, mul(v[0], 1.0)); }).error.toVector();
+  std::vector<double> e =
+      bounded({half}, [](auto& v) { return castOp(DataType::BFloat16, mul(v[0], 1.0)); }).error.toVector();
   EXPECT_EQ(e, (std::vector<double>{0x1p-7, 0}));
 }
 
@@ -121,7 +130,9 @@ TEST(Bounds, NanAndInfinitiesAgreeWithThemselves) {
 
 TEST(Bounds, PartsOfSixteenBitsCost) {
   Tensor x = Tensor::full({1, 64}, DataType::BFloat16, 1);
-  auto errorOf = [&](int64_t partials) { return bounded({x}, [](auto& v) { return linear(v[0], v[0]); }, {.partials = partials}).error.item(); };
+  auto errorOf = [&](int64_t partials) {
+    return bounded({x}, [](auto& v) { return linear(v[0], v[0]); }, {.partials = partials}).error.item();
+  };
   EXPECT_GT(errorOf(4), errorOf(1));
   EXPECT_LT(errorOf(1), 1);
 }

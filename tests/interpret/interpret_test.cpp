@@ -28,11 +28,13 @@ TEST(Interpret, ReadsAnyStrides) {
   EXPECT_EQ(interpret(fusion, {base}).at(0).toVector(), (std::vector<double>{9, 18}));
   EXPECT_EQ(interpret(fusion, {base.transpose(0, 1)}).at(0).toVector(), (std::vector<double>{7, 9, 11}));
   EXPECT_EQ(interpret(fusion, {base.slice(1, 0, 3, 2)}).at(0).toVector(), (std::vector<double>{6, 12}));
-  EXPECT_EQ(interpret(fusion, {base.slice(0, 1, 2).expand({4, 3})}).at(0).toVector(), (std::vector<double>{18, 18, 18, 18}));
+  EXPECT_EQ(interpret(fusion, {base.slice(0, 1, 2).expand({4, 3})}).at(0).toVector(),
+            (std::vector<double>{18, 18, 18, 18}));
 }
 
 TEST(Interpret, ShiftedBuffersOfEveryType) {
-  for (DataType type : {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32}) {
+  for (DataType type :
+       {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32}) {
     Fusion fusion;
     FusionGuard guard(&fusion);
     TensorView* x = makeSymbolicTensor(1, type);
@@ -98,10 +100,11 @@ TEST(Interpret, PartialSumsAreCombined) {
   Fusion fusion;
   TensorView* x = makeConcreteTensor(fusion, {4, 3});
   fusion.addInput(x);
-  TensorView* parts = fusion.tensorFromRoot(DataType::Float, {{4, IterType::Reduction}, {3}}, [](Fusion& f, const auto& root) {
-    auto [outer, inner] = f.idSplit(root[0], 2, false, IterType::Iteration);
-    return std::vector<IterDomain*>{outer, inner, root[1]};
-  });
+  TensorView* parts =
+      fusion.tensorFromRoot(DataType::Float, {{4, IterType::Reduction}, {3}}, [](Fusion& f, const auto& root) {
+        auto [outer, inner] = f.idSplit(root[0], 2, false, IterType::Iteration);
+        return std::vector<IterDomain*>{outer, inner, root[1]};
+      });
   ExprAttributes attributes;
   attributes.reduce = ReduceOp::Sum;
   fusion.addExpr(ExprKind::Reduce, {x}, {parts}, attributes);

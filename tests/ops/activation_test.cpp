@@ -40,7 +40,9 @@ const std::vector<Row> kRows = {
      [](TensorView* dy, TensorView* x) { return leaky_relu_backward(dy, x, 0.1); }},
     {"threshold", [](double x) { return x > 0.3 ? x : -7; }, [](TensorView* x) { return threshold(x, 0.3, -7.0); },
      [](TensorView* dy, TensorView* x) { return threshold_backward(dy, x, 0.3); }},
-    {"clamp", [](double x) { return x < -2 ? -2 : x > 4 ? 4 : x; }, [](TensorView* x) { return clamp(x, -2.0, 4.0); },
+    {"clamp", [](double x) { return x < -2  ? -2
+                                    : x > 4 ? 4
+                                            : x; }, [](TensorView* x) { return clamp(x, -2.0, 4.0); },
      [](TensorView* dy, TensorView* x) { return clamp_backward(dy, x, -2.0, 4.0); }},
 };
 
@@ -67,8 +69,10 @@ TEST(Activation, BackwardIsTheSlope) {
 
 TEST(Activation, BackwardFromTheResult) {
   Tensor x = points();
-  std::vector<double> tanhSlope = run1({x}, [](const Views& v) { return tanh_backward(full_like(v[0], 1), tanh(v[0])); }).toVector();
-  std::vector<double> sigmoidSlope = run1({x}, [](const Views& v) { return sigmoid_backward(full_like(v[0], 1), sigmoid(v[0])); }).toVector();
+  std::vector<double> tanhSlope =
+      run1({x}, [](const Views& v) { return tanh_backward(full_like(v[0], 1), tanh(v[0])); }).toVector();
+  std::vector<double> sigmoidSlope =
+      run1({x}, [](const Views& v) { return sigmoid_backward(full_like(v[0], 1), sigmoid(v[0])); }).toVector();
   for (size_t k = 0; k < kPoints.size(); k++) {
     double e = std::exp(-std::fabs(kPoints[k]));
     EXPECT_NEAR(sigmoidSlope[k], e / ((1 + e) * (1 + e)), 1e-12);
@@ -87,8 +91,10 @@ TEST(Activation, NanStaysNan) {
 TEST(Activation, OneSidedClampAndIntegers) {
   Tensor x = Tensor::of({-5, 0, 5}, {3}, DataType::Int);
   Val* open = nullptr;
-  EXPECT_EQ(run1({x}, [&](const Views& v) { return clamp(v[0], open, 2); }).toVector(), (std::vector<double>{-5, 0, 2}));
-  EXPECT_EQ(run1({x}, [&](const Views& v) { return clamp(v[0], -1, open); }).toVector(), (std::vector<double>{-1, 0, 5}));
+  EXPECT_EQ(run1({x}, [&](const Views& v) { return clamp(v[0], open, 2); }).toVector(),
+            (std::vector<double>{-5, 0, 2}));
+  EXPECT_EQ(run1({x}, [&](const Views& v) { return clamp(v[0], -1, open); }).toVector(),
+            (std::vector<double>{-1, 0, 5}));
   Tensor r = run1({x}, [&](const Views& v) { return relu(v[0]); });
   EXPECT_EQ(r.dtype(), DataType::Int);
   EXPECT_EQ(r.toVector(), (std::vector<double>{0, 0, 5}));

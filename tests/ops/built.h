@@ -35,7 +35,8 @@ inline std::vector<Tensor> runAs(Extents extents, const std::vector<Tensor>& ten
   std::vector<Argument> arguments;
   for (const Tensor& tensor : tensors) {
     std::vector<int64_t> sizes(tensor.sizes().begin(), tensor.sizes().end());
-    views.push_back(extents == Extents::Symbolic ? makeSymbolicTensor(sizes, tensor.dtype()) : makeConcreteTensor(sizes, tensor.dtype()));
+    views.push_back(extents == Extents::Symbolic ? makeSymbolicTensor(sizes, tensor.dtype())
+                                                 : makeConcreteTensor(sizes, tensor.dtype()));
     fusion.addInput(views.back());
     arguments.emplace_back(tensor);
   }

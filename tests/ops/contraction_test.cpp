@@ -77,7 +77,8 @@ TEST(Contraction, LinearWithAndWithoutBias) {
     }
   }
   Tensor vector = values({4}, 8);
-  EXPECT_EQ(sizesOf(run1({x, vector}, [](const Views& v) { return linear(v[0], v[1]); })), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(sizesOf(run1({x, vector}, [](const Views& v) { return linear(v[0], v[1]); })),
+            (std::vector<int64_t>{2, 3}));
 }
 
 TEST(Contraction, IntegersWrapAndSixteenBitsRoundOnce) {

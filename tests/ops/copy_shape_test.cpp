@@ -43,7 +43,9 @@ TEST(CopyShape, ReshapeTakesTheRest) {
   Tensor x = counting({2, 3, 4});
   Tensor y = runAs(Extents::Concrete, {x}, [](const Views& v) { return Views{reshape(v[0], {4, -1})}; }).at(0);
   EXPECT_EQ(sizesOf(y), (std::vector<int64_t>{4, 6}));
-  Tensor z = runAs(Extents::Symbolic, {x}, [](const Views& v) { return Views{reshape(v[0], {size(v[0], 0), IrBuilder::create<Val>(-1)})}; }).at(0);
+  Tensor z = runAs(Extents::Symbolic, {x}, [](const Views& v) {
+               return Views{reshape(v[0], {size(v[0], 0), IrBuilder::create<Val>(-1)})};
+             }).at(0);
   EXPECT_EQ(sizesOf(z), (std::vector<int64_t>{2, 12}));
   Tensor w = runAs(Extents::Symbolic, {x}, [](const Views& v) { return Views{reshape(v[0], {8, -1})}; }).at(0);
   EXPECT_EQ(sizesOf(w), (std::vector<int64_t>{8, 3}));
@@ -54,7 +56,8 @@ TEST(CopyShape, Flatten) {
   Tensor x = counting({2, 3, 4});
   Tensor y = run1({x}, [](const Views& v) { return flatten(v[0], 1); });
   EXPECT_EQ(sizesOf(y), (std::vector<int64_t>{2, 12}));
-  EXPECT_EQ(sizesOf(run1({Tensor::scalar(3)}, [](const Views& v) { return flatten(v[0]); })), (std::vector<int64_t>{1}));
+  EXPECT_EQ(sizesOf(run1({Tensor::scalar(3)}, [](const Views& v) { return flatten(v[0]); })),
+            (std::vector<int64_t>{1}));
 }
 
 TEST(CopyShape, DimsOfOne) {
@@ -62,9 +65,15 @@ TEST(CopyShape, DimsOfOne) {
   auto sizes = [&](const std::function<TensorView*(const Views&)>& f) { return sizesOf(run1({x}, f)); };
   EXPECT_EQ(sizes([](const Views& v) { return squeeze(v[0], 1); }), (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(sizes([](const Views& v) { return squeeze(v[0]); }), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(sizes([](const Views& v) { return squeeze(v[0], std::vector<bool>{false, true, false}); }), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(sizes([](const Views& v) {
+              return squeeze(v[0], std::vector<bool>{false, true, false});
+            }),
+            (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(sizes([](const Views& v) { return unsqueeze(v[0], -1); }), (std::vector<int64_t>{2, 1, 3, 1}));
-  EXPECT_EQ(sizes([](const Views& v) { return broadcast(v[0], {false, true, false, false}); }), (std::vector<int64_t>{2, 1, 1, 3}));
+  EXPECT_EQ(sizes([](const Views& v) {
+              return broadcast(v[0], {false, true, false, false});
+            }),
+            (std::vector<int64_t>{2, 1, 1, 3}));
 }
 
 TEST(CopyShape, ExpandStretches) {
@@ -156,7 +165,9 @@ TEST(Windows, PadOfBroadcastDimsAndCutToOne) {
   Tensor y = run1({x}, [](const Views& v) { return pad(v[0], {0, 0, 1, 1}, 5.0); });
   EXPECT_EQ(y.toVector(), (std::vector<double>{5, 5, 5, 0, 1, 2, 5, 5, 5}));
   // cut to one element, which then stretches again
-  Tensor z = runAs(Extents::Concrete, {x, counting({2, 4})}, [](const Views& v) { return Views{add(pad(v[0], {-1, -1}), v[1])}; }).at(0);
+  Tensor z = runAs(Extents::Concrete, {x, counting({2, 4})}, [](const Views& v) {
+               return Views{add(pad(v[0], {-1, -1}), v[1])};
+             }).at(0);
   EXPECT_EQ(z.toVector(), (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8}));
 }
 

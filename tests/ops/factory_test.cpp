@@ -8,7 +8,12 @@ namespace meshfuse {
 namespace {
 
 TEST(Factory, Constants) {
-  EXPECT_EQ(run1({}, [](const Views&) { return full({2, 2}, 2.5, DataType::Half); }).toVector(), (std::vector<double>{2.5, 2.5, 2.5, 2.5}));
+  EXPECT_EQ(run1({},
+                 [](const Views&) {
+                   return full({2, 2}, 2.5, DataType::Half);
+                 })
+                .toVector(),
+            (std::vector<double>{2.5, 2.5, 2.5, 2.5}));
   EXPECT_EQ(run1({}, [](const Views&) { return full({}, 7, DataType::Int32); }).item(), 7);
   EXPECT_EQ(run1({}, [](const Views&) { return ones({2}, DataType::Bool); }).toVector(), (std::vector<double>{1, 1}));
   EXPECT_EQ(run1({}, [](const Views&) { return zeros({0, 3}, DataType::Double); }).numel(), 0);
@@ -16,7 +21,8 @@ TEST(Factory, Constants) {
   Tensor y = run1({x}, [](const Views& v) { return full_like(v[0], -1); });
   EXPECT_EQ(y.toVector(), std::vector<double>(6, -1));
   EXPECT_EQ(y.dtype(), DataType::Int);
-  EXPECT_EQ(run1({x}, [](const Views& v) { return full({size(v[0], 1)}, 1, DataType::Float); }).toVector(), (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(run1({x}, [](const Views& v) { return full({size(v[0], 1)}, 1, DataType::Float); }).toVector(),
+            (std::vector<double>{1, 1, 1}));
 }
 
 TEST(Factory, Sequences) {
@@ -26,7 +32,8 @@ TEST(Factory, Sequences) {
   EXPECT_EQ(values([](const Views&) { return arange(2, 9, 3); }), (std::vector<double>{2, 5, 8}));
   EXPECT_EQ(values([](const Views&) { return arange(9, 2, -3); }), (std::vector<double>{9, 6, 3}));
   EXPECT_EQ(values([](const Views&) { return arange(5, 2); }), (std::vector<double>{}));
-  EXPECT_EQ(values([](const Views&) { return arange(0, 1, 0.25, DataType::Float); }), (std::vector<double>{0, 0.25, 0.5, 0.75}));
+  EXPECT_EQ(values([](const Views&) { return arange(0, 1, 0.25, DataType::Float); }),
+            (std::vector<double>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(values([](const Views&) { return eye(2, 3, DataType::Float); }), (std::vector<double>{1, 0, 0, 0, 1, 0}));
   EXPECT_EQ(values([](const Views&) { return eye(2, DataType::Int); }), (std::vector<double>{1, 0, 0, 1}));
 }
@@ -74,9 +81,13 @@ TEST(Random, UniformIsPhiloxOfTheGlobalIndex) {
 }
 
 TEST(Random, EachOpHasItsOwnNumbersAndASeedRepeatsThem) {
-  std::vector<Tensor> out = run({}, [](const Views&) { return Views{rand({8}, DataType::Float, 5), rand({8}, DataType::Float, 5)}; });
+  std::vector<Tensor> out = run({}, [](const Views&) {
+    return Views{rand({8}, DataType::Float, 5), rand({8}, DataType::Float, 5)};
+  });
   EXPECT_NE(out[0].toVector(), out[1].toVector());
-  std::vector<Tensor> again = run({}, [](const Views&) { return Views{rand({8}, DataType::Float, 5), rand({8}, DataType::Float, 6)}; });
+  std::vector<Tensor> again = run({}, [](const Views&) {
+    return Views{rand({8}, DataType::Float, 5), rand({8}, DataType::Float, 6)};
+  });
   EXPECT_EQ(out[0].toVector(), again[0].toVector());
   EXPECT_NE(out[1].toVector(), again[1].toVector());
 }

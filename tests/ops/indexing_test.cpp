@@ -5,7 +5,9 @@
 namespace meshfuse {
 namespace {
 
-Tensor indices(std::vector<double> values, std::vector<int64_t> sizes) { return Tensor::of(values, std::move(sizes), DataType::Int); }
+Tensor indices(std::vector<double> values, std::vector<int64_t> sizes) {
+  return Tensor::of(values, std::move(sizes), DataType::Int);
+}
 
 TEST(Indexing, TakeAlongAxis) {
   Tensor x = counting({3, 4});
@@ -37,7 +39,8 @@ TEST(Indexing, IndexSelect) {
 
 TEST(Indexing, Embedding) {
   Tensor weight = counting({4, 3}, DataType::BFloat16);
-  Tensor y = run1({indices({3, 0, 1, 1}, {2, 2}).to(DataType::Int32), weight}, [](const Views& v) { return embedding_fwd(v[0], v[1]); });
+  Tensor y = run1({indices({3, 0, 1, 1}, {2, 2}).to(DataType::Int32), weight},
+                  [](const Views& v) { return embedding_fwd(v[0], v[1]); });
   ASSERT_EQ(sizesOf(y), (std::vector<int64_t>{2, 2, 3}));
   EXPECT_EQ(y.dtype(), DataType::BFloat16);
   EXPECT_EQ(y.toVector(), (std::vector<double>{9, 10, 11, 0, 1, 2, 3, 4, 5, 3, 4, 5}));
@@ -45,7 +48,9 @@ TEST(Indexing, Embedding) {
 
 TEST(Indexing, IndexComputedInTheSameFusion) {
   Tensor x = counting({5});
-  Tensor y = run1({x}, [](const Views& v) { return index_select(v[0], 0, castOp(DataType::Int, mul(slice(v[0], {0}, {3}), 2.0))); });
+  Tensor y = run1({x}, [](const Views& v) {
+    return index_select(v[0], 0, castOp(DataType::Int, mul(slice(v[0], {0}, {3}), 2.0)));
+  });
   EXPECT_EQ(y.toVector(), (std::vector<double>{0, 2, 4}));
 }
 

@@ -132,8 +132,9 @@ TEST(Normalization, LogSoftmaxAndBackwardForms) {
   };
   expectNear(run1({row(kX), row(kDy)}, [](const Views& v) { return softmax_backward(v[1], softmax(v[0], -1), -1); }),
              slopes(softmaxOf, kX), 1e-8);
-  expectNear(run1({row(kX), row(kDy)}, [](const Views& v) { return log_softmax_backward(v[1], log_softmax(v[0], -1), -1); }),
-             slopes(logOf, kX), 1e-8);
+  expectNear(
+      run1({row(kX), row(kDy)}, [](const Views& v) { return log_softmax_backward(v[1], log_softmax(v[0], -1), -1); }),
+      slopes(logOf, kX), 1e-8);
 }
 
 TEST(Normalization, LayerNorm) {

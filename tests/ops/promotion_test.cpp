@@ -5,9 +5,7 @@
 namespace meshfuse {
 namespace {
 
-DataType typeOf(const std::function<TensorView*()>& define) {
-  return define()->dtype();
-}
+DataType typeOf(const std::function<TensorView*()>& define) { return define()->dtype(); }
 
 struct Pair {
   DataType a, b, met;
@@ -15,8 +13,9 @@ struct Pair {
 
 TEST(Promotion, TensorsMeetInPyTorchsType) {
   using enum DataType;
-  const std::vector<Pair> pairs = {{Bool, Int32, Int32}, {Int32, Int, Int},       {Int, Half, Half},         {Half, BFloat16, Float},
-                                   {Half, Float, Float}, {Float, Double, Double}, {Bool, BFloat16, BFloat16}, {Int32, Double, Double}};
+  const std::vector<Pair> pairs = {{Bool, Int32, Int32},       {Int32, Int, Int},      {Int, Half, Half},
+                                   {Half, BFloat16, Float},    {Half, Float, Float},   {Float, Double, Double},
+                                   {Bool, BFloat16, BFloat16}, {Int32, Double, Double}};
   for (const Pair& pair : pairs) {
     EXPECT_EQ(promoteTypes(pair.a, pair.b), pair.met);
     EXPECT_EQ(promoteTypes(pair.b, pair.a), pair.met);
@@ -112,19 +111,24 @@ TEST(Integers, DivisionTruncatesAndByZeroGivesZero) {
 TEST(Integers, Int32WrapsAtItsWidth) {
   Tensor a = Tensor::of({2147483647, -2147483648.0, 65536}, {3}, DataType::Int32);
   auto values = [&](const std::function<TensorView*(const Views&)>& f) { return run1({a}, f).toVector(); };
-  EXPECT_EQ(values([](const Views& v) { return add(v[0], 1); }), (std::vector<double>{-2147483648.0, -2147483647, 65537}));
-  EXPECT_EQ(values([](const Views& v) { return neg(v[0]); }), (std::vector<double>{-2147483647, -2147483648.0, -65536}));
+  EXPECT_EQ(values([](const Views& v) { return add(v[0], 1); }),
+            (std::vector<double>{-2147483648.0, -2147483647, 65537}));
+  EXPECT_EQ(values([](const Views& v) { return neg(v[0]); }),
+            (std::vector<double>{-2147483647, -2147483648.0, -65536}));
   EXPECT_EQ(values([](const Views& v) { return abs(v[0]); }), (std::vector<double>{2147483647, -2147483648.0, 65536}));
   EXPECT_EQ(values([](const Views& v) { return mul(v[0], v[0]); }), (std::vector<double>{1, 0, 0}));
-  EXPECT_EQ(values([](const Views& v) { return div(v[0], -1); }), (std::vector<double>{-2147483647, -2147483648.0, -65536}));
+  EXPECT_EQ(values([](const Views& v) { return div(v[0], -1); }),
+            (std::vector<double>{-2147483647, -2147483648.0, -65536}));
 }
 
 TEST(Integers, ShiftsByTheWidthOrMore) {
   Tensor a = Tensor::of({1, -8, 1, -8, 5, -1}, {6}, DataType::Int32);
   Tensor n = Tensor::of({31, 1, 32, 40, -1, 31}, {6}, DataType::Int32);
   auto values = [&](const std::function<TensorView*(const Views&)>& f) { return run1({a, n}, f).toVector(); };
-  EXPECT_EQ(values([](const Views& v) { return bitwise_left_shift(v[0], v[1]); }), (std::vector<double>{-2147483648.0, -16, 0, 0, 0, -2147483648.0}));
-  EXPECT_EQ(values([](const Views& v) { return bitwise_right_shift(v[0], v[1]); }), (std::vector<double>{0, -4, 0, -1, 0, -1}));
+  EXPECT_EQ(values([](const Views& v) { return bitwise_left_shift(v[0], v[1]); }),
+            (std::vector<double>{-2147483648.0, -16, 0, 0, 0, -2147483648.0}));
+  EXPECT_EQ(values([](const Views& v) { return bitwise_right_shift(v[0], v[1]); }),
+            (std::vector<double>{0, -4, 0, -1, 0, -1}));
 }
 
 TEST(Integers, PowersGcdAndBits) {
@@ -136,11 +140,14 @@ TEST(Integers, PowersGcdAndBits) {
   EXPECT_EQ(powers, (std::vector<double>{81, -8, 1, -1, 0}));
   EXPECT_EQ(values([](const Views& v) { return gcd(v[0], v[1]); }), (std::vector<double>{1, 1, 1, 1, 1, 6}));
   EXPECT_EQ(values([](const Views& v) { return bitwise_and(v[0], v[1]); }), (std::vector<double>{0, 2, 1, -3, 2, 0}));
-  EXPECT_EQ(values([](const Views& v) { return bitwise_or(v[0], v[1]); }), (std::vector<double>{7, -1, -5, -1, -1, 30}));
-  EXPECT_EQ(values([](const Views& v) { return bitwise_xor(v[0], v[1]); }), (std::vector<double>{7, -3, -6, 2, -3, 30}));
+  EXPECT_EQ(values([](const Views& v) { return bitwise_or(v[0], v[1]); }),
+            (std::vector<double>{7, -1, -5, -1, -1, 30}));
+  EXPECT_EQ(values([](const Views& v) { return bitwise_xor(v[0], v[1]); }),
+            (std::vector<double>{7, -3, -6, 2, -3, 30}));
   EXPECT_EQ(values([](const Views& v) { return bitwise_not(v[0]); }), (std::vector<double>{-4, 1, -2, 0, -3, -13}));
   EXPECT_EQ(values([](const Views& v) { return sign(v[0]); }), (std::vector<double>{1, -1, 1, -1, 1, 1}));
-  EXPECT_EQ(run1({a}, [](const Views& v) { return bitwise_not(gt(v[0], 1)); }).toVector(), (std::vector<double>{0, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(run1({a}, [](const Views& v) { return bitwise_not(gt(v[0], 1)); }).toVector(),
+            (std::vector<double>{0, 1, 1, 1, 0, 0}));
 }
 
 }  // namespace

@@ -21,7 +21,9 @@ TensorView* meanOf(TensorView* x, const Axes& axes, bool keep) { return mean(x, 
 
 TEST(Reduction, OverEachDimAndAll) {
   Tensor x = counting({2, 3});
-  auto values = [&](Reduce f, const Axes& axes) { return run1({x}, [&](const Views& v) { return f(v[0], axes, false); }).toVector(); };
+  auto values = [&](Reduce f, const Axes& axes) {
+    return run1({x}, [&](const Views& v) { return f(v[0], axes, false); }).toVector();
+  };
   EXPECT_EQ(values(sumOf, {0}), (std::vector<double>{3, 5, 7}));
   EXPECT_EQ(values(sumOf, {-1}), (std::vector<double>{3, 12}));
   EXPECT_EQ(values(sumOf, {1, 0}), (std::vector<double>{15}));

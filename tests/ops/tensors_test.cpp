@@ -33,7 +33,8 @@ TEST(Tensors, FactoriesTakeAFusion) {
 TEST(Tensors, Builder) {
   Fusion fusion;
   FusionGuard guard(&fusion);
-  TensorView* a = TensorViewBuilder().shape(std::vector<int64_t>{2, 3, -1}).dtype(DataType::Double).strideOrder({0, 2, 1}).build();
+  TensorView* a =
+      TensorViewBuilder().shape(std::vector<int64_t>{2, 3, -1}).dtype(DataType::Double).strideOrder({0, 2, 1}).build();
   std::vector<IterDomain*> logical = a->getLogicalDomain();
   EXPECT_EQ(a->getAllocationDomain(), (std::vector<IterDomain*>{logical[1], logical[2], logical[0]}));
   TensorView* b = TensorViewBuilder().ndims(2).contiguity(true).expanded({true, false}).build();
