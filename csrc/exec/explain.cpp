@@ -1,0 +1,144 @@
+#include "exec/explain.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "exec/compile.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string shortName(const Val* val) { return fmt::format("T{}", val->id()); }
+
+std::vector<int64_t> constants(const std::vector<IntExpr>& extents) {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& e : extents) {
+    sizes.push_back(e.constValue());
+  }
+  return sizes;
+}
+
+int64_t bytesOf(const TensorView* tv) {
+  int64_t bytes = dataTypeSize(tv->dtype());
+  for (int64_t n : constants(tv->shape())) {
+    bytes *= n;
+  }
+  return bytes;
+}
+
+ExplainedTensor explainTensor(const TensorView* tv) {
+  const ShardState state = shardState(tv);
+  ExplainedTensor t;
+  t.name = shortName(tv);
+  t.dtype = tv->dtype();
+  t.sizes = constants(tv->shape());
+  t.localSizes = constants(state.localShape());
+  t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
+  t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
+  t.isOutput = tv->isFusionOutput();
+  return t;
+}
+
+ExplainedEdge explainEdge(const Expr* e, int operand) {
+  const TensorView* result = e->tensorOutput();
+  const Edge edge = edgeRelation(e, operand, result);
+  ExplainedEdge out{shortName(e->input(operand)), shortName(result), std::string(e->opName()), std::string(name(edge.relation)),
+                    edge.relation == EdgeRelation::Aligned ? "" : edge.reason, {}, {}};
+  if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
+    const RedistributionPlan plan = planRedistribution(edge.held, shardState(result));
+    for (const CommStep& step : plan.steps) {
+      out.moves.push_back(step.toString());
+    }
+    out.note = plan.note;
+  }
+  return out;
+}
+
+std::string_view nameOf(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::Kernel: return "kernel";
+    case SegmentKind::Library: return "library";
+    case SegmentKind::Communicate: return "communicate";
+    case SegmentKind::View: return "view";
+    case SegmentKind::Reference: return "reference";
+  }
+  return "";
+}
+
+// What takes a result of the segment that no kernel can take in.
+std::string fixedBoundary(const Segment& s) {
+  for (const TensorView* out : s.group.outputs) {
+    for (const Expr* use : s.group.fusion->uses(out)) {
+      if (use->kind() == ExprKind::Communicate) {
+        return fmt::format("{} is communicated", out->toString());
+      }
+    }
+  }
+  return "";
+}
+
+ExplainedStep explainStep(const Segment& s) {
+  ExplainedStep step;
+  step.kind = nameOf(s.kind);
+  const std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
+  step.name = s.kind == SegmentKind::Kernel ? fmt::format("{} {}", s.scheduler->name, result) : result;
+  for (const Expr* e : s.group.exprs) {
+    step.ops.emplace_back(e->opName());
+  }
+  for (const TensorView* tv : s.group.inputs) {
+    step.reads.push_back(tv->toString());
+    step.bytesRead += bytesOf(tv);
+  }
+  for (const TensorView* tv : s.group.outputs) {
+    step.writes.push_back(tv->toString());
+    step.bytesWritten += bytesOf(tv);
+  }
+  step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedBoundary(s) : s.boundary;
+  return step;
+}
+
+}  // namespace
+
+int64_t Explanation::bytesReceived() const {
+  int64_t bytes = 0;
+  for (const ExplainedCommunication& c : communications) {
+    bytes += c.bytesReceived;
+  }
+  return bytes;
+}
+
+Explanation explain(const CompiledProgram& compiled, int rank) {
+  const SegmentedProgram& program = compiled.program;
+  Explanation result;
+  result.rank = rank;
+  for (const TensorView* tv : program.planned->tensors()) {
+    result.tensors.push_back(explainTensor(tv));
+  }
+  for (const Expr* e : program.planned->exprs()) {
+    for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {
+      if (e->inputs()[k]->isTensor()) {
+        result.edges.push_back(explainEdge(e, static_cast<int>(k)));
+      }
+    }
+  }
+  for (const Segment& s : program.segments) {
+    result.steps.push_back(explainStep(s));
+  }
+  for (const Step& s : compiled.host->steps) {
+    if (s.kind == HostStepKind::Communicate) {
+      const size_t space = s.name.find(' ');
+      result.communications.push_back({s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived});
+    }
+  }
+  result.arenaBytes = compiled.host->arenaBytes;
+  result.peakBytes = compiled.host->peakBytes;
+  result.remarks = program.remarks;
+  return result;
+}
+
+}  // namespace meshfuse
