@@ -306,7 +306,7 @@ void Emitter::store(const tile::Stmt& s) {
   if (s.mask != kNone) {
     digits |= p_.values[static_cast<size_t>(s.mask)].digits;
   }
-  eachPosition(s.space, digits, [&](const Position& at) { storePiece(s, at, digits); });
+  eachPrepared(s.value, s.space, digits, [&](const Position& at) { storePiece(s, at, digits); });
 }
 
 void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digits) {
@@ -361,8 +361,8 @@ void Emitter::prefetch(const tile::Stmt& s) {
   Value* line = pointer(s.param, e.rest + e.constant);
   for (int k = 0; k < s.lines; k++) {
     Value* at = k == 0 ? line : b_.CreateConstGEP1_64(b_.getInt8Ty(), line, static_cast<uint64_t>(64 * k));
-    // read, to the nearest cache, data
-    b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(3), b_.getInt32(1)});
+    // Read, data, to the second level: it holds a row and its successor, the first level does not.
+    b_.CreateIntrinsic(Intrinsic::prefetch, {at->getType()}, {at, b_.getInt32(0), b_.getInt32(2), b_.getInt32(1)});
   }
 }
 

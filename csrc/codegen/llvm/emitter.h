@@ -1,6 +1,7 @@
 // The state of one emission, shared by the .cpp files of this folder; see README.md for how a tile becomes IR.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -162,6 +163,24 @@ class Emitter {
   llvm::Value* vectorPiece(tile::ValueId id, const Position& at, int lanes);
   llvm::Value* compute(tile::ValueId id, const Position& at);
   void evaluate(tile::ValueId id);
+  // Computes a value at all positions, each operation for all of them before the next.
+  void prepare(tile::ValueId id, std::span<const Position> group);
+  void setPiece(tile::ValueId id, const Position& at, llvm::Value* value);
+  bool isComputed(tile::ValueId id, const Position& at) const;
+  // fn(position) as eachPosition; before, `id` is prepared in groups that fit the registers
+  template <class Fn>
+  void eachPrepared(tile::ValueId id, int space, uint64_t digits, Fn fn) {
+    std::vector<Position> all;
+    eachPosition(space, digits, [&](const Position& at) { all.push_back(at); });
+    size_t most = target_.vectorBytes == 64 ? 4 : 2;
+    for (size_t i = 0; i < all.size(); i += most) {
+      std::span<const Position> group(all.data() + i, std::min(most, all.size() - i));
+      prepare(id, group);
+      for (const Position& at : group) {
+        fn(at);
+      }
+    }
+  }
   llvm::Value* pointValue(const tile::Value& v, const Position& at);
   llvm::Value* indexValue(tile::ValueId id, const Position& at);
   llvm::Value* random(const tile::Value& v, const Position& at);

@@ -173,7 +173,7 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
                                   .symbol;
   int lanes = lanesOf(carry);
   std::vector<Value*> pieces;
-  eachPosition(carry.space, carry.digits, [&](const Position& at) {
+  eachPrepared(c.next, carry.space, carry.digits, [&](const Position& at) {
     Value* next = lanes == 1 ? piece(c.next, at) : vectorPiece(c.next, at, lanes);
     Condition inside;
     const tile::Space& space = p_.spaces[static_cast<size_t>(carry.space)];

@@ -152,14 +152,14 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
     case PointOp::Mul: return b_.CreateFMul(x, operands[1]);
     case PointOp::Div: return b_.CreateFDiv(x, operands[1]);
     case PointOp::Fma: return b_.CreateIntrinsic(Intrinsic::fma, {x->getType()}, {x, operands[1], operands[2]});
-    case PointOp::Exp: return isFloat ? math_.exp(x) : call_(op, dtype, operands);
-    case PointOp::Exp2: return isFloat ? math_.exp2(x) : call_(op, dtype, operands);
-    case PointOp::Log: return isFloat ? math_.log(x) : call_(op, dtype, operands);
-    case PointOp::Tanh: return isFloat ? math_.tanh(x) : call_(op, dtype, operands);
-    case PointOp::Erf: return isFloat ? math_.erf(x) : call_(op, dtype, operands);
+    case PointOp::Exp:
+    case PointOp::Exp2:
+    case PointOp::Log:
+    case PointOp::Tanh:
+    case PointOp::Erf: return isFloat ? pointGroup(op, dtype, {x})[0] : call_(op, dtype, operands);
     case PointOp::Sigmoid: {
       if (isFloat) {
-        return math_.sigmoid(x);
+        return pointGroup(op, dtype, {x})[0];
       }
       Value* argument = b_.CreateFNeg(b_.CreateUnaryIntrinsic(Intrinsic::fabs, x));
       Value* e = call_(PointOp::Exp, dtype, std::span<Value* const>(&argument, 1));
@@ -167,6 +167,21 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
       return b_.CreateFDiv(above, b_.CreateFAdd(e, number(x, 1)));
     }
     default: return call_(op, dtype, operands);
+  }
+}
+
+std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const std::vector<Value*>& operands) {
+  if (dtype != DataType::Float) {
+    return {};
+  }
+  switch (op) {
+    case PointOp::Exp: return math_.exp(operands);
+    case PointOp::Exp2: return math_.exp2(operands);
+    case PointOp::Log: return math_.log(operands);
+    case PointOp::Tanh: return math_.tanh(operands);
+    case PointOp::Erf: return math_.erf(operands);
+    case PointOp::Sigmoid: return math_.sigmoid(operands);
+    default: return {};
   }
 }
 

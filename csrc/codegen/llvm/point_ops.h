@@ -21,6 +21,8 @@ class PointEmitter {
 
   // `dtype`: of the operands (of Where: of the last two).
   llvm::Value* point(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
+  // A unary op of several vectors, interleaved; empty if the op gains nothing from it.
+  std::vector<llvm::Value*> pointGroup(PointOp op, DataType dtype, const std::vector<llvm::Value*>& operands);
   llvm::Value* cast(llvm::Value* value, DataType from, DataType to);
   llvm::Value* combine(tile::Combiner combiner, DataType dtype, llvm::Value* a, llvm::Value* b);
 

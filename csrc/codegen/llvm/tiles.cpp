@@ -3,9 +3,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
-#include <bit>
-#include <cmath>
-#include <limits>
+#include <algorithm>
 
 #include "base/error.h"
 #include "codegen/llvm/emitter.h"
@@ -77,18 +75,12 @@ Value* Emitter::piece(ValueId id, const Position& at) {
   if (v.kind == ValueKind::Scalar) {
     return scalars_[static_cast<size_t>(v.param)];
   }
-  std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
-  if (pieces.empty()) {
-    pieces.resize(static_cast<size_t>(pieceCount(v.space, v.digits)));
-    scopes_.back().evaluated.push_back(id);
+  if (isComputed(id, at)) {
+    return pieces_[static_cast<size_t>(id)][static_cast<size_t>(pieceIndex(v.space, v.digits, at))];
   }
-  auto index = static_cast<size_t>(pieceIndex(v.space, v.digits, at));
-  if (pieces[index] == nullptr) {
-    Value* value = compute(id, at);
-    pieces_[static_cast<size_t>(id)][index] = value;
-    return value;
-  }
-  return pieces[index];
+  Value* value = compute(id, at);
+  setPiece(id, at, value);
+  return value;
 }
 
 Value* Emitter::vectorPiece(ValueId id, const Position& at, int lanes) { return splat(piece(id, at), lanes); }
@@ -99,7 +91,61 @@ void Emitter::evaluate(ValueId id) {
     convert(id);
     return;
   }
-  eachPosition(v.space, v.digits, [&](const Position& at) { piece(id, at); });
+  eachPrepared(id, v.space, v.digits, [&](const Position& at) { piece(id, at); });
+}
+
+bool Emitter::isComputed(ValueId id, const Position& at) const {
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
+  return !pieces.empty() && pieces[static_cast<size_t>(pieceIndex(v.space, v.digits, at))] != nullptr;
+}
+
+void Emitter::prepare(ValueId id, std::span<const Position> group) {
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  bool inner = v.kind == ValueKind::Load || v.kind == ValueKind::Point || v.kind == ValueKind::Cast || v.kind == ValueKind::Index;
+  if (!inner) {
+    return;
+  }
+  std::vector<Position> missing;
+  for (const Position& at : group) {
+    bool isNew = std::none_of(missing.begin(), missing.end(), [&](const Position& m) {
+      return pieceIndex(v.space, v.digits, m) == pieceIndex(v.space, v.digits, at);
+    });
+    if (isNew && !isComputed(id, at)) {
+      missing.push_back(at);
+    }
+  }
+  if (missing.empty()) {
+    return;
+  }
+  for (ValueId operand : v.operands) {
+    prepare(operand, missing);
+  }
+  std::vector<Value*> operands;
+  if (v.kind == ValueKind::Point && v.operands.size() == 1 && missing.size() > 1) {
+    for (const Position& at : missing) {
+      operands.push_back(piece(v.operands[0], at));
+    }
+    bool vectors = std::all_of(operands.begin(), operands.end(), [](Value* x) { return x->getType()->isVectorTy(); });
+    operands = vectors ? points_.pointGroup(v.op, p_.values[static_cast<size_t>(v.operands[0])].dtype, operands) : std::vector<Value*>{};
+  }
+  for (size_t i = 0; i < missing.size(); i++) {
+    if (operands.empty()) {
+      piece(id, missing[i]);
+    } else {
+      setPiece(id, missing[i], operands[i]);
+    }
+  }
+}
+
+void Emitter::setPiece(ValueId id, const Position& at, Value* value) {
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
+  if (pieces.empty()) {
+    pieces.resize(static_cast<size_t>(pieceCount(v.space, v.digits)));
+    scopes_.back().evaluated.push_back(id);
+  }
+  pieces[static_cast<size_t>(pieceIndex(v.space, v.digits, at))] = value;
 }
 
 Value* Emitter::compute(ValueId id, const Position& at) {

@@ -7,147 +7,234 @@
 namespace meshfuse {
 
 using namespace llvm;
+using Group = VectorMath::Group;
 
 namespace {
 
 // Adding 1.5 * 2^23 rounds a float below 2^22 to an integer and leaves it in the low bits.
 constexpr double kRounder = 12582912.0;
 constexpr int64_t kRounderBits = 0x4b400000;
+constexpr double kLog2e = 1.44269504088896341;
+constexpr double kLn2 = 0.69314718055994531;
+// ln2 in two parts: an integer below 2^8 times the first is exact.
+constexpr double kLn2High = 0.693145751953125;
+constexpr double kLn2Low = 1.42860682030941723212e-6;
 
-Type* integerType(Type* floats) {
-  Type* i32 = Type::getInt32Ty(floats->getContext());
-  return floats->isVectorTy() ? static_cast<Type*>(VectorType::get(i32, cast<VectorType>(floats)->getElementCount())) : i32;
-}
+Type* integerType(Type* floats) { return floats->getWithNewType(Type::getInt32Ty(floats->getContext())); }
 
 Constant* integer(Type* floats, int64_t value) { return ConstantInt::get(integerType(floats), static_cast<uint64_t>(value), true); }
+
+Group each(const Group& x, const std::function<Value*(Value*)>& f) {
+  Group result;
+  for (Value* v : x) {
+    result.push_back(f(v));
+  }
+  return result;
+}
+
+Group pairwise(const Group& x, const Group& y, const std::function<Value*(Value*, Value*)>& f) {
+  Group result;
+  for (size_t i = 0; i < x.size(); i++) {
+    result.push_back(f(x[i], y[i]));
+  }
+  return result;
+}
+
+bool isMachineVector(Type* type) {
+  auto* vector = dyn_cast<FixedVectorType>(type);
+  return vector != nullptr && vector->getNumElements() == 16;
+}
 
 }  // namespace
 
 VectorMath::VectorMath(IRBuilderBase& builder, const CpuTarget& target)
     : b_(builder), fma_(target.has("fma")), avx512_(target.has("avx512f") && target.vectorBytes == 64) {}
 
-Value* VectorMath::constant(Type* type, double value) { return ConstantFP::get(type, static_cast<double>(static_cast<float>(value))); }
-
-Value* VectorMath::multiplyAdd(Value* x, Value* y, Value* z) {
-  if (!fma_) {
-    return b_.CreateFAdd(b_.CreateFMul(x, y), z);
-  }
-  return b_.CreateIntrinsic(Intrinsic::fma, {x->getType()}, {x, y, z});
+Value* VectorMath::number(const Group& like, double value) {
+  return ConstantFP::get(like[0]->getType(), static_cast<double>(static_cast<float>(value)));
 }
 
-Value* VectorMath::polynomial(Value* x, std::initializer_list<double> coefficients) {
-  const double* c = coefficients.end();
-  Value* sum = constant(x->getType(), *--c);
+Group VectorMath::multiplyAdd(const Group& x, const Group& y, const Group& z) {
+  Group result;
+  for (size_t i = 0; i < x.size(); i++) {
+    result.push_back(fma_ ? b_.CreateIntrinsic(Intrinsic::fma, {x[i]->getType()}, {x[i], y[i], z[i]})
+                          : b_.CreateFAdd(b_.CreateFMul(x[i], y[i]), z[i]));
+  }
+  return result;
+}
+
+Group VectorMath::multiplyAdd(const Group& x, const Group& y, double z) { return multiplyAdd(x, y, Group(x.size(), number(x, z))); }
+
+Group VectorMath::multiplyAdd(const Group& x, double y, double z) {
+  return multiplyAdd(x, Group(x.size(), number(x, y)), Group(x.size(), number(x, z)));
+}
+
+Group VectorMath::multiplyAdd(const Group& x, double y, const Group& z) { return multiplyAdd(x, Group(x.size(), number(x, y)), z); }
+
+Group VectorMath::subtract(const Group& x, double y) {
+  return each(x, [&](Value* v) { return b_.CreateFSub(v, number(x, y)); });
+}
+
+Group VectorMath::polynomial(const Group& x, std::initializer_list<double> coefficients) {
+  const double* c = coefficients.end() - 2;
+  Group sum = multiplyAdd(x, c[1], c[0]);
   while (c != coefficients.begin()) {
-    sum = multiplyAdd(sum, x, constant(x->getType(), *--c));
+    sum = multiplyAdd(sum, x, *--c);
   }
   return sum;
 }
 
-Value* VectorMath::clamp(Value* x, double low, double high) {
-  Value* l = constant(x->getType(), low);
-  Value* h = constant(x->getType(), high);
-  x = b_.CreateSelect(b_.CreateFCmpOLT(x, l), l, x);
-  return b_.CreateSelect(b_.CreateFCmpOGT(x, h), h, x);
+Group VectorMath::atLeast(const Group& x, double low) {
+  Value* l = number(x, low);
+  return each(x, [&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOLT(v, l), l, v); });
 }
 
-Value* VectorMath::absolute(Value* x) { return b_.CreateUnaryIntrinsic(Intrinsic::fabs, x); }
+Group VectorMath::atMost(const Group& x, double high) {
+  Value* h = number(x, high);
+  return each(x, [&](Value* v) { return b_.CreateSelect(b_.CreateFCmpOGT(v, h), h, v); });
+}
 
-Value* VectorMath::scale(Value* p, Value* n, Value* shifted) {
-  Type* type = p->getType();
-  auto* vector = dyn_cast<FixedVectorType>(type);
-  if (avx512_ && vector != nullptr && vector->getNumElements() == 16) {
-    return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                              {p, n, Constant::getNullValue(type), b_.getInt16(0xffff), b_.getInt32(4)});
+Group VectorMath::absolute(const Group& x) {
+  return each(x, [&](Value* v) { return b_.CreateUnaryIntrinsic(Intrinsic::fabs, v); });
+}
+
+Group VectorMath::withSignOf(const Group& magnitude, const Group& x) {
+  return pairwise(magnitude, x, [&](Value* m, Value* s) { return b_.CreateBinaryIntrinsic(Intrinsic::copysign, m, s); });
+}
+
+Group VectorMath::selectBelow(const Group& x, double limit, const Group& below, const Group& above) {
+  Group result;
+  for (size_t i = 0; i < x.size(); i++) {
+    result.push_back(b_.CreateSelect(b_.CreateFCmpOLT(x[i], number(x, limit)), below[i], above[i]));
+  }
+  return result;
+}
+
+// An estimate of 14 bits and one step of Newton's method take a quarter of a division's time.
+Group VectorMath::reciprocal(const Group& x) {
+  Type* type = x[0]->getType();
+  if (!avx512_ || !isMachineVector(type)) {
+    return each(x, [&](Value* v) { return b_.CreateFDiv(number(x, 1), v); });
+  }
+  Group r = each(x, [&](Value* v) {
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_rcp14_ps_512, {}, {v, Constant::getNullValue(type), b_.getInt16(0xffff)});
+  });
+  Group error = multiplyAdd(each(x, [&](Value* v) { return b_.CreateFNeg(v); }), r, 1);
+  return multiplyAdd(error, r, r);
+}
+
+// p * 2^n; `shifted` is n + kRounder.
+Group VectorMath::scale(const Group& p, const Group& n, const Group& shifted) {
+  Type* type = p[0]->getType();
+  if (avx512_ && isMachineVector(type)) {
+    return pairwise(p, n, [&](Value* m, Value* e) {
+      return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                                {m, e, Constant::getNullValue(type), b_.getInt16(0xffff), b_.getInt32(4)});
+    });
   }
   // 2^n in two factors, both normal numbers, so that overflow and subnormal results round once.
-  Value* exponent = b_.CreateSub(b_.CreateBitCast(shifted, integerType(type)), integer(type, kRounderBits));
-  Value* half = b_.CreateAShr(exponent, integer(type, 1));
-  auto power = [&](Value* e) { return b_.CreateBitCast(b_.CreateShl(b_.CreateAdd(e, integer(type, 127)), integer(type, 23)), type); };
-  return b_.CreateFMul(b_.CreateFMul(p, power(half)), power(b_.CreateSub(exponent, half)));
+  return pairwise(p, shifted, [&](Value* m, Value* s) {
+    Value* exponent = b_.CreateSub(b_.CreateBitCast(s, integerType(type)), integer(type, kRounderBits));
+    Value* half = b_.CreateAShr(exponent, integer(type, 1));
+    auto power = [&](Value* e) {
+      return b_.CreateBitCast(b_.CreateShl(b_.CreateAdd(e, integer(type, 127)), integer(type, 23)), type);
+    };
+    return b_.CreateFMul(b_.CreateFMul(m, power(half)), power(b_.CreateSub(exponent, half)));
+  });
 }
 
-Value* VectorMath::expReduced(Value* r, Value* n, Value* shifted) {
+Group VectorMath::exp(const Group& argument) {
+  Group x = atMost(atLeast(argument, -104), 89);
+  Group shifted = multiplyAdd(x, kLog2e, kRounder);
+  Group n = subtract(shifted, kRounder);
+  Group r = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, x));
   return scale(polynomial(r, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
 }
 
-Value* VectorMath::exp(Value* x) {
-  Type* type = x->getType();
-  x = clamp(x, -104, 89);
-  Value* shifted = multiplyAdd(x, constant(type, 1.44269504088896341), constant(type, kRounder));
-  Value* n = b_.CreateFSub(shifted, constant(type, kRounder));
-  // ln2 in two parts; n times the first is exact
-  Value* r = multiplyAdd(n, constant(type, -0.693145751953125), x);
-  r = multiplyAdd(n, constant(type, -1.42860682030941723212e-6), r);
-  return expReduced(r, n, shifted);
+Group VectorMath::coarseExp(const Group& x, double s) {
+  Group shifted = multiplyAdd(x, kLog2e * s, kRounder);
+  Group n = subtract(shifted, kRounder);
+  Group r = multiplyAdd(n, -kLn2 / s, x);
+  return scale(polynomial(r, {1.00000012, 0.999999702 * s, 0.499988735 * s * s, 0.166675925 * s * s * s,
+                              0.0419178605 * s * s * s * s, 0.00829729717 * s * s * s * s * s}),
+               n, shifted);
 }
 
-Value* VectorMath::exp2(Value* x) {
-  Type* type = x->getType();
-  x = clamp(x, -152, 129);
-  Value* shifted = b_.CreateFAdd(x, constant(type, kRounder));
-  Value* n = b_.CreateFSub(shifted, constant(type, kRounder));
-  Value* f = b_.CreateFSub(x, n);
-  Value* p = polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841});
-  return scale(p, n, shifted);
+Group VectorMath::exp2(const Group& argument) {
+  Group x = atMost(atLeast(argument, -152), 129);
+  Group shifted = each(x, [&](Value* v) { return b_.CreateFAdd(v, number(x, kRounder)); });
+  Group n = subtract(shifted, kRounder);
+  Group f = pairwise(x, n, [&](Value* a, Value* b) { return b_.CreateFSub(a, b); });
+  return scale(polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841}), n, shifted);
 }
 
-Value* VectorMath::log(Value* x) {
-  Type* type = x->getType();
-  Value* tiny = b_.CreateFCmpOLT(x, constant(type, 0x1p-126));
-  Value* y = b_.CreateSelect(tiny, b_.CreateFMul(x, constant(type, 0x1p23)), x);
-  Value* bias = b_.CreateSelect(tiny, constant(type, -23), constant(type, 0));
-  // Splits at sqrt(1/2), so that f is in [sqrt(1/2) - 1, sqrt(2) - 1].
-  Value* bits = b_.CreateBitCast(y, integerType(type));
-  Value* offset = b_.CreateSub(bits, integer(type, 0x3f3504f3));
-  Value* k = b_.CreateAShr(offset, integer(type, 23));
-  Value* mantissa = b_.CreateSub(bits, b_.CreateShl(k, integer(type, 23)));
-  Value* f = b_.CreateFSub(b_.CreateBitCast(mantissa, type), constant(type, 1));
-  Value* e = b_.CreateFAdd(b_.CreateSIToFP(k, type), bias);
-  Value* p = polynomial(f, {0.333333135, -0.250000089, 0.200021192, -0.166679963, 0.142195523, -0.124055892, 0.11888162,
-                            -0.116756521, 0.067466408});
-  Value* square = b_.CreateFMul(f, f);
-  Value* tail = multiplyAdd(e, constant(type, -0.00021219444005469057), b_.CreateFMul(b_.CreateFMul(square, f), p));
-  tail = multiplyAdd(square, constant(type, -0.5), tail);
-  Value* result = multiplyAdd(e, constant(type, 0.693359375), b_.CreateFAdd(f, tail));
+Group VectorMath::log(const Group& x) {
+  Type* type = x[0]->getType();
+  Group e;
+  Group f;
+  for (Value* v : x) {
+    Value* tiny = b_.CreateFCmpOLT(v, number(x, 0x1p-126));
+    Value* y = b_.CreateSelect(tiny, b_.CreateFMul(v, number(x, 0x1p23)), v);
+    Value* bias = b_.CreateSelect(tiny, number(x, -23), number(x, 0));
+    // Splits at sqrt(1/2), so that f is in [sqrt(1/2) - 1, sqrt(2) - 1].
+    Value* bits = b_.CreateBitCast(y, integerType(type));
+    Value* k = b_.CreateAShr(b_.CreateSub(bits, integer(type, 0x3f3504f3)), integer(type, 23));
+    Value* mantissa = b_.CreateSub(bits, b_.CreateShl(k, integer(type, 23)));
+    f.push_back(b_.CreateFSub(b_.CreateBitCast(mantissa, type), number(x, 1)));
+    e.push_back(b_.CreateFAdd(b_.CreateSIToFP(k, type), bias));
+  }
+  Group p = polynomial(f, {0.333333135, -0.250000089, 0.200021192, -0.166679963, 0.142195523, -0.124055892, 0.11888162,
+                           -0.116756521, 0.067466408});
+  auto times = [&](const Group& a, const Group& b) { return pairwise(a, b, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }); };
+  Group square = times(f, f);
+  Group tail = multiplyAdd(e, -0.00021219444005469057, times(times(square, f), p));
+  tail = multiplyAdd(square, -0.5, tail);
+  Group sum = pairwise(f, tail, [&](Value* u, Value* v) { return b_.CreateFAdd(u, v); });
+  Group result = multiplyAdd(e, 0.693359375, sum);
   // Infinity and NaN give themselves, 0 gives -infinity, the negative numbers NaN.
-  Constant* infinity = ConstantFP::getInfinity(type);
-  result = b_.CreateSelect(b_.CreateFCmpULT(x, infinity), result, x);
-  result = b_.CreateSelect(b_.CreateFCmpOEQ(x, constant(type, 0)), ConstantFP::getInfinity(type, true), result);
-  return b_.CreateSelect(b_.CreateFCmpOLT(x, constant(type, 0)), ConstantFP::getNaN(type), result);
+  return pairwise(x, result, [&](Value* v, Value* r) {
+    r = b_.CreateSelect(b_.CreateFCmpOLT(v, ConstantFP::getInfinity(type)), r, v);
+    r = b_.CreateSelect(b_.CreateFCmpOEQ(v, number(x, 0)), ConstantFP::getInfinity(type, true), r);
+    return b_.CreateSelect(b_.CreateFCmpOLT(v, number(x, 0)), ConstantFP::getNaN(type), r);
+  });
 }
 
-Value* VectorMath::tanh(Value* x) {
-  Type* type = x->getType();
-  Value* a = absolute(x);
-  Value* square = b_.CreateFMul(x, x);
-  Value* p = polynomial(square, {-0.333332628, 0.133308992, -0.0536929667, 0.0204833169, -0.00552863395});
-  Value* small = multiplyAdd(b_.CreateFMul(x, square), p, x);
-  Value* e = exp(b_.CreateFAdd(a, a));
-  Value* quotient = b_.CreateFDiv(constant(type, 2), b_.CreateFAdd(e, constant(type, 1)));
-  Value* large = b_.CreateBinaryIntrinsic(Intrinsic::copysign, b_.CreateFSub(constant(type, 1), quotient), x);
-  return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(type, 0.65)), small, large);
+Group VectorMath::tanh(const Group& x) {
+  Group a = atMost(absolute(x), 20);
+  Group shifted = multiplyAdd(a, 2 * kLog2e, kRounder);
+  Group n = subtract(shifted, kRounder);
+  Group r = multiplyAdd(n, -kLn2 / 2, a);
+  auto times = [&](const Group& u, const Group& v) { return pairwise(u, v, [&](Value* p, Value* q) { return b_.CreateFMul(p, q); }); };
+  // (exp(2r) - 1) / 2, then (exp(2x) - 1) / 2 = h: tanh = h / (h + 1)
+  Group p = polynomial(r, {2 * 0.49999994, 4 * 0.166665182, 8 * 0.0416684225, 16 * 0.00836906303, 32 * 0.00138138805});
+  Group q = multiplyAdd(times(r, r), p, r);
+  Group t = scale(Group(x.size(), number(x, 1)), n, shifted);
+  Group h = multiplyAdd(t, q, multiplyAdd(t, 0.5, -0.5));
+  Group quotient = times(h, reciprocal(each(h, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); })));
+  return withSignOf(quotient, x);
 }
 
-Value* VectorMath::erf(Value* x) {
-  Type* type = x->getType();
-  Value* a = absolute(x);
-  Value* square = b_.CreateFMul(x, x);
-  Value* q = polynomial(square, {0.128379166, -0.376126319, 0.112836726, -0.0268581044, 0.00519779697, -0.000810596452, 8.21542271e-05});
-  Value* small = multiplyAdd(q, x, x);
-  Value* t = b_.CreateSelect(b_.CreateFCmpOGT(a, constant(type, 4)), constant(type, 4), a);
-  Value* r = polynomial(t, {-0.12863708, -0.635198057, -0.106159031, 0.0236945506, -0.00361033413, 0.000314856094, -1.04329019e-05});
+Group VectorMath::erf(const Group& x) {
+  Group a = absolute(x);
+  Group square = pairwise(x, x, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
+  Group q = polynomial(square, {0.128379151, -0.37612462, 0.112814665, -0.0267533343, 0.0049731168, -0.000588677358});
+  Group small = multiplyAdd(q, x, x);
+  Group t = atMost(a, 4);
+  Group r = polynomial(t, {-0.12863708, -0.635198057, -0.106159031, 0.0236945506, -0.00361033413, 0.000314856094, -1.04329019e-05});
   // R begins with -1.1286: the 1 is taken apart, so that rounding it costs nothing
-  Value* exponent = b_.CreateFSub(b_.CreateFMul(r, t), t);
-  Value* large = b_.CreateBinaryIntrinsic(Intrinsic::copysign, b_.CreateFSub(constant(type, 1), exp(exponent)), x);
-  return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(type, 0.95)), small, large);
+  Group e = coarseExp(multiplyAdd(r, t, each(t, [&](Value* v) { return b_.CreateFNeg(v); })), 1);
+  Group large = each(e, [&](Value* v) { return b_.CreateFSub(number(x, 1), v); });
+  return selectBelow(a, 0.95, small, withSignOf(large, x));
 }
 
-Value* VectorMath::sigmoid(Value* x) {
-  Type* type = x->getType();
-  Value* e = exp(b_.CreateFNeg(absolute(x)));
-  Value* above = b_.CreateSelect(b_.CreateFCmpOLT(x, constant(type, 0)), e, constant(type, 1));
-  return b_.CreateFDiv(above, b_.CreateFAdd(e, constant(type, 1)));
+Group VectorMath::sigmoid(const Group& x) {
+  Group a = atLeast(each(absolute(x), [&](Value* v) { return b_.CreateFNeg(v); }), -104);
+  Group shifted = multiplyAdd(a, kLog2e, kRounder);
+  Group n = subtract(shifted, kRounder);
+  Group f = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, a));
+  Group e = scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
+  Group r = reciprocal(each(e, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); }));
+  return selectBelow(x, 0, pairwise(e, r, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }), r);
 }
 
 }  // namespace meshfuse

@@ -5,12 +5,18 @@
 //   exp       1.1            x = n ln2 + r, degree 6 on |r| <= ln2/2, scaled by 2^n
 //   exp2      1.1            the same without the first step
 //   log       1.1            x = 2^k (1 + f), f - f^2/2 + f^3 P(f)
-//   tanh      1.5            x + x^3 P(x^2) below 0.65, else 1 - 2 / (exp(2x) + 1)
-//   erf       1.5            x + x Q(x^2) below 0.95, else 1 - exp(x R(x)), R fitted to log(erfc)
-//   sigmoid   2.0            e / (1 + e), e = exp(-|x|)
+//   tanh      2.5            h / (h + 1), h = (exp(2x) - 1) / 2 = 2^n q + (2^n - 1) / 2
+//   erf       2.0            x + x Q(x^2) below 0.95, else 1 - exp(x R(x)), R fitted to log(erfc)
+//   sigmoid   2.5            1 / (1 + e) or e / (1 + e), e = exp(-|x|)
 //   rsqrt     1.0            1 / sqrt(x), both correctly rounded
 // Without fused multiply-add the first three lose about half an ULP.
+//
+// A function takes several vectors and goes through them step by step, each step for all of them: a core's scheduler sees about
+// a hundred operations, too few to find the next vector behind one that is a chain of forty.
 #pragma once
+
+#include <functional>
+#include <vector>
 
 #include "codegen/llvm/emit.h"
 
@@ -24,23 +30,34 @@ namespace meshfuse {
 
 class VectorMath {
  public:
+  using Group = std::vector<llvm::Value*>;  // of one type, float or a vector of floats
+
   VectorMath(llvm::IRBuilderBase& builder, const CpuTarget& target);
 
-  llvm::Value* exp(llvm::Value* x);
-  llvm::Value* exp2(llvm::Value* x);
-  llvm::Value* log(llvm::Value* x);
-  llvm::Value* tanh(llvm::Value* x);
-  llvm::Value* erf(llvm::Value* x);
-  llvm::Value* sigmoid(llvm::Value* x);
+  Group exp(const Group& x);
+  Group exp2(const Group& x);
+  Group log(const Group& x);
+  Group tanh(const Group& x);
+  Group erf(const Group& x);
+  Group sigmoid(const Group& x);
 
  private:
-  llvm::Value* constant(llvm::Type* type, double value);
-  llvm::Value* multiplyAdd(llvm::Value* x, llvm::Value* y, llvm::Value* z);
-  llvm::Value* polynomial(llvm::Value* x, std::initializer_list<double> coefficients);  // highest power last
-  llvm::Value* clamp(llvm::Value* x, double low, double high);                          // NaN stays
-  llvm::Value* absolute(llvm::Value* x);
-  llvm::Value* expReduced(llvm::Value* r, llvm::Value* n, llvm::Value* shifted);
-  llvm::Value* scale(llvm::Value* p, llvm::Value* n, llvm::Value* shifted);
+  llvm::Value* number(const Group& like, double value);
+  Group multiplyAdd(const Group& x, const Group& y, const Group& z);
+  Group multiplyAdd(const Group& x, const Group& y, double z);
+  Group multiplyAdd(const Group& x, double y, double z);
+  Group multiplyAdd(const Group& x, double y, const Group& z);
+  Group subtract(const Group& x, double y);
+  Group polynomial(const Group& x, std::initializer_list<double> coefficients);  // highest power last
+  Group atLeast(const Group& x, double low);                                     // NaN stays
+  Group atMost(const Group& x, double high);                                     // NaN stays
+  Group absolute(const Group& x);
+  Group withSignOf(const Group& magnitude, const Group& x);
+  Group selectBelow(const Group& x, double limit, const Group& below, const Group& above);
+  Group reciprocal(const Group& x);  // of normal numbers whose reciprocals are normal
+  // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: where it is added to something larger.
+  Group coarseExp(const Group& x, double scale);
+  Group scale(const Group& p, const Group& n, const Group& shifted);
 
   llvm::IRBuilderBase& b_;
   bool fma_;
