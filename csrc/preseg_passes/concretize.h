@@ -16,7 +16,6 @@
 namespace meshfuse {
 
 class Fusion;
-class TensorView;
 
 using SymbolValues = std::map<std::string, int64_t>;
 
@@ -25,9 +24,5 @@ using SymbolValues = std::map<std::string, int64_t>;
 [[nodiscard]] SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
-
-// The global shape of a tensor of which a rank holds a part of the given shape: each dim times the sizes of the axes that own
-// digits of it.
-[[nodiscard]] std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local);
 
 }  // namespace meshfuse

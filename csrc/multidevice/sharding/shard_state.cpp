@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
 
 namespace meshfuse {
 
@@ -308,6 +309,36 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
       whole->parallelize(state.mesh.typeOf(axis));
     }
   }
+}
+
+std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local) {
+  std::vector<int64_t> shape(local.begin(), local.end());
+  if (!tv->hasDeviceMesh()) {
+    return shape;
+  }
+  // How many parts a dim has does not depend on its size: count them at one that every split divides.
+  int64_t size = 1;
+  for (const LoopTransform& t : tv->loopTransforms()) {
+    if (t.kind == LoopTransform::Kind::Split && t.factor.isConst()) {
+      size *= t.factor.constValue();
+    }
+  }
+  Fusion scratch;
+  FusionCloner cloner(tv->fusion(), scratch, [&](const IntExpr& e) {
+    return e.substitute([&](std::string_view) { return std::optional<IntExpr>(size); });
+  });
+  const ShardState state = shardState(cloner.clone(tv));
+  check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part", tv->toString(),
+        state.dims.size(), shape.size());
+  for (size_t k = 0; k < shape.size(); k++) {
+    if (state.dims[k].isOpaque()) {
+      continue;  // a constant extent that does not divide: check-annotations says so
+    }
+    for (const Digit& d : state.dims[k].digits()) {
+      shape[k] *= d.owner.isDevice() ? d.size.constValue() : 1;
+    }
+  }
+  return shape;
 }
 
 }  // namespace meshfuse

@@ -6,6 +6,7 @@
 // gives the same state.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,5 +56,9 @@ struct BoundLoop {
 // Rewrites mesh and loop domain of `tv` to the state: canonical splits, bound. The state has no partial axes unless `tv` has a
 // partial dim, whose extent is the product of their sizes. InternalError on an opaque dim.
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
+
+// The global shape of a tensor of which a rank holds a part of the given shape: each dim times the sizes of the axes that own
+// digits of it. Extents of `tv` may be symbols.
+[[nodiscard]] std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local);
 
 }  // namespace meshfuse

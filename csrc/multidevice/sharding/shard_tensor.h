@@ -1,0 +1,23 @@
+// Cutting tensors at hand into the parts that ranks hold, and putting parts together.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "multidevice/mesh/device_mesh.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+class TensorView;
+
+// The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
+// contiguous. UserError if the rank is not in the mesh, or the axis of the mesh does not divide the dim.
+[[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank);
+// The part that the sharding of `tv` gives it; `tensor` has the global shape of `tv`, the symbols of which any sizes may fill. The
+// tensor itself if `tv` has no mesh.
+[[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank);
+// The whole of which parts[k] is what device number k of the mesh of `tv` holds (row-major).
+[[nodiscard]] Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv);
+
+}  // namespace meshfuse

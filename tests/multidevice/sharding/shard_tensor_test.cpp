@@ -1,0 +1,86 @@
+// Parts of tensors, and what explain says of them.
+#include "multidevice/sharding/shard_tensor.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/explain.h"
+#include "multidevice/sharding/random_state.h"
+#include "ops/copy_shape.h"
+#include "ops/tensors.h"
+
+namespace meshfuse {
+namespace {
+
+Tensor counted(const std::vector<int64_t>& sizes) {
+  int64_t n = 1;
+  for (int64_t s : sizes) {
+    n *= s;
+  }
+  std::vector<double> values;
+  for (int64_t i = 0; i < n; i++) {
+    values.push_back(static_cast<double>(i));
+  }
+  return Tensor::of(values, sizes);
+}
+
+TEST(ShardTensor, BlocksOverTheLastAxis) {
+  const DeviceMesh mesh = DeviceMesh::createForShape({2, 2});
+  const Tensor t = counted({2, 4});
+  EXPECT_EQ(shardTensor(t, 1, mesh, 1).toVector(), (std::vector<double>{2, 3, 6, 7}));
+  EXPECT_EQ(shardTensor(t, -1, mesh, 2).toVector(), (std::vector<double>{0, 1, 4, 5}));
+  EXPECT_THROW((void)shardTensor(t, 1, mesh, 4), UserError);
+  EXPECT_THROW((void)shardTensor(counted({2, 3}), 1, mesh, 0), UserError);
+}
+
+TEST(ShardTensor, PartsOfRandomStatesMakeTheWhole) {
+  std::mt19937 rng(11);
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 4}});
+  const std::vector<int64_t> sizes{8, 16, 3};
+  const Tensor t = counted(sizes);
+  for (int round = 0; round < 200; round++) {
+    Fusion fusion;
+    TensorView* tv = makeContigConcreteTensor(fusion, sizes, DataType::Float);
+    const ShardState state = randomState(rng, mesh, sizes, {true, false});
+    setShardState(tv, state);
+    std::vector<Tensor> parts;
+    for (int64_t rank = 0; rank < mesh.numDevices(); rank++) {
+      parts.push_back(shardTensor(t, tv, rank));
+      const std::vector<int64_t> held = heldElements(state, sizes, rank);
+      ASSERT_EQ(parts.back().toVector(), std::vector<double>(held.begin(), held.end())) << state.toString();
+    }
+    ASSERT_EQ(unshardTensor(parts, tv).toVector(), t.toVector());
+  }
+}
+
+TEST(ShardTensor, SymbolicExtentsTakeTheSizesAtHand) {
+  Fusion fusion;
+  TensorView* tv = makeContigTensor(fusion, 2, DataType::Float);
+  tv->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+  tv->outer_split(1, 2)->axis(1)->parallelize(ParallelType::DIDx);
+  const Tensor part = shardTensor(counted({3, 4}), tv, 1);
+  EXPECT_EQ(part.toVector(), (std::vector<double>{2, 3, 6, 7, 10, 11}));
+  EXPECT_EQ(globalShape(tv, part.sizes()), (std::vector<int64_t>{3, 4}));
+}
+
+TEST(Explain, NamesShardingsEdgesAndSteps) {
+  Fusion fusion;
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}});
+  TensorView* a = makeContigConcreteTensor(fusion, {8, 4}, DataType::Float);
+  fusion.addInput(a);
+  a->setDeviceMesh(mesh);
+  a->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
+  TensorView* b = fusion.tensor(DataType::Float, {{8}, {4}});
+  b->setDeviceMesh(mesh);
+  fusion.addExpr(ExprKind::Redistribute, {a}, {b});
+  fusion.addOutput(b);
+  EXPECT_EQ(explainSharding(fusion).toString(),
+            "T0: S0(x) R on {x: 2}[0, 1]\n"
+            "T1: R R on {x: 2}[0, 1]\n"
+            "T0 -> T1: comm: the digit of dim 0 with stride 4 and size 2 on x is held in parts, needed whole or otherwise\n"
+            "T0 -> T1: all_gather(x), 64 bytes\n");
+}
+
+}  // namespace
+}  // namespace meshfuse
