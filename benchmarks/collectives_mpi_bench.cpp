@@ -39,11 +39,17 @@ struct Collective {
 
 std::vector<Collective> collectives() {
   return {{"all-reduce",
-           [](Communicator& c, Buffers b, int64_t n) { c.allReduce(c.world(), b.in, b.out, n, DataType::Float, ReduceOp::Sum); },
-           [](Buffers b, int64_t n) { MPI_Allreduce(b.in, b.out, static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
+           [](Communicator& c, Buffers b, int64_t n) {
+             c.allReduce(c.world(), b.in, b.out, n, DataType::Float, ReduceOp::Sum);
+           },
+           [](Buffers b, int64_t n) {
+             MPI_Allreduce(b.in, b.out, static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+           },
            [](int64_t n, int) { return n; }},
           {"all-gather",
-           [](Communicator& c, Buffers b, int64_t n) { c.allGather(c.world(), b.in, b.out, n / c.size(), DataType::Float); },
+           [](Communicator& c, Buffers b, int64_t n) {
+             c.allGather(c.world(), b.in, b.out, n / c.size(), DataType::Float);
+           },
            [](Buffers b, int64_t n) {
              int ranks = 1;
              MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -52,7 +58,9 @@ std::vector<Collective> collectives() {
            },
            [](int64_t n, int) { return n; }},
           {"reduce-scatter",
-           [](Communicator& c, Buffers b, int64_t n) { c.reduceScatter(c.world(), b.in, b.out, n / c.size(), DataType::Float, ReduceOp::Sum); },
+           [](Communicator& c, Buffers b, int64_t n) {
+             c.reduceScatter(c.world(), b.in, b.out, n / c.size(), DataType::Float, ReduceOp::Sum);
+           },
            [](Buffers b, int64_t n) {
              int ranks = 1;
              MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -82,7 +90,7 @@ double median(std::vector<double> values) {
 struct Row {
   std::string collective;
   int64_t bytes;
-  double mpi, shared, ordinary;      // median seconds
+  double mpi, shared, ordinary;       // median seconds
   double sharedRatio, ordinaryRatio;  // median of the rounds' ratios
 };
 
@@ -126,23 +134,26 @@ Row measure(Communicator& world, const Collective& c, int64_t bytes, int rounds)
 void report(const std::vector<Row>& rows, int ranks, const std::string& json) {
   std::string text;
   auto add = [&](const std::string& name, double figure, double goal) {
-    text += fmt::format("{}  {{\"name\": \"{}\", \"figure\": {:.3f}, \"unit\": \"x of MPI\", \"goal\": {}, \"better\": \"higher\"}}", text.empty() ? "" : ",\n",
-                        name, figure, goal);
+    text += fmt::format(
+        "{}  {{\"name\": \"{}\", \"figure\": {:.3f}, \"unit\": \"x of MPI\", \"goal\": {}, \"better\": \"higher\"}}",
+        text.empty() ? "" : ",\n", name, figure, goal);
   };
-  fmt::print("{:<15} {:>9} {:>10} {:>10} {:>10} {:>8} {:>9}\n", "", "bytes", "MPI us", "shared us", "ordinary", "shared x", "ordinary x");
+  fmt::print("{:<15} {:>9} {:>10} {:>10} {:>10} {:>8} {:>9}\n", "", "bytes", "MPI us", "shared us", "ordinary",
+             "shared x", "ordinary x");
   for (size_t i = 0; i < rows.size();) {
     double logs = 0, ordinaryLogs = 0, worst = 1e9;
     const size_t begin = i;
     for (; i < rows.size() && rows[i].collective == rows[begin].collective; ++i) {
       const Row& r = rows[i];
-      fmt::print("{:<15} {:>9} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>9.2f}\n", r.collective, r.bytes, r.mpi * 1e6, r.shared * 1e6, r.ordinary * 1e6,
-                 r.sharedRatio, r.ordinaryRatio);
-      logs += std::log(r.sharedRatio), ordinaryLogs += std::log(r.ordinaryRatio), worst = std::min(worst, r.sharedRatio);
+      fmt::print("{:<15} {:>9} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>9.2f}\n", r.collective, r.bytes, r.mpi * 1e6,
+                 r.shared * 1e6, r.ordinary * 1e6, r.sharedRatio, r.ordinaryRatio);
+      logs += std::log(r.sharedRatio), ordinaryLogs += std::log(r.ordinaryRatio),
+          worst = std::min(worst, r.sharedRatio);
     }
     const auto count = static_cast<double>(i - begin);
     const std::string name = fmt::format("collectives/{}/{} ranks", rows[begin].collective, ranks);
-    fmt::print("{:<15} geometric mean {:.2f} (goal {}), worst {:.2f}; ordinary buffers {:.2f}\n\n", rows[begin].collective, std::exp(logs / count), kGoal, worst,
-               std::exp(ordinaryLogs / count));
+    fmt::print("{:<15} geometric mean {:.2f} (goal {}), worst {:.2f}; ordinary buffers {:.2f}\n\n",
+               rows[begin].collective, std::exp(logs / count), kGoal, worst, std::exp(ordinaryLogs / count));
     add(name, std::exp(logs / count), kGoal);
     add(name + "/worst size", worst, 1.0);
     add(name + "/ordinary buffers", std::exp(ordinaryLogs / count), 1.0);

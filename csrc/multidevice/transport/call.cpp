@@ -91,20 +91,24 @@ int positionInTeam(const Team& team, int rank, int size, CallKind kind) {
   const std::vector<int>& ranks = team.ranks;
   int position = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
-    check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind), ranks[i], size - 1);
-    check(std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) == ranks.begin() + static_cast<std::ptrdiff_t>(i),
+    check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind),
+          ranks[i], size - 1);
+    check(std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) ==
+              ranks.begin() + static_cast<std::ptrdiff_t>(i),
           "[{}] team names rank {} twice; each rank takes part once", name(kind), ranks[i]);
     if (ranks[i] == rank) {
       position = static_cast<int>(i);
     }
   }
-  check(position >= 0, "[{}] rank {} calls for a team of {} ranks that it is not in; only members call", name(kind), rank, ranks.size());
+  check(position >= 0, "[{}] rank {} calls for a team of {} ranks that it is not in; only members call", name(kind),
+        rank, ranks.size());
   return position;
 }
 
 void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven) {
   check(call.count >= 0, "[{}] count is {}, expected 0 or more elements", name(call.kind), call.count);
-  check(buffersGiven || call.count == 0, "[{}] a buffer is null, expected room for {} elements", name(call.kind), call.count);
+  check(buffersGiven || call.count == 0, "[{}] a buffer is null, expected room for {} elements", name(call.kind),
+        call.count);
   check(call.kind != CallKind::Broadcast || (call.root >= 0 && call.root < static_cast<int>(team.ranks.size())),
         "[broadcast] root is position {} of a team of {} ranks", call.root, team.ranks.size());
 }
@@ -126,12 +130,13 @@ int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int ra
       (t.direction == Direction::Send ? sends : receives).push_back(&t);
     }
   }
-  check(sends.size() == receives.size(), "[transfer] rank {} posts {} sends to itself and {} receives; post both in one group", rank,
-        sends.size(), receives.size());
+  check(sends.size() == receives.size(),
+        "[transfer] rank {} posts {} sends to itself and {} receives; post both in one group", rank, sends.size(),
+        receives.size());
   int64_t moved = 0;
   for (size_t i = 0; i < sends.size(); ++i) {
-    check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank, sends[i]->bytes,
-          receives[i]->bytes);
+    check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank,
+          sends[i]->bytes, receives[i]->bytes);
     if (sends[i]->bytes > 0) {
       std::memmove(receives[i]->data, sends[i]->data, static_cast<size_t>(sends[i]->bytes));
     }

@@ -13,7 +13,17 @@
 namespace meshfuse {
 
 // The collectives of the interface, in the order of CollectiveKind, and the control message.
-enum class CallKind : uint8_t { AllGather, AllReduce, ReduceScatter, AllToAll, Broadcast, Send, Recv, Barrier, Exchange };
+enum class CallKind : uint8_t {
+  AllGather,
+  AllReduce,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  Send,
+  Recv,
+  Barrier,
+  Exchange
+};
 
 constexpr CallKind callKind(CollectiveKind k) { return static_cast<CallKind>(k); }
 [[nodiscard]] std::string_view name(CallKind kind);
@@ -23,10 +33,10 @@ struct CallRecord {
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
   uint8_t reserved = 0;
-  int32_t root = -1;       // position in the team; -1 where there is none
-  int64_t count = 0;       // elements, as in the call's arguments
-  uint64_t teamHash = 0;   // of the ranks in order
-  uint64_t teamMask = 0;   // bit r: rank r takes part; ranks from 64 on are left out
+  int32_t root = -1;      // position in the team; -1 where there is none
+  int64_t count = 0;      // elements, as in the call's arguments
+  uint64_t teamHash = 0;  // of the ranks in order
+  uint64_t teamMask = 0;  // bit r: rank r takes part; ranks from 64 on are left out
 
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
 };

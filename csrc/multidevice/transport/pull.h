@@ -30,7 +30,7 @@ struct PullCall {
   int64_t outStride = 0;               // bytes from one block of the output to the next
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
-  int64_t partAlignment = 1;           // elements; boundaries of all-reduce parts are multiples of it
+  int64_t partAlignment = 1;  // elements; boundaries of all-reduce parts are multiples of it
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
 };

@@ -29,7 +29,9 @@ template <class T>
 using Vector = typename VectorOf<T>::Type;
 
 template <class T>
-using BitsOf = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
+using BitsOf = std::conditional_t<
+    sizeof(T) == 8, uint64_t,
+    std::conditional_t<sizeof(T) == 4, uint32_t, std::conditional_t<sizeof(T) == 2, uint16_t, uint8_t>>>;
 
 // An element type whose accumulator is itself.
 template <class T>
@@ -106,7 +108,8 @@ struct HalfBits {
     for (int i = 0; i < 2; ++i) {
       __m256 part;
       std::memcpy(&part, reinterpret_cast<const char*>(&v) + 32 * i, sizeof(part));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8 * i), _mm256_cvtps_ph(part, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8 * i),
+                       _mm256_cvtps_ph(part, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     }
   }
 #else
@@ -190,13 +193,20 @@ template <class Codec, ReduceOp kOp>
 template <class Codec, class BitCodec>
 [[gnu::always_inline]] inline void reduceWithOp(const ReduceRange& range, ReduceOp op) {
   switch (op) {
-    case ReduceOp::Sum: return reduceRange<Codec, ReduceOp::Sum>(range);
-    case ReduceOp::Prod: return reduceRange<Codec, ReduceOp::Prod>(range);
-    case ReduceOp::Min: return reduceRange<Codec, ReduceOp::Min>(range);
-    case ReduceOp::Max: return reduceRange<Codec, ReduceOp::Max>(range);
-    case ReduceOp::And: return reduceRange<BitCodec, ReduceOp::And>(range);
-    case ReduceOp::Or: return reduceRange<BitCodec, ReduceOp::Or>(range);
-    case ReduceOp::Xor: return reduceRange<BitCodec, ReduceOp::Xor>(range);
+    case ReduceOp::Sum:
+      return reduceRange<Codec, ReduceOp::Sum>(range);
+    case ReduceOp::Prod:
+      return reduceRange<Codec, ReduceOp::Prod>(range);
+    case ReduceOp::Min:
+      return reduceRange<Codec, ReduceOp::Min>(range);
+    case ReduceOp::Max:
+      return reduceRange<Codec, ReduceOp::Max>(range);
+    case ReduceOp::And:
+      return reduceRange<BitCodec, ReduceOp::And>(range);
+    case ReduceOp::Or:
+      return reduceRange<BitCodec, ReduceOp::Or>(range);
+    case ReduceOp::Xor:
+      return reduceRange<BitCodec, ReduceOp::Xor>(range);
   }
 }
 
@@ -204,23 +214,33 @@ template <class Codec, class BitCodec>
   switch (op) {
     case ReduceOp::Sum:
     case ReduceOp::Max:
-    case ReduceOp::Or: return reduceRange<Logical, ReduceOp::Or>(range);
+    case ReduceOp::Or:
+      return reduceRange<Logical, ReduceOp::Or>(range);
     case ReduceOp::Prod:
     case ReduceOp::Min:
-    case ReduceOp::And: return reduceRange<Logical, ReduceOp::And>(range);
-    case ReduceOp::Xor: return reduceRange<Logical, ReduceOp::Xor>(range);
+    case ReduceOp::And:
+      return reduceRange<Logical, ReduceOp::And>(range);
+    case ReduceOp::Xor:
+      return reduceRange<Logical, ReduceOp::Xor>(range);
   }
 }
 
 [[gnu::always_inline]] inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op) {
   switch (type) {
-    case DataType::Double: return reduceWithOp<Plain<double>, Plain<uint64_t>>(range, op);
-    case DataType::Float: return reduceWithOp<Plain<float>, Plain<uint32_t>>(range, op);
-    case DataType::Half: return reduceWithOp<HalfBits, Plain<uint16_t>>(range, op);
-    case DataType::BFloat16: return reduceWithOp<BFloat16Bits, Plain<uint16_t>>(range, op);
-    case DataType::Int: return reduceWithOp<Plain<int64_t>, Plain<uint64_t>>(range, op);
-    case DataType::Int32: return reduceWithOp<Plain<int32_t>, Plain<uint32_t>>(range, op);
-    case DataType::Bool: return reduceLogical(range, op);
+    case DataType::Double:
+      return reduceWithOp<Plain<double>, Plain<uint64_t>>(range, op);
+    case DataType::Float:
+      return reduceWithOp<Plain<float>, Plain<uint32_t>>(range, op);
+    case DataType::Half:
+      return reduceWithOp<HalfBits, Plain<uint16_t>>(range, op);
+    case DataType::BFloat16:
+      return reduceWithOp<BFloat16Bits, Plain<uint16_t>>(range, op);
+    case DataType::Int:
+      return reduceWithOp<Plain<int64_t>, Plain<uint64_t>>(range, op);
+    case DataType::Int32:
+      return reduceWithOp<Plain<int32_t>, Plain<uint32_t>>(range, op);
+    case DataType::Bool:
+      return reduceLogical(range, op);
   }
 }
 

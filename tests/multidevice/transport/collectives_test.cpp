@@ -11,7 +11,8 @@
 namespace meshfuse {
 namespace {
 
-constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or, ReduceOp::Xor};
+constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min,
+                             ReduceOp::And, ReduceOp::Or,   ReduceOp::Xor};
 
 // Where the buffers of a call lie: memory that peers can read, ordinary memory, or each rank as it likes.
 enum class Place { Shared, Ordinary, Mixed };
@@ -53,7 +54,8 @@ std::vector<Bytes> inputsOf(const Case& c, int64_t count) {
 
 void expectEqual(const Buffer& out, const Bytes& expected, const Case& c, std::string_view what) {
   const int64_t at = firstDifference(out.content(), expected, c.type);
-  EXPECT_EQ(at, -1) << what << " of " << c.count << " " << name(c.type) << " " << name(c.op) << ", " << c.team.ranks.size() << " ranks";
+  EXPECT_EQ(at, -1) << what << " of " << c.count << " " << name(c.type) << " " << name(c.op) << ", "
+                    << c.team.ranks.size() << " ranks";
 }
 
 // Runs all collectives on one case and compares; called by the members of the team.
@@ -92,7 +94,9 @@ void checkCase(Communicator& comm, const Case& c) {
   expectEqual(both, sum, c, "all-reduce in place");
 }
 
-bool holds(const Team& team, int rank) { return std::find(team.ranks.begin(), team.ranks.end(), rank) != team.ranks.end(); }
+bool holds(const Team& team, int rank) {
+  return std::find(team.ranks.begin(), team.ranks.end(), rank) != team.ranks.end();
+}
 
 Team reversed(Team team) {
   std::reverse(team.ranks.begin(), team.ranks.end());
@@ -161,11 +165,14 @@ TEST_F(CollectivesTest, RandomSequencesOverRandomTeams) {
           team.ranks.push_back(r);
         }
       }
-      std::rotate(team.ranks.begin(), team.ranks.begin() + static_cast<std::ptrdiff_t>(team.ranks.empty() ? 0 : (state >> 8) % team.ranks.size()),
-                  team.ranks.end());
+      std::rotate(
+          team.ranks.begin(),
+          team.ranks.begin() + static_cast<std::ptrdiff_t>(team.ranks.empty() ? 0 : (state >> 8) % team.ranks.size()),
+          team.ranks.end());
       const int64_t count = static_cast<int64_t>((state >> 16) % ((state >> 40) % 4 == 0 ? 50000 : 900));
       if (holds(team, comm.rank())) {
-        checkCase(comm, {team, (state >> 50) % 2 == 0 ? DataType::Int32 : DataType::Half, ReduceOp::Sum, count, static_cast<Place>((state >> 52) % 3), state});
+        checkCase(comm, {team, (state >> 50) % 2 == 0 ? DataType::Int32 : DataType::Half, ReduceOp::Sum, count,
+                         static_cast<Place>((state >> 52) % 3), state});
       }
     }
   });
@@ -228,10 +235,12 @@ TEST_F(CollectivesTest, SeveralMessagesToOnePeerKeepTheirOrder) {
 TEST_F(CollectivesTest, ExchangeCarriesMessagesOfAnyLength) {
   runOnRanks([](Communicator& comm) {
     for (size_t length : {0u, 1u, 100u, 70'000u, 3'000'000u}) {
-      const std::vector<std::string> all = comm.exchange(std::string(length * static_cast<size_t>(comm.rank()), static_cast<char>('a' + comm.rank())));
+      const std::vector<std::string> all =
+          comm.exchange(std::string(length * static_cast<size_t>(comm.rank()), static_cast<char>('a' + comm.rank())));
       ASSERT_EQ(all.size(), static_cast<size_t>(comm.size()));
       for (int r = 0; r < comm.size(); ++r) {
-        EXPECT_EQ(all[static_cast<size_t>(r)], std::string(length * static_cast<size_t>(r), static_cast<char>('a' + r)));
+        EXPECT_EQ(all[static_cast<size_t>(r)],
+                  std::string(length * static_cast<size_t>(r), static_cast<char>('a' + r)));
       }
     }
   });

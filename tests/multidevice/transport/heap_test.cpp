@@ -80,7 +80,8 @@ TEST(SharedMemoryTest, OthersSeeWhatTheOwnerWritesThroughEitherName) {
     own.data()[77] = std::byte{5};
     EXPECT_EQ(other.data()[77], std::byte{5});
     own.unlink();
-    EXPECT_EQ(name == SharedMemory::Name::File, !SharedMemory::open(own.path(), own.bytes(), SharedMemory::Access::ReadOnly).valid());
+    EXPECT_EQ(name == SharedMemory::Name::File,
+              !SharedMemory::open(own.path(), own.bytes(), SharedMemory::Access::ReadOnly).valid());
   }
   EXPECT_FALSE(SharedMemory::open("/dev/shm/meshfuse.nowhere", 4096, SharedMemory::Access::ReadOnly).valid());
 }

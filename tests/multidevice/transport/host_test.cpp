@@ -45,13 +45,15 @@ std::string callUntilFailure(Communicator& comm) {
 }
 
 // All `ranks` ended by themselves with one text, which says all of this.
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks, const std::vector<std::string>& phrases) {
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+               const std::vector<std::string>& phrases) {
   for (int r : ranks) {
     const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
     EXPECT_TRUE(o.ended) << "rank " << r;
     EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
     for (const std::string& phrase : phrases) {
-      EXPECT_NE(o.text.find(phrase), std::string::npos) << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
+      EXPECT_NE(o.text.find(phrase), std::string::npos)
+          << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
     }
   }
 }
@@ -65,19 +67,19 @@ size_t litter() {
 }
 
 TEST_F(HostTest, AKilledRankIsNamedByAllOthersWithinASecond) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) {
-          std::thread([] {
-            std::this_thread::sleep_for(50ms);
-            kill(getpid(), SIGKILL);
-          }).detach();
-        }
-        return callUntilFailure(comm);
-      },
-      {.deadline = 10s});
-  expectSay(outcomes, {0, 2}, {"[rank 1/3]", "process", "ended", "at step", "the test's sum", "all-reduce(sum)", "noticed by [rank"});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) {
+                                 if (comm.rank() == 1) {
+                                   std::thread([] {
+                                     std::this_thread::sleep_for(50ms);
+                                     kill(getpid(), SIGKILL);
+                                   }).detach();
+                                 }
+                                 return callUntilFailure(comm);
+                               },
+                               {.deadline = 10s});
+  expectSay(outcomes, {0, 2},
+            {"[rank 1/3]", "process", "ended", "at step", "the test's sum", "all-reduce(sum)", "noticed by [rank"});
   EXPECT_LT(outcomes[0].after, 1500ms);
   EXPECT_EQ(litter(), 0u);
 }
@@ -96,111 +98,113 @@ TEST_F(HostTest, AStoppedRankIsNamedAtTheDeadline) {
 }
 
 TEST_F(HostTest, AStuckRankIsNamedAtTheDeadline) {
-  auto outcomes = runProcesses(
-      2,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) {
-          comm.setStep(4, "a long thought");
-          std::this_thread::sleep_for(600ms);
-        }
-        return callUntilFailure(comm);
-      },
-      {.deadline = 300ms});
-  expectSay(outcomes, {0, 1}, {"deadline of 300 ms expired", "[rank 1/2] at step 4 (a long thought) outside any call, alive", "[rank 0/2]", "in all-reduce"});
+  auto outcomes = runProcesses(2,
+                               [](Communicator& comm) {
+                                 if (comm.rank() == 1) {
+                                   comm.setStep(4, "a long thought");
+                                   std::this_thread::sleep_for(600ms);
+                                 }
+                                 return callUntilFailure(comm);
+                               },
+                               {.deadline = 300ms});
+  expectSay(outcomes, {0, 1},
+            {"deadline of 300 ms expired", "[rank 1/2] at step 4 (a long thought) outside any call, alive",
+             "[rank 0/2]", "in all-reduce"});
 }
 
 TEST_F(HostTest, ABusyRankIsWaitedForAlsoByThoseWhoWaitForTheWaiting) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) -> std::string {
-        if (comm.rank() == 0) {
-          comm.setBusy(true);
-          std::this_thread::sleep_for(900ms);
-          comm.setBusy(false);
-        }
-        if (comm.rank() != 2) {
-          sum(comm, Team{{0, 1}}, 10);
-        }
-        if (comm.rank() != 0) {
-          sum(comm, Team{{1, 2}}, 10);
-        }
-        return "done";
-      },
-      {.deadline = 300ms});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) -> std::string {
+                                 if (comm.rank() == 0) {
+                                   comm.setBusy(true);
+                                   std::this_thread::sleep_for(900ms);
+                                   comm.setBusy(false);
+                                 }
+                                 if (comm.rank() != 2) {
+                                   sum(comm, Team{{0, 1}}, 10);
+                                 }
+                                 if (comm.rank() != 0) {
+                                   sum(comm, Team{{1, 2}}, 10);
+                                 }
+                                 return "done";
+                               },
+                               {.deadline = 300ms});
   expectSay(outcomes, {0, 1, 2}, {"done"});
 }
 
 TEST_F(HostTest, ARankLeftByAnExceptionFailsTheOthers) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) {
-        comm.barrier(comm.world());
-        check(comm.rank() != 2, "[test] rank 2 had enough");
-        return callUntilFailure(comm);
-      },
-      {.deadline = 10s});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) {
+                                 comm.barrier(comm.world());
+                                 check(comm.rank() != 2, "[test] rank 2 had enough");
+                                 return callUntilFailure(comm);
+                               },
+                               {.deadline = 10s});
   expectSay(outcomes, {0, 1}, {"[rank 2/3]", "left by an exception"});
   expectSay(outcomes, {2}, {"had enough"});
 }
 
 TEST_F(HostTest, AnAbortReachesTheOthersWithItsReason) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) {
-          std::this_thread::sleep_for(20ms);
-          comm.abort("out of memory");
-        }
-        return callUntilFailure(comm);
-      },
-      {.deadline = 10s});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) {
+                                 if (comm.rank() == 1) {
+                                   std::this_thread::sleep_for(20ms);
+                                   comm.abort("out of memory");
+                                 }
+                                 return callUntilFailure(comm);
+                               },
+                               {.deadline = 10s});
   expectSay(outcomes, {0, 1, 2}, {"[rank 1/3]", "aborted: out of memory"});
 }
 
 TEST_F(HostTest, ARankThatLeftInGoodOrderIsNamed) {
   auto outcomes = runProcesses(
-      2, [](Communicator& comm) { return comm.rank() == 1 ? std::string("left") : callUntilFailure(comm); }, {.deadline = 10s});
+      2, [](Communicator& comm) { return comm.rank() == 1 ? std::string("left") : callUntilFailure(comm); },
+      {.deadline = 10s});
   expectSay(outcomes, {0}, {"[rank 1/2]", "has left its world"});
 }
 
 // A rank may leave while others still talk to each other, and while they still read what it published last.
 TEST_F(HostTest, LeavingDisturbsNobodyElse) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) -> std::string {
-        sum(comm, comm.world(), 10);
-        for (int i = 0; comm.rank() != 0 && i < 50; ++i) {
-          std::this_thread::sleep_for(1ms);
-          sum(comm, Team{{1, 2}}, 1000 * i);
-        }
-        return "done";
-      },
-      {.deadline = 5s});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) -> std::string {
+                                 sum(comm, comm.world(), 10);
+                                 for (int i = 0; comm.rank() != 0 && i < 50; ++i) {
+                                   std::this_thread::sleep_for(1ms);
+                                   sum(comm, Team{{1, 2}}, 1000 * i);
+                                 }
+                                 return "done";
+                               },
+                               {.deadline = 5s});
   expectSay(outcomes, {0, 1, 2}, {"done"});
 }
 
 TEST_F(HostTest, DisagreementIsAnErrorOnAllRanks) {
   auto run = [](const std::function<void(Communicator&)>& body) {
-    return runProcesses(
-        3,
-        [&](Communicator& comm) -> std::string {
-          try {
-            body(comm);
-            return callUntilFailure(comm);
-          } catch (const DeviceError& e) {
-            return e.what();
-          }
-        },
-        {.deadline = 10s});
+    return runProcesses(3,
+                        [&](Communicator& comm) -> std::string {
+                          try {
+                            body(comm);
+                            return callUntilFailure(comm);
+                          } catch (const DeviceError& e) {
+                            return e.what();
+                          }
+                        },
+                        {.deadline = 10s});
   };
-  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); }), {0, 1, 2}, {"the counts differ", "64", "65"});
-  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64'000); }), {0, 1, 2}, {"the counts differ", "64000", "65"});
-  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }), {0, 1, 2},
-            {"the operations differ", "max", "min"});
-  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? comm.barrier(comm.world()) : sum(comm, comm.world(), 8); }), {0, 1, 2},
-            {"the calls differ", "barrier", "all-reduce(sum) of 8 Float"});
-  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8); }), {0, 1, 2},
-            {"the teams differ", "{0, 1}", "{0, 1, 2}"});
+  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); }), {0, 1, 2},
+            {"the counts differ", "64", "65"});
+  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64'000); }), {0, 1, 2},
+            {"the counts differ", "64000", "65"});
+  expectSay(
+      run([](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }),
+      {0, 1, 2}, {"the operations differ", "max", "min"});
+  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? comm.barrier(comm.world()) : sum(comm, comm.world(), 8); }),
+            {0, 1, 2}, {"the calls differ", "barrier", "all-reduce(sum) of 8 Float"});
+  expectSay(run([](Communicator& comm) {
+              comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8);
+            }),
+            {0, 1, 2}, {"the teams differ", "{0, 1}", "{0, 1, 2}"});
   expectSay(run([](Communicator& comm) {
               comm.rank() == 0 ? static_cast<void>(comm.exchange("hash")) : sum(comm, comm.world(), 8);
             }),
@@ -208,40 +212,40 @@ TEST_F(HostTest, DisagreementIsAnErrorOnAllRanks) {
 }
 
 TEST_F(HostTest, DifferentOrdersOfTeamsAreFoundBeforeTheDeadline) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) -> std::string {
-        const Team teams[] = {{{0, 1}}, {{1, 2}}, {{2, 0}}};
-        try {
-          sum(comm, teams[comm.rank()], 4);
-          sum(comm, teams[(comm.rank() + 2) % 3], 4);
-        } catch (const DeviceError& e) {
-          return e.what();
-        }
-        return "";
-      },
-      {.deadline = 10s});
-  expectSay(outcomes, {0, 1, 2}, {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) -> std::string {
+                                 const Team teams[] = {{{0, 1}}, {{1, 2}}, {{2, 0}}};
+                                 try {
+                                   sum(comm, teams[comm.rank()], 4);
+                                   sum(comm, teams[(comm.rank() + 2) % 3], 4);
+                                 } catch (const DeviceError& e) {
+                                   return e.what();
+                                 }
+                                 return "";
+                               },
+                               {.deadline = 10s});
+  expectSay(outcomes, {0, 1, 2},
+            {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
   EXPECT_LT(outcomes[0].after, 2s);
 }
 
 TEST_F(HostTest, TransfersThatDoNotMatchAreErrors) {
-  auto outcomes = runProcesses(
-      2,
-      [](Communicator& comm) -> std::string {
-        char buffer[64] = {};
-        const bool sends = comm.rank() == 0;
-        const Communicator::Transfer t{sends ? Communicator::Transfer::Direction::Send : Communicator::Transfer::Direction::Recv, 1 - comm.rank(), buffer,
-                                       sends ? 64 : 60};
-        try {
-          comm.transfer({&t, 1});
-          comm.barrier(comm.world());
-        } catch (const DeviceError& e) {
-          return e.what();
-        }
-        return "";
-      },
-      {.deadline = 5s});
+  auto outcomes = runProcesses(2,
+                               [](Communicator& comm) -> std::string {
+                                 char buffer[64] = {};
+                                 const bool sends = comm.rank() == 0;
+                                 const Communicator::Transfer t{sends ? Communicator::Transfer::Direction::Send
+                                                                      : Communicator::Transfer::Direction::Recv,
+                                                                1 - comm.rank(), buffer, sends ? 64 : 60};
+                                 try {
+                                   comm.transfer({&t, 1});
+                                   comm.barrier(comm.world());
+                                 } catch (const DeviceError& e) {
+                                   return e.what();
+                                 }
+                                 return "";
+                               },
+                               {.deadline = 5s});
   expectSay(outcomes, {0, 1}, {"rank 0 sends 64 bytes, rank 1 receives 60"});
 }
 

@@ -14,7 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // Runs the body on `ranks` ranks and returns the text of the error that each of them met; "" where there was none.
-std::vector<std::string> errorsOn(int ranks, const std::function<void(Communicator&)>& body, LoopbackOptions options = {}) {
+std::vector<std::string> errorsOn(int ranks, const std::function<void(Communicator&)>& body,
+                                  LoopbackOptions options = {}) {
   if (options.deadline > 5s) {
     options.deadline = 5s;
   }
@@ -35,12 +36,14 @@ std::vector<std::string> errorsOn(int ranks, const std::function<void(Communicat
 void expectAllSay(const std::vector<std::string>& errors, const std::vector<std::string>& phrases) {
   for (size_t r = 0; r < errors.size(); ++r) {
     for (const std::string& phrase : phrases) {
-      EXPECT_NE(errors[r].find(phrase), std::string::npos) << "rank " << r << " says: " << errors[r] << "\nexpected: " << phrase;
+      EXPECT_NE(errors[r].find(phrase), std::string::npos)
+          << "rank " << r << " says: " << errors[r] << "\nexpected: " << phrase;
     }
   }
 }
 
-void sum(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float, ReduceOp op = ReduceOp::Sum) {
+void sum(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float,
+         ReduceOp op = ReduceOp::Sum) {
   std::vector<std::byte> in(static_cast<size_t>(count) * 8);
   std::vector<std::byte> out(in.size());
   comm.allReduce(team, in.data(), out.data(), count, type, op);
@@ -60,9 +63,15 @@ TEST(LoopbackTest, DifferentCountsAreAnErrorOnAllRanks) {
 }
 
 TEST(LoopbackTest, DifferentTypesOperationsRootsAndKindsAreErrors) {
-  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? DataType::Float : DataType::Int32); }),
+  expectAllSay(errorsOn(2,
+                        [](Communicator& comm) {
+                          sum(comm, comm.world(), 8, comm.rank() == 0 ? DataType::Float : DataType::Int32);
+                        }),
                {"the types differ", "Float", "Int32"});
-  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.world(), 8, DataType::Float, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }),
+  expectAllSay(errorsOn(2,
+                        [](Communicator& comm) {
+                          sum(comm, comm.world(), 8, DataType::Float, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min);
+                        }),
                {"the operations differ", "max", "min"});
   expectAllSay(errorsOn(2,
                         [](Communicator& comm) {
@@ -84,7 +93,10 @@ TEST(LoopbackTest, DifferentTeamsAreErrors) {
                           comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8);
                         }),
                {"the teams differ", "{0, 1}", "{0, 1, 2}"});
-  expectAllSay(errorsOn(2, [](Communicator& comm) { sum(comm, comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0}}, 8); }),
+  expectAllSay(errorsOn(2,
+                        [](Communicator& comm) {
+                          sum(comm, comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0}}, 8);
+                        }),
                {"different orders"});
 }
 
@@ -223,7 +235,8 @@ TEST(LoopbackTest, ACorruptMessageArrivesChanged) {
 TEST(LoopbackTest, TransfersOfDifferentSizesAreAnError) {
   auto errors = errorsOn(2, [](Communicator& comm) {
     std::byte buffer[8] = {};
-    Communicator::Transfer t{.direction = comm.rank() == 0 ? Communicator::Transfer::Direction::Send : Communicator::Transfer::Direction::Recv,
+    Communicator::Transfer t{.direction = comm.rank() == 0 ? Communicator::Transfer::Direction::Send
+                                                           : Communicator::Transfer::Direction::Recv,
                              .peer = 1 - comm.rank(),
                              .data = buffer,
                              .bytes = comm.rank() == 0 ? 8 : 4};
@@ -235,7 +248,8 @@ TEST(LoopbackTest, TransfersOfDifferentSizesAreAnError) {
 TEST(LoopbackTest, AReceiveThatNobodySendsIsADeadlock) {
   auto errors = errorsOn(2, [](Communicator& comm) {
     std::byte buffer[8] = {};
-    Communicator::Transfer t{.direction = Communicator::Transfer::Direction::Recv, .peer = 1 - comm.rank(), .data = buffer, .bytes = 8};
+    Communicator::Transfer t{
+        .direction = Communicator::Transfer::Direction::Recv, .peer = 1 - comm.rank(), .data = buffer, .bytes = 8};
     comm.transfer(std::span(&t, 1));
   });
   expectAllSay(errors, {"no rank can go on", "[rank 0/2] in a group of 1 sends and receives waits for rank 1"});
@@ -252,7 +266,8 @@ TEST(LoopbackTest, TheTraceListsTheCallsOfEveryRank) {
         comm.barrier(comm.world());
       },
       options);
-  const std::vector<std::string> calls = {"all-reduce(sum) of 4 Float in team {0, 1}", "exchange", "barrier in team {0, 1}"};
+  const std::vector<std::string> calls = {"all-reduce(sum) of 4 Float in team {0, 1}", "exchange",
+                                          "barrier in team {0, 1}"};
   EXPECT_EQ(trace, (std::vector<std::vector<std::string>>{calls, calls}));
 }
 

@@ -50,13 +50,15 @@ std::string callUntilFailure(Communicator& comm) {
   }
 }
 
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks, const std::vector<std::string>& phrases) {
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+               const std::vector<std::string>& phrases) {
   for (int r : ranks) {
     const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
     EXPECT_TRUE(o.ended) << "rank " << r;
     EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
     for (const std::string& phrase : phrases) {
-      EXPECT_NE(o.text.find(phrase), std::string::npos) << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
+      EXPECT_NE(o.text.find(phrase), std::string::npos)
+          << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
     }
   }
 }
@@ -88,7 +90,8 @@ std::string checkAll(Communicator& comm, const Team& team, DataType type, int64_
   comm.allReduce(team, in.data(), out.data(), count, type, ReduceOp::Sum);
   text += wrong("all-reduce", out, referenceReduce(small, type, ReduceOp::Sum), type, count);
   comm.reduceScatter(team, inLarge.data(), out.data(), count, type, ReduceOp::Max);
-  text += wrong("reduce-scatter", out, elements(referenceReduce(large, type, ReduceOp::Max), type, me * count, count), type, count);
+  text += wrong("reduce-scatter", out, elements(referenceReduce(large, type, ReduceOp::Max), type, me * count, count),
+                type, count);
   comm.allGather(team, in.data(), outLarge.data(), count, type);
   text += wrong("all-gather", outLarge, concatenated(small), type, count);
   comm.allToAll(team, inLarge.data(), outLarge.data(), count, type);
@@ -139,7 +142,8 @@ TEST_F(NetworkTest, TransfersAndMessages) {
           }
         }
         const std::vector<std::string> all = comm.exchange(std::string(static_cast<size_t>(comm.rank()) * 10'000, 'x'));
-        return all[0].empty() && all[1].size() == 10'000 && all[2] == std::string(20'000, 'x') ? "done" : "messages differ";
+        return all[0].empty() && all[1].size() == 10'000 && all[2] == std::string(20'000, 'x') ? "done"
+                                                                                               : "messages differ";
       },
       kNetwork);
   expectSay(outcomes, {0, 1, 2}, {"done"});
@@ -177,26 +181,24 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
       },
       kNetwork);
   expectSay(counts, {0, 1, 2}, {"the counts differ", "64", "65"});
-  auto stuck = runProcesses(
-      2,
-      [](Communicator& comm) {
-        std::this_thread::sleep_for(comm.rank() == 1 ? 700ms : 0ms);
-        return callUntilFailure(comm);
-      },
-      {.deadline = 300ms, .messagesOnly = true});
+  auto stuck = runProcesses(2,
+                            [](Communicator& comm) {
+                              std::this_thread::sleep_for(comm.rank() == 1 ? 700ms : 0ms);
+                              return callUntilFailure(comm);
+                            },
+                            {.deadline = 300ms, .messagesOnly = true});
   expectSay(stuck, {0, 1}, {"deadline of 300 ms expired", "[rank 0/2]", "waits for rank 1"});
-  auto busy = runProcesses(
-      2,
-      [](Communicator& comm) -> std::string {
-        if (comm.rank() == 1) {
-          comm.setBusy(true);
-          std::this_thread::sleep_for(900ms);
-          comm.setBusy(false);
-        }
-        sum(comm, 10);
-        return "done";
-      },
-      {.deadline = 300ms, .messagesOnly = true});
+  auto busy = runProcesses(2,
+                           [](Communicator& comm) -> std::string {
+                             if (comm.rank() == 1) {
+                               comm.setBusy(true);
+                               std::this_thread::sleep_for(900ms);
+                               comm.setBusy(false);
+                             }
+                             sum(comm, 10);
+                             return "done";
+                           },
+                           {.deadline = 300ms, .messagesOnly = true});
   expectSay(busy, {0, 1}, {"done"});
   auto thrown = runProcesses(
       2,

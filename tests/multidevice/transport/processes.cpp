@@ -38,8 +38,8 @@ std::string runRank(const std::function<std::string(Communicator&)>& body, const
   }
 }
 
-[[noreturn]] void childMain(int rank, int ranks, const std::string& port, int out, const std::function<std::string(Communicator&)>& body,
-                            const TransportOptions& options) {
+[[noreturn]] void childMain(int rank, int ranks, const std::string& port, int out,
+                            const std::function<std::string(Communicator&)>& body, const TransportOptions& options) {
   unsetenv("PMIX_RANK");
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
@@ -52,8 +52,8 @@ std::string runRank(const std::function<std::string(Communicator&)>& body, const
 
 }  // namespace
 
-std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body, const TransportOptions& options,
-                                         std::chrono::milliseconds patience) {
+std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
+                                         const TransportOptions& options, std::chrono::milliseconds patience) {
   struct Child {
     pid_t pid;
     int in;

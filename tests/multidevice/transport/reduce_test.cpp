@@ -11,7 +11,8 @@
 namespace meshfuse {
 namespace {
 
-constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or, ReduceOp::Xor};
+constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min,
+                             ReduceOp::And, ReduceOp::Or,   ReduceOp::Xor};
 
 using Kernel = void (*)(const ReduceRange&, DataType, ReduceOp);
 
@@ -43,7 +44,8 @@ TEST(ReduceTest, EveryTypeAndOperationAgreesWithThePlainLoop) {
             Bytes out(inputs[0].size());
             kernel({pointers, out.data(), count}, type.type, op);
             const Bytes expected = referenceReduce(inputs, type.type, op);
-            ASSERT_EQ(firstDifference(out, expected, type.type), -1) << type.name << " " << name(op) << " of " << ranks << " x " << count;
+            ASSERT_EQ(firstDifference(out, expected, type.type), -1)
+                << type.name << " " << name(op) << " of " << ranks << " x " << count;
           }
         }
       }

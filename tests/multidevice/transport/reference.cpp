@@ -31,11 +31,16 @@ T reduceTwo(T a, T b, ReduceOp op) {
   }
   using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
   switch (op) {
-    case ReduceOp::Sum: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-    case ReduceOp::Prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-    case ReduceOp::Min: return a < b ? a : b;
-    case ReduceOp::Max: return a > b ? a : b;
-    default: break;
+    case ReduceOp::Sum:
+      return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+    case ReduceOp::Prod:
+      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::Min:
+      return a < b ? a : b;
+    case ReduceOp::Max:
+      return a > b ? a : b;
+    default:
+      break;
   }
   if constexpr (std::is_integral_v<T>) {
     return op == ReduceOp::And ? a & b : op == ReduceOp::Or ? a | b : a ^ b;
@@ -56,7 +61,8 @@ Bytes reduceAs(const std::vector<Bytes>& inputs, ReduceOp op) {
   return out;
 }
 
-Bytes reduceAsFloat(const std::vector<Bytes>& inputs, ReduceOp op, float (*toFloat)(uint16_t), uint16_t (*fromFloat)(float)) {
+Bytes reduceAsFloat(const std::vector<Bytes>& inputs, ReduceOp op, float (*toFloat)(uint16_t),
+                    uint16_t (*fromFloat)(float)) {
   Bytes out = inputs[0];
   for (int64_t i = 0; i < static_cast<int64_t>(out.size() / 2); ++i) {
     float sum = toFloat(get<uint16_t>(inputs[0], i));
@@ -84,7 +90,8 @@ Bytes reduceBool(const std::vector<Bytes>& inputs, ReduceOp op) {
 
 double specialValue(uint64_t which) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
-  constexpr double kValues[] = {kInf, -kInf, std::numeric_limits<double>::quiet_NaN(), -0.0, 1.0, 0.00390625, 65504.0, 6e-8};
+  constexpr double kValues[] = {kInf,    -kInf, std::numeric_limits<double>::quiet_NaN(), -0.0, 1.0, 0.00390625,
+                                65504.0, 6e-8};
   return kValues[which % 8];
 }
 
@@ -95,15 +102,30 @@ Bytes testData(DataType type, int64_t count, int rank, uint64_t seed, bool speci
   uint64_t state = hashCombine(seed, static_cast<uint64_t>(rank) + 17);
   for (int64_t i = 0; i < count; ++i) {
     state = hashCombine(state, static_cast<uint64_t>(i));
-    double x = special && state % 5 == 0 ? specialValue(state >> 8) : static_cast<double>(static_cast<int64_t>(state % 4001) - 2000) / 256.0;
+    double x = special && state % 5 == 0 ? specialValue(state >> 8)
+                                         : static_cast<double>(static_cast<int64_t>(state % 4001) - 2000) / 256.0;
     switch (type) {
-      case DataType::Double: put(data, i, x); break;
-      case DataType::Float: put(data, i, static_cast<float>(x)); break;
-      case DataType::Half: put(data, i, floatToHalf(static_cast<float>(x))); break;
-      case DataType::BFloat16: put(data, i, floatToBFloat16(static_cast<float>(x))); break;
-      case DataType::Int: put(data, i, static_cast<int64_t>(special ? state : state % 100)); break;
-      case DataType::Int32: put(data, i, static_cast<int32_t>(special ? state : state % 100)); break;
-      case DataType::Bool: put(data, i, static_cast<uint8_t>(state % 3 == 0 ? 0 : special ? 2 : 1)); break;
+      case DataType::Double:
+        put(data, i, x);
+        break;
+      case DataType::Float:
+        put(data, i, static_cast<float>(x));
+        break;
+      case DataType::Half:
+        put(data, i, floatToHalf(static_cast<float>(x)));
+        break;
+      case DataType::BFloat16:
+        put(data, i, floatToBFloat16(static_cast<float>(x)));
+        break;
+      case DataType::Int:
+        put(data, i, static_cast<int64_t>(special ? state : state % 100));
+        break;
+      case DataType::Int32:
+        put(data, i, static_cast<int32_t>(special ? state : state % 100));
+        break;
+      case DataType::Bool:
+        put(data, i, static_cast<uint8_t>(state % 3 == 0 ? 0 : special ? 2 : 1));
+        break;
     }
   }
   return data;
@@ -112,13 +134,20 @@ Bytes testData(DataType type, int64_t count, int rank, uint64_t seed, bool speci
 Bytes referenceReduce(const std::vector<Bytes>& inputs, DataType type, ReduceOp op) {
   const bool bits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
   switch (type) {
-    case DataType::Double: return bits ? reduceAs<uint64_t>(inputs, op) : reduceAs<double>(inputs, op);
-    case DataType::Float: return bits ? reduceAs<uint32_t>(inputs, op) : reduceAs<float>(inputs, op);
-    case DataType::Half: return bits ? reduceAs<uint16_t>(inputs, op) : reduceAsFloat(inputs, op, halfToFloat, floatToHalf);
-    case DataType::BFloat16: return bits ? reduceAs<uint16_t>(inputs, op) : reduceAsFloat(inputs, op, bfloat16ToFloat, floatToBFloat16);
-    case DataType::Int: return reduceAs<int64_t>(inputs, op);
-    case DataType::Int32: return reduceAs<int32_t>(inputs, op);
-    case DataType::Bool: return reduceBool(inputs, op);
+    case DataType::Double:
+      return bits ? reduceAs<uint64_t>(inputs, op) : reduceAs<double>(inputs, op);
+    case DataType::Float:
+      return bits ? reduceAs<uint32_t>(inputs, op) : reduceAs<float>(inputs, op);
+    case DataType::Half:
+      return bits ? reduceAs<uint16_t>(inputs, op) : reduceAsFloat(inputs, op, halfToFloat, floatToHalf);
+    case DataType::BFloat16:
+      return bits ? reduceAs<uint16_t>(inputs, op) : reduceAsFloat(inputs, op, bfloat16ToFloat, floatToBFloat16);
+    case DataType::Int:
+      return reduceAs<int64_t>(inputs, op);
+    case DataType::Int32:
+      return reduceAs<int32_t>(inputs, op);
+    case DataType::Bool:
+      return reduceBool(inputs, op);
   }
   return {};
 }
@@ -140,11 +169,16 @@ int64_t firstDifference(const Bytes& a, const Bytes& b, DataType type) {
   const int64_t count = static_cast<int64_t>(a.size()) / dataTypeSize(type);
   auto isNan = [&](const Bytes& d, int64_t i) {
     switch (type) {
-      case DataType::Double: return std::isnan(get<double>(d, i));
-      case DataType::Float: return std::isnan(get<float>(d, i));
-      case DataType::Half: return std::isnan(halfToFloat(get<uint16_t>(d, i)));
-      case DataType::BFloat16: return std::isnan(bfloat16ToFloat(get<uint16_t>(d, i)));
-      default: return false;
+      case DataType::Double:
+        return std::isnan(get<double>(d, i));
+      case DataType::Float:
+        return std::isnan(get<float>(d, i));
+      case DataType::Half:
+        return std::isnan(halfToFloat(get<uint16_t>(d, i)));
+      case DataType::BFloat16:
+        return std::isnan(bfloat16ToFloat(get<uint16_t>(d, i)));
+      default:
+        return false;
     }
   };
   for (int64_t i = 0; i < count; ++i) {

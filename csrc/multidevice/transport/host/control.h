@@ -60,9 +60,9 @@ struct alignas(64) ChannelIn {
 
 // What the errors of peers say about this rank, and what it waits for. Text may be read while it is written.
 struct alignas(64) Status {
-  std::atomic<int64_t> beat;     // milliseconds of the machine's clock, now and then
-  std::atomic<uint32_t> closed;  // 1: it has left in good order
-  std::atomic<uint32_t> busy;    // 1: it works for long and says so
+  std::atomic<int64_t> beat;           // milliseconds of the machine's clock, now and then
+  std::atomic<uint32_t> closed;        // 1: it has left in good order
+  std::atomic<uint32_t> busy;          // 1: it works for long and says so
   std::atomic<uint32_t> waitsForBusy;  // 1 + the busy rank that it waits for, if any, directly or not
   std::atomic<uint32_t> inCall;
   CallRecord call;

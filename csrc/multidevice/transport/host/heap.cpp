@@ -44,7 +44,8 @@ std::shared_ptr<void> SharedHeap::allocate(size_t bytes) {
   if (begin + size > offset + needed) {
     free_.emplace(offset + needed, begin + size - offset - needed);
   }
-  return {memory_.data() + offset, [heap = shared_from_this(), offset, needed](void*) { heap->release(offset, needed); }};
+  return {memory_.data() + offset,
+          [heap = shared_from_this(), offset, needed](void*) { heap->release(offset, needed); }};
 }
 
 // By whole segments that grow with the heap: few system calls, and at most a third of it unused.

@@ -15,15 +15,21 @@ constexpr int64_t kCacheLine = 64;
 
 int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const {
   switch (c.record.kind) {
-    case CallKind::AllReduce: return pullAllReduce(call);
-    case CallKind::AllGather: return pullAllGather(call);
-    case CallKind::ReduceScatter: return pullReduceScatter(call);
-    case CallKind::AllToAll: return pullAllToAll(call);
-    case CallKind::Broadcast: return pullBroadcast(call, c.record.root);
+    case CallKind::AllReduce:
+      return pullAllReduce(call);
+    case CallKind::AllGather:
+      return pullAllGather(call);
+    case CallKind::ReduceScatter:
+      return pullReduceScatter(call);
+    case CallKind::AllToAll:
+      return pullAllToAll(call);
+    case CallKind::Broadcast:
+      return pullBroadcast(call, c.record.root);
     case CallKind::Send:
     case CallKind::Recv:
     case CallKind::Barrier:
-    case CallKind::Exchange: break;
+    case CallKind::Exchange:
+      break;
   }
   return 0;
 }
@@ -86,7 +92,8 @@ void HostCommunicator::setSources(const Collective& c, Source own) {
 
 // Peers may read a heap until they have finished; areas are guarded by their last use.
 void HostCommunicator::end(const Collective& c) {
-  const bool anyInHeap = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
+  const bool anyInHeap =
+      std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
   anyInHeap ? finishSynchronized(c.team) : finish(c.team);
 }
 
@@ -100,7 +107,8 @@ bool HostCommunicator::everyRankReducesAll(const Collective& c) const {
   auto hasNoParts = [](const Source& s) { return s.parts == kNowhere; };
   auto isReadable = [](const Source& s) { return s.in >= 0 && s.in != s.parts; };
   return std::all_of(sources_.begin(), sources_.end(), hasNoParts) ||
-         (sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo && std::all_of(sources_.begin(), sources_.end(), isReadable));
+         (sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo &&
+          std::all_of(sources_.begin(), sources_.end(), isReadable));
 }
 
 // Block after block of elements [from, from + elements) of each, side by side.

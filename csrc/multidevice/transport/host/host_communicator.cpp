@@ -36,7 +36,8 @@ void HostCommunicator::allReduce(const Team& t, const void* in, void* out, int64
 void HostCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
   run(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out);
 }
-void HostCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+void HostCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                     ReduceOp op) {
   run(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out);
 }
 void HostCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
@@ -107,8 +108,8 @@ void HostCommunicator::begin(const Team& team, const CallRecord& record, Place i
     group_.await(p, line.step, peer.steps);
     if (line.call != record) [[unlikely]] {
       const CallRecord theirs = line.call;
-      group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", rank(), p, difference(rank(), record, p, theirs), group_.place(rank()),
-                              group_.place(p)));
+      group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", rank(), p,
+                              difference(rank(), record, p, theirs), group_.place(rank()), group_.place(p)));
     }
     peer.finished = peer.calls - 1;
   }
@@ -195,7 +196,9 @@ void HostCommunicator::setStep(int64_t step, std::string_view what) {
 
 void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
 
-void HostCommunicator::abort(std::string_view reason) { group_.recordFailure(fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)); }
+void HostCommunicator::abort(std::string_view reason) {
+  group_.recordFailure(fmt::format("[host] {} aborted: {}", group_.place(rank()), reason));
+}
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   group_.throwIfFailed();
@@ -220,7 +223,8 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
     int64_t bytes = 0;
     std::memcpy(&bytes, theirs, sizeof(bytes));
     lengths.push_back(bytes);
-    all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)), std::min(static_cast<size_t>(bytes), kRoom));
+    all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)),
+                     std::min(static_cast<size_t>(bytes), kRoom));
   }
   finish(world_);
   if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kRoom)) {

@@ -124,10 +124,10 @@ class HostCommunicator final : public Communicator {
   HostThresholds thresholds_;
   std::vector<PeerState> peers_;
   std::array<std::vector<uint32_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
-  std::array<uint8_t, 3> nextOf_{};                     // which of the two areas of a kind comes next
-  std::array<bool, kAreas> used_{};                     // by the call under way
-  std::vector<Source> sources_;                         // of the call under way, in team order
-  std::vector<PeerBuffers> buffers_;                    // of the piece under way
+  std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
+  std::array<bool, kAreas> used_{};                    // by the call under way
+  std::vector<Source> sources_;                        // of the call under way, in team order
+  std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;
 };
 

@@ -145,7 +145,8 @@ void HostGroup::checkProcesses(const Wait& wait) {
     if (closed) {
       fail(fmt::format("[host] {} has left its world, which {} still waits for", place(r), place(rank_)));
     }
-    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), peers_[static_cast<size_t>(r)].pid, place(rank_)));
+    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), peers_[static_cast<size_t>(r)].pid,
+                     place(rank_)));
   }
 }
 
@@ -197,7 +198,8 @@ void HostGroup::checkCircle(const Wait& wait) {
 int HostGroup::busyPeer(const Wait& wait) const {
   auto beatsBusily = [&](int r) {
     const Status& s = of(r).status();
-    return s.busy.load(std::memory_order_relaxed) != 0 && milliseconds(Clock::now()) - s.beat.load(std::memory_order_relaxed) < kStaleBeat;
+    return s.busy.load(std::memory_order_relaxed) != 0 &&
+           milliseconds(Clock::now()) - s.beat.load(std::memory_order_relaxed) < kStaleBeat;
   };
   for (int p : wait.peers) {
     if (beatsBusily(p)) {
@@ -216,7 +218,8 @@ void HostGroup::failLate(const Wait& wait) {
   for (int p : wait.peers) {
     const int64_t age = milliseconds(Clock::now()) - of(p).status().beat.load(std::memory_order_relaxed);
     text += fmt::format(" {}, {};", place(p),
-                        age < kStaleBeat ? std::string("alive") : fmt::format("without a sign of life for {} ms: stopped or starved", age));
+                        age < kStaleBeat ? std::string("alive")
+                                         : fmt::format("without a sign of life for {} ms: stopped or starved", age));
   }
   text.pop_back();
   fail(text);
@@ -255,13 +258,15 @@ std::string HostGroup::place(int rank) const {
   const Status& status = of(rank).status();
   std::string text = fmt::format("[rank {}/{}]", rank, size_);
   if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
-    text += fmt::format(" at step {} ({})", step, std::string_view(status.what, strnlen(status.what, sizeof(status.what))));
+    text +=
+        fmt::format(" at step {} ({})", step, std::string_view(status.what, strnlen(status.what, sizeof(status.what))));
   }
   if (status.inCall.load(std::memory_order_acquire) == 0) {
     return text + (status.busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call" : " outside any call");
   }
   const CallRecord call = status.call;
-  return text + " in " + (call.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
+  return text + " in " +
+         (call.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
 }
 
 }  // namespace meshfuse

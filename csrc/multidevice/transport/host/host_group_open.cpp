@@ -97,7 +97,8 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options)
   mapAll(bootstrap, options);
   own().status().step.store(-1);
   own().status().waitOwner.store(-1);
-  own().status().beat.store(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
+  own().status().beat.store(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
   bootstrap.allGather("ready");  // nobody sees a block before its owner has filled it in
   for (SharedMemory& m : memory_) {
     m.unlink();
@@ -107,15 +108,19 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options)
 }
 
 void HostGroup::watch(Bootstrap& bootstrap) {
-  const std::string mine = fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, firstLine("/proc/sys/kernel/random/boot_id"), processNamespace(), getpid(), allowedCores());
+  const std::string mine = fmt::format("{}\n{}\n{}\n{}\n{}", kVersion, firstLine("/proc/sys/kernel/random/boot_id"),
+                                       processNamespace(), getpid(), allowedCores());
   std::vector<std::string> cores;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   const std::vector<std::string> own = lines(mine);
   for (int r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
-    deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(), "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_,
-                own[0], r, theirs[0]);
-    deviceCheck(theirs[1] == own[1], "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_, r);
+    deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(),
+                "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, own[0], r,
+                theirs[0]);
+    deviceCheck(theirs[1] == own[1],
+                "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_,
+                r);
     Peer peer{.pid = static_cast<int>(number(theirs[3]))};
     if (r != rank_ && theirs[2] == own[2]) {
       peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
@@ -129,7 +134,9 @@ void HostGroup::watch(Bootstrap& bootstrap) {
 void HostGroup::mapAll(Bootstrap& bootstrap, const TransportOptions& options) {
   if (!tryMap(bootstrap, options, SharedMemory::Name::Descriptor)) {
     deviceCheck(tryMap(bootstrap, options, SharedMemory::Name::File),
-                "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give their containers a common one", size_);
+                "[host] the {} ranks cannot map each other's memory, neither through /proc nor through /dev/shm; give "
+                "their containers a common one",
+                size_);
   }
 }
 

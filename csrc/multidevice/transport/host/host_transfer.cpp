@@ -41,7 +41,8 @@ bool HostCommunicator::advance(SendState& send) {
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
       if (bytes > 0) {
-        std::memcpy(group_.own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent, static_cast<size_t>(bytes));
+        std::memcpy(group_.own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent,
+                    static_cast<size_t>(bytes));
       }
       send.sent += bytes;
     }
@@ -70,14 +71,16 @@ bool HostCommunicator::advance(RecvState& receive) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
     if (head.messageBytes != t.bytes) [[unlikely]] {
-      group_.fail(fmt::format("[host] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}", t.peer, rank(), t.peer,
-                              head.messageBytes, rank(), t.bytes, group_.place(t.peer), group_.place(rank())));
+      group_.fail(fmt::format("[host] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
+                              t.peer, rank(), t.peer, head.messageBytes, rank(), t.bytes, group_.place(t.peer),
+                              group_.place(rank())));
     }
     auto* const to = static_cast<std::byte*>(t.data) + receive.received;
     const bool direct = head.heapOffset >= 0;
     const int64_t bytes = direct ? t.bytes : std::min<int64_t>(t.bytes - receive.received, kChunkBytes);
     if (bytes > 0) {
-      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : group_.of(t.peer).chunk(rank(), which), static_cast<size_t>(bytes));
+      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : group_.of(t.peer).chunk(rank(), which),
+                  static_cast<size_t>(bytes));
     }
     receive.received += bytes;
     receive.done = receive.received == t.bytes;

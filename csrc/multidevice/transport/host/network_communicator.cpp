@@ -82,7 +82,9 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     const uint32_t sequence = ++peers_[static_cast<size_t>(p)].calls;
     heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
     if (!isShort(parcels[i].inBytes)) {
-      data.push_back({link_->receive(parcels[i].in, static_cast<size_t>(parcels[i].inBytes), tag(Tag::Data, sequence, p)), p, parcels[i].inBytes});
+      data.push_back(
+          {link_->receive(parcels[i].in, static_cast<size_t>(parcels[i].inBytes), tag(Tag::Data, sequence, p)), p,
+           parcels[i].inBytes});
     }
   }
   for (size_t i = 0; i < n; ++i) {
@@ -95,9 +97,12 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     std::memcpy(headTo(i), &record, sizeof(record));
     const int64_t behind = isShort(parcel.outBytes) ? parcel.outBytes : 0;
     copyBytes(headTo(i) + sizeof(record), parcel.out, behind);
-    heads.push_back({link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(behind), tag(Tag::Head, sequence, rank_)), p, -1});
+    heads.push_back(
+        {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(behind), tag(Tag::Head, sequence, rank_)), p,
+         -1});
     if (!isShort(parcel.outBytes)) {
-      data.push_back({link_->send(p, parcel.out, static_cast<size_t>(parcel.outBytes), tag(Tag::Data, sequence, rank_)), p, -1});
+      data.push_back(
+          {link_->send(p, parcel.out, static_cast<size_t>(parcel.outBytes), tag(Tag::Data, sequence, rank_)), p, -1});
     }
   }
   waitForAll(heads);
@@ -106,7 +111,8 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     CallRecord theirs;
     std::memcpy(&theirs, headFrom(i), sizeof(theirs));
     if (p != rank_ && theirs != record) {
-      watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p, difference(rank_, record, p, theirs), place()));
+      watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p,
+                              difference(rank_, record, p, theirs), place()));
     }
     if (p != rank_ && isShort(parcels[i].inBytes)) {
       copyBytes(parcels[i].in, headFrom(i) + sizeof(theirs), parcels[i].inBytes);
@@ -125,8 +131,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
       failedMessage(p.peer, outcome.error);
     }
     if (outcome.done && (outcome.tooLong || (p.expected >= 0 && outcome.bytes >= 0 && outcome.bytes != p.expected))) {
-      watch_.fail(fmt::format("[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
-                              outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place()));
+      watch_.fail(fmt::format(
+          "[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
+          outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place()));
     }
     return outcome.done;
   };
@@ -146,16 +153,20 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
       continue;
     }
     link_->sleep(5ms);
-    if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) && now < begin + options_.busyLimit) {
+    if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) &&
+        now < begin + options_.busyLimit) {
       limit = now + options_.deadline;
     }
-    const auto gone = std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
+    const auto gone =
+        std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     // What a rank sent before it left may still be on its way.
     if (gone != pending.end() && now - idleSince > 500ms) {
-      watch_.fail(fmt::format("[network] [rank {}/{}] has left its world, which {} still waits for", gone->peer, size_, place()));
+      watch_.fail(fmt::format("[network] [rank {}/{}] has left its world, which {} still waits for", gone->peer, size_,
+                              place()));
     }
     if (now >= limit) {
-      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for rank {}", options_.deadline.count(), place(), pending[0].peer));
+      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for rank {}", options_.deadline.count(),
+                              place(), pending[0].peer));
     }
   }
 }
@@ -214,7 +225,8 @@ void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int
   finish(record, (static_cast<int64_t>(t.ranks.size()) - 1) * block);
 }
 
-void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                        ReduceOp op) {
   CallRecord record{.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count};
   const int position = start(t, record, in != nullptr && out != nullptr);
   const auto n = static_cast<int64_t>(t.ranks.size());
@@ -233,7 +245,8 @@ void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out
 }
 
 // Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.
-void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                    ReduceOp op) {
   CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
   const int position = start(t, record, in != nullptr && out != nullptr);
   const auto n = static_cast<int64_t>(t.ranks.size());
@@ -257,7 +270,8 @@ void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, in
   if (!whole) {
     parcels.clear();
     for (int64_t i = 0; i < n; ++i) {
-      parcels.push_back({bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
+      parcels.push_back(
+          {bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
     }
     swapParcels(t, record, parcels);
     received += (count - ownCount) * bytes;
@@ -332,9 +346,13 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     PeerState& peer = peers_[static_cast<size_t>(t.peer)];
     if (receives) {
       entry.bytesReceived += t.bytes;
-      pending.push_back({link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.received++, t.peer)), t.peer, t.bytes});
+      pending.push_back(
+          {link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.received++, t.peer)), t.peer,
+           t.bytes});
     } else {
-      pending.push_back({link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.sent++, rank_)), t.peer, -1});
+      pending.push_back(
+          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.sent++, rank_)), t.peer,
+           -1});
     }
   }
   waitForAll(pending);
@@ -346,7 +364,9 @@ void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
   what_ = what;
 }
 
-void NetworkCommunicator::abort(std::string_view reason) { watch_.recordFailure(fmt::format("[network] {} aborted: {}", place(), reason)); }
+void NetworkCommunicator::abort(std::string_view reason) {
+  watch_.recordFailure(fmt::format("[network] {} aborted: {}", place(), reason));
+}
 
 std::string NetworkCommunicator::place() const {
   std::string text = fmt::format("[rank {}/{}]", rank_, size_);
@@ -356,7 +376,9 @@ std::string NetworkCommunicator::place() const {
   if (!inCall_) {
     return text + " outside any call";
   }
-  return text + " in " + (call_.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call_.count) : describe(call_));
+  return text + " in " +
+         (call_.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call_.count)
+                                       : describe(call_));
 }
 
 }  // namespace meshfuse

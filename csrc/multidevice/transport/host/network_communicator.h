@@ -58,7 +58,7 @@ class NetworkCommunicator final : public Communicator {
   enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
   struct PeerState {
     uint32_t calls = 0;
-    uint32_t sent = 0;      // messages of transfers
+    uint32_t sent = 0;  // messages of transfers
     uint32_t received = 0;
   };
 

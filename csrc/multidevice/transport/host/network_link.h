@@ -25,8 +25,8 @@ class NetworkLink {
   virtual Operation receive(void* data, size_t bytes, uint64_t tag) = 0;
   struct Outcome {
     bool done = false;
-    bool tooLong = false;  // the message was longer than the buffer
-    int64_t bytes = -1;    // of a received message
+    bool tooLong = false;    // the message was longer than the buffer
+    int64_t bytes = -1;      // of a received message
     std::string error = {};  // not empty: it failed
   };
   // Asks after an operation, and releases it when done.

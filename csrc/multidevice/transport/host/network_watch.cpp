@@ -65,7 +65,9 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
 NetworkWatch::~NetworkWatch() {
   tell({Kind::Left, rank_, 0, 0}, "");
   const auto limit = Clock::now() + kFrameLimit;
-  auto someoneStays = [&] { return std::any_of(left_.begin() + 1, left_.end(), [](const auto& left) { return left.load() == 0; }); };
+  auto someoneStays = [&] {
+    return std::any_of(left_.begin() + 1, left_.end(), [](const auto& left) { return left.load() == 0; });
+  };
   while (rank_ == 0 && !failed_ && someoneStays() && Clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
   }
@@ -94,8 +96,8 @@ void NetworkWatch::acceptAll(const Socket& listener, Clock::time_point limit) {
     Socket joined = listener.accept(limit);
     deviceCheck(joined.open(), "[network] {} of {} ranks did not reach rank 0", missing, size_);
     uint32_t hello[2] = {};
-    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic && hello[1] > 0 &&
-        hello[1] < static_cast<uint32_t>(size_)) {
+    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic &&
+        hello[1] > 0 && hello[1] < static_cast<uint32_t>(size_)) {
       closeWhenUnreachable(joined);
       missing -= sockets_[hello[1]].open() ? 0 : 1;
       joined.send(&kMagic, sizeof(kMagic), limit);
@@ -121,7 +123,8 @@ void NetworkWatch::join(const std::string& addresses, Clock::time_point limit) {
     }
     begin = end + 1;
   }
-  deviceCheck(false, "[network] rank {} cannot reach rank 0 at any of its addresses, port {}; is there a firewall?", rank_, port);
+  deviceCheck(false, "[network] rank {} cannot reach rank 0 at any of its addresses, port {}; is there a firewall?",
+              rank_, port);
 }
 
 void NetworkWatch::look() {
@@ -155,16 +158,23 @@ void NetworkWatch::hear(int from) {
   }
   gone_[static_cast<size_t>(from)] = 1;
   if (!hasLeft(from) && !stop_) {
-    note({Kind::Failed, from, 0, 0}, fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached", from, size_));
+    note({Kind::Failed, from, 0, 0},
+         fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached", from, size_));
   }
 }
 
 void NetworkWatch::note(const Frame& frame, const std::string& text) {
   const auto rank = static_cast<size_t>(frame.rank);
   switch (frame.kind) {
-    case Kind::Busy: busy_[rank] = static_cast<uint8_t>(frame.value); break;
-    case Kind::Left: left_[rank] = 1; break;
-    case Kind::Failed: keep(text); break;
+    case Kind::Busy:
+      busy_[rank] = static_cast<uint8_t>(frame.value);
+      break;
+    case Kind::Left:
+      left_[rank] = 1;
+      break;
+    case Kind::Failed:
+      keep(text);
+      break;
   }
   if (rank_ == 0) {  // of several failures the first one goes round
     std::string kept = text;

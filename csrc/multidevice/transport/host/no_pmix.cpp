@@ -6,7 +6,9 @@ namespace meshfuse {
 bool pmixOffered() { return false; }
 
 std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds) {
-  throwDeviceError("[host] this build has no PMIx; start the ranks with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or build with libpmix-dev");
+  throwDeviceError(
+      "[host] this build has no PMIx; start the ranks with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or build "
+      "with libpmix-dev");
 }
 
 }  // namespace meshfuse

@@ -14,7 +14,8 @@ namespace meshfuse {
 namespace {
 
 void pmixCheck(pmix_status_t status, std::string_view call) {
-  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; is the launcher still there?", call, PMIx_Error_string(status));
+  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; is the launcher still there?", call,
+              PMIx_Error_string(status));
 }
 
 // A fence whose waiter may give up: it lives until the callback has come.
@@ -111,7 +112,8 @@ class PmixBootstrap final : public Bootstrap {
     handle.release();  // the callback owns it now
     std::unique_lock lock(fence->mutex);
     const bool came = fence->done.wait_for(lock, deadline_, [&] { return fence->finished; });
-    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(), deadline_.count());
+    deviceCheck(came, "[host] rank {} of {}: not all ranks opened their world within {} ms", rank(), size(),
+                deadline_.count());
     pmixCheck(fence->status, "PMIx_Fence_nb");
   }
 
@@ -123,6 +125,8 @@ class PmixBootstrap final : public Bootstrap {
 
 bool pmixOffered() { return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr; }
 
-std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) { return std::make_unique<PmixBootstrap>(deadline); }
+std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) {
+  return std::make_unique<PmixBootstrap>(deadline);
+}
 
 }  // namespace meshfuse

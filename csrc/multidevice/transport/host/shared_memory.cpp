@@ -40,7 +40,8 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
     m.linked_ = m.fd_ >= 0;
   }
   deviceCheck(m.fd_ >= 0, "[host] no shared memory, {}: {}", m.path_, std::strerror(errno));
-  deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] shared memory of {} bytes: {}", bytes, std::strerror(errno));
+  deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] shared memory of {} bytes: {}", bytes,
+              std::strerror(errno));
   m.data_ = mapped(m.fd_, bytes, PROT_READ | PROT_WRITE);
   deviceCheck(m.data_ != nullptr, "[host] mapping {} bytes of shared memory: {}", bytes, std::strerror(errno));
   m.bytes_ = bytes;

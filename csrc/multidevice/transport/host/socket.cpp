@@ -51,7 +51,8 @@ Socket Socket::create() {
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {
   const Addresses found = resolve(host, port);
   const auto left = std::chrono::duration_cast<std::chrono::microseconds>(limit - Clock::now()).count();
-  const timeval timeout{.tv_sec = std::max<int64_t>(left, 1) / 1'000'000, .tv_usec = std::max<int64_t>(left, 1) % 1'000'000};
+  const timeval timeout{.tv_sec = std::max<int64_t>(left, 1) / 1'000'000,
+                        .tv_usec = std::max<int64_t>(left, 1) % 1'000'000};
   setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   return ::connect(fd_, found->ai_addr, found->ai_addrlen) == 0;
 }

@@ -31,7 +31,8 @@ int environmentNumber(const char* variable) {
   int value = -1;
   const char* end = text == nullptr ? nullptr : text + std::strlen(text);
   const bool parsed = text != nullptr && std::from_chars(text, end, value).ptr == end;
-  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE alike on all ranks", variable, text == nullptr ? "" : text);
+  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE alike on all ranks",
+        variable, text == nullptr ? "" : text);
   return value;
 }
 
@@ -81,25 +82,28 @@ class StarBootstrap final : public Bootstrap {
  private:
   const Socket& peer(int r) const { return sockets_[static_cast<size_t>(r)]; }
   void require(bool done, int r) const {
-    deviceCheck(done, "[host] rank {} of {}: rank {} left, or did not open its world within {} ms", rank_, size_, r, deadline_.count());
+    deviceCheck(done, "[host] rank {} of {}: rank {} left, or did not open its world within {} ms", rank_, size_, r,
+                deadline_.count());
   }
 
   void listen() {
     const auto limit = Clock::now() + deadline_;
     sockets_.resize(static_cast<size_t>(size_));
     const Socket listener = Socket::create();
-    deviceCheck(listener.listen(address_.host, address_.port, size_), "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT",
-                address_.host, address_.port, std::strerror(errno));
+    deviceCheck(listener.listen(address_.host, address_.port, size_),
+                "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", address_.host,
+                address_.port, std::strerror(errno));
     for (int missing = size_ - 1; missing > 0;) {
       Socket joined = listener.accept(limit);
-      deviceCheck(joined.open(), "[host] {} of {} ranks did not connect to {} port {} within {} ms", missing, size_, address_.host, address_.port,
-                  deadline_.count());
+      deviceCheck(joined.open(), "[host] {} of {} ranks did not connect to {} port {} within {} ms", missing, size_,
+                  address_.host, address_.port, deadline_.count());
       Hello hello;
-      if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) || hello.magic != kMagic) {
+      if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
+          hello.magic != kMagic) {
         continue;  // a stranger, or a rank that gave up and tries again
       }
-      check(hello.size == size_ && hello.rank > 0 && hello.rank < size_, "[host] a process came as rank {} of {}, this world has {} ranks", hello.rank,
-            hello.size, size_);
+      check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
+            "[host] a process came as rank {} of {}, this world has {} ranks", hello.rank, hello.size, size_);
       Socket& seat = sockets_[static_cast<size_t>(hello.rank)];
       missing -= seat.open() ? 0 : 1;
       joined.send(&kMagic, sizeof(kMagic), limit);
@@ -114,13 +118,14 @@ class StarBootstrap final : public Bootstrap {
       Socket mine = Socket::create();
       const Hello hello{.rank = rank_, .size = size_};
       uint32_t answer = 0;
-      if (mine.connect(address_.host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) && mine.receive(&answer, sizeof(answer), limit) &&
-          answer == kMagic) {
+      if (mine.connect(address_.host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
+          mine.receive(&answer, sizeof(answer), limit) && answer == kMagic) {
         sockets_[0] = std::move(mine);
         return;
       }
-      deviceCheck(Clock::now() < limit, "[host] rank {} found no rank 0 at {} port {} within {} ms; check MASTER_ADDR and MASTER_PORT", rank_, address_.host,
-                  address_.port, deadline_.count());
+      deviceCheck(Clock::now() < limit,
+                  "[host] rank {} found no rank 0 at {} port {} within {} ms; check MASTER_ADDR and MASTER_PORT", rank_,
+                  address_.host, address_.port, deadline_.count());
       std::this_thread::sleep_for(pause);
     }
   }
@@ -136,6 +141,8 @@ class StarBootstrap final : public Bootstrap {
 
 bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
-std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline) { return std::make_unique<StarBootstrap>(deadline); }
+std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline) {
+  return std::make_unique<StarBootstrap>(deadline);
+}
 
 }  // namespace meshfuse

@@ -126,10 +126,12 @@ class UcxLink final : public NetworkLink {
     for (const std::string& address : addresses) {
       ucp_ep_params_t parameters{};
       // With error handling: without it UCX ends this process when a peer has died. It leaves out shared memory then.
-      parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+      parameters.field_mask =
+          UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
       parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
       parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-      parameters.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {};  // the watch learns of it; sends end with an error
+      parameters.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {
+      };  // the watch learns of it; sends end with an error
       ucp_ep_h endpoint = nullptr;
       require(ucx_.endpointCreate(worker_, &parameters, &endpoint), "ucp_ep_create");
       endpoints_.push_back(endpoint);

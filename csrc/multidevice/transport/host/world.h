@@ -12,16 +12,16 @@ namespace meshfuse {
 
 // Where one algorithm takes over from another. Bytes are those that one rank publishes: its whole input.
 struct HostThresholds {
-  int64_t slots = 8 << 10;            // up to here inputs go through a slot: one synchronization, one copy more
-  int64_t slotsOfSharedInput = 256;   // the same for inputs in shared memory, where ranks have a core each
-  int64_t reduceAllOfTwo = 1 << 20;   // up to here each of two ranks computes the whole of an all-reduce
-  int64_t piece = 256 << 10;          // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
+  int64_t slots = 8 << 10;           // up to here inputs go through a slot: one synchronization, one copy more
+  int64_t slotsOfSharedInput = 256;  // the same for inputs in shared memory, where ranks have a core each
+  int64_t reduceAllOfTwo = 1 << 20;  // up to here each of two ranks computes the whole of an all-reduce
+  int64_t piece = 256 << 10;  // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
 };
 
 struct TransportOptions {
-  std::chrono::milliseconds deadline{300'000};   // of every wait
+  std::chrono::milliseconds deadline{300'000};     // of every wait
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
-  size_t heapBytes = size_t{64} << 30;           // address space for `allocate`, of each rank; memory is taken as needed
+  size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
   bool messagesOnly = false;  // messages also among the ranks of one host; for tests of what happens between hosts
 };

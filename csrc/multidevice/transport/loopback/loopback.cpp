@@ -14,7 +14,10 @@ namespace {
 class LoopbackCommunicator final : public Communicator {
  public:
   LoopbackCommunicator(LoopbackMeeting& meeting, int rank, const LoopbackOptions& options)
-      : meeting_(meeting), rank_(rank), options_(options), random_(hashCombine(options.jitterSeed, static_cast<uint64_t>(rank))) {
+      : meeting_(meeting),
+        rank_(rank),
+        options_(options),
+        random_(hashCombine(options.jitterSeed, static_cast<uint64_t>(rank))) {
     for (int r = 0; r < meeting.size(); ++r) {
       world_.ranks.push_back(r);
     }
@@ -32,7 +35,8 @@ class LoopbackCommunicator final : public Communicator {
     collective(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out, pullAllGather);
   }
   void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out, pullReduceScatter);
+    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out,
+               pullReduceScatter);
   }
   void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
     collective(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out, pullAllToAll);
@@ -82,7 +86,9 @@ class LoopbackCommunicator final : public Communicator {
 
   void setStep(int64_t step, std::string_view what) override { meeting_.setStep(rank_, step, what); }
   void setBusy(bool busy) override { meeting_.setBusy(rank_, busy); }
-  void abort(std::string_view reason) override { meeting_.fail(fmt::format("{} aborted: {}", meeting_.place(rank_), reason)); }
+  void abort(std::string_view reason) override {
+    meeting_.fail(fmt::format("{} aborted: {}", meeting_.place(rank_), reason));
+  }
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
@@ -148,8 +154,12 @@ class LoopbackCommunicator final : public Communicator {
         continue;
       }
       switch (fault.kind) {
-        case LoopbackFault::Kind::Delay: std::this_thread::sleep_for(fault.delay); break;
-        case LoopbackFault::Kind::Drop: dropped = true; break;
+        case LoopbackFault::Kind::Delay:
+          std::this_thread::sleep_for(fault.delay);
+          break;
+        case LoopbackFault::Kind::Drop:
+          dropped = true;
+          break;
         case LoopbackFault::Kind::Throw:
           throwUserError(fmt::format("[rank {}/{}] fault planned for call {}: {}", rank_, size(), index, text()));
         case LoopbackFault::Kind::CorruptExchange:
@@ -176,8 +186,8 @@ struct Outcome {
   bool first = false;
 };
 
-void runRank(LoopbackMeeting& meeting, int rank, const std::function<void(Communicator&)>& body, const LoopbackOptions& options,
-             Outcome& outcome) {
+void runRank(LoopbackMeeting& meeting, int rank, const std::function<void(Communicator&)>& body,
+             const LoopbackOptions& options, Outcome& outcome) {
   LoopbackCommunicator communicator(meeting, rank, options);
   setDefaultWorld(&communicator);
   auto failed = [&](std::string_view why) {

@@ -22,7 +22,8 @@ LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline)
   }
 }
 
-void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message) {
+void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers,
+                            std::string_view message) {
   Lock lock(mutex_);
   Seat& own = seat(rank);
   own.call = call;
@@ -32,7 +33,8 @@ void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, 
   arrive(lock, rank, team);
   for (int p : team.ranks) {
     if (std::string text = difference(rank, call, p, seat(p).call); !text.empty()) {
-      failLocked(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", rank, p, text, placeLocked(rank), placeLocked(p)));
+      failLocked(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", rank, p, text, placeLocked(rank),
+                             placeLocked(p)));
       deviceCheck(false, "{}", failure_);
     }
   }
@@ -49,12 +51,15 @@ void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
     ++own.arrivals[static_cast<size_t>(p)];
     seat(p).wake.notify_one();
   }
-  auto arrived = [&](int p) { return seat(p).arrivals[static_cast<size_t>(rank)] >= own.arrivals[static_cast<size_t>(p)]; };
+  auto arrived = [&](int p) {
+    return seat(p).arrivals[static_cast<size_t>(rank)] >= own.arrivals[static_cast<size_t>(p)];
+  };
   wait(
       lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
       [&] {
         std::vector<int> late;
-        std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late), [&](int p) { return !arrived(p); });
+        std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late),
+                     [&](int p) { return !arrived(p); });
         return late;
       });
 }
@@ -71,8 +76,9 @@ bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive
   }
   Parcel parcel = queue.front();
   if (parcel.bytes != receive.bytes) {
-    failLocked(fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}", receive.peer, rank,
-                           receive.peer, parcel.bytes, rank, receive.bytes, placeLocked(receive.peer), placeLocked(rank)));
+    failLocked(fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
+                           receive.peer, rank, receive.peer, parcel.bytes, rank, receive.bytes,
+                           placeLocked(receive.peer), placeLocked(rank)));
     deviceCheck(false, "{}", failure_);
   }
   if (parcel.bytes > 0) {
@@ -88,7 +94,10 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
   Lock lock(mutex_);
   Seat& own = seat(rank);
   own.inCall = true;
-  own.call = {.kind = CallKind::Send, .type = DataType::Bool, .count = static_cast<int64_t>(transfers.size()), .teamMask = uint64_t{1} << (rank & 63)};
+  own.call = {.kind = CallKind::Send,
+              .type = DataType::Bool,
+              .count = static_cast<int64_t>(transfers.size()),
+              .teamMask = uint64_t{1} << (rank & 63)};
   for (const Communicator::Transfer& t : transfers) {
     own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
   }
@@ -103,11 +112,15 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
     ++pendingSends;
     seat(t.peer).wake.notify_one();
   }
-  auto hasParcel = [&](const Communicator::Transfer* r) { return !seat(r->peer).parcels[static_cast<size_t>(rank)].empty(); };
+  auto hasParcel = [&](const Communicator::Transfer* r) {
+    return !seat(r->peer).parcels[static_cast<size_t>(rank)].empty();
+  };
   while (!receives.empty() || pendingSends > 0) {
     wait(
         lock, rank,
-        [&] { return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0); },
+        [&] {
+          return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
+        },
         [&] {
           std::vector<int> peers;
           for (const Communicator::Transfer* r : receives) {
@@ -127,7 +140,8 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
   own.inCall = false;
 }
 
-void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited) {
+void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& ready,
+                           const std::function<std::vector<int>()>& awaited) {
   Seat& own = seat(rank);
   auto limit = Clock::now() + deadline_;
   for (;;) {
@@ -154,7 +168,8 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
 
 // All who have not left wait, and nothing that any of them waits for has happened.
 bool LoopbackMeeting::deadlocked() {
-  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
+  return std::all_of(seats_.begin(), seats_.end(),
+                     [](const Seat& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
 }
 
 std::string LoopbackMeeting::waits() {

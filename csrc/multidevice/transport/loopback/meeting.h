@@ -57,7 +57,7 @@ class LoopbackMeeting {
     bool inCall = false;
     PeerBuffers buffers;
     std::string_view message;
-    std::vector<uint64_t> arrivals;          // by peer: how often this rank came to a synchronization with it
+    std::vector<uint64_t> arrivals;           // by peer: how often this rank came to a synchronization with it
     std::vector<std::deque<Parcel>> parcels;  // by receiver
     int64_t step = -1;
     std::string what;
