@@ -11,6 +11,7 @@
 #include "jit/nvrtc/capabilities.h"
 #include "jit/nvrtc/driver.h"
 #include "simt/compare.h"
+#include "tile/builder.h"
 #include "tile/programs.h"
 
 namespace meshfuse {
@@ -62,6 +63,54 @@ TEST_F(Nvrtc, CompilesEveryExampleAndTheTextIsTheEmulators) {
   for (size_t i = 0; i < cases.size(); i++) {
     EXPECT_EQ(verdicts[i].result.text, compiled[i]) << cases[i].example.program.name;
     EXPECT_TRUE(verdicts[i].right()) << cases[i].example.program.name << ": " << verdicts[i].describe();
+  }
+}
+
+bool accepts(OpTypes types, DataType t) {
+  switch (types) {
+    case OpTypes::Any: return true;
+    case OpTypes::Number: return t != Bool;
+    case OpTypes::Floating: return isFloatingPoint(t);
+    case OpTypes::Integer: return isIntegral(t);
+    case OpTypes::Bits: return !isFloatingPoint(t);
+  }
+  return false;
+}
+
+// One kernel a type: every op on it that the table allows, and a cast to every other type.
+TEST_F(Nvrtc, TakesEveryOpAndCast) {
+  for (const DataTypeInfo& type : kDataTypes) {
+    SCOPED_TRACE(type.name);
+    Builder b("ops", Target::Gpu);
+    b.gridDim("part", 1);
+    int s = b.space("s", {{"i", 128, {{Level::Part, 0, "part"}, {Level::Lane, 32}, {Level::Vector, 4}}}});
+    std::vector<Index> at{{b.coord(s, 0)}};
+    auto tensor = [&](DataType t, Memory memory) {
+      return b.tensor({"t", t, memory, {128}, {1}, 16, false});
+    };
+    std::vector<ValueId> x;
+    for (int k = 0; k < 3; k++) {
+      x.push_back(b.load(tensor(type.type, Memory::Input), at, s));
+    }
+    ValueId condition = b.load(tensor(Bool, Memory::Input), at, s);
+    for (const PointOpInfo& op : kPointOps) {
+      if (isHalfPrecision(type.type) || !accepts(op.types, type.type)) {
+        continue;
+      }
+      std::vector<ValueId> operands(x.begin(), x.begin() + op.arity);
+      operands[0] = op.op == PointOp::Where ? condition : operands[0];
+      ValueId result = b.point(op.op, operands);
+      b.store(tensor(op.givesBool ? Bool : type.type, Memory::Output), at, result);
+      if (type.type == Float && !op.givesBool) {
+        b.store(tensor(BFloat16, Memory::Output), at, b.cast(b.point(op.op, operands), BFloat16));  // the coarse one
+      }
+    }
+    for (const DataTypeInfo& to : kDataTypes) {
+      if (to.type != type.type) {
+        b.store(tensor(to.type, Memory::Output), at, b.cast(x[0], to.type));
+      }
+    }
+    EXPECT_NO_THROW((void)NvrtcCompiler::compilePtx(emitCuda(b.program()).text, "compute_90a"));
   }
 }
 

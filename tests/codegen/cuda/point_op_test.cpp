@@ -1,0 +1,192 @@
+// Every elementwise op in every type it takes, and every cast, on awkward operands: generated text against the interpreter.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "simt/emulator.h"
+#include "tensor/half.h"
+#include "tile/builder.h"
+#include "tile/interpreter.h"
+#include "tile/scalar.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace tile;
+using enum DataType;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr int kCount = 256;  // elements
+
+const std::vector<double> kReals = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, 3, -3, 1.5, -2.5, 0.1, -0.7, 10, -10, 100, 1e-8, 1e8, kInf, -kInf,
+                                    std::numeric_limits<double>::quiet_NaN(), 0.999, -0.25, 5.25};
+const std::vector<int64_t> kIntegers = {0, 1, -1, 2, 3, -3, 7, -8, 31, 32, 33, 63, 64, 100, -100, INT32_MAX, INT32_MIN};
+
+struct Case {
+  std::string name;
+  Program program;
+  std::vector<std::vector<char>> buffers;
+  std::vector<std::vector<char>> expected;
+  double ulps = 0;  // allowed, of the type of the result
+};
+
+std::vector<uint64_t> slotsOf(std::vector<std::vector<char>>& buffers) {
+  std::vector<uint64_t> slots;
+  for (std::vector<char>& b : buffers) {
+    slots.push_back(reinterpret_cast<uint64_t>(b.data()));
+  }
+  return slots;
+}
+
+// Operand `which` of element i: all pairs of the lists appear.
+Scalar operandAt(DataType t, int which, int i) {
+  if (isFloatingPoint(t)) {
+    auto n = static_cast<int>(kReals.size());
+    double v = kReals[static_cast<size_t>(which == 0 ? i % n : which == 1 ? i / 11 % n : i / 5 % n)];
+    return castScalar(realScalar(v), Double, t);
+  }
+  if (t == Bool) {
+    return integerScalar(i >> which & 1);
+  }
+  auto n = static_cast<int>(kIntegers.size());
+  int64_t v = kIntegers[static_cast<size_t>(which == 0 ? i % n : i / 16 % n)];
+  if (t == Int && (v == INT32_MIN || v == INT32_MAX)) {
+    v = v < 0 ? INT64_MIN : INT64_MAX;
+  }
+  return integerScalar(v);
+}
+
+// Z = value(operands...) over `types` of operands.
+Case makeCase(std::string name, const std::vector<DataType>& types, const std::function<ValueId(Builder&, std::vector<ValueId>)>& value) {
+  Builder b("k_" + name, Target::Gpu);
+  b.gridDim("part", 2);
+  int s = b.space("s", {{"i", kCount, {{Level::Part, 0, "part"}, {Level::Warp, 1}, {Level::Lane, 32}, {Level::Vector, 4}}}});
+  Case c{.name = std::move(name), .program = {}, .buffers = {}, .expected = {}};
+  std::vector<ValueId> operands;
+  for (size_t k = 0; k < types.size(); k++) {
+    int t = b.tensor({"x" + std::to_string(k), types[k], Memory::Input, {kCount}, {1}, 16, false});
+    operands.push_back(b.load(t, {{b.coord(s, 0)}}, s));
+    std::vector<char> data(static_cast<size_t>(kCount * dataTypeSize(types[k])));
+    for (int i = 0; i < kCount; i++) {
+      writeElement(data.data() + static_cast<size_t>(i * dataTypeSize(types[k])), types[k], operandAt(types[k], static_cast<int>(k), i));
+    }
+    c.buffers.push_back(std::move(data));
+  }
+  ValueId result = value(b, operands);
+  DataType type = b.program().values[static_cast<size_t>(result)].dtype;
+  int z = b.tensor({"z", type, Memory::Output, {kCount}, {1}, 16, false});
+  b.store(z, {{b.coord(s, 0)}}, result);
+  c.buffers.emplace_back(static_cast<size_t>(kCount * dataTypeSize(type)), static_cast<char>(0xff));
+  c.program = b.take();
+  return c;
+}
+
+void expectSame(std::vector<Case>& cases) {
+  std::vector<simt::Launch> launches;
+  for (Case& c : cases) {
+    c.expected = c.buffers;
+    interpret(c.program, slotsOf(c.expected));
+    launches.push_back({simt::kernelOf(c.program), slotsOf(c.buffers)});
+  }
+  std::vector<simt::Result> results = simt::run(launches);
+  for (size_t k = 0; k < cases.size(); k++) {
+    Case& c = cases[k];
+    ASSERT_EQ(results[k].faults, std::vector<std::string>{}) << c.name;
+    DataType t = c.program.tensors.back().dtype;
+    int wrong = 0;
+    for (int i = 0; i < kCount && wrong < 3; i++) {
+      size_t at = static_cast<size_t>(i * dataTypeSize(t));
+      Scalar got = readElement(c.buffers.back().data() + at, t);
+      Scalar want = readElement(c.expected.back().data() + at, t);
+      bool same = isFloatingPoint(t) ? got.real == want.real || (std::isnan(got.real) && std::isnan(want.real)) ||
+                                           std::abs(got.real - want.real) <=
+                                               c.ulps * std::ldexp(std::max(std::abs(want.real), 1e-30), -info(t).mantissaBits + 1)
+                                     : got.integer == want.integer;
+      wrong += same ? 0 : 1;
+      std::string operands;
+      for (size_t x = 0; x + 1 < c.buffers.size(); x++) {
+        DataType xt = c.program.tensors[x].dtype;
+        Scalar v = readElement(c.buffers[x].data() + static_cast<size_t>(i * dataTypeSize(xt)), xt);
+        operands += isFloatingPoint(xt) ? fmt::format(" {}", v.real) : fmt::format(" {}", v.integer);
+      }
+      EXPECT_TRUE(same) << c.name << " of" << operands << ": got " << (isFloatingPoint(t) ? got.real : static_cast<double>(got.integer))
+                        << ", expected " << (isFloatingPoint(t) ? want.real : static_cast<double>(want.integer));
+    }
+  }
+}
+
+bool accepts(OpTypes types, DataType t) {
+  switch (types) {
+    case OpTypes::Any: return true;
+    case OpTypes::Number: return t != Bool;
+    case OpTypes::Floating: return isFloatingPoint(t);
+    case OpTypes::Integer: return isIntegral(t);
+    case OpTypes::Bits: return !isFloatingPoint(t);
+  }
+  return false;
+}
+
+void testOps(DataType t) {
+  std::vector<Case> cases;
+  for (const PointOpInfo& op : kPointOps) {
+    if (!accepts(op.types, t)) {
+      continue;
+    }
+    std::vector<DataType> types(static_cast<size_t>(op.arity), t);
+    if (op.op == PointOp::Where) {
+      types[0] = Bool;
+    }
+    Case c = makeCase(fmt::format("{}_{}", op.name, info(t).token), types,
+                      [&](Builder& b, std::vector<ValueId> x) { return b.point(op.op, std::move(x)); });
+    // The host's mathematical functions are good to a few last places; the interpreter rounds a double once.
+    c.ulps = isFloatingPoint(t) ? 8 : 0;
+    cases.push_back(std::move(c));
+  }
+  expectSame(cases);
+}
+
+TEST(CudaPointOp, Float) { testOps(Float); }
+TEST(CudaPointOp, Double) { testOps(Double); }
+TEST(CudaPointOp, Int) { testOps(Int); }
+TEST(CudaPointOp, Int32) { testOps(Int32); }
+TEST(CudaPointOp, Bool) { testOps(Bool); }
+
+TEST(CudaPointOp, CastsOfEveryTypeToEveryOther) {
+  std::vector<Case> cases;
+  for (const DataTypeInfo& from : kDataTypes) {
+    for (const DataTypeInfo& to : kDataTypes) {
+      bool truncates = from.floating && !to.floating && to.type != Bool;
+      if (from.type == to.type) {
+        continue;
+      }
+      Case c = makeCase(fmt::format("{}_to_{}", from.token, to.token), {from.type}, [&](Builder& b, std::vector<ValueId> x) {
+        // What does not fit an integer is unspecified: keep within [-1, 1].
+        if (truncates) {
+          ValueId wide = b.cast(x[0], from.type == Double ? Double : Float);
+          DataType w = from.type == Double ? Double : Float;
+          ValueId one = b.constant(w, 1);
+          ValueId finite = b.point(PointOp::Where, {b.point(PointOp::IsNan, {wide}), b.constant(w, 0), wide});
+          ValueId clamped = b.point(PointOp::Maximum, {b.point(PointOp::Minimum, {finite, one}), b.point(PointOp::Neg, {one})});
+          x[0] = b.cast(clamped, from.type);
+        }
+        return b.cast(x[0], to.type);
+      });
+      cases.push_back(std::move(c));
+    }
+  }
+  expectSame(cases);
+}
+
+TEST(CudaPointOp, RandomWordsAreThePublishedOnes) {
+  std::vector<Case> cases;
+  for (int word = 0; word < 4; word++) {
+    cases.push_back(makeCase(fmt::format("philox_{}", word), {Int, Int, Int},
+                             [&](Builder& b, std::vector<ValueId> x) { return b.random(x[0], x[1], x[2], word); }));
+  }
+  expectSame(cases);
+}
+
+}  // namespace
+}  // namespace meshfuse
