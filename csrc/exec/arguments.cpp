@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "preseg_passes/concretize.h"
+#include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
