@@ -56,6 +56,19 @@ std::vector<Dim> settledDims(const std::vector<IterDomain*>& ids) {
   return dims;
 }
 
+void copyAllocation(const TensorView* from, TensorView* to) {
+  if (!from->hasAllocation()) {
+    return;
+  }
+  const std::vector<IterDomain*> stored = from->noReductions();
+  const std::vector<IterDomain*> dims = to->noReductions();
+  std::vector<IterDomain*> order;
+  for (const IterDomain* id : from->getAllocationDomain()) {
+    order.push_back(dims[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
+  }
+  to->setAllocationDomain(order, from->contiguity());
+}
+
 // Replaces the results of ops whose structure waited for sizes, in order, so that each sees settled operands.
 void settle(Fusion& fusion) {
   for (Expr* e : fusion.exprs()) {
@@ -84,6 +97,7 @@ void settle(Fusion& fusion) {
     }
     fresh->setDeviceMesh(old->getDeviceMesh());
     fresh->applyLoopTransforms(old->loopTransforms());
+    copyAllocation(old, fresh);
     const ExprKind kind = e->kind();
     const ExprAttributes attributes = e->attributes();
     const std::vector<Val*> inputs = e->inputs();
@@ -122,7 +136,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
     for (size_t k = 0; in->isTensor() && k < sizes[i].size(); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);
       check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i, in->toString(), sizes[i][k],
-            in->asTensor()->shape()[k].toString(), extent.isConst() ? fmt::format(" = {}", extent.constValue()) : "");
+            in->asTensor()->shape()[k].toString(),
+            extent.isConst() && !in->asTensor()->shape()[k].isConst() ? fmt::format(" = {}", extent.constValue()) : "");
     }
   }
   return values;

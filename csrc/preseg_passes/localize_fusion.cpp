@@ -40,7 +40,12 @@ class Localizer {
     }
     std::map<int, TensorView*> outputs;
     for (Val* out : global_.outputs()) {
+      if (outputs.count(out->id()) > 0) {
+        local_->addOutput(outputs.at(out->id()));
+        continue;
+      }
       outputs[out->id()] = output(values_.at(out->id()));
+      copyAllocation(out->asTensor(), outputs.at(out->id()));
       local_->addOutput(outputs.at(out->id()));
     }
     for (const auto& [out, in] : global_.aliases()) {
@@ -59,16 +64,22 @@ class Localizer {
       dims.push_back(localDim(shape[k], stored[k]->iterType()));
     }
     TensorView* out = local_->tensor(tv->dtype(), dims);
-    if (tv->hasAllocation()) {
-      std::vector<IterDomain*> order;
-      for (const IterDomain* id : tv->getAllocationDomain()) {
-        order.push_back(out->getLogicalDomain()[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
-      }
-      out->setAllocationDomain(order, tv->contiguity());
-    } else {
-      out->setContiguity(tv->contiguity());
-    }
+    copyAllocation(tv, out);
     return out;
+  }
+
+  static void copyAllocation(const TensorView* from, TensorView* to) {
+    if (!from->hasAllocation()) {
+      to->setContiguity(from->contiguity());
+      return;
+    }
+    const std::vector<IterDomain*> stored = from->noReductions();
+    const std::vector<IterDomain*> dims = to->noReductions();
+    std::vector<IterDomain*> order;
+    for (const IterDomain* id : from->getAllocationDomain()) {
+      order.push_back(dims[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
+    }
+    to->setAllocationDomain(order, from->contiguity());
   }
 
   // An output has a definition of its own, so that no output's memory is an input's or another output's.
