@@ -305,17 +305,18 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
   return records;
 }
 
-std::string FusionExecutorCache::planText() const {
+std::shared_ptr<const Fusion> FusionExecutorCache::planned() const {
   std::lock_guard lock(state_->mutex);
   check(state_->last != nullptr, "[run] there is no plan before the first call");
-  return state_->last->compiled.program.planned->toString();
+  return state_->last->compiled.program.planned;
 }
 
+std::string FusionExecutorCache::planText() const { return planned()->toString(); }
+
 std::string FusionExecutorCache::outputSharding(int output) const {
-  std::lock_guard lock(state_->mutex);
-  check(state_->last != nullptr, "[run] there is no plan before the first call");
-  const std::vector<Val*>& outputs = state_->last->compiled.program.planned->outputs();
-  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] output {} of {}", output, outputs.size());
+  std::shared_ptr<const Fusion> program = planned();
+  const std::vector<Val*>& outputs = program->outputs();
+  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output {}, the fusion has {}", output, outputs.size());
   return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
 }
 

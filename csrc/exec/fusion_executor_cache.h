@@ -72,7 +72,8 @@ class FusionExecutorCache {
   // Of the plan the last call used.
   std::vector<CommRecord> commSteps() const;
   std::shared_ptr<const HostProgram> hostProgram() const;
-  std::string planText() const;              // the global program after planning, as .fir
+  std::shared_ptr<const Fusion> planned() const;  // the global program after planning
+  std::string planText() const;                   // it as .fir
   std::string outputSharding(int output) const;
   // Shardings, edges, communication, kernels and memory, with the reasons: see exec/explain.h.
   Explanation explain() const;

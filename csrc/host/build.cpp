@@ -219,10 +219,8 @@ class HostBuilder {
 
   IntExpr bound(const IntExpr& e) const {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      if (std::optional<int64_t> value = coordinateValue(*fusion_, symbol, options_.rank)) {
-        return IntExpr(*value);
-      }
-      return std::nullopt;
+      auto it = options_.coordinates.find(symbol);
+      return it == options_.coordinates.end() ? std::nullopt : std::optional<IntExpr>(it->second);
     });
   }
 
@@ -344,7 +342,7 @@ class HostBuilder {
         break;
       case CommKind::AllReduce:
         c.count = in;
-        c.bytesReceived = 2 * in * (n - 1) / n * size;
+        c.bytesReceived = 2 * in * (n - 1) * size / n;
         break;
       case CommKind::ReduceScatter:
         c.count = out;
@@ -457,20 +455,19 @@ class HostBuilder {
 
 }  // namespace
 
-std::optional<int64_t> coordinateValue(const Fusion& fusion, std::string_view symbol, int rank) {
-  constexpr std::string_view kPrefix = "coord.";
-  if (!symbol.starts_with(kPrefix)) {
-    return std::nullopt;
-  }
-  std::string_view axis = symbol.substr(kPrefix.size());
-  for (const DeviceMesh& mesh : fusion.meshes()) {
-    for (int a = 0; a < mesh.numAxes(); a++) {
-      if (mesh.axisName(a) == axis && mesh.contains(rank)) {
-        return mesh.coordinates(rank)[static_cast<size_t>(a)];
-      }
+std::map<std::string, int64_t, std::less<>> coordinatesOf(const Fusion& global, int rank) {
+  std::map<std::string, int64_t, std::less<>> coordinates;
+  for (const TensorView* tv : global.tensors()) {
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    if (!mesh.contains(rank)) {
+      continue;
+    }
+    std::vector<int64_t> at = mesh.coordinates(rank);
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      coordinates["coord." + mesh.axisName(axis)] = at[static_cast<size_t>(axis)];
     }
   }
-  return std::nullopt;
+  return coordinates;
 }
 
 std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,

@@ -19,6 +19,7 @@ class ThreadPool;
 struct BuildOptions {
   std::map<int, Layout> inputLayouts;  // by Val id
   int rank = 0;
+  std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
   int workers = 1;
   // Compiles tile programs, all at once.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile;
@@ -28,7 +29,7 @@ struct BuildOptions {
 [[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,
                                                                   const DeviceInfo& device, const BuildOptions& options);
 
-// Value of a symbol of the local fusion on a rank, if it is a coordinate: `coord.<axis>`.
-[[nodiscard]] std::optional<int64_t> coordinateValue(const Fusion& fusion, std::string_view symbol, int rank);
+// The coordinates of a rank on all meshes of a fusion, by the symbols that stand for them in its local program.
+[[nodiscard]] std::map<std::string, int64_t, std::less<>> coordinatesOf(const Fusion& global, int rank);
 
 }  // namespace meshfuse

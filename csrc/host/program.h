@@ -62,7 +62,7 @@ struct CommPlan {
   int receiveFrom = -1;   // Permute
   std::vector<int> sendTo;
   int root = 0;
-  int64_t bytesReceived = 0;  // by this rank
+  int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
 };
 
 struct Step {
