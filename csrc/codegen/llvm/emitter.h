@@ -186,8 +186,14 @@ class Emitter {
   llvm::Value* random(const tile::Value& v, const Position& at);
   llvm::Value* reduce(const tile::Value& v, const Position& at);
   llvm::Value* reduceLanes(llvm::Value* x, tile::Combiner combiner, DataType dtype);
+
+  // -- convert.cpp
   void convert(tile::ValueId id);
+  bool convertBlocks(tile::ValueId id);
   void transposePieces(std::vector<llvm::Value*>& rows);
+  std::vector<int64_t> cornerOf(int space, uint64_t digits, const Position& at) const;
+
+  // -- tiles.cpp, continued
   llvm::Constant* identityOf(tile::Combiner combiner, DataType dtype) const;
   llvm::Value* splat(llvm::Value* x, int lanes);
   llvm::Value* callScalar(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);

@@ -228,18 +228,40 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   auto constant = [&](uint64_t value) { return ConstantInt::get(operands[0]->getType(), value); };
   auto low = [&](Value* x) { return b_.CreateAnd(x, constant(0xffffffff)); };
   auto high = [&](Value* x) { return b_.CreateLShr(x, constant(32)); };
-  std::array<Value*, 2> key{low(operands[0]), high(operands[0])};
-  std::array<Value*, 4> c{low(operands[2]), high(operands[2]), low(operands[1]), high(operands[1])};
-  for (int round = 0; round < 10; round++) {
-    Value* p0 = b_.CreateMul(c[0], constant(0xD2511F53));
-    Value* p1 = b_.CreateMul(c[2], constant(0xCD9E8D57));
-    c = {b_.CreateXor(b_.CreateXor(high(p1), c[1]), key[0]), low(p1), b_.CreateXor(b_.CreateXor(high(p0), c[3]), key[1]), low(p0)};
-    if (round < 9) {
-      key = {low(b_.CreateAdd(key[0], constant(0x9E3779B9))), low(b_.CreateAdd(key[1], constant(0xBB67AE85)))};
-    }
+  // A loop: ten rounds in a row take LLVM forty times as long to compile.
+  std::array<Value*, 6> start{operands[2], high(operands[2]), operands[1], high(operands[1]), operands[0], high(operands[0])};
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* body = BasicBlock::Create(ctx_, "philox", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  b_.CreateBr(body);
+  b_.SetInsertPoint(body);
+  PHINode* round = b_.CreatePHI(b_.getInt32Ty(), 2);
+  round->addIncoming(b_.getInt32(0), before);
+  std::array<PHINode*, 6> c{};
+  for (size_t i = 0; i < 6; i++) {
+    c[i] = b_.CreatePHI(operands[0]->getType(), 2);
+    c[i]->addIncoming(start[i], before);
   }
-  entry->second = c;
-  return c[word];
+  Value* p0 = b_.CreateMul(low(c[0]), constant(0xD2511F53));
+  Value* p1 = b_.CreateMul(low(c[2]), constant(0xCD9E8D57));
+  // Only the low half of each word counts; the upper one is cut off where it would be seen.
+  std::array<Value*, 6> next{b_.CreateXor(b_.CreateXor(high(p1), c[1]), c[4]),
+                             p1,
+                             b_.CreateXor(b_.CreateXor(high(p0), c[3]), c[5]),
+                             p0,
+                             b_.CreateAdd(c[4], constant(0x9E3779B9)),
+                             b_.CreateAdd(c[5], constant(0xBB67AE85))};
+  Value* nextRound = b_.CreateAdd(round, b_.getInt32(1));
+  round->addIncoming(nextRound, body);
+  for (size_t i = 0; i < 6; i++) {
+    c[i]->addIncoming(next[i], body);
+  }
+  b_.CreateCondBr(b_.CreateICmpULT(nextRound, b_.getInt32(10)), body, after);
+  b_.SetInsertPoint(after);
+  for (size_t i = 0; i < 4; i++) {
+    entry->second[i] = low(next[i]);
+  }
+  return entry->second[word];
 }
 
 // -- reductions -------------------------------------------------------------------------------------------------------
@@ -326,92 +348,6 @@ Value* Emitter::reduceLanes(Value* x, tile::Combiner combiner, DataType dtype) {
     x = points_.combine(combiner, dtype, b_.CreateShuffleVector(x, lower), b_.CreateShuffleVector(x, upper));
   }
   return points_.combine(combiner, dtype, b_.CreateExtractElement(x, uint64_t{0}), b_.CreateExtractElement(x, uint64_t{1}));
-}
-
-// -- convert ----------------------------------------------------------------------------------------------------------
-
-// Through a buffer on the stack that holds the tile row-major over its axes, the operand's vector axis last.
-void Emitter::convert(ValueId id) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
-  const SpaceInfo& from = spaces_[static_cast<size_t>(operand.space)];
-  const SpaceInfo& to = spaces_[static_cast<size_t>(v.space)];
-  const tile::Space& source = p_.spaces[static_cast<size_t>(operand.space)];
-  const tile::Space& result = p_.spaces[static_cast<size_t>(v.space)];
-  auto stride = [](const tile::Space& s, const tile::DigitRef& r) {
-    return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].stride.constValue();
-  };
-  auto size = [](const tile::Space& s, const tile::DigitRef& r) {
-    return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].size.constValue();
-  };
-  // elements a tile spans along each axis, by either layout
-  std::vector<int64_t> extent(source.axes.size(), 1);
-  for (size_t d = 0; d < from.digits.size(); d++) {
-    extent[static_cast<size_t>(from.digits[d].axis)] +=
-        (operand.digits >> d & 1) != 0 ? (size(source, from.digits[d]) - 1) * stride(source, from.digits[d]) : 0;
-  }
-  int last = lanesOf(operand) > 1 ? from.digits[static_cast<size_t>(from.vector)].axis : static_cast<int>(source.axes.size()) - 1;
-  std::vector<int64_t> step(source.axes.size(), 0);
-  int64_t total = 1;
-  for (int k = static_cast<int>(source.axes.size()); k >= 0; k--) {
-    int axis = k == static_cast<int>(source.axes.size()) ? last : k;
-    if (k == last) {
-      continue;
-    }
-    step[static_cast<size_t>(axis)] = total;
-    total *= extent[static_cast<size_t>(axis)];
-  }
-  Type* element = memoryType(v.dtype);
-  Value* buffer = entrySlot(ArrayType::get(element, static_cast<uint64_t>(total)), 1000 + id);
-  auto place = [&](const tile::Space& s, const SpaceInfo& info, uint64_t digits, const Position& at) {
-    int64_t offset = 0;
-    for (size_t d = 0; d < info.digits.size(); d++) {
-      if ((digits >> d & 1) != 0) {
-        int64_t value = at.digit[d] * (static_cast<int>(d) == info.vector ? info.lanes : 1);
-        offset += value * stride(s, info.digits[d]) * step[static_cast<size_t>(info.digits[d].axis)];
-      }
-    }
-    return b_.CreateConstInBoundsGEP1_64(element, buffer, static_cast<uint64_t>(offset));
-  };
-  auto laneStep = [&](const tile::Space& s, const SpaceInfo& info) {
-    const tile::DigitRef& r = info.digits[static_cast<size_t>(info.vector)];
-    return stride(s, r) * step[static_cast<size_t>(r.axis)];
-  };
-  eachPosition(operand.space, operand.digits, [&](const Position& at) {
-    Value* x = piece(v.operands[0], at);
-    int lanes = lanesOf(operand);
-    x = toMemory(lanes > 1 ? splat(x, lanes) : x, v.dtype);
-    Value* p = place(source, from, operand.digits, at);
-    int64_t apart = lanes > 1 ? laneStep(source, from) : 1;
-    if (apart == 1) {
-      b_.CreateAlignedStore(x, p, Align(static_cast<uint64_t>(dataTypeSize(v.dtype))));
-      return;
-    }
-    for (int k = 0; k < lanes; k++) {
-      b_.CreateStore(b_.CreateExtractElement(x, static_cast<uint64_t>(k)),
-                     b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)));
-    }
-  });
-  std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
-  pieces.clear();
-  scopes_.back().evaluated.push_back(id);
-  eachPosition(v.space, v.digits, [&](const Position& at) {
-    Value* p = place(result, to, v.digits, at);
-    int lanes = lanesOf(v);
-    auto align = Align(static_cast<uint64_t>(dataTypeSize(v.dtype)));
-    int64_t apart = lanes > 1 ? laneStep(result, to) : 1;
-    Value* x = nullptr;
-    if (apart == 1) {
-      x = b_.CreateAlignedLoad(lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, static_cast<unsigned>(lanes))) : element, p, align);
-    } else {
-      x = PoisonValue::get(FixedVectorType::get(element, static_cast<unsigned>(lanes)));
-      for (int k = 0; k < lanes; k++) {
-        Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)), align);
-        x = b_.CreateInsertElement(x, e, static_cast<uint64_t>(k));
-      }
-    }
-    pieces.push_back(fromMemory(x, v.dtype));
-  });
 }
 
 // -- calls ------------------------------------------------------------------------------------------------------------

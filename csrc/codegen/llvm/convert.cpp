@@ -1,0 +1,188 @@
+// Converts: the tile of one space laid out in another.
+#include <llvm/IR/IRBuilder.h>
+
+#include "base/error.h"
+#include "codegen/llvm/emitter.h"
+
+namespace meshfuse {
+
+using namespace llvm;
+using tile::ValueId;
+
+namespace {
+
+int64_t strideOf(const tile::Space& s, const tile::DigitRef& r) {
+  return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].stride.constValue();
+}
+
+int64_t sizeOf(const tile::Space& s, const tile::DigitRef& r) {
+  return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].size.constValue();
+}
+
+}  // namespace
+
+// Where a piece begins along each axis, from the tile's corner.
+std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Position& at) const {
+  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const tile::Space& s = p_.spaces[static_cast<size_t>(space)];
+  std::vector<int64_t> corner(s.axes.size(), 0);
+  for (size_t d = 0; d < info.digits.size(); d++) {
+    if ((digits >> d & 1) != 0) {
+      int64_t value = at.digit[d] * (static_cast<int>(d) == info.vector ? info.lanes : 1);
+      corner[static_cast<size_t>(info.digits[d].axis)] += value * strideOf(s, info.digits[d]);
+    }
+  }
+  return corner;
+}
+
+// Square blocks, one lane of each row to a column: in log2(rows) steps, each of which exchanges half of two rows.
+void Emitter::transposePieces(std::vector<Value*>& rows) {
+  size_t n = rows.size();
+  for (size_t half = n / 2; half > 0; half /= 2) {
+    SmallVector<int, 16> first;
+    SmallVector<int, 16> second;
+    for (size_t k = 0; k < n; k++) {
+      first.push_back(static_cast<int>((k & half) != 0 ? n + k - half : k));
+      second.push_back(static_cast<int>((k & half) != 0 ? n + k : k + half));
+    }
+    for (size_t i = 0; i < n; i++) {
+      if ((i & half) == 0) {
+        Value* a = rows[i];
+        Value* b = rows[i + half];
+        rows[i] = b_.CreateShuffleVector(a, b, first);
+        rows[i + half] = b_.CreateShuffleVector(a, b, second);
+      }
+    }
+  }
+}
+
+// In registers: rows along one axis become rows along another. False if the tiles are not made of whole square blocks.
+bool Emitter::convertBlocks(ValueId id) {
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
+  int lanes = lanesOf(v);
+  if (lanes == 1 || lanes != lanesOf(operand)) {
+    return false;
+  }
+  const SpaceInfo& from = spaces_[static_cast<size_t>(operand.space)];
+  const SpaceInfo& to = spaces_[static_cast<size_t>(v.space)];
+  const tile::DigitRef& rowRef = from.digits[static_cast<size_t>(from.vector)];
+  const tile::DigitRef& columnRef = to.digits[static_cast<size_t>(to.vector)];
+  auto row = static_cast<size_t>(rowRef.axis);
+  auto column = static_cast<size_t>(columnRef.axis);
+  if (row == column || strideOf(p_.spaces[static_cast<size_t>(operand.space)], rowRef) != 1 ||
+      strideOf(p_.spaces[static_cast<size_t>(v.space)], columnRef) != 1) {
+    return false;
+  }
+  std::map<std::vector<int64_t>, Position> rows;
+  eachPosition(operand.space, operand.digits,
+               [&](const Position& at) { rows.emplace(cornerOf(operand.space, operand.digits, at), at); });
+  bool whole = true;
+  auto blockOf = [&](const Position& at) {
+    std::vector<int64_t> corner = cornerOf(v.space, v.digits, at);
+    corner[row] -= corner[row] % lanes;
+    return corner;
+  };
+  eachPosition(v.space, v.digits, [&](const Position& at) {
+    std::vector<int64_t> corner = blockOf(at);
+    for (int k = 0; k < lanes; k++, corner[column]++) {
+      whole = whole && rows.contains(corner);
+    }
+  });
+  if (!whole) {
+    return false;
+  }
+  std::map<std::vector<int64_t>, std::vector<Value*>> blocks;
+  eachPosition(v.space, v.digits, [&](const Position& at) {
+    std::vector<int64_t> corner = blockOf(at);
+    std::vector<Value*>& block = blocks[corner];
+    if (block.empty()) {
+      std::vector<int64_t> next = corner;
+      for (int k = 0; k < lanes; k++, next[column]++) {
+        block.push_back(toMemory(vectorPiece(v.operands[0], rows.at(next), lanes), v.dtype));
+      }
+      transposePieces(block);
+    }
+    int64_t lane = cornerOf(v.space, v.digits, at)[row] - corner[row];
+    setPiece(id, at, fromMemory(block[static_cast<size_t>(lane)], v.dtype));
+  });
+  return true;
+}
+
+// Through a buffer on the stack that holds the tile row-major over its axes, the operand's vector axis last.
+void Emitter::convert(ValueId id) {
+  if (convertBlocks(id)) {
+    return;
+  }
+  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
+  const SpaceInfo& from = spaces_[static_cast<size_t>(operand.space)];
+  const SpaceInfo& to = spaces_[static_cast<size_t>(v.space)];
+  const tile::Space& source = p_.spaces[static_cast<size_t>(operand.space)];
+  const tile::Space& result = p_.spaces[static_cast<size_t>(v.space)];
+  // elements a tile spans along each axis, by either layout
+  std::vector<int64_t> extent(source.axes.size(), 1);
+  for (size_t d = 0; d < from.digits.size(); d++) {
+    extent[static_cast<size_t>(from.digits[d].axis)] +=
+        (operand.digits >> d & 1) != 0 ? (sizeOf(source, from.digits[d]) - 1) * strideOf(source, from.digits[d]) : 0;
+  }
+  int last = lanesOf(operand) > 1 ? from.digits[static_cast<size_t>(from.vector)].axis : static_cast<int>(source.axes.size()) - 1;
+  std::vector<int64_t> step(source.axes.size(), 0);
+  int64_t total = 1;
+  for (int k = static_cast<int>(source.axes.size()); k >= 0; k--) {
+    int axis = k == static_cast<int>(source.axes.size()) ? last : k;
+    if (k == last) {
+      continue;
+    }
+    step[static_cast<size_t>(axis)] = total;
+    total *= extent[static_cast<size_t>(axis)];
+  }
+  Type* element = memoryType(v.dtype);
+  Value* buffer = entrySlot(ArrayType::get(element, static_cast<uint64_t>(total)), 1000 + id);
+  auto place = [&](int space, uint64_t digits, const Position& at) {
+    std::vector<int64_t> corner = cornerOf(space, digits, at);
+    int64_t offset = 0;
+    for (size_t axis = 0; axis < corner.size(); axis++) {
+      offset += corner[axis] * step[axis];
+    }
+    return b_.CreateConstInBoundsGEP1_64(element, buffer, static_cast<uint64_t>(offset));
+  };
+  auto laneStep = [&](const tile::Space& s, const SpaceInfo& info) {
+    const tile::DigitRef& r = info.digits[static_cast<size_t>(info.vector)];
+    return strideOf(s, r) * step[static_cast<size_t>(r.axis)];
+  };
+  eachPosition(operand.space, operand.digits, [&](const Position& at) {
+    Value* x = piece(v.operands[0], at);
+    int lanes = lanesOf(operand);
+    x = toMemory(lanes > 1 ? splat(x, lanes) : x, v.dtype);
+    Value* p = place(operand.space, operand.digits, at);
+    int64_t apart = lanes > 1 ? laneStep(source, from) : 1;
+    if (apart == 1) {
+      b_.CreateAlignedStore(x, p, Align(static_cast<uint64_t>(dataTypeSize(v.dtype))));
+      return;
+    }
+    for (int k = 0; k < lanes; k++) {
+      b_.CreateStore(b_.CreateExtractElement(x, static_cast<uint64_t>(k)),
+                     b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)));
+    }
+  });
+  eachPosition(v.space, v.digits, [&](const Position& at) {
+    Value* p = place(v.space, v.digits, at);
+    int lanes = lanesOf(v);
+    auto align = Align(static_cast<uint64_t>(dataTypeSize(v.dtype)));
+    int64_t apart = lanes > 1 ? laneStep(result, to) : 1;
+    Value* x = nullptr;
+    if (apart == 1) {
+      x = b_.CreateAlignedLoad(lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, static_cast<unsigned>(lanes))) : element, p, align);
+    } else {
+      x = PoisonValue::get(FixedVectorType::get(element, static_cast<unsigned>(lanes)));
+      for (int k = 0; k < lanes; k++) {
+        Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)), align);
+        x = b_.CreateInsertElement(x, e, static_cast<uint64_t>(k));
+      }
+    }
+    setPiece(id, at, fromMemory(x, v.dtype));
+  });
+}
+
+}  // namespace meshfuse
