@@ -18,6 +18,7 @@
 #include "segment/decompose_contractions.h"
 #include "segment/duplicate_cheap.h"
 #include "segment/fold_scalars.h"
+#include "segment/fold_transposes.h"
 #include "segment/segment.h"
 
 namespace meshfuse {
@@ -69,6 +70,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   contiguousOperands(*local, result.inputLayouts);
   decomposeContractions(*local, isLibraryCall);
   duplicateCheap(*local);
+  foldTransposes(*local, result.inputLayouts, isLibraryCall);
   result.segments = segment(*local, {.device = device,
                                      .schedulers = kernelSchedulers(),
                                      .inputLayouts = result.inputLayouts,
@@ -89,6 +91,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   result.host = buildHostProgram(result.program.local, result.program.segments, device,
                                  {.inputLayouts = result.program.inputLayouts,
                                   .rank = communicator.rank(),
+                                  .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
                                   .workers = options.threads,
                                   .compile = options.compile ? options.compile : compileKernels});
   return result;
