@@ -95,7 +95,12 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
   }
   int lanes = laneStride == 0 ? 1 : info.lanes;
   const IntExpr& covered = covered_[static_cast<size_t>(space)][static_cast<size_t>(axis)];
-  if (!takesPart || provenLessEqual(offset + (lanes - 1) * laneStride + 1, covered)) {
+  int64_t span = offset + (lanes - 1) * laneStride + 1;
+  // A multiple of 64 that is at least 1 is at least 64.
+  int64_t divisor = covered.divisor();
+  std::optional<int64_t> least = covered.lower();
+  bool enough = least && divisor > 0 && (*least + divisor - 1) / divisor * divisor >= span;
+  if (!takesPart || enough || provenLessEqual(span, covered)) {
     return;
   }
   addComparison(c, a.bound - baseOf(space, axis) - offset, -laneStride, lanes);

@@ -1,0 +1,132 @@
+// What the emitter writes, by pattern: LLVM's text differs from version to version.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <regex>
+
+#include "base/error.h"
+#include "jit/orc/cpu_compiler.h"
+#include "tile/builder.h"
+#include "tile/programs.h"
+
+namespace meshfuse {
+namespace {
+
+using tile::Builder;
+using tile::Cache;
+using tile::Level;
+using tile::Memory;
+using tile::Target;
+using tile::ValueId;
+
+int64_t count(const std::string& text, const std::string& pattern) {
+  std::regex r(pattern);
+  return std::distance(std::sregex_iterator(text.begin(), text.end(), r), std::sregex_iterator());
+}
+
+CpuCompiler& wide() {
+  static CpuTarget target{.cpu = "x86-64", .features = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl,+f16c,+fma", .vectorBytes = 64};
+  static CpuCompiler compiler({.target = target});
+  return compiler;
+}
+
+// Y[m, n] = X[m, n] + 1 in rows, with facts about N and a store hint.
+tile::Program rows(SymbolFacts facts, Cache cache, DataType dtype = DataType::Float) {
+  Builder b("rows", Target::Cpu);
+  IntExpr m = b.size("M", {.lower = 1});
+  IntExpr n = b.size("N", facts);
+  int x = b.tensor({"X", dtype, Memory::Input, {m, n}, {n, 1}, 64});
+  int y = b.tensor({"Y", dtype, Memory::Output, {m, n}, {n, 1}, 64});
+  b.gridDim("pm", ceilDiv(m, 16));
+  int s = b.space("s", {{"m", m, {{Level::Part, 0, "pm"}, {Level::Serial, 16}}},
+                        {"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  std::vector<tile::Index> at{{b.coord(s, 0)}, {b.coord(s, 1)}};
+  b.loop(s, 0, 1, {}, [&](std::span<const ValueId>) {
+    b.loop(s, 1, 0, {}, [&](std::span<const ValueId>) {
+      ValueId v = b.load(x, at, s);
+      if (!isHalfPrecision(dtype)) {
+        v = b.point(PointOp::Add, {v, b.constant(dtype, 1)});
+      }
+      b.store(y, at, v, {.cache = cache});
+      return std::vector<ValueId>{};
+    });
+    return std::vector<ValueId>{};
+  });
+  return b.take();
+}
+
+TEST(CpuIr, FullPiecesAreNotMaskedAndTheTailIsOneBody) {
+  std::string ir = wide().irText(rows({.lower = 1}, Cache::Keep));
+  EXPECT_EQ(count(ir, "load <16 x float>, ptr"), 4);
+  EXPECT_EQ(count(ir, "call <16 x float> @llvm.masked.load"), 4);
+  EXPECT_EQ(count(ir, "call void @llvm.masked.store"), 4);
+}
+
+TEST(CpuIr, AProvenDivisibleSizeHasNoTail) {
+  std::string ir = wide().irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
+  EXPECT_EQ(count(ir, "masked"), 0);
+  EXPECT_EQ(count(ir, "load <16 x float>, ptr"), 4);
+}
+
+TEST(CpuIr, PiecesFollowTheMachine) {
+  CpuCompiler narrow({.target = CpuTarget{.cpu = "x86-64", .features = "+avx,+avx2,+fma", .vectorBytes = 32}});
+  std::string ir = narrow.irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
+  EXPECT_EQ(count(ir, "load <8 x float>, ptr"), 8);
+}
+
+TEST(CpuIr, AddressesOfARowAreOutsideItsLoop) {
+  std::string ir = wide().irText(rows({.lower = 1, .divisor = 64}, Cache::Keep));
+  size_t inner = ir.find("\nloop1:");
+  ASSERT_NE(inner, std::string::npos) << ir;
+  EXPECT_EQ(count(ir, "= mul "), 2) << "rows of the part and row of the part, for both tensors\n" << ir;
+  EXPECT_EQ(count(ir.substr(inner), "= mul "), 0) << ir;
+}
+
+TEST(CpuIr, StreamingStoresNeedAlignmentAndReachTheMachineCode) {
+  SymbolFacts aligned{.lower = 1, .divisor = 64};
+  EXPECT_EQ(count(wide().irText(rows(aligned, Cache::Once)), "!nontemporal"), 4);
+  EXPECT_EQ(count(wide().irText(rows({.lower = 1}, Cache::Once)), "!nontemporal"), 0);
+  EXPECT_EQ(count(wide().irText(rows(aligned, Cache::Keep)), "!nontemporal"), 0);
+  for (DataType d : {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16}) {
+    std::string code = wide().assemblyText(rows(aligned, Cache::Once, d));
+    EXPECT_GE(count(code, "vmovnt"), 4) << name(d);
+    EXPECT_EQ(count(code, "sfence"), 1) << name(d);
+  }
+}
+
+TEST(CpuIr, ConditionsOfARowAreNoMasks) {
+  Builder b("rows", Target::Cpu);
+  IntExpr m = b.size("M", {.lower = 1});
+  IntExpr n = b.size("N", {.lower = 1, .divisor = 64});
+  int x = b.tensor({"X", DataType::Float, Memory::Input, {m, n}, {n, 1}, 64});
+  int y = b.tensor({"Y", DataType::Float, Memory::Output, {m, n}, {n, 1}, 64});
+  int s = b.space("s", {{"m", m, {{Level::Serial, 0}}}, {"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
+    b.loop(s, 1, 0, {}, [&](std::span<const ValueId>) {
+      // a row of padding before the first, one of zeros skipped in the result
+      ValueId v = b.load(x, {{b.coord(s, 0) - 1}, {b.coord(s, 1)}}, s, {.where = {{0, b.coord(s, 0)}}});
+      b.store(y, {{b.coord(s, 0)}, {b.coord(s, 1)}}, v, {.where = {{b.coord(s, 0), m - 1}}});
+      return std::vector<ValueId>{};
+    });
+    return std::vector<ValueId>{};
+  });
+  std::string ir = wide().irText(b.take());
+  EXPECT_EQ(count(ir, "masked"), 0);
+  EXPECT_EQ(count(ir, "select i1 %[0-9]+, ptr"), 4);
+}
+
+TEST(CpuIr, EmittingTwiceGivesTheSameText) {
+  for (const tile::NamedExample& e : tile::representativePrograms()) {
+    if (e.example.program.target == Target::Cpu) {
+      EXPECT_EQ(wide().irText(e.example.program), wide().irText(e.example.program)) << e.name;
+    }
+  }
+}
+
+TEST(CpuIr, RefusesProgramsForAGpu) {
+  EXPECT_THROW((void)wide().irText(tile::addProgram(Target::Gpu, DataType::Float, 100).program), InternalError);
+}
+
+}  // namespace
+}  // namespace meshfuse
