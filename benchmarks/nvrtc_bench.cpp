@@ -82,12 +82,14 @@ int main(int argc, char** argv) {
   double emit = bestOf(kRepeats, [&] { (void)emitCuda(program); });
   double generated = bestOf(kRepeats, [&] { (void)compiler.compileCubin(source.text, "sm_90a"); });
   double written = bestOf(kRepeats, [&] { (void)compiler.compileCubin(hand.str(), "sm_90a"); });
-  double empty = bestOf(kRepeats, [&] { (void)compiler.compileCubin("extern \"C\" __global__ void k() {}\n", "sm_90a"); });
+  double empty =
+      bestOf(kRepeats, [&] { (void)compiler.compileCubin("extern \"C\" __global__ void k() {}\n", "sm_90a"); });
 
   nlohmann::json rows = nlohmann::json::array();
   auto row = [&](std::string_view name, double figure, std::string_view unit, nlohmann::json goal) {
     fmt::print("{:<44} {:9.3f} {}\n", name, figure, unit);
-    rows.push_back({{"name", name}, {"figure", figure}, {"unit", unit}, {"goal", std::move(goal)}, {"better", "lower"}});
+    rows.push_back(
+        {{"name", name}, {"figure", figure}, {"unit", unit}, {"goal", std::move(goal)}, {"better", "lower"}});
   };
   row("NVRTC, generated softmax over hand-written", generated / written, "x", 1.25);
   row("NVRTC, generated softmax", generated, "ms", nullptr);

@@ -1,7 +1,7 @@
-// Softmax of rows of bfloat16, written by hand for rows of up to 4096 elements: what nvrtc_bench measures generated text
-// against. A block of 128 threads takes a row and keeps it in registers; N is a multiple of 8.
-extern "C" __global__ void __launch_bounds__(128) softmax_hand(const unsigned short* __restrict__ X, unsigned short* __restrict__ Y,
-                                                               long long M, long long N) {
+// Softmax of rows of bfloat16, written by hand for rows of up to 4096 elements: what nvrtc_bench measures generated
+// text against. A block of 128 threads takes a row and keeps it in registers; N is a multiple of 8.
+extern "C" __global__ void __launch_bounds__(128)
+    softmax_hand(const unsigned short* __restrict__ X, unsigned short* __restrict__ Y, long long M, long long N) {
   constexpr int kThreads = 128, kVectors = 4;
   __shared__ float partial[2][kThreads / 32];
   const int thread = threadIdx.x, warp = thread / 32;

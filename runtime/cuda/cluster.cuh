@@ -11,7 +11,8 @@ __device__ __forceinline__ void clusterBarrier(int) {
 }
 //@ remote_load device arena
 // From the shared memory of block `rank` of the cluster.
-template <class T> __device__ __forceinline__ T remoteLoad(int offset, int rank, int) {
+template <class T>
+__device__ __forceinline__ T remoteLoad(int offset, int rank, int) {
   const u32 own = (u32)__cvta_generic_to_shared(arena + offset);
   u32 there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));

@@ -32,10 +32,12 @@ __device__ __forceinline__ void putBits(u32* words, int i, u32 bits) {
   words[i >> 1] = rest | bits << (i & 1) * 16;
 }
 //@ pack_words_bf16 pack_bf16
-template <int V> __device__ __forceinline__ void packWordsBf16(u32* words, const float* values) {
+template <int V>
+__device__ __forceinline__ void packWordsBf16(u32* words, const float* values) {
   for (int i = 0; i < V / 2; ++i) words[i] = packBf16(values[2 * i], values[2 * i + 1]);
 }
 //@ pack_words_f16 pack_f16
-template <int V> __device__ __forceinline__ void packWordsF16(u32* words, const float* values) {
+template <int V>
+__device__ __forceinline__ void packWordsF16(u32* words, const float* values) {
   for (int i = 0; i < V / 2; ++i) words[i] = packF16(values[2 * i], values[2 * i + 1]);
 }

@@ -8,17 +8,25 @@ __device__ __forceinline__ int mulWrap(int a, int b) { return (int)((u32)a * (u3
 __device__ __forceinline__ i64 mulWrap(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
 //@ divide wrap
 // Truncates; by zero gives 0, the minimum by -1 the minimum.
-template <class T> __device__ __forceinline__ T divide(T a, T b) { return b == 0 ? T(0) : b == -1 ? subWrap(T(0), a) : a / b; }
+template <class T>
+__device__ __forceinline__ T divide(T a, T b) {
+  return b == 0 ? T(0) : b == -1 ? subWrap(T(0), a) : a / b;
+}
 //@ mod_trunc
-template <class T> __device__ __forceinline__ T modTrunc(T a, T b) { return b == 0 || b == -1 ? T(0) : a % b; }
+template <class T>
+__device__ __forceinline__ T modTrunc(T a, T b) {
+  return b == 0 || b == -1 ? T(0) : a % b;
+}
 //@ mod_floor mod_trunc
 // The sign of the divisor.
-template <class T> __device__ __forceinline__ T modFloor(T a, T b) {
+template <class T>
+__device__ __forceinline__ T modFloor(T a, T b) {
   const T r = modTrunc(a, b);
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 //@ ceil_div divide
-template <class T> __device__ __forceinline__ T ceilDivide(T a, T b) {
+template <class T>
+__device__ __forceinline__ T ceilDivide(T a, T b) {
   const T q = divide(a, b);
   return b != 0 && b != -1 && a % b != 0 && (a < 0) == (b < 0) ? q + 1 : q;
 }
@@ -34,7 +42,8 @@ __device__ __forceinline__ i64 gcdOf(i64 a, i64 b) {
 }
 __device__ __forceinline__ int gcdOf(int a, int b) { return (int)gcdOf((i64)a, (i64)b); }
 //@ pow_int wrap
-template <class T> __device__ __forceinline__ T powInt(T base, T exponent) {
+template <class T>
+__device__ __forceinline__ T powInt(T base, T exponent) {
   if (exponent < 0) return base == 1 ? T(1) : base == -1 ? ((exponent & 1) ? T(-1) : T(1)) : T(0);
   T result = 1;
   while (exponent != 0) {

@@ -1,6 +1,9 @@
 //@ maximum
 // NaN if either is.
-template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a > b || a != a ? a : b; }
+template <class T>
+__device__ __forceinline__ T maximum(T a, T b) {
+  return a > b || a != a ? a : b;
+}
 //@ maximum_float device
 __device__ __forceinline__ float maximumFloat(float a, float b) {
   float r;
@@ -8,7 +11,10 @@ __device__ __forceinline__ float maximumFloat(float a, float b) {
   return r;
 }
 //@ minimum
-template <class T> __device__ __forceinline__ T minimum(T a, T b) { return a < b || a != a ? a : b; }
+template <class T>
+__device__ __forceinline__ T minimum(T a, T b) {
+  return a < b || a != a ? a : b;
+}
 //@ minimum_float device
 __device__ __forceinline__ float minimumFloat(float a, float b) {
   float r;
@@ -16,7 +22,10 @@ __device__ __forceinline__ float minimumFloat(float a, float b) {
   return r;
 }
 //@ sign
-template <class T> __device__ __forceinline__ T signOf(T a) { return a != a ? a : (T)((a > 0) - (a < 0)); }
+template <class T>
+__device__ __forceinline__ T signOf(T a) {
+  return a != a ? a : (T)((a > 0) - (a < 0));
+}
 //@ sigmoid
 // Without overflow of exp for negative arguments.
 __device__ __forceinline__ float sigmoid(float a) {
@@ -56,8 +65,8 @@ __device__ __forceinline__ float coarseDiv(float a, float b) {
 //@ coarse_sigmoid coarse_tanh
 __device__ __forceinline__ float coarseSigmoid(float a) { return 0.5f * coarseTanh(0.5f * a) + 0.5f; }
 //@ coarse_inverse device
-// For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the ends of
-// the range.
+// For many divisions by one number: a / b is a * scale * inverse, with a scale that keeps the inverse away from the
+// ends of the range.
 __device__ __forceinline__ float coarseScale(float b) {
   const float size = fabsf(b);
   return size < 1e-30f ? 1.8446744073709552e19f : size > 1e30f ? 5.421010862427522e-20f : 1.f;

@@ -50,27 +50,40 @@ __device__ __forceinline__ void toWords(u32* w, const u32* s, int n) {
   for (int i = 0; i < n / 2; ++i) w[i] = s[i];
 }
 //@ load_one device access
-template <int A, class T> __device__ __forceinline__ T loadOne(const T* p, int) {
-  if constexpr (A == kReadOnly) return __ldg(p);
-  else if constexpr (A == kOnce) return __ldcs(p);
-  else return __ldcg(p);
+template <int A, class T>
+__device__ __forceinline__ T loadOne(const T* p, int) {
+  if constexpr (A == kReadOnly)
+    return __ldg(p);
+  else if constexpr (A == kOnce)
+    return __ldcs(p);
+  else
+    return __ldcg(p);
 }
 //@ store_one device access
-template <int A, class T> __device__ __forceinline__ void storeOne(T* p, T value, int) {
-  if constexpr (A == kOnce) __stcs(p, value);
-  else *p = value;
+template <int A, class T>
+__device__ __forceinline__ void storeOne(T* p, T value, int) {
+  if constexpr (A == kOnce)
+    __stcs(p, value);
+  else
+    *p = value;
 }
 //@ load_vector device access
-template <int A, class W> __device__ __forceinline__ W loadWide(const W* p) {
-  if constexpr (A == kReadOnly) return __ldg(p);
-  else if constexpr (A == kOnce) return __ldcs(p);
-  else return __ldcg(p);
+template <int A, class W>
+__device__ __forceinline__ W loadWide(const W* p) {
+  if constexpr (A == kReadOnly)
+    return __ldg(p);
+  else if constexpr (A == kOnce)
+    return __ldcs(p);
+  else
+    return __ldcg(p);
 }
 // V elements in accesses of at most 16 bytes.
-template <int V, int A, class R, class T> __device__ __forceinline__ void loadVector(R* d, const T* p, int) {
+template <int V, int A, class R, class T>
+__device__ __forceinline__ void loadVector(R* d, const T* p, int) {
   constexpr int kWords = V * (int)sizeof(T) / 4;
   u32 w[kWords];
-  if constexpr (kWords == 1) w[0] = loadWide<A>((const u32*)p);
+  if constexpr (kWords == 1)
+    w[0] = loadWide<A>((const u32*)p);
   else if constexpr (kWords == 2) {
     const uint2 q = loadWide<A>((const uint2*)p);
     w[0] = q.x, w[1] = q.y;
@@ -83,21 +96,28 @@ template <int V, int A, class R, class T> __device__ __forceinline__ void loadVe
   fromWords(d, w, V);
 }
 //@ store_vector device access
-template <int A, class W> __device__ __forceinline__ void storeWide(W* p, W value) {
-  if constexpr (A == kOnce) __stcs(p, value);
-  else __stwb(p, value);
+template <int A, class W>
+__device__ __forceinline__ void storeWide(W* p, W value) {
+  if constexpr (A == kOnce)
+    __stcs(p, value);
+  else
+    __stwb(p, value);
 }
-template <int V, int A, class T, class R> __device__ __forceinline__ void storeVector(T* p, const R* s, int) {
+template <int V, int A, class T, class R>
+__device__ __forceinline__ void storeVector(T* p, const R* s, int) {
   constexpr int kWords = V * (int)sizeof(T) / 4;
   u32 w[kWords];
   toWords(w, s, V);
-  if constexpr (kWords == 1) storeWide<A>((u32*)p, w[0]);
-  else if constexpr (kWords == 2) storeWide<A>((uint2*)p, make_uint2(w[0], w[1]));
+  if constexpr (kWords == 1)
+    storeWide<A>((u32*)p, w[0]);
+  else if constexpr (kWords == 2)
+    storeWide<A>((uint2*)p, make_uint2(w[0], w[1]));
   else {
     for (int i = 0; i < kWords; i += 4) storeWide<A>((uint4*)p + i / 4, make_uint4(w[i], w[i + 1], w[i + 2], w[i + 3]));
   }
 }
 //@ fill
-template <int N, class R> __device__ __forceinline__ void fill(R* d, R value) {
+template <int N, class R>
+__device__ __forceinline__ void fill(R* d, R value) {
   for (int i = 0; i < N; ++i) d[i] = value;
 }

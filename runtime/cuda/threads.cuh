@@ -6,7 +6,8 @@ __device__ __forceinline__ unsigned blockIndex() { return blockIdx.x; }
 __device__ __forceinline__ void barrier(int) { __syncthreads(); }
 //@ shuffle_xor device
 // The value of the lane whose number differs in the bits of `mask`. All lanes of the warp take part.
-template <class T> __device__ __forceinline__ T shuffleXor(T value, int mask, int) {
+template <class T>
+__device__ __forceinline__ T shuffleXor(T value, int mask, int) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 //@ fence device

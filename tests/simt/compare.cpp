@@ -22,14 +22,16 @@ std::string firstMismatch(const Comparison& c, const tile::Call& got, const tile
     std::vector<double> a = got.values(t);
     std::vector<double> b = expected.values(t);
     bool floating = isFloatingPoint(tensor.dtype);
-    double bound = !floating ? 0
-                             : std::ldexp(1.0, -info(tensor.dtype).mantissaBits + 1) * (isHalfPrecision(tensor.dtype) ? 1 : 0) +
-                                   c.steps * std::ldexp(1.0, tensor.dtype == DataType::Double ? -53 : -24);
+    double bound =
+        !floating ? 0
+                  : std::ldexp(1.0, -info(tensor.dtype).mantissaBits + 1) * (isHalfPrecision(tensor.dtype) ? 1 : 0) +
+                        c.steps * std::ldexp(1.0, tensor.dtype == DataType::Double ? -53 : -24);
     for (size_t i = 0; i < a.size(); i++) {
-      bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) || std::abs(a[i] - b[i]) <= bound * std::max(1.0, std::abs(b[i]));
+      bool same = a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])) ||
+                  std::abs(a[i] - b[i]) <= bound * std::max(1.0, std::abs(b[i]));
       if (!same) {
-        return fmt::format("{}: element {} is {}, expected {} (off by {}, allowed {})", tensor.name, i, a[i], b[i], std::abs(a[i] - b[i]),
-                           bound * std::max(1.0, std::abs(b[i])));
+        return fmt::format("{}: element {} is {}, expected {} (off by {}, allowed {})", tensor.name, i, a[i], b[i],
+                           std::abs(a[i] - b[i]), bound * std::max(1.0, std::abs(b[i])));
       }
     }
   }

@@ -13,11 +13,11 @@ namespace meshfuse::simt {
 
 struct Comparison {
   tile::Example example;
-  // Roundings of Float (of Double for Double tensors) that a result may be off by, relative to the larger of 1 and its value,
-  // beside one rounding to the type of its tensor.
+  // Roundings of Float (of Double for Double tensors) that a result may be off by, relative to the larger of 1 and its
+  // value, beside one rounding to the type of its tensor.
   double steps = 8;
-  std::string text = {};        // in place of the generated one
-  int64_t sharedBytes = -1;     // likewise
+  std::string text = {};     // in place of the generated one
+  int64_t sharedBytes = -1;  // likewise
   uint64_t seed = 1;
   bool countSectors = false;
 };

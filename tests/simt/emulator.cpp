@@ -58,7 +58,8 @@ int execute(const std::vector<std::string>& words, const fs::path& log) {
 void compile(const std::vector<std::string>& words, const fs::path& output, const fs::path& log) {
   fs::path part = output;
   part += fmt::format(".{}", getpid());
-  std::vector<std::string> all = {"g++", "-std=c++20", "-w", "-g0", "-fsanitize=address", "-ffp-contract=off", "-pipe", "-I", kDeviceFolder};
+  std::vector<std::string> all = {"g++",   "-std=c++20", "-w",         "-g0", "-fsanitize=address", "-ffp-contract=off",
+                                  "-pipe", "-I",         kDeviceFolder};
   all.insert(all.end(), words.begin(), words.end());
   all.insert(all.end(), {"-o", part});
   int status = execute(all, log);
@@ -106,16 +107,20 @@ std::string hostText(std::string_view text) {
 }
 
 std::string batchText(std::span<const Launch> launches) {
-  std::string text = "#include \"prelude.h\"\ntemplate <class A> void simtCall(void (*kernel)(A), const void* args) { kernel(*(const A*)args); }\n";
+  std::string text =
+      "#include \"prelude.h\"\ntemplate <class A> void simtCall(void (*kernel)(A), const void* args) { kernel(*(const "
+      "A*)args); }\n";
   for (size_t i = 0; i < launches.size(); i++) {
     const CudaSource& s = launches[i].kernel.source;
-    text += fmt::format("#define {0} simt_kernel_{1}\nnamespace k{1} {{\n{2}}}\n#undef {0}\n", s.entry, i, hostText(s.text));
-    text += fmt::format("extern \"C\" void simt_entry_{0}(const void* args) {{ simtCall(k{0}::simt_kernel_{0}, args); }}\n", i);
+    text += fmt::format("#define {0} simt_kernel_{1}\nnamespace k{1} {{\n{2}}}\n#undef {0}\n", s.entry, i,
+                        hostText(s.text));
+    text += fmt::format(
+        "extern \"C\" void simt_entry_{0}(const void* args) {{ simtCall(k{0}::simt_kernel_{0}, args); }}\n", i);
   }
   return text;
 }
 
-// -- buffers ------------------------------------------------------------------------------------------------------------
+// -- buffers ----------------------------------------------------------------------------------------------------------
 
 struct Buffer {
   size_t slot = 0;
@@ -134,11 +139,16 @@ struct Job {
 
 char kindOf(const tile::TensorParam& t) {
   switch (t.memory) {
-    case tile::Memory::Input: return 'i';
-    case tile::Memory::Output: return 'o';
-    case tile::Memory::InOut: return 'x';
-    case tile::Memory::Workspace: return t.zeroed ? 'z' : 'w';
-    case tile::Memory::Scratch: break;
+    case tile::Memory::Input:
+      return 'i';
+    case tile::Memory::Output:
+      return 'o';
+    case tile::Memory::InOut:
+      return 'x';
+    case tile::Memory::Workspace:
+      return t.zeroed ? 'z' : 'w';
+    case tile::Memory::Scratch:
+      break;
   }
   throwInternalError("[simt] scratch has no slot");
 }
@@ -146,8 +156,8 @@ char kindOf(const tile::TensorParam& t) {
 Job plan(const Launch& launch, size_t& dataBytes) {
   const tile::Program& p = *launch.kernel.program;
   const CudaSource& source = launch.kernel.source;
-  invariant(launch.slots.size() == source.slots.size(), "[simt] kernel {} takes {} slots, got {}", p.name, source.slots.size(),
-            launch.slots.size());
+  invariant(launch.slots.size() == source.slots.size(), "[simt] kernel {} takes {} slots, got {}", p.name,
+            source.slots.size(), launch.slots.size());
   auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
     for (size_t i = 0; i < source.slots.size(); i++) {
       const CudaSlot& s = source.slots[i];
@@ -190,8 +200,9 @@ Job plan(const Launch& launch, size_t& dataBytes) {
 std::string jobText(const Launch& launch, const Job& job, size_t index) {
   const tile::Program& p = *launch.kernel.program;
   const CudaSource& s = launch.kernel.source;
-  std::string text = fmt::format("run simt_entry_{} {} {} {} {} {} {} {} {}\n", index, s.threads, s.cluster, job.blocks, job.shared, launch.seed,
-                                 launch.countSectors ? 1 : 0, launch.slots.size(), job.buffers.size());
+  std::string text =
+      fmt::format("run simt_entry_{} {} {} {} {} {} {} {} {}\n", index, s.threads, s.cluster, job.blocks, job.shared,
+                  launch.seed, launch.countSectors ? 1 : 0, launch.slots.size(), job.buffers.size());
   for (uint64_t v : launch.slots) {
     text += fmt::format("{} ", v);
   }
@@ -199,7 +210,8 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
   for (const Buffer& b : job.buffers) {
     const tile::TensorParam& t = p.tensors[static_cast<size_t>(b.tensor)];
     int size = dataTypeSize(t.dtype);
-    text += fmt::format("{} {} {} {} {} {} {} {}\n", b.slot, b.offset, b.bytes, b.below, std::max(t.alignment, size), kindOf(t), size, t.name);
+    text += fmt::format("{} {} {} {} {} {} {} {}\n", b.slot, b.offset, b.bytes, b.below, std::max(t.alignment, size),
+                        kindOf(t), size, t.name);
   }
   return text;
 }
@@ -275,7 +287,8 @@ std::vector<Result> run(std::span<const Launch> launches) {
 
   // A launch that ends the process is the last one of that process; another one goes on behind it.
   for (size_t first = 0; first < launches.size();) {
-    int status = execute({engine().string(), folder.path / "jobs", folder.path / "results", std::to_string(first)}, folder.path / "log");
+    int status = execute({engine().string(), folder.path / "jobs", folder.path / "results", std::to_string(first)},
+                         folder.path / "log");
     size_t begun = readResults(folder.path / "results", results);
     invariant(begun > first || status == 0, "[simt] the engine failed with status {}:\n{}", status,
               readFile(folder.path / "log").substr(0, 4000));
@@ -284,7 +297,8 @@ std::vector<Result> run(std::span<const Launch> launches) {
     }
     Result& last = results[begun - 1];
     if (last.faults.empty()) {
-      last.faults.push_back(fmt::format("the kernel ended its process with status {}: {}", status, readFile(folder.path / "log").substr(0, 2000)));
+      last.faults.push_back(fmt::format("the kernel ended its process with status {}: {}", status,
+                                        readFile(folder.path / "log").substr(0, 2000)));
     }
     last.faultCount = std::max<int64_t>(1, static_cast<int64_t>(last.faults.size()));
     first = begun;

@@ -4,13 +4,14 @@
 //   simt::Result r = simt::run({{k, slots}})[0];            // slots as a kernel takes them, pointers to host memory
 //   r.faults                                                // empty if the kernel kept all rules
 //
-// The texts of one call are compiled into one library (at -O0 with AddressSanitizer), which an own process runs: a kernel that
-// destroys memory ends that process only. Sizes, grid and shared memory follow from the program and the size slots; tensors
-// are copied to memory of exactly the promised alignment and written ones copied back.
+// The texts of one call are compiled into one library (at -O0 with AddressSanitizer), which an own process runs: a
+// kernel that destroys memory ends that process only. Sizes, grid and shared memory follow from the program and the
+// size slots; tensors are copied to memory of exactly the promised alignment and written ones copied back.
 //
-// Checked: bounds, alignment, one writer an element, inputs unwritten, the read-only path, shared memory races and reads
-// before writes, barriers and shuffles that not all threads reach, remote reads of blocks that left, tickets without a fence.
-// Not seen: the order of memory operations between blocks, the accuracy of approximate instructions, time.
+// Checked: bounds, alignment, one writer an element, inputs unwritten, the read-only path, shared memory races and
+// reads before writes, barriers and shuffles that not all threads reach, remote reads of blocks that left, tickets
+// without a fence. Not seen: the order of memory operations between blocks, the accuracy of approximate instructions,
+// time.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
-// Six kinds of fault planted into the generated text of four families of kernels: the emulator must notice each of them.
+// Six kinds of fault planted into the generated text of four families of kernels: the emulator must notice each of
+// them.
 //
-// What a family does not have is written into it: a pointwise kernel gets an exchange through shared memory with a barrier,
-// and a shuffle, before its faults are planted.
+// What a family does not have is written into it: a pointwise kernel gets an exchange through shared memory with a
+// barrier, and a shuffle, before its faults are planted.
 #include <gtest/gtest.h>
 
 #include "simt/compare.h"
@@ -21,7 +22,8 @@ Example narrowDouble() {
   int x = b.tensor({"X", Float, Memory::Input, {rows, columns}, {columns, 1}, 16, false});
   int y = b.tensor({"Y", Float, Memory::Output, {rows, columns}, {columns, 1}, 16, false});
   b.gridDim("pm", ceilDiv(rows, 4));
-  int s = b.space("s", {{"m", rows, {{Level::Part, 0, "pm"}, {Level::Warp, 4}}}, {"n", columns, {{Level::Lane, 8}, {Level::Vector, 4}}}});
+  int s = b.space("s", {{"m", rows, {{Level::Part, 0, "pm"}, {Level::Warp, 4}}},
+                        {"n", columns, {{Level::Lane, 8}, {Level::Vector, 4}}}});
   std::vector<Index> at{{b.coord(s, 0)}, {b.coord(s, 1)}};
   b.store(y, at, b.point(PointOp::Mul, {b.load(x, at, s), b.constant(Float, 2)}));
   return {b.take(), {13, 28}, {}};
@@ -44,7 +46,8 @@ std::string between(const std::string& text, const std::string& start, const std
   size_t from = text.find(start, text.find("//@ kernel"));
   size_t to = text.find(end, from);
   EXPECT_TRUE(from != std::string::npos && to != std::string::npos) << "no " << start << "\n" << text;
-  return from == std::string::npos || to == std::string::npos ? std::string() : text.substr(from, to + end.size() - from);
+  return from == std::string::npos || to == std::string::npos ? std::string()
+                                                              : text.substr(from, to + end.size() - from);
 }
 
 std::vector<Family> families() {
@@ -59,9 +62,10 @@ std::vector<Family> families() {
   text = replaced(text, "  float x0[4];\n", exchange + "  float x0[4];\n");
   text = replaced(text, "] = x0[n_v] * 2.0f", "] = x0[n_v] * 2.0f + extra");
   all.push_back({"pointwise", pointwise, text, 512});
-  for (auto& [name, example] : std::vector<std::pair<std::string, Example>>{{"row reduction", innerSumProgram(Target::Gpu, Float, 19, 1332)},
-                                                                            {"normalization", softmaxProgram(Target::Gpu, Float, 5, 1100)},
-                                                                            {"outer sum", outerSumProgram(Target::Gpu, Float, 200, 136)}}) {
+  for (auto& [name, example] :
+       std::vector<std::pair<std::string, Example>>{{"row reduction", innerSumProgram(Target::Gpu, Float, 19, 1332)},
+                                                    {"normalization", softmaxProgram(Target::Gpu, Float, 5, 1100)},
+                                                    {"outer sum", outerSumProgram(Target::Gpu, Float, 200, 136)}}) {
     all.push_back({name, example, emitCuda(example.program).text});
   }
   return all;
@@ -92,7 +96,8 @@ std::vector<Fault> plant(const Family& f) {
   std::string store = between(f.text, "sharedStore<float>(", ",");
   std::string vector = between(f.text, "loadVector<", ", p");
   std::string shuffle = lastShuffle(f.text, pointwise ? " 1," : "mask,");
-  std::string wrong = pointwise ? replaced("//@ kernel" + shuffle, " 1,", " 2,").substr(10) : replaced("//@ kernel" + shuffle, "mask,", "1,").substr(10);
+  std::string wrong = pointwise ? replaced("//@ kernel" + shuffle, " 1,", " 2,").substr(10)
+                                : replaced("//@ kernel" + shuffle, "mask,", "1,").substr(10);
   std::string replica = pointwise ? "if (lane < 8 && " : writerCondition(f.text);
   return {{"missing barrier", replaced(f.text, barrier, "")},
           {"divergent barrier", replaced(f.text, barrier, "if (threadIndex() < 32) " + barrier)},
@@ -118,12 +123,14 @@ TEST(PlantedFault, IsNoticedAndNamed) {
   std::vector<Verdict> verdicts = compare(cases);
   for (size_t i = 0; i < cases.size(); i++) {
     if (names[i].empty()) {
-      EXPECT_TRUE(verdicts[i].right()) << cases[i].example.program.name << " without a fault: " << verdicts[i].describe();
+      EXPECT_TRUE(verdicts[i].right()) << cases[i].example.program.name
+                                       << " without a fault: " << verdicts[i].describe();
       continue;
     }
     const std::string& message = messages[i % (messages.size() + 1) - 1];
     EXPECT_NE(verdicts[i].describe().find(message), std::string::npos)
-        << names[i] << ": " << verdicts[i].describe() << "\n" << kernelText(cases[i].text);
+        << names[i] << ": " << verdicts[i].describe() << "\n"
+        << kernelText(cases[i].text);
   }
 }
 

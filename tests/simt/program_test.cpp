@@ -1,4 +1,5 @@
-// Every example program for a GPU, over types and odd sizes: the generated text under the emulator against the interpreter.
+// Every example program for a GPU, over types and odd sizes: the generated text under the emulator against the
+// interpreter.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -79,8 +80,8 @@ TEST(GpuProgram, GivesTheSameBitsInAnyOrder) {
 // Full lines are asked for where a row allows it.
 TEST(GpuProgram, TouchesFewSectors) {
   std::vector<Comparison> cases;
-  for (Example e : {addProgram(kGpu, BFloat16, 1 << 14), softmaxProgram(kGpu, Float, 4, 2048), layerNormProgram(kGpu, Half, 4, 1024),
-                    transposeProgram(kGpu, Float, 128, 128)}) {
+  for (Example e : {addProgram(kGpu, BFloat16, 1 << 14), softmaxProgram(kGpu, Float, 4, 2048),
+                    layerNormProgram(kGpu, Half, 4, 1024), transposeProgram(kGpu, Float, 128, 128)}) {
     cases.push_back({.example = std::move(e), .steps = 8192, .countSectors = true});
   }
   for (const Verdict& v : compare(cases)) {

@@ -1,7 +1,8 @@
 // The shared memory of a kernel: named slots, and the fewest barriers that order what threads do with them.
 //
-// A slot may be written if no thread has touched it since the last barrier, and read by others only after a barrier behind
-// the write. Two slots that take turns let a reduction do with one barrier: while one is read, the next is written.
+// A slot may be written if no thread has touched it since the last barrier, and read by others only after a barrier
+// behind the write. Two slots that take turns let a reduction do with one barrier: while one is read, the next is
+// written.
 #pragma once
 
 #include <map>

@@ -11,13 +11,19 @@ using tile::Combiner;
 
 std::string_view storageType(DataType t) {
   switch (t) {
-    case DataType::Double: return "double";
-    case DataType::Float: return "float";
+    case DataType::Double:
+      return "double";
+    case DataType::Float:
+      return "float";
     case DataType::Half:
-    case DataType::BFloat16: return "u16";
-    case DataType::Int: return "i64";
-    case DataType::Int32: return "int";
-    case DataType::Bool: return "unsigned char";
+    case DataType::BFloat16:
+      return "u16";
+    case DataType::Int:
+      return "i64";
+    case DataType::Int32:
+      return "int";
+    case DataType::Bool:
+      return "unsigned char";
   }
   throwInternalError("[codegen cuda] unknown element type");
 }
@@ -30,7 +36,9 @@ std::string_view accumulatorType(DataType t) {
   return isHalfPrecision(t) ? "float" : t == DataType::Bool ? "int" : storageType(t);
 }
 
-std::string wordsSection(DataType t) { return isHalfPrecision(t) ? "words_16" : fmt::format("words_{}", info(t).token); }
+std::string wordsSection(DataType t) {
+  return isHalfPrecision(t) ? "words_16" : fmt::format("words_{}", info(t).token);
+}
 
 namespace {
 
@@ -69,13 +77,18 @@ std::string doubleText(double value) {
 
 std::string floatLiteral(double value, DataType t, Sections& uses) {
   switch (t) {
-    case DataType::Double: return doubleText(value);
-    case DataType::Float: return floatText(static_cast<float>(value));
-    case DataType::Half: return fmt::format("0x{:04x}u", floatToHalf(static_cast<float>(value)));
-    case DataType::BFloat16: return fmt::format("0x{:04x}u", floatToBFloat16(static_cast<float>(value)));
+    case DataType::Double:
+      return doubleText(value);
+    case DataType::Float:
+      return floatText(static_cast<float>(value));
+    case DataType::Half:
+      return fmt::format("0x{:04x}u", floatToHalf(static_cast<float>(value)));
+    case DataType::BFloat16:
+      return fmt::format("0x{:04x}u", floatToBFloat16(static_cast<float>(value)));
     case DataType::Int:
     case DataType::Int32:
-    case DataType::Bool: return integerLiteral(static_cast<int64_t>(value), t, uses);
+    case DataType::Bool:
+      return integerLiteral(static_cast<int64_t>(value), t, uses);
   }
   throwInternalError("[codegen cuda] unknown element type");
 }
@@ -89,7 +102,9 @@ std::string integerLiteral(int64_t value, DataType t, Sections& uses) {
   }
   if (t == DataType::Int) {
     uses.insert("types");
-    return value == INT64_MIN ? "(-9223372036854775807ll - 1)" : value < 0 ? fmt::format("i64({})", value) : fmt::format("{}ll", value);
+    return value == INT64_MIN ? "(-9223372036854775807ll - 1)"
+           : value < 0        ? fmt::format("i64({})", value)
+                              : fmt::format("{}ll", value);
   }
   return value == INT32_MIN ? "(-2147483647 - 1)" : value < 0 ? fmt::format("({})", value) : fmt::format("{}", value);
 }
@@ -107,7 +122,8 @@ std::string castText(const std::string& text, DataType from, DataType to, Sectio
   if (isHalfPrecision(to)) {
     bool bf16 = to == DataType::BFloat16;
     uses.insert(bf16 ? "float_to_bf16" : "float_to_f16");
-    return fmt::format("{}({})", bf16 ? "floatToBf16" : "floatToF16", unwrapped(castText(text, from, DataType::Float, uses)));
+    return fmt::format("{}({})", bf16 ? "floatToBf16" : "floatToF16",
+                       unwrapped(castText(text, from, DataType::Float, uses)));
   }
   if (to == DataType::Bool) {
     return fmt::format("({} != 0)", text);
@@ -123,13 +139,20 @@ std::string combineText(Combiner combiner, DataType t, const std::string& a, con
   bool floating = isFloatingPoint(t);
   bool single = accumulatorType(t) == "float";
   switch (combiner) {
-    case Combiner::Sum: return floating ? fmt::format("{} + {}", a, b) : call("addWrap", "wrap");
-    case Combiner::Prod: return floating ? fmt::format("{} * {}", a, b) : call("mulWrap", "wrap");
-    case Combiner::Max: return single ? call("maximumFloat", "maximum_float") : call("maximum", "maximum");
-    case Combiner::Min: return single ? call("minimumFloat", "minimum_float") : call("minimum", "minimum");
-    case Combiner::And: return fmt::format("{} & {}", a, b);
-    case Combiner::Or: return fmt::format("{} | {}", a, b);
-    case Combiner::Xor: return fmt::format("{} ^ {}", a, b);
+    case Combiner::Sum:
+      return floating ? fmt::format("{} + {}", a, b) : call("addWrap", "wrap");
+    case Combiner::Prod:
+      return floating ? fmt::format("{} * {}", a, b) : call("mulWrap", "wrap");
+    case Combiner::Max:
+      return single ? call("maximumFloat", "maximum_float") : call("maximum", "maximum");
+    case Combiner::Min:
+      return single ? call("minimumFloat", "minimum_float") : call("minimum", "minimum");
+    case Combiner::And:
+      return fmt::format("{} & {}", a, b);
+    case Combiner::Or:
+      return fmt::format("{} | {}", a, b);
+    case Combiner::Xor:
+      return fmt::format("{} ^ {}", a, b);
   }
   throwInternalError("[codegen cuda] unknown combiner");
 }
@@ -143,11 +166,16 @@ std::string identityText(Combiner combiner, DataType t) {
   switch (combiner) {
     case Combiner::Sum:
     case Combiner::Or:
-    case Combiner::Xor: return integerLiteral(0, acc, uses);
-    case Combiner::Prod: return integerLiteral(1, acc, uses);
-    case Combiner::Max: return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowest, acc, uses);
-    case Combiner::Min: return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highest, acc, uses);
-    case Combiner::And: return integerLiteral(t == DataType::Bool ? 1 : -1, acc, uses);
+    case Combiner::Xor:
+      return integerLiteral(0, acc, uses);
+    case Combiner::Prod:
+      return integerLiteral(1, acc, uses);
+    case Combiner::Max:
+      return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowest, acc, uses);
+    case Combiner::Min:
+      return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highest, acc, uses);
+    case Combiner::And:
+      return integerLiteral(t == DataType::Bool ? 1 : -1, acc, uses);
   }
   throwInternalError("[codegen cuda] unknown combiner");
 }
@@ -167,16 +195,20 @@ std::string atomText(const IntAtom& atom, Sections& uses) {
     return fmt::format("{}({}, {})", function, exprText(a, uses), exprText(b, uses));
   };
   switch (atom.kind) {
-    case AtomKind::Symbol: break;
+    case AtomKind::Symbol:
+      break;
     case AtomKind::FloorDiv:
       return nonNegative(a) ? fmt::format("({} / {})", parenthesized(a, uses), parenthesized(b, uses))
                             : call("floorDiv", "index_division");
-    case AtomKind::CeilDiv: return call("ceilDiv", "index_division");
+    case AtomKind::CeilDiv:
+      return call("ceilDiv", "index_division");
     case AtomKind::Mod:
       return nonNegative(a) ? fmt::format("({} % {})", parenthesized(a, uses), parenthesized(b, uses))
                             : call("floorMod", "index_division");
-    case AtomKind::Min: return call("least", "index_bounds");
-    case AtomKind::Max: return call("greatest", "index_bounds");
+    case AtomKind::Min:
+      return call("least", "index_bounds");
+    case AtomKind::Max:
+      return call("greatest", "index_bounds");
   }
   throwInternalError("[codegen cuda] unknown atom " + atom.key);
 }
@@ -216,7 +248,9 @@ std::string exprText(const IntExpr& e, Sections& uses) {
 
 std::string parenthesized(const IntExpr& e, Sections& uses) {
   std::string text = exprText(e, uses);
-  return text.find(' ') == std::string::npos && text.find('*') == std::string::npos && text[0] != '-' ? text : "(" + text + ")";
+  return text.find(' ') == std::string::npos && text.find('*') == std::string::npos && text[0] != '-'
+             ? text
+             : "(" + text + ")";
 }
 
 std::string unwrapped(std::string text) {

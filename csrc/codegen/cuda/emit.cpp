@@ -9,7 +9,8 @@
 namespace meshfuse {
 
 CudaSource emitCuda(const tile::Program& program) {
-  invariant(program.target == tile::Target::Gpu, "[codegen cuda] kernel {} is written for a CPU; schedule it for a GPU", program.name);
+  invariant(program.target == tile::Target::Gpu, "[codegen cuda] kernel {} is written for a CPU; schedule it for a GPU",
+            program.name);
   return cuda::Emitter(program).emit();
 }
 
@@ -46,7 +47,8 @@ std::string_view argumentType(DataType t) { return isIntegral(t) || t == DataTyp
 
 }  // namespace
 
-Emitter::Emitter(const Program& program) : p_(program), usage_(analyseUsage(program)), padding_(program), geometry_(program, s_.names) {
+Emitter::Emitter(const Program& program)
+    : p_(program), usage_(analyseUsage(program)), padding_(program), geometry_(program, s_.names) {
   for (const TensorParam& t : program.tensors) {
     tensorNames_.push_back(t.memory == Memory::Scratch ? std::string() : s_.names.fresh(t.name));
   }
@@ -86,8 +88,8 @@ CudaSource Emitter::emit() {
   const std::string body = concatenated(s_.lines);
   std::string head = argumentStruct();
   std::string cluster = source.cluster > 1 ? fmt::format(" __cluster_dims__({}, 1, 1)", source.cluster) : "";
-  head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n", cluster,
-                      source.threads, kernelName_, structName_);
+  head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
+                      cluster, source.threads, kernelName_, structName_);
   std::vector<std::string> lines = arenaLines(source);
   auto append = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
   std::string grid = concatenated(gridLines());
@@ -149,8 +151,8 @@ std::vector<std::string> Emitter::argumentLines() const {
     if (t.memory != Memory::Scratch) {
       // A tensor that aliases another one must not promise otherwise.
       std::string_view alone = t.memory == Memory::InOut ? "" : "__restrict__ ";
-      lines.push_back(fmt::format("{}{}* {}{} = args.{};", isWritten(t.memory) ? "" : "const ", storageType(t.dtype), alone, tensorNames_[i],
-                                  tensorNames_[i]));
+      lines.push_back(fmt::format("{}{}* {}{} = args.{};", isWritten(t.memory) ? "" : "const ", storageType(t.dtype),
+                                  alone, tensorNames_[i], tensorNames_[i]));
     }
   }
   for (const SizeParam& s : p_.sizes) {
@@ -231,13 +233,14 @@ std::vector<std::string> Emitter::arenaLines(CudaSource& source) {
   std::stable_sort(slots.begin(), slots.end(),
                    [](const Arena::Slot& a, const Arena::Slot& b) { return a.bytes.isConst() && !b.bytes.isConst(); });
   for (const Arena::Slot& slot : slots) {
-    lines.push_back(fmt::format("{} int {} = {};", offset.isConst() ? "constexpr" : "const", slot.name, text(geometry_.resolve(offset))));
+    lines.push_back(fmt::format("{} int {} = {};", offset.isConst() ? "constexpr" : "const", slot.name,
+                                text(geometry_.resolve(offset))));
     offset += ceilDiv(slot.bytes, 16) * 16;
   }
   source.sharedBytes = offset;
   invariant(offset.lower().value_or(0) <= 227 * 1024,
-            "[codegen cuda] kernel {} needs {} bytes of shared memory, at most 232448 are there; use smaller tiles", p_.name,
-            offset.toString());
+            "[codegen cuda] kernel {} needs {} bytes of shared memory, at most 232448 are there; use smaller tiles",
+            p_.name, offset.toString());
   return lines;
 }
 

@@ -19,7 +19,8 @@ IntExpr withoutDigits(const IntExpr& e, const std::vector<DigitInfo>& digits) {
 
 }  // namespace
 
-uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where) const {
+uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index,
+                               const std::vector<Pred>& where) const {
   for (const Index& i : index) {
     digits |= geometry_.digitsIn(i.expr, space) | (i.tile == kNone ? 0 : value(i.tile).digits);
   }
@@ -55,7 +56,8 @@ bool Emitter::proven(int space, int axis) const {
   }
   // One part for every `stride` positions, none of them beyond the bound.
   const Digit* outer = a.digits.empty() ? nullptr : &a.digits.front();
-  if (outer == nullptr || outer->level != Level::Part || !outer->stride.isConst() || !bound.divisibleBy(outer->stride.constValue())) {
+  if (outer == nullptr || outer->level != Level::Part || !outer->stride.isConst() ||
+      !bound.divisibleBy(outer->stride.constValue())) {
     return false;
   }
   auto dim = std::find_if(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == outer->symbol; });
@@ -63,7 +65,8 @@ bool Emitter::proven(int space, int axis) const {
 }
 
 std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std::vector<Index>& index,
-                                          const std::vector<Pred>& where, const std::function<bool(int)>& wanted) const {
+                                          const std::vector<Pred>& where,
+                                          const std::function<bool(int)>& wanted) const {
   std::vector<Pred> open;
   auto add = [&](IntExpr lhs, IntExpr rhs) {
     if (!provenLess(lhs, rhs)) {
@@ -89,8 +92,8 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
   return open;
 }
 
-Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where,
-                       ValueId mask) {
+Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector<Index>& index,
+                       const std::vector<Pred>& where, ValueId mask) {
   Access a;
   a.tensor = tensor;
   a.space = space;
@@ -113,7 +116,8 @@ Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector
     chooseWidth(a, offset);
   }
   // The part without register digits is hoisted before their loops, unless they occur inside a division.
-  bool separable = std::all_of(registers.begin(), registers.end(), [&](const DigitInfo& d) { return offset.linearIn(d.symbol).has_value(); });
+  bool separable = std::all_of(registers.begin(), registers.end(),
+                               [&](const DigitInfo& d) { return offset.linearIn(d.symbol).has_value(); });
   a.base = separable ? withoutDigits(offset, registers) : IntExpr(0);
   a.rest = offset - a.base;
   vectorPredicates(a);
@@ -151,7 +155,8 @@ void Emitter::vectorPredicates(Access& a) {
   }
   a.straddles = true;
   auto at = [&](const IntExpr& e, int64_t element) {
-    IntExpr first = a.width == a.vector ? IntExpr(0) : IntExpr::symbol(a.vectorSymbol, {0, a.vector - a.width, a.width});
+    IntExpr first =
+        a.width == a.vector ? IntExpr(0) : IntExpr::symbol(a.vectorSymbol, {0, a.vector - a.width, a.width});
     return e.substitute([&](std::string_view s) -> std::optional<IntExpr> {
       return s == a.vectorSymbol ? std::optional<IntExpr>(first + element) : std::nullopt;
     });
@@ -184,7 +189,7 @@ void Emitter::vectorPredicates(Access& a) {
   }
 }
 
-// -- texts --------------------------------------------------------------------------------------------------------------
+// -- texts ------------------------------------------------------------------------------------------------------------
 
 std::string Emitter::joined(const std::vector<std::string>& conditions) const {
   std::string all;
@@ -221,14 +226,17 @@ std::string Emitter::offsetText(const Access& a, std::span<const std::string> ti
   }
   std::string all = text(rest);
   for (size_t k = 0; k < a.tiles.size(); k++) {
-    std::string term = a.tileStrides[k].isConst(1) ? tileTexts[k] : fmt::format("{}*{}", tileTexts[k], parenthesized(a.tileStrides[k], s_.uses));
+    std::string term = a.tileStrides[k].isConst(1)
+                           ? tileTexts[k]
+                           : fmt::format("{}*{}", tileTexts[k], parenthesized(a.tileStrides[k], s_.uses));
     all = all == "0" ? term : all + " + " + term;
   }
   return all;
 }
 
 // A pointer for global memory, a byte offset into the arena for shared memory.
-std::string Emitter::address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, bool ofElement) {
+std::string Emitter::address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
+                             bool ofElement) {
   std::string offset = offsetText(a, tileTexts, ofElement);
   if (isScratch(a.tensor)) {
     return fmt::format("{} + (int)({})*{}", pointer, offset, dataTypeSize(tensor(a.tensor).dtype));
@@ -248,7 +256,8 @@ std::string Emitter::pointerTo(const Access& a, bool writes) {
     return name;
   }
   std::string pointer = s_.names.fresh("p");
-  line(fmt::format("{}{}* {} = {} + {};", writes ? "" : "const ", storageType(t.dtype), pointer, name, parenthesized(a.base, s_.uses)));
+  line(fmt::format("{}{}* {} = {} + {};", writes ? "" : "const ", storageType(t.dtype), pointer, name,
+                   parenthesized(a.base, s_.uses)));
   return pointer;
 }
 

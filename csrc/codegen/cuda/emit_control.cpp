@@ -16,17 +16,28 @@ void Emitter::block(const std::vector<Stmt>& body) {
 
 void Emitter::statement(const Stmt& s) {
   switch (s.kind) {
-    case StmtKind::Define: define(s.value); return;
+    case StmtKind::Define:
+      define(s.value);
+      return;
     case StmtKind::Keep:
       if (!s_.tiles.contains(s.value)) {
         materialise(s.value);
       }
       return;
-    case StmtKind::Store: store(s); return;
-    case StmtKind::Prefetch: return;  // a GPU hides latency with other warps
-    case StmtKind::For: loop(s); return;
-    case StmtKind::If: branch(s); return;
-    case StmtKind::LastArriver: lastArriver(s); return;
+    case StmtKind::Store:
+      store(s);
+      return;
+    case StmtKind::Prefetch:
+      return;  // a GPU hides latency with other warps
+    case StmtKind::For:
+      loop(s);
+      return;
+    case StmtKind::If:
+      branch(s);
+      return;
+    case StmtKind::LastArriver:
+      lastArriver(s);
+      return;
   }
 }
 
@@ -36,24 +47,33 @@ void Emitter::define(ValueId id) {
     return;
   }
   switch (value(id).kind) {
-    case ValueKind::Load: load(id); return;
-    case ValueKind::Reduce: reduce(id); return;
-    case ValueKind::Convert: convert(id); return;
+    case ValueKind::Load:
+      load(id);
+      return;
+    case ValueKind::Reduce:
+      reduce(id);
+      return;
+    case ValueKind::Convert:
+      convert(id);
+      return;
     case ValueKind::Carry:
-    case ValueKind::LoopResult: return;  // their For names them
+    case ValueKind::LoopResult:
+      return;  // their For names them
     case ValueKind::Const:
     case ValueKind::Scalar:
     case ValueKind::Index:
     case ValueKind::Point:
     case ValueKind::Cast:
-    case ValueKind::Random: materialise(id); return;
+    case ValueKind::Random:
+      materialise(id);
+      return;
   }
 }
 
-// -- loops --------------------------------------------------------------------------------------------------------------
+// -- loops ------------------------------------------------------------------------------------------------------------
 
-// The loop ends at the bound of its axis where that comes before its size. Threads may not leave it apart: the test takes the
-// thread digits as zero.
+// The loop ends at the bound of its axis where that comes before its size. Threads may not leave it apart: the test
+// takes the thread digits as zero.
 std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& guards) {
   const Axis& axis = space(s.space).axes[static_cast<size_t>(s.axis)];
   const Digit& digit = axis.digits[static_cast<size_t>(s.digit)];
@@ -61,7 +81,8 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
   IntExpr size = geometry_.resolve(digit.size);
   IntExpr bound = geometry_.resolve(axis.bound);
   IntExpr stride = geometry_.resolve(digit.stride);
-  IntExpr first = IntExpr::symbol(symbol, {0, size.upper() ? std::max<int64_t>(0, *size.upper() - 1) : INT64_MAX, 1}) * stride;
+  IntExpr first =
+      IntExpr::symbol(symbol, {0, size.upper() ? std::max<int64_t>(0, *size.upper() - 1) : INT64_MAX, 1}) * stride;
   bool threadsOutside = false;
   for (int d = 0; d < s.digit; d++) {
     const Digit& outer = axis.digits[static_cast<size_t>(d)];
@@ -87,7 +108,8 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
   if (!ends) {
     condition += (condition.empty() ? "" : " && ") + conditionText({first, bound});
   }
-  if (!threadsOutside && stride.isConst() && bound.divisibleBy(stride.constValue()) && first.divisibleBy(stride.constValue())) {
+  if (!threadsOutside && stride.isConst() && bound.divisibleBy(stride.constValue()) &&
+      first.divisibleBy(stride.constValue())) {
     guards.insert({s.space, s.axis});
   }
   use("types");
@@ -148,7 +170,8 @@ void Emitter::assignCarried(const Stmt& s) {
   bool together = std::all_of(s.carried.begin(), s.carried.end(), [&](const Carried& c) {
     return value(c.carry).space == first.space && value(c.carry).digits == first.digits;
   });
-  const std::string& looped = space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)].symbol;
+  const std::string& looped =
+      space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)].symbol;
   auto condition = [&](const Value& v) {
     std::string all;
     auto isLooped = [&](int a) {
@@ -166,7 +189,8 @@ void Emitter::assignCarried(const Stmt& s) {
       std::vector<std::string> values(texts.begin(), texts.end());
       for (size_t i = 0; values.size() > 1 && i < values.size(); i++) {
         std::string name = s_.names.fresh("next");
-        line(fmt::format("const {} {} = {};", registerType(first.dtype == value(next[i]).dtype ? first.dtype : value(next[i]).dtype), name,
+        line(fmt::format("const {} {} = {};",
+                         registerType(first.dtype == value(next[i]).dtype ? first.dtype : value(next[i]).dtype), name,
                          unwrapped(values[i])));
         values[i] = name;
       }
@@ -216,7 +240,7 @@ void Emitter::assignCarried(const Stmt& s) {
   }
 }
 
-// -- branches -----------------------------------------------------------------------------------------------------------
+// -- branches ---------------------------------------------------------------------------------------------------------
 
 void Emitter::branch(const Stmt& s) {
   std::vector<std::string> conditions;
@@ -247,7 +271,8 @@ void Emitter::lastArriver(const Stmt& s) {
     at += geometry_.resolve(s.index[k].expr) * geometry_.resolve(tensor(s.param).strides[k]);
   }
   for (const GridDim& g : p_.grid) {
-    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
+    bool selects =
+        std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
     workers *= selects ? IntExpr(1) : geometry_.resolve(g.count);
   }
   s_.arena.open.written.insert(slot);
@@ -257,8 +282,8 @@ void Emitter::lastArriver(const Stmt& s) {
   std::string address = at.isConst(0) ? counter : counter + " + " + text(at);
   open(cluster ? "if (rank == 0 && threadIndex() == 0)" : "if (threadIndex() == 0)");
   std::string ticketSite = nextSite();
-  line(fmt::format("sharedStore<int>({}, ticket({}, {}) == {} - 1, {});", slot, address, ticketSite, parenthesized(workers, s_.uses),
-                   nextSite()));
+  line(fmt::format("sharedStore<int>({}, ticket({}, {}) == {} - 1, {});", slot, address, ticketSite,
+                   parenthesized(workers, s_.uses), nextSite()));
   close();
   s_.arena.open.written.insert(slot);
   wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);

@@ -17,9 +17,53 @@ namespace {
 struct Side {
   int space;
   uint64_t digits;
-  std::vector<int> axes;             // the converted ones
-  std::vector<IntExpr> coordinates;  // of each, within the worker's tile
+  std::vector<IntExpr> coordinates;  // of each converted axis, within the worker's tile
 };
+
+// Adds an axis to a side; how many positions it spans.
+int64_t addAxis(Side& side, const Geometry& geometry, int axis) {
+  IntExpr sum = 0;
+  int64_t extent = 1;
+  for (const DigitInfo& d : geometry.digits(side.space)) {
+    if (d.axis == axis && d.size > 1) {
+      sum += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * d.stride;
+      extent = std::max(extent, d.stride.constValue() * d.size);
+    }
+  }
+  side.coordinates.push_back(sum);
+  return extent;
+}
+
+std::vector<DigitInfo> lanesOf(const Side& side, const Geometry& geometry) {
+  std::vector<DigitInfo> lanes = geometry.threads(side.space, side.digits);
+  std::erase_if(lanes, [](const DigitInfo& d) { return d.level != Level::Lane; });
+  return lanes;
+}
+
+// Offset of an element in rows of `inner`, `pitch` apart.
+IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner, int64_t pitch) {
+  IntExpr offset = side.coordinates[inner];
+  int64_t weight = pitch;
+  for (size_t a = extents.size(); a-- > 0;) {
+    if (a != inner) {
+      offset += side.coordinates[a] * weight;
+      weight *= extents[a];
+    }
+  }
+  return offset;
+}
+
+// The side's vector if it lies along the inner axis, else 1.
+int64_t vectorWidthOf(const Side& side, const Geometry& geometry, size_t inner, int64_t extent, int64_t size) {
+  std::vector<DigitInfo> registers = geometry.registers(side.space, side.digits);
+  if (registers.empty() || registers.back().level != Level::Vector) {
+    return 1;
+  }
+  std::optional<LinearForm> form = side.coordinates[inner].linearIn(registers.back().symbol);
+  int64_t width = registers.back().size;
+  bool fits = form && form->slope.isConst(1) && width * size >= 4 && extent % width == 0;
+  return fits && form->rest.divisibleBy(std::min(width, 16 / size)) ? width : 1;
+}
 
 // 128-byte rounds that 32 lanes need to touch their elements, over the fewest that could do.
 double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes, int64_t bytes) {
@@ -48,39 +92,73 @@ double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes
 
 }  // namespace
 
-void Emitter::convert(ValueId id) {
+// The offsets of both sides in elements, how wide they may move, and the size of the whole.
+Exchange Emitter::planExchange(ValueId id) const {
   const Value& v = value(id);
   const Value& from = value(v.operands[0]);
-  Side writer{from.space, 0, {}, {}};
-  Side reader{v.space, v.digits, {}, {}};
+  std::vector<int> axes;
   std::vector<int64_t> extents;
-  auto local = [&](int space, int axis, int64_t& extent) {
-    IntExpr sum = 0;
-    extent = 1;
-    for (const DigitInfo& d : geometry_.digits(space)) {
-      if (d.axis == axis && d.size > 1) {
-        sum += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * d.stride;
-        extent = std::max(extent, d.stride.constValue() * d.size);
-      }
-    }
-    return sum;
-  };
+  Side writer{.space = from.space, .digits = 0, .coordinates = {}};
+  Side reader{.space = v.space, .digits = v.digits, .coordinates = {}};
   for (int a = 0; a < static_cast<int>(space(from.space).axes.size()); a++) {
     if ((from.digits & axisDigits(space(from.space), a)) == 0) {
       continue;
     }
-    int64_t here = 0;
-    int64_t there = 0;
     writer.digits |= axisDigits(space(from.space), a);
-    writer.coordinates.push_back(local(from.space, a, here));
-    reader.coordinates.push_back(local(v.space, a, there));
-    invariant(here == there, "[codegen cuda] kernel {}: axis {} of a convert spans {} positions on one side, {} on the other; give both the same",
-              p_.name, space(from.space).axes[static_cast<size_t>(a)].name, here, there);
-    writer.axes.push_back(a);
+    int64_t here = addAxis(writer, geometry_, a);
+    int64_t there = addAxis(reader, geometry_, a);
+    invariant(
+        here == there,
+        "[codegen cuda] kernel {}: axis {} of a convert spans {} positions on one side, {} on the other; give both "
+        "the same",
+        p_.name, space(from.space).axes[static_cast<size_t>(a)].name, here, there);
+    axes.push_back(a);
     extents.push_back(here);
   }
-  invariant(p_.cluster() == 1, "[codegen cuda] kernel {}: a convert within a cluster is not supported; use one block", p_.name);
-  if (extents.empty()) {  // the same everywhere
+  Exchange e{.writerDigits = writer.digits, .elements = 1};
+  if (extents.empty()) {
+    return e;
+  }
+  // The axis that the reader walks along its vectors, or its lanes, is contiguous in shared memory.
+  size_t inner = extents.size() - 1;
+  for (const DigitInfo& d : geometry_.digits(v.space)) {
+    bool fastest = d.size > 1 && (d.level == Level::Vector || (d.level == Level::Lane && d.weight == 1));
+    auto axis = std::find(axes.begin(), axes.end(), d.axis);
+    if (fastest && axis != axes.end()) {
+      inner = static_cast<size_t>(axis - axes.begin());
+    }
+  }
+  int64_t size = dataTypeSize(v.dtype);
+  e.writeWidth = vectorWidthOf(writer, geometry_, inner, extents[inner], size);
+  e.readWidth = vectorWidthOf(reader, geometry_, inner, extents[inner], size);
+  // Vectors stay whole: the padding is a multiple of both widths.
+  int64_t unit = std::max(std::min(e.readWidth, 16 / size), std::min(e.writeWidth, 16 / size));
+  int64_t pitch = extents[inner];
+  double best = 0;
+  for (int64_t pad = 0; pad <= 16 && extents.size() > 1; pad += unit) {
+    int64_t padded = extents[inner] + pad;
+    double cost =
+        conflictFactor(flat(writer, extents, inner, padded), lanesOf(writer, geometry_), size * e.writeWidth) +
+        conflictFactor(flat(reader, extents, inner, padded), lanesOf(reader, geometry_), size * e.readWidth);
+    if (best == 0 || cost < best) {
+      best = cost;
+      pitch = padded;
+    }
+  }
+  for (size_t a = 0; a < extents.size(); a++) {
+    e.elements *= a == inner ? pitch : extents[a];
+  }
+  e.write = flat(writer, extents, inner, pitch);
+  e.read = flat(reader, extents, inner, pitch);
+  return e;
+}
+
+void Emitter::convert(ValueId id) {
+  const Value& v = value(id);
+  invariant(p_.cluster() == 1, "[codegen cuda] kernel {}: a convert within a cluster is not supported; use one block",
+            p_.name);
+  Exchange e = planExchange(id);
+  if (e.writerDigits == 0) {  // the same everywhere
     Tile tile = newTile("t", id);
     declare(tile);
     Hooks hooks;
@@ -89,73 +167,11 @@ void Emitter::convert(ValueId id) {
     s_.tiles[id] = tile;
     return;
   }
-  // The axis that the reader walks along its vectors, or its lanes, is contiguous in shared memory.
-  size_t inner = extents.size() - 1;
-  for (const DigitInfo& d : geometry_.digits(v.space)) {
-    bool fastest = d.size > 1 && (d.level == Level::Vector || (d.level == Level::Lane && d.weight == 1));
-    auto axis = std::find(writer.axes.begin(), writer.axes.end(), d.axis);
-    if (fastest && axis != writer.axes.end()) {
-      inner = static_cast<size_t>(axis - writer.axes.begin());
-    }
-  }
-  int64_t size = dataTypeSize(v.dtype);
-  auto flat = [&](const Side& side, int64_t pitch) {
-    IntExpr offset = side.coordinates[inner];
-    int64_t weight = pitch;
-    for (size_t a = extents.size(); a-- > 0;) {
-      if (a != inner) {
-        offset += side.coordinates[a] * weight;
-        weight *= extents[a];
-      }
-    }
-    return offset;
-  };
-  std::vector<DigitInfo> writeLanes;
-  std::vector<DigitInfo> readLanes;
-  for (const DigitInfo& d : geometry_.threads(from.space, writer.digits)) {
-    if (d.level == Level::Lane) {
-      writeLanes.push_back(d);
-    }
-  }
-  for (const DigitInfo& d : geometry_.threads(v.space, reader.digits)) {
-    if (d.level == Level::Lane) {
-      readLanes.push_back(d);
-    }
-  }
-  // Vectors stay whole: the pitch is a multiple of the reader's width.
-  std::vector<DigitInfo> readRegisters = geometry_.registers(v.space, v.digits);
-  std::vector<DigitInfo> writeRegisters = geometry_.registers(from.space, writer.digits);
-  auto widthOf = [&](const std::vector<DigitInfo>& registers, const Side& side) -> int64_t {
-    if (registers.empty() || registers.back().level != Level::Vector) {
-      return 1;
-    }
-    std::optional<LinearForm> form = side.coordinates[inner].linearIn(registers.back().symbol);
-    int64_t width = registers.back().size;
-    bool fits = form && form->slope.isConst(1) && width * size >= 4 && extents[inner] % width == 0;
-    return fits && form->rest.divisibleBy(std::min(width, 16 / size)) ? width : 1;
-  };
-  int64_t readWidth = widthOf(readRegisters, reader);
-  int64_t writeWidth = widthOf(writeRegisters, writer);
-  int64_t unit = std::max(std::min(readWidth, 16 / size), std::min(writeWidth, 16 / size));
-  int64_t pitch = extents[inner];
-  double best = 0;
-  for (int64_t pad = 0; pad <= 16 && extents.size() > 1; pad += unit) {
-    double cost = conflictFactor(flat(writer, extents[inner] + pad), writeLanes, size * writeWidth) +
-                  conflictFactor(flat(reader, extents[inner] + pad), readLanes, size * readWidth);
-    if (best == 0 || cost < best) {
-      best = cost;
-      pitch = extents[inner] + pad;
-    }
-  }
-  int64_t elements = pitch;
-  for (size_t a = 0; a < extents.size(); a++) {
-    elements *= a == inner ? 1 : extents[a];
-  }
-  std::string slot = s_.arena.alternate("kTile", elements * size);
+  std::string slot = s_.arena.alternate("kTile", e.elements * dataTypeSize(v.dtype));
   beforeWrite(slot);
-  exchangeOut(id, writer.digits, flat(writer, pitch), slot, writeWidth);
+  exchangeOut(id, e, slot);
   beforeRead(slot);
-  exchangeIn(id, flat(reader, pitch), slot, readWidth);
+  exchangeIn(id, e, slot);
 }
 
 namespace {
@@ -172,7 +188,10 @@ IntExpr atFirst(const IntExpr& e, const std::string& symbol) {
 
 }  // namespace
 
-void Emitter::exchangeOut(ValueId id, uint64_t digits, const IntExpr& offset, const std::string& slot, int64_t width) {
+void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot) {
+  uint64_t digits = e.writerDigits;
+  const IntExpr& offset = e.write;
+  int64_t width = e.writeWidth;
   ValueId operand = value(id).operands[0];
   const Value& from = value(operand);
   int64_t size = dataTypeSize(from.dtype);
@@ -188,14 +207,16 @@ void Emitter::exchangeOut(ValueId id, uint64_t digits, const IntExpr& offset, co
     use("shared_store_vector");
     use(wordsSection(from.dtype));
     hooks.element = [&](std::span<const std::string>) {
-      line(fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", width, type, byteOffset(slot, text(atFirst(offset, vector.symbol)), size),
+      line(fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", width, type,
+                       byteOffset(slot, text(atFirst(offset, vector.symbol)), size),
                        within(tile->second.name, elementIndex(tile->second, true), tile->second.packed), nextSite()));
     };
     nest(from.space, digits & ~vector.bit, {}, hooks);
   } else {
     use("shared_store");
     hooks.element = [&](std::span<const std::string> t) {
-      line(fmt::format("sharedStore<{}>({}, ({})({}), {});", type, byteOffset(slot, text(offset), size), type, unwrapped(t[0]), nextSite()));
+      line(fmt::format("sharedStore<{}>({}, ({})({}), {});", type, byteOffset(slot, text(offset), size), type,
+                       unwrapped(t[0]), nextSite()));
     };
     nest(from.space, digits, std::span(&operand, 1), hooks);
   }
@@ -204,7 +225,9 @@ void Emitter::exchangeOut(ValueId id, uint64_t digits, const IntExpr& offset, co
   }
 }
 
-void Emitter::exchangeIn(ValueId id, const IntExpr& offset, const std::string& slot, int64_t width) {
+void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot) {
+  const IntExpr& offset = e.read;
+  int64_t width = e.readWidth;
   const Value& v = value(id);
   int64_t size = dataTypeSize(v.dtype);
   std::string_view type = storageType(v.dtype);
@@ -216,7 +239,8 @@ void Emitter::exchangeIn(ValueId id, const IntExpr& offset, const std::string& s
     use("shared_load_vector");
     use(wordsSection(v.dtype));
     hooks.element = [&](std::span<const std::string>) {
-      line(fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", width, type, within(tile.name, elementIndex(tile, true), tile.packed),
+      line(fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", width, type,
+                       within(tile.name, elementIndex(tile, true), tile.packed),
                        byteOffset(slot, text(atFirst(offset, vector.symbol)), size), nextSite()));
     };
     nest(v.space, v.digits & ~vector.bit, {}, hooks);

@@ -24,39 +24,47 @@ std::string_view policy(Memory memory, Cache cache) {
 
 }  // namespace
 
-std::string Emitter::loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, Cache cache) {
+std::string Emitter::loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
+                                 Cache cache) {
   const TensorParam& t = tensor(a.tensor);
   if (isPrivate(a.tensor)) {
     const Scratch& scratch = scratchOf_.at(a.tensor);
-    return scratch.registers.empty() ? scratch.name : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
+    return scratch.registers.empty() ? scratch.name
+                                     : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
   }
   std::string call;
   if (isScratch(a.tensor)) {
     use("shared_load");
-    call = fmt::format("sharedLoad<{}>({}, {})", storageType(t.dtype), address(a, pointer, tileTexts, true), nextSite());
+    call =
+        fmt::format("sharedLoad<{}>({}, {})", storageType(t.dtype), address(a, pointer, tileTexts, true), nextSite());
   } else {
     use("load_one");
-    call = fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), address(a, pointer, tileTexts, true), nextSite());
+    call =
+        fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), address(a, pointer, tileTexts, true), nextSite());
   }
   return t.dtype == DataType::Bool ? fmt::format("({} != 0)", call) : call;
 }
 
-std::string Emitter::loadCall(const Access& a, const std::string& destination, const std::string& address, Cache cache) {
+std::string Emitter::loadCall(const Access& a, const std::string& destination, const std::string& address,
+                              Cache cache) {
   const TensorParam& t = tensor(a.tensor);
   if (isScratch(a.tensor)) {
     use("shared_load_vector");
     use(wordsSection(t.dtype));
-    return fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", a.width, storageType(t.dtype), destination, address, nextSite());
+    return fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", a.width, storageType(t.dtype), destination, address,
+                       nextSite());
   }
   use("load_vector");
   use(wordsSection(t.dtype));
-  return fmt::format("loadVector<{}, {}>({}, {}, {});", a.width, policy(t.memory, cache), destination, address, nextSite());
+  return fmt::format("loadVector<{}, {}>({}, {}, {});", a.width, policy(t.memory, cache), destination, address,
+                     nextSite());
 }
 
 void Emitter::load(ValueId id) {
   const Value& v = value(id);
   Access a = access(v.param, v.space, v.digits, v.index, v.where, v.mask);
-  invariant(a.digits == v.digits, "[codegen cuda] kernel {}: load {} of {} lacks digits of its index", p_.name, id, tensor(v.param).name);
+  invariant(a.digits == v.digits, "[codegen cuda] kernel {}: load {} of {} lacks digits of its index", p_.name, id,
+            tensor(v.param).name);
   Tile tile = newTile(lowered(tensor(v.param).name), id);
   if (isScratch(v.param) && !isPrivate(v.param)) {
     beforeRead(scratchOf_.at(v.param).name);

@@ -30,11 +30,13 @@ void Emitter::beforeRead(const std::string& slot) {
   s_.arena.open.read.insert(slot);
 }
 
-// -- the stages ---------------------------------------------------------------------------------------------------------
+// -- the stages -------------------------------------------------------------------------------------------------------
 
 namespace {
 
-DataType accumulated(DataType t) { return isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t; }
+DataType accumulated(DataType t) {
+  return isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t;
+}
 
 // Position among the threads of `digits`, the last one fastest.
 IntExpr positionOf(const std::vector<DigitInfo>& digits) {
@@ -85,7 +87,9 @@ void Emitter::reduce(ValueId id) {
   Tile result = newTile("r", id);
   declare(result);
   Hooks hooks;
-  hooks.element = [&](std::span<const std::string>) { assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses)); };
+  hooks.element = [&](std::span<const std::string>) {
+    assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses));
+  };
   nest(v.space, v.digits, {}, hooks);
   s_.tiles[id] = result;
 }
@@ -96,13 +100,14 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   std::vector<DigitInfo> gone = geometry_.registers(v.space, from.digits & ~v.digits);
   // Only an axis that loses a digit needs its bound: beyond the bound of another one the result is unspecified anyway.
   const Space& s = space(v.space);
-  std::vector<Pred> preds = openPredicates(v.space, from.digits, {}, v.where,
-                                           [&](int a) {
-                                             bool loses = ((from.digits & ~v.digits) & axisDigits(s, a)) != 0;
-                                             return loses && !padding_.isIdentity(id, a);
-                                           });
+  std::vector<Pred> preds = openPredicates(v.space, from.digits, {}, v.where, [&](int a) {
+    bool loses = ((from.digits & ~v.digits) & axisDigits(s, a)) != 0;
+    return loses && !padding_.isIdentity(id, a);
+  });
   DataType fromType = accumulated(v.dtype);
-  auto operand = [&](const std::string& t) { return v.dtype == fromType ? t : castText(t, v.dtype, fromType, s_.uses); };
+  auto operand = [&](const std::string& t) {
+    return v.dtype == fromType ? t : castText(t, v.dtype, fromType, s_.uses);
+  };
   std::string start = identityText(v.combiner, v.dtype);
   Hooks hooks;
   if (gone.empty()) {
@@ -132,8 +137,8 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   bool shared = last.level == Level::Vector;
   for (Pred& p : preds) {
     std::optional<LinearForm> form = p.lhs.linearIn(last.symbol);
-    if (last.level == Level::Vector && form && form->slope.isConst(1) && !p.rhs.contains(last.symbol) && p.rhs.divisibleBy(last.size) &&
-        form->rest.divisibleBy(last.size)) {
+    if (last.level == Level::Vector && form && form->slope.isConst(1) && !p.rhs.contains(last.symbol) &&
+        p.rhs.divisibleBy(last.size) && form->rest.divisibleBy(last.size)) {
       p.lhs = form->rest;
     }
     shared = shared && !p.lhs.contains(last.symbol) && !p.rhs.contains(last.symbol);
@@ -146,7 +151,8 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   }
   hooks.element = [&](std::span<const std::string> t) {
     std::string target = element(acc);
-    std::string text = fmt::format("{} = {};", target, combineText(v.combiner, v.dtype, target, operand(t[0]), s_.uses));
+    std::string text =
+        fmt::format("{} = {};", target, combineText(v.combiner, v.dtype, target, operand(t[0]), s_.uses));
     line(condition.empty() ? text : fmt::format("if ({}) {}", condition, text));
   };
   nest(v.space, from.digits, std::span(&v.operands[0], 1), hooks);
@@ -184,42 +190,38 @@ void Emitter::reduceLanes(ValueId id, const Tile& acc) {
   }
 }
 
-// Partial results of warps, or of the blocks of a cluster, through shared memory: written once, read by everyone in order.
-void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
+Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
   const Value& v = value(id);
-  uint64_t from = value(v.operands[0]).digits;
-  bool cluster = level == Level::Cluster;
-  std::vector<DigitInfo> gone = onLevel(geometry_.threads(v.space, from & ~v.digits), level);
-  std::vector<DigitInfo> keptThreads = geometry_.threads(v.space, v.digits);
-  // In the memory of a block its own rank is no coordinate.
-  std::erase_if(keptThreads, [&](const DigitInfo& d) { return d.level == Level::Cluster; });
-  std::vector<DigitInfo> lanes = onLevel(keptThreads, Level::Lane);
-  std::vector<DigitInfo> warps = onLevel(keptThreads, Level::Warp);
-  std::vector<DigitInfo> kept = warps;
+  Partials p;
+  p.cluster = level == Level::Cluster;
+  p.gone = onLevel(geometry_.threads(v.space, value(v.operands[0]).digits & ~v.digits), level);
+  // In the memory of a block its own rank is no coordinate. Neighbouring lanes lie side by side.
+  std::vector<DigitInfo> kept = onLevel(geometry_.threads(v.space, v.digits), Level::Warp);
+  std::vector<DigitInfo> lanes = onLevel(geometry_.threads(v.space, v.digits), Level::Lane);
   kept.insert(kept.end(), lanes.begin(), lanes.end());
-  int64_t parts = cluster ? 1 : countOf(gone);
-  int64_t stride = acc.elements * countOf(kept);  // of one part, in elements
-  int size = dataTypeSize(acc.dtype);
-  std::string_view type = storageType(acc.dtype);
-  std::string slot = s_.arena.alternate(cluster ? "kRanks" : "kWarps", parts * stride * size);
-
-  IntExpr element = positionOf(kept);
-  std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
-  IntExpr inRegisters = 0;
+  p.element = positionOf(kept);
   int64_t weight = countOf(kept);
+  std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
   for (auto d = registers.rbegin(); d != registers.rend(); ++d) {
-    inRegisters += IntExpr::symbol(d->symbol, {0, d->size - 1, 1}) * weight;
+    p.element += IntExpr::symbol(d->symbol, {0, d->size - 1, 1}) * weight;
     weight *= d->size;
   }
-  element += inRegisters;
-  auto at = [&](const IntExpr& part) {
-    IntExpr offset = (part * stride + element) * size;
-    return offset.isConst(0) ? slot : fmt::format("{} + {}", slot, text(offset));
-  };
+  p.stride = weight;
+  int64_t parts = p.cluster ? 1 : countOf(p.gone);
+  p.slot = s_.arena.alternate(p.cluster ? "kRanks" : "kWarps", parts * p.stride * dataTypeSize(acc.dtype));
+  return p;
+}
 
-  // Writers: one thread for every distinct partial result of this block.
+std::string Emitter::partialAddress(const Tile& acc, const Partials& p, const IntExpr& part) {
+  IntExpr offset = (part * p.stride + p.element) * static_cast<int64_t>(dataTypeSize(acc.dtype));
+  return offset.isConst(0) ? p.slot : fmt::format("{} + {}", p.slot, text(offset));
+}
+
+// One thread for every distinct partial result of this block.
+void Emitter::writePartials(ValueId id, const Tile& acc, const Partials& p) {
+  const Value& v = value(id);
   uint64_t holds = v.digits;
-  for (const DigitInfo& d : gone) {
+  for (const DigitInfo& d : p.gone) {
     holds |= d.bit;
   }
   for (const DigitInfo& d : geometry_.digits(v.space)) {
@@ -227,50 +229,60 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   }
   std::vector<std::string> writer = replicaConditions(v.space, holds);
   std::erase_if(writer, [](const std::string& c) { return c.starts_with("rank "); });
-  beforeWrite(slot);
   use("shared_store");
   if (!writer.empty()) {
     open(fmt::format("if ({})", joined(writer)));
   }
-  Hooks write;
-  write.element = [&](std::span<const std::string>) {
-    line(fmt::format("sharedStore<{}>({}, {}, {});", type, at(cluster ? IntExpr(0) : positionOf(gone)), this->element(acc), nextSite()));
+  Hooks hooks;
+  hooks.element = [&](std::span<const std::string>) {
+    std::string to = partialAddress(acc, p, p.cluster ? IntExpr(0) : positionOf(p.gone));
+    line(fmt::format("sharedStore<{}>({}, {}, {});", storageType(acc.dtype), to, element(acc), nextSite()));
   };
-  nest(v.space, v.digits, {}, write);
+  nest(v.space, v.digits, {}, hooks);
   if (!writer.empty()) {
     close();
   }
+}
 
-  wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
-  (cluster ? s_.arena.open.remote : s_.arena.open.read).insert(slot);
-  use(cluster ? "remote_load" : "shared_load");
-  std::string part = s_.names.fresh(cluster ? "block" : "w");
-  auto read = [&](const IntExpr& p) {
-    if (!cluster) {
-      return fmt::format("sharedLoad<{}>({}, {})", type, at(p), nextSite());
-    }
-    // The rank of the p-th block along the reduced digits, at this block's other digits.
-    IntExpr rank = 0;
-    IntExpr rest = p;
-    for (auto d = gone.rbegin(); d != gone.rend(); ++d) {
-      rank += mod(rest, d->size) * static_cast<int64_t>(d->weight);
-      rest = floorDiv(rest, d->size);
-    }
-    for (const DigitInfo& d : onLevel(geometry_.threads(v.space, v.digits), Level::Cluster)) {
-      rank += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * static_cast<int64_t>(d.weight);
-    }
-    return fmt::format("remoteLoad<{}>({}, (int)({}), {})", type, at(0), text(rank), nextSite());
-  };
+std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p, const IntExpr& part) {
+  std::string_view type = storageType(acc.dtype);
+  if (!p.cluster) {
+    use("shared_load");
+    return fmt::format("sharedLoad<{}>({}, {})", type, partialAddress(acc, p, part), nextSite());
+  }
+  // The rank of that block along the reduced digits, at this block's other digits.
+  use("remote_load");
+  IntExpr rank = 0;
+  IntExpr rest = part;
+  for (auto d = p.gone.rbegin(); d != p.gone.rend(); ++d) {
+    rank += mod(rest, d->size) * static_cast<int64_t>(d->weight);
+    rest = floorDiv(rest, d->size);
+  }
+  for (const DigitInfo& d : onLevel(geometry_.threads(value(id).space, value(id).digits), Level::Cluster)) {
+    rank += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * static_cast<int64_t>(d.weight);
+  }
+  return fmt::format("remoteLoad<{}>({}, (int)({}), {})", type, partialAddress(acc, p, 0), text(rank), nextSite());
+}
+
+// Partial results of warps, or of the blocks of a cluster, through shared memory: written once, read by all in order.
+void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
+  const Value& v = value(id);
+  Partials p = planPartials(id, acc, level);
+  beforeWrite(p.slot);
+  writePartials(id, acc, p);
+  wait(p.cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
+  (p.cluster ? s_.arena.open.remote : s_.arena.open.read).insert(p.slot);
   Hooks first;
-  first.element = [&](std::span<const std::string>) { assign(acc, read(0)); };
+  first.element = [&](std::span<const std::string>) { assign(acc, readPartial(id, acc, p, 0)); };
   nest(v.space, v.digits, {}, first);
-  int64_t count = countOf(gone);
+  int64_t count = countOf(p.gone);
+  std::string part = s_.names.fresh(p.cluster ? "block" : "w");
   line("#pragma unroll");
   open(fmt::format("for (int {0} = 1; {0} < {1}; ++{0})", part, count));
   Hooks more;
   more.element = [&](std::span<const std::string>) {
-    std::string other = read(IntExpr::symbol(part, {0, count - 1, 1}));
-    line(fmt::format("{} = {};", this->element(acc), combineText(v.combiner, v.dtype, this->element(acc), other, s_.uses)));
+    std::string other = readPartial(id, acc, p, IntExpr::symbol(part, {0, count - 1, 1}));
+    line(fmt::format("{} = {};", element(acc), combineText(v.combiner, v.dtype, element(acc), other, s_.uses)));
   };
   nest(v.space, v.digits, {}, more);
   close();

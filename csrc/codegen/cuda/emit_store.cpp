@@ -36,7 +36,9 @@ void Emitter::store(const Stmt& s) {
   const Value& v = value(s.value);
   int space = s.space;
   // A value without digits fits every space; the index tells which one.
-  for (int other = 0; v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < static_cast<int>(p_.spaces.size()); other++) {
+  for (int other = 0;
+       v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < static_cast<int>(p_.spaces.size());
+       other++) {
     uint64_t digits = accessDigits(other, 0, s.index, s.where);
     if (digits != 0) {
       space = other;
@@ -80,11 +82,14 @@ void Emitter::store(const Stmt& s) {
   }
 }
 
-std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& address, const std::string& value) {
+std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& address,
+                                  const std::string& value) {
   const TensorParam& t = tensor(s.param);
   if (isPrivate(a.tensor)) {
     const Scratch& scratch = scratchOf_.at(a.tensor);
-    std::string element = scratch.registers.empty() ? scratch.name : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
+    std::string element = scratch.registers.empty()
+                              ? scratch.name
+                              : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
     return fmt::format("{} = {};", element, unwrapped(value));
   }
   bool narrow = isHalfPrecision(t.dtype) || t.dtype == DataType::Bool;
@@ -203,9 +208,11 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
     if (half) {
       use("bits_at");
     }
-    std::string element = fmt::format("{}[{}]", from.find(' ') == std::string::npos ? from : "(" + from + ")", vector.symbol);
+    std::string element =
+        fmt::format("{}[{}]", from.find(' ') == std::string::npos ? from : "(" + from + ")", vector.symbol);
     element = half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : element;
-    line(fmt::format("if ({}) {}", elementCondition(a, maskText), storeElement(s, a, address(a, pointer, tileTexts, true), element)));
+    line(fmt::format("if ({}) {}", elementCondition(a, maskText),
+                     storeElement(s, a, address(a, pointer, tileTexts, true), element)));
     close();
     close();
   }
@@ -214,7 +221,7 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
   }
 }
 
-// -- scratch ------------------------------------------------------------------------------------------------------------
+// -- scratch ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -232,7 +239,8 @@ constexpr int64_t kMostPrivate = 64;  // elements of an array in registers
 // Scratch stays with its thread if every access maps threads and registers to elements in the same way.
 void Emitter::planScratch() {
   std::map<int, std::vector<ScratchUse>> uses;
-  auto note = [&](int tensor, int space, uint64_t digits, const std::vector<Index>& index, const std::vector<Pred>& where) {
+  auto note = [&](int tensor, int space, uint64_t digits, const std::vector<Index>& index,
+                  const std::vector<Pred>& where) {
     if (this->tensor(tensor).memory != Memory::Scratch) {
       return;
     }
@@ -267,7 +275,8 @@ void Emitter::planScratch() {
     for (const Axis& axis : space(first.space).axes) {
       for (const Digit& d : axis.digits) {
         const std::string& symbol = geometry_.cName(d.symbol);
-        bool indexes = std::any_of(first.index.begin(), first.index.end(), [&](const IntExpr& e) { return e.contains(symbol); });
+        bool indexes =
+            std::any_of(first.index.begin(), first.index.end(), [&](const IntExpr& e) { return e.contains(symbol); });
         if (indexes && (isRegister(d.level) || d.level == Level::Serial)) {
           bool constant = d.size.isConst();
           elements = constant && elements <= kMostPrivate ? elements * d.size.constValue() : kMostPrivate + 1;
@@ -279,9 +288,11 @@ void Emitter::planScratch() {
     if (scratch.isPrivate) {
       scratch.name = s_.names.fresh(this->tensor(tensor).name);
       std::string_view type = registerType(this->tensor(tensor).dtype);
-      line(elements > 1 ? fmt::format("{} {}[{}];", type, scratch.name, elements) : fmt::format("{} {};", type, scratch.name));
+      line(elements > 1 ? fmt::format("{} {}[{}];", type, scratch.name, elements)
+                        : fmt::format("{} {};", type, scratch.name));
     } else {
-      invariant(p_.cluster() == 1, "[codegen cuda] kernel {}: scratch {} is shared by the threads of a cluster; keep it in registers",
+      invariant(p_.cluster() == 1,
+                "[codegen cuda] kernel {}: scratch {} is shared by the threads of a cluster; keep it in registers",
                 p_.name, this->tensor(tensor).name);
       scratch.name = s_.names.fresh("k" + this->tensor(tensor).name);
       IntExpr bytes = dataTypeSize(this->tensor(tensor).dtype);

@@ -18,8 +18,8 @@ std::vector<ValueId> Emitter::inlineValues(std::span<const ValueId> wanted) cons
       continue;
     }
     const Value& v = value(id);
-    invariant(v.kind != ValueKind::Load && v.kind != ValueKind::Reduce && v.kind != ValueKind::Convert && v.kind != ValueKind::Carry &&
-                  v.kind != ValueKind::LoopResult,
+    invariant(v.kind != ValueKind::Load && v.kind != ValueKind::Reduce && v.kind != ValueKind::Convert &&
+                  v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
               "[codegen cuda] kernel {} uses value {} where it is not defined", p_.name, id);
     open.insert(open.end(), v.operands.begin(), v.operands.end());
   }
@@ -41,10 +41,15 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
   auto operandType = [&](size_t i) { return value(v.operands[i]).dtype; };
   switch (v.kind) {
     case ValueKind::Const:
-      return isFloatingPoint(v.dtype) ? floatLiteral(v.constant, v.dtype, s_.uses) : integerLiteral(v.integer, v.dtype, s_.uses);
-    case ValueKind::Scalar: return scalarNames_[static_cast<size_t>(v.param)];
-    case ValueKind::Index: use("types"); return fmt::format("i64({})", text(geometry_.resolve(v.index[0].expr)));
-    case ValueKind::Cast: return castText(operands[0], operandType(0), v.dtype, s_.uses);
+      return isFloatingPoint(v.dtype) ? floatLiteral(v.constant, v.dtype, s_.uses)
+                                      : integerLiteral(v.integer, v.dtype, s_.uses);
+    case ValueKind::Scalar:
+      return scalarNames_[static_cast<size_t>(v.param)];
+    case ValueKind::Index:
+      use("types");
+      return fmt::format("i64({})", text(geometry_.resolve(v.index[0].expr)));
+    case ValueKind::Cast:
+      return castText(operands[0], operandType(0), v.dtype, s_.uses);
     case ValueKind::Point:
       return pointText(v.op, operandType(v.operands.size() == 3 && v.op == PointOp::Where ? 1 : 0),
                        usage_.coarse[static_cast<size_t>(id)], operands, s_.uses);
@@ -55,7 +60,8 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Reduce:
     case ValueKind::Carry:
     case ValueKind::LoopResult:
-    case ValueKind::Convert: break;
+    case ValueKind::Convert:
+      break;
   }
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no place yet", p_.name, id));
 }
@@ -93,7 +99,9 @@ void Emitter::materialise(ValueId id) {
     const DigitInfo vector = geometry_.registers(v.space, v.digits).back();
     std::string q = s_.names.fresh("q");
     hooks.beforeVector = [&, q] { line(fmt::format("float {}[{}];", q, vector.size)); };
-    hooks.element = [&, q](std::span<const std::string> t) { line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0]))); };
+    hooks.element = [&, q](std::span<const std::string> t) {
+      line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0])));
+    };
     hooks.afterVector = [&, q] {
       packVector(within(tile.name, elementIndex(tile, true), true), q, v.dtype, vector.size);
     };

@@ -20,8 +20,8 @@
 
 namespace meshfuse::cuda {
 
-// A tile in registers: an array over the register digits of its value, the vector digit innermost; a plain variable for one
-// element. 16-bit floats lie two in a word if there is a vector digit.
+// A tile in registers: an array over the register digits of its value, the vector digit innermost; a plain variable for
+// one element. 16-bit floats lie two in a word if there is a vector digit.
 struct Tile {
   std::string name;
   int space = 0;
@@ -31,24 +31,43 @@ struct Tile {
   bool packed = false;
 };
 
-// How one access of a tensor is made. Symbols of register digits stand for themselves, that of the vector digit for the first
-// element of `width`; where the access is of single elements, width is 1.
+// How one access of a tensor is made. Symbols of register digits stand for themselves, that of the vector digit for the
+// first element of `width`; where the access is of single elements, width is 1.
 struct Access {
   int tensor = 0;
   int space = 0;
-  uint64_t digits = 0;            // of the loops around it
-  IntExpr base;                   // offset in elements without register digits
-  IntExpr rest;                   // what register digits add
-  std::vector<tile::ValueId> tiles;      // data-dependent parts of the index
+  uint64_t digits = 0;               // of the loops around it
+  IntExpr base;                      // offset in elements without register digits
+  IntExpr rest;                      // what register digits add
+  std::vector<tile::ValueId> tiles;  // data-dependent parts of the index
   std::vector<IntExpr> tileStrides;
   tile::ValueId mask = tile::kNone;
-  int64_t vector = 1;             // size of the vector digit
+  int64_t vector = 1;  // size of the vector digit
   std::string vectorSymbol;
   int64_t width = 1;
-  bool whole = true;              // every predicate is constant over `width` elements
-  bool straddles = false;         // else: vectorConditions tell whether a whole vector is in
-  std::vector<tile::Pred> preds;  // of one element
+  bool whole = true;                          // every predicate is constant over `width` elements
+  bool straddles = false;                     // else: vectorConditions tell whether a whole vector is in
+  std::vector<tile::Pred> preds;              // of one element
   std::vector<std::string> vectorConditions;  // of `width` elements at once
+};
+
+// A change of layout through shared memory.
+struct Exchange {
+  uint64_t writerDigits = 0;
+  IntExpr write;  // offsets in elements, over the digits of either side
+  IntExpr read;
+  int64_t writeWidth = 1;  // elements at once
+  int64_t readWidth = 1;
+  int64_t elements = 0;  // of shared memory
+};
+
+// Partial results in shared memory: where those of this thread's place lie.
+struct Partials {
+  std::string slot;
+  std::vector<DigitInfo> gone;  // the digits reduced here: one part for each of their positions
+  IntExpr element;              // within a part
+  int64_t stride = 1;           // of a part, in elements
+  bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
 };
 
 // Position in an array over these digits, the last one fastest.
@@ -71,8 +90,8 @@ class Emitter {
     Arena arena;
     Sections uses;
     std::map<tile::ValueId, Tile> tiles;
-    std::set<std::string> openSerial;                // C names of serial digits whose loop is open
-    std::set<std::pair<int, int>> guardedAxes;       // (space, axis) whose bound the open loops ensure
+    std::set<std::string> openSerial;           // C names of serial digits whose loop is open
+    std::set<std::pair<int, int>> guardedAxes;  // (space, axis) whose bound the open loops ensure
   };
 
   // -- text (emit_text.cpp)
@@ -115,7 +134,7 @@ class Emitter {
 
     Emitter& e_;
     std::vector<DigitInfo> registers_;
-    std::vector<tile::ValueId> values_;  // to evaluate, operands before users
+    std::vector<tile::ValueId> values_;          // to evaluate, operands before users
     std::map<tile::ValueId, size_t> level_;      // loops that are open when the value is evaluated
     std::map<tile::ValueId, size_t> userLevel_;  // and when its last user is
     std::map<tile::ValueId, int> uses_;
@@ -128,22 +147,25 @@ class Emitter {
   std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
   void assign(const Tile& tile, const std::string& text);  // the element at the current digits
   void materialise(tile::ValueId id);
-  tile::ValueId packedSource(tile::ValueId id) const;  // the float a 16-bit value rounds, if its rounding can be done in pairs
+  // The float that a 16-bit value rounds, if that can be done in pairs.
+  tile::ValueId packedSource(tile::ValueId id) const;
   void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
   const tile::Value& value(tile::ValueId id) const { return p_.values[static_cast<size_t>(id)]; }
   const tile::Space& space(int id) const { return p_.spaces[static_cast<size_t>(id)]; }
 
   // -- memory (emit_access.cpp, emit_load.cpp, emit_store.cpp)
-  uint64_t accessDigits(int space, uint64_t digits, const std::vector<tile::Index>& index, const std::vector<tile::Pred>& where) const;
-  // Unproven predicates, resolved: the bounds of the axes that `digits`, `index` or `where` name, then `where`. `wanted`
-  // selects among the axes.
+  uint64_t accessDigits(int space, uint64_t digits, const std::vector<tile::Index>& index,
+                        const std::vector<tile::Pred>& where) const;
+  // Unproven predicates, resolved: the bounds of the axes that `digits`, `index` or `where` name, then `where`.
+  // `wanted` selects among the axes.
   std::vector<tile::Pred> openPredicates(int space, uint64_t digits, const std::vector<tile::Index>& index,
-                                         const std::vector<tile::Pred>& where, const std::function<bool(int axis)>& wanted = {}) const;
+                                         const std::vector<tile::Pred>& where,
+                                         const std::function<bool(int axis)>& wanted = {}) const;
   // The coordinate with digits outside of `digits` and of closed loops taken as zero.
   IntExpr lowestCoordinate(int space, int axis, uint64_t digits) const;
   bool proven(int space, int axis) const;
-  Access access(int tensor, int space, uint64_t digits, const std::vector<tile::Index>& index, const std::vector<tile::Pred>& where,
-                tile::ValueId mask);
+  Access access(int tensor, int space, uint64_t digits, const std::vector<tile::Index>& index,
+                const std::vector<tile::Pred>& where, tile::ValueId mask);
   void chooseWidth(Access& a, const IntExpr& offset) const;
   void vectorPredicates(Access& a);
   std::string conditionText(const tile::Pred& p) { return fmt::format("{} < {}", text(p.lhs), text(p.rhs)); }
@@ -151,11 +173,13 @@ class Emitter {
   std::string elementCondition(const Access& a, const std::string& maskText);
   std::vector<tile::ValueId> accessValues(const Access& a) const;
   std::string offsetText(const Access& a, std::span<const std::string> tileTexts, bool ofElement);
-  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, bool ofElement);
+  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
+                      bool ofElement);
   std::string pointerTo(const Access& a, bool writes);
   void load(tile::ValueId id);
   void loadVectors(const Access& a, const Tile& tile, tile::ValueId id, const std::string& pointer);
-  std::string loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, tile::Cache cache);
+  std::string loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
+                          tile::Cache cache);
   std::string loadCall(const Access& a, const std::string& destination, const std::string& address, tile::Cache cache);
   void store(const tile::Stmt& s);
   void storeElements(const tile::Stmt& s, const Access& a, const std::string& pointer);
@@ -178,9 +202,14 @@ class Emitter {
   void reduceRegisters(tile::ValueId id, const Tile& acc);
   void reduceLanes(tile::ValueId id, const Tile& acc);
   void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);
+  Partials planPartials(tile::ValueId id, const Tile& acc, tile::Level level);
+  void writePartials(tile::ValueId id, const Tile& acc, const Partials& p);
+  std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);
+  std::string partialAddress(const Tile& acc, const Partials& p, const IntExpr& part);
   void convert(tile::ValueId id);
-  void exchangeOut(tile::ValueId id, uint64_t digits, const IntExpr& offset, const std::string& slot, int64_t width);
-  void exchangeIn(tile::ValueId id, const IntExpr& offset, const std::string& slot, int64_t width);
+  Exchange planExchange(tile::ValueId id) const;
+  void exchangeOut(tile::ValueId id, const Exchange& e, const std::string& slot);
+  void exchangeIn(tile::ValueId id, const Exchange& e, const std::string& slot);
 
   // -- control (emit_control.cpp)
   void block(const std::vector<tile::Stmt>& body);

@@ -51,13 +51,15 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
     for (const tile::Digit& d : axis.digits) {
       if (!cNames_.contains(d.symbol)) {
         cNames_[d.symbol] = names.fresh(d.symbol);
-        meaning_[d.symbol] = d.size.isConst(1) ? IntExpr(0) : IntExpr::symbol(cNames_[d.symbol], below(resolve(d.size)));
+        meaning_[d.symbol] =
+            d.size.isConst(1) ? IntExpr(0) : IntExpr::symbol(cNames_[d.symbol], below(resolve(d.size)));
       }
     }
   }
   for (size_t i = 0; i < refs.size(); i++) {
     const tile::Digit& d = space.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)];
-    infos.push_back({uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
+    infos.push_back(
+        {uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
   }
   orderThreads(infos);
   spaces_.push_back(std::move(infos));

@@ -54,7 +54,7 @@ class Geometry {
 
   const tile::Program& program_;
   std::vector<std::vector<DigitInfo>> spaces_;
-  std::map<std::string, IntExpr> meaning_;      // of sizes, grid dims, axes and digits
+  std::map<std::string, IntExpr> meaning_;  // of sizes, grid dims, axes and digits
   std::map<std::string, std::string> cNames_;
 };
 

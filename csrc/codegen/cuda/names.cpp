@@ -11,25 +11,29 @@ namespace meshfuse::cuda {
 namespace {
 
 constexpr std::array kReserved = std::to_array<std::string_view>(
-    {"alignas", "alignof", "and", "and_eq", "args", "asm", "atomicAdd", "auto", "bitand", "bitor", "blockDim", "blockIdx", "bool", "break",
-     "case", "catch", "char", "class", "compl", "const", "constexpr", "continue", "decltype", "default", "delete", "do", "double",
-     "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "gridDim", "half", "if", "inline",
-     "int", "lane", "long", "main", "mask", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq",
-     "part", "private", "protected", "public", "rank", "register", "return", "short", "signed", "sizeof", "static", "struct",
-     "switch", "template", "this", "threadIdx", "threads", "throw", "true", "try", "typedef", "typeid", "typename", "union",
+    {"alignas", "alignof", "and", "and_eq", "args", "asm", "atomicAdd", "auto", "bitand", "bitor", "blockDim",
+     "blockIdx", "bool", "break", "case", "catch", "char", "class", "compl", "const", "constexpr", "continue",
+     "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
+     "for", "friend", "goto", "gridDim", "half", "if", "inline", "int", "lane", "long", "main", "mask", "mutable",
+     "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "part", "private",
+     "protected", "public", "rank", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+     "template", "this", "threadIdx", "threads", "throw", "true", "try", "typedef", "typeid", "typename", "union",
      "unsigned", "using", "virtual", "void", "volatile", "warp", "warpSize", "while", "xor", "xor_eq",
      // the runtime functions
-     "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide", "clusterBarrier",
-     "clusterRank", "coarseDiv", "coarseExp", "coarseInverse", "coarseScale", "coarseSigmoid", "coarseTanh", "divide", "f16ToFloat", "fence", "fill", "floatToBf16",
-     "floatToF16", "floorDiv", "floorMod", "fromWords", "gcdOf", "greatest", "i64", "kKeep", "kOnce", "kReadOnly", "kShared", "least",
-     "loadOne", "loadVector", "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap",
-     "packBf16", "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "remainderFloor", "remoteLoad", "sharedLoad",
-     "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft", "shiftRight", "shuffleXor", "sigmoid", "signOf", "storeOne",
-     "storeVector", "storeWide", "subWrap", "threadIndex", "ticket", "toWords", "u16", "u32", "u64",
+     "Access", "addWrap", "arena", "barrier", "bf16ToFloat", "bitsAt", "blockIndex", "ceilDiv", "ceilDivide",
+     "clusterBarrier", "clusterRank", "coarseDiv", "coarseExp", "coarseInverse", "coarseScale", "coarseSigmoid",
+     "coarseTanh", "divide", "f16ToFloat", "fence", "fill", "floatToBf16", "floatToF16", "floorDiv", "floorMod",
+     "fromWords", "gcdOf", "greatest", "i64", "kKeep", "kOnce", "kReadOnly", "kShared", "least", "loadOne",
+     "loadVector", "loadWide", "maximum", "maximumFloat", "minimum", "minimumFloat", "modFloor", "modTrunc", "mulWrap",
+     "packBf16", "packF16", "packWordsBf16", "packWordsF16", "philox", "powInt", "putBits", "remainderFloor",
+     "remoteLoad", "sharedLoad", "sharedLoadVector", "sharedStore", "sharedStoreVector", "shiftLeft", "shiftRight",
+     "shuffleXor", "sigmoid", "signOf", "storeOne", "storeVector", "storeWide", "subWrap", "threadIndex", "ticket",
+     "toWords", "u16", "u32", "u64",
      // mathematical functions, which a local name would hide
-     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
-     "fabs", "floor", "fma", "fmod", "gamma", "j0", "j1", "jn", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow",
-     "remainder", "rint", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "y0", "y1", "yn"});
+     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp",
+     "exp2", "expm1", "fabs", "floor", "fma", "fmod", "gamma", "j0", "j1", "jn", "lgamma", "log", "log10", "log1p",
+     "log2", "nextafter", "pow", "remainder", "rint", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "y0",
+     "y1", "yn"});
 
 }  // namespace
 
@@ -46,7 +50,8 @@ std::string Names::fresh(std::string_view wanted) {
     name.erase(at, 1);
   }
   std::string candidate = name;
-  for (int n = 1; taken_.contains(candidate) || std::find(kReserved.begin(), kReserved.end(), candidate) != kReserved.end(); n++) {
+  for (int n = 1;
+       taken_.contains(candidate) || std::find(kReserved.begin(), kReserved.end(), candidate) != kReserved.end(); n++) {
     candidate = fmt::format("{}_{}", name, n);
   }
   taken_.insert(candidate);

@@ -13,13 +13,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of floating types; integers keep their predicates.
 std::optional<double> identityOf(Combiner c) {
   switch (c) {
-    case Combiner::Sum: return 0;
-    case Combiner::Prod: return 1;
-    case Combiner::Max: return -kInfinity;
-    case Combiner::Min: return kInfinity;
+    case Combiner::Sum:
+      return 0;
+    case Combiner::Prod:
+      return 1;
+    case Combiner::Max:
+      return -kInfinity;
+    case Combiner::Min:
+      return kInfinity;
     case Combiner::And:
     case Combiner::Or:
-    case Combiner::Xor: return std::nullopt;
+    case Combiner::Xor:
+      return std::nullopt;
   }
   return std::nullopt;
 }
@@ -52,7 +57,8 @@ double Padding::ofLoad(ValueId id) const {
 
 ValueId Padding::source(ValueId id) const {
   const Value& v = p_.values[static_cast<size_t>(id)];
-  bool follows = v.kind == ValueKind::Cast || (v.kind == ValueKind::Point && (v.op == PointOp::Sub || v.op == PointOp::Exp));
+  bool follows =
+      v.kind == ValueKind::Cast || (v.kind == ValueKind::Point && (v.op == PointOp::Sub || v.op == PointOp::Exp));
   return follows ? source(v.operands[0]) : id;
 }
 
@@ -77,7 +83,8 @@ std::optional<double> Padding::of(ValueId id) const {
   }
   if (v.op == PointOp::Sub && a == -kInfinity) {
     const Value& b = p_.values[static_cast<size_t>(v.operands[1])];
-    bool ownMaximum = b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
+    bool ownMaximum =
+        b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
     return ownMaximum ? a : std::nullopt;
   }
   return std::nullopt;
@@ -100,7 +107,8 @@ bool Padding::isIdentity(ValueId reduce, int axis) const {
   const Value* point = &from;
   while (point->kind == ValueKind::Point || point->kind == ValueKind::Cast) {
     if (point->kind == ValueKind::Point && point->op == PointOp::Sub) {
-      sameDigits = sameDigits && (p_.values[static_cast<size_t>(point->operands[1])].digits & digits) == (v.digits & digits);
+      sameDigits =
+          sameDigits && (p_.values[static_cast<size_t>(point->operands[1])].digits & digits) == (v.digits & digits);
     }
     point = &p_.values[static_cast<size_t>(point->operands[0])];
   }

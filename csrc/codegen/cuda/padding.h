@@ -1,9 +1,9 @@
-// What lies beyond the bounds. The language leaves it open, so a load may put there what a reduction ignores: the identity of
-// its combiner. Then the reduction needs no predicate.
+// What lies beyond the bounds. The language leaves it open, so a load may put there what a reduction ignores: the
+// identity of its combiner. Then the reduction needs no predicate.
 //
 //   x = load X[m, n]; mx = reduce max x; e = exp(x - mx); s = reduce sum e
-//     x is -inf there, e is exp(-inf - mx) = 0. Where mx is no number, -inf or inf, every element of the row gives what the
-//     padding gives or makes the sum NaN anyway.
+//     x is -inf there, and e is exp(-inf - mx) = 0. Where mx is -inf, inf or NaN, the elements of the row make the sum
+//     what the padding makes it.
 #pragma once
 
 #include <map>

@@ -37,8 +37,12 @@ struct Writer {
   std::string arithmetic(std::string_view op, std::string_view wrapped) const {
     return floating() ? infix(op) : runtime("wrap", wrapped);
   }
-  std::string isTrue(const std::string& operand) const { return t == DataType::Bool ? operand : fmt::format("({} != 0)", operand); }
-  std::string logical(std::string_view op) const { return fmt::format("({} {} {})", isTrue(args[0]), op, isTrue(args[1])); }
+  std::string isTrue(const std::string& operand) const {
+    return t == DataType::Bool ? operand : fmt::format("({} != 0)", operand);
+  }
+  std::string logical(std::string_view op) const {
+    return fmt::format("({} {} {})", isTrue(args[0]), op, isTrue(args[1]));
+  }
 };
 
 std::string unaryText(PointOp op, const Writer& w) {
@@ -46,59 +50,105 @@ std::string unaryText(PointOp op, const Writer& w) {
   switch (op) {
     case Abs:
       return w.floating() ? w.math("fabs")
-                          : (w.uses.insert("wrap"), fmt::format("({} < 0 ? subWrap({}, {}) : {})", w.a(), w.literal(0), unwrapped(w.a()), w.a()));
-    case Frac: return fmt::format("({} - {})", w.a(), w.math("trunc"));
-    case Neg: return w.floating() ? "(-" + w.a() + ")" : (w.uses.insert("wrap"), fmt::format("subWrap({}, {})", w.literal(0), unwrapped(w.a())));
-    case Reciprocal: return fmt::format("({} / {})", w.literal(1), w.a());
-    case Round: return w.math("rint");
-    case Sigmoid: return w.runtime("sigmoid", "sigmoid");
-    case Sign: return w.runtime("sign", "signOf");
+                          : (w.uses.insert("wrap"), fmt::format("({} < 0 ? subWrap({}, {}) : {})", w.a(), w.literal(0),
+                                                                unwrapped(w.a()), w.a()));
+    case Frac:
+      return fmt::format("({} - {})", w.a(), w.math("trunc"));
+    case Neg:
+      return w.floating() ? "(-" + w.a() + ")"
+                          : (w.uses.insert("wrap"), fmt::format("subWrap({}, {})", w.literal(0), unwrapped(w.a())));
+    case Reciprocal:
+      return fmt::format("({} / {})", w.literal(1), w.a());
+    case Round:
+      return w.math("rint");
+    case Sigmoid:
+      return w.runtime("sigmoid", "sigmoid");
+    case Sign:
+      return w.runtime("sign", "signOf");
     case Signbit:
-      return w.single() ? fmt::format("(__float_as_int({}) < 0)", unwrapped(w.a()))
-             : w.floating() ? fmt::format("(__double2hiint({}) < 0)", unwrapped(w.a())) : fmt::format("({} < 0)", w.a());
-    case BitwiseNot: return fmt::format("({}{})", w.t == DataType::Bool ? '!' : '~', w.a());
-    case LogicalNot: return fmt::format("(!{})", w.a());
-    case IsFinite: return fmt::format("({} < {})", w.math("fabs"), w.infinity(1));
-    case IsInf: return fmt::format("({} == {})", w.math("fabs"), w.infinity(1));
-    case IsNan: return fmt::format("({} != {})", w.a(), w.a());
-    case IsNegInf: return fmt::format("({} == {})", w.a(), w.infinity(-1));
-    case IsPosInf: return fmt::format("({} == {})", w.a(), w.infinity(1));
-    default: return w.math(info(op).name);  // the table's names are those of <cmath>
+      return w.single()     ? fmt::format("(__float_as_int({}) < 0)", unwrapped(w.a()))
+             : w.floating() ? fmt::format("(__double2hiint({}) < 0)", unwrapped(w.a()))
+                            : fmt::format("({} < 0)", w.a());
+    case BitwiseNot:
+      return fmt::format("({}{})", w.t == DataType::Bool ? '!' : '~', w.a());
+    case LogicalNot:
+      return fmt::format("(!{})", w.a());
+    case IsFinite:
+      return fmt::format("({} < {})", w.math("fabs"), w.infinity(1));
+    case IsInf:
+      return fmt::format("({} == {})", w.math("fabs"), w.infinity(1));
+    case IsNan:
+      return fmt::format("({} != {})", w.a(), w.a());
+    case IsNegInf:
+      return fmt::format("({} == {})", w.a(), w.infinity(-1));
+    case IsPosInf:
+      return fmt::format("({} == {})", w.a(), w.infinity(1));
+    default:
+      return w.math(info(op).name);  // the table's names are those of <cmath>
   }
 }
 
 std::string binaryText(PointOp op, const Writer& w) {
   using enum PointOp;
   switch (op) {
-    case Add: return w.arithmetic("+", "addWrap");
-    case Sub: return w.arithmetic("-", "subWrap");
-    case Mul: return w.arithmetic("*", "mulWrap");
-    case Div: return w.floating() ? w.infix("/") : w.runtime("divide", "divide");
-    case Fmod: return w.floating() ? w.math("fmod") : w.runtime("mod_trunc", "modTrunc");
-    case Remainder: return w.floating() ? w.runtime("remainder", "remainderFloor") : w.runtime("mod_floor", "modFloor");
-    case Mod: return w.runtime("mod_trunc", "modTrunc");
-    case Pow: return w.floating() ? w.math("pow") : w.runtime("pow_int", "powInt");
-    case Atan2: return w.math("atan2");
-    case Maximum: return w.single() ? w.runtime("maximum_float", "maximumFloat") : w.runtime("maximum", "maximum");
-    case Minimum: return w.single() ? w.runtime("minimum_float", "minimumFloat") : w.runtime("minimum", "minimum");
-    case NextAfter: return w.math("nextafter");
-    case CeilDiv: return w.runtime("ceil_div", "ceilDivide");
-    case Gcd: return w.runtime("gcd", "gcdOf");
-    case Eq: return w.infix("==");
-    case Ne: return w.infix("!=");
-    case Gt: return w.infix(">");
-    case Ge: return w.infix(">=");
-    case Lt: return w.infix("<");
-    case Le: return w.infix("<=");
-    case BitwiseAnd: return w.infix(w.t == DataType::Bool ? "&&" : "&");
-    case BitwiseOr: return w.infix(w.t == DataType::Bool ? "||" : "|");
-    case BitwiseXor: return w.infix(w.t == DataType::Bool ? "!=" : "^");
-    case Shl: return w.runtime("shifts", "shiftLeft");
-    case Shr: return w.runtime("shifts", "shiftRight");
-    case LogicalAnd: return w.logical("&&");
-    case LogicalOr: return w.logical("||");
-    case LogicalXor: return w.logical("!=");
-    default: throwInternalError(fmt::format("[codegen cuda] {} is not a binary op", info(op).name));
+    case Add:
+      return w.arithmetic("+", "addWrap");
+    case Sub:
+      return w.arithmetic("-", "subWrap");
+    case Mul:
+      return w.arithmetic("*", "mulWrap");
+    case Div:
+      return w.floating() ? w.infix("/") : w.runtime("divide", "divide");
+    case Fmod:
+      return w.floating() ? w.math("fmod") : w.runtime("mod_trunc", "modTrunc");
+    case Remainder:
+      return w.floating() ? w.runtime("remainder", "remainderFloor") : w.runtime("mod_floor", "modFloor");
+    case Mod:
+      return w.runtime("mod_trunc", "modTrunc");
+    case Pow:
+      return w.floating() ? w.math("pow") : w.runtime("pow_int", "powInt");
+    case Atan2:
+      return w.math("atan2");
+    case Maximum:
+      return w.single() ? w.runtime("maximum_float", "maximumFloat") : w.runtime("maximum", "maximum");
+    case Minimum:
+      return w.single() ? w.runtime("minimum_float", "minimumFloat") : w.runtime("minimum", "minimum");
+    case NextAfter:
+      return w.math("nextafter");
+    case CeilDiv:
+      return w.runtime("ceil_div", "ceilDivide");
+    case Gcd:
+      return w.runtime("gcd", "gcdOf");
+    case Eq:
+      return w.infix("==");
+    case Ne:
+      return w.infix("!=");
+    case Gt:
+      return w.infix(">");
+    case Ge:
+      return w.infix(">=");
+    case Lt:
+      return w.infix("<");
+    case Le:
+      return w.infix("<=");
+    case BitwiseAnd:
+      return w.infix(w.t == DataType::Bool ? "&&" : "&");
+    case BitwiseOr:
+      return w.infix(w.t == DataType::Bool ? "||" : "|");
+    case BitwiseXor:
+      return w.infix(w.t == DataType::Bool ? "!=" : "^");
+    case Shl:
+      return w.runtime("shifts", "shiftLeft");
+    case Shr:
+      return w.runtime("shifts", "shiftRight");
+    case LogicalAnd:
+      return w.logical("&&");
+    case LogicalOr:
+      return w.logical("||");
+    case LogicalXor:
+      return w.logical("!=");
+    default:
+      throwInternalError(fmt::format("[codegen cuda] {} is not a binary op", info(op).name));
   }
 }
 

@@ -19,14 +19,16 @@ struct Section {
 };
 
 // In an order in which every section follows what it needs.
-constexpr std::array<std::string_view, 9> kFiles = {"types.cuh",   "half.cuh",    "memory.cuh",  "shared.cuh", "threads.cuh",
-                                                    "cluster.cuh", "integer.cuh", "math.cuh", "random.cuh"};
+constexpr std::array<std::string_view, 9> kFiles = {"types.cuh",   "half.cuh",    "memory.cuh",
+                                                    "shared.cuh",  "threads.cuh", "cluster.cuh",
+                                                    "integer.cuh", "math.cuh",    "random.cuh"};
 
 std::vector<Section> allSections() {
   std::vector<Section> sections;
   for (std::string_view file : kFiles) {
     std::string_view text = runtimeText(file);
-    invariant(text.starts_with("//@ "), "[codegen cuda] runtime file {} is missing or does not start with a section", file);
+    invariant(text.starts_with("//@ "), "[codegen cuda] runtime file {} is missing or does not start with a section",
+              file);
     while (!text.empty()) {
       size_t end = text.find("\n//@ ");
       end = end == std::string_view::npos ? text.size() : end + 1;

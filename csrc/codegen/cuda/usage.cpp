@@ -13,8 +13,8 @@ using namespace tile;
 namespace {
 
 bool isRoot(ValueKind kind) {
-  return kind == ValueKind::Load || kind == ValueKind::Reduce || kind == ValueKind::Convert || kind == ValueKind::Carry ||
-         kind == ValueKind::LoopResult;
+  return kind == ValueKind::Load || kind == ValueKind::Reduce || kind == ValueKind::Convert ||
+         kind == ValueKind::Carry || kind == ValueKind::LoopResult;
 }
 
 struct Consumer {
@@ -25,7 +25,10 @@ struct Consumer {
 
 struct Analysis {
   explicit Analysis(const Program& program)
-      : p(program), consumers(program.values.size()), depthOf(program.values.size(), 0), kept(program.values.size(), false),
+      : p(program),
+        consumers(program.values.size()),
+        depthOf(program.values.size(), 0),
+        kept(program.values.size(), false),
         fine(program.values.size(), false) {}
 
   void use(ValueId id, Consumer c) {
@@ -128,13 +131,16 @@ bool isFree(const Program& program, ValueId id) {
   const Value& v = program.values[static_cast<size_t>(id)];
   switch (v.kind) {
     case ValueKind::Const:
-    case ValueKind::Scalar: return true;
+    case ValueKind::Scalar:
+      return true;
     case ValueKind::Cast: {
       const Value& from = program.values[static_cast<size_t>(v.operands[0])];
       return isHalfPrecision(from.dtype) || isFree(program, v.operands[0]);
     }
-    case ValueKind::Point: return isCheap(v.op) && isFree(program, v.operands[0]);
-    default: return false;
+    case ValueKind::Point:
+      return isCheap(v.op) && isFree(program, v.operands[0]);
+    default:
+      return false;
   }
 }
 

@@ -12,7 +12,9 @@ constexpr const char* kWhy = "this build has no CUDA: its headers were missing w
 
 }  // namespace
 
-CudaCapabilities cudaCapabilities() { return {.nvrtc = false, .nvrtcNote = kWhy, .driver = false, .driverNote = kWhy, .devices = {}}; }
+CudaCapabilities cudaCapabilities() {
+  return {.nvrtc = false, .nvrtcNote = kWhy, .driver = false, .driverNote = kWhy, .devices = {}};
+}
 
 Cubin NvrtcCompiler::compileCubin(std::string_view, std::string_view) {
   throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);

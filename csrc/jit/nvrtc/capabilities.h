@@ -7,10 +7,10 @@
 namespace meshfuse {
 
 struct CudaCapabilities {
-  bool nvrtc = false;      // kernels compile
-  std::string nvrtcNote;   // library and version, or why not
-  bool driver = false;     // kernels run
-  std::string driverNote;  // library and version, or why not
+  bool nvrtc = false;                // kernels compile
+  std::string nvrtcNote;             // library and version, or why not
+  bool driver = false;               // kernels run
+  std::string driverNote;            // library and version, or why not
   std::vector<std::string> devices;  // architecture of each, such as sm_90
 };
 

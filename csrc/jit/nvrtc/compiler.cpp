@@ -12,13 +12,16 @@ namespace meshfuse {
 namespace {
 
 void succeed(nvrtcResult status, std::string_view call) {
-  deviceCheck(status == NVRTC_SUCCESS, "[nvrtc] {} failed: {} ({})", call, nvrtcLibrary().getErrorString(status), static_cast<int>(status));
+  deviceCheck(status == NVRTC_SUCCESS, "[nvrtc] {} failed: {} ({})", call, nvrtcLibrary().getErrorString(status),
+              static_cast<int>(status));
 }
 
 NvrtcLibrary& loaded() {
   NvrtcLibrary& n = nvrtcLibrary();
-  deviceCheck(n.usable, "[nvrtc] CUDA kernels cannot be compiled: {}; install the CUDA 13 libraries or set MESHFUSE_NVRTC to libnvrtc.so",
-              n.reason);
+  deviceCheck(
+      n.usable,
+      "[nvrtc] CUDA kernels cannot be compiled: {}; install the CUDA 13 libraries or set MESHFUSE_NVRTC to libnvrtc.so",
+      n.reason);
   return n;
 }
 
@@ -42,7 +45,8 @@ class Program {
     if (status != NVRTC_SUCCESS) {
       std::string why = nvrtc_.getErrorString(status);
       nvrtc_.destroyProgram(&program_);
-      throwInternalError(fmt::format("[nvrtc] a generated kernel does not compile for {}: {}\n{}\n{}", arch, why, log_, numbered(text)));
+      throwInternalError(fmt::format("[nvrtc] a generated kernel does not compile for {}: {}\n{}\n{}", arch, why, log_,
+                                     numbered(text)));
     }
   }
   ~Program() { nvrtc_.destroyProgram(&program_); }
@@ -53,7 +57,8 @@ class Program {
     std::vector<std::string> options = {fmt::format("--gpu-architecture={}", arch), "--std=c++20"};
     const NvrtcLibrary& n = loaded();
     if (n.major >= 13) {
-      options.emplace_back("--minimal");  // leaves out what kernels without includes cannot use: 2 ms of each compilation
+      options.emplace_back(
+          "--minimal");  // leaves out what kernels without includes cannot use: 2 ms of each compilation
     }
     return options;
   }
@@ -119,7 +124,8 @@ Cubin NvrtcCompiler::compileCubin(std::string_view text, std::string_view arch) 
   Program program(text, arch);
   cubin.bytes = program.cubin();
   cubin.log = program.log();
-  nanoseconds_ += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  nanoseconds_ +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   compiled_++;
   if (cache_ != nullptr) {
     cache_->store(key, cubin.bytes);
@@ -127,7 +133,9 @@ Cubin NvrtcCompiler::compileCubin(std::string_view text, std::string_view arch) 
   return cubin;
 }
 
-std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view arch) { return Program(text, arch).ptx(); }
+std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view arch) {
+  return Program(text, arch).ptx();
+}
 
 NvrtcCounters NvrtcCompiler::counters() const {
   return {compiled_.load(), fromDisk_.load(), static_cast<double>(nanoseconds_.load()) * 1e-6};

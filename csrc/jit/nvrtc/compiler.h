@@ -13,8 +13,8 @@ namespace meshfuse {
 
 struct Cubin {
   std::string bytes;
-  std::string log;         // of the compiler; empty if it came from disk
-  Hash128 text;            // of the text that was compiled
+  std::string log;  // of the compiler; empty if it came from disk
+  Hash128 text;     // of the text that was compiled
   bool fromDisk = false;
 };
 
@@ -30,8 +30,8 @@ class NvrtcCompiler {
   // `cache` is optional and outlives the compiler.
   explicit NvrtcCompiler(DiskCache* cache = nullptr) : cache_(cache) {}
 
-  // `arch`: a real architecture such as sm_90a. DeviceError where NVRTC does not load, InternalError with the compiler's log
-  // and the text's numbered lines where it refuses the text.
+  // `arch`: a real architecture such as sm_90a. DeviceError where NVRTC does not load, InternalError with the
+  // compiler's log and the text's numbered lines where it refuses the text.
   [[nodiscard]] Cubin compileCubin(std::string_view text, std::string_view arch);
   // The PTX of the same text, for tests and explanations.
   [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);

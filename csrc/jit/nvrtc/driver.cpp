@@ -13,8 +13,8 @@ void succeed(CUresult status, std::string_view call, std::string_view entry) {
   if (status != CUDA_SUCCESS) {
     const char* text = nullptr;
     driverLibrary().getErrorString(status, &text);
-    throwDeviceError(fmt::format("[cuda] {} of kernel {} failed: {} ({})", call, entry, text != nullptr ? text : "unknown error",
-                                 static_cast<int>(status)));
+    throwDeviceError(fmt::format("[cuda] {} of kernel {} failed: {} ({})", call, entry,
+                                 text != nullptr ? text : "unknown error", static_cast<int>(status)));
   }
 }
 
@@ -47,12 +47,13 @@ void CudaKernel::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
     return;
   }
   const DriverLibrary& d = driverLibrary();
-  check(shape.blocks <= std::numeric_limits<int32_t>::max(), "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts",
-        entry_, shape.blocks);
+  check(shape.blocks <= std::numeric_limits<int32_t>::max(),
+        "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
   auto function = static_cast<CUfunction>(function_);
   constexpr int64_t kWithoutAsking = 48 << 10;
   if (shape.sharedBytes > kWithoutAsking) {
-    succeed(d.funcSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(shape.sharedBytes)),
+    succeed(d.funcSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               static_cast<int>(shape.sharedBytes)),
             "cuFuncSetAttribute", entry_);
   }
   CUlaunchAttribute attribute = {};

@@ -24,8 +24,8 @@ class CudaKernel {
   CudaKernel(const CudaKernel&) = delete;
   CudaKernel& operator=(const CudaKernel&) = delete;
 
-  // Asynchronous on `stream` (a CUstream; null is the default one). A grid without blocks does nothing. `slots` are copied
-  // before the call returns.
+  // Asynchronous on `stream` (a CUstream; null is the default one). A grid without blocks does nothing. `slots` are
+  // copied before the call returns.
   void launch(const CudaLaunchShape& shape, std::span<const uint64_t> slots, void* stream) const;
 
  private:

@@ -13,7 +13,8 @@ namespace {
 
 std::vector<std::string> nvrtcNames() {
   const char* own = std::getenv("MESHFUSE_NVRTC");
-  return {own != nullptr ? own : "", "libnvrtc.so.13", "libnvrtc.so.12", kNvrtcHint, "/usr/local/cuda/lib64/libnvrtc.so"};
+  return {own != nullptr ? own : "", "libnvrtc.so.13", "libnvrtc.so.12", kNvrtcHint,
+          "/usr/local/cuda/lib64/libnvrtc.so"};
 }
 
 std::vector<std::string> driverNames() { return {"libcuda.so.1"}; }
@@ -28,12 +29,13 @@ bool bind(DynamicLibrary& library, const char* symbol, Function*& member) {
 }  // namespace
 
 NvrtcLibrary::NvrtcLibrary() : library(nvrtcNames()) {
-  usable = library.loaded() && bind(library, "nvrtcVersion", version) && bind(library, "nvrtcCreateProgram", createProgram) &&
-           bind(library, "nvrtcCompileProgram", compileProgram) && bind(library, "nvrtcDestroyProgram", destroyProgram) &&
-           bind(library, "nvrtcGetProgramLogSize", getProgramLogSize) && bind(library, "nvrtcGetProgramLog", getProgramLog) &&
-           bind(library, "nvrtcGetCUBINSize", getCubinSize) && bind(library, "nvrtcGetCUBIN", getCubin) &&
-           bind(library, "nvrtcGetPTXSize", getPtxSize) && bind(library, "nvrtcGetPTX", getPtx) &&
-           bind(library, "nvrtcGetErrorString", getErrorString);
+  usable = library.loaded() && bind(library, "nvrtcVersion", version) &&
+           bind(library, "nvrtcCreateProgram", createProgram) && bind(library, "nvrtcCompileProgram", compileProgram) &&
+           bind(library, "nvrtcDestroyProgram", destroyProgram) &&
+           bind(library, "nvrtcGetProgramLogSize", getProgramLogSize) &&
+           bind(library, "nvrtcGetProgramLog", getProgramLog) && bind(library, "nvrtcGetCUBINSize", getCubinSize) &&
+           bind(library, "nvrtcGetCUBIN", getCubin) && bind(library, "nvrtcGetPTXSize", getPtxSize) &&
+           bind(library, "nvrtcGetPTX", getPtx) && bind(library, "nvrtcGetErrorString", getErrorString);
   if (!usable) {
     reason = library.reason();
     return;
@@ -43,7 +45,8 @@ NvrtcLibrary::NvrtcLibrary() : library(nvrtcNames()) {
 
 DriverLibrary::DriverLibrary() : library(driverNames()) {
   usable = library.loaded() && bind(library, "cuInit", init) && bind(library, "cuDriverGetVersion", driverGetVersion) &&
-           bind(library, "cuDeviceGetCount", deviceGetCount) && bind(library, "cuDeviceGetAttribute", deviceGetAttribute) &&
+           bind(library, "cuDeviceGetCount", deviceGetCount) &&
+           bind(library, "cuDeviceGetAttribute", deviceGetAttribute) &&
            bind(library, "cuGetErrorString", getErrorString) && bind(library, "cuModuleLoadData", moduleLoadData) &&
            bind(library, "cuModuleUnload", moduleUnload) && bind(library, "cuModuleGetFunction", moduleGetFunction) &&
            bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx);

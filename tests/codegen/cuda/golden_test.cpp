@@ -15,7 +15,8 @@ namespace {
 
 using namespace tile;
 
-const std::vector<std::string> kGolden = {"add_gpu", "bias_gelu_gpu", "softmax_gpu", "layer_norm_gpu", "outer_sum_gpu", "transpose_gpu", "gather_gpu"};
+const std::vector<std::string> kGolden = {"add_gpu",       "bias_gelu_gpu", "softmax_gpu", "layer_norm_gpu",
+                                          "outer_sum_gpu", "transpose_gpu", "gather_gpu"};
 
 std::string readFile(const std::string& path) {
   std::ifstream in(path);

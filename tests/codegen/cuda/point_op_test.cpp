@@ -1,4 +1,5 @@
-// Every elementwise op in every type it takes, and every cast, on awkward operands: generated text against the interpreter.
+// Every elementwise op in every type it takes, and every cast, on awkward operands: generated text against the
+// interpreter.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +21,10 @@ using enum DataType;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr int kCount = 256;  // elements
 
-const std::vector<double> kReals = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, 3, -3, 1.5, -2.5, 0.1, -0.7, 10, -10, 100, 1e-8, 1e8, kInf, -kInf,
-                                    std::numeric_limits<double>::quiet_NaN(), 0.999, -0.25, 5.25};
+const std::vector<double> kReals = {0.0,   -0.0,  1,    -1,   0.5,  -0.5,  2,
+                                    3,     -3,    1.5,  -2.5, 0.1,  -0.7,  10,
+                                    -10,   100,   1e-8, 1e8,  kInf, -kInf, std::numeric_limits<double>::quiet_NaN(),
+                                    0.999, -0.25, 5.25};
 const std::vector<int64_t> kIntegers = {0, 1, -1, 2, 3, -3, 7, -8, 31, 32, 33, 63, 64, 100, -100, INT32_MAX, INT32_MIN};
 
 struct Case {
@@ -59,10 +62,12 @@ Scalar operandAt(DataType t, int which, int i) {
 }
 
 // Z = value(operands...) over `types` of operands.
-Case makeCase(std::string name, const std::vector<DataType>& types, const std::function<ValueId(Builder&, std::vector<ValueId>)>& value) {
+Case makeCase(std::string name, const std::vector<DataType>& types,
+              const std::function<ValueId(Builder&, std::vector<ValueId>)>& value) {
   Builder b("k_" + name, Target::Gpu);
   b.gridDim("part", 2);
-  int s = b.space("s", {{"i", kCount, {{Level::Part, 0, "part"}, {Level::Warp, 1}, {Level::Lane, 32}, {Level::Vector, 4}}}});
+  int s = b.space("s",
+                  {{"i", kCount, {{Level::Part, 0, "part"}, {Level::Warp, 1}, {Level::Lane, 32}, {Level::Vector, 4}}}});
   Case c{.name = std::move(name), .program = {}, .buffers = {}, .expected = {}};
   std::vector<ValueId> operands;
   for (size_t k = 0; k < types.size(); k++) {
@@ -70,7 +75,8 @@ Case makeCase(std::string name, const std::vector<DataType>& types, const std::f
     operands.push_back(b.load(t, {{b.coord(s, 0)}}, s));
     std::vector<char> data(static_cast<size_t>(kCount * dataTypeSize(types[k])));
     for (int i = 0; i < kCount; i++) {
-      writeElement(data.data() + static_cast<size_t>(i * dataTypeSize(types[k])), types[k], operandAt(types[k], static_cast<int>(k), i));
+      writeElement(data.data() + static_cast<size_t>(i * dataTypeSize(types[k])), types[k],
+                   operandAt(types[k], static_cast<int>(k), i));
     }
     c.buffers.push_back(std::move(data));
   }
@@ -100,10 +106,11 @@ void expectSame(std::vector<Case>& cases) {
       size_t at = static_cast<size_t>(i * dataTypeSize(t));
       Scalar got = readElement(c.buffers.back().data() + at, t);
       Scalar want = readElement(c.expected.back().data() + at, t);
-      bool same = isFloatingPoint(t) ? got.real == want.real || (std::isnan(got.real) && std::isnan(want.real)) ||
-                                           std::abs(got.real - want.real) <=
-                                               c.ulps * std::ldexp(std::max(std::abs(want.real), 1e-30), -info(t).mantissaBits + 1)
-                                     : got.integer == want.integer;
+      bool same = isFloatingPoint(t)
+                      ? got.real == want.real || (std::isnan(got.real) && std::isnan(want.real)) ||
+                            std::abs(got.real - want.real) <=
+                                c.ulps * std::ldexp(std::max(std::abs(want.real), 1e-30), -info(t).mantissaBits + 1)
+                      : got.integer == want.integer;
       wrong += same ? 0 : 1;
       std::string operands;
       for (size_t x = 0; x + 1 < c.buffers.size(); x++) {
@@ -111,19 +118,25 @@ void expectSame(std::vector<Case>& cases) {
         Scalar v = readElement(c.buffers[x].data() + static_cast<size_t>(i * dataTypeSize(xt)), xt);
         operands += isFloatingPoint(xt) ? fmt::format(" {}", v.real) : fmt::format(" {}", v.integer);
       }
-      EXPECT_TRUE(same) << c.name << " of" << operands << ": got " << (isFloatingPoint(t) ? got.real : static_cast<double>(got.integer))
-                        << ", expected " << (isFloatingPoint(t) ? want.real : static_cast<double>(want.integer));
+      EXPECT_TRUE(same) << c.name << " of" << operands << ": got "
+                        << (isFloatingPoint(t) ? got.real : static_cast<double>(got.integer)) << ", expected "
+                        << (isFloatingPoint(t) ? want.real : static_cast<double>(want.integer));
     }
   }
 }
 
 bool accepts(OpTypes types, DataType t) {
   switch (types) {
-    case OpTypes::Any: return true;
-    case OpTypes::Number: return t != Bool;
-    case OpTypes::Floating: return isFloatingPoint(t);
-    case OpTypes::Integer: return isIntegral(t);
-    case OpTypes::Bits: return !isFloatingPoint(t);
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return t != Bool;
+    case OpTypes::Floating:
+      return isFloatingPoint(t);
+    case OpTypes::Integer:
+      return isIntegral(t);
+    case OpTypes::Bits:
+      return !isFloatingPoint(t);
   }
   return false;
 }
@@ -161,18 +174,20 @@ TEST(CudaPointOp, CastsOfEveryTypeToEveryOther) {
       if (from.type == to.type) {
         continue;
       }
-      Case c = makeCase(fmt::format("{}_to_{}", from.token, to.token), {from.type}, [&](Builder& b, std::vector<ValueId> x) {
-        // What does not fit an integer is unspecified: keep within [-1, 1].
-        if (truncates) {
-          ValueId wide = b.cast(x[0], from.type == Double ? Double : Float);
-          DataType w = from.type == Double ? Double : Float;
-          ValueId one = b.constant(w, 1);
-          ValueId finite = b.point(PointOp::Where, {b.point(PointOp::IsNan, {wide}), b.constant(w, 0), wide});
-          ValueId clamped = b.point(PointOp::Maximum, {b.point(PointOp::Minimum, {finite, one}), b.point(PointOp::Neg, {one})});
-          x[0] = b.cast(clamped, from.type);
-        }
-        return b.cast(x[0], to.type);
-      });
+      Case c =
+          makeCase(fmt::format("{}_to_{}", from.token, to.token), {from.type}, [&](Builder& b, std::vector<ValueId> x) {
+            // What does not fit an integer is unspecified: keep within [-1, 1].
+            if (truncates) {
+              ValueId wide = b.cast(x[0], from.type == Double ? Double : Float);
+              DataType w = from.type == Double ? Double : Float;
+              ValueId one = b.constant(w, 1);
+              ValueId finite = b.point(PointOp::Where, {b.point(PointOp::IsNan, {wide}), b.constant(w, 0), wide});
+              ValueId clamped =
+                  b.point(PointOp::Maximum, {b.point(PointOp::Minimum, {finite, one}), b.point(PointOp::Neg, {one})});
+              x[0] = b.cast(clamped, from.type);
+            }
+            return b.cast(x[0], to.type);
+          });
       cases.push_back(std::move(c));
     }
   }

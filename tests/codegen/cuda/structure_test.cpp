@@ -1,5 +1,5 @@
-// Programs that use one feature each, against the interpreter: what the example programs do not reach. Where there is NVRTC,
-// it must take the texts too.
+// Programs that use one feature each, against the interpreter: what the example programs do not reach. Where there is
+// NVRTC, it must take the texts too.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -28,12 +28,14 @@ void expectRight(const std::vector<Comparison>& cases) {
       EXPECT_NO_THROW((void)NvrtcCompiler::compilePtx(source, "compute_90a"));
     }
     EXPECT_TRUE(verdicts[i].right()) << cases[i].example.program.name << " " << i << ":\n"
-                                     << verdicts[i].describe() << "\n" << kernelText(emitCuda(cases[i].example.program).text);
+                                     << verdicts[i].describe() << "\n"
+                                     << kernelText(emitCuda(cases[i].example.program).text);
   }
 }
 
 // Y[m] = combiner over n of X[m, n], by the given digits of n; rows as parts.
-Example rowReduce(DataType t, Combiner combiner, int64_t m, int64_t n, std::vector<Builder::DigitSpec> digits, bool vectors = false) {
+Example rowReduce(DataType t, Combiner combiner, int64_t m, int64_t n, std::vector<Builder::DigitSpec> digits,
+                  bool vectors = false) {
   Builder b("row_reduce", Target::Gpu);
   IntExpr rows = b.size("M", {.lower = 1});
   IntExpr columns = b.size("N", {.lower = 1, .divisor = vectors ? 8 : 1});
@@ -57,7 +59,8 @@ TEST(CudaStructure, ReducesByEveryCombinerAndType) {
       cases.push_back({rowReduce(t, c, 3, 77, {{Repeat, 2}, {Warp, 2}, {Lane, 32}}), 0});
     }
   }
-  cases.push_back({rowReduce(Bool, Combiner::Max, 3, 1000, {{Repeat, 2}, {Warp, 4}, {Lane, 32}, {Vector, 4}}, true), 0});
+  cases.push_back(
+      {rowReduce(Bool, Combiner::Max, 3, 1000, {{Repeat, 2}, {Warp, 4}, {Lane, 32}, {Vector, 4}}, true), 0});
   expectRight(cases);
 }
 
@@ -65,9 +68,11 @@ TEST(CudaStructure, ReducesAcrossClusters) {
   std::vector<Comparison> cases;
   for (int64_t blocks : {2, 4, 8}) {
     for (int64_t n : {5, 1000, 2048}) {
-      cases.push_back({rowReduce(Float, Combiner::Sum, 3, n, {{Repeat, 3}, {Cluster, blocks}, {Warp, 4}, {Lane, 32}}), 8000});
+      cases.push_back(
+          {rowReduce(Float, Combiner::Sum, 3, n, {{Repeat, 3}, {Cluster, blocks}, {Warp, 4}, {Lane, 32}}), 8000});
     }
-    cases.push_back({rowReduce(Double, Combiner::Max, 2, 600, {{Cluster, blocks}, {Repeat, 3}, {Lane, 32}, {Vector, 4}}), 0});
+    cases.push_back(
+        {rowReduce(Double, Combiner::Max, 2, 600, {{Cluster, blocks}, {Repeat, 3}, {Lane, 32}, {Vector, 4}}), 0});
   }
   // Two reductions one after the other: the second one's memory must wait for the readers of the first.
   Builder b("cluster_softmax", Target::Gpu);
@@ -93,7 +98,8 @@ TEST(CudaStructure, ReducesOverLanesThatAreNotTheLastDigits) {
   int y = b.tensor({"Y", Float, Memory::Output, {n}, {1}, 4, false});
   int z = b.tensor({"Z", Float, Memory::Output, {m}, {1}, 4, false});
   b.gridDim("p", 1);
-  int s = b.space("s", {{"m", m, {{Lane, 4}, {Repeat, 2}, {Warp, 2}, {Lane, 2}}}, {"n", n, {{Warp, 2}, {Repeat, 3}, {Lane, 4}}}});
+  int s = b.space(
+      "s", {{"m", m, {{Lane, 4}, {Repeat, 2}, {Warp, 2}, {Lane, 2}}}, {"n", n, {{Warp, 2}, {Repeat, 3}, {Lane, 4}}}});
   ValueId v = b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s);
   b.store(y, {{b.coord(s, 1)}}, b.reduceAxis(v, 0, Combiner::Max));
   b.store(z, {{b.coord(s, 0)}}, b.reduceAxis(v, 1, Combiner::Sum));
@@ -115,7 +121,8 @@ TEST(CudaStructure, CarriesSeveralValues) {
   uint64_t all = axisDigits(b.program().spaces[0], 1);
   std::vector<DigitRef> refs = digitsOf(b.program().spaces[0]);
   for (size_t i = 0; i < refs.size(); i++) {
-    threads |= isThread(b.program().spaces[0].axes[1].digits[static_cast<size_t>(refs[i].digit)].level) ? uint64_t{1} << i : 0;
+    threads |=
+        isThread(b.program().spaces[0].axes[1].digits[static_cast<size_t>(refs[i].digit)].level) ? uint64_t{1} << i : 0;
   }
   ValueId low = b.constant(Float, -1e30, s, threads);
   ValueId zero = b.constant(Float, 0, s, threads);
@@ -127,7 +134,8 @@ TEST(CudaStructure, CarriesSeveralValues) {
     return std::vector<ValueId>{top, b.point(PointOp::Add, {scaled, add})};
   });
   ValueId top = b.reduce(r[0], threads, Combiner::Max);
-  ValueId sum = b.reduce(b.point(PointOp::Mul, {r[1], b.point(PointOp::Exp, {b.point(PointOp::Sub, {r[0], top})})}), threads, Combiner::Sum);
+  ValueId sum = b.reduce(b.point(PointOp::Mul, {r[1], b.point(PointOp::Exp, {b.point(PointOp::Sub, {r[0], top})})}),
+                         threads, Combiner::Sum);
   b.loop(s, 1, 0, {}, [&](std::span<const ValueId>) {
     ValueId e = b.point(PointOp::Exp, {b.point(PointOp::Sub, {b.load(x, at, s), top})});
     b.store(y, at, b.point(PointOp::Div, {e, sum}));
@@ -147,11 +155,12 @@ TEST(CudaStructure, AssignsCarriesTogether) {
   b.gridDim("p", 1);
   int s = b.space("s", {{"k", n, {{Serial, 0}}}, {"i", 64, {{Repeat, 2}, {Lane, 32}}}});
   uint64_t d = axisDigits(b.program().spaces[0], 1);
-  std::vector<ValueId> r = b.loop(s, 0, 0, {b.constant(Float, 1, s, d), b.constant(Float, 2, s, d), b.constant(Float, 3, s)},
-                                  [&](std::span<const ValueId> c) {
-                                    ValueId v = b.load(x, {{b.coord(s, 0)}}, s);
-                                    return std::vector<ValueId>{b.point(PointOp::Add, {c[1], c[2]}), c[0], v};
-                                  });
+  std::vector<ValueId> r =
+      b.loop(s, 0, 0, {b.constant(Float, 1, s, d), b.constant(Float, 2, s, d), b.constant(Float, 3, s)},
+             [&](std::span<const ValueId> c) {
+               ValueId v = b.load(x, {{b.coord(s, 0)}}, s);
+               return std::vector<ValueId>{b.point(PointOp::Add, {c[1], c[2]}), c[0], v};
+             });
   b.store(y, {{b.coord(s, 1)}}, r[0]);
   b.store(z, {{b.coord(s, 1)}}, b.point(PointOp::Mul, {r[1], r[2]}));
   Program p = b.take();
@@ -172,7 +181,8 @@ TEST(CudaStructure, PlacesScratch) {
     IntExpr first = IntExpr::symbol("pm", {0, INT64_MAX, 1}) * 32;
     b.store(e, {{b.coord(s, 0) - first}, {b.coord(s, 1)}}, b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s));
     int from = same ? s : t;
-    b.store(y, {{b.coord(from, 1)}, {b.coord(from, 0)}}, b.load(e, {{b.coord(from, 0) - first}, {b.coord(from, 1)}}, from));
+    b.store(y, {{b.coord(from, 1)}, {b.coord(from, 0)}},
+            b.load(e, {{b.coord(from, 0) - first}, {b.coord(from, 1)}}, from));
     Program p = b.take();
     CudaSource source = emitCuda(p);
     EXPECT_EQ(source.sharedBytes, IntExpr(same ? 0 : 32 * 33 * 4 + 0)) << kernelText(source.text);
@@ -214,7 +224,8 @@ TEST(CudaStructure, GuardsAccesses) {
       int k = b.tensor({"K", Bool, Memory::Input, {n}, {1}, 4, false});
       int y = b.tensor({"Y", t, Memory::Output, {m, n}, {n, 1}, 16, false});
       b.gridDim("pm", ceilDiv(m, 3));
-      int s = b.space("s", {{"m", m, {{Part, 0, "pm"}, {Serial, 3}}}, {"n", n, {{Serial, 0}, {Warp, 1}, {Lane, 16}, {Vector, 4}}}});
+      int s = b.space(
+          "s", {{"m", m, {{Part, 0, "pm"}, {Serial, 3}}}, {"n", n, {{Serial, 0}, {Warp, 1}, {Lane, 16}, {Vector, 4}}}});
       IntExpr i = b.coord(s, 0);
       IntExpr j = b.coord(s, 1);
       b.loop(s, 0, 1, {}, [&](std::span<const ValueId>) {
@@ -243,7 +254,8 @@ TEST(CudaStructure, UpdatesInPlace) {
   b.gridDim("p", ceilDiv(n, 128));
   int s = b.space("s", {{"i", n, {{Part, 0, "p"}, {Lane, 32}, {Vector, 4}}}});
   std::vector<Index> at{{b.coord(s, 0)}};
-  b.store(w, at, b.point(PointOp::Sub, {b.load(w, at, s), b.point(PointOp::Mul, {b.load(g, at, s), b.constant(Float, 0.5)})}));
+  b.store(w, at,
+          b.point(PointOp::Sub, {b.load(w, at, s), b.point(PointOp::Mul, {b.load(g, at, s), b.constant(Float, 0.5)})}));
   Program p = b.take();
   std::string text = emitCuda(p).text;
   EXPECT_NE(text.find("loadVector<4, kShared>"), std::string::npos) << text;

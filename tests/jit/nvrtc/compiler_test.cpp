@@ -37,7 +37,9 @@ int count(const std::string& text, std::string_view what) {
   return n;
 }
 
-std::string ptxOf(const Example& example) { return NvrtcCompiler::compilePtx(emitCuda(example.program).text, "sm_90a"); }
+std::string ptxOf(const Example& example) {
+  return NvrtcCompiler::compilePtx(emitCuda(example.program).text, "sm_90a");
+}
 
 TEST_F(Nvrtc, CompilesEveryExampleAndTheTextIsTheEmulators) {
   NvrtcCompiler compiler;
@@ -68,11 +70,16 @@ TEST_F(Nvrtc, CompilesEveryExampleAndTheTextIsTheEmulators) {
 
 bool accepts(OpTypes types, DataType t) {
   switch (types) {
-    case OpTypes::Any: return true;
-    case OpTypes::Number: return t != Bool;
-    case OpTypes::Floating: return isFloatingPoint(t);
-    case OpTypes::Integer: return isIntegral(t);
-    case OpTypes::Bits: return !isFloatingPoint(t);
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return t != Bool;
+    case OpTypes::Floating:
+      return isFloatingPoint(t);
+    case OpTypes::Integer:
+      return isIntegral(t);
+    case OpTypes::Bits:
+      return !isFloatingPoint(t);
   }
   return false;
 }
@@ -85,9 +92,7 @@ TEST_F(Nvrtc, TakesEveryOpAndCast) {
     b.gridDim("part", 1);
     int s = b.space("s", {{"i", 128, {{Level::Part, 0, "part"}, {Level::Lane, 32}, {Level::Vector, 4}}}});
     std::vector<Index> at{{b.coord(s, 0)}};
-    auto tensor = [&](DataType t, Memory memory) {
-      return b.tensor({"t", t, memory, {128}, {1}, 16, false});
-    };
+    auto tensor = [&](DataType t, Memory memory) { return b.tensor({"t", t, memory, {128}, {1}, 16, false}); };
     std::vector<ValueId> x;
     for (int k = 0; k < 3; k++) {
       x.push_back(b.load(tensor(type.type, Memory::Input), at, s));
@@ -129,7 +134,8 @@ TEST_F(Nvrtc, MovesSixteenBytesAtOnceWhereTheyAreProven) {
 
 TEST_F(Nvrtc, MovesSingleElementsWhereNothingIsKnown) {
   std::string ptx = ptxOf(biasGeluProgram(Target::Gpu, Float, 3, 1027));
-  // The bias alone has aligned rows: a whole vector for each of two repeats, or its elements where the bound cuts through.
+  // The bias alone has aligned rows: a whole vector for each of two repeats, or its elements where the bound cuts
+  // through.
   EXPECT_EQ(count(ptx, ".v4."), 2) << ptx;
   EXPECT_EQ(count(ptx, "ld.global.nc.f32"), 16);
   EXPECT_EQ(count(ptx, "st.global.f32"), 8);
@@ -145,7 +151,8 @@ TEST_F(Nvrtc, NormalizationReadsItsInputOnceAndWide) {
 }
 
 TEST_F(Nvrtc, KeepsCompiledKernelsOnDisk) {
-  std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("nvrtc_cache_" + std::to_string(getpid()));
+  std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("nvrtc_cache_" + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   std::string text = emitCuda(addProgram(Target::Gpu, Float, 100).program).text;
   {
@@ -159,7 +166,7 @@ TEST_F(Nvrtc, KeepsCompiledKernelsOnDisk) {
     EXPECT_EQ(a.bytes, b.bytes);
     EXPECT_EQ(second.counters().compiled, 0);
     EXPECT_EQ(second.counters().fromDisk, 1);
-    EXPECT_FALSE(second.compileCubin(text, "sm_80").fromDisk);         // another architecture
+    EXPECT_FALSE(second.compileCubin(text, "sm_80").fromDisk);          // another architecture
     EXPECT_FALSE(second.compileCubin(text + "\n", "sm_90a").fromDisk);  // another text
   }
   std::filesystem::remove_all(folder);

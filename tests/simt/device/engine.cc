@@ -1,5 +1,6 @@
-// The emulator: a fiber for every thread of the blocks that run at once (one, or a cluster), scheduled in a seeded random
-// order and switched at barriers and shuffles only. Every access is checked against what the launch said of the buffers.
+// The emulator: a fiber for every thread of the blocks that run at once (one, or a cluster), scheduled in a seeded
+// random order and switched at barriers and shuffles only. Every access is checked against what the launch said of the
+// buffers.
 #include "engine.h"
 
 #include <dlfcn.h>
@@ -68,7 +69,7 @@ struct Fiber {
   void* fake = nullptr;
   bool done = true;
   bool started = false;
-  bool dirty = false;  // has stores that no fence followed
+  bool dirty = false;       // has stores that no fence followed
   std::vector<int> visits;  // executions by site, loads and stores apart
 };
 
@@ -83,9 +84,9 @@ struct Block {
   int left = 0;     // threads that have not returned
   int waiting = 0;  // at the barrier of `site`
   int site = 0;
-  int epoch = 0;         // of its last barrier
-  int firstEpoch = 0;    // of its start
-  int clusterEpoch = 0;  // of the last barrier of the cluster
+  int epoch = 0;          // of its last barrier
+  int firstEpoch = 0;     // of its start
+  int clusterEpoch = 0;   // of the last barrier of the cluster
   bool acquired = false;  // a ticket was taken and all are fenced
   std::vector<unsigned char> arena;
   std::vector<Cell> cells;
@@ -103,8 +104,8 @@ struct Buffer {
   char* memory = nullptr;
   char* begin = nullptr;
   size_t bytes = 0;
-  std::vector<unsigned> writer;        // by element: 1 + the thread of the grid, 0 nobody
-  std::vector<unsigned> writerBlock;   // 1 + block
+  std::vector<unsigned> writer;       // by element: 1 + the thread of the grid, 0 nobody
+  std::vector<unsigned> writerBlock;  // 1 + block
   int64_t read = 0, written = 0;
   int64_t requests = 0, sectors = 0, ideal = 0;
 };
@@ -167,7 +168,8 @@ void runThread();
 void prepare(int f) {
   Fiber& x = fibers[f];
   if (!x.stack) {
-    char* s = static_cast<char*>(mmap(nullptr, kStack + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    char* s = static_cast<char*>(
+        mmap(nullptr, kStack + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (s == MAP_FAILED) {
       perror("mmap of a fiber's stack");
       exit(3);
@@ -245,7 +247,7 @@ void release(int first, int count) {
 
 }  // namespace
 
-// -- barriers and shuffles ----------------------------------------------------------------------------------------------
+// -- barriers and shuffles --------------------------------------------------------------------------------------------
 
 void barrier(int site) {
   Block& b = own();
@@ -300,7 +302,7 @@ uint64_t shuffle(uint64_t bits, int mask, int site) {
   return warps[w].values[parity][lane ^ mask];
 }
 
-// -- shared memory ------------------------------------------------------------------------------------------------------
+// -- shared memory ----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -389,7 +391,7 @@ const void* remote(int offset, int bytes, int from, int site) {
   return b.arena.data() + offset;
 }
 
-// -- global memory ------------------------------------------------------------------------------------------------------
+// -- global memory ----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -399,7 +401,8 @@ void countRequest(const void* at, int bytes, Touch touch, size_t buffer, int sit
   if (f.visits.size() <= slot) {
     f.visits.resize(slot + 16);
   }
-  uint64_t key = static_cast<uint64_t>(current / 32) << 48 | static_cast<uint64_t>(slot) << 28 | static_cast<unsigned>(f.visits[slot]++);
+  uint64_t key = static_cast<uint64_t>(current / 32) << 48 | static_cast<uint64_t>(slot) << 28 |
+                 static_cast<unsigned>(f.visits[slot]++);
   Request& r = requests[key];
   r.buffer = buffer;
   r.bytes += bytes;
@@ -438,7 +441,8 @@ void checkRead(const Buffer& b, size_t element, Touch touch, int site) {
     fault(where + " read after another thread has written it", site);
   } else if (b.kind == 'w' && b.writer[element] == 0) {
     fault(where + " of a workspace read before it is written", site);
-  } else if ((b.kind == 'w' || b.kind == 'z') && b.writer[element] != 0 && b.writerBlock[element] != 1 + block && !own().acquired) {
+  } else if ((b.kind == 'w' || b.kind == 'z') && b.writer[element] != 0 && b.writerBlock[element] != 1 + block &&
+             !own().acquired) {
     fault(where + " written by another block, which this one has not waited for", site);
   }
 }
@@ -479,7 +483,8 @@ void global(const void* at, int bytes, Touch touch, int site) {
   std::string near;
   for (const Buffer& b : launch->buffers) {
     if (p >= b.begin - 4096 && p < b.begin + b.bytes + 4096) {
-      near = ", " + std::to_string(p - b.begin) + " bytes from the start of " + b.name + " of " + std::to_string(b.bytes) + " bytes";
+      near = ", " + std::to_string(p - b.begin) + " bytes from the start of " + b.name + " of " +
+             std::to_string(b.bytes) + " bytes";
     }
   }
   fault(std::string(touch == Touch::Store ? "store" : "load") + " outside of all tensors" + near, site);
@@ -511,7 +516,7 @@ int ticket(int* counter, int site) {
   return (*counter)++;
 }
 
-// -- launches -----------------------------------------------------------------------------------------------------------
+// -- launches ---------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -550,8 +555,8 @@ void runBlocks(unsigned group) {
       const Block& b = own();
       const Warp& w = warps[static_cast<size_t>(f / 32)];
       int site = b.waiting != 0 ? b.site : w.arrived != 0 ? w.site : clusterSite;
-      fault("divergent barrier or shuffle: " + std::to_string(b.waiting != 0 ? b.waiting : w.arrived) + " threads wait for ever, " +
-                std::to_string(launch->threads - b.left) + " have returned",
+      fault("divergent barrier or shuffle: " + std::to_string(b.waiting != 0 ? b.waiting : w.arrived) +
+                " threads wait for ever, " + std::to_string(launch->threads - b.left) + " have returned",
             site);
       break;
     }
@@ -614,7 +619,8 @@ int main(int argc, char** argv) {
   struct stat info = {};
   fstat(fd, &info);
   char* data = info.st_size == 0 ? nullptr
-                                 : static_cast<char*>(mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+                                 : static_cast<char*>(mmap(nullptr, static_cast<size_t>(info.st_size),
+                                                           PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   int job = 0;
   while (jobs >> word && word == "run") {
     Launch l;
@@ -664,8 +670,8 @@ int main(int argc, char** argv) {
       Buffer& b = l.buffers[i];
       std::memcpy(data + offsets[i], b.begin, b.bytes);
       int64_t elements = std::count_if(b.writer.begin(), b.writer.end(), [](unsigned w) { return w != 0; });
-      results << "buffer " << i << " " << b.read << " " << b.written << " " << elements << " " << b.requests << " " << b.sectors << " "
-              << b.ideal << "\n";
+      results << "buffer " << i << " " << b.read << " " << b.written << " " << elements << " " << b.requests << " "
+              << b.sectors << " " << b.ideal << "\n";
       std::free(b.memory);
     }
     results << "done " << job - 1 << " " << faults << " " << ms << "\n";

@@ -1,4 +1,5 @@
-// What kernels running under the emulator call: one call for every access, barrier and shuffle, with its place in the text.
+// What kernels running under the emulator call: one call for every access, barrier and shuffle, with its place in the
+// text.
 #pragma once
 
 #include <cstdint>

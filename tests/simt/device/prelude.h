@@ -1,5 +1,5 @@
-// The host's version of everything that generated kernels take from the device: qualifiers, intrinsics, and the sections of
-// runtime/cuda marked `device`. The other sections and the kernels themselves are compiled as they are.
+// The host's version of everything that generated kernels take from the device: qualifiers, intrinsics, and the
+// sections of runtime/cuda marked `device`. The other sections and the kernels themselves are compiled as they are.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 
-// -- intrinsics -----------------------------------------------------------------------------------------------------------
+// -- intrinsics -------------------------------------------------------------------------------------------------------
 inline float __uint_as_float(unsigned u) { return __builtin_bit_cast(float, u); }
 inline unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
 inline float __int_as_float(int i) { return __builtin_bit_cast(float, i); }
@@ -49,11 +49,12 @@ inline double erfinv(double y) {
 }
 inline float erfinvf(float y) { return (float)erfinv(y); }
 
-// -- half.cuh -------------------------------------------------------------------------------------------------------------
+// -- half.cuh ---------------------------------------------------------------------------------------------------------
 inline float f16ToFloat(unsigned bits) {
   const unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, fraction = bits & 0x3ffu;
   if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);
-  const float magnitude = exponent == 0 ? std::ldexp((float)fraction, -24) : std::ldexp((float)(fraction | 0x400u), (int)exponent - 25);
+  const float magnitude =
+      exponent == 0 ? std::ldexp((float)fraction, -24) : std::ldexp((float)(fraction | 0x400u), (int)exponent - 25);
   return sign ? -magnitude : magnitude;
 }
 namespace simt {
@@ -79,9 +80,12 @@ inline unsigned toF16(float value) {
 inline unsigned packBf16(float low, float high) { return simt::toBf16(low) | simt::toBf16(high) << 16; }
 inline unsigned packF16(float low, float high) { return simt::toF16(low) | simt::toF16(high) << 16; }
 
-// -- memory.cuh -----------------------------------------------------------------------------------------------------------
+// -- memory.cuh -------------------------------------------------------------------------------------------------------
 namespace simt {
-template <class R, class T> void copyElements(R* d, const T* s, int n) { std::memcpy(d, s, sizeof(T) * n); }
+template <class R, class T>
+void copyElements(R* d, const T* s, int n) {
+  std::memcpy(d, s, sizeof(T) * n);
+}
 inline void copyElements(bool* d, const unsigned char* s, int n) {
   for (int i = 0; i < n; ++i) d[i] = s[i] != 0;
 }
@@ -89,53 +93,67 @@ inline void touchVector(const void* p, int bytes, Touch touch, int site) {
   for (int at = 0; at < bytes; at += 16) global((const char*)p + at, bytes < 16 ? bytes : 16, touch, site);
 }
 }  // namespace simt
-template <int A, class T> T loadOne(const T* p, int site) {
+template <int A, class T>
+T loadOne(const T* p, int site) {
   simt::global(p, sizeof(T), (simt::Touch)A, site);
   return *p;
 }
-template <int A, class T> void storeOne(T* p, T value, int site) {
+template <int A, class T>
+void storeOne(T* p, T value, int site) {
   simt::global(p, sizeof(T), simt::Touch::Store, site);
   *p = value;
 }
-template <int V, int A, class R, class T> void loadVector(R* d, const T* p, int site) {
+template <int V, int A, class R, class T>
+void loadVector(R* d, const T* p, int site) {
   simt::touchVector(p, V * sizeof(T), (simt::Touch)A, site);
   simt::copyElements(d, p, V);
 }
-template <int V, int A, class T, class R> void storeVector(T* p, const R* s, int site) {
+template <int V, int A, class T, class R>
+void storeVector(T* p, const R* s, int site) {
   simt::touchVector(p, V * sizeof(T), simt::Touch::Store, site);
   std::memcpy((void*)p, s, V * sizeof(T));
 }
 
-// -- shared.cuh, cluster.cuh ----------------------------------------------------------------------------------------------
-template <class T> void sharedStore(int offset, T value, int site) { std::memcpy(simt::shared(offset, sizeof(T), true, site), &value, sizeof(T)); }
-template <class T> T sharedLoad(int offset, int site) {
+// -- shared.cuh, cluster.cuh ------------------------------------------------------------------------------------------
+template <class T>
+void sharedStore(int offset, T value, int site) {
+  std::memcpy(simt::shared(offset, sizeof(T), true, site), &value, sizeof(T));
+}
+template <class T>
+T sharedLoad(int offset, int site) {
   T value;
   std::memcpy(&value, simt::shared(offset, sizeof(T), false, site), sizeof(T));
   return value;
 }
-template <int V, class T, class R> void sharedStoreVector(int offset, const R* s, int site) {
+template <int V, class T, class R>
+void sharedStoreVector(int offset, const R* s, int site) {
   constexpr int kBytes = V * sizeof(T) < 16 ? V * sizeof(T) : 16;
-  for (int at = 0; at < (int)(V * sizeof(T)); at += kBytes) std::memcpy(simt::shared(offset + at, kBytes, true, site), (const char*)s + at, kBytes);
+  for (int at = 0; at < (int)(V * sizeof(T)); at += kBytes)
+    std::memcpy(simt::shared(offset + at, kBytes, true, site), (const char*)s + at, kBytes);
 }
-template <int V, class T, class R> void sharedLoadVector(R* d, int offset, int site) {
+template <int V, class T, class R>
+void sharedLoadVector(R* d, int offset, int site) {
   constexpr int kBytes = V * sizeof(T) < 16 ? V * sizeof(T) : 16;
   T all[V];
-  for (int at = 0; at < (int)(V * sizeof(T)); at += kBytes) std::memcpy((char*)all + at, simt::shared(offset + at, kBytes, false, site), kBytes);
+  for (int at = 0; at < (int)(V * sizeof(T)); at += kBytes)
+    std::memcpy((char*)all + at, simt::shared(offset + at, kBytes, false, site), kBytes);
   simt::copyElements(d, all, V);
 }
 inline int clusterRank() { return simt::rank; }
 inline void clusterBarrier(int site) { simt::clusterBarrier(site); }
-template <class T> T remoteLoad(int offset, int rank, int site) {
+template <class T>
+T remoteLoad(int offset, int rank, int site) {
   T value;
   std::memcpy(&value, simt::remote(offset, sizeof(T), rank, site), sizeof(T));
   return value;
 }
 
-// -- threads.cuh ----------------------------------------------------------------------------------------------------------
+// -- threads.cuh ------------------------------------------------------------------------------------------------------
 inline int threadIndex() { return simt::thread; }
 inline unsigned blockIndex() { return simt::block; }
 inline void barrier(int site) { simt::barrier(site); }
-template <class T> T shuffleXor(T value, int mask, int site) {
+template <class T>
+T shuffleXor(T value, int mask, int site) {
   uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(T));
   bits = simt::shuffle(bits, mask, site);
@@ -145,7 +163,7 @@ template <class T> T shuffleXor(T value, int mask, int site) {
 inline void fence() { simt::fence(); }
 inline int ticket(int* counter, int site) { return simt::ticket(counter, site); }
 
-// -- math.cuh -------------------------------------------------------------------------------------------------------------
+// -- math.cuh ---------------------------------------------------------------------------------------------------------
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
 inline float minimumFloat(float a, float b) { return a != a || b != b ? NAN : a < b ? a : b; }
 inline float coarseExp(float a) { return expf(a); }
