@@ -131,8 +131,23 @@ class Localizer {
     return sliceOwned(tv, pair->from, pair->to, coordinates);
   }
 
+  // An op without a mesh around it is the same on every rank.
+  static bool isPlaced(const Expr* e) {
+    return e->tensorOutput()->hasDeviceMesh() || std::any_of(e->inputs().begin(), e->inputs().end(), [](Val* in) {
+             return in->isTensor() && in->asTensor()->hasDeviceMesh();
+           });
+  }
+
   TensorView* op(const Expr* e) {
     const TensorView* result = e->tensorOutput();
+    if (!isPlaced(e)) {
+      for (Val* in : e->inputs()) {
+        if (in->isTensor()) {
+          cloner_.set(in, values_.at(in->id()));
+        }
+      }
+      return cloner_.clone(e)->tensorOutput();
+    }
     LocalOp op{e, result, shardState(result), {}, {}};
     for (size_t k = 0; k < e->inputs().size(); k++) {
       Val* in = e->input(static_cast<int>(k));
@@ -144,10 +159,15 @@ class Localizer {
       Edge edge = edgeRelation(e, static_cast<int>(k), result);
       invariant(edge.relation != EdgeRelation::Comm && edge.needed, "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings",
                 in->toString(), result->toString(), edge.reason);
-      op.operands.push_back(slices_.count({in->id(), edge.needed->toString()}) > 0
-                                ? slices_.at({in->id(), edge.needed->toString()})
-                                : cut(values_.at(in->id()), edge.held, *edge.needed));
-      slices_[{in->id(), edge.needed->toString()}] = op.operands.back()->asTensor();
+      TensorView* local = values_.at(in->id());
+      if (edge.relation == EdgeRelation::Local) {
+        TensorView*& sliced = slices_[{in->id(), edge.needed->toString()}];
+        if (sliced == nullptr) {
+          sliced = cut(local, edge.held, *edge.needed);
+        }
+        local = sliced;
+      }
+      op.operands.push_back(local);
       op.needed.push_back(std::move(*edge.needed));
     }
     return emitLocalOp(*local_, op);

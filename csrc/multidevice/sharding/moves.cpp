@@ -358,12 +358,12 @@ int64_t received(const PlanProblem& problem, const PlanState& before, const Move
     case StepKind::ReduceScatter: return (n - 1) * localSize(move.after);
     case StepKind::Permute:
     case StepKind::AllToAll:
-    case StepKind::AllGather: return lacking(before, move.after);
+    case StepKind::AllGather: return lacking(before, move.after).value_or(localSize(move.after));
   }
   return 0;
 }
 
-int64_t lacking(const PlanState& before, const PlanState& after) {
+std::optional<int64_t> lacking(const PlanState& before, const PlanState& after) {
   int64_t shared = 1;  // elements both hold on the rank with the least overlap
   for (size_t k = 0; k < after.dims.size(); k++) {
     // Walk both from the minor end in steps of what divides both; `scale` is the place within an owned digit.
@@ -393,7 +393,7 @@ int64_t lacking(const PlanState& before, const PlanState& after) {
     while (b.size > 1 && a.size > 1) {
       const int64_t step = std::min(a.size, b.size);
       if (a.size % step != 0 || b.size % step != 0) {
-        return localSize(after);
+        return std::nullopt;
       }
       if (a.atom == kLocal && b.atom == kLocal) {
         shared *= step;
@@ -405,6 +405,23 @@ int64_t lacking(const PlanState& before, const PlanState& after) {
     }
   }
   return localSize(after) - shared;
+}
+
+double lowerBound(const PlanProblem& problem, const PlanState& state) {
+  if (state.partial.empty()) {
+    return static_cast<double>(lacking(state, problem.to).value_or(0));
+  }
+  double total = 1;
+  double ranks = 1;
+  for (int64_t extent : problem.extents) {
+    total *= static_cast<double>(extent);
+  }
+  for (int64_t size : problem.atomSizes) {
+    ranks *= static_cast<double>(size);
+  }
+  const double wanted = static_cast<double>(localSize(problem.to));
+  const double n = static_cast<double>(problem.sizeOf(state.partial));
+  return std::max(n > 1 ? wanted : 0, (total * (n - 2) + wanted * ranks) / ranks);
 }
 
 std::vector<int64_t> permuteSources(const PlanProblem& problem, const PlanState& before, const PlanState& after) {

@@ -36,8 +36,11 @@ struct Move {
 
 // Elements that the busiest rank receives.
 [[nodiscard]] int64_t received(const PlanProblem& problem, const PlanState& before, const Move& move);
-// max over ranks of the elements of `after` that are not in `before`; an upper bound where digits do not nest.
-[[nodiscard]] int64_t lacking(const PlanState& before, const PlanState& after);
+// max over ranks of the elements of `after` that are not in `before`; nullopt where digits do not nest.
+[[nodiscard]] std::optional<int64_t> lacking(const PlanState& before, const PlanState& after);
+// What the busiest rank receives at least on any way from `state` to the destination. With n contributions to a sum and K ranks that
+// want it, every element is received n - 1 times to be combined and K - 1 times to be spread: a mean over the ranks.
+[[nodiscard]] double lowerBound(const PlanProblem& problem, const PlanState& state);
 // By position in the refined mesh: from where each device receives.
 [[nodiscard]] std::vector<int64_t> permuteSources(const PlanProblem& problem, const PlanState& before, const PlanState& after);
 

@@ -73,14 +73,8 @@ std::vector<Move> chainTo(const std::map<Node, Reached>& reached, const Node& st
 
 std::optional<std::vector<Move>> search(const PlanProblem& problem, int64_t bound, const PlanOptions& options) {
   auto estimate = [&](const PlanState& state) {
-    if (state == problem.to) {
-      return 0.0;
-    }
-    if (state.partial != problem.to.partial) {
-      return options.alpha;
-    }
-    const int64_t missing = lacking(state, problem.to);
-    return missing == 0 ? 0.0 : options.alpha;
+    const double bytes = lowerBound(problem, state);
+    return bytes > 0 ? options.alpha + bytes : 0.0;
   };
   const Node start{problem.from, false};
   std::map<Node, Reached> reached;
