@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -63,10 +64,37 @@ struct ArgumentFacts {
 struct FusionExecutorCache::Plan {
   std::vector<ArgumentFacts> facts;  // one an input; of scalars empty
   CompiledProgram compiled;
+  // Bindings not in use: one where a single caller finds it without a lock, the others behind one.
+  std::atomic<Binding*> first{nullptr};
   std::mutex mutex;
   std::vector<std::unique_ptr<Binding>> idle;
   std::vector<bool> outputCommunicates;
-  bool verified = false;
+  std::atomic<bool> verified{false};
+
+  ~Plan() { delete first.load(); }
+
+  std::unique_ptr<Binding> take() {
+    if (Binding* b = first.exchange(nullptr, std::memory_order_acquire)) {
+      return std::unique_ptr<Binding>(b);
+    }
+    std::lock_guard lock(mutex);
+    if (idle.empty()) {
+      return nullptr;
+    }
+    std::unique_ptr<Binding> binding = std::move(idle.back());
+    idle.pop_back();
+    return binding;
+  }
+
+  void giveBack(std::unique_ptr<Binding> binding) {
+    Binding* none = nullptr;
+    if (first.compare_exchange_strong(none, binding.get(), std::memory_order_release)) {
+      (void)binding.release();
+      return;
+    }
+    std::lock_guard lock(mutex);
+    idle.push_back(std::move(binding));
+  }
 
   // Kinds of scalars are looked at as well: what fits a plan needs no other check.
   bool holdsFor(std::span<const Argument> inputs) const {
@@ -197,14 +225,7 @@ Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::spa
 }
 
 void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  std::unique_ptr<Binding> binding;
-  {
-    std::lock_guard lock(plan.mutex);
-    if (!plan.idle.empty()) {
-      binding = std::move(plan.idle.back());
-      plan.idle.pop_back();
-    }
-  }
+  std::unique_ptr<Binding> binding = plan.take();
   if (binding == nullptr) {
     binding = std::make_unique<Binding>(plan.compiled.host, *state_->communicator);
   }
@@ -218,8 +239,7 @@ void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, 
     binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
   }
   plan.verified = true;
-  std::lock_guard lock(plan.mutex);
-  plan.idle.push_back(std::move(binding));
+  plan.giveBack(std::move(binding));
 }
 
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
