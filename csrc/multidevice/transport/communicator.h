@@ -68,7 +68,9 @@ class Communicator {
   virtual void allToAll(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
   // root: a position in the team.
   virtual void broadcast(const Team&, void* buffer, int64_t count, DataType, int root) = 0;
-  // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock.
+  // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock. The messages
+  // of one rank to another arrive in the order in which they were sent; each receive must ask for as many bytes as were sent. A
+  // send returns when its buffer may be reused; whether the receiver has the message by then depends on the transport.
   struct Transfer {
     enum class Direction : uint8_t { Send, Recv } direction;
     int peer;  // world rank
