@@ -9,13 +9,24 @@ namespace meshfuse {
 
 namespace {
 
-// Operands in the order in which their axes count.
-std::vector<int> operandOrder(const Expr* expr) {
-  if (expr->kind() == ExprKind::Linear) {
-    return expr->inputs().size() == 3 ? std::vector<int>{1, 2, 0} : std::vector<int>{1, 0};
+int64_t bytesOf(const Val* val) {
+  int64_t bytes = dataTypeSize(val->dtype());
+  for (const IntExpr& extent : val->asTensor()->shape()) {
+    bytes *= extent.isConst() ? extent.constValue() : 1;
   }
-  if (expr->kind() == ExprKind::Matmul) {
-    return {1, 0};
+  return bytes;
+}
+
+// Operands in the order in which their axes count. Where the weight and the activations want one axis for different dims, the
+// smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
+std::vector<int> operandOrder(const Expr* expr) {
+  if (expr->kind() == ExprKind::Linear || expr->kind() == ExprKind::Matmul) {
+    const bool activationsFirst = bytesOf(expr->input(0)) > bytesOf(expr->input(1));
+    std::vector<int> order = activationsFirst ? std::vector<int>{0, 1} : std::vector<int>{1, 0};
+    if (expr->inputs().size() == 3) {
+      order.insert(activationsFirst ? order.end() : order.begin() + 1, 2);
+    }
+    return order;
   }
   std::vector<int> order(expr->inputs().size());
   for (size_t k = 0; k < order.size(); k++) {
