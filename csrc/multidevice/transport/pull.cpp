@@ -48,7 +48,7 @@ int64_t pullBlocks(const PullCall& call) {
 
 int64_t pullAllReduce(const PullCall& call) {
   const int64_t n = sizeOf(call);
-  auto begin = [&](int64_t i) { return partBegin(call.count, i, n, call.partAlignment); };
+  auto begin = [&](int64_t i) { return partBegin(call.count, i, n); };
   const int64_t own = begin(call.position);
   const int64_t ownEnd = begin(call.position + 1);
   reducePart(call, own, ownEnd, call.parts + own * elementSize(call));

@@ -30,7 +30,6 @@ struct PullCall {
   int64_t outStride = 0;               // bytes from one block of the output to the next
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
-  int64_t partAlignment = 1;  // elements; boundaries of all-reduce parts are multiples of it
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
 };
@@ -42,9 +41,7 @@ int64_t pullReduceScatter(const PullCall& call);
 int64_t pullAllToAll(const PullCall& call);
 int64_t pullBroadcast(const PullCall& call, int root);
 
-// First element of the i-th of n nearly equal parts of `count` elements, cut at multiples of `alignment`.
-constexpr int64_t partBegin(int64_t count, int64_t i, int64_t n, int64_t alignment) {
-  return i == n ? count : count / alignment * i / n * alignment;
-}
+// First element of the i-th of n nearly equal parts of `count` elements.
+constexpr int64_t partBegin(int64_t count, int64_t i, int64_t n) { return count * i / n; }
 
 }  // namespace meshfuse

@@ -262,6 +262,9 @@ TEST_F(CollectivesTest, CountersCountCallsAndBytesFromOthers) {
     EXPECT_EQ(comm.counters()[CollectiveKind::AllToAll].calls, 2);
     EXPECT_EQ(comm.counters()[CollectiveKind::AllToAll].bytesReceived, (n - 1) * 384);
     EXPECT_EQ(comm.counters()[CollectiveKind::Barrier].calls, 1);
+    std::vector<float> large(static_cast<size_t>(4096 * n), 1.0f);
+    comm.allReduce(comm.world(), large.data(), large.data(), 4096 * n, DataType::Float, ReduceOp::Sum);
+    EXPECT_EQ(comm.counters()[CollectiveKind::AllReduce].bytesReceived, 2 * (n - 1) * 4096 * 4);
     comm.resetCounters();
     EXPECT_EQ(comm.counters()[CollectiveKind::AllGather].calls, 0);
   });

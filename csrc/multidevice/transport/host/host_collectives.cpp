@@ -9,7 +9,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kCacheLine = 64;
+constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start on whole cache lines
 
 }  // namespace
 
@@ -58,7 +58,7 @@ int64_t HostCommunicator::large(const Collective& c) {
   const int64_t bytesPerElement = c.elementBytes * c.blocks;
   const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
-  pieceElements -= pieceElements > kCacheLine ? pieceElements % kCacheLine : 0;
+  pieceElements -= pieceElements > kPieceMultiple ? pieceElements % kPieceMultiple : 0;
   invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks, pieceBytes);
   Place in = c.publishes ? group_.heap().offsetOf(c.in, c.inBytes()) : kNowhere;
   Place parts = c.record.kind == CallKind::AllReduce ? group_.heap().offsetOf(c.out, c.outBytes()) : kNowhere;
@@ -173,7 +173,6 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .outStride = c.outBytes(),
                       .type = c.record.type,
                       .op = c.record.op,
-                      .partAlignment = kCacheLine,
                       .synchronize = &synchronizeTeam};
   // To reduce all of it is what a reduce-scatter does with its block.
   return everyRankReducesAll(c) ? pullReduceScatter(call) : pull(c, call);

@@ -252,8 +252,8 @@ void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, in
   const auto n = static_cast<int64_t>(t.ranks.size());
   const int64_t bytes = dataTypeSize(type);
   const bool whole = count * bytes <= kReduceAll;
-  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n, 1); };
-  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n, 1); };
+  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
+  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
   const int64_t own = begin(position) * bytes;
   const int64_t ownCount = end(position) - begin(position);
   std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
