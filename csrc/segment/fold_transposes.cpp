@@ -32,7 +32,8 @@ bool isOverwritten(const Fusion& fusion, const TensorView* tv) {
 
 }  // namespace
 
-bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts, const std::function<bool(const Expr&)>& isLibraryCall) {
+bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts,
+                    const std::function<bool(const Expr&)>& isLibraryCall) {
   bool changed = false;
   for (const Expr* e : fusion.exprs()) {
     if (e->kind() != ExprKind::Permute || e->output()->isFusionOutput()) {

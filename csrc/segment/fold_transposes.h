@@ -18,6 +18,7 @@ class Expr;
 class Fusion;
 
 // layouts: by Val id, of tensors that are not contiguous; isLibraryCall reads the same map. True if a layout was added.
-bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts, const std::function<bool(const Expr&)>& isLibraryCall);
+bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts,
+                    const std::function<bool(const Expr&)>& isLibraryCall);
 
 }  // namespace meshfuse

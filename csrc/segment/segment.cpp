@@ -115,7 +115,7 @@ class Segmenter {
       kind = SegmentKind::Communicate;
     } else if (touchesEmpty(*e)) {
       kind = SegmentKind::Reference;
-    } else if (e->kind() == ExprKind::BitCast) {
+    } else if (e->kind() == ExprKind::BitCast || options_.inputLayouts.contains(e->output()->id())) {
       kind = SegmentKind::View;
     } else if (!isKernelOp(*e, options_)) {
       kind = SegmentKind::Library;

@@ -33,7 +33,7 @@ struct Segment {
 struct SegmentOptions {
   DeviceInfo device;
   std::span<const Scheduler> schedulers;
-  std::map<int, Layout> inputLayouts;                    // by Val id, of fusion inputs that are not contiguous
+  std::map<int, Layout> inputLayouts;                    // by Val id: fusion inputs that are not contiguous, permutes that are views
   std::function<bool(const Expr&)> isLibraryCall;        // matmul and linear that a library takes
 };
 
