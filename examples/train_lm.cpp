@@ -75,8 +75,8 @@ void train(const Options& o, Communicator& world) {
     fmt::print("{} bytes of text, {} rank{}, transport {}\n", batches.text().size(), world.size(),
                world.size() == 1 ? "" : "s", world.transport());
   }
-  std::vector<Tensor> parameters = initialParameters(o.sizes, world.rank());
   FusionExecutorCache cache(trainingStep(o.sizes));
+  std::vector<Tensor> parameters = initialParameters(o.sizes, cache.fusion(), world.rank());
 
   std::vector<double> losses;
   Progress progress(prints, o.progress == "auto" ? isatty(STDOUT_FILENO) == 1 : o.progress == "bar", o.steps,
@@ -116,16 +116,16 @@ void train(const Options& o, Communicator& world) {
 int main(int argc, char** argv) {
   Options o;
   CLI::App app("Trains a byte-level language model on the sources of this repository.");
-  app.add_option("--steps", o.steps, "steps to train")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--steps", o.steps, "steps to train")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   app.add_option("--batch", o.sizes.batch, "places in the text a step learns from")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--hidden", o.sizes.hidden, "hidden features, a multiple of the ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--lr", o.rate, "learning rate")->capture_default_str();
   app.add_option("--sample", o.sample, "bytes of text to make up at the end")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->capture_default_str();
   app.add_option("--losses", o.losses, "file for the loss of every step");

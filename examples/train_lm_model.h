@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "meshfuse/meshfuse.h"
+#include "multidevice/sharding/shard_tensor.h"
 #include "tensor/argument.h"
 
 namespace train_lm {
@@ -55,21 +56,22 @@ inline std::vector<TensorView*> addParameters(Fusion& fusion, const ModelSizes& 
   return p;
 }
 
-// This rank's part of the initial parameters: the same values whatever the number of ranks.
-inline std::vector<Tensor> initialParameters(const ModelSizes& m, int64_t rank) {
+// This rank's part of the initial parameters, as the inputs of `fusion` are sharded: cut from the same values whatever the
+// number of ranks.
+inline std::vector<Tensor> initialParameters(const ModelSizes& m, const Fusion& fusion, int64_t rank) {
   auto uniform = [](std::vector<int64_t> sizes, uint64_t seed, double bound) {
     return randomTensor(std::move(sizes), DataType::Float, seed, -bound, bound);
   };
-  auto shard = [&](const Tensor& whole, int axis) {
-    int64_t part = whole.size(axis) / m.ranks;
-    return whole.slice(axis, rank * part, (rank + 1) * part).clone();
-  };
   std::vector<Tensor> p(kParameters);
   p[kEmbedding] = uniform({kBytes, m.embedding}, 1, 1);
-  p[kW1] = shard(uniform({m.hidden, m.features()}, 2, std::sqrt(3.0 / static_cast<double>(m.features()))), 0);
-  p[kB1] = shard(Tensor::zeros({m.hidden}, DataType::Float), 0);
-  p[kW2] = shard(uniform({kBytes, m.hidden}, 3, std::sqrt(3.0 / static_cast<double>(m.hidden))), 1);
+  p[kW1] = uniform({m.hidden, m.features()}, 2, std::sqrt(3.0 / static_cast<double>(m.features())));
+  p[kB1] = Tensor::zeros({m.hidden}, DataType::Float);
+  p[kW2] = uniform({kBytes, m.hidden}, 3, std::sqrt(3.0 / static_cast<double>(m.hidden)));
   p[kB2] = Tensor::zeros({kBytes}, DataType::Float);
+  size_t first = fusion.inputs().size() - kParameters;
+  for (size_t i = 0; i < kParameters; i++) {
+    p[i] = shardTensor(p[i], fusion.inputs()[first + i]->asTensor(), rank).clone();
+  }
   return p;
 }
 

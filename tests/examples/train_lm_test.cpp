@@ -35,8 +35,8 @@ std::vector<double> lossCurve(int ranks, int steps) {
     ModelSizes m = kSmall;
     m.ranks = ranks;
     Batches batches = batchesOf(m);
-    std::vector<Tensor> parameters = initialParameters(m, comm.rank());
     FusionExecutorCache cache(trainingStep(m));
+    std::vector<Tensor> parameters = initialParameters(m, cache.fusion(), comm.rank());
     for (int step = 0; step < steps; step++) {
       batches.draw(step);
       double loss = cache.runFusionWithInputs(arguments(batches, 2.0, parameters))[0].item();
@@ -54,7 +54,7 @@ TEST(TrainLm, GradientsAreSlopesOfTheLoss) {
   Batches batches = batchesOf(kSmall);
   batches.draw(0);
   FusionExecutorCache cache(trainingStep(kSmall));
-  const std::vector<Tensor> at = initialParameters(kSmall, 0);
+  const std::vector<Tensor> at = initialParameters(kSmall, cache.fusion(), 0);
   auto copies = [&] {
     std::vector<Tensor> list;
     for (const Tensor& t : at) {
@@ -98,8 +98,8 @@ TEST(TrainLm, EveryStepMatchesTheReference) {
       ModelSizes m = {.batch = 6, .context = 16, .embedding = 4, .hidden = 8, .ranks = ranks};
       Batches batches = batchesOf(m);
       batches.draw(0);
-      std::vector<Tensor> parameters = initialParameters(m, comm.rank());
       FusionExecutorCache step(trainingStep(m), {.verify = Verify::Always});
+      std::vector<Tensor> parameters = initialParameters(m, step.fusion(), comm.rank());
       step.runFusionWithInputs(arguments(batches, 0.5, parameters));
       step.runFusionWithInputs(arguments(batches, 0.5, parameters));
       FusionExecutorCache sampler(prediction(m), {.verify = Verify::Always});
@@ -116,8 +116,8 @@ TEST(TrainLm, CountersAgreeWithThePlanUnlessAStepIsDropped) {
     m.ranks = 2;
     Batches batches = batchesOf(m);
     batches.draw(0);
-    std::vector<Tensor> parameters = initialParameters(m, comm.rank());
     FusionExecutorCache cache(trainingStep(m));
+    std::vector<Tensor> parameters = initialParameters(m, cache.fusion(), comm.rank());
     auto step = [&] {
       comm.resetCounters();
       cache.runFusionWithInputs(arguments(batches, 0.0, parameters));
@@ -147,7 +147,7 @@ std::string planOf(int ranks) {
     Batches batches = batchesOf(m);
     batches.draw(0);
     FusionExecutorCache cache(trainingStep(m), {.threads = 1});
-    cache.runFusionWithInputs(arguments(batches, 0.0, initialParameters(m, comm.rank())));
+    cache.runFusionWithInputs(arguments(batches, 0.0, initialParameters(m, cache.fusion(), comm.rank())));
     std::string text = fmt::format("{}\ncollectives\n", cache.planText());
     for (const CommRecord& c : cache.commSteps()) {
       text += fmt::format("  {} {} among [{}], {} bytes received\n", c.kind, c.tensor, fmt::join(c.team, ", "),
