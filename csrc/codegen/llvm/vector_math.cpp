@@ -208,7 +208,12 @@ Group VectorMath::tanh(const Group& x) {
   // (exp(2r) - 1) / 2, then (exp(2x) - 1) / 2 = h: tanh = h / (h + 1)
   Group p = polynomial(r, {2 * 0.49999994, 4 * 0.166665182, 8 * 0.0416684225, 16 * 0.00836906303, 32 * 0.00138138805});
   Group q = multiplyAdd(times(r, r), p, r);
-  Group t = scale(Group(x.size(), number(x, 1)), n, shifted);
+  // 2^n, 0 <= n < 60: n stands in the low bits of `shifted`
+  Type* type = x[0]->getType();
+  Group t = each(shifted, [&](Value* v) {
+    Value* exponent = b_.CreateShl(b_.CreateBitCast(v, integerType(type)), integer(type, 23));
+    return b_.CreateBitCast(b_.CreateAdd(exponent, integer(type, 0x3f800000)), type);
+  });
   Group h = multiplyAdd(t, q, multiplyAdd(t, 0.5, -0.5));
   Group quotient = times(h, reciprocal(each(h, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); })));
   return withSignOf(quotient, x);
