@@ -42,6 +42,7 @@ class RowWriter {
         reductions_.push_back(e);
       }
     }
+    storeSweep_ = sweepThatStores();
   }
 
   KernelPlan write() {
@@ -108,8 +109,25 @@ class RowWriter {
     return c_.hasReduction() && std::none_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
   }
 
-  bool hasOutputs(bool rows) const {
-    return std::any_of(group_.outputs.begin(), group_.outputs.end(), [&](const TensorView* o) { return isRowOutput(o) == rows; });
+  bool storesLast() const {
+    return storeSweep_ == c_.rounds &&
+           std::any_of(group_.outputs.begin(), group_.outputs.end(), [&](const TensorView* o) { return !isRowOutput(o); });
+  }
+
+  bool sweepsAreLoops() const { return serialDigit(k_) >= 0 || serialDigit(n_) >= 0; }
+
+  // The sweep that stores the full outputs: the first if none of them waits for a reduction, else one after all others.
+  int sweepThatStores() const {
+    std::set<int> waiting;
+    for (const Expr* e : group_.exprs) {
+      if (e->kind() == ExprKind::Reduce ||
+          std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return waiting.contains(v->id()); })) {
+        waiting.insert(e->output()->id());
+      }
+    }
+    bool late = std::any_of(group_.outputs.begin(), group_.outputs.end(),
+                            [&](const TensorView* o) { return !isRowOutput(o) && waiting.contains(o->id()); });
+    return late || !sweepsAreLoops() ? c_.rounds : 0;
   }
 
   void storeOutputs(bool rows, bool full) {
@@ -162,7 +180,7 @@ class RowWriter {
   // One sweep over k and n: the results of `round`, reduced over all their digits.
   void sweep(int round, const std::function<void()>& alongside) {
     std::vector<const Expr*> exprs = ofRound(round);
-    bool looped = serialDigit(k_) >= 0 || serialDigit(n_) >= 0;
+    bool looped = sweepsAreLoops();
     uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
     uint64_t carriedDigits = digitSet(m_) | digitSet(k_) | digitSet(n_);
     std::vector<ValueId> partial;
@@ -178,6 +196,9 @@ class RowWriter {
         std::vector<ValueId> next;
         for (size_t i = 0; i < exprs.size(); i++) {
           next.push_back(combine(exprs[i], carried[i], operandOf(exprs[i])));
+        }
+        if (round == storeSweep_) {
+          storeOutputs(false, true);
         }
         alongside();
         return next;
@@ -200,7 +221,7 @@ class RowWriter {
     chooseStash();
     over(m_, [&] {
       lowering_.pushScope();
-      int last = hasOutputs(false) ? c_.rounds : c_.rounds - 1;
+      int last = storesLast() ? c_.rounds : c_.rounds - 1;
       for (int round = 0; round < c_.rounds; round++) {
         bool prefetch = digits_.prefetchRows && (round == last || (round == c_.rounds - 1 && isCostly(group_)));
         sweep(round, [&] {
@@ -213,7 +234,7 @@ class RowWriter {
         hoistRows(round);
       }
       storeOutputs(true, false);
-      if (hasOutputs(false)) {
+      if (storesLast()) {
         over(k_, [&] {
           over(n_, [&] {
             storeOutputs(false, true);
@@ -235,7 +256,7 @@ class RowWriter {
           sweep(round, [] {});
         }
         storeOutputs(true, false);
-        if (hasOutputs(false)) {
+        if (storesLast()) {
           over(k_, [&] { storeOutputs(false, true); });
         }
         lowering_.popScope();
@@ -304,7 +325,7 @@ class RowWriter {
            std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
   }
 
-  // Sweeps in which a tensor is computed: those of the reductions it reaches without passing one; the store sweep is `rounds`.
+  // Sweeps in which a tensor is computed: those of the reductions it reaches without passing one, and that of its stores.
   std::set<int> sweepsOf(const TensorView* tv) const {
     std::set<int> sweeps;
     std::set<int> reached = {tv->id()};
@@ -318,7 +339,7 @@ class RowWriter {
     }
     for (const TensorView* out : group_.outputs) {
       if (reached.contains(out->id())) {
-        sweeps.insert(c_.rounds);
+        sweeps.insert(isRowOutput(out) ? c_.rounds : storeSweep_);
       }
     }
     return sweeps;
@@ -558,6 +579,7 @@ class RowWriter {
   int k_ = -1;
   int n_ = -1;
   std::vector<const Expr*> reductions_;
+  int storeSweep_ = 0;  // `rounds`: after all reductions
   std::map<int, Stashed> stashed_;
 };
 
