@@ -1,6 +1,8 @@
 #include "exec/explain.h"
 
-#include <algorithm>
+#include <fmt/ranges.h>
+
+#include <map>
 
 #include "base/error.h"
 #include "exec/compile.h"
@@ -47,8 +49,13 @@ ExplainedTensor explainTensor(const TensorView* tv) {
 ExplainedEdge explainEdge(const Expr* e, int operand) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
-  ExplainedEdge out{shortName(e->input(operand)), shortName(result), std::string(e->opName()), std::string(name(edge.relation)),
-                    edge.relation == EdgeRelation::Aligned ? "" : edge.reason, {}, {}};
+  ExplainedEdge out{shortName(e->input(operand)),
+                    shortName(result),
+                    std::string(e->opName()),
+                    std::string(name(edge.relation)),
+                    edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
+                    {},
+                    {}};
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const RedistributionPlan plan = planRedistribution(edge.held, shardState(result));
     for (const CommStep& step : plan.steps) {
@@ -61,28 +68,58 @@ ExplainedEdge explainEdge(const Expr* e, int operand) {
 
 std::string_view nameOf(SegmentKind kind) {
   switch (kind) {
-    case SegmentKind::Kernel: return "kernel";
-    case SegmentKind::Library: return "library";
-    case SegmentKind::Communicate: return "communicate";
-    case SegmentKind::View: return "view";
-    case SegmentKind::Reference: return "reference";
+    case SegmentKind::Kernel:
+      return "kernel";
+    case SegmentKind::Library:
+      return "library";
+    case SegmentKind::Communicate:
+      return "communicate";
+    case SegmentKind::View:
+      return "view";
+    case SegmentKind::Reference:
+      return "reference";
   }
   return "";
 }
 
-// What takes a result of the segment that no kernel can take in.
-std::string fixedBoundary(const Segment& s) {
-  for (const TensorView* out : s.group.outputs) {
-    for (const Expr* use : s.group.fusion->uses(out)) {
-      if (use->kind() == ExprKind::Communicate) {
-        return fmt::format("{} is communicated", out->toString());
+// Ops that stand alone, by id: no kernel grows over them.
+using FixedOps = std::map<int, SegmentKind>;
+
+FixedOps fixedOps(const std::vector<Segment>& segments) {
+  FixedOps fixed;
+  for (const Segment& s : segments) {
+    for (const Expr* e : s.group.exprs) {
+      if (s.kind != SegmentKind::Kernel && s.kind != SegmentKind::View) {
+        fixed[e->id()] = s.kind;
       }
     }
   }
-  return "";
+  return fixed;
 }
 
-ExplainedStep explainStep(const Segment& s) {
+// The neighbours of a kernel that can be in none.
+std::string fixedNeighbours(const Segment& s, const FixedOps& fixed) {
+  std::vector<std::string> texts;
+  auto stands = [&](const Expr* e, const TensorView* tv, std::string_view how) {
+    auto it = e == nullptr ? fixed.end() : fixed.find(e->id());
+    if (it != fixed.end()) {
+      texts.push_back(it->second == SegmentKind::Communicate
+                          ? fmt::format("{} {} communication", tv->toString(), how)
+                          : fmt::format("{} {} a {} {}", tv->toString(), how, nameOf(it->second), e->opName()));
+    }
+  };
+  for (const TensorView* in : s.group.inputs) {
+    stands(in->definition(), in, "comes from");
+  }
+  for (const TensorView* out : s.group.outputs) {
+    for (const Expr* use : s.group.fusion->uses(out)) {
+      stands(use, out, "goes to");
+    }
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+ExplainedStep explainStep(const Segment& s, const FixedOps& fixed) {
   ExplainedStep step;
   step.kind = nameOf(s.kind);
   const std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
@@ -98,7 +135,7 @@ ExplainedStep explainStep(const Segment& s) {
     step.writes.push_back(tv->toString());
     step.bytesWritten += bytesOf(tv);
   }
-  step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedBoundary(s) : s.boundary;
+  step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedNeighbours(s, fixed) : s.boundary;
   return step;
 }
 
@@ -126,13 +163,19 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
       }
     }
   }
+  const FixedOps fixed = fixedOps(program.segments);
   for (const Segment& s : program.segments) {
-    result.steps.push_back(explainStep(s));
+    result.steps.push_back(explainStep(s, fixed));
   }
   for (const Step& s : compiled.host->steps) {
+    if (s.kind == HostStepKind::Copy) {
+      const int64_t bytes = compiled.host->tensors[static_cast<size_t>(s.writes[0])].bytes;
+      result.steps.push_back({.kind = "copy", .name = s.name, .bytesRead = bytes, .bytesWritten = bytes});
+    }
     if (s.kind == HostStepKind::Communicate) {
       const size_t space = s.name.find(' ');
-      result.communications.push_back({s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived});
+      result.communications.push_back(
+          {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived});
     }
   }
   result.arenaBytes = compiled.host->arenaBytes;

@@ -2,7 +2,7 @@
 //
 //   Explanation e = cache.explain();
 //   e.edges[1]:   T3 -> T4 redistribute, comm, "the producer is a partial sum over x", moves {"all_reduce(x)"}
-//   e.steps[0]:   kernel "reduction T2[r{4}, 3]", ops {"add", "reduce"}, boundary "T3[3] is communicated"
+//   e.steps[0]:   kernel "reduction T2[r{4}, 3]", ops {"add", "reduce"}, boundary "T2[r{2}, 3] goes to communication"
 #pragma once
 
 #include <cstdint>
@@ -45,14 +45,14 @@ struct ExplainedCommunication {
 
 // A step of one rank, in execution order; views are none at run time, and are listed.
 struct ExplainedStep {
-  std::string kind;  // kernel, library, communicate, view, reference
+  std::string kind;  // kernel, library, communicate, view, reference, copy (of a result to where it belongs)
   std::string name;  // "softmax T7[8, 16]"
   std::vector<std::string> ops;
   std::vector<std::string> reads;
   std::vector<std::string> writes;
-  int64_t bytesRead = 0;     // the sizes of what it reads, each tensor once
+  int64_t bytesRead = 0;  // the sizes of what it reads, each tensor once
   int64_t bytesWritten = 0;
-  std::string boundary;      // why it is no larger; empty where nothing else was near
+  std::string boundary;  // why it is no larger; empty where nothing else was near
 };
 
 struct Explanation {

@@ -1,0 +1,132 @@
+#include "tools/explanation_text.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "exec/explain.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string shapeOf(const ExplainedTensor& t) { return fmt::format("{}[{}]", name(t.dtype), fmt::join(t.sizes, ", ")); }
+
+std::string tensorsText(const Explanation& e) {
+  size_t shapeWidth = 0;
+  size_t shardingWidth = 0;
+  for (const ExplainedTensor& t : e.tensors) {
+    shapeWidth = std::max(shapeWidth, shapeOf(t).size());
+    shardingWidth = std::max(shardingWidth, t.sharding.size());
+  }
+  std::string text;
+  for (const ExplainedTensor& t : e.tensors) {
+    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
+                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "");
+  }
+  return text;
+}
+
+std::string edgeText(const ExplainedEdge& e) {
+  std::string text = fmt::format("  {} -> {} {}: {}", e.from, e.to, e.op, e.relation);
+  if (!e.reason.empty()) {
+    text += fmt::format("; {}", e.reason);
+  }
+  if (!e.moves.empty()) {
+    text += fmt::format("; by {}", fmt::join(e.moves, ", "));
+  }
+  if (!e.note.empty()) {
+    text += fmt::format("; {}", e.note);
+  }
+  return text + "\n";
+}
+
+std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
+  std::string text =
+      fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
+                  fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : fmt::format("{}", fmt::join(s.reads, ", ")),
+                  s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
+  if (!s.boundary.empty()) {
+    text += terminal.quiet(fmt::format("      no larger: {}", s.boundary)) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string explanationText(const Explanation& e, const Terminal& terminal) {
+  std::string text = terminal.heading("tensors of the planned program") + "\n" + tensorsText(e);
+  text += terminal.heading("edges: what a rank holds against what it needs") + "\n";
+  for (const ExplainedEdge& edge : e.edges) {
+    text += edgeText(edge);
+  }
+  text += terminal.heading(fmt::format("collectives, bytes received by rank {}", e.rank)) + "\n";
+  for (const ExplainedCommunication& c : e.communications) {
+    text +=
+        fmt::format("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
+  }
+  text += e.communications.empty() ? "  none\n" : fmt::format("  all together: {}\n", bytesText(e.bytesReceived()));
+  text += terminal.heading("steps of a rank, on its local tensors") + "\n";
+  for (const ExplainedStep& s : e.steps) {
+    text += stepText(s, terminal);
+  }
+  text += terminal.heading(fmt::format("memory of rank {}", e.rank)) +
+          fmt::format("\n  peak {}: arguments, results and an arena of {}\n", bytesText(e.peakBytes),
+                      bytesText(e.arenaBytes));
+  if (!e.remarks.empty()) {
+    text += terminal.heading("remarks of passes") + "\n";
+    for (const std::string& r : e.remarks) {
+      text += "  " + r + "\n";
+    }
+  }
+  return text;
+}
+
+std::string explanationJson(const Explanation& e) {
+  nlohmann::ordered_json j;
+  j["rank"] = e.rank;
+  j["tensors"] = nlohmann::ordered_json::array();
+  for (const ExplainedTensor& t : e.tensors) {
+    j["tensors"].push_back({{"name", t.name},
+                            {"dtype", name(t.dtype)},
+                            {"sizes", t.sizes},
+                            {"local_sizes", t.localSizes},
+                            {"sharding", t.sharding},
+                            {"made_by", t.madeBy},
+                            {"output", t.isOutput}});
+  }
+  j["edges"] = nlohmann::ordered_json::array();
+  for (const ExplainedEdge& x : e.edges) {
+    j["edges"].push_back({{"from", x.from},
+                          {"to", x.to},
+                          {"op", x.op},
+                          {"relation", x.relation},
+                          {"reason", x.reason},
+                          {"moves", x.moves},
+                          {"note", x.note}});
+  }
+  j["communications"] = nlohmann::ordered_json::array();
+  for (const ExplainedCommunication& c : e.communications) {
+    j["communications"].push_back(
+        {{"kind", c.kind}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}});
+  }
+  j["steps"] = nlohmann::ordered_json::array();
+  for (const ExplainedStep& s : e.steps) {
+    j["steps"].push_back({{"kind", s.kind},
+                          {"name", s.name},
+                          {"ops", s.ops},
+                          {"reads", s.reads},
+                          {"writes", s.writes},
+                          {"bytes_read", s.bytesRead},
+                          {"bytes_written", s.bytesWritten},
+                          {"boundary", s.boundary}});
+  }
+  j["remarks"] = e.remarks;
+  j["arena_bytes"] = e.arenaBytes;
+  j["peak_bytes"] = e.peakBytes;
+  j["bytes_received"] = e.bytesReceived();
+  return j.dump(2) + "\n";
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,59 @@
+// What the command line's subcommands are told, and the subcommands themselves. main.cpp fills the structs in; each function is in
+// the file of its name, prints to standard output and returns an exit code. They throw what the library throws.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meshfuse {
+
+// Exit codes of `meshfuse`.
+enum ExitCode : int {
+  kSuccess = 0,
+  kDifference = 1,  // results are not those of the reference
+  kBadInput = 2,    // UserError, and what the command line itself refuses
+  kFailure = 3,     // InternalError, DeviceError
+};
+
+// A .fir file and what its inputs are.
+struct ProgramOptions {
+  std::string file;
+  std::vector<std::string> sizes;   // "i0=128"
+  std::vector<std::string> inputs;  // "T0=x.npy", "S1=0.5"
+  uint64_t seed = 0;
+};
+
+struct RunOptions {
+  ProgramOptions program;
+  int ranks = 0;  // 0: as many as the program's mesh has devices
+  bool mpi = false;
+  bool verify = false;
+  bool profile = false;
+  std::string saveTo;  // directory for the outputs as .npy files; empty: none
+};
+
+struct ExplainOptions {
+  ProgramOptions program;
+  int ranks = 0;
+  bool json = false;
+};
+
+struct OptOptions {
+  ProgramOptions program;
+  std::vector<std::string> passes;
+  bool printPipeline = false;
+};
+
+struct EmitOptions {
+  ProgramOptions program;
+  std::string arch = "sm_90a";
+  std::string directory = "kernels";
+};
+
+[[nodiscard]] int runProgram(const RunOptions& options);
+[[nodiscard]] int explainProgram(const ExplainOptions& options);
+[[nodiscard]] int optimizeProgram(const OptOptions& options);
+[[nodiscard]] int compileProgram(const EmitOptions& options);
+
+}  // namespace meshfuse

@@ -1,0 +1,275 @@
+#include "tools/program.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/text.h"
+#include "tensor/npy.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Assignments = std::map<std::string, std::string, std::less<>>;
+
+// "name=value" pairs. UserError on anything else and on a name that stands twice.
+Assignments assignments(const std::vector<std::string>& texts, std::string_view flag, std::string_view example) {
+  Assignments result;
+  for (const std::string& text : texts) {
+    size_t equals = text.find('=');
+    check(equals != std::string::npos && equals > 0 && equals + 1 < text.size(),
+          "[command line] {} got \"{}\", expected {}", flag, text, example);
+    bool isNew = result.try_emplace(text.substr(0, equals), text.substr(equals + 1)).second;
+    check(isNew, "[command line] {} gives {} twice", flag, text.substr(0, equals));
+  }
+  return result;
+}
+
+template <class Number>
+Number numberOf(std::string_view text, std::string_view what) {
+  Number value{};
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check(error == std::errc() && end == text.data() + text.size(), "[command line] {} is \"{}\", expected a number",
+        what, text);
+  return value;
+}
+
+Argument scalarOf(const Val* in, std::string_view text) {
+  if (in->dtype() == DataType::Bool) {
+    check(text == "true" || text == "false", "[command line] {} is \"{}\", expected true or false", in->toString(),
+          text);
+    return text == "true";
+  }
+  if (isIntegral(in->dtype())) {
+    return numberOf<int64_t>(text, in->toString());
+  }
+  return numberOf<double>(text, in->toString());
+}
+
+Assignments givenInputs(const Fusion& fusion, const ProgramOptions& options) {
+  Assignments given = assignments(options.inputs, "--input", "an input and its value, such as T0=x.npy or S1=0.5");
+  for (const auto& [name, value] : given) {
+    bool known = std::any_of(fusion.inputs().begin(), fusion.inputs().end(), [&](const Val* in) {
+      return name == fmt::format("{}{}", in->isTensor() ? 'T' : 'S', in->id());
+    });
+    check(known, "[command line] --input {}={}: the program has no input {}", name, value, name);
+  }
+  return given;
+}
+
+std::optional<std::string> givenValue(const Assignments& given, const Val* in) {
+  auto it = given.find(fmt::format("{}{}", in->isTensor() ? 'T' : 'S', in->id()));
+  return it == given.end() ? std::nullopt : std::optional<std::string>(it->second);
+}
+
+// Symbols with a value: of --size, of Int scalars, and those that are alone an extent of a tensor given as a file.
+std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramOptions& options,
+                                            const std::map<int, Tensor>& files, const Assignments& given) {
+  std::map<std::string, int64_t> values;
+  for (const auto& [name, value] : assignments(options.sizes, "--size", "a symbol and its value, such as i0=128")) {
+    values[name] = numberOf<int64_t>(value, name);
+    check(values[name] >= 0, "[command line] --size {} is {}, expected 0 or more", name, values[name]);
+  }
+  std::set<std::string> known;
+  for (const Val* in : fusion.inputs()) {
+    if (!in->isTensor()) {
+      if (std::optional<std::string> value = givenValue(given, in); value && in->dtype() == DataType::Int) {
+        values[std::string(in->intExpr().symbolName())] = numberOf<int64_t>(*value, in->toString());
+      }
+      if (in->dtype() == DataType::Int) {
+        known.insert(std::string(in->intExpr().symbolName()));
+      }
+      continue;
+    }
+    const std::vector<IntExpr> shape = in->asTensor()->shape();
+    auto file = files.find(in->id());
+    for (size_t k = 0; k < shape.size(); k++) {
+      for (const std::string& symbol : shape[k].symbols()) {
+        known.insert(symbol);
+      }
+      if (file != files.end() && k < file->second.sizes().size() && shape[k].isSymbol()) {
+        values.try_emplace(std::string(shape[k].symbolName()), file->second.sizes()[k]);
+      }
+    }
+  }
+  for (const auto& [name, value] : values) {
+    check(known.contains(name), "[command line] --size {}={}: no input has the symbol {}; there are: {}", name, value,
+          name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+  }
+  return values;
+}
+
+std::map<int, Tensor> givenFiles(const Fusion& fusion, const Assignments& given) {
+  std::map<int, Tensor> files;
+  for (const Val* in : fusion.inputs()) {
+    std::optional<std::string> value = in->isTensor() ? givenValue(given, in) : std::nullopt;
+    if (!value) {
+      continue;
+    }
+    Tensor t = readNpy(*value);
+    check(t.dtype() == in->dtype(), "[command line] {} has type {}, the file {} holds {}", in->toString(),
+          name(in->dtype()), *value, name(t.dtype()));
+    check(t.sizes().size() == in->asTensor()->shape().size(),
+          "[command line] {} has {} dims, the array in {} has sizes [{}]", in->toString(),
+          in->asTensor()->shape().size(), *value, fmt::join(t.sizes(), ", "));
+    files[in->id()] = std::move(t);
+  }
+  return files;
+}
+
+std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<std::string, int64_t>& values,
+                                           const std::map<int, Tensor>& files) {
+  std::vector<std::vector<int64_t>> shapes;
+  std::set<std::string> missing;
+  for (const Val* in : fusion.inputs()) {
+    std::vector<int64_t>& shape = shapes.emplace_back();
+    if (!in->isTensor()) {
+      if (in->dtype() == DataType::Int) {
+        auto it = values.find(std::string(in->intExpr().symbolName()));
+        if (it != values.end()) {
+          shape.push_back(it->second);
+        }
+      }
+      continue;
+    }
+    if (auto file = files.find(in->id()); file != files.end()) {
+      shape.assign(file->second.sizes().begin(), file->second.sizes().end());
+      continue;
+    }
+    for (const IntExpr& extent : in->asTensor()->shape()) {
+      bool complete = true;
+      for (const std::string& symbol : extent.symbols()) {
+        if (!values.contains(symbol)) {
+          missing.insert(symbol);
+          complete = false;
+        }
+      }
+      if (complete) {
+        shape.push_back(extent.evaluate(
+            [&](std::string_view symbol) -> std::optional<int64_t> { return values.at(std::string(symbol)); }));
+      }
+    }
+  }
+  check(missing.empty(), "[command line] the sizes {} of the inputs are open; give them: {}", fmt::join(missing, ", "),
+        [&] {
+          std::string flags;
+          for (const std::string& symbol : missing) {
+            flags += fmt::format("{}--size {}=128", flags.empty() ? "" : " ", symbol);
+          }
+          return flags;
+        }());
+  return shapes;
+}
+
+// Exclusive upper end of random elements of an integer input: the extent of the dim it indexes, if it does.
+double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::vector<int64_t>>& shapes) {
+  double limit = 10;
+  for (const Expr* e : fusion.uses(in)) {
+    const bool embedding = e->kind() == ExprKind::Embedding;
+    const bool indexes = embedding ? e->input(0) == in
+                                   : (e->kind() == ExprKind::TakeAlongAxis || e->kind() == ExprKind::Gather ||
+                                      e->kind() == ExprKind::IndexSelect) &&
+                                         e->input(1) == in;
+    if (!indexes) {
+      continue;
+    }
+    const Val* table = e->input(embedding ? 1 : 0);
+    const size_t dim = embedding ? 0 : static_cast<size_t>(e->attributes().dim);
+    for (size_t i = 0; i < fusion.inputs().size(); i++) {
+      if (fusion.inputs()[i] == table) {
+        limit = std::min(limit, static_cast<double>(shapes[i][dim]));
+      }
+    }
+    if (IntExpr extent = table->asTensor()->shape()[dim]; extent.isConst()) {
+      limit = std::min(limit, static_cast<double>(extent.constValue()));
+    }
+  }
+  return std::max(limit, 1.0);
+}
+
+}  // namespace
+
+std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
+  std::ifstream file(options.file, std::ios::binary);
+  check(file.good(), "[command line] cannot read {}", options.file);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::unique_ptr<Fusion> fusion = parseFusion(text.str(), options.file);
+  std::string list;
+  for (const std::string& violation : verify(*fusion)) {
+    list += "\n  " + violation;
+  }
+  check(list.empty(), "{}: the program breaks rules of the IR:{}", options.file, list);
+  return fusion;
+}
+
+std::vector<std::vector<int64_t>> inputShapes(const Fusion& fusion, const ProgramOptions& options) {
+  Assignments given = givenInputs(fusion, options);
+  std::map<int, Tensor> files = givenFiles(fusion, given);
+  return shapesOf(fusion, givenSymbols(fusion, options, files, given), files);
+}
+
+std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& options) {
+  Assignments given = givenInputs(fusion, options);
+  std::map<int, Tensor> files = givenFiles(fusion, given);
+  std::vector<std::vector<int64_t>> shapes = shapesOf(fusion, givenSymbols(fusion, options, files, given), files);
+  std::vector<Argument> values;
+  for (size_t i = 0; i < fusion.inputs().size(); i++) {
+    const Val* in = fusion.inputs()[i];
+    const uint64_t seed = options.seed * 1000003 + i;
+    std::optional<std::string> text = givenValue(given, in);
+    if (!in->isTensor()) {
+      check(text.has_value() || !isIntegral(in->dtype()),
+            "[command line] the integer {} has no value; give --input S{}=...", in->toString(), in->id());
+      if (text) {
+        values.push_back(scalarOf(in, *text));
+      } else if (in->dtype() == DataType::Bool) {
+        values.emplace_back(true);
+      } else {
+        values.emplace_back(randomTensor({1}, DataType::Double, seed).item());
+      }
+    } else if (auto file = files.find(in->id()); file != files.end()) {
+      values.emplace_back(file->second);
+    } else if (isFloatingPoint(in->dtype())) {
+      values.emplace_back(randomTensor(shapes[i], in->dtype(), seed));
+    } else {
+      double limit = in->dtype() == DataType::Bool ? 2 : integerLimit(fusion, in, shapes);
+      values.emplace_back(randomTensor(shapes[i], in->dtype(), seed, 0, limit));
+    }
+  }
+  return values;
+}
+
+bool hasMesh(const Fusion& fusion) {
+  const std::vector<TensorView*> tensors = fusion.tensors(true);
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); });
+}
+
+int rankCount(const Fusion& fusion, int asked) {
+  check(asked >= 0, "[command line] --ranks is {}, expected 1 or more", asked);
+  std::set<int64_t> devices;
+  for (const TensorView* tv : fusion.tensors(true)) {
+    if (tv->hasDeviceMesh()) {
+      devices.insert(tv->getDeviceMesh().devices().begin(), tv->getDeviceMesh().devices().end());
+    }
+  }
+  if (devices.empty()) {
+    return std::max(asked, 1);
+  }
+  const int64_t needed = *devices.rbegin() + 1;
+  check(asked == 0 || asked == needed,
+        "[command line] the meshes of the program are made of ranks 0 to {}, got --ranks {}; give --ranks {}",
+        needed - 1, asked, needed);
+  return static_cast<int>(needed);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,33 @@
+// A .fir file as a fusion, and the values of its inputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/argument.h"
+#include "tools/options.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+// UserError if the file cannot be read, is malformed ("FILE:LINE:COLUMN: ..."), or breaks a rule of the IR (all of them listed).
+[[nodiscard]] std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options);
+
+// One entry an input, as concretize takes them: the global shape of a tensor, from its .npy file or from --size; {value} of an Int
+// scalar. UserError naming the symbols that nothing gives a value.
+[[nodiscard]] std::vector<std::vector<int64_t>> inputShapes(const Fusion& fusion, const ProgramOptions& options);
+
+// Global values: the given files and numbers, else random ones. Floating tensors are uniform in [-1, 1); integers in [0, 10), and
+// where they index a dim, below its extent; an Int scalar must be given.
+[[nodiscard]] std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& options);
+
+// Whether some tensor is placed on a mesh.
+[[nodiscard]] bool hasMesh(const Fusion& fusion);
+// Number of ranks to run on: `asked`, or what the meshes of the program say if that is 0. UserError if a mesh is not made of
+// exactly these ranks.
+[[nodiscard]] int rankCount(const Fusion& fusion, int asked);
+
+}  // namespace meshfuse

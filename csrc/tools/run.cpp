@@ -1,0 +1,260 @@
+// meshfuse run: executes a program on virtual ranks, or on the processes of a launcher.
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+
+#include "analysis/pass_context.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "exec/explain.h"
+#include "exec/fusion_executor_cache.h"
+#include "interpret/bounds.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/host/world.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "preseg_passes/check_annotations.h"
+#include "preseg_passes/concretize.h"
+#include "tensor/npy.h"
+#include "tools/program.h"
+#include "tools/terminal.h"
+
+namespace meshfuse {
+
+namespace {
+
+// What all ranks are given. Immutable while they run.
+struct Job {
+  const RunOptions& options;
+  std::unique_ptr<Fusion> fusion;
+  std::vector<Argument> inputs;  // global
+};
+
+struct Output {
+  std::string name;
+  std::string sharding;
+  Tensor global;
+  std::string difference;  // between copies of one element on several ranks; empty: none
+};
+
+// What rank 0 saw.
+struct Report {
+  std::vector<Output> outputs;
+  Explanation explanation;
+  int64_t transferred = 0;  // bytes that the transport counted
+  std::vector<StepTime> times;
+};
+
+Job prepare(const RunOptions& options) {
+  Job job{options, loadProgram(options.program), {}};
+  job.inputs = inputValues(*job.fusion, options.program);
+  // all that is wrong with shardings and sizes, before tensors are cut
+  std::unique_ptr<Fusion> sized = concretize(*job.fusion, inputShapes(*job.fusion, options.program));
+  PassContext context(*sized);
+  checkAnnotations(*sized, context);
+  return job;
+}
+
+// The whole of a result. Where ranks hold copies of the same elements, they are compared.
+Output gather(Communicator& comm, std::string name, const TensorView* tv, const Tensor& part) {
+  const Tensor mine = part.contiguous();
+  const auto bytes = static_cast<size_t>(mine.nbytes());
+  std::vector<char> all(bytes * static_cast<size_t>(comm.size()));
+  comm.allGather(comm.world(), mine.data(), all.data(), mine.nbytes(), DataType::Bool);
+  auto partOf = [&](int64_t rank) {
+    return Tensor::wrap(all.data() + static_cast<size_t>(rank) * bytes, {mine.sizes().begin(), mine.sizes().end()},
+                        contiguousStrides(mine.sizes()), mine.dtype());
+  };
+  auto bytesOf = [&](const Tensor& t) { return std::string_view(static_cast<const char*>(t.data()), bytes); };
+  Output out{std::move(name), "on every rank", {}, ""};
+  if (!tv->hasDeviceMesh()) {
+    out.global = partOf(0).clone();
+  } else {
+    out.sharding = shardState(tv).toString();
+    std::vector<Tensor> parts;
+    for (int64_t device : tv->getDeviceMesh().devices()) {
+      parts.push_back(partOf(device));
+    }
+    out.global = unshardTensor(parts, tv);
+  }
+  for (int64_t r = 0; r < comm.size() && out.difference.empty(); r++) {
+    const Tensor held = shardTensor(out.global, tv, r).contiguous();
+    if (bytesOf(held) != bytesOf(partOf(r))) {
+      out.difference = fmt::format("rank {} and another one hold different copies of the same elements", r);
+    }
+  }
+  return out;
+}
+
+Report runRank(Communicator& comm, const Job& job) {
+  std::vector<Argument> inputs;
+  for (size_t i = 0; i < job.inputs.size(); i++) {
+    const Tensor* t = std::get_if<Tensor>(&job.inputs[i]);
+    if (t == nullptr) {
+      inputs.push_back(job.inputs[i]);
+    } else {
+      inputs.emplace_back(
+          shardTensor(*t, job.fusion->inputs()[i]->asTensor(), comm.rank()).clone());  // may be updated in place
+    }
+  }
+  FusionExecutorCache cache(job.fusion->clone(), {.communicator = &comm});
+  comm.resetCounters();
+  std::vector<Tensor> outputs = cache.runFusionWithInputs(inputs);
+  Report report;
+  for (const TransferCounters::Entry& e : comm.counters().of) {
+    report.transferred += e.bytesReceived;
+  }
+  report.explanation = cache.explain();
+  std::shared_ptr<const Fusion> planned = cache.planned();
+  for (size_t i = 0; i < outputs.size(); i++) {
+    report.outputs.push_back(gather(comm, fmt::format("T{}", job.fusion->outputs()[i]->id()),
+                                    planned->outputs()[i]->asTensor(), outputs[i]));
+  }
+  if (job.options.profile) {
+    report.times = cache.profile(inputs);
+  }
+  return report;
+}
+
+std::string summary(const Tensor& t) {
+  const int64_t n = t.numel();
+  const std::string_view bytes(static_cast<const char*>(t.data()), static_cast<size_t>(t.nbytes()));
+  std::string text = fmt::format("checksum {}", hashText(bytes).hex().substr(0, 16));
+  if (n == 0) {
+    return text;
+  }
+  double low = std::numeric_limits<double>::infinity();
+  double high = -low;
+  double total = 0;
+  int64_t odd = 0;  // elements that are no number
+  const char* at = bytes.data();
+  for (int64_t k = 0; k < n; k++, at += dataTypeSize(t.dtype())) {
+    const double value = loadElement(at, t.dtype());
+    if (!std::isfinite(value)) {
+      odd++;
+      continue;
+    }
+    low = std::min(low, value);
+    high = std::max(high, value);
+    total += value;
+  }
+  if (odd < n) {
+    text += fmt::format(", min {:.6g}, max {:.6g}, mean {:.6g}", low, high, total / static_cast<double>(n - odd));
+  }
+  return odd == 0 ? text : text + fmt::format(", {} not finite", odd);
+}
+
+void print(const Report& report, const Terminal& terminal) {
+  fmt::print("{}\n", terminal.heading("outputs"));
+  for (const Output& out : report.outputs) {
+    fmt::print("  {} {}[{}] {}: {}\n", out.name, name(out.global.dtype()), fmt::join(out.global.sizes(), ", "),
+               out.sharding, summary(out.global));
+  }
+  const Explanation& e = report.explanation;
+  if (!e.communications.empty()) {
+    fmt::print("{}\n", terminal.heading("collectives, bytes received by rank 0"));
+    for (const ExplainedCommunication& c : e.communications) {
+      fmt::print("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
+    }
+    fmt::print("  planned {}, counted by the transport {}\n", bytesText(e.bytesReceived()),
+               bytesText(report.transferred));
+  }
+  fmt::print("{}\n", terminal.heading("kernels and library calls of each rank"));
+  for (const ExplainedStep& s : e.steps) {
+    if (s.kind != "communicate" && s.kind != "view") {
+      fmt::print("  {} {}: {}\n", s.kind, s.name, fmt::join(s.ops, ", "));
+    }
+  }
+  if (!report.times.empty()) {
+    fmt::print("{}\n", terminal.heading("times of rank 0, second run"));
+    for (const StepTime& t : report.times) {
+      fmt::print("  {:>10.1f} us  {}\n", t.seconds * 1e6, t.name);
+    }
+  }
+  fmt::print("{} {}\n", terminal.heading("peak memory of rank 0:"), bytesText(e.peakBytes));
+}
+
+// True if all results are as the reference interpreter has them.
+bool verifyOutputs(const Job& job, const Report& report, int ranks, const Terminal& terminal) {
+  const std::vector<BoundedTensor> expected = interpretWithBounds(*job.fusion, job.inputs, {.partials = ranks});
+  bool same = true;
+  for (size_t i = 0; i < report.outputs.size(); i++) {
+    const Output& out = report.outputs[i];
+    std::string difference = out.difference;
+    if (std::optional<std::string> d = compare(out.global, expected[i]); difference.empty() && d) {
+      difference = *d;
+    }
+    if (!difference.empty()) {
+      fmt::print("{} {} differs from the reference: {}\n", terminal.bad("verify:"), out.name, difference);
+      same = false;
+    }
+  }
+  if (same) {
+    fmt::print("{} all outputs agree with the reference interpreter\n", terminal.good("verify:"));
+  } else {
+    fmt::print("MESHFUSE_VERIFY=always compares each step and names the first kernel that is wrong\n");
+  }
+  return same;
+}
+
+int finish(const Job& job, const Report& report, int ranks) {
+  const Terminal terminal(STDOUT_FILENO);
+  print(report, terminal);
+  if (!job.options.saveTo.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(job.options.saveTo, error);
+    check(!error, "[run] cannot make the directory {}: {}", job.options.saveTo, error.message());
+    for (const Output& out : report.outputs) {
+      const std::string path = fmt::format("{}/{}.npy", job.options.saveTo, out.name);
+      writeNpy(path, out.global);
+      fmt::print("wrote {}\n", path);
+    }
+  }
+  return !job.options.verify || verifyOutputs(job, report, ranks, terminal) ? kSuccess : kDifference;
+}
+
+// Every rank learns of a failure of one; rank 0 alone prints it.
+int runOnProcesses(const RunOptions& options) {
+  std::unique_ptr<Communicator> world = openWorld();
+  try {
+    check(options.ranks == 0 || options.ranks == world->size(),
+          "[command line] --ranks is {}, the launcher started {} processes", options.ranks, world->size());
+    const Job job = prepare(options);
+    const int ranks = rankCount(*job.fusion, 0);
+    check(!hasMesh(*job.fusion) || ranks == world->size(),
+          "[command line] the meshes of the program have {} ranks, the launcher started {}", ranks, world->size());
+    const Report report = runRank(*world, job);
+    return world->rank() == 0 ? finish(job, report, world->size()) : kSuccess;
+  } catch (const Error& e) {
+    world->abort(e.what());
+    if (world->rank() == 0) {
+      throw;
+    }
+    return dynamic_cast<const UserError*>(&e) != nullptr ? kBadInput : kFailure;
+  }
+}
+
+}  // namespace
+
+int runProgram(const RunOptions& options) {
+  if (options.mpi) {
+    return runOnProcesses(options);
+  }
+  const Job job = prepare(options);
+  const int ranks = rankCount(*job.fusion, options.ranks);
+  Report report;
+  runLoopback(ranks, [&](Communicator& comm) {
+    Report own = runRank(comm, job);
+    if (comm.rank() == 0) {
+      report = std::move(own);
+    }
+  });
+  return finish(job, report, ranks);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,40 @@
+#include "tools/stand_in_arguments.h"
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+#include "preseg_passes/check_annotations.h"
+#include "preseg_passes/concretize.h"
+#include "tools/program.h"
+
+namespace meshfuse {
+
+std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOptions& options) {
+  // compiling looks at the address, never at what is there
+  alignas(64) static char nowhere[64] = {};
+  const std::vector<std::vector<int64_t>> shapes = inputShapes(fusion, options);
+  std::unique_ptr<Fusion> sized = concretize(fusion, shapes);
+  PassContext context(*sized);
+  checkAnnotations(*sized, context);
+  std::vector<Argument> arguments;
+  for (size_t i = 0; i < sized->inputs().size(); i++) {
+    const Val* in = sized->inputs()[i];
+    if (in->isTensor()) {
+      std::vector<int64_t> sizes;
+      for (const IntExpr& e : shardState(in->asTensor()).localShape()) {
+        sizes.push_back(e.constValue());
+      }
+      std::vector<int64_t> strides = contiguousStrides(sizes);
+      arguments.emplace_back(Tensor::wrap(nowhere, std::move(sizes), std::move(strides), in->dtype()));
+    } else if (in->dtype() == DataType::Bool) {
+      arguments.emplace_back(false);
+    } else if (isIntegral(in->dtype())) {
+      arguments.emplace_back(shapes[i].empty() ? int64_t{0} : shapes[i][0]);
+    } else {
+      arguments.emplace_back(0.0);
+    }
+  }
+  return arguments;
+}
+
+}  // namespace meshfuse

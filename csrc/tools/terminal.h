@@ -1,0 +1,27 @@
+// What goes to the terminal: colours where there is one, numbers for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace meshfuse {
+
+// Colours are on if the stream is a terminal, NO_COLOR is not set and TERM is not "dumb".
+class Terminal {
+ public:
+  explicit Terminal(int fileDescriptor);
+  std::string heading(std::string_view text) const { return painted("1", text); }
+  std::string good(std::string_view text) const { return painted("32", text); }
+  std::string bad(std::string_view text) const { return painted("31;1", text); }
+  std::string quiet(std::string_view text) const { return painted("2", text); }
+
+ private:
+  std::string painted(std::string_view code, std::string_view text) const;
+  bool colours_;
+};
+
+// "12.5 KiB (12800)": for people, and exactly.
+[[nodiscard]] std::string bytesText(int64_t bytes);
+
+}  // namespace meshfuse
