@@ -40,9 +40,12 @@ Digit below(const Digit& digit, const IntExpr& size) {
 std::string Digit::toString() const {
   std::string text = fmt::format("d{}/{}%{}", dim, stride.toString(), size.toString());
   switch (owner.kind) {
-    case OwnerKind::Local: return text;
-    case OwnerKind::Stream: return text + ":stream";
-    case OwnerKind::Device: break;
+    case OwnerKind::Local:
+      return text;
+    case OwnerKind::Stream:
+      return text + ":stream";
+    case OwnerKind::Device:
+      break;
   }
   text += fmt::format(":a{}", owner.axis);
   return owner.below.isConst(1) ? text : text + "/" + owner.below.toString();

@@ -21,7 +21,7 @@ namespace meshfuse {
 
 class DigitList {
  public:
-  DigitList() = default;                            // no digits: the constant 0, of size 1
+  DigitList() = default;                                                     // no digits: the constant 0, of size 1
   explicit DigitList(std::vector<Digit> digits, const Prover& prover = {});  // brought to normal form
   static DigitList whole(int dim, const IntExpr& extent);
   static DigitList opaque();
@@ -47,7 +47,8 @@ class DigitList {
 // The index outer * inner.size() + inner.
 [[nodiscard]] DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& prover = {});
 // index / innerSize and index mod innerSize; both opaque if the cut falls into digits that it does not provably divide.
-[[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize, const Prover& prover = {});
+[[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize,
+                                                    const Prover& prover = {});
 // True only if both select the same value, with the same owners, at every index.
 [[nodiscard]] bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover = {});
 

@@ -53,23 +53,27 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   const int dim = origins.empty() ? 0 : origins.front();
   const IntExpr& size = mesh.axisSize(loop.axis);
   if (const IdExpr* split = unevenSplit(loop.id, logical)) {
-    violations.push_back(fmt::format("dim {} of {} has {} elements, which axis {} of {} does not divide (a split of {} by {}); expected a "
-                                     "multiple: pad the dim or choose another mesh",
-                                     dim, tensor, logical[dim]->extent().toString(), axis, size.toString(),
-                                     split->in[0]->extent().toString(), split->factor.toString()));
+    violations.push_back(fmt::format(
+        "dim {} of {} has {} elements, which axis {} of {} does not divide (a split of {} by {}); expected a "
+        "multiple: pad the dim or choose another mesh",
+        dim, tensor, logical[dim]->extent().toString(), axis, size.toString(), split->in[0]->extent().toString(),
+        split->factor.toString()));
     return;
   }
   if (loop.extent.isConst() && size.isConst() && !(loop.extent == size)) {
-    violations.push_back(fmt::format("dim {} of {} (size {}): a loop dim of extent {} is bound to axis {} of {}; expected equal sizes: split "
-                                     "by the size of the axis",
-                                     dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
+    violations.push_back(fmt::format(
+        "dim {} of {} (size {}): a loop dim of extent {} is bound to axis {} of {}; expected equal sizes: split "
+        "by the size of the axis",
+        dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
     return;
   }
-  const bool constant = std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
+  const bool constant =
+      std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
   if (loop.digits.isOpaque() && constant) {
-    violations.push_back(fmt::format("the loop dim bound to axis {} of {} cuts merged dims where they do not nest, so that a rank's part is no "
-                                     "rectangle; expected splits at multiples of the inner dims: shard one logical dim",
-                                     axis, tensor));
+    violations.push_back(fmt::format(
+        "the loop dim bound to axis {} of {} cuts merged dims where they do not nest, so that a rank's part is no "
+        "rectangle; expected splits at multiples of the inner dims: shard one logical dim",
+        axis, tensor));
   }
 }
 
@@ -88,7 +92,8 @@ void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
       continue;
     }
     if (std::find(seen.begin(), seen.end(), id->parallelType()) != seen.end()) {
-      violations.push_back(fmt::format("{} binds {} twice; an axis owns one dim of a tensor", tv->toString(), id->parallelType().toString()));
+      violations.push_back(fmt::format("{} binds {} twice; an axis owns one dim of a tensor", tv->toString(),
+                                       id->parallelType().toString()));
     }
     seen.push_back(id->parallelType());
   }
@@ -105,9 +110,10 @@ void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
   const ShardState state = shardState(tv);
   for (size_t k = 0; k < state.dims.size(); k++) {
     if (state.dims[k].isOpaque() && tv->shape()[k].isConst()) {
-      violations.push_back(fmt::format("the digits of dim {} of {} (size {}) that axes own do not nest; expected each split to divide what it "
-                                       "splits",
-                                       k, tv->toString(), tv->shape()[k].toString()));
+      violations.push_back(fmt::format(
+          "the digits of dim {} of {} (size {}) that axes own do not nest; expected each split to divide what it "
+          "splits",
+          k, tv->toString(), tv->shape()[k].toString()));
     }
   }
 }

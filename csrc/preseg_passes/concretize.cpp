@@ -33,8 +33,9 @@ void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, S
   }
   const int64_t slope = form->slope.constValue();
   const int64_t rest = size - form->rest.constValue();
-  check(slope != 0 && rest % slope == 0 && rest / slope >= 0, "[concretize] dim {} of {} has extent {}, got {} elements; no {} makes that", dim,
-        tv->toString(), extent.toString(), size, open[0]);
+  check(slope != 0 && rest % slope == 0 && rest / slope >= 0,
+        "[concretize] dim {} of {} has extent {}, got {} elements; no {} makes that", dim, tv->toString(),
+        extent.toString(), size, open[0]);
   values[open[0]] = rest / slope;
 }
 
@@ -79,8 +80,9 @@ void settle(Fusion& fusion) {
     TensorView* fresh = nullptr;
     if (e->kind() == ExprKind::Reshape) {
       const std::vector<IntExpr> shape = old->shape();
-      fresh = fusion.tensorFromRoot(old->dtype(), settledDims(e->input(0)->asTensor()->noReductions()),
-                                    [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectReshape(f, root, shape); });
+      fresh = fusion.tensorFromRoot(
+          old->dtype(), settledDims(e->input(0)->asTensor()->noReductions()),
+          [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectReshape(f, root, shape); });
     } else if (e->kind() == ExprKind::Permute) {
       fresh = fusion.tensorFromRoot(old->dtype(), settledDims(e->input(0)->asTensor()->noReductions()),
                                     [&](Fusion&, const std::vector<IterDomain*>& root) {
@@ -110,7 +112,8 @@ void settle(Fusion& fusion) {
 }  // namespace
 
 SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes) {
-  check(sizes.size() == fusion.inputs().size(), "[concretize] got {} shapes, the fusion has {} inputs; give one an input", sizes.size(),
+  check(sizes.size() == fusion.inputs().size(),
+        "[concretize] got {} shapes, the fusion has {} inputs; give one an input", sizes.size(),
         fusion.inputs().size());
   SymbolValues values;
   // Twice: an extent may hold a symbol that a later input gives alone.
@@ -124,8 +127,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
         continue;
       }
       const std::vector<IntExpr> shape = in->asTensor()->shape();
-      check(sizes[i].size() == shape.size(), "[concretize] input {} ({}) has {} dims, got {} sizes; give one a dim", i, in->toString(),
-            shape.size(), sizes[i].size());
+      check(sizes[i].size() == shape.size(), "[concretize] input {} ({}) has {} dims, got {} sizes; give one a dim", i,
+            in->toString(), shape.size(), sizes[i].size());
       for (size_t k = 0; k < shape.size(); k++) {
         solve(in->asTensor(), static_cast<int>(k), shape[k], sizes[i][k], values);
       }
@@ -135,8 +138,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
     const Val* in = fusion.inputs()[i];
     for (size_t k = 0; in->isTensor() && k < sizes[i].size(); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);
-      check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i, in->toString(), sizes[i][k],
-            in->asTensor()->shape()[k].toString(),
+      check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i,
+            in->toString(), sizes[i][k], in->asTensor()->shape()[k].toString(),
             extent.isConst() && !in->asTensor()->shape()[k].isConst() ? fmt::format(" = {}", extent.constValue()) : "");
     }
   }
@@ -148,7 +151,8 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   FusionCloner cloner(fusion, *copy, [&](const IntExpr& e) { return bound(e, values); });
   for (const Val* in : fusion.inputs()) {
     // A bound Int input stays an input, though nothing needs its value any more.
-    copy->addInput(!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0
+    copy->addInput(!in->isTensor() && in->dtype() == DataType::Int &&
+                           values.count(std::string(in->intExpr().symbolName())) > 0
                        ? copy->inputScalar(DataType::Int)
                        : cloner.clone(in));
   }

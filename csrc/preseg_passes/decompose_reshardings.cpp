@@ -25,7 +25,8 @@ class Decomposition {
         remember(e);
         continue;
       }
-      if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && needsWork(e)) {
+      if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() &&
+          needsWork(e)) {
         changed = true;
         rewrite(e);
       }
@@ -52,9 +53,8 @@ class Decomposition {
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
     const std::vector<Operand> all = operands(e);
-    return std::any_of(all.begin(), all.end(), [](const Operand& o) {
-      return o.edge.relation == EdgeRelation::Comm || !o.edge.needed;
-    });
+    return std::any_of(all.begin(), all.end(),
+                       [](const Operand& o) { return o.edge.relation == EdgeRelation::Comm || !o.edge.needed; });
   }
 
   void rewrite(Expr* e) {
@@ -71,7 +71,8 @@ class Decomposition {
     const ShardState natural = naturalState(e);
     setShardState(result, natural);
     const bool fits = !needsWork(e) && natural.partial.empty() == wanted.partial.empty();
-    const bool after = fits && (before < 0 || planRedistribution(natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
+    const bool after =
+        fits && (before < 0 || planRedistribution(natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
     if (after) {
       moveResult(e, wanted);
       return;
@@ -136,7 +137,8 @@ class Decomposition {
       if (o.edge.relation != EdgeRelation::Comm) {
         continue;
       }
-      invariant(o.edge.needed.has_value(), "[decompose-reshardings] what {} needs is no rectangle", e->tensorOutput()->toString());
+      invariant(o.edge.needed.has_value(), "[decompose-reshardings] what {} needs is no rectangle",
+                e->tensorOutput()->toString());
       TensorView* from = e->input(o.position)->asTensor();
       TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];
       if (to == nullptr) {

@@ -59,9 +59,9 @@ TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape) {
     return in;
   }
   const std::vector<IntExpr> extents(shape.begin(), shape.end());
-  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    return connectReshape(fusion, root, extents);
-  });
+  TensorView* out = in->fusion().tensorFromRoot(
+      in->dtype(), dimsOf(in),
+      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectReshape(fusion, root, extents); });
   in->fusion().addExpr(ExprKind::Reshape, {in}, {out});
   return out;
 }
@@ -70,13 +70,14 @@ TensorView* localPermute(TensorView* in, const std::vector<int>& order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return in;
   }
-  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion&, const std::vector<IterDomain*>& root) {
-    std::vector<IterDomain*> logical;
-    for (int old : order) {
-      logical.push_back(root[old]);
-    }
-    return logical;
-  });
+  TensorView* out =
+      in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion&, const std::vector<IterDomain*>& root) {
+        std::vector<IterDomain*> logical;
+        for (int old : order) {
+          logical.push_back(root[old]);
+        }
+        return logical;
+      });
   ExprAttributes attributes;
   attributes.order = order;
   in->fusion().addExpr(ExprKind::Permute, {in}, {out}, attributes);
@@ -85,9 +86,10 @@ TensorView* localPermute(TensorView* in, const std::vector<int>& order) {
 
 TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
                        const std::vector<IntExpr>& steps) {
-  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    return connectSlice(fusion, root, starts, stops, steps);
-  });
+  TensorView* out =
+      in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
+        return connectSlice(fusion, root, starts, stops, steps);
+      });
   ExprAttributes attributes;
   attributes.starts = starts;
   attributes.stops = stops;
@@ -136,7 +138,8 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
   return localReshape(localPermute(localReshape(in, sizes), permutation), shape);
 }
 
-TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after, const std::vector<IntExpr>& coordinates) {
+TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
+                       const std::vector<IntExpr>& coordinates) {
   // Every dim as the digits of `after` that were local before; those owned now are cut to one value.
   std::vector<int64_t> pieces;
   std::vector<IntExpr> cutStarts;
@@ -158,8 +161,8 @@ TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState&
     int64_t stride = 1;
     int64_t smallestCut = 0;
     bool localSeen = false;
-    bool outer = true;   // all cut digits stand above all local ones
-    bool inner = true;   // all cut digits stand below
+    bool outer = true;  // all cut digits stand above all local ones
+    bool inner = true;  // all cut digits stand below
     for (const PlanDigit& d : digits) {
       if (d.atom == kLocal) {
         localSeen = true;

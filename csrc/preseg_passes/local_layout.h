@@ -20,8 +20,8 @@ namespace meshfuse {
 // Ops on local tensors; each returns its operand where nothing changes.
 [[nodiscard]] TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape);
 [[nodiscard]] TensorView* localPermute(TensorView* in, const std::vector<int>& order);
-[[nodiscard]] TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
-                                     const std::vector<IntExpr>& steps);
+[[nodiscard]] TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts,
+                                     const std::vector<IntExpr>& stops, const std::vector<IntExpr>& steps);
 
 // `in` read as [pieces..], which its dims regroup; the pieces in `order`, regrouped to `shape`. At most one permute.
 [[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,

@@ -25,7 +25,8 @@ std::vector<Dim> dimsOf(const TensorView* tv) {
 std::vector<Dim> localDims(const LocalOp& op) {
   const std::vector<IterDomain*> stored = op.result->noReductions();
   const std::vector<IntExpr> shape = op.state.localShape();
-  invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(), op.expr->opName());
+  invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),
+            op.expr->opName());
   std::vector<Dim> dims;
   for (size_t k = 0; k < stored.size(); k++) {
     dims.push_back(localDim(shape[k], stored[k]->iterType()));
@@ -91,9 +92,9 @@ TensorView* window(const LocalOp& op) {
   if (op.expr->kind() == ExprKind::Slice) {
     return localSlice(in, starts, stops, a.steps);
   }
-  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-    return connectPad(fusion, root, starts, stops);
-  });
+  TensorView* out = in->fusion().tensorFromRoot(
+      in->dtype(), dimsOf(in),
+      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, starts, stops); });
   ExprAttributes attributes = a;
   attributes.starts = starts;
   attributes.stops = stops;
@@ -140,13 +141,15 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
       invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
       std::vector<IntExpr> coordinates;
       for (size_t atom = 0; atom < pair->origins.size(); atom++) {
-        coordinates.push_back(coordinate(op.state.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+        coordinates.push_back(
+            coordinate(op.state.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
       }
       return sliceOwned(whole, pair->from, pair->to, coordinates);
     }
     offsets.push_back(*start);
   }
-  attributes.starts.resize(op.expr->kind() == ExprKind::Random ? offsets.size() : std::max(attributes.starts.size(), offsets.size()), 0);
+  attributes.starts.resize(
+      op.expr->kind() == ExprKind::Random ? offsets.size() : std::max(attributes.starts.size(), offsets.size()), 0);
   for (size_t k = 0; k < offsets.size(); k++) {
     attributes.starts[k] = attributes.starts[k] + offsets[k];
   }
@@ -239,23 +242,31 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case ExprKind::Squeeze:
     case ExprKind::Expand:
     case ExprKind::Cat:
-    case ExprKind::Full: return plain(local, op, localDims(op));
-    case ExprKind::Permute: return localPermute(op.operands[0]->asTensor(), op.expr->attributes().order);
-    case ExprKind::Reshape: return reshape(op);
+    case ExprKind::Full:
+      return plain(local, op, localDims(op));
+    case ExprKind::Permute:
+      return localPermute(op.operands[0]->asTensor(), op.expr->attributes().order);
+    case ExprKind::Reshape:
+      return reshape(op);
     case ExprKind::Slice:
-    case ExprKind::Pad: return window(op);
+    case ExprKind::Pad:
+      return window(op);
     case ExprKind::Reduce:
     case ExprKind::Matmul:
-    case ExprKind::Linear: return plain(local, op, contractedDims(op));
+    case ExprKind::Linear:
+      return plain(local, op, contractedDims(op));
     case ExprKind::Iota:
     case ExprKind::Eye:
-    case ExprKind::Random: return indexValued(local, op);
+    case ExprKind::Random:
+      return indexValued(local, op);
     case ExprKind::TakeAlongAxis:
     case ExprKind::Gather:
     case ExprKind::IndexSelect:
-    case ExprKind::Embedding: return partialDim(op.result) >= 0 ? indexedPart(local, op) : plain(local, op, localDims(op));
+    case ExprKind::Embedding:
+      return partialDim(op.result) >= 0 ? indexedPart(local, op) : plain(local, op, localDims(op));
     case ExprKind::Redistribute:
-    case ExprKind::Communicate: break;
+    case ExprKind::Communicate:
+      break;
   }
   throwInternalError(fmt::format("[localize] {} has no local form", op.expr->opName()));
 }

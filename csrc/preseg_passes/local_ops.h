@@ -10,10 +10,10 @@ namespace meshfuse {
 
 // What the local form of an op is made of.
 struct LocalOp {
-  const Expr* expr;              // of the global fusion; no Redistribute
-  const TensorView* result;      // its tensor output
-  ShardState state;              // of the result
-  std::vector<Val*> operands;    // local, cut to what this op needs; scalars copied
+  const Expr* expr;                // of the global fusion; no Redistribute
+  const TensorView* result;        // its tensor output
+  ShardState state;                // of the result
+  std::vector<Val*> operands;      // local, cut to what this op needs; scalars copied
   std::vector<ShardState> needed;  // of the tensor operands, at the same positions
 };
 

@@ -8,7 +8,8 @@ namespace meshfuse {
 
 namespace {
 
-TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, const std::vector<int64_t>& shape, ReduceOp reduce) {
+TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, const std::vector<int64_t>& shape,
+                        ReduceOp reduce) {
   Fusion& fusion = in->fusion();
   std::vector<Dim> dims;
   for (int64_t n : shape) {
@@ -137,23 +138,28 @@ TensorView* unpack(TensorView* in, const CommStep& step) {
 TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce) {
   const std::vector<int64_t> before = shapeOf(step.before);
   const std::vector<int64_t> after = shapeOf(step.after);
-  invariant(constantShape(in) == before, "[localize] {} enters {} with another shape than planned", in->toString(), step.toString());
+  invariant(constantShape(in) == before, "[localize] {} enters {} with another shape than planned", in->toString(),
+            step.toString());
   switch (step.kind) {
     case StepKind::Slice: {
       std::vector<IntExpr> coordinates;
       for (size_t a = 0; a < step.origins.size(); a++) {
-        coordinates.push_back(coordinate(step.tensorMesh, step.origins[a], step.mesh.axisSize(static_cast<int>(a)).constValue()));
+        coordinates.push_back(
+            coordinate(step.tensorMesh, step.origins[a], step.mesh.axisSize(static_cast<int>(a)).constValue()));
       }
       return sliceOwned(in, step.before, step.after, coordinates);
     }
-    case StepKind::AllReduce: return communicate(in, step, CommKind::AllReduce, before, reduce);
-    case StepKind::Permute: return communicate(in, step, CommKind::Permute, after, reduce);
+    case StepKind::AllReduce:
+      return communicate(in, step, CommKind::AllReduce, before, reduce);
+    case StepKind::Permute:
+      return communicate(in, step, CommKind::Permute, after, reduce);
     case StepKind::AllGather: {
       std::vector<int64_t> shape{teamSize(step)};
       shape.insert(shape.end(), before.begin(), before.end());
       return unpack(communicate(in, step, CommKind::AllGather, shape, reduce), step);
     }
-    case StepKind::ReduceScatter: return communicate(pack(in, step, after), step, CommKind::ReduceScatter, after, reduce);
+    case StepKind::ReduceScatter:
+      return communicate(pack(in, step, after), step, CommKind::ReduceScatter, after, reduce);
     case StepKind::AllToAll: {
       // What is left of each dim when the digits of both sides are taken out.
       std::vector<int64_t> rest;

@@ -18,7 +18,8 @@ namespace {
 
 class Localizer {
  public:
-  explicit Localizer(const Fusion& global) : global_(global), local_(std::make_unique<Fusion>()), cloner_(global, *local_) {}
+  explicit Localizer(const Fusion& global)
+      : global_(global), local_(std::make_unique<Fusion>()), cloner_(global, *local_) {}
 
   std::unique_ptr<Fusion> run() {
     for (Val* in : global_.inputs()) {
@@ -115,7 +116,8 @@ class Localizer {
     if (needed.mesh.empty()) {
       return tv;
     }
-    if (held.mesh.empty() || !(held.mesh == needed.mesh)) {  // replicated on all ranks of `needed`, as the edge is not Comm
+    if (held.mesh.empty() ||
+        !(held.mesh == needed.mesh)) {  // replicated on all ranks of `needed`, as the edge is not Comm
       std::vector<IntExpr> shape;
       for (const DigitList& dim : held.dims) {
         shape.push_back(dim.size());
@@ -126,7 +128,8 @@ class Localizer {
     invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
     std::vector<IntExpr> coordinates;
     for (size_t atom = 0; atom < pair->origins.size(); atom++) {
-      coordinates.push_back(coordinate(needed.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+      coordinates.push_back(
+          coordinate(needed.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
     }
     return sliceOwned(tv, pair->from, pair->to, coordinates);
   }
@@ -157,8 +160,9 @@ class Localizer {
         continue;
       }
       Edge edge = edgeRelation(e, static_cast<int>(k), result);
-      invariant(edge.relation != EdgeRelation::Comm && edge.needed, "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings",
-                in->toString(), result->toString(), edge.reason);
+      invariant(edge.relation != EdgeRelation::Comm && edge.needed,
+                "[localize] the edge {} -> {} communicates: {}; run decompose-reshardings", in->toString(),
+                result->toString(), edge.reason);
       TensorView* local = values_.at(in->id());
       if (edge.relation == EdgeRelation::Local) {
         TensorView*& sliced = slices_[{in->id(), edge.needed->toString()}];

@@ -16,7 +16,8 @@ namespace {
 bool isIndexed(const Expr* e) { return indexedDim(e).operand != kUnmapped; }
 
 bool canBePartial(const Expr* e) {
-  return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear || isIndexed(e);
+  return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear ||
+         isIndexed(e);
 }
 
 // The root domain of the partial result: that of the result, and the indexed dim at the end.
@@ -252,7 +253,8 @@ bool partialize(Expr* e) {
   TensorView* partial = partialTensor(fusion, result->dtype(), root, axes);
   Expr* local = fusion.addExpr(e->kind(), operands, {partial}, e->attributes());
   setShardState(partial, partialState(local, axes, partial, wanted));
-  TensorView* combined = combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
+  TensorView* combined =
+      combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
   TensorView* done = bias != nullptr ? addBias(combined, bias, wanted) : combined;
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);

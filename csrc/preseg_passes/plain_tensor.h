@@ -10,7 +10,8 @@ namespace meshfuse {
 // not hold a partial one.
 [[nodiscard]] TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state);
 // The same with the dims given.
-[[nodiscard]] TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims, const ShardState& state);
+[[nodiscard]] TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims,
+                                       const ShardState& state);
 // to = redistribute(from).
 Expr* redistribute(TensorView* from, TensorView* to);
 // The combination of a partial sum: its partial dim is a reduction dim of the result.

@@ -14,7 +14,8 @@ bool isFreeWidening(const Expr* e) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
-  return dataTypeSize(out->dtype()) > dataTypeSize(e->input(0)->dtype()) && !out->hasDeviceMesh() && !out->isFusionOutput();
+  return dataTypeSize(out->dtype()) > dataTypeSize(e->input(0)->dtype()) && !out->hasDeviceMesh() &&
+         !out->isFusionOutput();
 }
 
 }  // namespace

@@ -18,8 +18,10 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles with even parts"},
     {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
-    {"partialize-reductions", partializeReductions, "before reshards: a sum over a sharded dim must not gather its operand"},
-    {"decompose-reshardings", decomposeReshardings, "when all shardings are final; afterwards only Redistribute communicates"},
+    {"partialize-reductions", partializeReductions,
+     "before reshards: a sum over a sharded dim must not gather its operand"},
+    {"decompose-reshardings", decomposeReshardings,
+     "when all shardings are final; afterwards only Redistribute communicates"},
     {"remove-unneeded-sets", removeUnneededSets, "last: copies that only carried an annotation would cost kernels"},
 };
 

@@ -33,7 +33,8 @@ struct Dim {
   std::vector<int64_t> values;
 };
 
-std::vector<Dim> randomDomain(std::mt19937& rng, const std::vector<int64_t>& extents, const std::vector<Index>& indices, int steps) {
+std::vector<Dim> randomDomain(std::mt19937& rng, const std::vector<int64_t>& extents, const std::vector<Index>& indices,
+                              int steps) {
   std::vector<Dim> dims;
   for (size_t k = 0; k < extents.size(); k++) {
     Dim d{extents[k], DigitList::whole(static_cast<int>(k), extents[k]), {}};

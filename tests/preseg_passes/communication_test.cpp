@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "multidevice/sharding/shard_state.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
@@ -10,7 +11,6 @@
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/tensors.h"
-#include "multidevice/sharding/shard_state.h"
 #include "preseg_passes/sharded_program.h"
 
 namespace meshfuse {
@@ -18,7 +18,8 @@ namespace {
 
 class Communication : public ::testing::Test {
  protected:
-  TensorView* input(const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims = {}, DataType dtype = DataType::Float) {
+  TensorView* input(const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims = {},
+                    DataType dtype = DataType::Float) {
     TensorView* tv = makeContigConcreteTensor(fusion, shape, dtype);
     fusion.addInput(tv);
     shard(tv, mesh, dims);

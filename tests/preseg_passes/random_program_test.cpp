@@ -61,14 +61,16 @@ class RandomProgram {
 
  private:
   std::vector<int64_t> shape() {
-    static const std::vector<std::vector<int64_t>> kShapes = {{8}, {8, 4}, {4, 8}, {16, 8}, {4, 2, 8}, {8, 12}, {2, 16, 4}};
+    static const std::vector<std::vector<int64_t>> kShapes = {{8},       {8, 4},  {4, 8},    {16, 8},
+                                                              {4, 2, 8}, {8, 12}, {2, 16, 4}};
     return kShapes[rng_() % kShapes.size()];
   }
 
   TensorView* pick() { return tensors_[rng_() % tensors_.size()]; }
 
   void annotate(TensorView* tv) {
-    if (std::any_of(tv->getLogicalDomain().begin(), tv->getLogicalDomain().end(), [](const IterDomain* id) { return id->isBroadcast(); })) {
+    if (std::any_of(tv->getLogicalDomain().begin(), tv->getLogicalDomain().end(),
+                    [](const IterDomain* id) { return id->isBroadcast(); })) {
       return;
     }
     setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false}));
@@ -106,9 +108,15 @@ class RandomProgram {
     std::vector<int64_t> stops = sizes;
     std::vector<int64_t> steps(sizes.size(), 1);
     switch (rng_() % 4) {
-      case 0: starts[k] = n / 2; break;
-      case 1: stops[k] = n / 2; break;
-      case 2: steps[k] = 2; break;
+      case 0:
+        starts[k] = n / 2;
+        break;
+      case 1:
+        stops[k] = n / 2;
+        break;
+      case 2:
+        steps[k] = 2;
+        break;
       default:
         starts[k] = n / 4;
         stops[k] = n - n / 4;
@@ -127,7 +135,8 @@ class RandomProgram {
       return nullptr;
     }
     switch (rng_() % 12) {
-      case 0: return named("unary", sin(a));
+      case 0:
+        return named("unary", sin(a));
       case 1: {
         for (TensorView* b : tensors_) {
           if (b != a && sizesOf(b) == sizes) {
@@ -136,21 +145,27 @@ class RandomProgram {
         }
         return named("binary", add(a, a));
       }
-      case 2: return rank > 1 ? named("transpose", transpose(a, 0, 1)) : nullptr;
+      case 2:
+        return rank > 1 ? named("transpose", transpose(a, 0, 1)) : nullptr;
       case 3:
-      case 4: return reshaped(a, sizes);
+      case 4:
+        return reshaped(a, sizes);
       case 5: {
         TensorView* s = sum(a, {static_cast<int64_t>(rng_() % sizes.size())});
         return named("sum", s);
       }
-      case 6: return named("max", max(a, {static_cast<int64_t>(rng_() % sizes.size())}));
+      case 6:
+        return named("max", max(a, {static_cast<int64_t>(rng_() % sizes.size())}));
       case 7: {
         TensorView* s = sum(a, {rank - 1}, true);
         return named("softmax-like", div(a, add(abs(s), 1.0)));
       }
-      case 8: return windowed(a, sizes);
-      case 9: return named("cat", cat({a, a}, static_cast<int64_t>(rng_() % sizes.size())));
-      case 10: return named("pad", pad(a, std::vector<int64_t>{sizes[rank - 1], 0}));
+      case 8:
+        return windowed(a, sizes);
+      case 9:
+        return named("cat", cat({a, a}, static_cast<int64_t>(rng_() % sizes.size())));
+      case 10:
+        return named("pad", pad(a, std::vector<int64_t>{sizes[rank - 1], 0}));
       default: {
         for (TensorView* b : tensors_) {
           const std::vector<int64_t> other = sizesOf(b);

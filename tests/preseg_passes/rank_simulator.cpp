@@ -30,7 +30,8 @@ std::vector<std::vector<int64_t>> positions(std::span<const int64_t> sizes) {
   return all;
 }
 
-Tensor runOp(const Fusion& fusion, const Expr* e, const Values& values, const DeviceMesh& mesh, const std::vector<int64_t>& at) {
+Tensor runOp(const Fusion& fusion, const Expr* e, const Values& values, const DeviceMesh& mesh,
+             const std::vector<int64_t>& at) {
   Fusion one;
   FusionCloner cloner(fusion, one, [&](const IntExpr& expr) {
     return expr.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
@@ -62,13 +63,27 @@ Tensor combine(const std::vector<Tensor>& parts, ReduceOp op) {
     for (size_t k = 1; k < parts.size(); k++) {
       const double other = parts[k].at(position);
       switch (op) {
-        case ReduceOp::Sum: value += other; break;
-        case ReduceOp::Prod: value *= other; break;
-        case ReduceOp::Max: value = std::max(value, other); break;
-        case ReduceOp::Min: value = std::min(value, other); break;
-        case ReduceOp::And: value = static_cast<double>(static_cast<int64_t>(value) & static_cast<int64_t>(other)); break;
-        case ReduceOp::Or: value = static_cast<double>(static_cast<int64_t>(value) | static_cast<int64_t>(other)); break;
-        case ReduceOp::Xor: value = static_cast<double>(static_cast<int64_t>(value) ^ static_cast<int64_t>(other)); break;
+        case ReduceOp::Sum:
+          value += other;
+          break;
+        case ReduceOp::Prod:
+          value *= other;
+          break;
+        case ReduceOp::Max:
+          value = std::max(value, other);
+          break;
+        case ReduceOp::Min:
+          value = std::min(value, other);
+          break;
+        case ReduceOp::And:
+          value = static_cast<double>(static_cast<int64_t>(value) & static_cast<int64_t>(other));
+          break;
+        case ReduceOp::Or:
+          value = static_cast<double>(static_cast<int64_t>(value) | static_cast<int64_t>(other));
+          break;
+        case ReduceOp::Xor:
+          value = static_cast<double>(static_cast<int64_t>(value) ^ static_cast<int64_t>(other));
+          break;
       }
     }
     out.set(position, value);
@@ -88,7 +103,8 @@ Tensor stack(const std::vector<Tensor>& parts) {
   Tensor out = Tensor::empty(sizes, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
     const Tensor part = parts[k].contiguous();
-    std::memcpy(static_cast<char*>(out.data()) + k * static_cast<size_t>(part.nbytes()), part.data(), static_cast<size_t>(part.nbytes()));
+    std::memcpy(static_cast<char*>(out.data()) + k * static_cast<size_t>(part.nbytes()), part.data(),
+                static_cast<size_t>(part.nbytes()));
   }
   return out;
 }
@@ -108,8 +124,12 @@ void runCollective(const Expr* e, const DeviceMesh& mesh, std::vector<Values>& r
     }
     std::vector<Tensor> mine;
     switch (a.kind) {
-      case CommKind::AllGather: results[device] = stack(members); break;
-      case CommKind::AllReduce: results[device] = combine(members, a.reduce); break;
+      case CommKind::AllGather:
+        results[device] = stack(members);
+        break;
+      case CommKind::AllReduce:
+        results[device] = combine(members, a.reduce);
+        break;
       case CommKind::ReduceScatter:
       case CommKind::AllToAll:
         for (const Tensor& m : members) {
@@ -122,7 +142,9 @@ void runCollective(const Expr* e, const DeviceMesh& mesh, std::vector<Values>& r
         results[device] = ranks[mesh.indexOf(source)].at(in);
         break;
       }
-      case CommKind::Broadcast: results[device] = members[a.root]; break;
+      case CommKind::Broadcast:
+        results[device] = members[a.root];
+        break;
     }
     const std::vector<IntExpr> shape = e->tensorOutput()->shape();
     std::vector<int64_t> sizes;
@@ -200,7 +222,8 @@ std::vector<std::vector<Tensor>> simulateRanks(const Fusion& local, const Device
 }
 
 std::vector<std::string> communications(const Fusion& local) {
-  constexpr std::string_view kNames[] = {"all_gather", "all_reduce", "reduce_scatter", "all_to_all", "permute", "broadcast"};
+  constexpr std::string_view kNames[] = {"all_gather", "all_reduce", "reduce_scatter",
+                                         "all_to_all", "permute",    "broadcast"};
   std::vector<std::string> steps;
   for (const Expr* e : local.exprs()) {
     if (e->kind() != ExprKind::Communicate) {

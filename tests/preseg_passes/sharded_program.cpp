@@ -27,7 +27,8 @@ std::vector<int64_t> constants(const std::vector<IntExpr>& shape) {
 }
 
 void expectClose(const Tensor& got, const Tensor& expected, double relative, const std::string& what) {
-  ASSERT_TRUE(std::equal(got.sizes().begin(), got.sizes().end(), expected.sizes().begin(), expected.sizes().end())) << what;
+  ASSERT_TRUE(std::equal(got.sizes().begin(), got.sizes().end(), expected.sizes().begin(), expected.sizes().end()))
+      << what;
   const std::vector<double> a = got.toVector();
   const std::vector<double> b = expected.toVector();
   double scale = 1e-6;
@@ -35,7 +36,8 @@ void expectClose(const Tensor& got, const Tensor& expected, double relative, con
     scale = std::max(scale, std::isfinite(v) ? std::abs(v) : 0);
   }
   for (size_t i = 0; i < a.size(); i++) {
-    ASSERT_TRUE(a[i] == b[i] || std::abs(a[i] - b[i]) <= relative * scale) << what << " element " << i << ": " << a[i] << " != " << b[i];
+    ASSERT_TRUE(a[i] == b[i] || std::abs(a[i] - b[i]) <= relative * scale)
+        << what << " element " << i << ": " << a[i] << " != " << b[i];
   }
 }
 
@@ -107,7 +109,8 @@ ShardedRun runSharded(const Fusion& original, Tolerance tolerance) {
   for (const Val* in : run.planned->inputs()) {
     const TensorView* tv = in->asTensor();
     const bool integral = isIntegral(tv->dtype());
-    const Tensor t = randomTensor(constants(tv->shape()), tv->dtype(), seed++, integral ? 0 : tolerance.low, tolerance.high);
+    const Tensor t =
+        randomTensor(constants(tv->shape()), tv->dtype(), seed++, integral ? 0 : tolerance.low, tolerance.high);
     whole.emplace_back(t);
     for (size_t device = 0; device < parts.size(); device++) {
       parts[device].push_back(localPart(t, tv, static_cast<int64_t>(device)));
@@ -119,8 +122,8 @@ ShardedRun runSharded(const Fusion& original, Tolerance tolerance) {
     for (size_t k = 0; k < expected.size(); k++) {
       const TensorView* out = run.planned->outputs()[k]->asTensor();
       expectClose(got[device][k], localPart(expected[k], out, static_cast<int64_t>(device)), tolerance.relative,
-                  "output " + std::to_string(k) + " on device " + std::to_string(device) + "\n" + run.planned->toString() +
-                      run.local->toString());
+                  "output " + std::to_string(k) + " on device " + std::to_string(device) + "\n" +
+                      run.planned->toString() + run.local->toString());
     }
   }
   return run;

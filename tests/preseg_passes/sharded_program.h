@@ -20,7 +20,7 @@ void shard(TensorView* tv, const DeviceMesh& mesh, const std::vector<DimAxis>& d
 void shardCyclic(TensorView* tv, const DeviceMesh& mesh, int dim, const std::string& axis);
 
 struct ShardedRun {
-  std::unique_ptr<Fusion> planned;          // after the passes
+  std::unique_ptr<Fusion> planned;  // after the passes
   std::unique_ptr<Fusion> local;
   std::vector<std::string> communications;  // sorted
 

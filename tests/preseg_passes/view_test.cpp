@@ -16,7 +16,8 @@ namespace {
 
 class Views : public ::testing::Test {
  protected:
-  TensorView* input(const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims = {}, DataType dtype = DataType::Float) {
+  TensorView* input(const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims = {},
+                    DataType dtype = DataType::Float) {
     TensorView* tv = makeContigConcreteTensor(fusion, shape, dtype);
     fusion.addInput(tv);
     shard(tv, mesh, dims);

@@ -15,7 +15,7 @@ namespace meshfuse {
 enum class AtomLevel : uint8_t { Axis, Digit };
 
 struct AtomPair {
-  DeviceMesh mesh;  // refined; the same devices in the same order
+  DeviceMesh mesh;                  // refined; the same devices in the same order
   std::vector<AtomOrigin> origins;  // by axis of `mesh`
   PlanState from;
   PlanState to;

@@ -53,7 +53,8 @@ bool hasOpaqueDim(const ShardState& state) {
 }
 
 bool canCarry(const ShardState& from, const ShardState& to, int axis) {
-  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && !digitsOf(from, axis).empty();
+  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() &&
+         !digitsOf(from, axis).empty();
 }
 
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
@@ -74,7 +75,8 @@ bool windowKeeps(const OperandDim& dim, const Digit& d, const Prover& prover) {
   if (dim.strided) {
     return false;
   }
-  return !dim.window || dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
+  return !dim.window || dim.offset.isConst(0) ||
+         prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
 }
 
 bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad; }

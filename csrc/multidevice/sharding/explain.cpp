@@ -21,7 +21,8 @@ void addSteps(const Expr* e, ShardingReport& report) {
   }
   const RedistributionPlan plan = planRedistribution(held, wanted);
   for (const CommStep& step : plan.steps) {
-    report.steps.push_back({nameOf(from), nameOf(e->output()), step.toString(), step.elements * dataTypeSize(from->dtype()), plan.note});
+    report.steps.push_back(
+        {nameOf(from), nameOf(e->output()), step.toString(), step.elements * dataTypeSize(from->dtype()), plan.note});
   }
 }
 
@@ -44,7 +45,8 @@ std::string ShardingReport::toString() const {
     text += fmt::format("{} -> {}: {}: {}\n", e.producer, e.consumer, e.relation, e.reason);
   }
   for (const StepNote& s : steps) {
-    text += fmt::format("{} -> {}: {}, {} bytes{}\n", s.producer, s.consumer, s.step, s.bytes, s.note.empty() ? "" : " (" + s.note + ")");
+    text += fmt::format("{} -> {}: {}, {} bytes{}\n", s.producer, s.consumer, s.step, s.bytes,
+                        s.note.empty() ? "" : " (" + s.note + ")");
   }
   return text;
 }
@@ -63,7 +65,8 @@ ShardingReport explainSharding(const Fusion& fusion) {
       }
       const Edge edge = edgeRelation(e, static_cast<int>(k), e->tensorOutput());
       if (edge.relation != EdgeRelation::Aligned) {
-        report.edges.push_back({nameOf(e->input(static_cast<int>(k))), nameOf(e->output()), std::string(name(edge.relation)), edge.reason});
+        report.edges.push_back({nameOf(e->input(static_cast<int>(k))), nameOf(e->output()),
+                                std::string(name(edge.relation)), edge.reason});
       }
     }
     if (e->kind() == ExprKind::Redistribute) {

@@ -24,15 +24,15 @@ struct EdgeNote {
 struct StepNote {
   std::string producer;
   std::string consumer;
-  std::string step;       // all_gather(x)
-  int64_t bytes = 0;      // received by the busiest rank
-  std::string note;       // why the plan is not a better one; empty otherwise
+  std::string step;   // all_gather(x)
+  int64_t bytes = 0;  // received by the busiest rank
+  std::string note;   // why the plan is not a better one; empty otherwise
 };
 
 struct ShardingReport {
   std::vector<TensorNote> tensors;
-  std::vector<EdgeNote> edges;   // those that are not aligned
-  std::vector<StepNote> steps;   // of all Redistributes, in order
+  std::vector<EdgeNote> edges;  // those that are not aligned
+  std::vector<StepNote> steps;  // of all Redistributes, in order
 
   int64_t bytes() const;
   std::string toString() const;

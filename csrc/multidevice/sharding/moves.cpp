@@ -9,7 +9,9 @@ namespace meshfuse {
 
 namespace {
 
-bool contains(const std::vector<int>& values, int value) { return std::find(values.begin(), values.end(), value) != values.end(); }
+bool contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
 
 // Subsets of at least `least` elements, smaller ones first; beyond five elements only the smallest and the whole.
 std::vector<std::vector<int>> subsets(const std::vector<int>& items, size_t least) {
@@ -283,7 +285,9 @@ int64_t PlanProblem::sizeOf(const std::vector<int>& atoms) const {
   return n;
 }
 
-bool PlanProblem::allowed(StepKind kind) const { return std::find(forbidden.begin(), forbidden.end(), kind) == forbidden.end(); }
+bool PlanProblem::allowed(StepKind kind) const {
+  return std::find(forbidden.begin(), forbidden.end(), kind) == forbidden.end();
+}
 
 std::vector<Move> moves(const PlanProblem& problem, const PlanState& state, bool permuted) {
   std::vector<Move> out;
@@ -353,12 +357,16 @@ std::vector<Move> gatherThenSlice(const PlanProblem& problem, const PlanState& s
 int64_t received(const PlanProblem& problem, const PlanState& before, const Move& move) {
   const int64_t n = problem.sizeOf(move.group);
   switch (move.kind) {
-    case StepKind::Slice: return 0;
-    case StepKind::AllReduce: return 2 * localSize(before) * (n - 1) / n;
-    case StepKind::ReduceScatter: return (n - 1) * localSize(move.after);
+    case StepKind::Slice:
+      return 0;
+    case StepKind::AllReduce:
+      return 2 * localSize(before) * (n - 1) / n;
+    case StepKind::ReduceScatter:
+      return (n - 1) * localSize(move.after);
     case StepKind::Permute:
     case StepKind::AllToAll:
-    case StepKind::AllGather: return lacking(before, move.after).value_or(localSize(move.after));
+    case StepKind::AllGather:
+      return lacking(before, move.after).value_or(localSize(move.after));
   }
   return 0;
 }

@@ -42,6 +42,7 @@ struct Move {
 // want it, every element is received n - 1 times to be combined and K - 1 times to be spread: a mean over the ranks.
 [[nodiscard]] double lowerBound(const PlanProblem& problem, const PlanState& state);
 // By position in the refined mesh: from where each device receives.
-[[nodiscard]] std::vector<int64_t> permuteSources(const PlanProblem& problem, const PlanState& before, const PlanState& after);
+[[nodiscard]] std::vector<int64_t> permuteSources(const PlanProblem& problem, const PlanState& before,
+                                                  const PlanState& after);
 
 }  // namespace meshfuse

@@ -124,7 +124,8 @@ void append(RedistributionPlan& plan, const PlanProblem& problem, const AtomPair
             const std::vector<Move>& chain, const PlanOptions& options) {
   PlanState at = pair.from;
   for (const Move& move : chain) {
-    CommStep step{move.kind, pair.mesh, mesh, pair.origins, move.group, at, move.after, received(problem, at, move), {}};
+    CommStep step{move.kind, pair.mesh, mesh, pair.origins, move.group, at, move.after, received(problem, at, move),
+                  {}};
     if (move.kind == StepKind::Permute) {
       step.sources = permuteSources(problem, at, move.after);
     }
@@ -139,7 +140,8 @@ void append(RedistributionPlan& plan, const PlanProblem& problem, const AtomPair
 std::vector<int64_t> constantShape(const ShardState& state) {
   std::vector<int64_t> shape;
   for (const DigitList& dim : state.dims) {
-    invariant(!dim.isOpaque(), "[planner] {} has a dim without digits; it should have been refused before", state.toString());
+    invariant(!dim.isOpaque(), "[planner] {} has a dim without digits; it should have been refused before",
+              state.toString());
     invariant(dim.size().isConst(), "[planner] {} has symbolic sizes; bind them first", state.toString());
     shape.push_back(dim.size().constValue());
   }
@@ -181,12 +183,18 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
 
 std::string_view name(StepKind kind) {
   switch (kind) {
-    case StepKind::Slice: return "slice";
-    case StepKind::Permute: return "permute";
-    case StepKind::AllToAll: return "all_to_all";
-    case StepKind::AllGather: return "all_gather";
-    case StepKind::ReduceScatter: return "reduce_scatter";
-    case StepKind::AllReduce: return "all_reduce";
+    case StepKind::Slice:
+      return "slice";
+    case StepKind::Permute:
+      return "permute";
+    case StepKind::AllToAll:
+      return "all_to_all";
+    case StepKind::AllGather:
+      return "all_gather";
+    case StepKind::ReduceScatter:
+      return "reduce_scatter";
+    case StepKind::AllReduce:
+      return "all_reduce";
   }
   return "";
 }
@@ -212,13 +220,16 @@ std::vector<std::string> RedistributionPlan::communications() const {
 RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options) {
   const std::vector<int64_t> shape = constantShape(from);
   invariant(shape == constantShape(to), "[planner] {} and {} have different extents", from.toString(), to.toString());
-  invariant(to.partial.empty(), "[planner] {} is partial; only what a pass creates is, and it is combined at once", to.toString());
+  invariant(to.partial.empty(), "[planner] {} is partial; only what a pass creates is, and it is combined at once",
+            to.toString());
   if (!(from.mesh == to.mesh)) {
     std::vector<int64_t> a = from.mesh.devices();
     std::vector<int64_t> b = to.mesh.devices();
     std::sort(a.begin(), a.end());
     std::sort(b.begin(), b.end());
-    check(a == b, "[redistribute] from mesh {} to mesh {}: got different devices, expected the same; place both tensors on one mesh",
+    check(a == b,
+          "[redistribute] from mesh {} to mesh {}: got different devices, expected the same; place both tensors on one "
+          "mesh",
           from.mesh.toString(), to.mesh.toString());
     RedistributionPlan plan = throughWhole(from, to, shape, options);
     plan.note = "the meshes differ: gathers on one, then slices on the other";

@@ -26,22 +26,22 @@ enum class StepKind : uint8_t { Slice, Permute, AllToAll, AllGather, ReduceScatt
 
 struct CommStep {
   StepKind kind = StepKind::Slice;
-  DeviceMesh mesh;                // the mesh whose axes are the atoms of both states
-  DeviceMesh tensorMesh;          // the mesh that `mesh` refines
+  DeviceMesh mesh;                  // the mesh whose axes are the atoms of both states
+  DeviceMesh tensorMesh;            // the mesh that `mesh` refines
   std::vector<AtomOrigin> origins;  // of the atoms in it
-  std::vector<int> axes;          // the team, ascending
+  std::vector<int> axes;            // the team, ascending
   PlanState before;
   PlanState after;
-  int64_t elements = 0;           // received by the busiest rank
-  std::vector<int64_t> sources;   // Permute: for each device of the mesh (row-major) the position it receives from
+  int64_t elements = 0;          // received by the busiest rank
+  std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the position it receives from
 
   bool communicates() const { return kind != StepKind::Slice; }
   std::string toString() const;  // all_gather(x)
 };
 
 struct PlanOptions {
-  double alpha = 1;               // cost of a call, in elements
-  std::optional<int64_t> bound;   // local elements of every intermediate state; default: the larger of both ends
+  double alpha = 1;              // cost of a call, in elements
+  std::optional<int64_t> bound;  // local elements of every intermediate state; default: the larger of both ends
   std::vector<StepKind> forbid;
   int maxStates = 3000;
 };
@@ -59,6 +59,7 @@ struct RedistributionPlan {
 
 // Both states have constant sizes and the same extents, and the destination is partial over no axis the source is not.
 // InternalError otherwise; UserError if the meshes have different devices.
-[[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options = {});
+[[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to,
+                                                    const PlanOptions& options = {});
 
 }  // namespace meshfuse

@@ -11,8 +11,8 @@ namespace meshfuse {
 namespace {
 
 std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
-  return fmt::format("the digit of dim {} with stride {} and size {} on {}", dim, d.stride.toString(), d.size.toString(),
-                     mesh.axisName(d.owner.axis));
+  return fmt::format("the digit of dim {} with stride {} and size {} on {}", dim, d.stride.toString(),
+                     d.size.toString(), mesh.axisName(d.owner.axis));
 }
 
 // `needed` fixes at least what `held` fixes: the digit lies in one of the same axis, at the same place of the coordinate.
@@ -33,7 +33,8 @@ bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover)
   if (!dim.window && !dim.strided) {
     return true;
   }
-  return !dim.strided && (dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value());
+  return !dim.strided &&
+         (dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value());
 }
 
 struct Need {
@@ -60,8 +61,10 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
     std::vector<Digit> owned;
     for (const BoundLoop& loop : loops) {
       if (loop.digits.isOpaque()) {
-        return {std::nullopt, fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
-                                          result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
+        return {
+            std::nullopt,
+            fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
+                        result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
       }
       for (Digit d : loop.digits.digits()) {
         const bool stretches = !dims[k].window && (stored[k]->isBroadcast() || stored[k]->extent().isConst(1));
@@ -69,8 +72,9 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
           continue;
         }
         if (!survivesWindow(d, dims[k], prover)) {
-          return {std::nullopt, fmt::format("{} of {} does not fall on whole periods of the window of {}",
-                                            describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString())};
+          return {std::nullopt,
+                  fmt::format("{} of {} does not fall on whole periods of the window of {}",
+                              describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString())};
         }
         d.dim = position;
         owned.push_back(std::move(d));
@@ -78,7 +82,8 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
     }
     DigitList list = fillLocal(position, stored[k]->extent(), owned, prover);
     if (list.isOpaque()) {
-      return {std::nullopt, fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(), result->toString())};
+      return {std::nullopt, fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(),
+                                        result->toString())};
     }
     needed.dims.push_back(std::move(list));
   }
@@ -89,9 +94,12 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
 
 std::string_view name(EdgeRelation relation) {
   switch (relation) {
-    case EdgeRelation::Aligned: return "aligned";
-    case EdgeRelation::Local: return "local";
-    case EdgeRelation::Comm: return "comm";
+    case EdgeRelation::Aligned:
+      return "aligned";
+    case EdgeRelation::Local:
+      return "local";
+    case EdgeRelation::Comm:
+      return "comm";
   }
   return "";
 }
@@ -112,8 +120,9 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     }
   }
   if (!needed.mesh.empty() && !(held.mesh == needed.mesh)) {
-    if (!held.isSharded() && !needed.isSharded() && std::all_of(needed.mesh.devices().begin(), needed.mesh.devices().end(),
-                                                               [&](int64_t device) { return held.mesh.contains(device); })) {
+    if (!held.isSharded() && !needed.isSharded() &&
+        std::all_of(needed.mesh.devices().begin(), needed.mesh.devices().end(),
+                    [&](int64_t device) { return held.mesh.contains(device); })) {
       return EdgeRelation::Aligned;
     }
     reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());

@@ -26,22 +26,25 @@ enum class EdgeRelation : uint8_t { Aligned, Local, Comm };
 
 struct Edge {
   EdgeRelation relation = EdgeRelation::Comm;
-  std::string reason;                // for Comm: which digit failed and why; for Local: what is sliced
-  ShardState held;                   // the producer's state
-  std::optional<ShardState> needed;  // in the producer's dims, on the consumer's mesh; absent if the consumer's digits are opaque
+  std::string reason;  // for Comm: which digit failed and why; for Local: what is sliced
+  ShardState held;     // the producer's state
+  std::optional<ShardState>
+      needed;  // in the producer's dims, on the consumer's mesh; absent if the consumer's digits are opaque
 };
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover = {});
 
 // What a rank that holds `held` lacks of `needed`.
-[[nodiscard]] EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason, const Prover& prover = {});
+[[nodiscard]] EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason,
+                                   const Prover& prover = {});
 
 // Some edge of the expr is Comm.
 [[nodiscard]] bool isResharding(const Expr* expr);
 // The edge from producer to consumer, an operand and a result of one expr, is Comm. Otherwise: as if consumer = set(producer).
 [[nodiscard]] bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer);
 // Those of `tvs` whose sharding is not that of `ref`, dim by dim.
-[[nodiscard]] std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref, const std::vector<TensorView*>& tvs);
+[[nodiscard]] std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref,
+                                                                   const std::vector<TensorView*>& tvs);
 
 }  // namespace meshfuse

@@ -28,7 +28,9 @@ class DigitsOver {
     DigitList list = DigitList::opaque();
     if (IdExpr* e = id->definition()) {
       switch (e->kind) {
-        case IdExprKind::Merge: list = merge(of(e->in[0]), of(e->in[1]), prover_); break;
+        case IdExprKind::Merge:
+          list = merge(of(e->in[0]), of(e->in[1]), prover_);
+          break;
         case IdExprKind::Split: {
           // The factor is one side's extent; a split that does not divide has an extent rounded up and stays opaque.
           const IntExpr& in = e->in[0]->extent();
@@ -57,9 +59,8 @@ class DigitsOver {
 
 bool comesFromReduction(const IterDomain* id) {
   const IdExpr* e = id->definition();
-  return e != nullptr && std::any_of(e->in.begin(), e->in.end(), [](const IterDomain* in) {
-           return in->isReduction() || comesFromReduction(in);
-         });
+  return e != nullptr && std::any_of(e->in.begin(), e->in.end(),
+                                     [](const IterDomain* in) { return in->isReduction() || comesFromReduction(in); });
 }
 
 // Positions of the stored dims other than the partial one.
@@ -165,7 +166,8 @@ bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover)
                     [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); });
 }
 
-std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base, const Prover& prover) {
+std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base,
+                                  const Prover& prover) {
   DigitsOver over(base, prover);
   std::vector<DigitList> lists;
   for (IterDomain* id : domain) {
@@ -237,7 +239,8 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
   const std::vector<IterDomain*> dims = stateDims(tv);
   const int partial = partialDim(tv);
-  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(), state.dims.size());
+  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(),
+            state.dims.size());
   invariant(state.partial.empty() || partial >= 0, "[sharding] {} has no dim for its partial sum", tv->toString());
   const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
   tv->resetLoop();
@@ -328,8 +331,8 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
     return e.substitute([&](std::string_view) { return std::optional<IntExpr>(size); });
   });
   const ShardState state = shardState(cloner.clone(tv));
-  check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part", tv->toString(),
-        state.dims.size(), shape.size());
+  check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part",
+        tv->toString(), state.dims.size(), shape.size());
   for (size_t k = 0; k < shape.size(); k++) {
     if (state.dims[k].isOpaque()) {
       continue;  // a constant extent that does not divide: check-annotations says so

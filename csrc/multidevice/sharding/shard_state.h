@@ -43,10 +43,11 @@ struct BoundLoop {
 
 // The dims of `domain` as digits of the dims of `base`, following splits, merges and width-preserving resizes. A dim that does
 // not come from the base is opaque.
-[[nodiscard]] std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base,
-                                                const Prover& prover = {});
+[[nodiscard]] std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain,
+                                                const std::vector<IterDomain*>& base, const Prover& prover = {});
 // The device-bound loop dims of `tv` over `base`, its root or its logical domain; axes of size 1 are left out.
-[[nodiscard]] std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover = {});
+[[nodiscard]] std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base,
+                                                const Prover& prover = {});
 
 // Position among noReductions() of the dim that counts the contributions to a partial sum, or -1.
 [[nodiscard]] int partialDim(const TensorView* tv);

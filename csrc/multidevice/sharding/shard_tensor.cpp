@@ -43,8 +43,8 @@ PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<
 // The state of `tv` for a global tensor of this shape.
 ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   const std::vector<IntExpr> extents = tv->shape();
-  check(shape.size() == extents.size(), "[shardTensor] {} has {} dims, the tensor {}; give the whole tensor", tv->toString(), extents.size(),
-        shape.size());
+  check(shape.size() == extents.size(), "[shardTensor] {} has {} dims, the tensor {}; give the whole tensor",
+        tv->toString(), extents.size(), shape.size());
   Fusion scratch;
   FusionCloner cloner(tv->fusion(), scratch, [&](const IntExpr& e) {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
@@ -59,16 +59,19 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   const TensorView* bound = cloner.clone(tv);
   const ShardState state = shardState(bound);
   for (size_t k = 0; k < shape.size(); k++) {
-    check(bound->shape()[k].isConst(shape[k]), "[shardTensor] dim {} of {} is {}, the tensor has {}; give the whole tensor", k,
-          tv->toString(), extents[k].toString(), shape[k]);
-    check(!state.dims[k].isOpaque(), "[shardTensor] dim {} of {} has {} elements, which its axes do not divide; pad it or choose another mesh",
-          k, tv->toString(), shape[k]);
+    check(bound->shape()[k].isConst(shape[k]),
+          "[shardTensor] dim {} of {} is {}, the tensor has {}; give the whole tensor", k, tv->toString(),
+          extents[k].toString(), shape[k]);
+    check(!state.dims[k].isOpaque(),
+          "[shardTensor] dim {} of {} has {} elements, which its axes do not divide; pad it or choose another mesh", k,
+          tv->toString(), shape[k]);
   }
   return state;
 }
 
 Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
-  check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank, state.mesh.toString());
+  check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank,
+        state.mesh.toString());
   const PartView view = viewOf(tensor, state, state.mesh.coordinates(rank));
   return tensor.asStrided(view.sizes, view.strides, view.offset).contiguous().view(view.localShape);
 }
@@ -76,12 +79,14 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
 }  // namespace
 
 Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
-  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} of a tensor with {} dims", axis, tensor.dim());
+  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} of a tensor with {} dims", axis,
+        tensor.dim());
   const int dim = static_cast<int>(axis < 0 ? axis + tensor.dim() : axis);
   const int meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();
   const int64_t extent = tensor.size(dim);
-  check(extent % n == 0, "[shardTensor] dim {} has {} elements, which axis {} of {} does not divide; pad it or choose another mesh", dim,
+  check(extent % n == 0,
+        "[shardTensor] dim {} has {} elements, which axis {} of {} does not divide; pad it or choose another mesh", dim,
         extent, mesh.axisName(meshAxis), n);
   ShardState state = ShardState::replicated(mesh, std::vector<IntExpr>(tensor.sizes().begin(), tensor.sizes().end()));
   state.dims[dim] = fillLocal(dim, extent, {{dim, extent / n, n, Owner::device(meshAxis)}});
@@ -98,8 +103,8 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
     return parts[0];
   }
   const DeviceMesh& mesh = tv->getDeviceMesh();
-  check(static_cast<int64_t>(parts.size()) == mesh.numDevices(), "[unshardTensor] got {} parts for mesh {}; expected one a device",
-        parts.size(), mesh.toString());
+  check(static_cast<int64_t>(parts.size()) == mesh.numDevices(),
+        "[unshardTensor] got {} parts for mesh {}; expected one a device", parts.size(), mesh.toString());
   std::vector<int64_t> shape = globalShape(tv, parts[0].sizes());
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());

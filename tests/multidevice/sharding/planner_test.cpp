@@ -59,7 +59,8 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
           break;
         case StepKind::AllGather:
         case StepKind::AllToAll: {
-          auto holder = std::find_if(team.begin(), team.end(), [&](int64_t member) { return data[member].count(e) > 0; });
+          auto holder =
+              std::find_if(team.begin(), team.end(), [&](int64_t member) { return data[member].count(e) > 0; });
           ASSERT_NE(holder, team.end()) << step.toString();
           next[device][e] = data[*holder][e];
           bySender[*holder]++;
@@ -84,7 +85,8 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
   data = std::move(next);
 }
 
-void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents) {
+void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, const ShardState& to,
+                     const std::vector<int64_t>& extents) {
   const int64_t devices = from.mesh.numDevices();
   std::vector<Held> data(devices);
   std::map<int64_t, int64_t> truth;
@@ -152,7 +154,9 @@ using Steps = std::vector<std::string>;
 TEST(Planner, OneAxis) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const std::vector<int64_t> e{8, 8};
-  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") { return block(mesh, e, {a, b}, p); };
+  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") {
+    return block(mesh, e, {a, b}, p);
+  };
   EXPECT_EQ(planned(S("", ""), S("", "x"), e), Steps{});
   EXPECT_EQ(planned(S("x", ""), S("", ""), e), Steps{"all_gather(x)"});
   EXPECT_EQ(planned(S("", "x"), S("", ""), e), Steps{"all_gather(x)"});
@@ -180,7 +184,9 @@ TEST(Planner, BlockToCyclic) {
 TEST(Planner, TwoAxes) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 4}});
   const std::vector<int64_t> e{8, 8};
-  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") { return block(mesh, e, {a, b}, p); };
+  auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") {
+    return block(mesh, e, {a, b}, p);
+  };
   EXPECT_EQ(planned(S("x", "y"), S("x", ""), e), Steps{"all_gather(y)"});
   EXPECT_EQ(planned(S("x", "y"), S("", "y"), e), Steps{"all_gather(x)"});
   EXPECT_EQ(planned(S("", "", "xy"), S("", ""), e), Steps{"all_reduce(x, y)"});
@@ -217,8 +223,10 @@ TEST(Planner, MeshesThatDifferInRankOrder) {
 // Every pair has a plan that works; how often it needed the fallback, and how long it is, is printed.
 TEST(Planner, RandomPairs) {
   const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
-      {DeviceMesh::create({{"x", 2}, {"y", 2}}), {8, 8}},     {DeviceMesh::create({{"x", 2}, {"y", 3}}), {12, 12}},
-      {DeviceMesh::create({{"x", 4}, {"y", 2}}), {16, 8}},    {DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}), {8, 8}},
+      {DeviceMesh::create({{"x", 2}, {"y", 2}}), {8, 8}},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}}), {12, 12}},
+      {DeviceMesh::create({{"x", 4}, {"y", 2}}), {16, 8}},
+      {DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}), {8, 8}},
       {DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}}), {12, 6, 4}},
   };
   for (const StateChoice choice : {StateChoice{false, false}, StateChoice{false, true}, StateChoice{true, true}}) {
@@ -245,8 +253,8 @@ TEST(Planner, RandomPairs) {
         }
       }
     }
-    std::printf("%s digits%s: %d pairs, %d through the whole tensor, at most %zu calls\n", choice.anyDigit ? "any" : "block",
-                choice.partial ? " and sums" : "", pairs, fallbacks, longest);
+    std::printf("%s digits%s: %d pairs, %d through the whole tensor, at most %zu calls\n",
+                choice.anyDigit ? "any" : "block", choice.partial ? " and sums" : "", pairs, fallbacks, longest);
     EXPECT_LE(fallbacks, pairs / 20);
   }
 }

@@ -27,8 +27,9 @@ inline std::vector<int64_t> heldElements(const ShardState& state, const std::vec
       for (int64_t i = 0; i < extents[k]; i++) {
         const auto digits = state.dims[k].digits();
         const bool mine = std::all_of(digits.begin(), digits.end(), [&](const Digit& d) {
-          return !d.owner.isDevice() || i / d.stride.constValue() % d.size.constValue() ==
-                                            coordinates[d.owner.axis] / d.owner.below.constValue() % d.size.constValue();
+          return !d.owner.isDevice() ||
+                 i / d.stride.constValue() % d.size.constValue() ==
+                     coordinates[d.owner.axis] / d.owner.below.constValue() % d.size.constValue();
         });
         if (mine) {
           next.push_back(prefix * extents[k] + i);
@@ -46,7 +47,8 @@ struct StateChoice {
 };
 
 // Every axis of the mesh is replicated, partial, or owns a digit that fits.
-inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const std::vector<int64_t>& extents, StateChoice choice) {
+inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const std::vector<int64_t>& extents,
+                              StateChoice choice) {
   std::vector<std::vector<Digit>> owned(extents.size());
   ShardState state{mesh, {}, {}};
   for (int axis = 0; axis < mesh.numAxes(); axis++) {

@@ -30,7 +30,9 @@ std::vector<int64_t> constants(const std::vector<IterDomain*>& ids) {
   return out;
 }
 
-int64_t product(const std::vector<int64_t>& v) { return std::accumulate(v.begin(), v.end(), int64_t{1}, std::multiplies<>()); }
+int64_t product(const std::vector<int64_t>& v) {
+  return std::accumulate(v.begin(), v.end(), int64_t{1}, std::multiplies<>());
+}
 
 std::vector<int64_t> unflatten(int64_t flat, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> index(sizes.size());
@@ -90,7 +92,9 @@ Elements heldBy(const TensorView* tv, int64_t device) {
           extents = e2;
           break;
         }
-        case LoopTransform::Kind::Parallelize: mine = mine && index[axis] == at[mesh.axisOf(t.type)]; break;
+        case LoopTransform::Kind::Parallelize:
+          mine = mine && index[axis] == at[mesh.axisOf(t.type)];
+          break;
       }
     }
     if (mine) {
@@ -135,8 +139,12 @@ void build(Edge1& e, std::mt19937& rng) {
   e.producer = p;
   const int rank = static_cast<int>(shape.size());
   switch (kind) {
-    case 0: e.consumer = set(p); break;
-    case 1: e.consumer = rank > 1 ? transpose(p, 0, rank - 1) : set(p); break;
+    case 0:
+      e.consumer = set(p);
+      break;
+    case 1:
+      e.consumer = rank > 1 ? transpose(p, 0, rank - 1) : set(p);
+      break;
     case 2:
     case 3: {
       std::vector<int64_t> to = shape;
@@ -164,8 +172,12 @@ void build(Edge1& e, std::mt19937& rng) {
       e.consumer = slice(p, starts, stops, steps);
       break;
     }
-    case 5: e.consumer = cat({p, p}, static_cast<int64_t>(rng() % shape.size())); break;
-    case 6: e.consumer = pad(p, std::vector<int64_t>{shape.back(), 0}, -1.0); break;
+    case 5:
+      e.consumer = cat({p, p}, static_cast<int64_t>(rng() % shape.size()));
+      break;
+    case 6:
+      e.consumer = pad(p, std::vector<int64_t>{shape.back(), 0}, -1.0);
+      break;
     case 7: {
       const int64_t k = static_cast<int64_t>(rng() % shape.size());
       e.consumer = sum(p, {k});
@@ -253,7 +265,8 @@ Truth truthOf(const Edge1& e, const DeviceMesh& mesh) {
 
 TEST(Relation, RandomEdgesAgainstIndexSets) {
   const std::vector<DeviceMesh> meshes = {DeviceMesh::create({{"x", 2}}), DeviceMesh::create({{"x", 4}}),
-                                          DeviceMesh::create({{"x", 2}, {"y", 2}}), DeviceMesh::create({{"x", 2}, {"y", 4}})};
+                                          DeviceMesh::create({{"x", 2}, {"y", 2}}),
+                                          DeviceMesh::create({{"x", 2}, {"y", 4}})};
   std::mt19937 rng(7);
   int local = 0;
   int proved = 0;
@@ -321,7 +334,8 @@ TEST(Relation, RankOrderMatters) {
 
 TEST(ShardState, WhatIsWrittenIsRead) {
   std::mt19937 rng(3);
-  const std::vector<DeviceMesh> meshes = {DeviceMesh::create({{"x", 2}, {"y", 4}}), DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}})};
+  const std::vector<DeviceMesh> meshes = {DeviceMesh::create({{"x", 2}, {"y", 4}}),
+                                          DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}})};
   for (int round = 0; round < 2000; round++) {
     const DeviceMesh& mesh = meshes[rng() % 2];
     const std::vector<int64_t> extents = rng() % 2 == 0 ? std::vector<int64_t>{24, 12} : std::vector<int64_t>{8, 24, 6};
