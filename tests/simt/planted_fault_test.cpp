@@ -134,5 +134,55 @@ TEST(PlantedFault, IsNoticedAndNamed) {
   }
 }
 
+// Y[m] = sum of X[m, n] over n, by four blocks of a cluster.
+Example clusterSum() {
+  Builder b("cluster_sum", Target::Gpu);
+  IntExpr rows = b.size("M", {.lower = 1});
+  IntExpr columns = b.size("N", {.lower = 1});
+  int x = b.tensor({"X", Float, Memory::Input, {rows, columns}, {columns, 1}, 4, false});
+  int y = b.tensor({"Y", Float, Memory::Output, {rows}, {1}, 4, false});
+  b.gridDim("pm", rows);
+  int s = b.space("s", {{"m", rows, {{Level::Part, 0, "pm"}}},
+                        {"n", columns, {{Level::Cluster, 4}, {Level::Warp, 2}, {Level::Lane, 32}}}});
+  ValueId v = b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s);
+  b.store(y, {{b.coord(s, 0)}}, b.reduceAxis(v, 1, Combiner::Sum));
+  return {b.take(), {3, 250}, {}};
+}
+
+TEST(PlantedFault, OfClustersAndLastArrivers) {
+  Example cluster = clusterSum();
+  std::string c = emitCuda(cluster.program).text;
+  Example outer = outerSumProgram(Target::Gpu, Float, 300, 136);
+  std::string o = emitCuda(outer.program).text;
+  std::string firstBarrier = between(c, "clusterBarrier(", ");");
+  std::string lastBarrier = c.substr(c.rfind("clusterBarrier("));
+  struct Planted {
+    Example example;
+    std::string text;
+    std::string message;
+  };
+  std::vector<Planted> planted = {
+      {cluster, c, ""},
+      {cluster, replaced(c, firstBarrier, ""), "remote"},
+      {cluster, replaced(c, lastBarrier, "}\n"), "leave"},
+      {cluster, replaced(c, firstBarrier, "if (rank < 2) " + firstBarrier), "divergent"},
+      {cluster, replaced(c, "if (n_l == 0)", "if (true)"), "race"},
+      {outer, o, ""},
+      {outer, replaced(o, "fence();", ""), "without a fence"},
+      {outer, replaced(o, "kShared", "kReadOnly"), "read-only path"},
+      {outer, replaced(o, "== ceilDiv(M, 64) - 1", "== 0"), "element"},
+  };
+  std::vector<Comparison> cases;
+  for (const Planted& p : planted) {
+    cases.push_back({.example = p.example, .steps = 4000, .text = p.text});
+  }
+  std::vector<Verdict> verdicts = compare(cases);
+  for (size_t i = 0; i < verdicts.size(); i++) {
+    EXPECT_EQ(verdicts[i].right(), planted[i].message.empty()) << i << ": " << verdicts[i].describe();
+    EXPECT_NE(verdicts[i].describe().find(planted[i].message), std::string::npos)
+        << i << ": " << verdicts[i].describe();
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse::simt

@@ -248,9 +248,10 @@ std::string exprText(const IntExpr& e, Sections& uses) {
 
 std::string parenthesized(const IntExpr& e, Sections& uses) {
   std::string text = exprText(e, uses);
-  return text.find(' ') == std::string::npos && text.find('*') == std::string::npos && text[0] != '-'
-             ? text
-             : "(" + text + ")";
+  bool isAtom = e.terms().size() == 1 && e.constantTerm() == 0 && e.terms()[0].coefficient == 1 &&
+                e.terms()[0].factors.size() == 1;  // a name, a call, or parenthesized already
+  bool isNumber = e.isConst() && e.constantTerm() >= 0;
+  return isAtom || isNumber ? text : "(" + text + ")";
 }
 
 std::string unwrapped(std::string text) {

@@ -11,6 +11,8 @@ namespace meshfuse {
 CudaSource emitCuda(const tile::Program& program) {
   invariant(program.target == tile::Target::Gpu, "[codegen cuda] kernel {} is written for a CPU; schedule it for a GPU",
             program.name);
+  invariant(program.cluster() <= 8, "[codegen cuda] kernel {} wants clusters of {} blocks, at most 8 are portable",
+            program.name, program.cluster());
   return cuda::Emitter(program).emit();
 }
 

@@ -26,7 +26,7 @@ std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) {
 
 NvrtcCounters NvrtcCompiler::counters() const { return {}; }
 
-CudaKernel::CudaKernel(std::string_view, const std::string& entry) {
+CudaKernel::CudaKernel(std::string_view, const std::string& entry, int64_t) {
   throwDeviceError("[cuda] kernel " + entry + " cannot run: " + kWhy);
 }
 

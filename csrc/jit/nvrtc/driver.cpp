@@ -20,7 +20,13 @@ void succeed(CUresult status, std::string_view call, std::string_view entry) {
 
 }  // namespace
 
-CudaKernel::CudaKernel(std::string_view cubin, const std::string& entry) : entry_(entry) {
+namespace {
+
+constexpr int64_t kWithoutAsking = 48 << 10;  // bytes of dynamic shared memory
+
+}  // namespace
+
+CudaKernel::CudaKernel(std::string_view cubin, const std::string& entry, int64_t sharedBytes) : entry_(entry) {
   const DriverLibrary& d = driverLibrary();
   deviceCheck(d.usable, "[cuda] kernel {} cannot run: {}; CUDA devices need the NVIDIA driver", entry, d.reason);
   CUmodule module = nullptr;
@@ -28,10 +34,14 @@ CudaKernel::CudaKernel(std::string_view cubin, const std::string& entry) : entry
   module_ = module;
   CUfunction function = nullptr;
   CUresult status = d.moduleGetFunction(&function, module, entry.c_str());
+  if (status == CUDA_SUCCESS && sharedBytes > kWithoutAsking) {
+    status =
+        d.funcSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(sharedBytes));
+  }
   if (status != CUDA_SUCCESS) {
     d.moduleUnload(module);
     module_ = nullptr;
-    succeed(status, "cuModuleGetFunction", entry);
+    succeed(status, "cuModuleGetFunction or cuFuncSetAttribute", entry);
   }
   function_ = function;
 }
@@ -50,12 +60,6 @@ void CudaKernel::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
   check(shape.blocks <= std::numeric_limits<int32_t>::max(),
         "[cuda] kernel {} needs {} blocks, a grid has at most 2147483647; use larger parts", entry_, shape.blocks);
   auto function = static_cast<CUfunction>(function_);
-  constexpr int64_t kWithoutAsking = 48 << 10;
-  if (shape.sharedBytes > kWithoutAsking) {
-    succeed(d.funcSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                               static_cast<int>(shape.sharedBytes)),
-            "cuFuncSetAttribute", entry_);
-  }
   CUlaunchAttribute attribute = {};
   attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
   attribute.value.clusterDim.x = static_cast<unsigned>(shape.cluster);

@@ -19,7 +19,8 @@ struct CudaLaunchShape {
 // One kernel of one cubin. Belongs to the context that is current when it is made; DeviceError where there is none.
 class CudaKernel {
  public:
-  CudaKernel(std::string_view cubin, const std::string& entry);
+  // `sharedBytes`: the most dynamic shared memory that a launch will ask for.
+  CudaKernel(std::string_view cubin, const std::string& entry, int64_t sharedBytes = 0);
   ~CudaKernel();
   CudaKernel(const CudaKernel&) = delete;
   CudaKernel& operator=(const CudaKernel&) = delete;

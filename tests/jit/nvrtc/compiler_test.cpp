@@ -115,6 +115,13 @@ TEST_F(Nvrtc, TakesEveryOpAndCast) {
         b.store(tensor(to.type, Memory::Output), at, b.cast(x[0], to.type));
       }
     }
+    // Single elements, by each kind of access.
+    auto unaligned = [&](Memory memory) { return b.tensor({"u", type.type, memory, {128}, {1}, type.size, false}); };
+    int inOut = unaligned(Memory::InOut);
+    b.store(inOut, at, b.load(inOut, at, s));
+    b.store(unaligned(Memory::Output), at, b.load(unaligned(Memory::Input), at, s, {.cache = Cache::Once}),
+            {.cache = Cache::Once});
+    b.store(unaligned(Memory::Output), at, b.load(unaligned(Memory::Input), at, s));
     EXPECT_NO_THROW((void)NvrtcCompiler::compilePtx(emitCuda(b.program()).text, "compute_90a"));
   }
 }

@@ -12,8 +12,8 @@ extern "C" __global__ void __launch_bounds__(128) bias_gelu_f16(const __grid_con
   u16* __restrict__ Y = args.Y;
   const i64 N = args.N;
   const unsigned part = blockIndex();
-  const i64 pn = part % (unsigned)(ceilDiv(N, 2048));
-  const i64 pm = part / (unsigned)(ceilDiv(N, 2048));
+  const i64 pn = part % (unsigned)ceilDiv(N, 2048);
+  const i64 pm = part / (unsigned)ceilDiv(N, 2048);
   const int lane = threadIndex() % 32;
   const int warp = threadIndex() / 32;
   const int n_w = warp;

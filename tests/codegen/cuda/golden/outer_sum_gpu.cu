@@ -15,8 +15,8 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   const i64 M = args.M;
   const i64 N = args.N;
   const unsigned part = blockIndex();
-  const i64 pn = part % (unsigned)(ceilDiv(N, 64));
-  const i64 pm = part / (unsigned)(ceilDiv(N, 64));
+  const i64 pn = part % (unsigned)ceilDiv(N, 64);
+  const i64 pm = part / (unsigned)ceilDiv(N, 64);
   constexpr int kWarps0 = 0;
   constexpr int kTicket = 1024;
   const int lane = threadIndex() % 32;
@@ -97,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(128) outer_sum_f16(const __grid_con
   fence();
   barrier(8);
   if (threadIndex() == 0) {
-    sharedStore<int>(kTicket, ticket(C + pn, 9) == (ceilDiv(M, 64)) - 1, 10);
+    sharedStore<int>(kTicket, ticket(C + pn, 9) == ceilDiv(M, 64) - 1, 10);
   }
   barrier(11);
   const bool last = sharedLoad<int>(kTicket, 12) != 0;

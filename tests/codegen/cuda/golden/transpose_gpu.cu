@@ -11,8 +11,8 @@ extern "C" __global__ void __launch_bounds__(128) transpose_bf16(const __grid_co
   const i64 M = args.M;
   const i64 N = args.N;
   const unsigned part = blockIndex();
-  const i64 pn = part % (unsigned)(ceilDiv(N, 64));
-  const i64 pm = part / (unsigned)(ceilDiv(N, 64));
+  const i64 pn = part % (unsigned)ceilDiv(N, 64);
+  const i64 pm = part / (unsigned)ceilDiv(N, 64);
   constexpr int kTile0 = 0;
   const int lane = threadIndex() % 32;
   const int warp = threadIndex() / 32;
