@@ -46,7 +46,7 @@ std::string sampleText(const Options& o, const std::string& text, const std::vec
     std::vector<double> logits = cache.runFusionWithInputs(inputs)[0].toVector();
     double highest = *std::max_element(logits.begin(), logits.end()), total = 0;
     for (double& l : logits) {
-      l = std::exp((l - highest) / 0.6);
+      l = std::exp((l - highest) / 0.8);
       total += l;
     }
     double left = total * static_cast<double>(Batches::mix(static_cast<uint64_t>(i)) >> 11) * 0x1p-53;
