@@ -152,8 +152,9 @@ Array Program::computeFactory(const Expr* expr) {
   }
   int64_t first = evaluate(expr->attributes().starts.at(0));
   if (expr->kind() == ExprKind::Eye) {
+    int64_t column = evaluate(expr->attributes().starts.at(1));
     forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {
-      bool diagonal = position[0] + first == position[1];
+      bool diagonal = position[0] + first == position[1] + column;
       if (result.floating()) {
         result.setReal(i, diagonal ? 1 : 0);
       } else {

@@ -265,11 +265,13 @@ class ExprVerifier {
         if (root().size() != 1) {
           report("the result has {} dims, expected 1", root().size());
         }
+        (void)listFits("starts", attributes().starts.size(), 1);
         return;
       case ExprKind::Eye:
         if (root().size() != 2) {
           report("the result has {} dims, expected 2", root().size());
         }
+        (void)listFits("starts", attributes().starts.size(), 2);
         return;
       case ExprKind::Random:
         if (!isFloatingPoint(out_->dtype()) || isHalfPrecision(out_->dtype())) {
@@ -576,6 +578,9 @@ class ExprVerifier {
       Dims expected = index;
       expected.push_back(data[1]);
       sameDims(expected, result, 0);
+      if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
+        report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
+      }
       return;
     }
     if (data.size() != result.size() || !axisFits(attributes().dim, result.size())) {

@@ -122,7 +122,7 @@ TensorView* eye(Operand rows, Operand columns, DataType dtype) {
   TensorView* out =
       fusion.tensor(dtype, {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))});
   ExprAttributes attributes;
-  attributes.starts = {IntExpr(0)};
+  attributes.starts = {IntExpr(0), IntExpr(0)};
   fusion.addExpr(ExprKind::Eye, {}, {out}, attributes);
   return out;
 }

@@ -321,12 +321,13 @@ ValueId Lowering::random(const Expr& e, const Position& position, int space) {
     return builder_.cast(builder_.point(PointOp::Shr, {v, builder_.integer(DataType::Int, bits, space)}), computeIn);
   };
   auto times = [&](ValueId v, double c) { return builder_.point(PointOp::Mul, {v, builder_.constant(computeIn, c, space)}); };
-  // uniform in [0, 1): 24 bits of one word, or 53 of two
+  // uniform in [0, 1): 24 bits of one word, or 53 of two, the second one above the first
   auto uniform = [&](int first) {
     if (computeIn == DataType::Float) {
       return times(shift(word(first), 8), 0x1p-24);
     }
-    return times(builder_.point(PointOp::Add, {times(shift(word(first), 5), 0x1p26), shift(word(first + 1), 6)}), 0x1p-53);
+    ValueId upper = times(builder_.cast(word(first + 1), computeIn), 0x1p21);
+    return times(builder_.point(PointOp::Add, {upper, shift(word(first), 11)}), 0x1p-53);
   };
   ValueId result = kNone;
   if (a.random == RandomKind::Uniform) {

@@ -60,7 +60,7 @@ const Case kCases[] = {
     {"T9 = gather(T0, T3, dim=1) : Float[3, 2]",
      {"Window 0 at 0, None | Window Indexed", "Same 0, Same 1 | Same Same"}},
     {"T9 = index_select(T0, T4, dim=0) : Float[2, 6]", {"None, Same 1 | Indexed Same", "Same 0, None | Same"}},
-    {"T9 = embedding(T2, T5) : Float[4, 6, 5]",
+    {"T9 = embedding(T2, T5, starts=[0], flags=[f]) : Float[4, 6, 5]",
      {"Same 0, Same 1, None | Same Same", "None, None, Same 1 | Indexed Same"}},
     {"T9 = redistribute(T0, op=sum, dim=0) : Float[r{4}, 6]", {"Reduced 0, Same 1 | Reduced Same"}},
     {"T9 = communicate(T0, kind=all_gather, mesh=M0, axes=[0]) : Float[2, 4, 6]", {"None, Same 0, Same 1 | Same Same"}},

@@ -36,6 +36,9 @@ TEST(Factory, Sequences) {
             (std::vector<double>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(values([](const Views&) { return eye(2, 3, DataType::Float); }), (std::vector<double>{1, 0, 0, 0, 1, 0}));
   EXPECT_EQ(values([](const Views&) { return eye(2, DataType::Int); }), (std::vector<double>{1, 0, 0, 1}));
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  EXPECT_EQ(eye(2, DataType::Int)->definition()->attributes().starts.size(), 2u) << "an offset a dim";
 }
 
 // Philox4x32-10 written anew from the paper's description; its known answers are below.

@@ -140,9 +140,9 @@ class Builder {
                    f_.tensor(DataType::Float, pickShape(pick(0, 3))));
       case ExprKind::Iota:
         return add(kind, {f_.scalar(int64_t{pick(-5, 5)}), scalars_[1]}, f_.tensor(DataType::Int, {pickDim()}),
-                   startsOf(std::vector<IntExpr>(chance(2) ? 1 : 0, 3)));
+                   startsOf({chance(2) ? 3 : 0}));
       case ExprKind::Eye:
-        return add(kind, {}, f_.tensor(DataType::Float, pickShape(2)), startsOf({0}));
+        return add(kind, {}, f_.tensor(DataType::Float, pickShape(2)), startsOf({0, 0}));
       case ExprKind::Random:
         return random();
       case ExprKind::TakeAlongAxis:

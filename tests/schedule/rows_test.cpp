@@ -111,6 +111,13 @@ TEST_P(Rows, HalfPrecision) {
   }
 }
 
+TEST_P(Rows, RandomNumbersOfOneAndOfTwoWords) {
+  for (DataType type : {DataType::Float, DataType::Double}) {
+    run({{7, 9}}, [=](const auto&) { return rand({7, 9}, type, 3, 5); }, type);
+    run({{7, 9}}, [=](const auto& t) { return add(t[0], randn({7, 9}, type, 3, 5)); }, type);
+  }
+}
+
 TEST_P(Rows, StridedInputs) {
   Fusion fusion;
   FusionGuard guard(&fusion);
