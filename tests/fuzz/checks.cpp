@@ -1,0 +1,201 @@
+#include "fuzz/checks.h"
+
+#include <fmt/core.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <exception>
+#include <mutex>
+
+#include "exec/fusion_executor_cache.h"
+#include "host/program.h"
+#include "ir/text.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse::fuzz {
+
+namespace {
+
+std::vector<Argument> copies(const std::vector<Argument>& inputs) {
+  std::vector<Argument> result;
+  for (const Argument& a : inputs) {
+    const Tensor* t = std::get_if<Tensor>(&a);
+    if (t == nullptr || !t->isContiguous()) {
+      result.push_back(a);  // programs write to contiguous inputs only
+    } else {
+      result.emplace_back(t->clone());
+    }
+  }
+  return result;
+}
+
+int64_t launches(const FusionExecutorCache& cache) {
+  int64_t n = 0;
+  for (const Step& s : cache.hostProgram()->steps) {
+    n += s.kind == HostStepKind::Launch ? 1 : 0;
+  }
+  return n;
+}
+
+// Runs `body` and makes a failure of what it throws.
+std::optional<Failure> guarded(const std::string& stage, const std::function<std::optional<Failure>()>& body) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    return Failure{stage, e.what()};
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> difference(const Tensor& got, const BoundedTensor& expected) {
+  BoundedTensor e = expected;
+  e.uncertain = 0;  // their bounds are wide, and hold all the same
+  return compare(got, e);
+}
+
+Reference referenceOf(const Program& program) {
+  Reference r;
+  r.outputs = interpretWithBounds(*program.fusion, program.inputs, {.partials = program.ranks});
+  for (const BoundedTensor& t : r.outputs) {
+    std::vector<double> values = t.value.toVector();
+    const double* errors = t.error.data_as<double>();
+    for (size_t i = 0; i < values.size(); i++) {
+      r.elements++;
+      double known = std::max(0.01, 0.01 * std::abs(values[i]));
+      r.vague += std::isfinite(errors[i]) && errors[i] < known ? 0 : 1;
+    }
+  }
+  return r;
+}
+
+std::optional<Failure> checkText(const Program& program) {
+  return guarded("text", [&]() -> std::optional<Failure> {
+    std::vector<std::string> errors = verify(*program.fusion);
+    if (!errors.empty()) {
+      return Failure{"text", "the verifier objects: " + errors[0]};
+    }
+    std::string text = program.fusion->toString();
+    std::string again = parseFusion(text)->toString();
+    if (text != again) {
+      return Failure{"text", "printed, parsed and printed again it is\n" + again};
+    }
+    return std::nullopt;
+  });
+}
+
+std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify, Observed* observed) {
+  return guarded("one rank", [&]() -> std::optional<Failure> {
+    FusionExecutorCache cache(withoutShardings(*program.fusion), {.threads = 1, .verify = verify ? Verify::Always : Verify::Off});
+    std::vector<Tensor> got = cache.runFusionWithInputs(copies(program.inputs));
+    if (observed != nullptr) {
+      observed->kernels = launches(cache);
+    }
+    for (size_t i = 0; i < got.size(); i++) {
+      if (std::optional<std::string> d = difference(got[i], reference.outputs[i])) {
+        return Failure{"one rank", fmt::format("output {}: {}\n{}", i, *d, cache.hostProgram()->toString())};
+      }
+    }
+    return std::nullopt;
+  });
+}
+
+std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed) {
+  std::mutex mutex;
+  std::optional<Failure> first;
+  std::optional<Failure> thrown = guarded("ranks", [&]() -> std::optional<Failure> {
+    LoopbackOptions options;
+    options.deadline = std::chrono::seconds(60);
+    runLoopback(program.ranks, [&](Communicator& comm) {
+      FusionExecutorCache cache(program.fusion->clone(), {.communicator = &comm, .threads = 1, .verify = verify ? Verify::Always : Verify::Off});
+      std::vector<Argument> local;
+      for (size_t i = 0; i < program.inputs.size(); i++) {
+        const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
+        const Val* in = program.fusion->inputs()[i];
+        local.push_back(t == nullptr ? program.inputs[i] : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone()));
+      }
+      std::vector<Tensor> got = cache.runFusionWithInputs(local);
+      std::shared_ptr<const Fusion> planned = cache.planned();
+      std::lock_guard lock(mutex);
+      if (observed != nullptr && comm.rank() == 0) {
+        for (const CommRecord& c : cache.commSteps()) {
+          observed->communication.push_back(c.kind);
+        }
+      }
+      for (size_t i = 0; i < got.size() && !first; i++) {
+        const BoundedTensor& whole = reference.outputs[i];
+        const TensorView* tv = planned->outputs()[i]->asTensor();
+        BoundedTensor part{shardTensor(whole.value, tv, comm.rank()).contiguous(), shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
+        if (std::optional<std::string> d = difference(got[i], part)) {
+          first = Failure{"ranks", fmt::format("output {} of rank {}: {}\nplanned:\n{}{}", i, comm.rank(), *d, cache.planText(),
+                                               cache.hostProgram()->toString())};
+        }
+      }
+    }, options);
+    return std::nullopt;
+  });
+  return first ? first : thrown;
+}
+
+std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed) {
+  if (std::optional<Failure> f = checkText(program)) {
+    return f;
+  }
+  Reference reference;
+  if (std::optional<Failure> f = guarded("reference", [&]() -> std::optional<Failure> {
+        reference = referenceOf(program);
+        return std::nullopt;
+      })) {
+    return f;
+  }
+  if (std::optional<Failure> f = checkOneRank(program, reference, verify, observed)) {
+    return f;
+  }
+  return program.ranks > 1 ? checkRanks(program, reference, verify, observed) : std::nullopt;
+}
+
+std::optional<Failure> checkInChild(const Program& program, bool verify) {
+  int ends[2];
+  if (pipe(ends) != 0) {
+    return Failure{"child", "no pipe"};
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    for (int s : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL}) {
+      ::signal(s, SIG_DFL);
+    }
+    alarm(60);
+    std::optional<Failure> f = checkProgram(program, verify);
+    std::string text = f ? f->stage + "\n" + f->message : "";
+    for (size_t at = 0; at < text.size();) {
+      ssize_t n = write(ends[1], text.data() + at, text.size() - at);
+      if (n <= 0) {
+        break;
+      }
+      at += static_cast<size_t>(n);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) {
+    return Failure{"crash", WTERMSIG(status) == SIGALRM ? "no end within 60 s" : fmt::format("signal {}", WTERMSIG(status))};
+  }
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  size_t line = text.find('\n');
+  return Failure{text.substr(0, line), text.substr(line + 1)};
+}
+
+}  // namespace meshfuse::fuzz

@@ -1,0 +1,50 @@
+// The ways of running a program that must agree, and what is wrong if they do not.
+//
+// The reference interpreter with its bounds says what is right. A failure is told by stage and message.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fuzz/program.h"
+#include "interpret/bounds.h"
+
+namespace meshfuse::fuzz {
+
+struct Failure {
+  std::string stage;  // text, reference, one rank, ranks, ...
+  std::string message;
+};
+
+// What a check saw beside right results.
+struct Observed {
+  std::vector<std::string> communication;  // kinds, of rank 0
+  int64_t kernels = 0;                     // of one rank
+};
+
+// What the outputs must be, and how much of it is known.
+struct Reference {
+  std::vector<BoundedTensor> outputs;
+  int64_t elements = 0;
+  int64_t vague = 0;  // their bound is not below 1% of their value, or 0.01
+};
+[[nodiscard]] Reference referenceOf(const Program& program);
+
+// got against a bounded tensor; nothing if it agrees. Elements at a discontinuity are known only to their bound.
+[[nodiscard]] std::optional<std::string> difference(const Tensor& got, const BoundedTensor& expected);
+
+// Printing, parsing, printing; the verifier.
+[[nodiscard]] std::optional<Failure> checkText(const Program& program);
+// FusionExecutorCache on one rank.
+[[nodiscard]] std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify, Observed* observed = nullptr);
+// FusionExecutorCache on program.ranks loopback ranks, each with its shards; verify: every step of every rank.
+[[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed = nullptr);
+
+// All of the above.
+[[nodiscard]] std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed = nullptr);
+// The same in a process of its own, so that a crash or a hang is a failure like others.
+[[nodiscard]] std::optional<Failure> checkInChild(const Program& program, bool verify);
+
+}  // namespace meshfuse::fuzz

@@ -1,0 +1,149 @@
+// Random programs: the reference interpreter, one rank, loopback ranks, and printing agree.
+//
+//   MESHFUSE_FUZZ_SEEDS=1000-5000 bin/test_fuzz      other programs than the fixed ones; a failure prints a small program
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "fuzz/checks.h"
+#include "fuzz/minimize.h"
+#include "fuzz/program.h"
+
+namespace meshfuse::fuzz {
+
+namespace {
+
+constexpr uint64_t kFirstSeed = 1;
+constexpr uint64_t kLastSeed = 520;
+
+volatile uint64_t currentSeed = 0;
+
+// A crash says which program it was.
+extern "C" void onCrash(int signal) {
+  char text[64] = "fuzz: crash in the program of seed ";
+  size_t n = std::strlen(text);
+  char digits[24];
+  size_t k = 0;
+  for (uint64_t s = currentSeed; k == 0 || s > 0; s /= 10) {
+    digits[k++] = static_cast<char>('0' + s % 10);
+  }
+  while (k > 0) {
+    text[n++] = digits[--k];
+  }
+  text[n++] = '\n';
+  [[maybe_unused]] ssize_t written = write(2, text, n);
+  ::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
+struct Seeds {
+  uint64_t first = kFirstSeed;
+  uint64_t last = kLastSeed;
+  bool fixed = true;
+};
+
+Seeds seeds() {
+  Seeds s;
+  if (const char* text = std::getenv("MESHFUSE_FUZZ_SEEDS")) {
+    char* rest = nullptr;
+    s.first = std::strtoull(text, &rest, 10);
+    s.last = *rest == '-' ? std::strtoull(rest + 1, nullptr, 10) : s.first;
+    s.fixed = false;
+  }
+  return s;
+}
+
+void prepare() {
+  setenv("MESHFUSE_CACHE_DIR", "off", 1);
+  for (int s : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL}) {
+    ::signal(s, onCrash);
+  }
+}
+
+void report(const Program& program, const Failure& failure) {
+  Program small = minimize(program, [&](const Program& p) {
+    std::optional<Failure> f = checkInChild(p, false);
+    return f.has_value() && f->stage == failure.stage && f->message.substr(0, 12) == failure.message.substr(0, 12);
+  });
+  std::optional<Failure> now = checkInChild(small, true);
+  ADD_FAILURE() << "seed " << program.seed << ", mesh " << program.mesh << ", " << failure.stage << ": " << failure.message.substr(0, 1500)
+                << "\nsmaller:\n" << small.fusion->toString() << (now ? now->message.substr(0, 6000) : "");
+}
+
+TEST(Fuzz, EveryWayOfRunningAgrees) {
+  prepare();
+  Seeds range = seeds();
+  std::map<std::string, int> ops;
+  std::map<std::string, int> meshes;
+  std::map<std::string, int> communications;
+  int64_t programs = 0;
+  int64_t reduce = 0;
+  int64_t contract = 0;
+  int64_t shape = 0;
+  int64_t communicate = 0;
+  int64_t kernels = 0;
+  int64_t elements = 0;
+  int64_t vague = 0;
+  int failures = 0;
+  auto start = std::chrono::steady_clock::now();
+  for (uint64_t seed = range.first; seed <= range.last && failures < 20; seed++) {
+    currentSeed = seed;
+    Program program = randomProgram(seed);
+    Observed observed;
+    bool verify = seed % 8 == 0;
+    std::optional<Failure> failure = range.fixed ? std::nullopt : checkInChild(program, verify);
+    failure = failure ? failure : checkProgram(program, verify, &observed);
+    programs++;
+    Traits traits = traitsOf(*program.fusion);
+    for (const std::string& op : traits.ops) {
+      ops[op]++;
+    }
+    meshes[program.mesh.empty() ? "none" : program.mesh]++;
+    for (const std::string& c : observed.communication) {
+      communications[c]++;
+    }
+    reduce += traits.reduces ? 1 : 0;
+    contract += traits.contracts ? 1 : 0;
+    shape += traits.changesShape ? 1 : 0;
+    communicate += observed.communication.empty() ? 0 : 1;
+    kernels += observed.kernels;
+    if (failure) {
+      failures++;
+      report(program, *failure);
+    }
+  }
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  auto share = [&](int64_t n) { return fmt::format("{} ({}%)", n, 100 * n / std::max<int64_t>(1, programs)); };
+  fmt::print("{} programs in {:.0f} s, {} kernels on one rank\nreduce {}, contract {}, change shapes {}, communicate {}\n", programs, seconds,
+             kernels, share(reduce), share(contract), share(shape), share(communicate));
+  auto table = [](const char* title, const std::map<std::string, int>& counts) {
+    fmt::print("{} {}:", counts.size(), title);
+    for (const auto& [name, n] : counts) {
+      fmt::print(" {} {}", name, n);
+    }
+    fmt::print("\n");
+  };
+  table("ops", ops);
+  table("meshes", meshes);
+  table("kinds of communication", communications);
+  (void)elements;
+  (void)vague;
+  if (range.fixed) {
+    EXPECT_GE(programs, 500);
+    EXPECT_GE(ops.size(), 40u);
+    EXPECT_GE(2 * reduce, programs);
+    EXPECT_GE(3 * shape, programs);
+    EXPECT_GE(2 * communicate, programs);
+  }
+}
+
+}  // namespace
+
+}  // namespace meshfuse::fuzz

@@ -1,0 +1,77 @@
+// The random graph of a program: ops of all families on tensors made so far.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fuzz/random.h"
+#include "ir/fusion.h"
+#include "tensor/argument.h"
+
+namespace meshfuse::fuzz {
+
+using Shape = std::vector<int64_t>;
+
+// A tensor with a bound of its elements' magnitude, roughly.
+struct Item {
+  TensorView* tv = nullptr;
+  double magnitude = 2;
+};
+
+[[nodiscard]] Shape shapeOf(const TensorView* tv);
+[[nodiscard]] int64_t elementsOf(const Shape& shape);
+
+class Graph {
+ public:
+  Graph(Fusion& fusion, Random& random) : fusion_(fusion), random_(random) {}
+
+  // Inputs, `ops` ops, outputs.
+  void grow(int ops);
+  const std::vector<Argument>& arguments() const { return arguments_; }
+
+ private:
+  // Each adds one result (or more), or none if no operand at hand fits.
+  void unary();
+  void binary();
+  void integers();
+  void ternary();
+  void activation();
+  void cast();
+  void reduction();
+  void normalization();
+  void reshape();
+  void order();
+  void window();
+  void stretch();
+  void join();
+  void contraction();
+  void indexing();
+  void factory();
+  void randomness();
+  void outputs();
+
+  Item pick();                      // any tensor, recent ones more often
+  Item pickFloating(double limit);  // with elements of at most that magnitude, converted if need be
+  Item pickInteger(double limit);
+  Item pickBool();
+  Item limited(Item x, double limit);
+  Item positive(Item x);                      // at least 0.5
+  Item partner(const Item& x, double limit);  // of the same type and a shape that meets x's
+  Item indexInto(int64_t extent, const Shape& shape);
+  Item input(Shape shape, DataType dtype, double low, double high);
+  Shape randomShape();
+  int64_t randomExtent();
+  std::vector<int64_t> someAxes(int rank);
+  void add(TensorView* tv, double magnitude);
+
+  Fusion& fusion_;
+  Random& random_;
+  std::vector<Item> items_;
+  std::vector<Argument> arguments_;
+  int inputs_ = 0;
+  uint64_t inputSeed_ = 0;
+};
+
+}  // namespace meshfuse::fuzz

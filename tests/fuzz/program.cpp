@@ -1,0 +1,131 @@
+#include "fuzz/program.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "fuzz/graph.h"
+#include "fuzz/random.h"
+#include "ops/tensors.h"
+
+namespace meshfuse::fuzz {
+
+namespace {
+
+struct MeshKind {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+const std::vector<MeshKind>& meshKinds() {
+  static const std::vector<MeshKind> kinds = {{"", {}}, {"x2", {2}}, {"x4", {4}}, {"y2x2", {2, 2}}};
+  return kinds;
+}
+
+const MeshKind& randomMesh(Random& random) {
+  int64_t kind = random.below(100);
+  return meshKinds()[kind < 10 ? 0 : kind < 35 ? 1 : kind < 60 ? 2 : 3];
+}
+
+int loopPosition(const TensorView* tv, const IterDomain* id) {
+  const std::vector<IterDomain*>& loop = tv->getLoopDomain();
+  return static_cast<int>(std::find(loop.begin(), loop.end(), id) - loop.begin());
+}
+
+// Each axis of the mesh cuts a dim it divides, or none; two may cut the same one.
+void shardRandomly(TensorView* tv, const DeviceMesh& mesh, Random& random, int percent) {
+  tv->setDeviceMesh(mesh);
+  std::vector<IterDomain*> dims = tv->noReductions();
+  std::vector<IterDomain*> left = dims;  // what remains to be cut of each dim
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    std::vector<size_t> fitting;
+    for (size_t k = 0; k < dims.size(); k++) {
+      if (left[k] != nullptr && !left[k]->isBroadcast() && left[k]->extent().divisibleBy(mesh.axisSize(axis).constValue())) {
+        fitting.push_back(k);
+      }
+    }
+    if (fitting.empty() || !random.chance(percent)) {
+      continue;
+    }
+    size_t k = random.of(fitting);
+    int at = loopPosition(tv, left[k]);
+    bool cyclic = random.chance(12);
+    tv->split(at, mesh.axisSize(axis), cyclic);
+    tv->axis(cyclic ? at + 1 : at)->parallelize(mesh.typeOf(axis));
+    left[k] = cyclic ? nullptr : tv->axis(at + 1);
+  }
+}
+
+void shardProgram(Fusion& fusion, const DeviceMesh& mesh, Random& random) {
+  for (Val* in : fusion.inputs()) {
+    if (in->isTensor()) {
+      shardRandomly(in->asTensor(), mesh, random, 70);
+    }
+  }
+  for (TensorView* tv : fusion.tensors()) {
+    if (tv->isFusionInput()) {
+      continue;
+    }
+    if (random.chance(tv->isFusionOutput() ? 45 : 8)) {
+      shardRandomly(tv, mesh, random, 60);
+    }
+  }
+}
+
+}  // namespace
+
+Program randomProgram(uint64_t seed) {
+  Random random(seed);
+  Program program;
+  program.seed = seed;
+  program.fusion = std::make_unique<Fusion>();
+  FusionGuard guard(program.fusion.get());
+  Graph graph(*program.fusion, random);
+  graph.grow(static_cast<int>(random.between(3, random.chance(30) ? 20 : 10)));
+  program.inputs = graph.arguments();
+  const MeshKind& mesh = randomMesh(random);
+  program.mesh = mesh.name;
+  if (!mesh.shape.empty()) {
+    DeviceMesh devices = DeviceMesh::createForShape(mesh.shape);
+    program.ranks = static_cast<int>(devices.numDevices());
+    shardProgram(*program.fusion, devices, random);
+  }
+  return program;
+}
+
+std::unique_ptr<Fusion> withoutShardings(const Fusion& fusion) {
+  std::unique_ptr<Fusion> copy = fusion.clone();
+  for (TensorView* tv : copy->tensors(true)) {
+    tv->resetLoop();
+    tv->setDeviceMesh({});
+  }
+  return copy;
+}
+
+Traits traitsOf(const Fusion& fusion) {
+  Traits traits;
+  for (const Expr* e : fusion.exprs()) {
+    std::string op = std::string(e->opName());
+    switch (e->kind()) {
+      case ExprKind::Reduce:
+        traits.reduces = true;
+        op = fmt::format("reduce {}", name(e->attributes().reduce));
+        break;
+      case ExprKind::Random: op = e->attributes().random == RandomKind::Uniform ? "rand" : "randn"; break;
+      case ExprKind::Matmul:
+      case ExprKind::Linear: traits.contracts = true; break;
+      case ExprKind::Reshape:
+      case ExprKind::Permute:
+      case ExprKind::Slice:
+      case ExprKind::Pad:
+      case ExprKind::Cat: traits.changesShape = true; break;
+      default: break;
+    }
+    if (std::find(traits.ops.begin(), traits.ops.end(), op) == traits.ops.end()) {
+      traits.ops.push_back(op);
+    }
+  }
+  return traits;
+}
+
+}  // namespace meshfuse::fuzz

@@ -1,0 +1,39 @@
+// Random programs, written with the builders a user has, with random shardings. The same seed, the same program.
+//
+// Operands are kept where an op is defined and tame (logarithms of positive numbers, products of numbers near 1), so that bounds stay
+// small enough to say something.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "tensor/argument.h"
+
+namespace meshfuse::fuzz {
+
+struct Program {
+  uint64_t seed = 0;
+  std::unique_ptr<Fusion> fusion;  // with meshes and shardings where ranks > 1
+  std::vector<Argument> inputs;    // whole tensors
+  int ranks = 1;
+  std::string mesh;                // "", "x2", "x4", "y2x2"
+};
+
+[[nodiscard]] Program randomProgram(uint64_t seed);
+
+// The same program for one rank: without meshes and bindings.
+[[nodiscard]] std::unique_ptr<Fusion> withoutShardings(const Fusion& fusion);
+
+// What a program does, for the record: op names ("add", "reduce sum", "matmul"), in order of first use.
+struct Traits {
+  std::vector<std::string> ops;
+  bool reduces = false;       // a reduction, a normalization
+  bool contracts = false;
+  bool changesShape = false;  // a reshape, permute, slice, pad, cat
+};
+[[nodiscard]] Traits traitsOf(const Fusion& fusion);
+
+}  // namespace meshfuse::fuzz
