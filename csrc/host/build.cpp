@@ -258,6 +258,9 @@ class HostBuilder {
         step.kind = HostStepKind::Contract;
         step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
         step.contraction = std::make_shared<Contraction>(*s.group.exprs[0], s.group.layouts);
+        for (const TensorView* tv : s.group.exprs[0]->tensorInputs()) {
+          step.operands.push_back(tensor(tv));
+        }
         if (step.contraction->workspaceBytes() > 0) {
           workspace(step, step.contraction->workspaceBytes());
         }

@@ -46,7 +46,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
     if (p.steps[i].kind == HostStepKind::Contract) {
-      operands_[i].resize(p.steps[i].reads.size());
+      operands_[i].resize(p.steps[i].operands.size());
     }
     if (p.steps[i].kind != HostStepKind::Launch) {
       continue;
@@ -126,8 +126,8 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
     case HostStepKind::Launch: launch(step, number, pool); return;
     case HostStepKind::Contract: {
       std::vector<void*>& operands = operands_[number];
-      for (size_t k = 0; k < step.reads.size(); k++) {
-        operands[k] = pointer(step.reads[k]);
+      for (size_t k = 0; k < step.operands.size(); k++) {
+        operands[k] = pointer(step.operands[k]);
       }
       char* arena = static_cast<char*>(arena_.get());
       void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];

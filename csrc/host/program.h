@@ -72,6 +72,7 @@ struct Step {
   std::vector<int> writes;
   LaunchPlan launch;                            // Launch
   std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
+  std::vector<int> operands;                    // Contract: tensors in the op's order, of which `reads` has each once
   CommPlan comm;                                // Communicate
   std::shared_ptr<const Fusion> reference;      // the same as a fusion, for Reference steps and verification
 };
