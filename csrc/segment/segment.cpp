@@ -60,6 +60,10 @@ bool isViewOp(const Expr& e) {
   }
 }
 
+// Ops in one kernel. Compilers take more than linear time for straight code, and next to so much arithmetic another round trip
+// through memory is nothing.
+constexpr size_t kMaxKernelOps = 512;
+
 // Elementwise, same shape throughout: joining it changes nothing a scheduler looks at.
 bool isPlain(const Expr& e) {
   if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
@@ -205,6 +209,14 @@ class Segmenter {
         refusal = "it would wait for itself";
         return false;
       }
+    }
+    size_t ops = 1;
+    for (int m : with) {
+      ops += size(m);
+    }
+    if (ops > kMaxKernelOps) {
+      refusal = fmt::format("{} ops are more than a kernel takes, {}", ops, kMaxKernelOps);
+      return false;
     }
     Node& first = nodes_[static_cast<size_t>(with[0])];
     if (with.size() == 1 && producers.size() == 1 && isPlain(*e) && isPlain(*first.exprs.back()) &&
