@@ -122,7 +122,9 @@ IntExpr Lowering::size(const IntExpr& expr) {
 
 int Lowering::tensorParam(const TensorView* tensor) const {
   auto it = params_.find(tensor->id());
-  invariant(it != params_.end(), "[lowering] {} is neither an input nor an output of the group", tensor->toString());
+  if (it == params_.end()) {  // a description is costly: only now
+    throwInternalError(fmt::format("[lowering] {} is neither an input nor an output of the group", tensor->toString()));
+  }
   return it->second;
 }
 
@@ -382,7 +384,9 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
 }
 
 ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
-  invariant(tensor->definition() != nullptr, "[lowering] {} has no definition and is no input of the group", tensor->toString());
+  if (tensor->definition() == nullptr) {  // a description is costly: only now
+    throwInternalError(fmt::format("[lowering] {} has no definition and is no input of the group", tensor->toString()));
+  }
   const Expr& e = *tensor->definition();
   const ExprAttributes& a = e.attributes();
   switch (e.kind()) {
