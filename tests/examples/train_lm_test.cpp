@@ -154,7 +154,8 @@ std::string planOf(int ranks) {
                           c.bytesReceived);
     }
     text += "\nsteps\n";
-    for (const Step& s : cache.hostProgram()->steps) {
+    std::shared_ptr<const HostProgram> program = cache.hostProgram();
+    for (const Step& s : program->steps) {
       text += fmt::format("  {}\n", s.name);
     }
     texts[static_cast<size_t>(comm.rank())] = text;
