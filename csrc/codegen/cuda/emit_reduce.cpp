@@ -1,4 +1,5 @@
-// Reductions, in a defined order: registers ascending, lanes by halving distances, warps and cluster ranks ascending.
+// Reductions, in a defined order: registers ascending, lanes by halving distances, warps ascending (many of them by
+// halving distances), cluster ranks ascending.
 #include <algorithm>
 
 #include "base/error.h"
@@ -33,6 +34,8 @@ void Emitter::beforeRead(const std::string& slot) {
 // -- the stages -------------------------------------------------------------------------------------------------------
 
 namespace {
+
+constexpr int64_t kManyWarps = 8;  // so many partial results are not read one after the other
 
 DataType accumulated(DataType t) {
   return isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t;
@@ -168,25 +171,33 @@ void Emitter::reduceLanes(ValueId id, const Tile& acc) {
     }
   }
   std::sort(masks.rbegin(), masks.rend());
-  use("shuffle_xor");
   bool run = masks.size() > 1 && masks.front() == masks.back() << (masks.size() - 1);
-  auto step = [&](const std::string& mask) {
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string>) {
-      std::string other = fmt::format("shuffleXor({}, {}, {})", element(acc), mask, nextSite());
-      line(fmt::format("{} = {};", element(acc), combineText(v.combiner, v.dtype, element(acc), other, s_.uses)));
-    };
-    nest(v.space, v.digits, {}, hooks);
-  };
   if (run) {
-    line("#pragma unroll");
-    open(fmt::format("for (int mask = {}; mask >= {}; mask >>= 1)", masks.front(), masks.back()));
-    step("mask");
-    close();
+    butterfly(id, acc, masks.front(), masks.back());
     return;
   }
   for (int mask : masks) {
-    step(std::to_string(mask));
+    butterfly(id, acc, mask, mask);
+  }
+}
+
+// Combines with the lane at each distance from `highest` down to `lowest`, halving.
+void Emitter::butterfly(ValueId id, const Tile& acc, int highest, int lowest) {
+  const Value& v = value(id);
+  use("shuffle_xor");
+  if (highest != lowest) {
+    line("#pragma unroll");
+    open(fmt::format("for (int mask = {}; mask >= {}; mask >>= 1)", highest, lowest));
+  }
+  std::string mask = highest == lowest ? std::to_string(lowest) : "mask";
+  Hooks hooks;
+  hooks.element = [&](std::span<const std::string>) {
+    std::string other = fmt::format("shuffleXor({}, {}, {})", element(acc), mask, nextSite());
+    line(fmt::format("{} = {};", element(acc), combineText(v.combiner, v.dtype, element(acc), other, s_.uses)));
+  };
+  nest(v.space, v.digits, {}, hooks);
+  if (highest != lowest) {
+    close();
   }
 }
 
@@ -272,10 +283,19 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   writePartials(id, acc, p);
   wait(p.cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
   (p.cluster ? s_.arena.open.remote : s_.arena.open.read).insert(p.slot);
+  int64_t count = countOf(p.gone);
+  bool lanesFree = !p.cluster && onLevel(geometry_.threads(v.space, v.digits), Level::Lane).empty();
   Hooks first;
+  if (lanesFree && count >= kManyWarps) {
+    // Every lane reads one of them, and a butterfly adds them up.
+    IntExpr part = mod(IntExpr::symbol("lane", {0, 31, 1}), count);
+    first.element = [&](std::span<const std::string>) { assign(acc, readPartial(id, acc, p, part)); };
+    nest(v.space, v.digits, {}, first);
+    butterfly(id, acc, static_cast<int>(count / 2), 1);
+    return;
+  }
   first.element = [&](std::span<const std::string>) { assign(acc, readPartial(id, acc, p, 0)); };
   nest(v.space, v.digits, {}, first);
-  int64_t count = countOf(p.gone);
   std::string part = s_.names.fresh(p.cluster ? "block" : "w");
   line("#pragma unroll");
   open(fmt::format("for (int {0} = 1; {0} < {1}; ++{0})", part, count));

@@ -25,7 +25,11 @@ void Emitter::openLoop(const DigitInfo& d, int64_t step) {
 
 Tile Emitter::newTile(std::string_view stem, tile::ValueId id) {
   const tile::Value& v = value(id);
-  Tile t{.name = s_.names.fresh(fmt::format("{}{}", stem, id)), .space = v.space, .digits = v.digits, .dtype = v.dtype};
+  bool endsInDigit = !stem.empty() && stem.back() >= '0' && stem.back() <= '9';
+  Tile t{.name = s_.names.fresh(fmt::format("{}{}{}", stem, endsInDigit ? "_" : "", id)),
+         .space = v.space,
+         .digits = v.digits,
+         .dtype = v.dtype};
   t.elements = geometry_.registerCount(v.space, v.digits);
   std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
   t.packed = isHalfPrecision(v.dtype) && !registers.empty() && registers.back().level == tile::Level::Vector;

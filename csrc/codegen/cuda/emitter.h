@@ -202,6 +202,7 @@ class Emitter {
   void reduceRegisters(tile::ValueId id, const Tile& acc);
   void reduceLanes(tile::ValueId id, const Tile& acc);
   void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);
+  void butterfly(tile::ValueId id, const Tile& acc, int highest, int lowest);
   Partials planPartials(tile::ValueId id, const Tile& acc, tile::Level level);
   void writePartials(tile::ValueId id, const Tile& acc, const Partials& p);
   std::string readPartial(tile::ValueId id, const Tile& acc, const Partials& p, const IntExpr& part);

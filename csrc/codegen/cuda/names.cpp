@@ -31,9 +31,8 @@ constexpr std::array kReserved = std::to_array<std::string_view>(
      "storeVector", "storeWide", "subWrap", "threadIndex", "ticket", "toWords", "u16", "u32", "u64",
      // mathematical functions, which a local name would hide
      "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "erfinv", "exp",
-     "exp2", "expm1", "fabs", "floor", "fma", "fmod", "gamma", "j0", "j1", "jn", "lgamma", "log", "log10", "log1p",
-     "log2", "nextafter", "pow", "remainder", "rint", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "y0",
-     "y1", "yn"});
+     "exp2", "expm1", "fabs", "floor", "fma", "fmod", "lgamma", "log", "log10", "log1p", "log2", "nextafter", "pow",
+     "remainder", "rint", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"});
 
 }  // namespace
 

@@ -64,6 +64,31 @@ TEST(CudaStructure, ReducesByEveryCombinerAndType) {
   expectRight(cases);
 }
 
+TEST(CudaStructure, ReducesAcrossManyWarps) {
+  std::vector<Comparison> cases;
+  for (int64_t warps : {8, 16, 32}) {
+    for (Combiner c : {Combiner::Sum, Combiner::Max}) {
+      cases.push_back(
+          {rowReduce(Float, c, 2, 5000, {{Repeat, 40 / warps}, {Warp, warps}, {Lane, 32}, {Vector, 4}}, true), 20000});
+      cases.push_back({rowReduce(BFloat16, c, 2, 333, {{Repeat, 2}, {Warp, warps}, {Lane, 32}}), 2000});
+    }
+  }
+  // Two rows of eight warps each, several results a thread.
+  Builder b("rows_of_warps", Target::Gpu);
+  IntExpr m = b.size("M", {.lower = 1});
+  IntExpr n = b.size("N", {.lower = 1});
+  int x = b.tensor({"X", Float, Memory::Input, {m, n}, {n, 1}, 4, false});
+  int y = b.tensor({"Y", Float, Memory::Output, {m}, {1}, 4, false});
+  b.gridDim("p", ceilDiv(m, 6));
+  int s = b.space("s",
+                  {{"m", m, {{Part, 0, "p"}, {Repeat, 3}, {Warp, 2}}}, {"n", n, {{Repeat, 2}, {Warp, 8}, {Lane, 32}}}});
+  b.store(y, {{b.coord(s, 0)}}, b.reduceAxis(b.load(x, {{b.coord(s, 0)}, {b.coord(s, 1)}}, s), 1, Combiner::Sum));
+  Program p = b.take();
+  cases.push_back({{p, {13, 500}, {}}, 2000});
+  cases.push_back({{p, {6, 1}, {}}, 10});
+  expectRight(cases);
+}
+
 TEST(CudaStructure, ReducesAcrossClusters) {
   std::vector<Comparison> cases;
   for (int64_t blocks : {2, 4, 8}) {
