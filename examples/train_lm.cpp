@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
   app.add_option("--sample", o.sample, "bytes of text to make up at the end")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->capture_default_str();
+  app.add_option("--text", o.text, "folder with the .h and .cpp files to learn")->take_last()->capture_default_str();
   app.add_option("--losses", o.losses, "file for the loss of every step");
   app.add_option("--progress", o.progress, "a bar, a line every 20 steps, or what fits the standard output")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))
