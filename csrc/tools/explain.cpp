@@ -4,6 +4,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "exec/compile.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -18,14 +21,19 @@ int explainProgram(const ExplainOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadProgram(options.program);
   const int ranks = rankCount(*fusion, options.ranks);
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
-  Explanation explanation;
+  std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
-    CompiledProgram compiled = compile(*own, arguments, comm, {});
-    if (comm.rank() == 0) {
-      explanation = explain(compiled, 0);
-    }
+    ofRank[static_cast<size_t>(comm.rank())] = explain(compile(*own, arguments, comm, {}), comm.rank());
   });
+  // ranks differ only in what they receive
+  Explanation explanation = ofRank[0];
+  for (const Explanation& other : ofRank) {
+    for (size_t k = 0; k < explanation.communications.size(); k++) {
+      int64_t& bytes = explanation.communications[k].bytesReceived;
+      bytes = std::max(bytes, other.communications[k].bytesReceived);
+    }
+  }
   fmt::print("{}", options.json ? explanationJson(explanation) : explanationText(explanation, Terminal(STDOUT_FILENO)));
   return kSuccess;
 }

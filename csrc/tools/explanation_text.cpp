@@ -61,7 +61,7 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   for (const ExplainedEdge& edge : e.edges) {
     text += edgeText(edge);
   }
-  text += terminal.heading(fmt::format("collectives, bytes received by rank {}", e.rank)) + "\n";
+  text += terminal.heading("collectives, bytes received by the busiest rank") + "\n";
   for (const ExplainedCommunication& c : e.communications) {
     text +=
         fmt::format("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));

@@ -42,12 +42,15 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
   c->add_option("--seed", o.program.seed, "of inputs that are not given: random values")->capture_default_str();
   c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
+  c->add_option("--expect", o.expected,
+                "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated")
+      ->allow_extra_args(false);
   c->add_flag("--profile", o.profile, "run once more and print the time of each step");
   c->add_option("--save", o.saveTo, "directory for the outputs as .npy files");
   c->footer(std::string("Examples:\n"
                         "  meshfuse run mlp.fir --ranks 4 --verify\n"
                         "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
-                        "  meshfuse run mlp.fir --input T0=x.npy --save out\n"
+                        "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
                         "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n") +
             kExitCodes);
 }

@@ -29,6 +29,7 @@ struct RunOptions {
   int ranks = 0;  // 0: as many as the program's mesh has devices
   bool mpi = false;
   bool verify = false;
+  std::vector<std::string> expected;  // "T5=y.npy"
   bool profile = false;
   std::string saveTo;  // directory for the outputs as .npy files; empty: none
 };

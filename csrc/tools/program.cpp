@@ -249,6 +249,21 @@ std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& op
   return values;
 }
 
+std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector<std::string>& texts) {
+  std::map<size_t, Tensor> expected;
+  for (const auto& [text, file] : assignments(texts, "--expect", "an output and a file, such as T5=y.npy")) {
+    const std::vector<Val*>& outputs = fusion.outputs();
+    auto output =
+        std::find_if(outputs.begin(), outputs.end(), [&](const Val* v) { return text == fmt::format("T{}", v->id()); });
+    check(output != outputs.end(), "[command line] --expect {}={}: the program has no output {}", text, file, text);
+    Tensor t = readNpy(file);
+    check(t.dtype() == (*output)->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
+          name((*output)->dtype()), file, name(t.dtype()));
+    expected[static_cast<size_t>(output - outputs.begin())] = std::move(t);
+  }
+  return expected;
+}
+
 bool hasMesh(const Fusion& fusion) {
   const std::vector<TensorView*> tensors = fusion.tensors(true);
   return std::any_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); });

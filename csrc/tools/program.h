@@ -1,7 +1,7 @@
 // A .fir file as a fusion, and the values of its inputs.
 #pragma once
 
-#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +23,9 @@ class Fusion;
 // Global values: the given files and numbers, else random ones. Floating tensors are uniform in [-1, 1); integers in [0, 10), and
 // where they index a dim, below its extent; an Int scalar must be given.
 [[nodiscard]] std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& options);
+
+// The files of --expect, by position of the output. UserError on an unknown output and another type.
+[[nodiscard]] std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector<std::string>& texts);
 
 // Whether some tensor is placed on a mesh.
 [[nodiscard]] bool hasMesh(const Fusion& fusion);

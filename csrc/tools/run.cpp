@@ -2,9 +2,11 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <string_view>
 
 #include "analysis/pass_context.h"
@@ -32,7 +34,8 @@ namespace {
 struct Job {
   const RunOptions& options;
   std::unique_ptr<Fusion> fusion;
-  std::vector<Argument> inputs;  // global
+  std::vector<Argument> inputs;       // global
+  std::map<size_t, Tensor> expected;  // by output
 };
 
 struct Output {
@@ -51,8 +54,9 @@ struct Report {
 };
 
 Job prepare(const RunOptions& options) {
-  Job job{options, loadProgram(options.program), {}};
+  Job job{options, loadProgram(options.program), {}, {}};
   job.inputs = inputValues(*job.fusion, options.program);
+  job.expected = expectedOutputs(*job.fusion, options.expected);
   // all that is wrong with shardings and sizes, before tensors are cut
   std::unique_ptr<Fusion> sized = concretize(*job.fusion, inputShapes(*job.fusion, options.program));
   PassContext context(*sized);
@@ -179,25 +183,39 @@ void print(const Report& report, const Terminal& terminal) {
   fmt::print("{} {}\n", terminal.heading("peak memory of rank 0:"), bytesText(e.peakBytes));
 }
 
-// True if all results are as the reference interpreter has them.
+// True if all results are as the reference interpreter, or a given file, has them.
 bool verifyOutputs(const Job& job, const Report& report, int ranks, const Terminal& terminal) {
-  const std::vector<BoundedTensor> expected = interpretWithBounds(*job.fusion, job.inputs, {.partials = ranks});
+  std::vector<BoundedTensor> references = interpretWithBounds(*job.fusion, job.inputs, {.partials = ranks});
   bool same = true;
   for (size_t i = 0; i < report.outputs.size(); i++) {
     const Output& out = report.outputs[i];
+    const auto file = job.expected.find(i);
+    if (file == job.expected.end() && !job.options.verify) {
+      continue;
+    }
+    const bool sameSizes =
+        file == job.expected.end() || std::ranges::equal(file->second.sizes(), references[i].value.sizes());
+    if (file != job.expected.end() && sameSizes) {
+      references[i].value = file->second.contiguous();
+    }
     std::string difference = out.difference;
-    if (std::optional<std::string> d = compare(out.global, expected[i]); difference.empty() && d) {
+    if (!sameSizes) {
+      difference = fmt::format("sizes [{}], expected [{}]", fmt::join(references[i].value.sizes(), ", "),
+                               fmt::join(file->second.sizes(), ", "));
+    } else if (std::optional<std::string> d = compare(out.global, references[i]); difference.empty() && d) {
       difference = *d;
     }
     if (!difference.empty()) {
-      fmt::print("{} {} differs from the reference: {}\n", terminal.bad("verify:"), out.name, difference);
+      fmt::print("{} {} differs from the {}: {}\n", terminal.bad("verify:"), out.name,
+                 file == job.expected.end() ? "reference" : "file", difference);
       same = false;
     }
   }
   if (same) {
-    fmt::print("{} all outputs agree with the reference interpreter\n", terminal.good("verify:"));
+    fmt::print("{} the outputs agree with {}\n", terminal.good("verify:"),
+               job.options.verify ? "the reference interpreter" : "the files");
   } else {
-    fmt::print("MESHFUSE_VERIFY=always compares each step and names the first kernel that is wrong\n");
+    fmt::print("MESHFUSE_VERIFY=always compares each step with the reference and names the first that is wrong\n");
   }
   return same;
 }
@@ -215,7 +233,8 @@ int finish(const Job& job, const Report& report, int ranks) {
       fmt::print("wrote {}\n", path);
     }
   }
-  return !job.options.verify || verifyOutputs(job, report, ranks, terminal) ? kSuccess : kDifference;
+  const bool compares = job.options.verify || !job.expected.empty();
+  return !compares || verifyOutputs(job, report, ranks, terminal) ? kSuccess : kDifference;
 }
 
 // Every rank learns of a failure of one; rank 0 alone prints it.

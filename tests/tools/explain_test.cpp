@@ -1,0 +1,176 @@
+// meshfuse explain, opt and compile, and the command line itself.
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "jit/nvrtc/capabilities.h"
+#include "preseg_passes/table.h"
+#include "tools/tool.h"
+
+namespace meshfuse {
+namespace {
+
+void expectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
+}
+
+std::string fileText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(ToolExplain, SaysWhereTensorsLiveAndWhyTheyMove) {
+  const ToolRun run = tool("explain {dir}/sharded_sum.fir --ranks 4");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "T0   Float[8, 3]  S0(x) R on {x: 4}[0, 1, 2, 3]  local [2, 3]  input\n");
+  expectContains(run.out, "T0 -> T2 add: aligned\n");
+  expectContains(run.out, "redistribute: comm; the producer is a partial sum over x; by all_reduce(x)\n");
+  expectContains(run.out, "all-reduce T4[3] among [0, 1, 2, 3]: ");
+  expectContains(run.out, "no larger: T3[r{2}, 3] goes to communication\n");
+  expectContains(run.out, "  peak ");
+}
+
+TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
+  const ToolRun run = tool("explain {dir}/column_and_row_sums.fir");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out,
+                 "no larger: T3 does not join: T3[32, r{48}] reduces other dims than the reductions before it\n");
+  expectContains(run.out, "collectives, bytes received by the busiest rank\n  none\n");
+}
+
+TEST(ToolExplain, CountsTheBusiestRank) {
+  const ToolRun run = tool("explain {dir}/rows_to_columns.fir");  // ranks 0 and 3 keep what they have
+  expectContains(run.out, "by slice(x), permute(y, x)\n");
+  expectContains(run.out, "permute T3[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
+}
+
+TEST(ToolExplain, Json) {
+  const ToolRun run = tool("explain {dir}/tensor_parallel_mlp.fir --size i0=32 --json");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const nlohmann::json j = nlohmann::json::parse(run.out);
+  ASSERT_EQ(j["communications"].size(), 1u);
+  EXPECT_EQ(j["communications"][0]["kind"], "all-reduce");
+  EXPECT_EQ(j["communications"][0]["team"], (std::vector<int>{0, 1}));
+  EXPECT_EQ(j["bytes_received"], 32 * 16 * 4);  // 2 (n - 1) / n of the tensor
+  EXPECT_EQ(j["tensors"][1]["sharding"], "S0(x) R on {x: 2}[0, 1]");
+  EXPECT_EQ(j["tensors"][1]["local_sizes"], (std::vector<int>{32, 16}));
+  EXPECT_GT(j["peak_bytes"], j["arena_bytes"]);
+  int comm = 0;
+  for (const auto& edge : j["edges"]) {
+    comm += edge["relation"] == "comm" ? 1 : 0;
+  }
+  EXPECT_EQ(comm, 1);
+}
+
+TEST(ToolExplain, NeedsNoMemoryForTheTensors) {
+  const ToolRun run = tool("explain {dir}/softmax.fir --size i0=1048576 --size i1=1048576");  // 4 TiB
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "peak 8.0 TiB");
+}
+
+TEST(ToolOpt, WholePipeline) {
+  const ToolRun run = tool("opt {dir}/sharded_sum.fir --pass=all");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, R"(fusion {
+  mesh M0 {x: 4} [0, 1, 2, 3]
+  T0 = input() : Float[2, 3] contiguity[t, t]
+  T2 = add(T0, 1.0) : Float[2, 3]
+  T3 = reduce(T2, op=sum) : Float[r{2}, 3]
+  T4 = communicate(T3, kind=all_reduce, mesh=M0, axes=[0], op=sum) : Float[3]
+  output T4
+}
+)");
+}
+
+TEST(ToolOpt, NamedPassesInOrder) {
+  const ToolRun run = tool("opt {dir}/softmax.fir --pass=concretize,check-annotations --size i0=6 --size i1=8");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "T7 = div(T4, T6) : Float[6, 8]\n");
+  const ToolRun sharded = tool("opt --pass propagate-shardings {dir}/sharded_sum.fir");
+  expectContains(sharded.out, "T1 = add(T0, 1.0) : Float[8, 3] mesh M0 outer_split(0, 4) parallelize(0, DIDx)");
+  const ToolRun unknown = tool("opt {dir}/sharded_sum.fir --pass=concretize,propagate");
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.out, "");
+  expectContains(unknown.err, "there is no pass \"propagate\"; there are: concretize, ");
+}
+
+TEST(ToolOpt, PrintsThePipelineWithReasons) {
+  const ToolRun run = tool("opt --print-pipeline");
+  EXPECT_EQ(run.code, 0) << run.err;
+  size_t at = run.out.find("concretize: ");
+  EXPECT_EQ(at, 0u);
+  for (const auto& row : presegPasses()) {
+    const size_t next = run.out.find("\n" + std::string(row.name) + ": " + std::string(row.reason));
+    ASSERT_NE(next, std::string::npos) << row.name << "\n" << run.out;
+    EXPECT_GE(next, at);
+    at = next;
+  }
+  EXPECT_GT(run.out.find("\nlocalize: "), at);
+}
+
+TEST(ToolCompile, WritesKernelsForAGpuThatIsNotThere) {
+  const ToolRun run = tool("compile {dir}/softmax.fir --size i0=64 --size i1=1000 --arch sm_90a -o {tmp}/gpu");
+  const std::string base = temporaryDirectory() + "/gpu/00_normalization_T7";
+  expectContains(fileText(base + ".tile"), "gpu");
+  expectContains(fileText(base + ".cu"), "__global__");
+  if (!cudaCapabilities().nvrtc) {
+    EXPECT_EQ(run.code, 3);
+    expectContains(run.err, "the texts are written, the cubins are not: ");
+    GTEST_SKIP() << "no NVRTC";
+  }
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(fileText(base + ".cubin").substr(1, 3), "ELF");
+  expectContains(run.out, "1 kernel for sm_90a\n");
+}
+
+TEST(ToolCompile, WritesKernelsForThisMachine) {
+  const ToolRun run = tool("compile {dir}/column_and_row_sums.fir --arch cpu -o {tmp}/cpu");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "2 kernels for cpu\n");
+  expectContains(fileText(temporaryDirectory() + "/cpu/01_reduction_T3.ll"), "define void @kernel");
+  EXPECT_FALSE(fileText(temporaryDirectory() + "/cpu/01_reduction_T3.s").empty());
+  expectContains(fileText(temporaryDirectory() + "/cpu/local.fir"), "fusion {");
+}
+
+TEST(ToolCompile, RefusesWhatItCannotDo) {
+  for (const auto& [arguments, message] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"compile {dir}/softmax.fir --size i0=8 --size i1=8 --arch gfx90a -o {tmp}/no",
+            "--arch is \"gfx90a\", expected cpu or "},
+           {"compile {dir}/column_and_row_sums.fir --arch cpu -o /proc/nowhere",
+            "cannot make the directory /proc/nowhere"},
+           {"compile {dir}/softmax.fir --arch cpu", "the sizes i0, i1 of the inputs are open"}}) {
+    const ToolRun run = tool(arguments);
+    EXPECT_EQ(run.code, 2) << arguments;
+    expectContains(run.err, message);
+  }
+}
+
+TEST(ToolCommandLine, HelpHasExamplesAndExitCodes) {
+  EXPECT_EQ(tool("--version").code, 0);
+  for (const char* command : {"run", "explain", "opt", "compile"}) {
+    const ToolRun run = tool(std::string(command) + " --help");
+    EXPECT_EQ(run.code, 0) << command;
+    EXPECT_EQ(run.err, "");
+    expectContains(run.out, std::string("  meshfuse ") + command + " ");
+    expectContains(run.out, "Exit codes: 0 success; 1 ");
+  }
+}
+
+TEST(ToolCommandLine, WrongUseIsExitCodeTwo) {
+  for (const char* arguments :
+       {"", "frobnicate", "run", "run {dir}/softmax.fir --frob", "opt", "opt {dir}/softmax.fir", "run a b"}) {
+    const ToolRun run = tool(arguments);
+    EXPECT_EQ(run.code, 2) << arguments;
+    EXPECT_NE(run.err, "") << arguments;
+    EXPECT_EQ(run.out, "") << arguments;
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse

@@ -1,0 +1,131 @@
+// meshfuse run: results, exit codes, and what it says of bad input.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tensor/npy.h"
+#include "tools/tool.h"
+
+namespace meshfuse {
+namespace {
+
+void expectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
+}
+
+void expectRefused(const std::string& arguments, const std::string& message) {
+  SCOPED_TRACE(arguments);
+  const ToolRun run = tool(arguments);
+  EXPECT_EQ(run.code, 2) << run.out << run.err;
+  EXPECT_EQ(run.out, "");
+  expectContains(run.err, message);
+}
+
+TEST(ToolRun, OneRankAgreesWithTheReference) {
+  const ToolRun run = tool("run {dir}/softmax.fir --size i0=30 --size i1=100 --verify");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  expectContains(run.out, "T7 Float[30, 100] on every rank: checksum ");
+  expectContains(run.out, "kernel normalization T7[30, 100]: reduce, broadcast, sub, exp, reduce, broadcast, div\n");
+  expectContains(run.out, "the outputs agree with the reference interpreter");
+  EXPECT_EQ(run.out.find('\033'), std::string::npos) << "colours where there is no terminal";
+}
+
+TEST(ToolRun, ShardedSumIsOneKernelAndOneAllReduce) {
+  const ToolRun run = tool("run {dir}/sharded_sum.fir --ranks 4 --verify");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "T2 Float[3] R on {x: 4}[0, 1, 2, 3]: checksum ");
+  expectContains(run.out, "all-reduce T4[3] among [0, 1, 2, 3]: ");
+  expectContains(run.out, "kernel reduction T3[r{2}, 3]: add, reduce\n");
+  expectContains(run.out, "agree with the reference");
+}
+
+TEST(ToolRun, RanksFollowFromTheMesh) {
+  for (const char* file : {"tensor_parallel_mlp.fir --size i0=12", "rows_to_columns.fir", "column_and_row_sums.fir"}) {
+    const ToolRun run = tool(std::string("run --verify {dir}/") + file);
+    EXPECT_EQ(run.code, 0) << file << "\n" << run.out << run.err;
+  }
+}
+
+TEST(ToolRun, TheSeedMakesTheInputs) {
+  const std::string softmax = "run {dir}/softmax.fir --size i0=4 --size i1=8";
+  EXPECT_EQ(tool(softmax).out, tool(softmax + " --seed 0").out);
+  EXPECT_NE(tool(softmax).out, tool(softmax + " --seed 1").out);
+}
+
+TEST(ToolRun, ReadsAndWritesFiles) {
+  const Tensor x = Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3});
+  writeNpy(temporaryDirectory() + "/x.npy", x);
+  const ToolRun run = tool("run {dir}/softmax.fir --input T0={tmp}/x.npy --save {tmp}/out");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Tensor y = readNpy(temporaryDirectory() + "/out/T7.npy");
+  ASSERT_EQ(y.numel(), 6);
+  const double e[] = {0.09003057, 0.24472847, 0.66524096};
+  for (int64_t i = 0; i < 6; i++) {
+    EXPECT_NEAR(y.at({i / 3, i % 3}), e[i % 3], 1e-6);
+  }
+}
+
+TEST(ToolRun, DifferenceIsExitCodeOne) {
+  writeNpy(temporaryDirectory() + "/x.npy", Tensor::of({1, 2, 3, 4, 5, 6}, {2, 3}));
+  writeNpy(temporaryDirectory() + "/right.npy",
+           Tensor::of({0.09003057, 0.24472847, 0.66524096, 0.09003057, 0.24472847, 0.66524096}, {2, 3}));
+  writeNpy(temporaryDirectory() + "/wrong.npy",
+           Tensor::of({0.09003057, 0.24472847, 0.66524096, 0.09003057, 0.25, 0.66524096}, {2, 3}));
+  const std::string command = "run {dir}/softmax.fir --input T0={tmp}/x.npy --expect T7={tmp}/";
+  EXPECT_EQ(tool(command + "right.npy").code, 0);
+  const ToolRun run = tool(command + "wrong.npy");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_EQ(run.err, "");
+  expectContains(run.out, "verify: T7 differs from the file: ");
+  expectContains(run.out, "[1, 1]");
+}
+
+TEST(ToolRun, ScalarsIndicesAndResultsInPlace) {
+  const ToolRun run = tool("run {dir}/scaled_embedding.fir --input S2=0.5 --verify --profile");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "times of rank 0");
+}
+
+TEST(ToolRun, RefusesBadInput) {
+  expectRefused("run {dir}/malformed.fir", "malformed.fir:3:8: there is no op 'addd'");
+  expectRefused("run {dir}/nothing.fir", "cannot read ");
+  expectRefused("run {dir}/softmax.fir --size i0=4", "the sizes i1 of the inputs are open; give them: --size i1=128");
+  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
+  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
+                "no input has the symbol i7; there are: i0, i1");
+  expectRefused("run {dir}/uneven.fir", "dim 0 of T0[DIDx{4}, 2, 3] has 6 elements, which axis x of 4 does not divide");
+  expectRefused("run {dir}/sharded_sum.fir --ranks 3", "give --ranks 4");
+  expectRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
+  expectRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
+  expectRefused("run {dir}/scaled_embedding.fir --input T9=x.npy", "the program has no input T9");
+  expectRefused("run {dir}/softmax.fir --input T0={dir}/softmax.fir", "softmax.fir");
+  expectRefused("run {dir}/softmax.fir --expect T3=x.npy --size i0=4 --size i1=4", "the program has no output T3");
+}
+
+TEST(ToolRun, RefusesFilesThatDoNotFit) {
+  writeNpy(temporaryDirectory() + "/three.npy", Tensor::zeros({2, 3, 4}, DataType::Float));
+  writeNpy(temporaryDirectory() + "/double.npy", Tensor::zeros({2, 3}, DataType::Double));
+  writeNpy(temporaryDirectory() + "/small.npy", Tensor::zeros({4, 3}, DataType::Float));
+  expectRefused("run {dir}/softmax.fir --input T0={tmp}/three.npy", "has 2 dims, the array in ");
+  expectRefused("run {dir}/softmax.fir --input T0={tmp}/double.npy", "has type Float, the file ");
+  expectRefused("run {dir}/sharded_sum.fir --input T0={tmp}/small.npy", "dim 0 of input 0 (T0");
+}
+
+TEST(ToolRun, ProcessesOfALauncher) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no mpirun";
+  }
+  const std::string launcher = "mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2";
+  const ToolRun run = tool("run {dir}/tensor_parallel_mlp.fir --mpi --size i0=8 --verify", launcher);
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  expectContains(run.out, "all-reduce ");
+  expectContains(run.out, "agree with the reference");
+  EXPECT_EQ(run.out.find("outputs\n"), run.out.rfind("outputs\n")) << "one rank prints:\n" << run.out;
+  const ToolRun wrong = tool("run {dir}/sharded_sum.fir --mpi", launcher);
+  EXPECT_EQ(wrong.code, 2);
+  expectContains(wrong.err, "the meshes of the program have 4 ranks, the launcher started 2");
+}
+
+}  // namespace
+}  // namespace meshfuse
