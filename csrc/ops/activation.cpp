@@ -30,10 +30,10 @@ TensorView* floating(std::string_view op, TensorView* x) {
 constexpr double kTanhGeluCubic = 0.044715;
 constexpr double kSqrtTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
 
-// tanh(sqrt(2 / pi) * (x + 0.044715 x^3))
-TensorView* tanhGeluInner(TensorView* x) {
-  TensorView* cubic = mul(mul(x, x), mul(x, kTanhGeluCubic));
-  return tanh(mul(add(x, cubic), kSqrtTwoOverPi));
+// scale * sqrt(2 / pi) * (x + 0.044715 x^3)
+TensorView* tanhGeluArgument(TensorView* x, double scale) {
+  scale *= kSqrtTwoOverPi;
+  return mul(x, add(mul(mul(x, x), kTanhGeluCubic * scale), scale));
 }
 
 // (1 + erf(x / sqrt(2))) / 2, the cumulative normal distribution
@@ -66,13 +66,13 @@ TensorView* gelu_backward(TensorView* dy, TensorView* x) {
 
 TensorView* tanh_gelu(TensorView* x) {
   x = floating("tanh_gelu", x);
-  return mul(mul(x, 0.5), add(tanhGeluInner(x), 1.0));
+  return mul(x, sigmoid(tanhGeluArgument(x, 2)));  // (1 + tanh(u)) / 2 = sigmoid(2 u)
 }
 
 TensorView* tanh_gelu_backward(TensorView* dy, TensorView* x) {
   dy = floating("tanh_gelu_backward", dy);
   x = floating("tanh_gelu_backward", x);
-  TensorView* t = tanhGeluInner(x);
+  TensorView* t = tanh(tanhGeluArgument(x, 1));
   TensorView* slope = mul(add(mul(mul(x, x), 3 * kTanhGeluCubic), 1.0), kSqrtTwoOverPi);
   TensorView* left = mul(add(t, 1.0), 0.5);
   TensorView* right = mul(mul(mul(x, 0.5), sub(1.0, mul(t, t))), slope);

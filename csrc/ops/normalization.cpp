@@ -83,7 +83,7 @@ TensorView* softmax(TensorView* x, int64_t dim) {
   x = floating("softmax", x, "x");
   Axes axis = {wrapAxis("softmax", dim, rankOf(x))};
   TensorView* e = exp(sub(x, max(x, axis, true)));
-  return div(e, sum(e, axis, true));
+  return mul(e, reciprocal(sum(e, axis, true)));
 }
 
 TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {

@@ -1,5 +1,6 @@
 // How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
 #include <algorithm>
+#include <set>
 
 #include "ir/fusion.h"
 #include "schedule/rows.h"
@@ -15,6 +16,10 @@ constexpr int64_t kVector = 16;
 constexpr int64_t kPartElements = 16384;
 constexpr int64_t kRegisterRow = 128;     // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024; // columns of one part of an outer reduction
+
+constexpr int64_t kCachedRow = 32768;     // elements of a row, several of which stay in the second cache
+constexpr int64_t kPipelineRows = 64;     // of a part: two or three more are worked on in vain
+constexpr int64_t kAhead = 2048;          // elements by which a flat loop prefetches
 
 int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
 int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -48,10 +53,28 @@ bool hasFullOutputs(const Group& group, const Coordinates& c) {
   });
 }
 
+// Some result that is spread over the row waits for a reduction.
+bool storesLate(const Group& group, const Coordinates& c) {
+  std::set<int> waiting;
+  for (const Expr* e : group.exprs) {
+    bool waits = e->kind() == ExprKind::Reduce || std::any_of(e->inputs().begin(), e->inputs().end(),
+                                                               [&](const Val* v) { return waiting.contains(v->id()); });
+    if (waits) {
+      waiting.insert(e->output()->id());
+    }
+  }
+  return std::all_of(group.outputs.begin(), group.outputs.end(), [&](const TensorView* o) {
+    const std::vector<IntExpr>& index = c.index.at(o->id());
+    bool full = std::any_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c, i); });
+    return !full || waiting.contains(o->id());
+  });
+}
+
 void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   int64_t rows = valueOf(a.M);
   int64_t columns = valueOf(a.N);
   int64_t step = kVector * interleave;
+  d.prefetchAhead = kAhead;
   if (a.M.isConst(1) || (rows < 8 && columns > 4 * kPartElements)) {
     if (!a.M.isConst(1)) {
       d.m = inParts(d, "p0", a.M, 1, 1, {});
@@ -61,6 +84,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   }
   d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, columns)), 1, {});
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+  d.prefetchRows = columns >= 512 && columns <= kCachedRow;
 }
 
 void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
@@ -84,6 +108,14 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.splitCount = d.grid[0].count;
     return;
   }
+  bool pipelined = !simple && isCostly(group) && a.K.isConst(1) && row >= 512 && row <= kCachedRow && rows >= 4 * kPipelineRows && storesLate(group, c);
+  if (pipelined) {
+    d.pipelineRows = kPipelineRows;
+    d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
+    d.n = prefixed({{Level::Serial, 0, ""}}, vectors(4));
+    d.stash = true;
+    return;
+  }
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, row)), 1, {});
   }
@@ -93,7 +125,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   }
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
   d.stash = row <= 65536;
-  d.prefetchRows = row * 4 <= (1 << 17) && row >= 512;
+  d.prefetchRows = row <= kCachedRow && row >= 512;
 }
 
 void outer(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {

@@ -134,6 +134,8 @@ void Lowering::readFrom(const TensorView* tensor, int param, Position position) 
   stored_[tensor->id()] = {param, std::move(position)};
 }
 
+void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
+
 ValueId Lowering::value(const TensorView* tensor, const Position& position, int space) {
   std::string boundKey = fmt::format("bound T{}", tensor->id());
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {

@@ -34,12 +34,20 @@ class Lowering {
   void bind(const TensorView* tensor, tile::ValueId value);
   // From now on a tensor of the group is loaded from where the scheduler stored it.
   void readFrom(const TensorView* tensor, int param, Position position);
+  // Computed again where it is needed.
+  void stopReading(const TensorView* tensor);
   // Streaming reads: inputs read once by this kernel.
   std::map<int, tile::Cache> cacheOf;  // by Val id
 
-  // Values computed inside a loop body are not seen outside it.
-  void pushScope() { scopes_.emplace_back(); }
-  void popScope() { scopes_.pop_back(); }
+  // Values computed inside a loop body are not seen outside it. A scope that was popped may be pushed again, in a place where
+  // what it holds is still defined.
+  using Scope = std::map<std::string, tile::ValueId>;
+  void pushScope(Scope scope = {}) { scopes_.push_back(std::move(scope)); }
+  Scope popScope() {
+    Scope scope = std::move(scopes_.back());
+    scopes_.pop_back();
+    return scope;
+  }
 
   int tensorParam(const TensorView* tensor) const;
 
@@ -64,7 +72,7 @@ class Lowering {
   std::map<int, int> params_;  // Val id -> tensor parameter
   std::map<int, std::pair<int, Position>> stored_;
   std::map<std::string, IntExpr> sizes_;
-  std::vector<std::map<std::string, tile::ValueId>> scopes_;
+  std::vector<Scope> scopes_;
   std::vector<tile::Pred> guard_;  // the positions at which the value at hand is wanted
 };
 

@@ -33,7 +33,8 @@ class RowWriter {
       specs.push_back({axis, lowering_.size(bound), spec});
       return static_cast<int>(specs.size()) - 1;
     };
-    m_ = add("m", axes.M, digits.m);
+    m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.rounds, {{tile::Level::Serial, 0, ""}})
+                                 : add("m", axes.M, digits.m);
     k_ = add("k", axes.K, digits.k);
     n_ = add("n", axes.N, digits.n);
     space_ = builder_.space("s", std::move(specs));
@@ -47,7 +48,14 @@ class RowWriter {
 
   KernelPlan write() {
     if (!c_.hasReduction()) {
-      over(m_, [&] { over(n_, [&] { storeOutputs(true, true); }); });
+      over(m_, [&] {
+        over(n_, [&] {
+          storeOutputs(true, true);
+          prefetchPointwise();
+        });
+      });
+    } else if (digits_.pipelineRows > 0) {
+      pipelined();
     } else if (axes_.innerReduced) {
       digits_.split.empty() ? inner() : split();
     } else if (digits_.scratchRow) {
@@ -96,7 +104,8 @@ class RowWriter {
   }
 
   IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
-  std::vector<IntExpr> here() const { return axes_.dims(c_, coord(m_), coord(k_), coord(n_)); }
+  IntExpr row() const { return row_ ? *row_ : coord(m_); }
+  std::vector<IntExpr> here() const { return axes_.dims(c_, row(), coord(k_), coord(n_)); }
   Lowering::Position position(const TensorView* tv) const { return positionOf(c_, tv, here()); }
 
   uint64_t digitSet(int axis) const {
@@ -264,8 +273,9 @@ class RowWriter {
     });
   }
 
-  // What a row has once, computed once: values without reduced dims that a sweep will read, from results known after `round`.
-  void hoistRows(int round) {
+  // What a row has once, computed once: values without reduced dims that a sweep (only that one, if given) will read, from
+  // results known after `round`.
+  void hoistRows(int round, std::optional<int> sweep = std::nullopt) {
     std::map<int, int> ready;  // rounds a tensor waits for
     for (const Expr* e : group_.exprs) {
       const TensorView* out = e->tensorOutput();
@@ -276,7 +286,7 @@ class RowWriter {
         }
       }
       ready[out->id()] = waits;
-      if (!isSpread(out)) {
+      if (!isSpread(out) || (sweep && !sweepsOf(out).contains(*sweep))) {
         continue;
       }
       for (const TensorView* in : e->tensorInputs()) {
@@ -298,7 +308,9 @@ class RowWriter {
         continue;
       }
       int firstUse = firstSweepOf(e->tensorOutput());
-      if (firstUse < c_.rounds && lastSweepOf(e->tensorOutput()) > firstUse) {
+      int lastUse = lastSweepOf(e->tensorOutput());
+      bool inTime = digits_.pipelineRows == 0 || lastUse == firstUse + 1;  // a pipeline overwrites it after one step
+      if (firstUse < c_.rounds && lastUse > firstUse && inTime) {
         stashed_[e->output()->id()] = {firstUse, -1};
       }
     }
@@ -362,6 +374,14 @@ class RowWriter {
     }
   }
 
+  void dropStash(int round) {
+    for (const auto& [id, s] : stashed_) {
+      if (s.round == round) {
+        lowering_.stopReading(tensorOf(id));
+      }
+    }
+  }
+
   void useStash(int round) {
     for (const auto& [id, s] : stashed_) {
       if (s.round == round) {
@@ -370,26 +390,130 @@ class RowWriter {
     }
   }
 
-  void prefetchNextRow() {
-    std::vector<IntExpr> next = axes_.dims(c_, coord(m_) + 1, coord(k_), coord(n_));
+  // -- prefetch -------------------------------------------------------------------------------------------------------------
+  // Elements of n that one step covers.
+  int64_t stepWidth() const {
     int64_t width = 1;
     for (const tile::Builder::DigitSpec& d : digits_.n) {
       width *= d.level == tile::Level::Repeat || d.level == tile::Level::Vector ? d.size.constValue() : 1;
     }
+    return width;
+  }
+
+  // Lines of the inputs that run over n, at other dims.
+  void prefetch(const std::vector<IntExpr>& dims, bool byRow) {
     for (const TensorView* in : group_.inputs) {
       auto it = c_.index.find(in->id());
-      if (it == c_.index.end() || !isSpread(in) || m_ < 0 ||
-          positionOf(c_, in, next).size() != it->second.size()) {
-        continue;
-      }
-      bool byRow = std::any_of(axes_.m.begin(), axes_.m.end(), [&](int d) {
-        return std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
-      });
-      int lines = static_cast<int>((width * dataTypeSize(in->dtype()) + 63) / 64);
-      if (byRow) {
-        builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, next), lines);
+      auto runsOver = [&](const std::vector<int>& axis) {
+        return it != c_.index.end() && std::any_of(axis.begin(), axis.end(), [&](int d) {
+          return std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
+        });
+      };
+      if (runsOver(axes_.n) && (!byRow || runsOver(axes_.m))) {
+        int lines = static_cast<int>((stepWidth() * dataTypeSize(in->dtype()) + 63) / 64);
+        builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
       }
     }
+  }
+
+  void prefetchNextRow() {
+    if (m_ >= 0) {
+      prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), true);
+    }
+  }
+
+  void prefetchPointwise() {
+    if (digits_.prefetchRows) {
+      prefetchNextRow();
+    } else if (digits_.prefetchAhead > 0) {
+      prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), false);
+    }
+  }
+
+  // -- software pipeline over rows --------------------------------------------------------------------------------------------
+  // In step i stage k works on row i - k of the part: the stages are the rounds of reductions, the last one stores. One loop over
+  // n serves them all, so reads, arithmetic and writes overlap. At both ends some stages work on rows nobody needs: rows are
+  // clamped and their stores left out.
+  void pipelined() {
+    chooseStash();
+    const int stages = c_.rounds + 1;
+    const IntExpr base = IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}) * digits_.pipelineRows;
+    auto rowOf = [&](int stage) { return min(max(base + coord(m_) - stage, 0), axes_.M - 1); };
+    struct Delayed {
+      const Expr* reduction;
+      int age;  // steps since it was computed
+    };
+    std::vector<Delayed> delayed;
+    std::vector<ValueId> start;
+    for (const Expr* e : reductions_) {
+      for (int age = 1; age <= c_.rounds - c_.round.at(e->output()->id()); age++) {
+        delayed.push_back({e, age});
+        start.push_back(startOf(e, 0));
+      }
+    }
+    (void)overCarrying(m_, start, [&](std::span<const ValueId> carried) {
+      std::vector<Lowering::Scope> scopes;
+      for (int stage = 0; stage < stages; stage++) {
+        row_ = rowOf(stage);
+        lowering_.pushScope();
+        for (size_t i = 0; i < delayed.size(); i++) {
+          if (c_.round.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
+            bindResult(delayed[i].reduction, carried[i]);
+          }
+        }
+        for (int round = 0; round < stage; round++) {
+          hoistRows(round, stage);
+        }
+        scopes.push_back(lowering_.popScope());
+      }
+      const std::vector<tile::Pred> isRow = {{c_.rounds - 1, coord(m_)}, {base + coord(m_) - c_.rounds, axes_.M}};
+      std::vector<ValueId> partial;
+      for (const Expr* e : reductions_) {
+        partial.push_back(startOf(e, digitSet(n_)));
+      }
+      partial = overCarrying(n_, std::move(partial), [&](std::span<const ValueId> sums) {
+        std::vector<ValueId> next(sums.begin(), sums.end());
+        for (int stage = c_.rounds; stage >= 0; stage--) {  // what the stage before stashed is read before it is overwritten
+          row_ = rowOf(stage);
+          useStash(stage - 1);
+          lowering_.pushScope(scopes[static_cast<size_t>(stage)]);
+          lowering_.pushScope();
+          if (stage == c_.rounds) {
+            builder_.when(isRow, [&] { storeOutputs(false, true); });
+          }
+          for (size_t i = 0; i < reductions_.size(); i++) {
+            if (c_.round.at(reductions_[i]->output()->id()) == stage) {
+              next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
+            }
+          }
+          stash(stage);
+          if (stage == 0) {
+            prefetchNextRow();
+          }
+          (void)lowering_.popScope();
+          (void)lowering_.popScope();
+          dropStash(stage - 1);
+        }
+        return next;
+      });
+      if (std::any_of(group_.outputs.begin(), group_.outputs.end(), [&](const TensorView* o) { return isRowOutput(o); })) {
+        row_ = rowOf(c_.rounds);
+        lowering_.pushScope(scopes.back());
+        builder_.when(isRow, [&] { storeOutputs(true, false); });
+        (void)lowering_.popScope();
+      }
+      row_.reset();
+      std::vector<ValueId> next;
+      for (size_t i = 0; i < delayed.size(); i++) {
+        if (delayed[i].age > 1) {
+          next.push_back(carried[i - 1]);
+          continue;
+        }
+        size_t r = static_cast<size_t>(std::find(reductions_.begin(), reductions_.end(), delayed[i].reduction) - reductions_.begin());
+        next.push_back(builder_.reduce(partial[r], digitSet(n_), delayed[i].reduction->attributes().reduce));
+      }
+      return next;
+    });
   }
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
@@ -575,6 +699,7 @@ class RowWriter {
   tile::Builder builder_;
   Lowering lowering_;
   int space_ = 0;
+  std::optional<IntExpr> row_;  // where it is not the coordinate of m
   int m_ = -1;
   int k_ = -1;
   int n_ = -1;

@@ -25,6 +25,8 @@ struct RowDigits {
   std::vector<tile::GridDim> grid;
   bool stash = false;         // inner: keep costly intermediates of a sweep in scratch for the next
   bool prefetchRows = false;  // inner: bring in row m + 1 during the last sweep
+  int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
+  int64_t prefetchAhead = 0;  // pointwise: elements of n, where rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
   std::string split;          // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
   IntExpr splitCount = 1;
