@@ -325,6 +325,11 @@ CoordinatesOrReason findCoordinates(const Group& group) {
         return refusal(fmt::format("{}, which follows a reduction, is needed at two positions", p->toString()));
       }
     }
+    // judged before anything reads it: what joins later without a look has the same positions
+    const Val* out = e->output();
+    if (out->isTensor() && before[out->id()] > 0 && propagation.isConflicted(out->asTensor())) {
+      return refusal(fmt::format("{}, which follows a reduction, has two positions", out->toString()));
+    }
   }
 
   for (const Expr* e : group.exprs) {
@@ -364,10 +369,15 @@ CoordinatesOrReason findCoordinates(const Group& group) {
     }
     bool full = true;
     bool row = result.hasReduction();
+    IntExpr positions = 1;
     for (size_t d = 0; d < used.size(); d++) {
+      positions *= used[d] ? result.extents[d] : IntExpr(1);
       bool trivial = result.extents[d].isConst(1);
       full = full && (used[d] || trivial);
       row = row && (used[d] != result.reduced[d] || trivial);
+    }
+    if (!(positions == product(out->shape()))) {  // [d0, d0]: an outer product of what is one dim elsewhere
+      return refusal(fmt::format("output {} has more elements than the dims of {} it runs over", out->toString(), reference->toString()));
     }
     if (!full && !row) {
       return refusal(fmt::format("output {} covers only a part of the dims of {}", out->toString(), reference->toString()));

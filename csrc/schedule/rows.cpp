@@ -182,6 +182,12 @@ class RowWriter {
     return tile::identity(builder_, reduction->attributes().reduce, type, space_, digits);
   }
 
+  // A value that is the same along reduced digits counts once for each of their positions.
+  ValueId spread(const Expr* reduction, ValueId x, uint64_t digits) {
+    bool hasAll = (builder_.program().values[static_cast<size_t>(x)].digits & digits) == digits;
+    return hasAll ? x : combine(reduction, startOf(reduction, digits), x);
+  }
+
   void bindResult(const Expr* reduction, ValueId value) {
     lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
   }
@@ -195,7 +201,7 @@ class RowWriter {
     std::vector<ValueId> partial;
     if (!looped) {
       for (const Expr* e : exprs) {
-        partial.push_back(operandOf(e));
+        partial.push_back(spread(e, operandOf(e), reducedDigits));
       }
     } else {
       for (const Expr* e : exprs) {
@@ -544,7 +550,7 @@ class RowWriter {
       over(k_, [&] {
         over(n_, [&] {
           for (size_t i = 0; i < exprs.size(); i++) {
-            ValueId x = operandOf(exprs[i]);
+            ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
             uint64_t present = builder_.program().values[static_cast<size_t>(x)].digits & digitSet(k_);
             ValueId part = present == 0 ? x : builder_.reduce(x, present, exprs[i]->attributes().reduce);
             builder_.store(rows[i], at(), combine(exprs[i], builder_.load(rows[i], at(), space_), part));
