@@ -82,6 +82,9 @@ void Graph::window() {
           starts[k] = random_.chance(50) ? 0 : shape[k] / 2;
           stops[k] = starts[k] + shape[k] / 2;
         }
+        if (stops[k] - starts[k] <= steps[k]) {
+          steps[k] = 1;  // one element is a dim that stretches only where no step made it
+        }
       }
     }
     add(slice(x.tv, starts, stops, steps), x.magnitude);
