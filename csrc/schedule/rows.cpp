@@ -416,8 +416,13 @@ class RowWriter {
         });
       };
       if (runsOver(axes_.n) && (!byRow || runsOver(axes_.m))) {
-        int lines = static_cast<int>((stepWidth() * dataTypeSize(in->dtype()) + 63) / 64);
-        builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
+        Lowering::Position at = positionOf(c_, in, dims);
+        std::string n = coord(n_).toString();
+        bool oneRun = std::all_of(at.begin(), at.end(), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
+        if (oneRun) {  // else a step reads here and there
+          int lines = static_cast<int>((stepWidth() * dataTypeSize(in->dtype()) + 63) / 64);
+          builder_.prefetch(lowering_.tensorParam(in), std::move(at), lines);
+        }
       }
     }
   }

@@ -59,6 +59,19 @@ TEST(Regression, TheSumOfAConstantCountsEveryPosition) {
 })");
 }
 
+TEST(Regression, PositionsThatDoNotRunAlongMemoryAreNotPrefetched) {
+  expectRight(R"(fusion {
+  T0 = input() : Float[9, 5, 6] contiguity[f, f, f]
+  T1 = input() : Float[5, 6] contiguity[t, t]
+  T2 = mul(T0, 2.0) : Float[9, 5, 6]
+  T3 = reshape(T2) : Float[9, 30]
+  T4 = reshape(T1) : Float[30]
+  T5 = broadcast(T4, flags=[t, f]) : Float[b{1}, 30]
+  T6 = add(T3, T5) : Float[9, 30]
+  output T6
+})");
+}
+
 TEST(Regression, AResultOfAReductionNeededAtTwoPositions) {
   expectRight(R"(fusion {
   T0 = input() : Double[8, 4, 4] contiguity[t, t, t]
