@@ -138,6 +138,14 @@ class HostBuilder {
     return t;
   }
 
+  int inputPosition(int input) const { return position_.at(fusion_->inputs()[static_cast<size_t>(input)]->id()); }
+
+  bool isKernelResult(const Val* val) const {
+    return std::any_of(segments_.begin(), segments_.end(), [&](const Segment& s) {
+      return s.kind == SegmentKind::Kernel && std::find(s.group.outputs.begin(), s.group.outputs.end(), val) != s.group.outputs.end();
+    });
+  }
+
   // Views share the memory of what they view; results take the place of the tensor they are a view of.
   void shareStorage() {
     for (const Segment& s : segments_) {
@@ -165,6 +173,14 @@ class HostBuilder {
       std::optional<int> alias = program_.aliasOf.back();
       if (alias && !direct_.contains(out->id())) {
         continue;
+      }
+      if (alias) {
+        const std::vector<int64_t>& strides = program_.tensors[static_cast<size_t>(inputPosition(*alias))].strides;
+        if (strides != r.strides && !isKernelResult(out)) {
+          direct_.erase(out->id());  // libraries write contiguous results
+          continue;
+        }
+        r.strides = strides;
       }
       r.place = alias ? Place::Input : Place::Output;
       r.index = alias ? *alias : static_cast<int>(i);
