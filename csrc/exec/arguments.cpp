@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "exec/overlaps.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 
@@ -37,6 +38,12 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     size_t dims = in->asTensor()->shape().size();
     check(static_cast<size_t>(t->dim()) == dims, "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i, in->toString(), dims,
           t->dim(), fmt::join(t->sizes(), ", "));
+  }
+  for (const auto& [output, input] : fusion.aliases()) {
+    size_t i = static_cast<size_t>(std::find(fusion.inputs().begin(), fusion.inputs().end(), input) - fusion.inputs().begin());
+    const Tensor& t = std::get<Tensor>(inputs[i]);
+    check(!repeatsElements(t), "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
+          "tensor of its own, see Tensor::clone", i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
   }
 }
 

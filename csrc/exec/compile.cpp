@@ -40,7 +40,7 @@ class Busy {
 }  // namespace
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                                   const DeviceInfo& device, int64_t call) {
+                                   const DeviceInfo& device, int64_t call, bool agreed) {
   std::shared_ptr<Fusion> global;
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
@@ -56,10 +56,14 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     local = localize(*global);
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
-    sayNoPlan(communicator, e.what());
+    if (!agreed) {
+      sayNoPlan(communicator, e.what());
+    }
     throw;
   }
-  agreeOnPlan(communicator, *global, *local, call);
+  if (!agreed) {
+    agreeOnPlan(communicator, *global, *local, call);
+  }
 
   // local view: steps
   result.inputLayouts = inputLayouts(*local, inputs);
@@ -85,7 +89,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   Busy busy(communicator);
   DeviceInfo device = hostDevice();
   CompiledProgram result;
-  result.program = compileToSegments(fusion, inputs, communicator, device, options.call);
+  result.program = compileToSegments(fusion, inputs, communicator, device, options.call, options.agreed);
 
   // kernels and memory
   result.host = buildHostProgram(result.program.local, result.program.segments, device,

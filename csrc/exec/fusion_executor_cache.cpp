@@ -15,6 +15,7 @@
 #include "exec/arguments.h"
 #include "exec/compile.h"
 #include "exec/explain.h"
+#include "exec/overlaps.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -41,9 +42,12 @@ struct ArgumentFacts {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
 
+  bool hasShapeOf(const Tensor& t) const {
+    return t.dtype() == dtype && std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end());
+  }
+
   bool holdFor(const Tensor& t) const {
-    return t.dtype() == dtype && std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end()) &&
-           std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end()) &&
+    return hasShapeOf(t) && std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end()) &&
            (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(alignment - 1)) == 0 && alignmentOf(t.data()) == alignment;
   }
 
@@ -61,6 +65,20 @@ struct ArgumentFacts {
   }
 };
 
+// Kinds, types and sizes are those of `facts`.
+static bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
+  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(), [](const ArgumentFacts& f, const Argument& a) {
+    const Tensor* t = std::get_if<Tensor>(&a);
+    return f.kind == a.index() && (t == nullptr || f.hasShapeOf(*t));
+  });
+}
+
+static bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const ArgumentFacts& x, const ArgumentFacts& y) {
+    return x.kind == y.kind && x.dtype == y.dtype && x.sizes == y.sizes;
+  });
+}
+
 struct FusionExecutorCache::Plan {
   std::vector<ArgumentFacts> facts;  // one an input; of scalars empty
   CompiledProgram compiled;
@@ -69,6 +87,7 @@ struct FusionExecutorCache::Plan {
   std::mutex mutex;
   std::vector<std::unique_ptr<Binding>> idle;
   std::vector<bool> outputCommunicates;
+  bool writesInputs = false;
   std::atomic<bool> verified{false};
 
   ~Plan() { delete first.load(); }
@@ -118,11 +137,41 @@ struct FusionExecutorCache::State {
   std::mutex running;        // runs that communicate, one at a time
   std::list<std::shared_ptr<Plan>> plans;  // most recently used first
   std::shared_ptr<Plan> last;
+  // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and
+  // from call to call, so whether to meet the peers must not depend on them: ranks that make the same calls have the same list.
+  std::list<std::vector<ArgumentFacts>> agreed;
   std::string missReason;
   int64_t compiled = 0;
   int64_t calls = 0;
-  int64_t skip = -1;
+  std::atomic<int64_t> skip{-1};
   std::vector<Argument> arguments;  // of the span-of-tensors call, reused
+
+  // True if the ranks have agreed on a plan for shapes like these, which are then the most recently used.
+  bool haveAgreed(std::span<const Argument> inputs) {
+    for (auto it = agreed.begin(); it != agreed.end(); ++it) {
+      if (haveShapesOf(*it, inputs)) {
+        agreed.splice(agreed.begin(), agreed, it);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // A plan is kept; the shapes that are forgotten for it take their plans along, as the ranks will agree on them anew.
+  void keep(const std::shared_ptr<Plan>& plan, std::span<const Argument> inputs, size_t most) {
+    plans.push_front(plan);
+    if (!haveAgreed(inputs)) {
+      agreed.push_front(plan->facts);
+      if (agreed.size() > most) {
+        std::erase_if(plans, [&](const auto& p) { return haveSameShapes(p->facts, agreed.back()); });
+        agreed.pop_back();
+      }
+    }
+    if (plans.size() > most) {
+      plans.pop_back();
+    }
+    last = plan;
+  }
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
@@ -143,12 +192,14 @@ FusionExecutorCache::~FusionExecutorCache() = default;
 std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::find(std::span<const Argument> inputs) {
   std::lock_guard lock(state_->mutex);
   state_->calls++;
+  state_->missReason.clear();
   if (state_->last != nullptr && state_->last->holdsFor(inputs)) {
     return state_->last;
   }
   for (auto it = state_->plans.begin(); it != state_->plans.end(); ++it) {
     if ((*it)->holdsFor(inputs)) {
       state_->plans.splice(state_->plans.begin(), state_->plans, it);
+      (void)state_->haveAgreed(inputs);
       state_->last = state_->plans.front();
       return state_->last;
     }
@@ -161,7 +212,9 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
   s.missReason = s.last == nullptr ? "the first call" : "";
   for (size_t i = 0; s.last != nullptr && i < inputs.size() && s.missReason.empty(); i++) {
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    if (t != nullptr && i < s.last->facts.size() && !s.last->facts[i].holdFor(*t)) {
+    if (i >= s.last->facts.size() || s.last->facts[i].kind != inputs[i].index()) {
+      s.missReason = fmt::format("input {} is an argument of another kind", i);
+    } else if (t != nullptr && !s.last->facts[i].holdFor(*t)) {
       s.missReason = fmt::format("input {} has {}", i, s.last->facts[i].differenceTo(*t));
     }
   }
@@ -175,8 +228,10 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
       plan->facts.back() = {a.index(), t->dtype(), alignmentOf(t->data()), {t->sizes().begin(), t->sizes().end()}, {t->strides().begin(), t->strides().end()}};
     }
   }
-  plan->compiled = compile(*fusion_, inputs, *s.communicator, {.threads = s.pool->threads(), .call = s.calls});
+  plan->compiled = compile(*fusion_, inputs, *s.communicator,
+                           {.threads = s.pool->threads(), .call = s.calls, .agreed = s.haveAgreed(inputs)});
   const HostProgram& host = *plan->compiled.host;
+  plan->writesInputs = std::any_of(host.aliasOf.begin(), host.aliasOf.end(), [](const auto& alias) { return alias.has_value(); });
   plan->outputCommunicates.assign(host.outputs.size(), false);
   for (const Step& step : host.steps) {
     if (step.kind != HostStepKind::Communicate) {
@@ -192,24 +247,9 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
     }
   }
   s.compiled++;
-  s.plans.push_front(plan);
-  if (s.plans.size() > options_.maxPlans) {
-    s.plans.pop_back();
-  }
-  s.last = plan;
+  s.keep(plan, inputs, options_.maxPlans);
   return plan;
 }
-
-namespace {
-
-// Two results, or a result and an argument, that overlap.
-bool overlaps(const Tensor& a, const Tensor& b) {
-  const char* x = static_cast<const char*>(a.data());
-  const char* y = static_cast<const char*>(b.data());
-  return a.nbytes() > 0 && b.nbytes() > 0 && x < y + b.nbytes() && y < x + a.nbytes();
-}
-
-}  // namespace
 
 Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
   const HostProgram& host = *plan.compiled.host;
@@ -244,6 +284,9 @@ void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, 
 
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
   std::shared_ptr<Plan> plan = find(inputs);
+  if (plan->writesInputs) {
+    (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
+  }
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
     outputs.push_back(makeOutput(*plan, i, inputs));
@@ -270,9 +313,14 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
                                  fmt::join(t.sizes, ", "), out.toString()));
     }
     direct = direct && out.isContiguous() && alignmentOf(out.data()) == 64;
+    check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory", i);
+  }
+  if (plan->writesInputs || outputs.size() > 1) {
+    direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
+  } else if (outputs.size() == 1) {
     for (const Argument& a : inputs) {
       const Tensor* in = std::get_if<Tensor>(&a);
-      direct = direct && (in == nullptr || !overlaps(out, *in));
+      direct = direct && (in == nullptr || !extentsMeet(outputs[0], *in));
     }
   }
   if (direct) {
@@ -302,7 +350,10 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
     arguments[i] = inputs[i];
   }
   run(std::span<const Argument>(arguments), outputs);
-  arguments.clear();
+  const Tensor none;
+  for (Argument& a : arguments) {
+    std::get<Tensor>(a) = none;  // gives the tensors back, but keeps the memory of their sizes
+  }
   std::lock_guard lock(state_->mutex);
   state_->arguments.swap(arguments);
 }
@@ -348,6 +399,9 @@ Explanation FusionExecutorCache::explain() const {
 
 std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
   std::shared_ptr<Plan> plan = find(inputs);
+  if (plan->writesInputs) {
+    (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
+  }
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
     outputs.push_back(makeOutput(*plan, i, inputs));
