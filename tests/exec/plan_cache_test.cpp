@@ -1,0 +1,123 @@
+// Plans: found, made, forgotten; by one thread and by several.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "meshfuse/meshfuse.h"
+#include "nasty/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
+  return randomTensor(std::move(sizes), type, seed, -2, 2);
+}
+
+std::unique_ptr<FusionExecutorCache> incrementCache(ExecutorOptions options = {}) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeSymbolicTensor(2);
+  Val* s = IrBuilder::create<Val>(DataType::Double);
+  fusion->addInput(x);
+  fusion->addInput(s);
+  fusion->addOutput(add(x, s));
+  return std::make_unique<FusionExecutorCache>(std::move(fusion), options);
+}
+
+TEST(PlanCache, SaysWhatDiffered) {
+  auto cache = incrementCache();
+  Tensor base = random({100, 100});
+  auto reasonOf = [&](const Tensor& x, const Argument& s) {
+    cache->runFusionWithInputs({x, s});
+    return cache->missReason();
+  };
+  EXPECT_EQ(reasonOf(base, 1.0), "the first call");
+  EXPECT_EQ(reasonOf(base, 2.0), "");
+  EXPECT_EQ(reasonOf(base.slice(0, 0, 50), 1.0), "input 0 has sizes [50, 100] instead of [100, 100]");
+  EXPECT_EQ(reasonOf(base.transpose(0, 1).slice(0, 0, 50), 1.0), "input 0 has strides [1, 100] instead of [100, 1]");
+  EXPECT_EQ(reasonOf(base.transpose(0, 1).slice(0, 1, 51), 1.0), "input 0 has alignment 4 instead of 64");
+  EXPECT_EQ(reasonOf(base.transpose(0, 1).slice(0, 1, 51), int64_t{1}), "input 1 is an argument of another kind");
+  EXPECT_EQ(reasonOf(base, 1.0), "");
+  EXPECT_EQ(cache->plansCompiled(), 5);
+}
+
+TEST(PlanCache, ForgetsTheLeastRecentlyUsed) {
+  auto cache = incrementCache({.maxPlans = 3});
+  auto compilesFor = [&](int64_t n) {
+    int64_t before = cache->plansCompiled();
+    cache->runFusionWithInputs({random({n, 2}), 1.0});
+    return cache->plansCompiled() - before;
+  };
+  for (int64_t n : {1, 2, 3}) {
+    EXPECT_EQ(compilesFor(n), 1);
+  }
+  EXPECT_EQ(compilesFor(1), 0);
+  EXPECT_EQ(compilesFor(4), 1) << "2 goes";
+  EXPECT_EQ(compilesFor(1), 0);
+  EXPECT_EQ(compilesFor(3), 0);
+  EXPECT_EQ(compilesFor(2), 1) << "4 goes";
+  EXPECT_EQ(compilesFor(1), 0);
+  EXPECT_EQ(compilesFor(3), 0);
+  EXPECT_EQ(compilesFor(4), 1);
+}
+
+TEST(PlanCache, OneOrNoPlan) {
+  for (size_t most : {0, 1}) {
+    auto cache = incrementCache({.maxPlans = most});
+    for (int64_t n : {5, 5, 6, 5, 5}) {
+      Tensor x = random({n, 3});
+      EXPECT_EQ(cache->runFusionWithInputs({x, 1.0})[0].at({2, 1}), static_cast<float>(x.at({2, 1})) + 1.0f);
+    }
+    EXPECT_EQ(cache->plansCompiled(), 3);
+  }
+}
+
+TEST(PlanCache, KindsOfNumbersDoNotMix) {
+  auto cache = incrementCache();
+  Tensor x = Tensor::full({2, 2}, DataType::Float, 0.5);
+  EXPECT_EQ(cache->runFusionWithInputs({x, 2.25})[0].at({1, 1}), 2.75);
+  EXPECT_EQ(cache->runFusionWithInputs({x, int64_t{2}})[0].at({1, 1}), 2.5);
+  EXPECT_EQ(cache->runFusionWithInputs({x, 2.25})[0].at({0, 1}), 2.75);
+}
+
+TEST(PlanCache, SeveralThreadsCallAtOnce) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeSymbolicTensor(2);
+    fusion->addInput(x);
+    TensorView* h = softmax(mul(x, 2.0), 1);
+    fusion->addOutput(h);
+    fusion->addOutput(sum(matmul(h, transpose(x)), {0}));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.threads = 2, .maxPlans = 3});
+  constexpr int64_t kShapes = 5;
+  std::vector<Tensor> inputs;
+  std::vector<std::vector<Tensor>> expected;
+  for (int64_t n = 0; n < kShapes; n++) {
+    inputs.push_back(random({10 + n, 40}, static_cast<uint64_t>(n)));
+    expected.push_back(cache.runFusionWithInputs({inputs.back()}));
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; t++) {
+    threads.emplace_back([&, t] {
+      for (int64_t i = 0; i < 60; i++) {
+        size_t shape = static_cast<size_t>(((i / 4) * (t + 1) + t) % kShapes);
+        std::vector<Tensor> got = cache.runFusionWithInputs({inputs[shape]});
+        for (size_t o = 0; o < got.size(); o++) {
+          wrong += got[o].toVector() != expected[shape][o].toVector();
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+
+}  // namespace meshfuse
