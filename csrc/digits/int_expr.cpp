@@ -511,7 +511,9 @@ int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string
       int64_t value = 0;
       if (f->kind == AtomKind::Symbol) {
         std::optional<int64_t> v = valueOf(f->key);
-        invariant(v.has_value(), "[int_expr] no value for symbol {} in {}", f->key, toString());
+        if (!v) {  // a description is costly: only now
+          throwInternalError(fmt::format("[int_expr] no value for symbol {} in {}", f->key, toString()));
+        }
         value = *v;
       } else {
         value = apply(f->kind, f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();

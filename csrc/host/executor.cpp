@@ -42,6 +42,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
   slots_.resize(p.steps.size());
   operands_.resize(p.steps.size());
+  scalarOf_.resize(p.steps.size());
   for (size_t i = 0; i < p.steps.size(); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
@@ -61,6 +62,9 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
       hasRunTimeScalars_ = hasRunTimeScalars_ || !e.isConst();
     }
     slots.resize(slots.size() + l.scalars.size());
+    for (const Val* scalar : l.scalars) {
+      scalarOf_[i].push_back(scalars_.add(*p.fusion, scalar));
+    }
     hasRunTimeScalars_ = hasRunTimeScalars_ || !l.scalars.empty();
   }
 }
@@ -105,6 +109,7 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
 
 void Binding::bindScalars(std::span<const Argument> inputs) {
   const HostProgram& p = *program_;
+  scalars_.run(*p.fusion, inputs);
   for (size_t i = 0; i < p.steps.size(); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     size_t slot = l.tensors.size();
@@ -115,7 +120,7 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
       slot++;
     }
     for (size_t k = 0; k < l.scalars.size(); k++) {
-      slots_[i][slot++] = scalarBits(*p.fusion, l.scalars[k], l.scalarTypes[k], inputs);
+      slots_[i][slot++] = scalars_.bits(scalarOf_[i][k], l.scalarTypes[k]);
     }
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "host/program.h"
+#include "host/scalars.h"
 #include "multidevice/transport/communicator.h"
 #include "tensor/argument.h"
 
@@ -65,6 +66,8 @@ class Binding {
   std::vector<std::vector<uint64_t>> slots_;    // by step
   std::vector<std::vector<void*>> operands_;    // of contractions, by step
   std::vector<Communicator::Transfer> transfers_;
+  ScalarSteps scalars_;
+  std::vector<std::vector<int>> scalarOf_;      // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
 };
 

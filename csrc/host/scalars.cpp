@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
-#include "interpret/scalar_value.h"
+#include "interpret/point_functions.h"
 
 namespace meshfuse {
 
 namespace {
+
+// Towards zero; what does not fit, NaN too, gives the minimum.
+int64_t truncated(double value) {
+  return value >= -0x1p63 && value < 0x1p63 ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min();
+}
 
 int64_t asInteger(const Argument& a) {
   if (const int64_t* i = std::get_if<int64_t>(&a)) {
@@ -17,29 +23,7 @@ int64_t asInteger(const Argument& a) {
   if (const bool* b = std::get_if<bool>(&a)) {
     return *b ? 1 : 0;
   }
-  return static_cast<int64_t>(std::get<double>(a));
-}
-
-// An argument or constant as it is, else computed.
-Argument valueOf(const Fusion& fusion, const Val* val, std::span<const Argument> inputs) {
-  ScalarConst constant = val->constant();
-  if (const double* d = std::get_if<double>(&constant)) {
-    return *d;
-  }
-  if (const int64_t* i = std::get_if<int64_t>(&constant)) {
-    return *i;
-  }
-  if (const bool* b = std::get_if<bool>(&constant)) {
-    return *b;
-  }
-  auto it = std::find(fusion.inputs().begin(), fusion.inputs().end(), val);
-  if (it != fusion.inputs().end()) {
-    return inputs[static_cast<size_t>(it - fusion.inputs().begin())];
-  }
-  if (val->dtype() == DataType::Int) {
-    return integerValue(fusion, val->intExpr(), inputs);
-  }
-  return interpretScalar(fusion, val, inputs);
+  return truncated(std::get<double>(a));
 }
 
 }  // namespace
@@ -56,18 +40,109 @@ int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const 
   });
 }
 
-uint64_t scalarBits(const Fusion& fusion, const Val* val, DataType type, std::span<const Argument> inputs) {
-  Argument value = valueOf(fusion, val, inputs);
-  uint64_t bits = 0;
-  if (isIntegral(type) || type == DataType::Bool) {
-    int64_t i = asInteger(value);
-    if (const double* d = std::get_if<double>(&value)) {
-      i = type == DataType::Bool ? *d != 0 : static_cast<int64_t>(*d);
-    }
-    bits = static_cast<uint64_t>(type == DataType::Bool ? i != 0 : i);
+int ScalarSteps::add(const Fusion& fusion, const Val* val) {
+  if (auto it = numberOf_.find(val->id()); it != numberOf_.end()) {
+    return it->second;
+  }
+  Step step;
+  step.dtype = val->dtype();
+  step.val = val;
+  ScalarConst constant = val->constant();
+  auto input = std::find(fusion.inputs().begin(), fusion.inputs().end(), val);
+  const Expr* e = val->definition();
+  if (const double* d = std::get_if<double>(&constant)) {
+    assign(step, *d);
+  } else if (const int64_t* i = std::get_if<int64_t>(&constant)) {
+    step.whole = *i;
+    step.real = static_cast<double>(*i);
+  } else if (const bool* b = std::get_if<bool>(&constant)) {
+    assign(step, *b ? 1 : 0);
+  } else if (input != fusion.inputs().end()) {
+    step.kind = Kind::Input;
+    step.input = static_cast<int>(input - fusion.inputs().begin());
+  } else if (val->dtype() == DataType::Int && (e == nullptr || val->intExpr().isSymbol() == false)) {
+    step.kind = Kind::Integer;
   } else {
-    const double* d = std::get_if<double>(&value);
-    storeElement(&bits, type, d != nullptr ? *d : static_cast<double>(asInteger(value)));
+    bool cast = e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
+    invariant(cast || (e != nullptr && e->kind() == ExprKind::Point), "[host program] the scalar {} is not computed by a scalar op",
+              val->toString());
+    step.kind = cast ? Kind::Cast : Kind::Point;
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      step.operands[k] = add(fusion, e->input(static_cast<int>(k)));
+    }
+    if (!cast) {
+      step.op = e->attributes().point;
+      step.type = info(step.op).givesBool ? e->input(0)->dtype() : val->dtype();
+    }
+  }
+  steps_.push_back(step);
+  return numberOf_[val->id()] = static_cast<int>(steps_.size()) - 1;
+}
+
+double ScalarSteps::realOf(int number) const {
+  const Step& s = steps_[static_cast<size_t>(number)];
+  return isFloatingPoint(s.dtype) ? s.real : static_cast<double>(s.whole);
+}
+
+int64_t ScalarSteps::wholeOf(int number) const {
+  const Step& s = steps_[static_cast<size_t>(number)];
+  return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
+}
+
+void ScalarSteps::assign(Step& step, double value) const {
+  step.real = value;
+  step.whole = step.dtype == DataType::Bool ? value != 0 : truncated(value);
+}
+
+void ScalarSteps::compute(Step& step) const {
+  bool cast = step.kind == Kind::Cast;
+  bool floating = isFloatingPoint(cast ? steps_[static_cast<size_t>(step.operands[0])].dtype : step.type);
+  if (floating) {
+    double v[3] = {0, 0, 0};
+    for (size_t k = 0; k < 3 && step.operands[k] >= 0; k++) {
+      v[k] = realOf(step.operands[k]);
+    }
+    assign(step, cast ? v[0] : reference::applyReal(step.op, step.type, v[0], v[1], v[2]));
+    return;
+  }
+  int64_t v[3] = {0, 0, 0};
+  for (size_t k = 0; k < 3 && step.operands[k] >= 0; k++) {
+    v[k] = wholeOf(step.operands[k]);
+  }
+  int64_t result = cast ? v[0] : reference::applyWhole(step.op, step.type, v[0], v[1], v[2]);
+  step.whole = step.dtype == DataType::Bool ? result != 0 : result;
+  step.real = static_cast<double>(result);
+}
+
+void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
+  for (Step& step : steps_) {
+    switch (step.kind) {
+      case Kind::Constant: break;
+      case Kind::Input: {
+        const Argument& a = inputs[static_cast<size_t>(step.input)];
+        const double* d = std::get_if<double>(&a);
+        step.real = d != nullptr ? *d : static_cast<double>(asInteger(a));
+        step.whole = step.dtype == DataType::Bool ? step.real != 0 : asInteger(a);
+        break;
+      }
+      case Kind::Integer:
+        step.whole = integerValue(fusion, step.val->intExpr(), inputs);
+        step.real = static_cast<double>(step.whole);
+        break;
+      case Kind::Cast:
+      case Kind::Point: compute(step); break;
+    }
+  }
+}
+
+uint64_t ScalarSteps::bits(int number, DataType type) const {
+  uint64_t bits = 0;
+  if (type == DataType::Bool) {
+    bits = realOf(number) != 0 ? 1 : 0;
+  } else if (isIntegral(type)) {
+    bits = static_cast<uint64_t>(wholeOf(number));
+  } else {
+    storeElement(&bits, type, realOf(number));
   }
   return bits;
 }

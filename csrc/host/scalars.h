@@ -1,8 +1,11 @@
 // Values of scalars in a call: arguments, constants, and what scalar ops make of them.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <vector>
 
 #include "ir/fusion.h"
 #include "tensor/argument.h"
@@ -11,7 +14,37 @@ namespace meshfuse {
 
 // An integer expression over the fusion's Int inputs.
 [[nodiscard]] int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs);
-// `val` as the 8-byte slot of a kernel argument of type `type` (tile/tile.h).
-[[nodiscard]] uint64_t scalarBits(const Fusion& fusion, const Val* val, DataType type, std::span<const Argument> inputs);
+
+// Scalars of a fusion as a list of steps, each computed once a call.
+class ScalarSteps {
+ public:
+  // Adds `val` and what it is computed from; gives its number.
+  int add(const Fusion& fusion, const Val* val);
+  // Computes all. Allocates nothing.
+  void run(const Fusion& fusion, std::span<const Argument> inputs);
+  // A value as the 8-byte slot of a kernel argument of type `type` (tile/tile.h).
+  [[nodiscard]] uint64_t bits(int number, DataType type) const;
+
+ private:
+  enum class Kind : uint8_t { Constant, Input, Integer, Cast, Point };
+  struct Step {
+    Kind kind = Kind::Constant;
+    DataType dtype = DataType::Double;  // Double, Int or Bool
+    DataType type = DataType::Double;   // Point: in which it computes
+    PointOp op = PointOp::Add;
+    const Val* val = nullptr;
+    int input = -1;
+    std::array<int, 3> operands = {-1, -1, -1};
+    double real = 0;     // the value, of Double
+    int64_t whole = 0;   // of Int and Bool
+  };
+  double realOf(int number) const;
+  int64_t wholeOf(int number) const;
+  void assign(Step& step, double value) const;
+  void compute(Step& step) const;
+
+  std::vector<Step> steps_;        // operands first
+  std::map<int, int> numberOf_;    // by Val id
+};
 
 }  // namespace meshfuse
