@@ -21,7 +21,7 @@ using namespace train_lm;
 struct Options {
   ModelSizes sizes;
   int64_t steps = 200;
-  double rate = 2;
+  double rate = 0.25;  // from about 0.5 on the steps overshoot, and rounding differences grow tenfold every few steps
   int64_t sample = 200;
   std::string text = MESHFUSE_SOURCE_DIR "/csrc";
   std::string losses;

@@ -39,7 +39,7 @@ std::vector<double> lossCurve(int ranks, int steps) {
     std::vector<Tensor> parameters = initialParameters(m, cache.fusion(), comm.rank());
     for (int step = 0; step < steps; step++) {
       batches.draw(step);
-      double loss = cache.runFusionWithInputs(arguments(batches, 2.0, parameters))[0].item();
+      double loss = cache.runFusionWithInputs(arguments(batches, 0.25, parameters))[0].item();
       if (comm.rank() == 0) {
         losses.push_back(loss);
       }
