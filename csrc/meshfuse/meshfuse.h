@@ -2,9 +2,15 @@
 #pragma once
 
 #include "base/error.h"
+#include "exec/default_world.h"
+#include "exec/fusion_executor_cache.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "multidevice/mesh/device_mesh.h"
+#include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/communicator.h"
+#include "multidevice/transport/host/world.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"

@@ -1,0 +1,127 @@
+// What the documents say is so: the example compiles and is right, the folders, files and tests they name exist.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "docs/readme_example.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse {
+namespace {
+
+const std::string kRoot = MESHFUSE_SOURCE_DIR "/";
+
+std::string fileText(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const size_t from = text.find(begin);
+  EXPECT_NE(from, std::string::npos) << begin;
+  const size_t to = text.find(end, from + begin.size());
+  EXPECT_NE(to, std::string::npos) << end;
+  return text.substr(from + begin.size(), to - from - begin.size());
+}
+
+TEST(Readme, ExampleIsTheOneThatIsCompiled) {
+  const std::string shown = between(fileText(kRoot + "README.md"), "```cpp\n", "```");
+  const std::string compiled = between(fileText(kRoot + "tests/docs/readme_example.cpp"), "// [example]\n", "// [end]");
+  EXPECT_EQ(shown, compiled);
+}
+
+TEST(Readme, ExampleGivesTheSameOnOneAndOnFourRanks) {
+  const Tensor x = randomTensor({3, 8}, DataType::Float, 1);
+  const Tensor w0 = randomTensor({16, 8}, DataType::Float, 2);
+  const Tensor w1 = randomTensor({8, 16}, DataType::Float, 3);
+  auto gelu = [](double v) { return v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))) / 2; };
+  for (int ranks : {1, 4}) {
+    runLoopback(ranks, [&](Communicator& world) {
+      const Tensor y = mlp(world, x, w0, w1);
+      for (int64_t i = 0; i < 3; i++) {
+        for (int64_t j = 0; j < 8; j++) {
+          double sum = 0;
+          for (int64_t h = 0; h < 16; h++) {
+            double inner = 0;
+            for (int64_t k = 0; k < 8; k++) {
+              inner += x.at({i, k}) * w0.at({h, k});
+            }
+            sum += gelu(inner) * w1.at({j, h});
+          }
+          ASSERT_NEAR(y.at({i, j}), sum, 1e-4) << ranks << " ranks, rank " << world.rank();
+        }
+      }
+    });
+  }
+}
+
+// Files and folders between backquotes that begin with a folder of this repository.
+TEST(Docs, NamesOfFilesExist) {
+  const std::regex name("`((?:csrc|tests|docs|tools|runtime|benchmarks|examples|cmake)/[A-Za-z0-9_/.]*)`");
+  for (const char* document : {"README.md", "docs/sharding.md", "docs/patterns.md"}) {
+    const std::string text = fileText(kRoot + document);
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
+      EXPECT_TRUE(std::filesystem::exists(kRoot + (*it)[1].str())) << document << " names " << (*it)[1];
+    }
+  }
+}
+
+// All tests of the tree, as Suite.Name.
+std::set<std::string> allTests() {
+  const std::regex test(R"(TEST(?:_F|_P)?\((\w+), (\w+)\))");
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot + "tests")) {
+    if (entry.path().extension() == ".cpp") {
+      const std::string text = fileText(entry.path());
+      for (std::sregex_iterator it(text.begin(), text.end(), test), end; it != end; ++it) {
+        names.insert((*it)[1].str() + "." + (*it)[2].str());
+      }
+    }
+  }
+  return names;
+}
+
+TEST(Docs, EveryPatternHasItsTest) {
+  const std::set<std::string> tests = allTests();
+  const std::regex row(R"(`([A-Z]\w+\.[A-Z]\w+)`)");
+  const std::string text = fileText(kRoot + "docs/patterns.md");
+  int rows = 0;
+  for (std::sregex_iterator it(text.begin(), text.end(), row), end; it != end; ++it) {
+    EXPECT_TRUE(tests.contains((*it)[1])) << "docs/patterns.md names " << (*it)[1];
+    rows++;
+  }
+  EXPECT_GT(rows, 30);
+}
+
+TEST(Docs, EveryFolderOfSourcesHasAGuideOfAtMostSixtyLines) {
+  std::set<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot + "csrc")) {
+    if (entry.path().extension() == ".cpp") {
+      folders.insert(entry.path().parent_path());
+    }
+  }
+  EXPECT_GT(folders.size(), 20u);
+  for (const std::filesystem::path& folder : folders) {
+    const std::string text = fileText(folder / "README.md");
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 60) << folder;
+  }
+}
+
+TEST(Docs, GlossaryHasAtMostFortyWords) {
+  const std::string glossary = between(fileText(kRoot + "README.md") + "\n## ", "## Glossary\n", "\n## ");
+  const int64_t entries = std::count(glossary.begin(), glossary.end(), '\n') - 3;  // empty line, head, rule
+  EXPECT_GT(entries, 10);
+  EXPECT_LE(entries, 40);
+}
+
+}  // namespace
+}  // namespace meshfuse
