@@ -271,16 +271,28 @@ bool hasMesh(const Fusion& fusion) {
 
 int rankCount(const Fusion& fusion, int asked) {
   check(asked >= 0, "[command line] --ranks is {}, expected 1 or more", asked);
-  std::set<int64_t> devices;
+  int64_t needed = 0;
   for (const TensorView* tv : fusion.tensors(true)) {
-    if (tv->hasDeviceMesh()) {
-      devices.insert(tv->getDeviceMesh().devices().begin(), tv->getDeviceMesh().devices().end());
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    if (mesh.empty()) {
+      continue;
+    }
+    check(!mesh.devices().empty(),
+          "[command line] mesh {} of {} has no ranks yet; write its sizes and ranks into the program", mesh.toString(),
+          tv->toString());
+    for (int64_t device : mesh.devices()) {
+      needed = std::max(needed, device + 1);
     }
   }
-  if (devices.empty()) {
+  if (needed == 0) {
     return std::max(asked, 1);
   }
-  const int64_t needed = *devices.rbegin() + 1;
+  for (const TensorView* tv : fusion.tensors(true)) {
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    check(mesh.empty() || std::ssize(mesh.devices()) == needed,
+          "[command line] mesh {} of {} holds {} of the program's {} ranks; every mesh must hold all of them",
+          mesh.toString(), tv->toString(), mesh.devices().size(), needed);
+  }
   check(asked == 0 || asked == needed,
         "[command line] the meshes of the program are made of ranks 0 to {}, got --ranks {}; give --ranks {}",
         needed - 1, asked, needed);

@@ -95,6 +95,10 @@ TEST(ToolRun, RefusesBadInput) {
   expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
                 "no input has the symbol i7; there are: i0, i1");
   expectRefused("run {dir}/uneven.fir", "dim 0 of T0[DIDx{4}, 2, 3] has 6 elements, which axis x of 4 does not divide");
+  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4",
+                "mesh {dp: 2, tp: tp}[] of T0[DIDy{2}, ceilDiv(i0, 2), 16] has no ranks yet");
+  expectRefused("run {dir}/two_meshes.fir", "mesh {x: 2}[0, 1] of T0[DIDx{2}, 4] holds 2 of the program's 4 ranks");
+  expectRefused("explain {dir}/two_meshes.fir", "holds 2 of the program's 4 ranks");
   expectRefused("run {dir}/sharded_sum.fir --ranks 3", "give --ranks 4");
   expectRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
   expectRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
