@@ -1,4 +1,5 @@
 // Programs that once gave wrong results or none, on one rank against the reference interpreter.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include "exec/fusion_executor_cache.h"
@@ -70,6 +71,18 @@ TEST(Regression, PositionsThatDoNotRunAlongMemoryAreNotPrefetched) {
   T6 = add(T3, T5) : Float[9, 30]
   output T6
 })");
+}
+
+TEST(Regression, WindowsOf16BitElementsInALoop) {
+  for (std::string_view type : {"Half", "BFloat16"}) {
+    expectRight(fmt::format(R"(fusion {{
+  T0 = input() : {0}[32, 8] contiguity[t, t]
+  T1 = cat(T0, T0, dim=0) : {0}[64, 8]
+  T2 = cast(T1) : Float[64, 8]
+  T3 = reduce(T2, op=sum) : Float[r{{64}}, 8]
+  output T3
+}})", type));
+  }
 }
 
 TEST(Regression, AResultOfAReductionNeededAtTwoPositions) {

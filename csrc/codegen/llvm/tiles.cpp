@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/scalar_functions.h"
+#include "tensor/tensor.h"
 
 namespace meshfuse {
 
@@ -153,7 +154,9 @@ Value* Emitter::compute(ValueId id, const Position& at) {
   switch (v.kind) {
     case ValueKind::Const:
       if (isHalfPrecision(v.dtype)) {
-        return points_.cast(ConstantFP::get(b_.getDoubleTy(), v.constant), DataType::Double, v.dtype);
+        uint16_t bits = 0;  // no instructions: a fill is used where no block of the loop reaches
+        storeElement(&bits, v.dtype, v.constant);
+        return b_.getInt16(bits);
       }
       return isFloatingPoint(v.dtype) ? static_cast<Value*>(ConstantFP::get(elementType(v.dtype), v.constant))
                                       : ConstantInt::get(elementType(v.dtype), static_cast<uint64_t>(v.integer), true);
