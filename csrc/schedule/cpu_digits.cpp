@@ -159,7 +159,7 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
     return d;  // one element
   }
-  int64_t interleave = isCostly(group) ? 2 : 4;
+  int64_t interleave = std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(valueOf(a.N), kVector)));
   if (!c.hasReduction()) {
     pointwise(d, a, interleave);
   } else if (a.innerReduced) {

@@ -294,7 +294,37 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
   if (a.contiguous) {
     return b_.CreateMaskedLoad(type, a.pointer, align, mask, rest);
   }
-  return b_.CreateMaskedGather(type, pointers(a, element, lanes), elementAlign, mask, mask == nullptr ? nullptr : rest);
+  Value* places = pointers(a, element, lanes);
+  if (element->getPrimitiveSizeInBits() >= 32) {
+    return b_.CreateMaskedGather(type, places, elementAlign, mask, mask == nullptr ? nullptr : rest);
+  }
+  // No machine gathers shorter elements: LLVM would branch for every lane. Lanes that are masked off load the fill instead.
+  if (mask != nullptr) {
+    places = b_.CreateSelect(mask, places, b_.CreateVectorSplat(width, fillArea(fill, 1)));
+  }
+  return gatherShort(places, element, lanes);
+}
+
+// One element after the other, in a loop: as straight code it would be a hundred instructions a piece.
+Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
+  Type* vector = FixedVectorType::get(element, static_cast<unsigned>(lanes));
+  Value* from = entrySlot(places->getType(), 500);
+  Value* to = entrySlot(vector, 501);
+  b_.CreateAlignedStore(places, from, Align(64));
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* loop = BasicBlock::Create(ctx_, "", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  b_.CreateBr(loop);
+  b_.SetInsertPoint(loop);
+  PHINode* lane = b_.CreatePHI(b_.getInt64Ty(), 2);
+  Value* place = b_.CreateLoad(b_.getPtrTy(), b_.CreateGEP(b_.getPtrTy(), from, lane));
+  b_.CreateStore(b_.CreateAlignedLoad(element, place, Align(element->getPrimitiveSizeInBits() / 8)), b_.CreateGEP(element, to, lane));
+  Value* next = b_.CreateAdd(lane, b_.getInt64(1));
+  lane->addIncoming(b_.getInt64(0), before);
+  lane->addIncoming(next, loop);
+  b_.CreateCondBr(b_.CreateICmpULT(next, b_.getInt64(static_cast<uint64_t>(lanes))), loop, after);
+  b_.SetInsertPoint(after);
+  return b_.CreateAlignedLoad(vector, to, Align(64));
 }
 
 // -- stores -----------------------------------------------------------------------------------------------------------

@@ -152,6 +152,7 @@ class Emitter {
   void storePiece(const tile::Stmt& s, const Position& at, uint64_t digits);
   void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int lanes, bool once);
   llvm::Value* pointers(const Address& a, llvm::Type* element, int lanes);
+  llvm::Value* gatherShort(llvm::Value* places, llvm::Type* element, int lanes);
   void prefetch(const tile::Stmt& s);
   llvm::Value* fillArea(llvm::Value* fill, int lanes);
   llvm::Type* memoryType(DataType dtype) const;
