@@ -1,0 +1,137 @@
+// Calls that cannot be right: what is said, and that it is said before anything runs.
+#include <gtest/gtest.h>
+
+#include "exec/explain.h"
+#include "meshfuse/meshfuse.h"
+#include "nasty/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+Tensor blank(std::vector<int64_t> sizes, DataType type = DataType::Float) { return Tensor::zeros(std::move(sizes), type); }
+
+void expectError(FusionExecutorCache& cache, const std::vector<Argument>& inputs, const std::vector<std::string>& phrases) {
+  std::string error = errorOf([&] { (void)cache.runFusionWithInputs(inputs); });
+  EXPECT_TRUE(error.starts_with("UserError: [")) << error;
+  for (const std::string& phrase : phrases) {
+    EXPECT_NE(error.find(phrase), std::string::npos) << "no \"" << phrase << "\" in " << error;
+  }
+}
+
+class BadInput : public ::testing::Test {
+ protected:
+  // w [4, i0] is updated in place: a call that fails must leave it as it was.
+  CheckedCache checked{[](Fusion& f) {
+    TensorView* w = makeConcreteTensor({4, -1});
+    Val* s = IrBuilder::create<Val>(DataType::Double);
+    Val* n = IrBuilder::create<Val>(DataType::Int);
+    Val* b = IrBuilder::create<Val>(DataType::Bool);
+    TensorView* y = makeSymbolicTensor(1, DataType::Int);
+    for (Val* v : std::initializer_list<Val*>{w, s, n, b, y}) {
+      f.addInput(v);
+    }
+    TensorView* next = add(mul(w, s), n);
+    f.addOutput(next);
+    f.aliasOutputToInput(next, w);
+    f.addOutput(add(y, 1));
+    f.addOutput(full({2}, b, DataType::Bool));
+  }};
+  Tensor w = Tensor::full({4, 3}, DataType::Float, 1);
+  std::vector<Argument> good = {w, 2.0, int64_t{1}, true, blank({5}, DataType::Int)};
+
+  void expectRefused(size_t position, const Argument& wrong, const std::vector<std::string>& phrases) {
+    std::vector<Argument> inputs = good;
+    inputs[position] = wrong;
+    expectError(checked.cache(), inputs, phrases);
+    EXPECT_EQ(w.toVector(), std::vector<double>(12, 1.0)) << "something ran";
+  }
+};
+
+TEST_F(BadInput, Number) {
+  expectError(checked.cache(), {}, {"[run]", "5 inputs", "got 0"});
+  expectError(checked.cache(), {w, 1.0, int64_t{1}, true}, {"[run]", "5 inputs", "got 4"});
+}
+
+TEST_F(BadInput, Kinds) {
+  expectRefused(0, 1.0, {"[run] input 0 (T0)", "is a tensor", "got a number"});
+  expectRefused(1, blank({}), {"[run] input 1 (S1)", "Double scalar", "got the tensor Float[]"});
+  expectRefused(1, true, {"[run] input 1 (S1)", "Double scalar"});
+  expectRefused(2, 1.0, {"[run] input 2", "Int scalar"});
+  expectRefused(2, false, {"[run] input 2", "Int scalar"});
+  expectRefused(3, int64_t{1}, {"[run] input 3", "Bool scalar"});
+  expectRefused(4, Tensor(), {"[run] input 4", "undefined"});
+}
+
+TEST_F(BadInput, TypesRanksAndSizes) {
+  expectRefused(0, blank({4, 3}, DataType::Double), {"[run] input 0 (T0)", "has type Float", "got Double"});
+  expectRefused(4, blank({4}, DataType::Int32), {"[run] input 4", "has type Int", "got Int32"});
+  expectRefused(0, blank({4}), {"[run] input 0 (T0)", "2 dims", "got 1", "[4]"});
+  expectRefused(0, blank({4, 3, 1}), {"[run] input 0 (T0)", "2 dims", "got 3"});
+  expectRefused(0, blank({5, 3}), {"input 0 (T0)", "dim 0", "is 5, expected 4"});
+  expectRefused(0, blank({1, 3}), {"input 0 (T0)", "dim 0", "is 1, expected 4"});
+}
+
+TEST_F(BadInput, TheSameAfterGoodCalls) {
+  EXPECT_EQ(checked.call(good), "");
+  EXPECT_EQ(checked.call(good), "");
+  w.copyFrom(Tensor::full({4, 3}, DataType::Float, 1));
+  expectRefused(0, blank({5, 3}), {"input 0 (T0)", "is 5, expected 4"});
+  expectRefused(1, true, {"[run] input 1 (S1)"});
+  EXPECT_EQ(checked.call(good), "");
+  EXPECT_EQ(checked.cache().plansCompiled(), 1);
+}
+
+TEST(BadSizes, ThatDisagreeWithEachOther) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeSymbolicTensor(2);
+    TensorView* y = makeSymbolicTensor(2);
+    TensorView* b = makeSymbolicTensor(1);
+    f.addInput(x);
+    f.addInput(y);
+    f.addInput(b);
+    f.addOutput(add(x, b));
+    f.addOutput(matmul(x, y));
+  });
+  EXPECT_EQ(checked.call({blank({3, 4}), blank({4, 5}), blank({4})}), "");
+  expectError(checked.cache(), {blank({3, 4}), blank({4, 5}), blank({5})}, {"4", "5"});
+  expectError(checked.cache(), {blank({3, 4}), blank({4, 5}), blank({1})}, {"4", "1"});
+  expectError(checked.cache(), {blank({3, 4}), blank({3, 5}), blank({4})}, {"4", "3"});
+}
+
+TEST(BadSizes, OfReshapes) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeSymbolicTensor(1);
+    f.addInput(x);
+    f.addOutput(neg(reshape(x, {4, -1})));
+  });
+  EXPECT_EQ(checked.call({blank({12})}), "");
+  expectError(checked.cache(), {blank({13})}, {"[reshape]", "13", "4"});
+}
+
+TEST(BadPrograms, InputsNobodyGives) {
+  std::string error = errorOf([] {
+    CheckedCache checked([](Fusion& f) { f.addOutput(neg(makeConcreteTensor({2}))); });
+    (void)checked.cache().runFusionWithInputs({});
+  });
+  EXPECT_TRUE(error.starts_with("UserError: ")) << error;
+  error = errorOf([] { FusionExecutorCache cache(nullptr); });
+  EXPECT_TRUE(error.starts_with("UserError: [run]")) << error;
+}
+
+TEST(BadPrograms, QuestionsBeforeTheFirstCall) {
+  CheckedCache checked([](Fusion& f) { f.addOutput(full({2}, 1, DataType::Float)); });
+  for (const auto& question : std::vector<std::function<void()>>{[&] { (void)checked.cache().hostProgram(); },
+                                                                [&] { (void)checked.cache().planText(); },
+                                                                [&] { (void)checked.cache().outputSharding(0); },
+                                                                [&] { (void)checked.cache().commSteps(); },
+                                                                [&] { (void)checked.cache().explain(); }}) {
+    EXPECT_EQ(errorOf(question), "UserError: [run] there is no plan before the first call");
+  }
+  EXPECT_EQ(checked.call({}), "");
+  EXPECT_TRUE(errorOf([&] { (void)checked.cache().outputSharding(1); }).starts_with("UserError: [run] got output 1"));
+}
+
+}  // namespace
+
+}  // namespace meshfuse

@@ -1,0 +1,295 @@
+// Calls on several ranks of which one is different: all of them are told, within the deadline.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "interpret/bounds.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "nasty/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// x [8, 6] cut over dim 0 -> sum over it, so an all-reduce; and the sum over dim 1, cut.
+std::unique_ptr<Fusion> shardedSum(int64_t ranks, double increment = 1) {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* x = makeContigTensor(2);
+  fusion->addInput(x);
+  TensorView* y = sum(add(x, increment), {0});
+  fusion->addOutput(y);
+  fusion->addOutput(sum(x, {1}));
+  DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+  x->setDeviceMesh(mesh);
+  x->outer_split(0, ranks);
+  x->axis(0)->parallelize(ParallelType::DIDx);
+  y->setDeviceMesh(mesh);
+  return fusion;
+}
+
+// What each rank's body throws. Ends within the deadline and a little.
+std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Communicator&)>& body, LoopbackOptions options = {.deadline = milliseconds(5000)}) {
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  auto start = std::chrono::steady_clock::now();
+  std::string thrown = errorOf([&] {
+    runLoopback(ranks, [&](Communicator& comm) {
+      std::string& mine = errors[static_cast<size_t>(comm.rank())];
+      try {
+        body(comm);
+      } catch (const UserError& e) {
+        mine = std::string("UserError: ") + e.what();
+        throw;
+      } catch (const DeviceError& e) {
+        mine = std::string("DeviceError: ") + e.what();
+        throw;
+      }
+    }, options);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + milliseconds(4000));
+  return errors;
+}
+
+bool has(const std::string& text, const std::string& phrase) { return text.find(phrase) != std::string::npos; }
+
+Tensor shard(int64_t rows, double value = 1) { return Tensor::full({rows, 6}, DataType::Float, value); }
+
+TEST(OneRank, PassesAShardOfTheWrongShape) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({comm.rank() == 1 ? Tensor::zeros({4}, DataType::Float) : shard(4)});
+  });
+  EXPECT_TRUE(errors[1].starts_with("UserError: [run] input 0")) << errors[1];
+  EXPECT_TRUE(errors[0].starts_with("DeviceError: [agreement] rank 1 has no plan: [run] input 0")) << errors[0];
+}
+
+TEST(OneRank, PassesAShardOfAnotherSize) {
+  std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(comm.rank() == 2 ? 3 : 2)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(has(e, "ranks [2] differ from that of rank 0")) << e;
+    EXPECT_TRUE(e.starts_with("DeviceError: [agreement]")) << e;
+  }
+}
+
+TEST(OneRank, PassesAnotherTypeInALaterCall) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    for (int call = 0; call < 3; call++) {
+      Tensor x = shard(4);
+      (void)cache.runFusionWithInputs({call == 2 && comm.rank() == 0 ? x.to(DataType::Double) : x});
+    }
+  });
+  EXPECT_TRUE(errors[0].starts_with("UserError: [run] input 0")) << errors[0];
+  EXPECT_TRUE(errors[1].starts_with("DeviceError:")) << errors[1];
+  EXPECT_TRUE(has(errors[1], "rank 0")) << errors[1];
+}
+
+TEST(OneRank, HasAnotherProgram) {
+  std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(4, comm.rank() == 3 ? 2 : 1), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(2)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("DeviceError: [agreement]")) << e;
+    EXPECT_TRUE(has(e, "ranks [3]") && has(e, "add(T0, 1") && has(e, "add(T0, 2")) << e;
+  }
+}
+
+TEST(OneRank, NeverCalls) {
+  std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+    if (comm.rank() != 1) {
+      (void)cache.runFusionWithInputs({shard(2)});
+    }
+  });
+  EXPECT_EQ(errors[1], "");
+  for (size_t r : {0, 2, 3}) {
+    EXPECT_TRUE(errors[r].starts_with("DeviceError:") && has(errors[r], "rank 1")) << errors[r];
+  }
+}
+
+TEST(OneRank, StopsCalling) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    for (int call = 0; call < (comm.rank() == 0 ? 2 : 5); call++) {
+      (void)cache.runFusionWithInputs({shard(4)});
+    }
+  });
+  EXPECT_EQ(errors[0], "");
+  EXPECT_TRUE(errors[1].starts_with("DeviceError:") && has(errors[1], "rank 0")) << errors[1];
+}
+
+TEST(OneRank, IsStuck) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(4)});
+    if (comm.rank() == 0) {
+      std::this_thread::sleep_for(milliseconds(1500));
+    }
+    (void)cache.runFusionWithInputs({shard(4)});
+  }, {.deadline = milliseconds(500)});
+  EXPECT_TRUE(errors[1].starts_with("DeviceError:") && has(errors[1], "rank 0")) << errors[1];
+  EXPECT_TRUE(has(errors[1], "all-reduce")) << errors[1];
+}
+
+TEST(OneRank, FailsInTheMiddle) {
+  for (int64_t call : {0, 1, 2, 3}) {
+    std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
+      FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+      for (int k = 0; k < 4; k++) {
+        (void)cache.runFusionWithInputs({shard(2)});
+      }
+    }, {.deadline = milliseconds(5000), .faults = {{.kind = LoopbackFault::Kind::Throw, .rank = 2, .call = call}}});
+    EXPECT_TRUE(errors[2].starts_with("UserError:")) << call << " " << errors[2];
+    for (size_t r : {0, 1, 3}) {
+      EXPECT_TRUE(errors[r].starts_with("DeviceError:") && has(errors[r], "rank 2")) << call << " " << errors[r];
+    }
+  }
+}
+
+TEST(AllRanks, BindAnAxisTwice) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigConcreteTensor({4, 6});
+      fusion->addInput(x);
+      fusion->addOutput(neg(x));
+      x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+      x->outer_split(0, 2);
+      x->outer_split(2, 2);
+      x->axis(0)->parallelize(ParallelType::DIDx);
+      x->axis(2)->parallelize(ParallelType::DIDx);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({Tensor::zeros({2, 3}, DataType::Float)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("UserError:") && has(e, "T0") && has(e, "DIDx")) << e;
+  }
+}
+
+TEST(AllRanks, HaveAMeshLargerThanTheWorld) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(2)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("UserError:") && has(e, "mesh") && has(e, "2")) << e;
+  }
+  std::string alone = errorOf([] {
+    std::unique_ptr<Communicator> self = makeSelfCommunicator();
+    FusionExecutorCache cache(shardedSum(2), {.communicator = self.get()});
+    (void)cache.runFusionWithInputs({shard(4)});
+  });
+  EXPECT_TRUE(alone.starts_with("UserError:") && has(alone, "mesh")) << alone;
+}
+
+TEST(AllRanks, CutADimThatDoesNotDivide) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigConcreteTensor({5, 6});
+      fusion->addInput(x);
+      fusion->addOutput(neg(x));
+      x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+      x->outer_split(0, 2);
+      x->axis(0)->parallelize(ParallelType::DIDx);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(3)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("UserError:") && has(e, "T0") && has(e, "5")) << e;
+  }
+}
+
+TEST(EachRank, MayLayOutItsShardAsItLikes) {
+  Tensor global = randomTensor({8, 6}, DataType::Float, 3, -2, 2);
+  std::vector<BoundedTensor> expected = interpretWithBounds(*shardedSum(2), std::vector<Argument>{global}, {.partials = 2});
+  runLoopback(2, [&](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .maxPlans = 2, .verify = Verify::Always});
+    Tensor mine = global.slice(0, comm.rank() * 4, comm.rank() * 4 + 4).clone();
+    Tensor buffer = Tensor::zeros({200}, DataType::Float);
+    for (int call = 0; call < 8; call++) {
+      Tensor x = mine;
+      if ((call + comm.rank()) % 3 == 1) {
+        x = buffer.asStrided({4, 6}, {1, 4}, call);
+        x.copyFrom(mine);
+      } else if ((call * (comm.rank() + 1)) % 4 == 2) {
+        x = buffer.asStrided({4, 6}, {13, 2}, 3);
+        x.copyFrom(mine);
+      }
+      std::vector<Tensor> out = cache.runFusionWithInputs({x});
+      EXPECT_EQ(compare(out[0], expected[0]).value_or(""), "") << "call " << call;
+      if (call == 4) {  // another shape in between
+        (void)cache.runFusionWithInputs({shard(2)});
+        (void)cache.runFusionWithInputs({shard(3)});
+      }
+    }
+  }, {.deadline = milliseconds(5000)});
+}
+
+TEST(SpecialValuesOnRanks, ReachEveryRank) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (int64_t ranks : {2, 4}) {
+    Tensor global = randomTensor({8, 6}, DataType::Float, 3, -2, 2);
+    global.set(std::vector<int64_t>{5, 1}, kNan);
+    global.set(std::vector<int64_t>{0, 2}, kInf);
+    for (int64_t i = 0; i < 8; i++) {
+      global.set(std::vector<int64_t>{i, 3}, -kInf);
+      global.set(std::vector<int64_t>{i, 4}, i == 2 ? -0.0 : 0.0);
+    }
+    runLoopback(static_cast<int>(ranks), [&](Communicator& comm) {
+      auto fusion = std::make_unique<Fusion>();
+      DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+      TensorView* x = nullptr;
+      {
+        FusionGuard guard(fusion.get());
+        x = makeContigConcreteTensor({8, 6});
+        fusion->addInput(x);
+        x->setDeviceMesh(mesh);
+        x->outer_split(0, ranks);
+        x->axis(0)->parallelize(ParallelType::DIDx);
+        for (TensorView* y : {max(x, {0}), min(x, {0}), sum(x, {0}), softmax(x, 0)}) {
+          fusion->addOutput(y);
+          y->setDeviceMesh(mesh);
+        }
+      }
+      std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, std::vector<Argument>{global}, {.partials = ranks});
+      Tensor mine = shardTensor(global, x, comm.rank());
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
+      std::vector<Tensor> out = cache.runFusionWithInputs({mine});
+      for (size_t i = 0; i < out.size(); i++) {
+        EXPECT_EQ(compare(out[i], expected[i]).value_or(""), "") << "output " << i;
+      }
+    }, {.deadline = milliseconds(5000)});
+  }
+}
+
+TEST(EmptyOnRanks, ShardsWithoutColumns) {
+  runLoopback(2, [&](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .verify = Verify::Always});
+    for (int64_t columns : {0, 3, 0}) {
+      std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::full({4, columns}, DataType::Float, 1)});
+      EXPECT_EQ(out[0].toVector(), std::vector<double>(static_cast<size_t>(columns), 16.0));
+      EXPECT_EQ(out[1].toVector(), std::vector<double>(4, static_cast<double>(columns)));
+    }
+  }, {.deadline = milliseconds(5000)});
+}
+
+}  // namespace
+
+}  // namespace meshfuse
