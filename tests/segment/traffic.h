@@ -1,0 +1,23 @@
+// What a fusion becomes on one rank, and what its kernels read and write as the tile interpreter counts it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+struct ProgramTraffic {
+  std::vector<std::string> steps;  // "normalization", "linear", "copy", ...
+  std::vector<std::string> boundaries;  // why kernels are no larger, where they say so
+  int64_t readBytes = 0;      // distinct elements, summed over kernels
+  int64_t writtenBytes = 0;
+  int64_t arenaBytes = 0;
+};
+
+[[nodiscard]] ProgramTraffic measure(const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs);
+
+}  // namespace meshfuse
