@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "base/error.h"
 #include "exec/overlaps.h"
@@ -47,11 +48,32 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
+std::vector<bool> shapeScalars(const Fusion& fusion) {
+  std::set<std::string> symbols;
+  for (const TensorView* tv : fusion.tensors()) {
+    for (const IterDomain* id : tv->getLogicalDomain()) {
+      for (std::string& symbol : id->extent().symbols()) {
+        symbols.insert(std::move(symbol));
+      }
+    }
+  }
+  std::vector<bool> result;
+  for (const Val* in : fusion.inputs()) {
+    result.push_back(!in->isTensor() && in->dtype() == DataType::Int &&
+                     symbols.contains(std::string(in->intExpr().symbolName())));
+  }
+  return result;
+}
+
 std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs) {
   std::vector<std::vector<int64_t>> result(inputs.size());
+  const std::vector<bool> givesShapes = shapeScalars(fusion);
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
+      if (givesShapes[i]) {
+        result[i] = {std::get<int64_t>(inputs[i])};
+      }
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);

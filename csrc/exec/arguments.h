@@ -16,8 +16,10 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// Sizes of every tensor input (empty for scalars) in the global view: a sharded dim has the local size times the sizes of the
-// axes it is cut over.
+// By input: whether it is an Int scalar that the shape of some tensor depends on.
+[[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);
+// Sizes of every tensor input in the global view: a sharded dim has the local size times the sizes of the axes it is cut over.
+// Of scalars that shapes depend on their value, of others nothing.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs);
 // UserError unless every argument has the local shape the plan gives its input.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);

@@ -34,7 +34,7 @@ Verify verifyFromEnvironment() {
 
 }  // namespace
 
-// What a plan assumes of one argument; of a scalar only its kind.
+// What a plan assumes of one argument; of a scalar its kind, and as `sizes` its value where shapes depend on it.
 struct ArgumentFacts {
   size_t kind = 0;  // of Argument
   DataType dtype = DataType::Float;
@@ -44,6 +44,10 @@ struct ArgumentFacts {
 
   bool hasShapeOf(const Tensor& t) const {
     return t.dtype() == dtype && std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end());
+  }
+
+  bool holdFor(const Argument& scalar) const {
+    return scalar.index() == kind && (sizes.empty() || std::get<int64_t>(scalar) == sizes[0]);
   }
 
   bool holdFor(const Tensor& t) const {
@@ -69,7 +73,7 @@ struct ArgumentFacts {
 static bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
   return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(), [](const ArgumentFacts& f, const Argument& a) {
     const Tensor* t = std::get_if<Tensor>(&a);
-    return f.kind == a.index() && (t == nullptr || f.hasShapeOf(*t));
+    return t == nullptr ? f.holdFor(a) : f.kind == a.index() && f.hasShapeOf(*t);
   });
 }
 
@@ -122,7 +126,7 @@ struct FusionExecutorCache::Plan {
     }
     for (size_t i = 0; i < inputs.size(); i++) {
       const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-      if (t == nullptr ? inputs[i].index() != facts[i].kind : facts[i].kind != 0 || !facts[i].holdFor(*t)) {
+      if (t == nullptr ? !facts[i].holdFor(inputs[i]) : facts[i].kind != 0 || !facts[i].holdFor(*t)) {
         return false;
       }
     }
@@ -216,14 +220,22 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
       s.missReason = fmt::format("input {} is an argument of another kind", i);
     } else if (t != nullptr && !s.last->facts[i].holdFor(*t)) {
       s.missReason = fmt::format("input {} has {}", i, s.last->facts[i].differenceTo(*t));
+    } else if (t == nullptr && !s.last->facts[i].holdFor(inputs[i])) {
+      s.missReason =
+          fmt::format("input {} is {} instead of {}", i, std::get<int64_t>(inputs[i]), s.last->facts[i].sizes[0]);
     }
   }
   if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
     fmt::print(stderr, "[meshfuse] compiling: {}\n", s.missReason);
   }
   auto plan = std::make_shared<Plan>();
+  const std::vector<bool> givesShapes = shapeScalars(*fusion_);
   for (const Argument& a : inputs) {
     plan->facts.emplace_back().kind = a.index();
+    if (const int64_t* value = std::get_if<int64_t>(&a);
+        value != nullptr && plan->facts.size() <= givesShapes.size() && givesShapes[plan->facts.size() - 1]) {
+      plan->facts.back().sizes = {*value};
+    }
     if (const Tensor* t = std::get_if<Tensor>(&a)) {
       plan->facts.back() = {a.index(), t->dtype(), alignmentOf(t->data()), {t->sizes().begin(), t->sizes().end()}, {t->strides().begin(), t->strides().end()}};
     }
