@@ -9,10 +9,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
+#include "exec/kernel_compiler.h"
 #include "fuzz/checks.h"
+#include "fuzz/kernels.h"
 #include "fuzz/minimize.h"
 #include "fuzz/program.h"
 
@@ -142,6 +145,49 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
     EXPECT_GE(3 * shape, programs);
     EXPECT_GE(2 * communicate, programs);
   }
+}
+
+// Every kernel of some programs, for a CPU and for a GPU, through the tile interpreter; those for a GPU through the emulator, in batches.
+TEST(Fuzz, KernelsAgree) {
+  prepare();
+  Seeds range = seeds();
+  DeviceInfo gpu = DeviceInfo::hopper();
+  int64_t interpreted = 0;
+  int64_t emulated = 0;
+  int64_t programs = 0;
+  KernelCases batch;
+  auto start = std::chrono::steady_clock::now();
+  auto judge = [&](const KernelCases& kernels, const std::vector<std::string>& verdicts, const char* how) {
+    for (size_t i = 0; i < kernels.size(); i++) {
+      EXPECT_EQ(verdicts[i], "") << how << ", seed " << kernels[i]->seed << "\n" << kernels[i]->fusion << tile::toString(kernels[i]->plan.program);
+    }
+  };
+  auto flush = [&] {
+    emulated += static_cast<int64_t>(batch.size());
+    judge(batch, emulateKernels(batch), "emulator");
+    batch.clear();
+  };
+  uint64_t step = range.fixed ? 8 : 1;
+  for (uint64_t seed = range.first; seed <= range.last && !HasFailure(); seed += step) {
+    currentSeed = seed;
+    Program program = randomProgram(seed);
+    int rank = program.ranks > 1 && seed % 3 != 0 ? static_cast<int>(seed) % program.ranks : -1;
+    programs++;
+    for (const DeviceInfo& device : {hostDevice(), gpu}) {
+      KernelCases kernels = kernelsOf(program, device, rank);
+      interpreted += static_cast<int64_t>(kernels.size());
+      judge(kernels, interpretKernels(kernels), "tile interpreter");
+      if (device.target == tile::Target::Gpu && !HasFailure()) {
+        std::move(kernels.begin(), kernels.end(), std::back_inserter(batch));
+      }
+    }
+    if (batch.size() >= 48) {
+      flush();
+    }
+  }
+  flush();
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print("{} programs in {:.0f} s: {} kernels interpreted, {} emulated\n", programs, seconds, interpreted, emulated);
 }
 
 }  // namespace

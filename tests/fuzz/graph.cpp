@@ -102,7 +102,7 @@ Item Graph::pickBool() {
 Item Graph::positive(Item x) { return {meshfuse::add(abs(x.tv), 0.5), x.magnitude + 0.5}; }
 
 // The other operand of a binary op: a tensor of the same shape, one that stretches to it, or x itself, changed.
-Item Graph::partner(const Item& x, double limit) {
+Item Graph::partner(const Item& x, double limit, bool stretchesX) {
   Shape shape = shapeOf(x.tv);
   std::vector<Item> fitting;
   for (const Item& i : items_) {
@@ -113,7 +113,7 @@ Item Graph::partner(const Item& x, double limit) {
     bool fits = other.size() <= shape.size();
     for (size_t k = 0; fits && k < other.size(); k++) {
       int64_t mine = shape[shape.size() - other.size() + k];
-      fits = other[k] == mine || other[k] == 1 || (mine == 1 && elementsOf(shape) * other[k] <= kMostElements);
+      fits = other[k] == mine || other[k] == 1 || (stretchesX && mine == 1 && elementsOf(shape) * other[k] <= kMostElements);
     }
     if (fits && i.magnitude <= limit * 4) {
       fitting.push_back(i);

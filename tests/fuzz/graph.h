@@ -58,7 +58,8 @@ class Graph {
   Item pickBool();
   Item limited(Item x, double limit);
   Item positive(Item x);                      // at least 0.5
-  Item partner(const Item& x, double limit);  // of the same type and a shape that meets x's
+  // Of the same category of types, and a shape that stretches to x's, or to which x's stretches too.
+  Item partner(const Item& x, double limit, bool stretchesX = true);
   Item indexInto(int64_t extent, const Shape& shape);
   Item input(Shape shape, DataType dtype, double low, double high);
   Shape randomShape();

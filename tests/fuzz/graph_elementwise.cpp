@@ -135,18 +135,18 @@ void Graph::integers() {
 
 void Graph::ternary() {
   Item a = pickFloating(100);
-  Item b = partner(a, 100);
+  Item b = partner(a, 100, false);
   switch (random_.below(4)) {
     case 0:
     case 1: {
-      Item c = partner(a, 100);
+      Item c = partner(a, 100, false);
       TensorView* condition = random_.chance(60) ? gt(c.tv, 0.1) : isfinite(c.tv);
       TensorView* result = random_.chance(70) ? where(condition, a.tv, b.tv) : where(condition, a.tv, 0.5);
       add(result, std::max(a.magnitude, b.magnitude));
       return;
     }
     case 2: {
-      Item c = partner(a, 100);
+      Item c = partner(a, 100, false);
       add(random_.chance(60) ? fma(a.tv, b.tv, c.tv) : addcmul(a.tv, b.tv, c.tv, 0.5), a.magnitude * std::max(b.magnitude, c.magnitude) + a.magnitude + c.magnitude);
       return;
     }

@@ -1,0 +1,228 @@
+#include "fuzz/kernels.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "exec/compile.h"
+#include "host/build.h"
+#include "interpret/interpret.h"
+#include "ir/fusion_cloner.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "preseg_passes/rank_simulator.h"
+#include "simt/emulator.h"
+#include "tile/interpreter.h"
+
+namespace meshfuse::fuzz {
+
+namespace {
+
+using Values = std::map<int, Tensor>;
+
+DeviceMesh meshOf(const Fusion& fusion) {
+  for (const TensorView* tv : fusion.tensors()) {
+    if (tv->hasDeviceMesh()) {
+      return tv->getDeviceMesh();
+    }
+  }
+  return {};
+}
+
+// Every tensor of the local program on one rank.
+Values valuesOf(const Fusion& local, const Program& program, int rank) {
+  if (rank < 0) {
+    return interpretAll(local, program.inputs);
+  }
+  std::unique_ptr<Fusion> all = local.clone();
+  std::vector<int> ids;
+  while (!all->outputs().empty()) {
+    all->removeOutput(all->outputs()[0]);
+  }
+  for (TensorView* tv : all->tensors(true)) {
+    if (tv->definition() != nullptr && local.val(tv->id()) != nullptr) {
+      all->addOutput(tv);
+      ids.push_back(tv->id());
+    }
+  }
+  std::vector<std::vector<Tensor>> parts(static_cast<size_t>(program.ranks));
+  for (size_t r = 0; r < parts.size(); r++) {
+    for (size_t i = 0; i < program.inputs.size(); i++) {
+      const TensorView* tv = program.fusion->inputs()[i]->asTensor();
+      parts[r].push_back(shardTensor(std::get<Tensor>(program.inputs[i]), tv, static_cast<int64_t>(r)));
+    }
+  }
+  std::vector<Tensor> results = simulateRanks(*all, meshOf(*program.fusion), parts)[static_cast<size_t>(rank)];
+  Values values;
+  for (size_t i = 0; i < ids.size(); i++) {
+    values[ids[i]] = results[i];
+  }
+  for (size_t i = 0; i < program.inputs.size(); i++) {
+    values[local.inputs()[i]->id()] = parts[static_cast<size_t>(rank)][i];
+  }
+  return values;
+}
+
+std::vector<int64_t> sizesOf(const TensorView* tv) {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& e : tv->shape()) {
+    sizes.push_back(e.constValue());
+  }
+  return sizes;
+}
+
+// Memory of the layout that a kernel was made for, without values.
+Tensor memoryOf(const TensorView* tv, const Group& group) {
+  std::vector<int64_t> sizes = sizesOf(tv);
+  auto it = group.layouts.find(tv->id());
+  if (it == group.layouts.end()) {
+    return Tensor::empty(sizes, tv->dtype());
+  }
+  int64_t span = 1;
+  for (size_t d = 0; d < sizes.size(); d++) {
+    span += std::max<int64_t>(0, sizes[d] - 1) * it->second.strides[d];
+  }
+  return Tensor::empty({span}, tv->dtype()).asStrided(sizes, it->second.strides);
+}
+
+std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values,
+                                   const std::map<std::string, int64_t, std::less<>>& coordinates) {
+  const Group& group = segment.group;
+  auto result = std::make_unique<KernelCase>();
+  result->plan = segment.scheduler->schedule(group, device);
+  result->faults = tile::verify(result->plan.program);
+  auto bound = [&](const IntExpr& e) {
+    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      auto found = coordinates.find(symbol);
+      return found == coordinates.end() ? std::nullopt : std::optional<IntExpr>(found->second);
+    });
+  };
+  Fusion ops;
+  FusionCloner cloner(*group.fusion, ops, bound);
+  std::vector<Argument> inputs;
+  for (const TensorView* in : group.inputs) {
+    ops.addInput(cloner.clone(in));
+    inputs.emplace_back(values.at(in->id()));
+  }
+  for (const Expr* e : group.exprs) {
+    cloner.clone(e);
+  }
+  for (const TensorView* out : group.outputs) {
+    ops.addOutput(cloner.clone(out));
+  }
+  result->fusion = ops.toString();
+  std::vector<BoundedTensor> expected = interpretWithBounds(ops, inputs);
+
+  std::vector<void*> pointers;
+  for (const KernelPlan::Slot& slot : result->plan.slots) {
+    if (slot.tensor == nullptr) {
+      const KernelPlan::Workspace& w = result->plan.workspaces[static_cast<size_t>(slot.workspace)];
+      result->memory.push_back(Tensor::zeros({w.elements.constValue()}, w.dtype));
+    } else {
+      result->memory.push_back(memoryOf(slot.tensor, group));
+      auto out = std::find(group.outputs.begin(), group.outputs.end(), slot.tensor);
+      if (out != group.outputs.end()) {
+        result->outputs.push_back({pointers.size(), expected[static_cast<size_t>(out - group.outputs.begin())]});
+      } else {
+        result->memory.back().copyFrom(values.at(slot.tensor->id()));
+      }
+    }
+    pointers.push_back(result->memory.back().data());
+  }
+  std::vector<int64_t> sizes;
+  for (const IntExpr& e : result->plan.sizes) {
+    sizes.push_back(bound(e).constValue());
+  }
+  check(result->plan.scalars.empty(), "[fuzz] a kernel with run-time scalars");
+  result->slots = tile::packSlots(result->plan.program, pointers, sizes, {});
+  return result;
+}
+
+// Outputs hold no value that could be right by accident.
+void poison(const KernelCase& k) {
+  for (const KernelCase::Output& o : k.outputs) {
+    Tensor t = k.memory[o.slot];
+    double value = isFloatingPoint(t.dtype()) ? std::numeric_limits<double>::quiet_NaN() : -77;
+    t.copyFrom(Tensor::full({t.sizes().begin(), t.sizes().end()}, t.dtype(), t.dtype() == DataType::Bool ? 1 : value));
+  }
+}
+
+std::string verdict(const KernelCase& k) {
+  for (size_t i = 0; i < k.outputs.size(); i++) {
+    if (std::optional<std::string> d = difference(k.memory[k.outputs[i].slot], k.outputs[i].expected)) {
+      return fmt::format("output {}: {}", i, *d);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank) {
+  KernelCases cases;
+  std::mutex mutex;
+  std::unique_ptr<Fusion> single = rank < 0 ? withoutShardings(*program.fusion) : nullptr;
+  std::map<int, SegmentedProgram> made;
+  runLoopback(rank < 0 ? 1 : program.ranks, [&](Communicator& comm) {
+    std::vector<Argument> local = program.inputs;
+    for (size_t i = 0; rank >= 0 && i < local.size(); i++) {
+      local[i] = shardTensor(std::get<Tensor>(local[i]), program.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
+    }
+    SegmentedProgram segmented = compileToSegments(rank < 0 ? *single : *program.fusion, local, comm, device);
+    std::lock_guard lock(mutex);
+    made[comm.rank()] = std::move(segmented);
+  });
+  const SegmentedProgram& mine = made.at(std::max(0, rank));
+  Values values = valuesOf(*mine.local, program, rank);
+  for (const Segment& s : mine.segments) {
+    if (s.kind == SegmentKind::Kernel) {
+      cases.push_back(caseOf(s, device, values, coordinatesOf(*mine.planned, std::max(0, rank))));
+      cases.back()->seed = program.seed;
+    }
+  }
+  return cases;
+}
+
+std::vector<std::string> interpretKernels(const KernelCases& kernels) {
+  std::vector<std::string> verdicts;
+  for (const auto& k : kernels) {
+    if (!k->faults.empty()) {
+      verdicts.push_back("the verifier objects: " + k->faults[0]);
+      continue;
+    }
+    poison(*k);
+    try {
+      tile::interpret(k->plan.program, k->slots);
+      verdicts.push_back(verdict(*k));
+    } catch (const std::exception& e) {
+      verdicts.emplace_back(e.what());
+    }
+  }
+  return verdicts;
+}
+
+std::vector<std::string> emulateKernels(const KernelCases& kernels) {
+  std::vector<simt::Launch> launches;
+  for (const auto& k : kernels) {
+    poison(*k);
+    for (size_t i = 0; i < k->plan.slots.size(); i++) {
+      if (k->plan.slots[i].tensor == nullptr) {
+        k->memory[i].copyFrom(Tensor::zeros({k->memory[i].numel()}, k->memory[i].dtype()));
+      }
+    }
+    launches.push_back({simt::kernelOf(k->plan.program), k->slots, launches.size() + 1, false});
+  }
+  std::vector<simt::Result> results = simt::run(launches);
+  std::vector<std::string> verdicts;
+  for (size_t i = 0; i < kernels.size(); i++) {
+    verdicts.push_back(results[i].faults.empty() ? verdict(*kernels[i]) : results[i].faults[0]);
+  }
+  return verdicts;
+}
+
+}  // namespace meshfuse::fuzz
