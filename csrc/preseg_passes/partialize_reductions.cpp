@@ -115,6 +115,18 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
       }
     }
   }
+  if (isIndexed(e)) {
+    // an axis inside one that is needed elsewhere, and so gathered, no longer owns one range of rows
+    const IndexedDim indexed = indexedDim(e);
+    const ShardState table = shardState(e->input(indexed.operand)->asTensor());
+    bool outermost = true;
+    for (const Digit& d : table.dims[indexed.dim].digits()) {
+      outermost = outermost && d.owner.isDevice() && !elsewhere[d.owner.axis];
+      if (d.owner.isDevice() && !outermost) {
+        elsewhere[d.owner.axis] = true;
+      }
+    }
+  }
   std::erase_if(axes, [&](const auto& entry) { return elsewhere[entry.first]; });
   return nestedAxes(axes, root);
 }
