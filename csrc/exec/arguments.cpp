@@ -48,6 +48,15 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   }
 }
 
+void checkMeshes(const Fusion& fusion, int ranks) {
+  for (const TensorView* tv : fusion.tensors(true)) {
+    for (int64_t rank : tv->getDeviceMesh().devices()) {
+      check(rank < ranks, "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(), rank,
+            ranks);
+    }
+  }
+}
+
 std::vector<bool> shapeScalars(const Fusion& fusion) {
   std::set<std::string> symbols;
   for (const TensorView* tv : fusion.tensors()) {

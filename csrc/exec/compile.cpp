@@ -89,6 +89,12 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   Busy busy(communicator);
   DeviceInfo device = hostDevice();
   CompiledProgram result;
+  try {
+    checkMeshes(fusion, communicator.size());
+  } catch (const Error& e) {
+    sayNoPlan(communicator, e.what());
+    throw;
+  }
   result.program = compileToSegments(fusion, inputs, communicator, device, options.call, options.agreed);
 
   // kernels and memory
