@@ -1,0 +1,143 @@
+// Kernels that compute something else than they should are found, and named.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "exec/compile.h"
+#include "exec/kernel_compiler.h"
+#include "host/executor.h"
+#include "meshfuse/meshfuse.h"
+#include "nasty/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Change = std::function<void(tile::Program&)>;
+
+// What verification says of a program whose tile programs went through `change` on their way to the compiler.
+std::string verdict(const BuildFusion& build, const std::vector<Argument>& inputs, const Change& change, bool verifying = true) {
+  Fusion fusion;
+  {
+    FusionGuard guard(&fusion);
+    build(fusion);
+  }
+  CompileOptions options;
+  options.compile = [&](std::span<const tile::Program> programs) {
+    std::vector<tile::Program> changed(programs.begin(), programs.end());
+    for (tile::Program& p : changed) {
+      change(p);
+    }
+    return compileKernels(changed);
+  };
+  std::unique_ptr<Communicator> alone = makeSelfCommunicator();
+  CompiledProgram compiled = compile(fusion, inputs, *alone, options);
+  std::vector<Tensor> outputs;
+  for (int t : compiled.host->outputs) {
+    const TensorPlan& plan = compiled.host->tensors[static_cast<size_t>(t)];
+    outputs.push_back(Tensor::empty(plan.sizes, plan.dtype));
+  }
+  ThreadPool pool({.threads = 1});
+  Binding binding(compiled.host, *alone);
+  try {
+    binding.run(pool, *alone, inputs, outputs, {.verify = verifying});
+  } catch (const InternalError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void replaceOp(tile::Program& program, PointOp from, PointOp to) {
+  for (tile::Value& v : program.values) {
+    if (v.kind == tile::ValueKind::Point && v.op == from) {
+      v.op = to;
+    }
+  }
+}
+
+void expectNamed(const std::string& verdict, const std::vector<std::string>& phrases) {
+  for (const std::string& phrase : phrases) {
+    EXPECT_NE(verdict.find(phrase), std::string::npos) << "no \"" << phrase << "\" in " << verdict;
+  }
+}
+
+void twoKernels(Fusion& f) {
+  TensorView* x = makeContigConcreteTensor({3, 5});
+  f.addInput(x);
+  TensorView* y = segment_set(add(x, 1.0));
+  f.addOutput(mul(y, 2.0));
+}
+
+TEST(Verification, NamesTensorPlaceValuesAndKernel) {
+  Tensor x = Tensor::zeros({3, 5}, DataType::Float);
+  x.set(std::vector<int64_t>{1, 2}, 0.5);
+  EXPECT_EQ(verdict(twoKernels, {x}, [](tile::Program&) {}), "");
+  // x + 1 as max(x, 1), right everywhere but at [1, 2]
+  std::string first = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Add, PointOp::Maximum); });
+  expectNamed(first, {"[verify] T2", "made by pointwise", "1 of 15 elements differ", "first at [1, 2]", "got 1,", "expected 1.5", "kernel pointwise cpu"});
+  std::string second = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); });
+  expectNamed(second, {"[verify] T5", "15 of 15 elements differ", "first at [0, 0]", "got -1,", "expected 2"});
+  EXPECT_EQ(verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); }, false), "");
+}
+
+TEST(Verification, FindsAWrongConstant) {
+  Tensor x = randomTensor({3, 5}, DataType::Float, 1);
+  std::string found = verdict(twoKernels, {x}, [](tile::Program& p) {
+    for (tile::Value& v : p.values) {
+      if (v.kind == tile::ValueKind::Const && v.constant == 2.0) {
+        v.constant = 2.0 + 1.0 / 4096;
+      }
+    }
+  });
+  expectNamed(found, {"[verify] T5", "elements differ"});
+}
+
+TEST(Verification, FindsAWrongCombiner) {
+  Tensor x = randomTensor({4, 40}, DataType::Float, 1, 1, 2);
+  auto build = [](Fusion& f) {
+    TensorView* in = makeContigConcreteTensor({4, 40});
+    f.addInput(in);
+    f.addOutput(sum(in, {1}));
+  };
+  std::string found = verdict(build, {x}, [](tile::Program& p) {
+    for (tile::Value& v : p.values) {
+      if (v.kind == tile::ValueKind::Reduce) {
+        v.combiner = tile::Combiner::Max;
+      }
+    }
+  });
+  expectNamed(found, {"[verify] T1", "made by reduction", "4 of 4 elements differ", "first at [0]"});
+}
+
+TEST(Verification, FindsAWrongOffset) {
+  Tensor x = randomTensor({6, 8}, DataType::Float, 1);
+  auto build = [](Fusion& f) {
+    TensorView* in = makeContigConcreteTensor({6, 8});
+    f.addInput(in);
+    f.addOutput(neg(slice(in, {1, 0}, {4, 8})));
+  };
+  std::string found = verdict(build, {x}, [](tile::Program& p) {
+    for (tile::Value& v : p.values) {
+      if (v.kind == tile::ValueKind::Load) {
+        v.index[0].expr += 1;
+      }
+    }
+  });
+  expectNamed(found, {"[verify] T2", "24 of 24 elements differ"});
+}
+
+TEST(Verification, EnvironmentChooses) {
+  ASSERT_EQ(setenv("MESHFUSE_VERIFY", "sometimes", 1), 0);
+  std::string error = errorOf([] { CheckedCache checked(twoKernels, {}); });
+  EXPECT_EQ(error, "UserError: [run] MESHFUSE_VERIFY is \"sometimes\", expected off, first or always");
+  for (const char* value : {"off", "first", "always"}) {
+    ASSERT_EQ(setenv("MESHFUSE_VERIFY", value, 1), 0);
+    CheckedCache checked(twoKernels, {});
+    EXPECT_EQ(checked.call({randomTensor({3, 5}, DataType::Float, 1)}), "");
+  }
+  unsetenv("MESHFUSE_VERIFY");
+}
+
+}  // namespace
+
+}  // namespace meshfuse
