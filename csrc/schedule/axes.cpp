@@ -10,7 +10,8 @@ namespace meshfuse {
 
 namespace {
 
-bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::Index>& index, const std::string& axis) {
+bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::Index>& index,
+                       const std::string& axis) {
   IntExpr offset = 0;
   for (size_t d = 0; d < index.size(); d++) {
     offset += index[d].expr * tensor.strides[d];
@@ -19,16 +20,19 @@ bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::
   return form && form->slope.isConst();
 }
 
-bool statementsRunThrough(const tile::Program& program, const std::vector<tile::Stmt>& statements, const std::string& axis) {
+bool statementsRunThrough(const tile::Program& program, const std::vector<tile::Stmt>& statements,
+                          const std::string& axis) {
   return std::all_of(statements.begin(), statements.end(), [&](const tile::Stmt& s) {
-    return (s.kind != tile::StmtKind::Store || accessRunsThrough(program.tensors[static_cast<size_t>(s.param)], s.index, axis)) &&
+    return (s.kind != tile::StmtKind::Store ||
+            accessRunsThrough(program.tensors[static_cast<size_t>(s.param)], s.index, axis)) &&
            statementsRunThrough(program, s.body, axis);
   });
 }
 
 }  // namespace
 
-std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt, const IntExpr& nAt) const {
+std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, const IntExpr& kAt,
+                                      const IntExpr& nAt) const {
   std::vector<IntExpr> result(c.extents.size(), IntExpr(0));
   auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
     std::vector<IntExpr> extents;
@@ -102,9 +106,12 @@ Lowering::Position positionOf(const Coordinates& c, const TensorView* tensor, co
 }
 
 bool runsThrough(const tile::Program& program, const std::string& axis) {
-  return std::all_of(program.values.begin(), program.values.end(), [&](const tile::Value& v) {
-    return v.kind != tile::ValueKind::Load || accessRunsThrough(program.tensors[static_cast<size_t>(v.param)], v.index, axis);
-  }) && statementsRunThrough(program, program.body, axis);
+  return std::all_of(program.values.begin(), program.values.end(),
+                     [&](const tile::Value& v) {
+                       return v.kind != tile::ValueKind::Load ||
+                              accessRunsThrough(program.tensors[static_cast<size_t>(v.param)], v.index, axis);
+                     }) &&
+         statementsRunThrough(program, program.body, axis);
 }
 
 }  // namespace meshfuse

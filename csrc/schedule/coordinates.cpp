@@ -240,7 +240,8 @@ CoordinatesOrReason refusal(std::string reason) { return {std::nullopt, std::mov
 }  // namespace
 
 IntExpr referenceDim(int dim, const IntExpr& extent) {
-  return IntExpr::symbol(fmt::format("d{}", dim), {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
+  return IntExpr::symbol(fmt::format("d{}", dim),
+                         {0, extent.upper() ? std::max<int64_t>(0, *extent.upper() - 1) : INT64_MAX, 1});
 }
 
 bool dependsOnReduced(const Coordinates& coordinates, const IntExpr& index) {
@@ -291,7 +292,8 @@ CoordinatesOrReason findCoordinates(const Group& group) {
     const TensorView* c = e->tensorOutput();
     std::optional<std::vector<IntExpr>> index = indexOf(p);
     if (!index) {
-      return refusal(fmt::format("{} reduces {}, whose dims are not those of {}", c->toString(), p->toString(), reference->toString()));
+      return refusal(fmt::format("{} reduces {}, whose dims are not those of {}", c->toString(), p->toString(),
+                                 reference->toString()));
     }
     std::vector<bool> reduced(result.extents.size(), false);
     for (size_t d = 0; d < index->size(); d++) {
@@ -299,7 +301,8 @@ CoordinatesOrReason findCoordinates(const Group& group) {
         continue;
       }
       if (!(*index)[d].isSymbol()) {
-        return refusal(fmt::format("{} reduces a dim of {} that is not a dim of {}", c->toString(), p->toString(), reference->toString()));
+        return refusal(fmt::format("{} reduces a dim of {} that is not a dim of {}", c->toString(), p->toString(),
+                                   reference->toString()));
       }
       reduced[static_cast<size_t>(std::stoi(std::string((*index)[d].symbolName().substr(1))))] = true;
     }
@@ -319,7 +322,8 @@ CoordinatesOrReason findCoordinates(const Group& group) {
         continue;
       }
       if (rewritesPositions(e->kind())) {
-        return refusal(fmt::format("{} reads {}, which follows a reduction, at other positions", e->output()->toString(), p->toString()));
+        return refusal(fmt::format("{} reads {}, which follows a reduction, at other positions",
+                                   e->output()->toString(), p->toString()));
       }
       if (propagation.isConflicted(p) || !indexOf(p)) {
         return refusal(fmt::format("{}, which follows a reduction, is needed at two positions", p->toString()));
@@ -351,8 +355,8 @@ CoordinatesOrReason findCoordinates(const Group& group) {
   // A reduction's result does not run over reduced dims, and each output is written exactly once.
   for (const auto& [id, round] : result.round) {
     auto it = result.index.find(id);
-    if (it == result.index.end() ||
-        std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return dependsOnReduced(result, i); })) {
+    if (it == result.index.end() || std::any_of(it->second.begin(), it->second.end(),
+                                                [&](const IntExpr& i) { return dependsOnReduced(result, i); })) {
       return refusal(fmt::format("the result T{} of a reduction has no index of its own", id));
     }
   }
@@ -377,10 +381,12 @@ CoordinatesOrReason findCoordinates(const Group& group) {
       row = row && (used[d] != result.reduced[d] || trivial);
     }
     if (!(positions == product(out->shape()))) {  // [d0, d0]: an outer product of what is one dim elsewhere
-      return refusal(fmt::format("output {} has more elements than the dims of {} it runs over", out->toString(), reference->toString()));
+      return refusal(fmt::format("output {} has more elements than the dims of {} it runs over", out->toString(),
+                                 reference->toString()));
     }
     if (!full && !row) {
-      return refusal(fmt::format("output {} covers only a part of the dims of {}", out->toString(), reference->toString()));
+      return refusal(
+          fmt::format("output {} covers only a part of the dims of {}", out->toString(), reference->toString()));
     }
   }
   return {std::move(result), {}};

@@ -14,12 +14,12 @@ using Specs = std::vector<tile::Builder::DigitSpec>;
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kPartElements = 16384;
-constexpr int64_t kRegisterRow = 128;     // rows up to this stay in registers from sweep to sweep
-constexpr int64_t kScratchColumns = 1024; // columns of one part of an outer reduction
+constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
+constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
-constexpr int64_t kCachedRow = 32768;     // elements of a row, several of which stay in the second cache
-constexpr int64_t kPipelineRows = 64;     // of a part: two or three more are worked on in vain
-constexpr int64_t kAhead = 2048;          // elements by which a flat loop prefetches
+constexpr int64_t kCachedRow = 32768;  // elements of a row, several of which stay in the second cache
+constexpr int64_t kPipelineRows = 64;  // of a part: two or three more are worked on in vain
+constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
 
 int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
 int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -39,7 +39,8 @@ Specs prefixed(Specs outer, const Specs& inner) {
 }
 
 // An axis cut into parts of `chunk` positions, run through serially in steps of the inner digits' extent.
-Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t chunk, int64_t step, const Specs& inner) {
+Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t chunk, int64_t step,
+              const Specs& inner) {
   int64_t steps = std::max<int64_t>(1, divideUp(chunk, step));
   IntExpr count = ceilDiv(extent, steps * step);
   d.grid.push_back({symbol, count});
@@ -58,7 +59,7 @@ bool storesLate(const Group& group, const Coordinates& c) {
   std::set<int> waiting;
   for (const Expr* e : group.exprs) {
     bool waits = e->kind() == ExprKind::Reduce || std::any_of(e->inputs().begin(), e->inputs().end(),
-                                                               [&](const Val* v) { return waiting.contains(v->id()); });
+                                                              [&](const Val* v) { return waiting.contains(v->id()); });
     if (waits) {
       waiting.insert(e->output()->id());
     }
@@ -108,7 +109,8 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.splitCount = d.grid[0].count;
     return;
   }
-  bool pipelined = !simple && isCostly(group) && a.K.isConst(1) && row >= 512 && row <= kCachedRow && rows >= 4 * kPipelineRows && storesLate(group, c);
+  bool pipelined = !simple && isCostly(group) && a.K.isConst(1) && row >= 512 && row <= kCachedRow &&
+                   rows >= 4 * kPipelineRows && storesLate(group, c);
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
@@ -159,7 +161,8 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
     return d;  // one element
   }
-  int64_t interleave = std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(valueOf(a.N), kVector)));
+  int64_t interleave =
+      std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(valueOf(a.N), kVector)));
   if (!c.hasReduction()) {
     pointwise(d, a, interleave);
   } else if (a.innerReduced) {

@@ -16,20 +16,27 @@ std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
   };
   switch (e.kind()) {
     case ExprKind::Matmul:
-    case ExprKind::Linear: return fmt::format("{} is a library call", e.opName());
+    case ExprKind::Linear:
+      return fmt::format("{} is a library call", e.opName());
     case ExprKind::Redistribute:
-    case ExprKind::Communicate: return fmt::format("{} is communication", e.opName());
-    case ExprKind::BitCast: return "a bit cast is an alias";
+    case ExprKind::Communicate:
+      return fmt::format("{} is communication", e.opName());
+    case ExprKind::BitCast:
+      return "a bit cast is an alias";
     case ExprKind::SegmentSet:
-      return isInput(e.tensorInputs()[0]) ? std::nullopt : std::optional<std::string>("a segment_set asks for a boundary");
+      return isInput(e.tensorInputs()[0]) ? std::nullopt
+                                          : std::optional<std::string>("a segment_set asks for a boundary");
     case ExprKind::TakeAlongAxis:
     case ExprKind::Gather:
     case ExprKind::IndexSelect:
-      return isInput(e.tensorInputs()[0]) ? std::nullopt
-                                          : std::optional<std::string>(fmt::format("{} indexes data made in the group", e.opName()));
+      return isInput(e.tensorInputs()[0])
+                 ? std::nullopt
+                 : std::optional<std::string>(fmt::format("{} indexes data made in the group", e.opName()));
     case ExprKind::Embedding:
-      return isInput(e.tensorInputs()[1]) ? std::nullopt : std::optional<std::string>("embedding indexes a table made in the group");
-    default: return std::nullopt;
+      return isInput(e.tensorInputs()[1]) ? std::nullopt
+                                          : std::optional<std::string>("embedding indexes a table made in the group");
+    default:
+      return std::nullopt;
   }
 }
 

@@ -14,7 +14,9 @@ using Specs = std::vector<tile::Builder::DigitSpec>;
 
 int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
 int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t ceilPower(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n)))); }
+int64_t ceilPower(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
+}
 
 void push(Specs& s, Level level, int64_t size) {
   if (size > 1) {

@@ -21,13 +21,13 @@ class Val;
 // What a schedule needs to know of a device.
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
-  int vectorBytes = 64;        // CPU: machine vector; GPU: widest access
+  int vectorBytes = 64;  // CPU: machine vector; GPU: widest access
   int64_t l1Bytes = 32 << 10;
   int64_t l2Bytes = 1 << 20;
   int64_t lastCacheBytes = 32 << 20;
-  int processors = 132;        // GPU: SMs
+  int processors = 132;  // GPU: SMs
   int64_t sharedBytes = 227 << 10;
-  std::string architecture;    // GPU: "sm_90a"
+  std::string architecture;  // GPU: "sm_90a"
   static DeviceInfo hopper();
 };
 
@@ -64,8 +64,8 @@ struct KernelPlan {
   tile::Program program;
   std::vector<Slot> slots;
   std::vector<Workspace> workspaces;
-  std::vector<IntExpr> sizes;         // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)
-  std::vector<const Val*> scalars;    // values of Program::scalars
+  std::vector<IntExpr> sizes;  // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)
+  std::vector<const Val*> scalars;  // values of Program::scalars
   std::string_view scheduler;
 };
 

@@ -30,7 +30,8 @@ std::string describe(const TensorView* tensor, const Lowering::Position& positio
 std::vector<IntExpr> exprsOf(const Lowering::Position& position, const Expr& by) {
   std::vector<IntExpr> exprs;
   for (const Index& i : position) {
-    invariant(i.tile == kNone, "[lowering] {} of T{} at a position that depends on data", by.opName(), by.output()->id());
+    invariant(i.tile == kNone, "[lowering] {} of T{} at a position that depends on data", by.opName(),
+              by.output()->id());
     exprs.push_back(i.expr);
   }
   return exprs;
@@ -128,7 +129,9 @@ int Lowering::tensorParam(const TensorView* tensor) const {
   return it->second;
 }
 
-void Lowering::bind(const TensorView* tensor, ValueId value) { scopes_.back()[fmt::format("bound T{}", tensor->id())] = value; }
+void Lowering::bind(const TensorView* tensor, ValueId value) {
+  scopes_.back()[fmt::format("bound T{}", tensor->id())] = value;
+}
 
 void Lowering::readFrom(const TensorView* tensor, int param, Position position) {
   stored_[tensor->id()] = {param, std::move(position)};
@@ -205,13 +208,16 @@ ValueId Lowering::operand(const Val* val, DataType dtype, const Position& positi
   }
   ScalarConst constant = val->constant();
   if (const double* d = std::get_if<double>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, *d, space) : builder_.integer(dtype, static_cast<int64_t>(*d), space);
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, *d, space)
+                                  : builder_.integer(dtype, static_cast<int64_t>(*d), space);
   }
   if (const bool* b = std::get_if<bool>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, *b ? 1 : 0, space) : builder_.integer(dtype, *b ? 1 : 0, space);
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, *b ? 1 : 0, space)
+                                  : builder_.integer(dtype, *b ? 1 : 0, space);
   }
   if (const int64_t* i = std::get_if<int64_t>(&constant)) {
-    return isFloatingPoint(dtype) ? builder_.constant(dtype, static_cast<double>(*i), space) : builder_.integer(dtype, *i, space);
+    return isFloatingPoint(dtype) ? builder_.constant(dtype, static_cast<double>(*i), space)
+                                  : builder_.integer(dtype, *i, space);
   }
   if (val->dtype() == DataType::Int) {
     return builder_.cast(builder_.indexValue(size(val->intExpr()), space), dtype);
@@ -255,7 +261,8 @@ ValueId Lowering::guarded(const TensorView* tensor, const Position& position, in
   }
   DataType type = tensor->dtype();
   DataType computeIn = isHalfPrecision(type) ? DataType::Float : type;
-  ValueId chosen = builder_.point(PointOp::Where, {mask, builder_.cast(v, computeIn), builder_.cast(otherwise, computeIn)});
+  ValueId chosen =
+      builder_.point(PointOp::Where, {mask, builder_.cast(v, computeIn), builder_.cast(otherwise, computeIn)});
   return builder_.cast(chosen, type);
 }
 
@@ -324,7 +331,9 @@ ValueId Lowering::random(const Expr& e, const Position& position, int space) {
   auto shift = [&](ValueId v, int bits) {
     return builder_.cast(builder_.point(PointOp::Shr, {v, builder_.integer(DataType::Int, bits, space)}), computeIn);
   };
-  auto times = [&](ValueId v, double c) { return builder_.point(PointOp::Mul, {v, builder_.constant(computeIn, c, space)}); };
+  auto times = [&](ValueId v, double c) {
+    return builder_.point(PointOp::Mul, {v, builder_.constant(computeIn, c, space)});
+  };
   // uniform in [0, 1): 24 bits of one word, or 53 of two, the second one above the first
   auto uniform = [&](int first) {
     if (computeIn == DataType::Float) {
@@ -357,7 +366,9 @@ ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
   Position source;
   std::vector<IntExpr> shape = data->shape();
   for (size_t d = 0; d < shape.size(); d++) {
-    source.push_back(d == dim ? Index{0, builder_.cast(i, DataType::Int)} : shape[d].isConst(1) ? Index{0} : position[d]);
+    source.push_back(d == dim              ? Index{0, builder_.cast(i, DataType::Int)}
+                     : shape[d].isConst(1) ? Index{0}
+                                           : position[d]);
   }
   return value(data, source, space);
 }
@@ -377,8 +388,9 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
   options.where = guard_;
   if (masked) {
     ValueId end = builder_.indexValue(size(weight->shape()[0]), space);
-    ValueId inside = builder_.point(PointOp::LogicalAnd, {builder_.point(PointOp::Ge, {row, builder_.integer(DataType::Int, 0, space)}),
-                                                          builder_.point(PointOp::Lt, {row, end})});
+    ValueId inside = builder_.point(PointOp::LogicalAnd,
+                                    {builder_.point(PointOp::Ge, {row, builder_.integer(DataType::Int, 0, space)}),
+                                     builder_.point(PointOp::Lt, {row, end})});
     options.mask = inside;
     options.fill = builder_.constant(weight->dtype(), 0, space);
   }
@@ -442,8 +454,10 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
       }
       return value(e.tensorInputs()[0], p, space);
     }
-    case ExprKind::Pad: return pad(e, position, space);
-    case ExprKind::Cat: return cat(e, position, space);
+    case ExprKind::Pad:
+      return pad(e, position, space);
+    case ExprKind::Cat:
+      return cat(e, position, space);
     case ExprKind::Full:
       return operand(e.input(0), tensor->dtype(), position, space);
     case ExprKind::Iota: {
@@ -451,25 +465,31 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
       DataType computeIn = isFloatingPoint(tensor->dtype()) ? DataType::Double : DataType::Int;
       ValueId i = builder_.cast(builder_.indexValue(index, space), computeIn);
       ValueId scaled = builder_.point(PointOp::Mul, {i, operand(e.input(1), computeIn, {}, space)});
-      return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}), tensor->dtype());
+      return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}),
+                           tensor->dtype());
     }
     case ExprKind::Eye: {
       IntExpr row = position[0].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[0]));
       IntExpr column = position[1].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[1]));
-      return builder_.cast(builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
-                           tensor->dtype());
+      return builder_.cast(
+          builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
+          tensor->dtype());
     }
-    case ExprKind::Random: return random(e, position, space);
+    case ExprKind::Random:
+      return random(e, position, space);
     case ExprKind::TakeAlongAxis:
     case ExprKind::Gather:
-    case ExprKind::IndexSelect: return gather(e, position, space);
-    case ExprKind::Embedding: return embedding(e, position, space);
+    case ExprKind::IndexSelect:
+      return gather(e, position, space);
+    case ExprKind::Embedding:
+      return embedding(e, position, space);
     case ExprKind::Reduce:
     case ExprKind::BitCast:
     case ExprKind::Matmul:
     case ExprKind::Linear:
     case ExprKind::Redistribute:
-    case ExprKind::Communicate: break;
+    case ExprKind::Communicate:
+      break;
   }
   throwInternalError(fmt::format("[lowering] {} of {} is not for kernels", e.opName(), tensor->toString()));
 }

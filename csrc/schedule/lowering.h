@@ -56,8 +56,8 @@ class Lowering {
   tile::ValueId compute(const TensorView* tensor, const Position& position, int space);
   tile::ValueId load(const TensorView* tensor, const Position& position, int space, tile::ValueId fill);
   tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int space);
-  tile::ValueId guarded(const TensorView* tensor, const Position& position, int space, const std::vector<tile::Pred>& where,
-                        tile::ValueId otherwise);
+  tile::ValueId guarded(const TensorView* tensor, const Position& position, int space,
+                        const std::vector<tile::Pred>& where, tile::ValueId otherwise);
   tile::ValueId pad(const Expr& expr, const Position& position, int space);
   tile::ValueId cat(const Expr& expr, const Position& position, int space);
   tile::ValueId random(const Expr& expr, const Position& position, int space);

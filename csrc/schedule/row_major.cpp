@@ -54,7 +54,8 @@ std::vector<IntExpr> reshapeIndex(const std::vector<IntExpr>& index, const std::
     IntExpr pf = f1 < from.size() ? from[f1++] : IntExpr(1);
     IntExpr pt = t1 < to.size() ? to[t1++] : IntExpr(1);
     while (!(pf == pt)) {
-      bool growFrom = pf.isConst() && pt.isConst() ? pf.constValue() < pt.constValue() : divideExactly(pt, pf).has_value();
+      bool growFrom =
+          pf.isConst() && pt.isConst() ? pf.constValue() < pt.constValue() : divideExactly(pt, pf).has_value();
       if (growFrom && f1 < from.size()) {
         pf *= from[f1++];
       } else if (!growFrom && t1 < to.size()) {

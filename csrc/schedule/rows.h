@@ -28,13 +28,13 @@ struct RowDigits {
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: elements of n, where rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
-  std::string split;          // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
+  std::string split;  // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
   IntExpr splitCount = 1;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
-[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const RowDigits& digits,
-                                   tile::Target target, const std::string& name);
+[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
+                                   const RowDigits& digits, tile::Target target, const std::string& name);
 
 // The op that combines two partial results.
 [[nodiscard]] PointOp combineOp(ReduceOp op, DataType type);
@@ -43,8 +43,10 @@ struct RowDigits {
 [[nodiscard]] bool isCostly(const Group& group);
 
 // Digits on a CPU and on a GPU.
-[[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const DeviceInfo& device);
-[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const DeviceInfo& device);
+[[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
+                                  const DeviceInfo& device);
+[[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
+                                  const DeviceInfo& device);
 
 // The plan with the longest vector axis that every access runs through.
 [[nodiscard]] KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name);

@@ -1,0 +1,191 @@
+// Reductions through a scratch row, and partial results of parts combined by the last to arrive.
+#include "schedule/row_writer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+void RowWriter::outerInScratch() {
+  std::vector<const Expr*> exprs = ofRound(0);
+  std::vector<int> rows;
+  IntExpr width = 1;  // elements of n in one part
+  IntExpr base = 0;
+  const tile::Axis n = builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(n_)];
+  for (const tile::Digit& d : n.digits) {
+    if (d.level == tile::Level::Part) {
+      base += IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride;
+    } else {
+      width *= d.size;
+    }
+  }
+  for (size_t i = 0; i < exprs.size(); i++) {
+    rows.push_back(builder_.tensor({.name = fmt::format("e{}", i),
+                                    .dtype = accumulateIn(exprs[i]->tensorInputs()[0]->dtype()),
+                                    .memory = tile::Memory::Scratch,
+                                    .extents = {width},
+                                    .strides = {1},
+                                    .alignment = 64}));
+  }
+  auto at = [&]() -> std::vector<tile::Index> { return {{coord(n_) - base}}; };
+  over(m_, [&] {
+    over(n_, [&] {
+      for (size_t i = 0; i < exprs.size(); i++) {
+        builder_.store(rows[i], at(), startOf(exprs[i], digitSet(n_)));
+      }
+    });
+    over(k_, [&] {
+      over(n_, [&] {
+        for (size_t i = 0; i < exprs.size(); i++) {
+          ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
+          uint64_t present = builder_.program().values[static_cast<size_t>(x)].digits & digitSet(k_);
+          ValueId part = present == 0 ? x : builder_.reduce(x, present, exprs[i]->attributes().reduce);
+          builder_.store(rows[i], at(), combine(exprs[i], builder_.load(rows[i], at(), space_), part));
+        }
+      });
+    });
+    if (!digits_.split.empty()) {
+      combineRows(exprs, rows, at);
+      return;
+    }
+    over(n_, [&] {
+      lowering_.pushScope();
+      for (size_t i = 0; i < exprs.size(); i++) {
+        bindResult(exprs[i], builder_.load(rows[i], at(), space_));
+      }
+      storeOutputs(true, false);
+      lowering_.popScope();
+    });
+  });
+}
+
+int RowWriter::workspace(const std::string& name, DataType type, std::vector<IntExpr> extents, bool zeroed) {
+  IntExpr elements = 1;
+  for (const IntExpr& e : extents) {
+    elements *= e;
+  }
+  std::vector<IntExpr> strides = rowMajorStrides(extents);
+  int param = builder_.tensor({.name = name,
+                               .dtype = type,
+                               .memory = tile::Memory::Workspace,
+                               .extents = std::move(extents),
+                               .strides = std::move(strides),
+                               .alignment = 64,
+                               .zeroed = zeroed});
+  plan_.slots.push_back({nullptr, static_cast<int>(plan_.workspaces.size())});
+  plan_.workspaces.push_back({type, elements, zeroed});
+  return param;
+}
+
+void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows,
+                            const std::function<std::vector<tile::Index>()>& at) {
+  IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
+  std::vector<int> partials;
+  for (size_t i = 0; i < exprs.size(); i++) {
+    DataType type = accumulateIn(exprs[i]->tensorInputs()[0]->dtype());
+    partials.push_back(workspace(fmt::format("w{}", i), type, {digits_.splitCount, lowering_.size(axes_.N)}, false));
+  }
+  over(n_, [&] {
+    for (size_t i = 0; i < exprs.size(); i++) {
+      builder_.store(partials[i], {{part}, {coord(n_)}}, builder_.load(rows[i], at(), space_));
+    }
+  });
+  int counter = workspace("arrived", DataType::Int32, {1}, true);
+  builder_.lastArriver(counter, [&] {
+    int space = builder_.space(
+        "t", {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}, {"c", lowering_.size(axes_.N), lastDigits()}});
+    finish(exprs, space, [&](size_t i) {
+      return builder_.load(partials[i], {{builder_.coord(space, 0)}, {builder_.coord(space, 1)}}, space);
+    });
+  });
+}
+
+// Digits of one worker over the whole of n.
+std::vector<tile::Builder::DigitSpec> RowWriter::lastDigits() const {
+  std::vector<tile::Builder::DigitSpec> result = {{tile::Level::Serial, 0, ""}};
+  for (const tile::Builder::DigitSpec& d : digits_.n) {
+    if (d.level != tile::Level::Part && d.level != tile::Level::Serial) {
+      result.push_back(d);
+    }
+  }
+  return result;
+}
+
+// In a space of axes (q: parts, c: outputs, if there are several): results of all reductions, then the row outputs.
+void RowWriter::finish(const std::vector<const Expr*>& exprs, int space,
+                       const std::function<ValueId(size_t)>& partial) {
+  bool hasColumns = builder_.program().spaces[static_cast<size_t>(space)].axes.size() > 1;
+  uint64_t columnDigits = hasColumns ? tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space)], 1) : 0;
+  int outerSpace = space_;
+  auto body = [&](std::span<const ValueId>) {
+    lowering_.pushScope();
+    std::vector<ValueId> start;
+    space_ = space;
+    for (const Expr* e : exprs) {
+      start.push_back(startOf(e, columnDigits));
+    }
+    std::vector<ValueId> total = builder_.loop(space, 0, 0, std::move(start), [&](std::span<const ValueId> carried) {
+      std::vector<ValueId> next;
+      for (size_t i = 0; i < exprs.size(); i++) {
+        next.push_back(combine(exprs[i], carried[i], partial(i)));
+      }
+      return next;
+    });
+    for (size_t i = 0; i < exprs.size(); i++) {
+      bindResult(exprs[i], total[i]);
+    }
+    IntExpr column = hasColumns ? builder_.coord(space, 1) : IntExpr(0);
+    std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
+    for (const TensorView* out : group_.outputs) {
+      Lowering::Position at = positionOf(c_, out, dims);
+      lowering_.store(out, at, lowering_.value(out, at, space), tile::Cache::Keep);
+    }
+    lowering_.popScope();
+    return std::vector<ValueId>{};
+  };
+  if (hasColumns) {
+    builder_.loop(space, 1, 0, {}, body);
+  } else {
+    body({});
+  }
+  space_ = outerSpace;
+}
+
+// Few rows, long reductions: each part sweeps its share of k or n for every row.
+void RowWriter::split() {
+  IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
+  std::vector<const Expr*> exprs = ofRound(0);
+  std::vector<int> partials;
+  IntExpr rows = lowering_.size(axes_.M);
+  for (size_t i = 0; i < exprs.size(); i++) {
+    DataType type = accumulateIn(exprs[i]->tensorInputs()[0]->dtype());
+    partials.push_back(workspace(fmt::format("w{}", i), type, {digits_.splitCount, rows}, false));
+  }
+  int counter = workspace("arrived", DataType::Int32, {1}, true);
+  over(m_, [&] {
+    lowering_.pushScope();
+    sweep(0, [] {});
+    for (size_t i = 0; i < exprs.size(); i++) {
+      const TensorView* tv = exprs[i]->tensorOutput();
+      builder_.store(
+          partials[i], {{part}, {coord(m_)}},
+          builder_.cast(lowering_.value(tv, position(tv), space_), accumulateIn(exprs[i]->tensorInputs()[0]->dtype())));
+    }
+    lowering_.popScope();
+  });
+  builder_.lastArriver(counter, [&] {
+    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
+    if (m_ >= 0) {
+      axes.push_back({"c", rows, {{tile::Level::Serial, 0, ""}}});
+    }
+    int space = builder_.space("t", std::move(axes));
+    finish(exprs, space, [&](size_t i) {
+      IntExpr row = m_ >= 0 ? builder_.coord(space, 1) : IntExpr(0);
+      return builder_.load(partials[i], {{builder_.coord(space, 0)}, {row}}, space);
+    });
+  });
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,155 @@
+// What sweeps over a row share: costly values kept from one to the next, and rows brought in ahead.
+#include "schedule/row_writer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+void RowWriter::chooseStash() {
+  if (!digits_.stash || serialDigit(n_) < 0 || k_ >= 0) {
+    return;
+  }
+  for (const Expr* e : group_.exprs) {
+    if (e->kind() != ExprKind::Point || !isCostly(e->attributes().point) || !isSpread(e->tensorOutput())) {
+      continue;
+    }
+    int firstUse = firstSweepOf(e->tensorOutput());
+    int lastUse = lastSweepOf(e->tensorOutput());
+    bool inTime = digits_.pipelineRows == 0 || lastUse == firstUse + 1;  // a pipeline overwrites it after one step
+    if (firstUse < c_.rounds && lastUse > firstUse && inTime) {
+      stashed_[e->output()->id()] = {firstUse, -1};
+    }
+  }
+  int stashes = 0;
+  for (auto& [id, s] : stashed_) {
+    const TensorView* tv = tensorOf(id);
+    s.param = builder_.tensor({.name = fmt::format("e{}", stashes++),
+                               .dtype = tv->dtype(),
+                               .memory = tile::Memory::Scratch,
+                               .extents = {lowering_.size(axes_.N)},
+                               .strides = {1},
+                               .alignment = 64});
+  }
+}
+
+const TensorView* RowWriter::tensorOf(int id) const {
+  for (const Expr* e : group_.exprs) {
+    if (e->output()->id() == id) {
+      return e->tensorOutput();
+    }
+  }
+  throwInternalError(fmt::format("[rows] no T{} in the group", id));
+}
+
+bool RowWriter::isSpread(const TensorView* tv) const {
+  auto it = c_.index.find(tv->id());
+  return it != c_.index.end() &&
+         std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
+}
+
+// Sweeps in which a tensor is computed: those of the reductions it reaches without passing one, and that of its stores.
+std::set<int> RowWriter::sweepsOf(const TensorView* tv) const {
+  std::set<int> sweeps;
+  std::set<int> reached = {tv->id()};
+  for (const Expr* e : group_.exprs) {
+    bool uses =
+        std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return reached.contains(v->id()); });
+    if (uses && e->kind() == ExprKind::Reduce) {
+      sweeps.insert(c_.round.at(e->output()->id()));
+    } else if (uses) {
+      reached.insert(e->output()->id());
+    }
+  }
+  for (const TensorView* out : group_.outputs) {
+    if (reached.contains(out->id())) {
+      sweeps.insert(isRowOutput(out) ? c_.rounds : storeSweep_);
+    }
+  }
+  return sweeps;
+}
+
+int RowWriter::firstSweepOf(const TensorView* tv) const {
+  std::set<int> s = sweepsOf(tv);
+  return s.empty() ? c_.rounds : *s.begin();
+}
+
+int RowWriter::lastSweepOf(const TensorView* tv) const {
+  std::set<int> s = sweepsOf(tv);
+  return s.empty() ? -1 : *s.rbegin();
+}
+
+void RowWriter::stash(int round) {
+  for (const auto& [id, s] : stashed_) {
+    if (s.round == round) {
+      const TensorView* tv = tensorOf(id);
+      builder_.store(s.param, {{coord(n_)}}, lowering_.value(tv, position(tv), space_));
+    }
+  }
+}
+
+void RowWriter::dropStash(int round) {
+  for (const auto& [id, s] : stashed_) {
+    if (s.round == round) {
+      lowering_.stopReading(tensorOf(id));
+    }
+  }
+}
+
+void RowWriter::useStash(int round) {
+  for (const auto& [id, s] : stashed_) {
+    if (s.round == round) {
+      lowering_.readFrom(tensorOf(id), s.param, {{coord(n_)}});
+    }
+  }
+}
+
+// Elements of n that one step covers.
+int64_t RowWriter::stepWidth() const {
+  int64_t width = 1;
+  for (const tile::Builder::DigitSpec& d : digits_.n) {
+    width *= d.level == tile::Level::Repeat || d.level == tile::Level::Vector ? d.size.constValue() : 1;
+  }
+  return width;
+}
+
+// Lines of the inputs that run over n, at other dims.
+void RowWriter::prefetch(const std::vector<IntExpr>& dims, bool byRow) {
+  for (const TensorView* in : group_.inputs) {
+    auto it = c_.index.find(in->id());
+    auto runsOver = [&](const std::vector<int>& axis) {
+      return it != c_.index.end() && std::any_of(axis.begin(), axis.end(), [&](int d) {
+               return std::any_of(it->second.begin(), it->second.end(),
+                                  [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
+             });
+    };
+    if (runsOver(axes_.n) && (!byRow || runsOver(axes_.m))) {
+      Lowering::Position at = positionOf(c_, in, dims);
+      std::string n = coord(n_).toString();
+      bool oneRun =
+          std::all_of(at.begin(), at.end(), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
+      if (oneRun) {  // else a step reads here and there
+        int lines = static_cast<int>((stepWidth() * dataTypeSize(in->dtype()) + 63) / 64);
+        builder_.prefetch(lowering_.tensorParam(in), std::move(at), lines);
+      }
+    }
+  }
+}
+
+void RowWriter::prefetchNextRow() {
+  if (m_ >= 0) {
+    prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), true);
+  }
+}
+
+void RowWriter::prefetchPointwise() {
+  if (digits_.prefetchRows) {
+    prefetchNextRow();
+  } else if (digits_.prefetchAhead > 0) {
+    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), false);
+  }
+}
+
+}  // namespace meshfuse

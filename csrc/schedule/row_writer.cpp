@@ -1,0 +1,292 @@
+#include "schedule/row_writer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
+                     const RowDigits& digits, tile::Target target, const std::string& name)
+    : group_(group),
+      c_(coordinates),
+      axes_(axes),
+      digits_(digits),
+      builder_(name, target),
+      lowering_(group, builder_, plan_) {
+  for (const tile::GridDim& g : digits.grid) {
+    builder_.gridDim(g.symbol, g.count);
+  }
+  lowering_.declareTensors();
+  std::vector<tile::Builder::AxisSpec> specs;
+  auto add = [&](const char* axis, const IntExpr& bound, const std::vector<tile::Builder::DigitSpec>& spec) {
+    if (spec.empty()) {
+      return -1;
+    }
+    specs.push_back({axis, lowering_.size(bound), spec});
+    return static_cast<int>(specs.size()) - 1;
+  };
+  m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.rounds, {{tile::Level::Serial, 0, ""}})
+                               : add("m", axes.M, digits.m);
+  k_ = add("k", axes.K, digits.k);
+  n_ = add("n", axes.N, digits.n);
+  space_ = builder_.space("s", std::move(specs));
+  for (const Expr* e : group.exprs) {
+    if (e->kind() == ExprKind::Reduce) {
+      reductions_.push_back(e);
+    }
+  }
+  storeSweep_ = sweepThatStores();
+}
+
+KernelPlan RowWriter::write() {
+  if (!c_.hasReduction()) {
+    over(m_, [&] {
+      over(n_, [&] {
+        storeOutputs(true, true);
+        prefetchPointwise();
+      });
+    });
+  } else if (digits_.pipelineRows > 0) {
+    pipelined();
+  } else if (axes_.innerReduced) {
+    digits_.split.empty() ? inner() : split();
+  } else if (digits_.scratchRow) {
+    outerInScratch();
+  } else {
+    outer();
+  }
+  plan_.program = builder_.take();
+  return std::move(plan_);
+}
+
+int RowWriter::serialDigit(int axis) const {
+  if (axis < 0) {
+    return -1;
+  }
+  const std::vector<tile::Digit>& ds =
+      builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(axis)].digits;
+  for (size_t d = 0; d < ds.size(); d++) {
+    if (ds[d].level == tile::Level::Serial) {
+      return static_cast<int>(d);
+    }
+  }
+  return -1;
+}
+
+void RowWriter::over(int axis, const std::function<void()>& body) {
+  overCarrying(axis, {}, [&](std::span<const ValueId>) {
+    body();
+    return std::vector<ValueId>{};
+  });
+}
+
+std::vector<ValueId> RowWriter::overCarrying(
+    int axis, std::vector<ValueId> init, const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
+  int digit = serialDigit(axis);
+  if (digit < 0) {
+    return body(init);
+  }
+  return builder_.loop(space_, axis, digit, std::move(init), [&](std::span<const ValueId> carried) {
+    lowering_.pushScope();
+    std::vector<ValueId> next = body(carried);
+    lowering_.popScope();
+    return next;
+  });
+}
+
+uint64_t RowWriter::digitSet(int axis) const {
+  return axis < 0 ? 0 : tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space_)], axis);
+}
+
+bool RowWriter::isRowOutput(const TensorView* out) const {
+  const std::vector<IntExpr>& index = c_.index.at(out->id());
+  return c_.hasReduction() &&
+         std::none_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
+}
+
+bool RowWriter::storesLast() const {
+  return storeSweep_ == c_.rounds && std::any_of(group_.outputs.begin(), group_.outputs.end(),
+                                                 [&](const TensorView* o) { return !isRowOutput(o); });
+}
+
+// The sweep that stores the full outputs: the first if none of them waits for a reduction, else one after all others.
+int RowWriter::sweepThatStores() const {
+  std::set<int> waiting;
+  for (const Expr* e : group_.exprs) {
+    if (e->kind() == ExprKind::Reduce ||
+        std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return waiting.contains(v->id()); })) {
+      waiting.insert(e->output()->id());
+    }
+  }
+  bool late = std::any_of(group_.outputs.begin(), group_.outputs.end(),
+                          [&](const TensorView* o) { return !isRowOutput(o) && waiting.contains(o->id()); });
+  return late || !sweepsAreLoops() ? c_.rounds : 0;
+}
+
+void RowWriter::storeOutputs(bool rows, bool full) {
+  for (const TensorView* out : group_.outputs) {
+    if (isRowOutput(out) ? rows : full) {
+      Lowering::Position at = position(out);
+      lowering_.store(out, at, lowering_.value(out, at, space_), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
+    }
+  }
+}
+
+bool RowWriter::streams(const TensorView* out) const {
+  IntExpr n = 1;
+  for (const IntExpr& e : out->shape()) {
+    n *= e;
+  }
+  return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
+}
+
+std::vector<const Expr*> RowWriter::ofRound(int round) const {
+  std::vector<const Expr*> result;
+  for (const Expr* e : reductions_) {
+    if (c_.round.at(e->output()->id()) == round) {
+      result.push_back(e);
+    }
+  }
+  return result;
+}
+
+ValueId RowWriter::operandOf(const Expr* reduction) {
+  const TensorView* in = reduction->tensorInputs()[0];
+  return builder_.cast(lowering_.value(in, position(in), space_), accumulateIn(in->dtype()));
+}
+
+ValueId RowWriter::combine(const Expr* reduction, ValueId a, ValueId b) {
+  DataType type = accumulateIn(reduction->tensorInputs()[0]->dtype());
+  return builder_.point(combineOp(reduction->attributes().reduce, type), {a, b});
+}
+
+ValueId RowWriter::startOf(const Expr* reduction, uint64_t digits) {
+  DataType type = accumulateIn(reduction->tensorInputs()[0]->dtype());
+  return tile::identity(builder_, reduction->attributes().reduce, type, space_, digits);
+}
+
+// A value that is the same along reduced digits counts once for each of their positions.
+ValueId RowWriter::spread(const Expr* reduction, ValueId x, uint64_t digits) {
+  bool hasAll = (builder_.program().values[static_cast<size_t>(x)].digits & digits) == digits;
+  return hasAll ? x : combine(reduction, startOf(reduction, digits), x);
+}
+
+void RowWriter::bindResult(const Expr* reduction, ValueId value) {
+  lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
+}
+
+// One sweep over k and n: the results of `round`, reduced over all their digits.
+void RowWriter::sweep(int round, const std::function<void()>& alongside) {
+  std::vector<const Expr*> exprs = ofRound(round);
+  bool looped = sweepsAreLoops();
+  uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
+  uint64_t carriedDigits = digitSet(m_) | digitSet(k_) | digitSet(n_);
+  std::vector<ValueId> partial;
+  if (!looped) {
+    for (const Expr* e : exprs) {
+      partial.push_back(spread(e, operandOf(e), reducedDigits));
+    }
+  } else {
+    for (const Expr* e : exprs) {
+      partial.push_back(startOf(e, carriedDigits));
+    }
+    auto step = [&](std::span<const ValueId> carried) {
+      std::vector<ValueId> next;
+      for (size_t i = 0; i < exprs.size(); i++) {
+        next.push_back(combine(exprs[i], carried[i], operandOf(exprs[i])));
+      }
+      if (round == storeSweep_) {
+        storeOutputs(false, true);
+      }
+      alongside();
+      return next;
+    };
+    partial = overCarrying(k_, std::move(partial), [&](std::span<const ValueId> carried) {
+      if (!axes_.innerReduced) {
+        return step(carried);
+      }
+      return overCarrying(n_, {carried.begin(), carried.end()}, step);
+    });
+  }
+  for (size_t i = 0; i < exprs.size(); i++) {
+    uint64_t present = builder_.program().values[static_cast<size_t>(partial[i])].digits & reducedDigits;
+    ValueId total = present == 0 ? partial[i] : builder_.reduce(partial[i], present, exprs[i]->attributes().reduce);
+    bindResult(exprs[i], total);
+  }
+}
+
+void RowWriter::inner() {
+  chooseStash();
+  over(m_, [&] {
+    lowering_.pushScope();
+    int last = storesLast() ? c_.rounds : c_.rounds - 1;
+    for (int round = 0; round < c_.rounds; round++) {
+      bool prefetch = digits_.prefetchRows && (round == last || (round == c_.rounds - 1 && isCostly(group_)));
+      sweep(round, [&] {
+        stash(round);
+        if (prefetch) {
+          prefetchNextRow();
+        }
+      });
+      useStash(round);
+      hoistRows(round);
+    }
+    storeOutputs(true, false);
+    if (storesLast()) {
+      over(k_, [&] {
+        over(n_, [&] {
+          storeOutputs(false, true);
+          if (digits_.prefetchRows && !isCostly(group_)) {
+            prefetchNextRow();
+          }
+        });
+      });
+    }
+    lowering_.popScope();
+  });
+}
+
+void RowWriter::outer() {
+  over(m_, [&] {
+    over(n_, [&] {
+      lowering_.pushScope();
+      for (int round = 0; round < c_.rounds; round++) {
+        sweep(round, [] {});
+      }
+      storeOutputs(true, false);
+      if (storesLast()) {
+        over(k_, [&] { storeOutputs(false, true); });
+      }
+      lowering_.popScope();
+    });
+  });
+}
+
+// What a row has once, computed once: values without reduced dims that a sweep (only that one, if given) will read, from
+// results known after `round`.
+void RowWriter::hoistRows(int round, std::optional<int> sweep) {
+  std::map<int, int> ready;  // rounds a tensor waits for
+  for (const Expr* e : group_.exprs) {
+    const TensorView* out = e->tensorOutput();
+    int waits = e->kind() == ExprKind::Reduce ? c_.round.at(out->id()) + 1 : 0;
+    for (const TensorView* in : e->tensorInputs()) {
+      if (auto it = ready.find(in->id()); it != ready.end()) {
+        waits = std::max(waits, it->second);
+      }
+    }
+    ready[out->id()] = waits;
+    if (!isSpread(out) || (sweep && !sweepsOf(out).contains(*sweep))) {
+      continue;
+    }
+    for (const TensorView* in : e->tensorInputs()) {
+      auto it = ready.find(in->id());
+      if (it != ready.end() && it->second == round + 1 && !isSpread(in) && c_.index.contains(in->id())) {
+        (void)lowering_.value(in, position(in), space_);
+      }
+    }
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,112 @@
+// RowWriter: the writing of one kernel of rows. See rows.h for the structures and lowering.h for what fills them.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "schedule/rows.h"
+
+namespace meshfuse {
+
+using tile::ValueId;
+
+// The type a reduction of `type` accumulates in.
+[[nodiscard]] inline DataType accumulateIn(DataType type) { return isHalfPrecision(type) ? DataType::Float : type; }
+
+class RowWriter {
+ public:
+  RowWriter(const Group& group, const Coordinates& coordinates, const KernelAxes& axes, const RowDigits& digits,
+            tile::Target target, const std::string& name);
+  KernelPlan write();
+
+ private:
+  // -- loops ------------------------------------------------------------------------------------------------------------
+  int serialDigit(int axis) const;
+  void over(int axis, const std::function<void()>& body);
+  std::vector<ValueId> overCarrying(int axis, std::vector<ValueId> init,
+                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
+  IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
+  IntExpr row() const { return row_ ? *row_ : coord(m_); }
+  std::vector<IntExpr> here() const { return axes_.dims(c_, row(), coord(k_), coord(n_)); }
+  Lowering::Position position(const TensorView* tv) const { return positionOf(c_, tv, here()); }
+  uint64_t digitSet(int axis) const;
+
+  // -- outputs ------------------------------------------------------------------------------------------------------------
+  bool isRowOutput(const TensorView* out) const;
+  bool storesLast() const;
+  bool sweepsAreLoops() const { return serialDigit(k_) >= 0 || serialDigit(n_) >= 0; }
+  int sweepThatStores() const;
+  void storeOutputs(bool rows, bool full);
+  bool streams(const TensorView* out) const;
+
+  // -- reductions ---------------------------------------------------------------------------------------------------------
+  std::vector<const Expr*> ofRound(int round) const;
+  ValueId operandOf(const Expr* reduction);
+  ValueId combine(const Expr* reduction, ValueId a, ValueId b);
+  ValueId startOf(const Expr* reduction, uint64_t digits);
+  ValueId spread(const Expr* reduction, ValueId x, uint64_t digits);
+  void bindResult(const Expr* reduction, ValueId value);
+  void sweep(int round, const std::function<void()>& alongside);
+  void inner();
+  void outer();
+  void hoistRows(int round, std::optional<int> sweep = std::nullopt);
+
+  // -- stash: costly tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------
+  void chooseStash();
+  const TensorView* tensorOf(int id) const;
+  bool isSpread(const TensorView* tv) const;
+  std::set<int> sweepsOf(const TensorView* tv) const;
+  int firstSweepOf(const TensorView* tv) const;
+  int lastSweepOf(const TensorView* tv) const;
+  void stash(int round);
+  void dropStash(int round);
+  void useStash(int round);
+
+  // -- prefetch -------------------------------------------------------------------------------------------------------------
+  int64_t stepWidth() const;
+  void prefetch(const std::vector<IntExpr>& dims, bool byRow);
+  void prefetchNextRow();
+  void prefetchPointwise();
+
+  // -- software pipeline over rows --------------------------------------------------------------------------------------------
+  void pipelined();
+
+  // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
+  void outerInScratch();
+
+  // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------
+  int workspace(const std::string& name, DataType type, std::vector<IntExpr> extents, bool zeroed);
+  void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows,
+                   const std::function<std::vector<tile::Index>()>& at);
+  std::vector<tile::Builder::DigitSpec> lastDigits() const;
+  void finish(const std::vector<const Expr*>& exprs, int space, const std::function<ValueId(size_t)>& partial);
+  void split();
+
+  struct Stashed {
+    int round = 0;
+    int param = -1;
+  };
+  const Group& group_;
+  const Coordinates& c_;
+  const KernelAxes& axes_;
+  const RowDigits& digits_;
+  KernelPlan plan_;
+  tile::Builder builder_;
+  Lowering lowering_;
+  int space_ = 0;
+  std::optional<IntExpr> row_;  // where it is not the coordinate of m
+  int m_ = -1;
+  int k_ = -1;
+  int n_ = -1;
+  std::vector<const Expr*> reductions_;
+  int storeSweep_ = 0;  // `rounds`: after all reductions
+  std::map<int, Stashed> stashed_;
+};
+
+}  // namespace meshfuse
