@@ -1,0 +1,290 @@
+#include "fuzz/planted.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "exec/compile.h"
+#include "exec/kernel_compiler.h"
+#include "host/executor.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse::fuzz {
+
+namespace {
+
+using tile::Program;
+using tile::Value;
+using tile::ValueKind;
+using KernelChange = std::function<bool(Program&)>;
+
+// A change of every value that it fits.
+KernelChange inValues(const std::function<bool(Program&, Value&)>& change) {
+  return [change](Program& p) {
+    bool any = false;
+    for (Value& v : p.values) {
+      any = change(p, v) || any;
+    }
+    return any;
+  };
+}
+
+KernelChange replacingOp(PointOp from, PointOp to, bool integers = false) {
+  return inValues([=](Program& p, Value& v) {
+    bool fits = v.kind == ValueKind::Point && v.op == from &&
+                (!integers || isIntegral(p.values[static_cast<size_t>(v.operands[0])].dtype));
+    v.op = fits ? to : v.op;
+    return fits;
+  });
+}
+
+KernelChange swappingOperands(PointOp op, size_t a, size_t b) {
+  return inValues([=](Program&, Value& v) {
+    if (v.kind != ValueKind::Point || v.op != op || v.operands[a] == v.operands[b]) {
+      return false;
+    }
+    std::swap(v.operands[a], v.operands[b]);
+    return true;
+  });
+}
+
+double inBFloat16(double value) {
+  uint16_t bits = 0;
+  storeElement(&bits, DataType::BFloat16, value);
+  return loadElement(&bits, DataType::BFloat16);
+}
+
+std::vector<PlantedBug> kernelBugs() {
+  return {
+      {"a difference with its operands exchanged", swappingOperands(PointOp::Sub, 0, 1)},
+      {"a quotient with its operands exchanged", swappingOperands(PointOp::Div, 0, 1)},
+      {"a choice with its sides exchanged", swappingOperands(PointOp::Where, 1, 2)},
+      {"a comparison the wrong way", replacingOp(PointOp::Gt, PointOp::Lt)},
+      {"rounding towards zero instead of down", replacingOp(PointOp::Floor, PointOp::Trunc)},
+      {"a remainder with the dividend's sign", replacingOp(PointOp::Remainder, PointOp::Fmod, true)},
+      {"a sum over lanes as a maximum", inValues([](Program&, Value& v) {
+         bool fits = v.kind == ValueKind::Reduce && v.combiner == ReduceOp::Sum;
+         v.combiner = fits ? ReduceOp::Max : v.combiner;
+         return fits;
+       })},
+      {"a maximum that starts at zero", inValues([](Program&, Value& v) {
+         bool fits = v.kind == ValueKind::Const && isFloatingPoint(v.dtype) && v.constant == -std::numeric_limits<double>::infinity();
+         v.constant = fits ? 0 : v.constant;
+         return fits;
+       })},
+      {"a window one element short", inValues([](Program&, Value& v) {
+         bool fits = v.kind == ValueKind::Load && v.fill != tile::kNone && !v.where.empty();
+         if (fits) {
+           v.where.back().rhs = v.where.back().rhs - 1;
+         }
+         return fits;
+       })},
+      {"a square read transposed", inValues([](Program& p, Value& v) {
+         if (v.kind != ValueKind::Load || v.index.size() < 2) {
+           return false;
+         }
+         const tile::TensorParam& t = p.tensors[static_cast<size_t>(v.param)];
+         size_t n = v.index.size();
+         if (!(t.extents[n - 1] == t.extents[n - 2]) || v.index[n - 1].expr == v.index[n - 2].expr) {
+           return false;
+         }
+         std::swap(v.index[n - 1], v.index[n - 2]);
+         return true;
+       })},
+      {"a cast to 16 bits and back left out", inValues([](Program& p, Value& v) {
+         if (v.kind != ValueKind::Cast || v.dtype != DataType::Float) {
+           return false;
+         }
+         const Value& inner = p.values[static_cast<size_t>(v.operands[0])];
+         if (inner.kind != ValueKind::Cast || !isHalfPrecision(inner.dtype)) {
+           return false;
+         }
+         v.operands[0] = inner.operands[0];
+         return true;
+       })},
+      {"constants of 16 bits where they have 32", inValues([](Program&, Value& v) {
+         if (v.kind != ValueKind::Const || v.dtype != DataType::Float || std::isinf(v.constant)) {
+           return false;
+         }
+         double rounded = inBFloat16(v.constant);
+         bool changed = rounded != v.constant;
+         v.constant = rounded;
+         return changed;
+       })},
+      {"the wrong word of a random number", inValues([](Program&, Value& v) {
+         bool fits = v.kind == ValueKind::Random;
+         v.param = fits ? (v.param + 1) % 4 : v.param;
+         return fits;
+       })},
+      {"the last element of an axis left out", [](Program& p) {
+         for (tile::Space& s : p.spaces) {
+           for (tile::Axis& a : s.axes) {
+             if (a.bound.isConst() && a.bound.constValue() > 1) {
+               a.bound = a.bound - 1;
+               return true;
+             }
+           }
+         }
+         return false;
+       }},
+  };
+}
+
+std::vector<PlantedBug> stepBugs() {
+  auto inCollectives = [](const std::function<bool(CommPlan&)>& change) {
+    return [change](HostProgram& p) {
+      bool any = false;
+      for (Step& s : p.steps) {
+        any = (s.kind == HostStepKind::Communicate && change(s.comm)) || any;
+      }
+      return any;
+    };
+  };
+  return {
+      {"a communication left out", {}, [](HostProgram& p) {
+         auto at = std::find_if(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == HostStepKind::Communicate; });
+         bool found = at != p.steps.end();
+         if (found) {
+           p.steps.erase(at);
+         }
+         return found;
+       }},
+      {"a sum over ranks as a maximum", {}, inCollectives([](CommPlan& c) {
+         bool fits = (c.kind == CommKind::AllReduce || c.kind == CommKind::ReduceScatter) && c.reduce == ReduceOp::Sum;
+         c.reduce = fits ? ReduceOp::Max : c.reduce;
+         return fits;
+       })},
+      {"the blocks of an all-gather in reverse", {}, inCollectives([](CommPlan& c) {
+         bool fits = c.kind == CommKind::AllGather;
+         if (fits) {
+           std::reverse(c.team.ranks.begin(), c.team.ranks.end());
+         }
+         return fits;
+       })},
+      {"every rank at coordinate 0", {}, [](HostProgram& p) {
+         bool any = false;
+         for (Step& s : p.steps) {
+           for (IntExpr& e : s.launch.sizes) {
+             e = 0;
+             any = true;
+           }
+         }
+         return any;
+       }},
+      {"two tensors in one place", {}, [](HostProgram& p) {
+         for (const Step& s : p.steps) {
+           for (int a : s.reads) {
+             for (int b : s.reads) {
+               TensorPlan& x = p.tensors[static_cast<size_t>(a)];
+               TensorPlan& y = p.tensors[static_cast<size_t>(b)];
+               if (x.place == Place::Arena && y.place == Place::Arena && x.offset != y.offset && y.bytes <= x.bytes) {
+                 y.offset = x.offset;
+                 return true;
+               }
+             }
+           }
+         }
+         return false;
+       }},
+  };
+}
+
+// Raised where there is nothing to change: no code need be generated then.
+struct NotApplicable : std::exception {};
+
+std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const Program> programs, const KernelChange& change) {
+  std::vector<Program> changed;
+  bool any = false;
+  for (const Program& p : programs) {
+    Program copy = p;
+    bool applied = change(copy) && tile::verify(copy).empty();
+    any = any || applied;
+    changed.push_back(applied ? std::move(copy) : p);
+  }
+  if (!any) {
+    throw NotApplicable();
+  }
+  return compileKernels(changed);
+}
+
+// The outputs of one rank; nothing where there was nothing to change.
+std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::vector<Argument>& inputs, Communicator& comm,
+                                              const PlantedBug& bug, std::shared_ptr<const Fusion>& planned) {
+  CompileOptions options{.threads = 1};
+  if (bug.kernel) {
+    options.compile = [&](std::span<const Program> programs) { return compileChanged(programs, bug.kernel); };
+  }
+  CompiledProgram compiled;
+  try {
+    compiled = compile(fusion, inputs, comm, options);
+  } catch (const Error&) {
+    throw NotApplicable();  // the compiler saw it: not what is tried here
+  }
+  planned = compiled.program.planned;
+  auto program = std::make_shared<HostProgram>(*compiled.host);
+  if (bug.steps && !bug.steps(*program)) {
+    return std::nullopt;
+  }
+  std::vector<Tensor> outputs;
+  for (int t : program->outputs) {
+    const TensorPlan& plan = program->tensors[static_cast<size_t>(t)];
+    outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1));
+  }
+  Binding binding(program, comm);
+  ThreadPool pool({.threads = 1});
+  binding.run(pool, comm, inputs, outputs);
+  return outputs;
+}
+
+}  // namespace
+
+std::vector<PlantedBug> plantedBugs() {
+  std::vector<PlantedBug> bugs = kernelBugs();
+  std::vector<PlantedBug> more = stepBugs();
+  bugs.insert(bugs.end(), more.begin(), more.end());
+  return bugs;
+}
+
+PlantedRun runPlanted(const fuzz::Program& program, const Reference& reference, const PlantedBug& bug) {
+  bool sharded = bug.steps != nullptr;
+  PlantedRun run;
+  if (sharded && program.ranks == 1) {
+    return run;
+  }
+  std::unique_ptr<Fusion> single = sharded ? nullptr : withoutShardings(*program.fusion);
+  std::mutex mutex;
+  try {
+    runLoopback(sharded ? program.ranks : 1, [&](Communicator& comm) {
+      std::vector<Argument> local = program.inputs;
+      for (size_t i = 0; sharded && i < local.size(); i++) {
+        local[i] = shardTensor(std::get<Tensor>(local[i]), program.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
+      }
+      std::shared_ptr<const Fusion> planned;
+      std::optional<std::vector<Tensor>> got = runChanged(sharded ? *program.fusion : *single, local, comm, bug, planned);
+      std::lock_guard lock(mutex);
+      run.applied = run.applied || got.has_value();
+      for (size_t i = 0; got && i < got->size() && !run.difference; i++) {
+        const BoundedTensor& whole = reference.outputs[i];
+        const TensorView* tv = planned->outputs()[i]->asTensor();
+        BoundedTensor part = whole;
+        if (sharded) {
+          part = {shardTensor(whole.value, tv, comm.rank()).contiguous(), shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
+        }
+        run.difference = difference((*got)[i], part);
+      }
+    });
+  } catch (const NotApplicable&) {
+    return {};
+  } catch (const std::exception& e) {
+    run.applied = true;
+    run.difference = e.what();
+  }
+  return run;
+}
+
+}  // namespace meshfuse::fuzz
