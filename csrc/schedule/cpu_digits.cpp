@@ -114,7 +114,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
-    d.n = prefixed({{Level::Serial, 0, ""}}, vectors(4));
+    d.n = prefixed({{Level::Serial, 0, ""}}, vectors(2));
     d.stash = true;
     return;
   }
