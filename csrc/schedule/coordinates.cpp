@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -18,15 +19,7 @@ class Propagation {
  public:
   explicit Propagation(const Group& group) : group_(group) {}
 
-  Partial& of(const TensorView* tv) {
-    auto [it, isNew] = index_.try_emplace(tv->id());
-    if (isNew) {
-      for (const IntExpr& e : tv->shape()) {
-        it->second.push_back(e.isConst(1) ? std::optional<IntExpr>(0) : std::nullopt);
-      }
-    }
-    return it->second;
-  }
+  Partial& of(const TensorView* tv) { return known(tv).index; }
 
   bool isConflicted(const TensorView* tv) const { return conflicts_.contains(tv->id()); }
 
@@ -45,11 +38,26 @@ class Propagation {
   }
 
  private:
-  void set(const TensorView* tv, size_t dim, const std::optional<IntExpr>& value) {
+  struct Known {
+    std::vector<IntExpr> shape;
+    Partial index;
+  };
+
+  Known& known(const TensorView* tv) {
+    auto [it, isNew] = known_.try_emplace(tv->id());
+    if (isNew) {
+      it->second.shape = tv->shape();
+      for (const IntExpr& e : it->second.shape) {
+        it->second.index.push_back(e.isConst(1) ? std::optional<IntExpr>(0) : std::nullopt);
+      }
+    }
+    return it->second;
+  }
+
+  void set(const TensorView* tv, std::optional<IntExpr>& slot, const std::optional<IntExpr>& value) {
     if (!value) {
       return;
     }
-    std::optional<IntExpr>& slot = of(tv)[dim];
     if (!slot) {
       slot = value;
       changed_ = true;
@@ -60,13 +68,20 @@ class Propagation {
 
   // Dim `pd` of p and dim `cd` of c are the same positions, unless one stretches.
   void same(const TensorView* p, size_t pd, const TensorView* c, size_t cd) {
-    if (!(p->shape()[pd] == c->shape()[cd])) {
+    Known& parent = known(p);
+    Known& child = known(c);
+    if (!(parent.shape[pd] == child.shape[cd])) {
       return;
     }
-    std::optional<IntExpr> fromP = of(p)[pd];
-    std::optional<IntExpr> fromC = of(c)[cd];
-    set(c, cd, fromP);
-    set(p, pd, fromC);
+    if (parent.index[pd] && child.index[cd]) {
+      if (!(*parent.index[pd] == *child.index[cd])) {
+        conflicts_.insert(c->id());
+        conflicts_.insert(p->id());
+      }
+      return;
+    }
+    set(c, child.index[cd], parent.index[pd]);
+    set(p, parent.index[pd], child.index[cd]);
   }
 
   void reshape(const TensorView* from, const TensorView* to) {
@@ -81,7 +96,7 @@ class Propagation {
     std::vector<IntExpr> result = reshapeIndex(index, from->shape(), to->shape());
     for (size_t d = 0; d < result.size(); d++) {
       if (!of(to)[d]) {
-        set(to, d, result[d]);
+        set(to, of(to)[d], result[d]);
       }
     }
   }
@@ -99,7 +114,7 @@ class Propagation {
       case ExprKind::BitCast:
       case ExprKind::Expand:
         for (const TensorView* p : e.tensorInputs()) {
-          for (size_t d = 0; d < p->shape().size(); d++) {
+          for (size_t d = 0; d < known(p).shape.size(); d++) {
             same(p, d, c, d);
           }
         }
@@ -159,7 +174,7 @@ class Propagation {
   }
 
   const Group& group_;
-  std::map<int, Partial> index_;
+  std::unordered_map<int, Known> known_;  // by Val id; never iterated
   std::set<int> conflicts_;
   bool changed_ = false;
 };

@@ -1,7 +1,9 @@
 #include "schedule/registry.h"
 
+#include <algorithm>
 #include <array>
 
+#include "ir/fusion.h"
 #include "schedule/eligibility.h"
 #include "schedule/rows.h"
 
@@ -10,6 +12,9 @@ namespace meshfuse {
 namespace {
 
 std::optional<std::string> refusePointwise(const Group& group, const DeviceInfo&) {
+  if (std::any_of(group.exprs.begin(), group.exprs.end(), [](const Expr* e) { return e->kind() == ExprKind::Reduce; })) {
+    return "it reduces";
+  }
   Eligibility e = rowEligibility(group);
   if (!e.reason && e.coordinates.hasReduction()) {
     return "it reduces";
