@@ -62,6 +62,45 @@ TEST(LongChain, Diamonds) {
   }, {{randomTensor({100}, DataType::Float, 1)}});
 }
 
+TEST(LongChain, OfBroadcasts) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    TensorView* b = makeContigTensor(1);
+    f.addInput(x);
+    f.addInput(b);
+    for (int i = 0; i < 1000; i++) {
+      x = i % 2 == 0 ? add(x, b) : mul(x, 0.5);
+    }
+    f.addOutput(x);
+  }, {.verify = Verify::Off});
+  EXPECT_EQ(checked.call({randomTensor({6, 40}, DataType::Float, 1), randomTensor({40}, DataType::Float, 2)}), "");
+  EXPECT_LE(checked.cache().hostProgram()->steps.size(), 4u);
+}
+
+TEST(LongChain, OfReductions) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    f.addInput(x);
+    for (int i = 0; i < 300; i++) {
+      x = sub(mul(x, 0.5), mean(x, {1}, true));
+    }
+    f.addOutput(x);
+  }, {.verify = Verify::Off});
+  EXPECT_EQ(checked.call({randomTensor({6, 40}, DataType::Float, 1)}), "");
+}
+
+TEST(ManySegments, OneHundredLayersOfReshapes) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeContigConcreteTensor({12, 10});
+    f.addInput(x);
+    for (int i = 0; i < 100; i++) {
+      x = i % 2 == 0 ? softmax(reshape(x, {10, 12}), 1) : softmax(reshape(transpose(x), {12, 10}), 0);
+    }
+    f.addOutput(x);
+  }, {.verify = Verify::Off});
+  EXPECT_EQ(checked.call({randomTensor({12, 10}, DataType::Float, 1)}), "");
+}
+
 TEST(ManyInputs, SumOfTwoHundred) {
   std::vector<Argument> inputs;
   for (uint64_t i = 0; i < 200; i++) {
