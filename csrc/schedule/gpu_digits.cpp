@@ -39,6 +39,9 @@ int64_t vectorOf(const Group& group, const KernelAxes& a) {
   return v;
 }
 
+// Steps of a thread beside its vector: four, or what leaves 32 elements (vectors of bytes have 16).
+int64_t repeatsBeside(int64_t v) { return std::min<int64_t>(4, 32 / v); }
+
 Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t block, Specs inner) {
   IntExpr count = ceilDiv(extent, block);
   d.grid.push_back({symbol, count});
@@ -50,7 +53,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
   int64_t vectors = divideUp(valueOf(a.N), v);
   int64_t lanes = std::min<int64_t>(32, ceilPower(vectors));
   int64_t warps = std::min<int64_t>(4, ceilPower(divideUp(vectors, lanes)));
-  int64_t repeats = a.M.isConst(1) && vectors >= 4 * lanes * warps ? 4 : 1;
+  int64_t repeats = a.M.isConst(1) && vectors >= 4 * lanes * warps ? repeatsBeside(v) : 1;
   Specs n;
   push(n, Level::Repeat, repeats);
   push(n, Level::Warp, warps);
@@ -58,7 +61,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
   push(n, Level::Vector, v);
   if (!a.M.isConst(1)) {
     Specs m;
-    int64_t rowRepeats = valueOf(a.M) >= 1024 ? 4 : 1;
+    int64_t rowRepeats = valueOf(a.M) >= 1024 ? repeatsBeside(v) : 1;
     push(m, Level::Repeat, rowRepeats);
     push(m, Level::Warp, 4 / warps);
     push(m, Level::Lane, 32 / lanes);
@@ -103,7 +106,7 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
   push(n, Level::Vector, v);
   d.n = inParts(d, "p1", a.N, lanes * v, n);
   Specs k = {{Level::Serial, 0, ""}};
-  push(k, Level::Repeat, 4);
+  push(k, Level::Repeat, repeatsBeside(v));
   push(k, Level::Warp, 8);
   push(k, Level::Lane, 32 / lanes);
   d.k = k;

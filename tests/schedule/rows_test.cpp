@@ -118,6 +118,13 @@ TEST_P(Rows, RandomNumbersOfOneAndOfTwoWords) {
   }
 }
 
+TEST_P(Rows, VectorsOfBytes) {
+  run({{2, 16}}, [](const auto&) { return all(lt(rand({2, 16}, DataType::Float), 0.5), {0}); });
+  run({{40, 16}}, [](const auto& t) { return any(t[0], {0}); }, DataType::Bool);
+  run({{8192}}, [](const auto& t) { return logical_not(t[0]); }, DataType::Bool);
+  run({{2048, 16}, {16}}, [](const auto& t) { return logical_xor(t[0], t[1]); }, DataType::Bool);
+}
+
 TEST_P(Rows, StridedInputs) {
   Fusion fusion;
   FusionGuard guard(&fusion);
