@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "meshfuse/meshfuse.h"
 
@@ -82,7 +83,7 @@ Item Graph::pickInteger(double limit) {
     x.tv = mul(x.tv, 3.7);  // away from the jumps of the cast
     x.magnitude *= 3.7;
   }
-  return {castOp(random_.chance(70) ? DataType::Int : DataType::Int32, x.tv), x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
+  return {toInteger(random_.chance(70) ? DataType::Int : DataType::Int32, x.tv), x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
 }
 
 Item Graph::pickBool() {
@@ -156,6 +157,11 @@ Shape Graph::randomShape() {
 
 Item Graph::input(Shape shape, DataType dtype, double low, double high) {
   Tensor t = randomTensor(shape, dtype, inputSeed_ + static_cast<uint64_t>(inputs_), low, high);
+  if (isFloatingPoint(dtype) && t.numel() > 1 && random_.chance(2)) {
+    double infinity = std::numeric_limits<double>::infinity();
+    t.view({t.numel()}).set(std::vector<int64_t>{random_.below(t.numel())}, random_.of<double>({infinity, -infinity, std::nan("")}));
+    special_ = true;
+  }
   TensorView* tv = makeContigConcreteTensor(fusion_, shape, dtype);
   if (random_.chance(10) && shape.size() > 1) {  // any strides, and strides that say so
     tv = makeConcreteTensor(fusion_, shape, dtype);
@@ -167,6 +173,19 @@ Item Graph::input(Shape shape, DataType dtype, double low, double high) {
   inputs_++;
   items_.push_back({tv, std::max(std::abs(low), std::abs(high))});
   return items_.back();
+}
+
+Val* Graph::scalar() {
+  Val* s = IrBuilder::create<Val>(fusion_, DataType::Double);
+  fusion_.addInput(s);
+  arguments_.emplace_back(static_cast<double>(random_.between(-12, 12)) / 8);
+  return s;
+}
+
+// What a cast of no number to an integer gives is nowhere said.
+TensorView* Graph::toInteger(DataType dtype, TensorView* x) {
+  bool guard = special_ && isFloatingPoint(x->dtype());
+  return castOp(dtype, guard ? where(isfinite(x), x, 0.0) : x);
 }
 
 std::vector<int64_t> Graph::someAxes(int rank) {
@@ -244,6 +263,26 @@ void Graph::outputs() {
   for (const Item& i : unread) {
     if (!i.tv->isFusionOutput()) {
       fusion_.addOutput(i.tv);
+    }
+  }
+  if (random_.chance(15)) {
+    aliases();
+  }
+}
+
+// An output that takes the place of an input, as parameters do.
+void Graph::aliases() {
+  for (Val* in : fusion_.inputs()) {
+    for (Val* out : fusion_.outputs()) {
+      if (!in->isTensor() || in->dtype() != out->dtype() || out->isFusionInput() || out->asTensor()->hasReduction()) {
+        continue;
+      }
+      const std::vector<bool>& contiguity = in->asTensor()->contiguity();
+      bool contiguous = std::find(contiguity.begin(), contiguity.end(), false) == contiguity.end();
+      if (contiguous && shapeOf(in->asTensor()) == shapeOf(out->asTensor())) {
+        fusion_.aliasOutputToInput(out, in);
+        return;
+      }
     }
   }
 }

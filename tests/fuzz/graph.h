@@ -62,6 +62,9 @@ class Graph {
   Item partner(const Item& x, double limit, bool stretchesX = true);
   Item indexInto(int64_t extent, const Shape& shape);
   Item input(Shape shape, DataType dtype, double low, double high);
+  Val* scalar();                    // a run-time number
+  TensorView* toInteger(DataType dtype, TensorView* x);
+  void aliases();
   Shape randomShape();
   int64_t randomExtent();
   std::vector<int64_t> someAxes(int rank);
@@ -72,6 +75,7 @@ class Graph {
   std::vector<Item> items_;
   std::vector<Argument> arguments_;
   int inputs_ = 0;
+  bool special_ = false;  // inputs hold elements that are no numbers
   uint64_t inputSeed_ = 0;
 };
 

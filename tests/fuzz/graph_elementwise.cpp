@@ -61,6 +61,10 @@ void Graph::binary() {
     Op op = random_.of(ops);
     Item a = pickFloating(100);
     if (random_.chance(15)) {
+      if (random_.chance(25)) {
+        add(point(op, a.tv, scalar()), a.magnitude * 1.5 + 1.5);
+        return;
+      }
       double c = static_cast<double>(random_.between(-12, 12)) / 8;
       TensorView* result = random_.chance(50) ? point(op, a.tv, c) : point(op, c, a.tv);
       add(result, a.magnitude * 1.5 + 1.5);
@@ -186,9 +190,8 @@ void Graph::cast() {
     Item x = pickInteger(1e6);
     add(castOp(x.tv->dtype() == DataType::Int ? DataType::Int32 : DataType::Int, x.tv), x.magnitude);
   } else {
-    pickInteger(100);
     Item x = pickFloating(100);
-    add(castOp(DataType::Int, mul(x.tv, 2.3)), 2.3 * x.magnitude);
+    add(toInteger(DataType::Int, mul(x.tv, 2.3)), 2.3 * x.magnitude);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "exec/compile.h"
 #include "host/build.h"
+#include "host/scalars.h"
 #include "interpret/interpret.h"
 #include "ir/fusion_cloner.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -90,9 +91,21 @@ Tensor memoryOf(const TensorView* tv, const Group& group) {
   return Tensor::empty({span}, tv->dtype()).asStrided(sizes, it->second.strides);
 }
 
-std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values,
+// Copies the ops that compute a scalar, operands first.
+void cloneScalar(FusionCloner& cloner, const Val* val) {
+  if (val->isTensor() || val->isConst() || val->definition() == nullptr || cloner.find(val) != nullptr) {
+    return;
+  }
+  for (const Val* in : val->definition()->inputs()) {
+    cloneScalar(cloner, in);
+  }
+  cloner.clone(val->definition());
+}
+
+std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values, std::span<const Argument> arguments,
                                    const std::map<std::string, int64_t, std::less<>>& coordinates) {
-  const Group& group = segment.group;
+  Group group = segment.group;
+  group.aliases.clear();  // results have memory of their own
   auto result = std::make_unique<KernelCase>();
   result->plan = segment.scheduler->schedule(group, device);
   result->faults = tile::verify(result->plan.program);
@@ -109,7 +122,17 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
     ops.addInput(cloner.clone(in));
     inputs.emplace_back(values.at(in->id()));
   }
+  ScalarSteps scalars;
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (!group.fusion->inputs()[i]->isTensor()) {
+      ops.addInput(cloner.clone(group.fusion->inputs()[i]));
+      inputs.push_back(arguments[i]);
+    }
+  }
   for (const Expr* e : group.exprs) {
+    for (const Val* in : e->inputs()) {
+      cloneScalar(cloner, in);
+    }
     cloner.clone(e);
   }
   for (const TensorView* out : group.outputs) {
@@ -138,8 +161,16 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
   for (const IntExpr& e : result->plan.sizes) {
     sizes.push_back(bound(e).constValue());
   }
-  check(result->plan.scalars.empty(), "[fuzz] a kernel with run-time scalars");
-  result->slots = tile::packSlots(result->plan.program, pointers, sizes, {});
+  const std::vector<tile::ScalarParam>& params = result->plan.program.scalars;
+  result->slots = tile::packSlots(result->plan.program, pointers, sizes, std::vector<double>(params.size(), 0));
+  std::vector<int> numbers;
+  for (const Val* s : result->plan.scalars) {
+    numbers.push_back(scalars.add(*group.fusion, s));
+  }
+  scalars.run(*group.fusion, arguments);
+  for (size_t i = 0; i < params.size(); i++) {
+    result->slots[result->slots.size() - params.size() + i] = scalars.bits(numbers[i], params[i].dtype);
+  }
   return result;
 }
 
@@ -170,7 +201,7 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
   std::map<int, SegmentedProgram> made;
   runLoopback(rank < 0 ? 1 : program.ranks, [&](Communicator& comm) {
     std::vector<Argument> local = program.inputs;
-    for (size_t i = 0; rank >= 0 && i < local.size(); i++) {
+    for (size_t i = 0; rank >= 0 && i < local.size(); i++) {  // no scalars there
       local[i] = shardTensor(std::get<Tensor>(local[i]), program.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
     }
     SegmentedProgram segmented = compileToSegments(rank < 0 ? *single : *program.fusion, local, comm, device);
@@ -181,7 +212,7 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
   Values values = valuesOf(*mine.local, program, rank);
   for (const Segment& s : mine.segments) {
     if (s.kind == SegmentKind::Kernel) {
-      cases.push_back(caseOf(s, device, values, coordinatesOf(*mine.planned, std::max(0, rank))));
+      cases.push_back(caseOf(s, device, values, program.inputs, coordinatesOf(*mine.planned, std::max(0, rank))));
       cases.back()->seed = program.seed;
     }
   }

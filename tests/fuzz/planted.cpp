@@ -231,8 +231,12 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
     return std::nullopt;
   }
   std::vector<Tensor> outputs;
-  for (int t : program->outputs) {
-    const TensorPlan& plan = program->tensors[static_cast<size_t>(t)];
+  for (size_t i = 0; i < program->outputs.size(); i++) {
+    const TensorPlan& plan = program->tensors[static_cast<size_t>(program->outputs[i])];
+    if (program->aliasOf[i]) {
+      outputs.push_back(std::get<Tensor>(inputs[static_cast<size_t>(*program->aliasOf[i])]));
+      continue;
+    }
     outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1));
   }
   Binding binding(program, comm);
@@ -261,8 +265,13 @@ PlantedRun runPlanted(const fuzz::Program& program, const Reference& reference, 
   try {
     runLoopback(sharded ? program.ranks : 1, [&](Communicator& comm) {
       std::vector<Argument> local = program.inputs;
-      for (size_t i = 0; sharded && i < local.size(); i++) {
-        local[i] = shardTensor(std::get<Tensor>(local[i]), program.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
+      for (size_t i = 0; i < local.size(); i++) {
+        const Val* in = program.fusion->inputs()[i];
+        if (in->isTensor() && sharded) {
+          local[i] = shardTensor(std::get<Tensor>(local[i]), in->asTensor(), comm.rank()).clone();
+        } else if (in->isTensor() && std::get<Tensor>(local[i]).isContiguous()) {
+          local[i] = std::get<Tensor>(local[i]).clone();  // the program may write to it
+        }
       }
       std::shared_ptr<const Fusion> planned;
       std::optional<std::vector<Tensor>> got = runChanged(sharded ? *program.fusion : *single, local, comm, bug, planned);

@@ -63,6 +63,12 @@ void shardProgram(Fusion& fusion, const DeviceMesh& mesh, Random& random) {
     }
   }
   for (TensorView* tv : fusion.tensors()) {
+    auto alias = std::find_if(fusion.aliases().begin(), fusion.aliases().end(), [&](const auto& a) { return a.first == tv; });
+    if (alias != fusion.aliases().end()) {  // the same memory
+      tv->setDeviceMesh(mesh);
+      tv->applyLoopTransforms(alias->second->asTensor()->loopTransforms());
+      continue;
+    }
     if (tv->isFusionInput()) {
       continue;
     }
