@@ -67,6 +67,12 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
         dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
     return;
   }
+  if (!origins.empty() && logical[dim]->extent().isConst(0)) {
+    violations.push_back(fmt::format(
+        "dim {} of {} has no elements, so axis {} has nothing to cut; expected at least one element a rank: shard another dim or none", dim,
+        tensor, axis));
+    return;
+  }
   const bool constant =
       std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
   if (loop.digits.isOpaque() && constant) {

@@ -279,6 +279,17 @@ TEST(SpecialValuesOnRanks, ReachEveryRank) {
   }
 }
 
+TEST(EmptyOnRanks, ACutDimWithoutElementsIsRefused) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(4)});
+    (void)cache.runFusionWithInputs({shard(0)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("UserError:") && has(e, "dim 0 of T0") && has(e, "has no elements")) << e;
+  }
+}
+
 TEST(EmptyOnRanks, ShardsWithoutColumns) {
   runLoopback(2, [&](Communicator& comm) {
     FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .verify = Verify::Always});
