@@ -40,6 +40,14 @@ std::string firstMismatch(const Comparison& c, const tile::Call& got, const tile
 
 }  // namespace
 
+std::string Comparison::describe() const {
+  std::string text = example.program.name;
+  for (int64_t s : example.sizes) {
+    text += fmt::format(" {}", s);
+  }
+  return text;
+}
+
 std::string Verdict::describe() const {
   std::string text = mismatch;
   for (const std::string& f : result.faults) {
@@ -48,7 +56,7 @@ std::string Verdict::describe() const {
   return text;
 }
 
-std::vector<Verdict> compare(std::span<const Comparison> cases) {
+std::vector<Verdict> compare(std::span<const Comparison> cases, const Runner& runner) {
   std::vector<std::unique_ptr<tile::Call>> calls;
   std::vector<Launch> launches;
   for (const Comparison& c : cases) {
@@ -62,7 +70,7 @@ std::vector<Verdict> compare(std::span<const Comparison> cases) {
     }
     launches.push_back({std::move(kernel), calls.back()->slots(), c.seed, c.countSectors});
   }
-  std::vector<Result> results = run(launches);
+  std::vector<Result> results = runner ? runner(launches) : run(launches);
   std::vector<Verdict> verdicts;
   for (size_t i = 0; i < cases.size(); i++) {
     tile::Call expected(cases[i].example);

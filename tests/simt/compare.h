@@ -20,6 +20,8 @@ struct Comparison {
   int64_t sharedBytes = -1;  // likewise
   uint64_t seed = 1;
   bool countSectors = false;
+
+  std::string describe() const;  // the program's name and sizes
 };
 
 struct Verdict {
@@ -29,7 +31,7 @@ struct Verdict {
   std::string describe() const;
 };
 
-// All in one batch.
-[[nodiscard]] std::vector<Verdict> compare(std::span<const Comparison> cases);
+// All in one batch of `runner`.
+[[nodiscard]] std::vector<Verdict> compare(std::span<const Comparison> cases, const Runner& runner = {});
 
 }  // namespace meshfuse::simt

@@ -123,11 +123,7 @@ std::string batchText(std::span<const Launch> launches) {
 // -- buffers ----------------------------------------------------------------------------------------------------------
 
 struct Buffer {
-  size_t slot = 0;
-  int tensor = 0;
-  char* begin = nullptr;  // host memory of the lowest element
-  int64_t bytes = 0;
-  int64_t below = 0;  // bytes before the base pointer
+  TensorMemory memory;
   size_t offset = 0;  // in the data file
 };
 
@@ -154,44 +150,11 @@ char kindOf(const tile::TensorParam& t) {
 }
 
 Job plan(const Launch& launch, size_t& dataBytes) {
-  const tile::Program& p = *launch.kernel.program;
-  const CudaSource& source = launch.kernel.source;
-  invariant(launch.slots.size() == source.slots.size(), "[simt] kernel {} takes {} slots, got {}", p.name,
-            source.slots.size(), launch.slots.size());
-  auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
-    for (size_t i = 0; i < source.slots.size(); i++) {
-      const CudaSlot& s = source.slots[i];
-      if (s.kind == CudaSlot::Kind::Size && p.sizes[static_cast<size_t>(s.index)].name == name) {
-        return static_cast<int64_t>(launch.slots[i]);
-      }
-    }
-    return std::nullopt;
-  };
-  Job job;
-  job.blocks = source.blocks.evaluate(sizeOf);
-  job.shared = source.sharedBytes.evaluate(sizeOf);
-  for (size_t i = 0; i < source.slots.size(); i++) {
-    if (source.slots[i].kind != CudaSlot::Kind::Tensor) {
-      continue;
-    }
-    const tile::TensorParam& t = p.tensors[static_cast<size_t>(source.slots[i].index)];
-    int64_t lowest = 0;
-    int64_t highest = 0;
-    bool empty = false;
-    for (size_t k = 0; k < t.extents.size(); k++) {
-      int64_t extent = t.extents[k].evaluate(sizeOf);
-      int64_t reach = (extent - 1) * t.strides[k].evaluate(sizeOf);
-      empty = empty || extent == 0;
-      (reach < 0 ? lowest : highest) += reach;
-    }
-    int64_t size = dataTypeSize(t.dtype);
-    Buffer b{.slot = i, .tensor = source.slots[i].index};
-    b.bytes = empty ? 0 : (highest - lowest + 1) * size;
-    b.below = empty ? 0 : -lowest * size;
-    b.begin = std::bit_cast<char*>(launch.slots[i]) - b.below;
-    b.offset = dataBytes;
-    dataBytes += (static_cast<size_t>(b.bytes) + 63) / 64 * 64;
-    job.buffers.push_back(b);
+  LaunchPlan plan = planLaunch(launch);
+  Job job{.buffers = {}, .blocks = plan.blocks, .shared = plan.sharedBytes};
+  for (const TensorMemory& memory : plan.tensors) {
+    job.buffers.push_back({memory, dataBytes});
+    dataBytes += (static_cast<size_t>(memory.bytes) + 63) / 64 * 64;
   }
   return job;
 }
@@ -208,10 +171,10 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
   }
   text += "\n";
   for (const Buffer& b : job.buffers) {
-    const tile::TensorParam& t = p.tensors[static_cast<size_t>(b.tensor)];
+    const tile::TensorParam& t = p.tensors[static_cast<size_t>(b.memory.tensor)];
     int size = dataTypeSize(t.dtype);
-    text += fmt::format("{} {} {} {} {} {} {} {}\n", b.slot, b.offset, b.bytes, b.below, std::max(t.alignment, size),
-                        kindOf(t), size, t.name);
+    text += fmt::format("{} {} {} {} {} {} {} {}\n", b.memory.slot, b.offset, b.memory.bytes, b.memory.below,
+                        std::max(t.alignment, size), kindOf(t), size, t.name);
   }
   return text;
 }
@@ -280,7 +243,7 @@ std::vector<Result> run(std::span<const Launch> launches) {
   std::string data(dataBytes, '\0');
   for (const Job& job : jobs) {
     for (const Buffer& b : job.buffers) {
-      std::memcpy(data.data() + b.offset, b.begin, static_cast<size_t>(b.bytes));
+      std::memcpy(data.data() + b.offset, b.memory.begin, static_cast<size_t>(b.memory.bytes));
     }
   }
   std::ofstream(folder.path / "data", std::ios::binary) << data;
@@ -307,8 +270,8 @@ std::vector<Result> run(std::span<const Launch> launches) {
   for (size_t i = 0; i < launches.size(); i++) {
     results[i].text = hashText(launches[i].kernel.source.text);
     for (const Buffer& b : jobs[i].buffers) {
-      if (launches[i].kernel.program->tensors[static_cast<size_t>(b.tensor)].memory != tile::Memory::Input) {
-        std::memcpy(b.begin, data.data() + b.offset, static_cast<size_t>(b.bytes));
+      if (launches[i].kernel.program->tensors[static_cast<size_t>(b.memory.tensor)].memory != tile::Memory::Input) {
+        std::memcpy(b.memory.begin, data.data() + b.offset, static_cast<size_t>(b.memory.bytes));
       }
     }
   }

@@ -15,29 +15,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
-#include "codegen/cuda/emit.h"
-#include "tile/tile.h"
+#include "simt/launch.h"
 
 namespace meshfuse::simt {
-
-struct Kernel {
-  const tile::Program* program;
-  CudaSource source;
-};
-
-[[nodiscard]] inline Kernel kernelOf(const tile::Program& program) { return {&program, emitCuda(program)}; }
-
-struct Launch {
-  Kernel kernel;
-  std::vector<uint64_t> slots;
-  uint64_t seed = 1;          // order of threads and blocks; 0: ascending
-  bool countSectors = false;  // costs time
-};
 
 // What a kernel did to one of its tensors (those with a slot, in the order of the slots).
 struct TensorTraffic {
@@ -60,5 +46,8 @@ struct Result {
 // InternalError if a text does not compile or the emulator itself fails.
 [[nodiscard]] std::vector<Result> run(std::span<const Launch> launches);
 [[nodiscard]] Result run(const Launch& launch);
+
+// What else can run launches, a device say; an empty one stands for the emulator.
+using Runner = std::function<std::vector<Result>(std::span<const Launch>)>;
 
 }  // namespace meshfuse::simt

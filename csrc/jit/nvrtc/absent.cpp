@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "jit/nvrtc/capabilities.h"
 #include "jit/nvrtc/compiler.h"
+#include "jit/nvrtc/device_memory.h"
 #include "jit/nvrtc/driver.h"
 
 namespace meshfuse {
@@ -33,5 +34,19 @@ CudaKernel::CudaKernel(std::string_view, const std::string& entry, int64_t) {
 CudaKernel::~CudaKernel() = default;
 
 void CudaKernel::launch(const CudaLaunchShape&, std::span<const uint64_t>, void*) const {}
+
+CudaDevice::CudaDevice() { throwDeviceError(std::string("[cuda] no device can be used: ") + kWhy); }
+
+CudaDevice::~CudaDevice() = default;
+
+void CudaDevice::synchronize() const {}
+
+CudaMemory::CudaMemory(int64_t) { throwDeviceError(std::string("[cuda] no device can be used: ") + kWhy); }
+
+CudaMemory::~CudaMemory() = default;
+
+void CudaMemory::write(const void*, int64_t, int64_t) {}
+
+void CudaMemory::read(void*, int64_t, int64_t) const {}
 
 }  // namespace meshfuse

@@ -9,19 +9,6 @@ namespace meshfuse {
 
 namespace {
 
-void succeed(CUresult status, std::string_view call, std::string_view entry) {
-  if (status != CUDA_SUCCESS) {
-    const char* text = nullptr;
-    driverLibrary().getErrorString(status, &text);
-    throwDeviceError(fmt::format("[cuda] {} of kernel {} failed: {} ({})", call, entry,
-                                 text != nullptr ? text : "unknown error", static_cast<int>(status)));
-  }
-}
-
-}  // namespace
-
-namespace {
-
 constexpr int64_t kWithoutAsking = 48 << 10;  // bytes of dynamic shared memory
 
 }  // namespace
@@ -30,7 +17,7 @@ CudaKernel::CudaKernel(std::string_view cubin, const std::string& entry, int64_t
   const DriverLibrary& d = driverLibrary();
   deviceCheck(d.usable, "[cuda] kernel {} cannot run: {}; CUDA devices need the NVIDIA driver", entry, d.reason);
   CUmodule module = nullptr;
-  succeed(d.moduleLoadData(&module, cubin.data()), "cuModuleLoadData", entry);
+  succeed(d.moduleLoadData(&module, cubin.data()), "cuModuleLoadData", "kernel {}", entry);
   module_ = module;
   CUfunction function = nullptr;
   CUresult status = d.moduleGetFunction(&function, module, entry.c_str());
@@ -41,7 +28,7 @@ CudaKernel::CudaKernel(std::string_view cubin, const std::string& entry, int64_t
   if (status != CUDA_SUCCESS) {
     d.moduleUnload(module);
     module_ = nullptr;
-    succeed(status, "cuModuleGetFunction or cuFuncSetAttribute", entry);
+    succeed(status, "cuModuleGetFunction or cuFuncSetAttribute", "kernel {}", entry);
   }
   function_ = function;
 }
@@ -76,7 +63,7 @@ void CudaKernel::launch(const CudaLaunchShape& shape, std::span<const uint64_t> 
   config.numAttrs = shape.cluster > 1 ? 1 : 0;
   // The kernel takes the slots as one struct by value.
   void* parameters[] = {const_cast<uint64_t*>(slots.data())};
-  succeed(d.launchKernelEx(&config, function, parameters, nullptr), "cuLaunchKernelEx", entry_);
+  succeed(d.launchKernelEx(&config, function, parameters, nullptr), "cuLaunchKernelEx", "kernel {}", entry_);
 }
 
 }  // namespace meshfuse

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "base/error.h"
 #include "meshfuse_config.h"
 
 namespace meshfuse {
@@ -24,6 +25,12 @@ template <class Function>
 bool bind(DynamicLibrary& library, const char* symbol, Function*& member) {
   member = library.find<Function>(symbol);
   return member != nullptr;
+}
+
+std::string describe(const DriverLibrary& d, CUresult status) {
+  const char* text = nullptr;
+  d.getErrorString(status, &text);
+  return fmt::format("{} ({})", text != nullptr ? text : "unknown error", static_cast<int>(status));
 }
 
 }  // namespace
@@ -49,17 +56,22 @@ DriverLibrary::DriverLibrary() : library(driverNames()) {
            bind(library, "cuDeviceGetAttribute", deviceGetAttribute) &&
            bind(library, "cuGetErrorString", getErrorString) && bind(library, "cuModuleLoadData", moduleLoadData) &&
            bind(library, "cuModuleUnload", moduleUnload) && bind(library, "cuModuleGetFunction", moduleGetFunction) &&
-           bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx);
+           bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx) &&
+           bind(library, "cuDeviceGet", deviceGet) && bind(library, "cuDevicePrimaryCtxRetain", primaryContextRetain) &&
+           // The names behind the macros of cuda.h; without _v2 the library has versions with 32-bit sizes.
+           bind(library, "cuDevicePrimaryCtxRelease_v2", primaryContextRelease) &&
+           bind(library, "cuCtxPushCurrent_v2", contextPush) && bind(library, "cuCtxPopCurrent_v2", contextPop) &&
+           bind(library, "cuCtxSynchronize", contextSynchronize) && bind(library, "cuMemAlloc_v2", memoryAllocate) &&
+           bind(library, "cuMemFree_v2", memoryFree) && bind(library, "cuMemcpyHtoD_v2", copyToDevice) &&
+           bind(library, "cuMemcpyDtoH_v2", copyToHost);
   if (!usable) {
     reason = library.reason();
     return;
   }
   CUresult status = init(0);
   if (status != CUDA_SUCCESS) {
-    const char* text = nullptr;
-    getErrorString(status, &text);
     usable = false;
-    reason = fmt::format("cuInit: {} ({})", text != nullptr ? text : "unknown error", static_cast<int>(status));
+    reason = "cuInit: " + describe(*this, status);
   }
 }
 
@@ -71,6 +83,10 @@ NvrtcLibrary& nvrtcLibrary() {
 DriverLibrary& driverLibrary() {
   static DriverLibrary library;
   return library;
+}
+
+void throwDriverError(CUresult status, std::string_view call, std::string_view purpose) {
+  throwDeviceError(fmt::format("[cuda] {} of {} failed: {}", call, purpose, describe(driverLibrary(), status)));
 }
 
 }  // namespace meshfuse

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cuda.h>
+#include <fmt/core.h>
 #include <nvrtc.h>
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "jit/nvrtc/dynamic_library.h"
 
@@ -49,10 +52,30 @@ struct DriverLibrary {
   decltype(&cuModuleGetFunction) moduleGetFunction = nullptr;
   decltype(&cuFuncSetAttribute) funcSetAttribute = nullptr;
   decltype(&cuLaunchKernelEx) launchKernelEx = nullptr;
+  decltype(&cuDeviceGet) deviceGet = nullptr;
+  decltype(&cuDevicePrimaryCtxRetain) primaryContextRetain = nullptr;
+  decltype(&cuDevicePrimaryCtxRelease) primaryContextRelease = nullptr;
+  decltype(&cuCtxPushCurrent) contextPush = nullptr;
+  decltype(&cuCtxPopCurrent) contextPop = nullptr;
+  decltype(&cuCtxSynchronize) contextSynchronize = nullptr;
+  decltype(&cuMemAlloc) memoryAllocate = nullptr;
+  decltype(&cuMemFree) memoryFree = nullptr;
+  decltype(&cuMemcpyHtoD) copyToDevice = nullptr;
+  decltype(&cuMemcpyDtoH) copyToHost = nullptr;
 };
 
 // Loaded at the first call.
 NvrtcLibrary& nvrtcLibrary();
 DriverLibrary& driverLibrary();
+
+[[noreturn]] void throwDriverError(CUresult status, std::string_view call, std::string_view purpose);
+
+// DeviceError with the call, what it was for, and the driver's words and number, unless it succeeded.
+template <class... Args>
+void succeed(CUresult status, std::string_view call, fmt::format_string<Args...> purpose, Args&&... args) {
+  if (status != CUDA_SUCCESS) [[unlikely]] {
+    throwDriverError(status, call, fmt::format(purpose, std::forward<Args>(args)...));
+  }
+}
 
 }  // namespace meshfuse

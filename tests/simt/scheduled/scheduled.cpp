@@ -85,7 +85,8 @@ std::string ScheduledVerdict::describe() const {
   return text + "\n" + tile::toString(plan.program) + std::string(kernelText(source.text));
 }
 
-std::vector<ScheduledVerdict> runScheduled(std::span<const ScheduledCase> cases, const DeviceInfo& device) {
+std::vector<ScheduledVerdict> runScheduled(std::span<const ScheduledCase> cases, const DeviceInfo& device,
+                                           const Runner& runner) {
   std::vector<ScheduledVerdict> verdicts(cases.size());
   std::vector<Bound> bound;
   std::vector<Launch> launches;
@@ -96,7 +97,7 @@ std::vector<ScheduledVerdict> runScheduled(std::span<const ScheduledCase> cases,
     bound.push_back(bind(cases[i], verdicts[i].plan));
     launches.push_back({std::move(kernel), bound.back().slots, i + 1, false});
   }
-  std::vector<Result> results = run(launches);
+  std::vector<Result> results = runner ? runner(launches) : run(launches);
   for (size_t i = 0; i < cases.size(); i++) {
     verdicts[i].result = std::move(results[i]);
     std::vector<BoundedTensor> expected = interpretWithBounds(*cases[i].fusion, cases[i].inputs);

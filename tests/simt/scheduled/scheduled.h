@@ -27,8 +27,9 @@ struct ScheduledVerdict {
   std::string describe() const;  // difference, faults, tile program and text
 };
 
-// All in one batch. UserError where no scheduler takes a fusion.
+// All in one batch of `runner`. UserError where no scheduler takes a fusion.
 [[nodiscard]] std::vector<ScheduledVerdict> runScheduled(std::span<const ScheduledCase> cases,
-                                                         const DeviceInfo& device = DeviceInfo::hopper());
+                                                         const DeviceInfo& device = DeviceInfo::hopper(),
+                                                         const Runner& runner = {});
 
 }  // namespace meshfuse::simt

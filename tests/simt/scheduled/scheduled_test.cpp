@@ -1,100 +1,20 @@
 // Fusions through the GPU schedulers and the emitter, under the emulator.
-#include "simt/scheduled/scheduled.h"
-
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <memory>
-
-#include "ops/activation.h"
-#include "ops/copy_shape.h"
-#include "ops/indexing.h"
-#include "ops/normalization.h"
-#include "ops/pointwise.h"
-#include "ops/reduction.h"
-#include "ops/tensors.h"
+#include "simt/scheduled/fusions.h"
 
 namespace meshfuse::simt {
 namespace {
 
-class Batch {
- public:
-  using Build = std::function<TensorView*(const std::vector<TensorView*>&)>;
-
-  void add(const std::vector<std::vector<int64_t>>& shapes, const Build& build, DataType type = DataType::Float) {
-    fusions_.push_back(std::make_unique<Fusion>());
-    FusionGuard guard(fusions_.back().get());
-    std::vector<TensorView*> ins;
-    ScheduledCase c{fusions_.back().get(), {}};
-    for (size_t i = 0; i < shapes.size(); i++) {
-      ins.push_back(makeContigConcreteTensor(shapes[i], type));
-      fusions_.back()->addInput(ins.back());
-      c.inputs.emplace_back(randomTensor(shapes[i], type, i + 1, -2, 2));
-    }
-    fusions_.back()->addOutput(build(ins));
-    cases_.push_back(std::move(c));
+void expectRight(const ScheduledBatch& batch) {
+  for (const ScheduledVerdict& v : runScheduled(batch.cases)) {
+    EXPECT_TRUE(v.right()) << v.describe();
   }
-
-  void expectRight() const {
-    for (const ScheduledVerdict& v : runScheduled(cases_)) {
-      EXPECT_TRUE(v.right()) << v.describe();
-    }
-  }
-
- private:
-  std::vector<std::unique_ptr<Fusion>> fusions_;
-  std::vector<ScheduledCase> cases_;
-};
-
-using Tensors = std::vector<TensorView*>;
-
-TEST(ScheduledKernel, Pointwise) {
-  Batch b;
-  for (int64_t n : {1, 33, 1000}) {
-    b.add({{n}, {n}}, [](const Tensors& t) { return add(mul(t[0], t[1]), 1.0); });
-    b.add({{7, n}, {n}}, [](const Tensors& t) { return tanh_gelu(add(t[0], t[1])); });
-  }
-  b.add({{4, 6, 5}}, [](const Tensors& t) { return add(permute(t[0], {2, 0, 1}), 1.0); });
-  b.add({{4, 6}}, [](const Tensors& t) { return neg(reshape(t[0], {3, 8})); });
-  b.add({{4, 9}}, [](const Tensors& t) { return neg(slice(t[0], {1, 2}, {4, 8})); });
-  b.add({{4, 5}}, [](const Tensors& t) { return neg(pad(t[0], {2, 3, 1, 0}, 7.0)); });
-  b.add({{4, 5}, {4, 3}}, [](const Tensors& t) { return exp(cat({t[0], t[1]}, 1)); });
-  b.add(
-      {{5, 100}, {100}}, [](const Tensors& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
-      DataType::BFloat16);
-  b.expectRight();
 }
 
-TEST(ScheduledKernel, Reduction) {
-  Batch b;
-  for (int64_t n : {1, 100, 1500}) {
-    b.add({{9, n}}, [](const Tensors& t) { return sum(exp(t[0]), {1}); });
-    b.add({{37, n}}, [](const Tensors& t) { return add(max(t[0], {0}), 1.0); });
-  }
-  b.add({{3, 4, 20}}, [](const Tensors& t) { return sum(t[0], {0, 2}); });
-  b.add({{20000}}, [](const Tensors& t) { return mul(sum(t[0], {0}), 0.5); });
-  b.add({{2000, 40}}, [](const Tensors& t) { return sum(t[0], {0}); });
-  b.add({{100, 130}}, [](const Tensors& t) { return sum(t[0], {0, 1}); });
-  b.expectRight();
-}
-
-TEST(ScheduledKernel, Normalization) {
-  Batch b;
-  for (int64_t n : {1, 129, 2500}) {
-    b.add({{5, n}}, [](const Tensors& t) { return softmax(t[0], 1); });
-  }
-  b.add({{6, 33}}, [](const Tensors& t) { return softmax(t[0], 0); });
-  b.add({{2, 40, 33}}, [](const Tensors& t) { return log_softmax(t[0], 1); });
-  for (int64_t n : {4, 600, 1025}) {
-    b.add({{5, n}, {n}, {n}},
-          [n](const Tensors& t) { return layer_norm(t[0], std::vector<int64_t>{n}, t[1], t[2], 1e-5).output; });
-  }
-  for (DataType type : {DataType::Half, DataType::BFloat16}) {
-    b.add(
-        {{5, 1000}}, [=](const Tensors& t) { return castOp(type, softmax(t[0], 1)); }, type);
-  }
-  b.expectRight();
-}
+TEST(ScheduledKernel, Pointwise) { expectRight(pointwiseFusions()); }
+TEST(ScheduledKernel, Reduction) { expectRight(reductionFusions()); }
+TEST(ScheduledKernel, Normalization) { expectRight(normalizationFusions()); }
 
 }  // namespace
 }  // namespace meshfuse::simt
