@@ -9,9 +9,12 @@ namespace meshfuse {
 
 namespace {
 
-Tensor blank(std::vector<int64_t> sizes, DataType type = DataType::Float) { return Tensor::zeros(std::move(sizes), type); }
+Tensor blank(std::vector<int64_t> sizes, DataType type = DataType::Float) {
+  return Tensor::zeros(std::move(sizes), type);
+}
 
-void expectError(FusionExecutorCache& cache, const std::vector<Argument>& inputs, const std::vector<std::string>& phrases) {
+void expectError(FusionExecutorCache& cache, const std::vector<Argument>& inputs,
+                 const std::vector<std::string>& phrases) {
   std::string error = errorOf([&] { (void)cache.runFusionWithInputs(inputs); });
   EXPECT_TRUE(error.starts_with("UserError: [")) << error;
   for (const std::string& phrase : phrases) {
@@ -121,11 +124,10 @@ TEST(BadPrograms, InputsNobodyGives) {
 
 TEST(BadPrograms, QuestionsBeforeTheFirstCall) {
   CheckedCache checked([](Fusion& f) { f.addOutput(full({2}, 1, DataType::Float)); });
-  for (const auto& question : std::vector<std::function<void()>>{[&] { (void)checked.cache().hostProgram(); },
-                                                                [&] { (void)checked.cache().planText(); },
-                                                                [&] { (void)checked.cache().outputSharding(0); },
-                                                                [&] { (void)checked.cache().commSteps(); },
-                                                                [&] { (void)checked.cache().explain(); }}) {
+  for (const auto& question : std::vector<std::function<void()>>{
+           [&] { (void)checked.cache().hostProgram(); }, [&] { (void)checked.cache().planText(); },
+           [&] { (void)checked.cache().outputSharding(0); }, [&] { (void)checked.cache().commSteps(); },
+           [&] { (void)checked.cache().explain(); }}) {
     EXPECT_EQ(errorOf(question), "UserError: [run] there is no plan before the first call");
   }
   EXPECT_EQ(checked.call({}), "");

@@ -41,52 +41,62 @@ void checkRun(const std::function<void(Fusion&)>& build, const std::vector<Argum
 }
 
 TEST(ExecutorCache, Pointwise) {
-  checkRun([](Fusion& f) {
-    TensorView* x = makeSymbolicTensor(2);
-    TensorView* b = makeSymbolicTensor(1);
-    f.addInput(x);
-    f.addInput(b);
-    f.addOutput(tanh_gelu(add(x, b)));
-  }, {random({33, 70}, 1), random({70}, 2)}, 1);
+  checkRun(
+      [](Fusion& f) {
+        TensorView* x = makeSymbolicTensor(2);
+        TensorView* b = makeSymbolicTensor(1);
+        f.addInput(x);
+        f.addInput(b);
+        f.addOutput(tanh_gelu(add(x, b)));
+      },
+      {random({33, 70}, 1), random({70}, 2)}, 1);
 }
 
 TEST(ExecutorCache, SoftmaxIsOneKernel) {
-  checkRun([](Fusion& f) {
-    TensorView* x = makeContigTensor(2);
-    f.addInput(x);
-    f.addOutput(softmax(x, 1));
-  }, {random({20, 1000}, 1)}, 1);
+  checkRun(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2);
+        f.addInput(x);
+        f.addOutput(softmax(x, 1));
+      },
+      {random({20, 1000}, 1)}, 1);
 }
 
 TEST(ExecutorCache, TwoReductionsOfDifferentDimsAreTwoKernels) {
-  checkRun([](Fusion& f) {
-    TensorView* x = makeContigTensor(2);
-    f.addInput(x);
-    f.addOutput(sum(x, {0}));
-    f.addOutput(sum(x, {1}));
-  }, {random({20, 100}, 1)}, 2);
+  checkRun(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2);
+        f.addInput(x);
+        f.addOutput(sum(x, {0}));
+        f.addOutput(sum(x, {1}));
+      },
+      {random({20, 100}, 1)}, 2);
 }
 
 TEST(ExecutorCache, MatmulGoesToTheLibraryAndDoubleDoesNot) {
   for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Double}) {
-    checkRun([=](Fusion& f) {
-      TensorView* x = makeContigTensor(2, type);
-      TensorView* w = makeContigTensor(2, type);
-      f.addInput(x);
-      f.addInput(w);
-      f.addOutput(linear(x, w));
-    }, {random({13, 40}, 1, type), random({24, 40}, 2, type)}, 1);
+    checkRun(
+        [=](Fusion& f) {
+          TensorView* x = makeContigTensor(2, type);
+          TensorView* w = makeContigTensor(2, type);
+          f.addInput(x);
+          f.addInput(w);
+          f.addOutput(linear(x, w));
+        },
+        {random({13, 40}, 1, type), random({24, 40}, 2, type)}, 1);
   }
 }
 
 TEST(ExecutorCache, ScalarsAreArguments) {
-  checkRun([](Fusion& f) {
-    TensorView* x = makeContigTensor(1);
-    Val* s = IrBuilder::create<Val>(DataType::Double);
-    f.addInput(x);
-    f.addInput(s);
-    f.addOutput(mul(x, s));
-  }, {random({100}, 1), 0.25}, 1);
+  checkRun(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(1);
+        Val* s = IrBuilder::create<Val>(DataType::Double);
+        f.addInput(x);
+        f.addInput(s);
+        f.addOutput(mul(x, s));
+      },
+      {random({100}, 1), 0.25}, 1);
 }
 
 TEST(ExecutorCache, ParametersAreUpdatedInPlace) {

@@ -9,7 +9,9 @@ namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1) { return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2); }
+Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1) {
+  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
+}
 
 TensorView* input(Fusion& f, const std::vector<int64_t>& shape) {
   TensorView* x = makeConcreteTensor(shape);
@@ -37,105 +39,121 @@ void expectUpdates(const BuildFusion& build, const std::vector<Tensor>& inputs) 
 
 TEST(InPlace, BroadcastReadByAnotherResult) {
   for (bool boundary : {false, true}) {
-    expectUpdates([=](Fusion& f) {
-      TensorView* x = input(f, {8});
-      TensorView* y = input(f, {5, 8});
-      TensorView* next = relu(x);
-      f.addOutput(next);
-      f.aliasOutputToInput(next, x);
-      f.addOutput(add(boundary ? segment_set(x) : x, y));
-    }, {random({8}), random({5, 8}, 2)});
+    expectUpdates(
+        [=](Fusion& f) {
+          TensorView* x = input(f, {8});
+          TensorView* y = input(f, {5, 8});
+          TensorView* next = relu(x);
+          f.addOutput(next);
+          f.aliasOutputToInput(next, x);
+          f.addOutput(add(boundary ? segment_set(x) : x, y));
+        },
+        {random({8}), random({5, 8}, 2)});
   }
 }
 
 TEST(InPlace, ReadElsewhereInTheSameKernel) {
   for (int reads = 0; reads < 5; reads++) {
-    expectUpdates([=](Fusion& f) {
-      TensorView* x = input(f, {6, 6});
-      TensorView* other = reads == 0 ? transpose(x)
-                          : reads == 1 ? slice(pad(x, {1, 0}), {0, 0}, {6, 6})
-                          : reads == 2 ? broadcast(sum(x, {1}), {false, true})
-                          : reads == 3 ? softmax(x, 1)
-                                       : cat({slice(x, {0, 3}, {6, 6}), slice(x, {0, 0}, {6, 3})}, 1);
-      TensorView* next = add(x, other);
-      f.addOutput(next);
-      f.aliasOutputToInput(next, x);
-    }, {random({6, 6})});
+    expectUpdates(
+        [=](Fusion& f) {
+          TensorView* x = input(f, {6, 6});
+          TensorView* other = reads == 0   ? transpose(x)
+                              : reads == 1 ? slice(pad(x, {1, 0}), {0, 0}, {6, 6})
+                              : reads == 2 ? broadcast(sum(x, {1}), {false, true})
+                              : reads == 3 ? softmax(x, 1)
+                                           : cat({slice(x, {0, 3}, {6, 6}), slice(x, {0, 0}, {6, 3})}, 1);
+          TensorView* next = add(x, other);
+          f.addOutput(next);
+          f.aliasOutputToInput(next, x);
+        },
+        {random({6, 6})});
   }
 }
 
 TEST(InPlace, LargeTransposedRead) {
-  expectUpdates([](Fusion& f) {
-    TensorView* x = input(f, {150, 150});
-    TensorView* next = transpose(x);
-    f.addOutput(next);
-    f.aliasOutputToInput(next, x);
-  }, {random({150, 150})});
+  expectUpdates(
+      [](Fusion& f) {
+        TensorView* x = input(f, {150, 150});
+        TensorView* next = transpose(x);
+        f.addOutput(next);
+        f.aliasOutputToInput(next, x);
+      },
+      {random({150, 150})});
 }
 
 TEST(InPlace, TwoInputsExchanged) {
-  expectUpdates([](Fusion& f) {
-    TensorView* x = input(f, {40});
-    TensorView* y = input(f, {40});
-    TensorView* a = mul(y, 2.0);
-    TensorView* b = neg(x);
-    f.addOutput(a);
-    f.addOutput(b);
-    f.aliasOutputToInput(a, x);
-    f.aliasOutputToInput(b, y);
-  }, {random({40}), random({40}, 2)});
+  expectUpdates(
+      [](Fusion& f) {
+        TensorView* x = input(f, {40});
+        TensorView* y = input(f, {40});
+        TensorView* a = mul(y, 2.0);
+        TensorView* b = neg(x);
+        f.addOutput(a);
+        f.addOutput(b);
+        f.aliasOutputToInput(a, x);
+        f.aliasOutputToInput(b, y);
+      },
+      {random({40}), random({40}, 2)});
 }
 
 TEST(InPlace, TwoInputsExchangedUnchanged) {
-  expectUpdates([](Fusion& f) {
-    TensorView* x = input(f, {40});
-    TensorView* y = input(f, {40});
-    TensorView* a = set(y);
-    TensorView* b = set(x);
-    f.addOutput(a);
-    f.addOutput(b);
-    f.aliasOutputToInput(a, x);
-    f.aliasOutputToInput(b, y);
-  }, {random({40}), random({40}, 2)});
+  expectUpdates(
+      [](Fusion& f) {
+        TensorView* x = input(f, {40});
+        TensorView* y = input(f, {40});
+        TensorView* a = set(y);
+        TensorView* b = set(x);
+        f.addOutput(a);
+        f.addOutput(b);
+        f.aliasOutputToInput(a, x);
+        f.aliasOutputToInput(b, y);
+      },
+      {random({40}), random({40}, 2)});
 }
 
 TEST(InPlace, EachUpdateReadsBoth) {
-  expectUpdates([](Fusion& f) {
-    TensorView* w = input(f, {7, 9});
-    TensorView* m = input(f, {7, 9});
-    TensorView* g = input(f, {7, 9});
-    TensorView* momentum = add(mul(m, 0.9), add(g, mul(w, 0.01)));
-    TensorView* next = sub(w, mul(momentum, 0.1));
-    f.addOutput(momentum);
-    f.addOutput(next);
-    f.aliasOutputToInput(momentum, m);
-    f.aliasOutputToInput(next, w);
-    f.addOutput(sum(mul(w, m), {0, 1}));
-  }, {random({7, 9}), random({7, 9}, 2), random({7, 9}, 3)});
+  expectUpdates(
+      [](Fusion& f) {
+        TensorView* w = input(f, {7, 9});
+        TensorView* m = input(f, {7, 9});
+        TensorView* g = input(f, {7, 9});
+        TensorView* momentum = add(mul(m, 0.9), add(g, mul(w, 0.01)));
+        TensorView* next = sub(w, mul(momentum, 0.1));
+        f.addOutput(momentum);
+        f.addOutput(next);
+        f.aliasOutputToInput(momentum, m);
+        f.aliasOutputToInput(next, w);
+        f.addOutput(sum(mul(w, m), {0, 1}));
+      },
+      {random({7, 9}), random({7, 9}, 2), random({7, 9}, 3)});
 }
 
 TEST(InPlace, InputIsAlsoAnOutput) {
   std::string error = errorOf([] {
-    expectUpdates([](Fusion& f) {
-      TensorView* x = input(f, {12});
-      TensorView* next = add(x, 1.0);
-      f.addOutput(next);
-      f.aliasOutputToInput(next, x);
-      f.addOutput(set(x));
-    }, {random({12})});
+    expectUpdates(
+        [](Fusion& f) {
+          TensorView* x = input(f, {12});
+          TensorView* next = add(x, 1.0);
+          f.addOutput(next);
+          f.aliasOutputToInput(next, x);
+          f.addOutput(set(x));
+        },
+        {random({12})});
   });
   EXPECT_EQ(error, "");
 }
 
 TEST(InPlace, ResultIsReadByLaterKernels) {
-  expectUpdates([](Fusion& f) {
-    TensorView* x = input(f, {5, 30});
-    TensorView* next = add(softmax(x, 1), x);
-    f.addOutput(next);
-    f.aliasOutputToInput(next, x);
-    f.addOutput(sum(mul(next, x), {0}));
-    f.addOutput(softmax(next, 0));
-  }, {random({5, 30})});
+  expectUpdates(
+      [](Fusion& f) {
+        TensorView* x = input(f, {5, 30});
+        TensorView* next = add(softmax(x, 1), x);
+        f.addOutput(next);
+        f.aliasOutputToInput(next, x);
+        f.addOutput(sum(mul(next, x), {0}));
+        f.addOutput(softmax(next, 0));
+      },
+      {random({5, 30})});
 }
 
 TEST(InPlace, ContractionIntoAnOperandAndIntoAStrangersMemory) {
@@ -172,7 +190,10 @@ TEST(InPlace, StridedMemoryOfEveryWriter) {
     CheckedCache checked([=](Fusion& f) {
       TensorView* x = input(f, {4, 5});
       TensorView* w = input(f, {4, 5});
-      TensorView* next = writer == 0 ? add(w, x) : writer == 1 ? set(x) : writer == 2 ? softmax(x, 1) : add(w, sum(x, {1}, true));
+      TensorView* next = writer == 0   ? add(w, x)
+                         : writer == 1 ? set(x)
+                         : writer == 2 ? softmax(x, 1)
+                                       : add(w, sum(x, {1}, true));
       f.addOutput(next);
       f.aliasOutputToInput(next, w);
     });
@@ -244,9 +265,15 @@ BuildFusion scaledInPlace(double factor) {
 TEST(SharedMemory, OneTensorAsTwoArgumentsOneOfThemUpdated) {
   CheckedCache checked(scaledInPlace(0.5));
   Tensor t = random({4, 4});
-  EXPECT_EQ(errorOf([&] { (void)checked.cache().runFusionWithInputs({t, t}); }),
-            "UserError: [run] input 0 and input 1 share memory, and output 0 is written into it; pass a tensor of its own, see Tensor::clone");
-  EXPECT_NE(errorOf([&] { (void)checked.cache().runFusionWithInputs({t, t.transpose(0, 1)}); }).find("share memory"), std::string::npos);
+  EXPECT_EQ(errorOf([&] {
+              (void)checked.cache().runFusionWithInputs({t, t});
+            }),
+            "UserError: [run] input 0 and input 1 share memory, and output 0 is written into it; pass a tensor of its "
+            "own, see Tensor::clone");
+  EXPECT_NE(errorOf([&] {
+              (void)checked.cache().runFusionWithInputs({t, t.transpose(0, 1)});
+            }).find("share memory"),
+            std::string::npos);
   Tensor before = t.clone();
   EXPECT_EQ(t.toVector(), before.toVector());
   EXPECT_EQ(checked.call({t, random({4, 4}, 2)}), "");
@@ -257,7 +284,9 @@ TEST(SharedMemory, ViewsOfOneBufferThatDoNotMeet) {
   Tensor base = random({4, 8});
   EXPECT_EQ(checked.call({base.slice(1, 0, 4), base.slice(1, 4, 8)}), "");
   EXPECT_EQ(checked.call({base.slice(1, 0, 8, 2), base.slice(1, 1, 8, 2)}), "");
-  EXPECT_NE(errorOf([&] { (void)checked.cache().runFusionWithInputs({base.slice(1, 0, 4), base.slice(1, 3, 7)}); }).find("share memory"),
+  EXPECT_NE(errorOf([&] {
+              (void)checked.cache().runFusionWithInputs({base.slice(1, 0, 4), base.slice(1, 3, 7)});
+            }).find("share memory"),
             std::string::npos);
 }
 

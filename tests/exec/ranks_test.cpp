@@ -36,22 +36,26 @@ std::unique_ptr<Fusion> shardedSum(int64_t ranks, double increment = 1) {
 }
 
 // What each rank's body throws. Ends within the deadline and a little.
-std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Communicator&)>& body, LoopbackOptions options = {.deadline = milliseconds(5000)}) {
+std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Communicator&)>& body,
+                                       LoopbackOptions options = {.deadline = milliseconds(5000)}) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   auto start = std::chrono::steady_clock::now();
   std::string thrown = errorOf([&] {
-    runLoopback(ranks, [&](Communicator& comm) {
-      std::string& mine = errors[static_cast<size_t>(comm.rank())];
-      try {
-        body(comm);
-      } catch (const UserError& e) {
-        mine = std::string("UserError: ") + e.what();
-        throw;
-      } catch (const DeviceError& e) {
-        mine = std::string("DeviceError: ") + e.what();
-        throw;
-      }
-    }, options);
+    runLoopback(
+        ranks,
+        [&](Communicator& comm) {
+          std::string& mine = errors[static_cast<size_t>(comm.rank())];
+          try {
+            body(comm);
+          } catch (const UserError& e) {
+            mine = std::string("UserError: ") + e.what();
+            throw;
+          } catch (const DeviceError& e) {
+            mine = std::string("DeviceError: ") + e.what();
+            throw;
+          }
+        },
+        options);
   });
   EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + milliseconds(4000));
   return errors;
@@ -130,26 +134,31 @@ TEST(OneRank, StopsCalling) {
 }
 
 TEST(OneRank, IsStuck) {
-  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
-    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
-    (void)cache.runFusionWithInputs({shard(4)});
-    if (comm.rank() == 0) {
-      std::this_thread::sleep_for(milliseconds(1500));
-    }
-    (void)cache.runFusionWithInputs({shard(4)});
-  }, {.deadline = milliseconds(500)});
+  std::vector<std::string> errors = errorsOfRanks(2,
+                                                  [](Communicator& comm) {
+                                                    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+                                                    (void)cache.runFusionWithInputs({shard(4)});
+                                                    if (comm.rank() == 0) {
+                                                      std::this_thread::sleep_for(milliseconds(1500));
+                                                    }
+                                                    (void)cache.runFusionWithInputs({shard(4)});
+                                                  },
+                                                  {.deadline = milliseconds(500)});
   EXPECT_TRUE(errors[1].starts_with("DeviceError:") && has(errors[1], "rank 0")) << errors[1];
   EXPECT_TRUE(has(errors[1], "all-reduce")) << errors[1];
 }
 
 TEST(OneRank, FailsInTheMiddle) {
   for (int64_t call : {0, 1, 2, 3}) {
-    std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
-      FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
-      for (int k = 0; k < 4; k++) {
-        (void)cache.runFusionWithInputs({shard(2)});
-      }
-    }, {.deadline = milliseconds(5000), .faults = {{.kind = LoopbackFault::Kind::Throw, .rank = 2, .call = call}}});
+    std::vector<std::string> errors = errorsOfRanks(
+        4,
+        [](Communicator& comm) {
+          FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+          for (int k = 0; k < 4; k++) {
+            (void)cache.runFusionWithInputs({shard(2)});
+          }
+        },
+        {.deadline = milliseconds(5000), .faults = {{.kind = LoopbackFault::Kind::Throw, .rank = 2, .call = call}}});
     EXPECT_TRUE(errors[2].starts_with("UserError:")) << call << " " << errors[2];
     for (size_t r : {0, 1, 3}) {
       EXPECT_TRUE(errors[r].starts_with("DeviceError:") && has(errors[r], "rank 2")) << call << " " << errors[r];
@@ -217,28 +226,32 @@ TEST(AllRanks, CutADimThatDoesNotDivide) {
 
 TEST(EachRank, MayLayOutItsShardAsItLikes) {
   Tensor global = randomTensor({8, 6}, DataType::Float, 3, -2, 2);
-  std::vector<BoundedTensor> expected = interpretWithBounds(*shardedSum(2), std::vector<Argument>{global}, {.partials = 2});
-  runLoopback(2, [&](Communicator& comm) {
-    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .maxPlans = 2, .verify = Verify::Always});
-    Tensor mine = global.slice(0, comm.rank() * 4, comm.rank() * 4 + 4).clone();
-    Tensor buffer = Tensor::zeros({200}, DataType::Float);
-    for (int call = 0; call < 8; call++) {
-      Tensor x = mine;
-      if ((call + comm.rank()) % 3 == 1) {
-        x = buffer.asStrided({4, 6}, {1, 4}, call);
-        x.copyFrom(mine);
-      } else if ((call * (comm.rank() + 1)) % 4 == 2) {
-        x = buffer.asStrided({4, 6}, {13, 2}, 3);
-        x.copyFrom(mine);
-      }
-      std::vector<Tensor> out = cache.runFusionWithInputs({x});
-      EXPECT_EQ(compare(out[0], expected[0]).value_or(""), "") << "call " << call;
-      if (call == 4) {  // another shape in between
-        (void)cache.runFusionWithInputs({shard(2)});
-        (void)cache.runFusionWithInputs({shard(3)});
-      }
-    }
-  }, {.deadline = milliseconds(5000)});
+  std::vector<BoundedTensor> expected =
+      interpretWithBounds(*shardedSum(2), std::vector<Argument>{global}, {.partials = 2});
+  runLoopback(2,
+              [&](Communicator& comm) {
+                FusionExecutorCache cache(shardedSum(2),
+                                          {.communicator = &comm, .maxPlans = 2, .verify = Verify::Always});
+                Tensor mine = global.slice(0, comm.rank() * 4, comm.rank() * 4 + 4).clone();
+                Tensor buffer = Tensor::zeros({200}, DataType::Float);
+                for (int call = 0; call < 8; call++) {
+                  Tensor x = mine;
+                  if ((call + comm.rank()) % 3 == 1) {
+                    x = buffer.asStrided({4, 6}, {1, 4}, call);
+                    x.copyFrom(mine);
+                  } else if ((call * (comm.rank() + 1)) % 4 == 2) {
+                    x = buffer.asStrided({4, 6}, {13, 2}, 3);
+                    x.copyFrom(mine);
+                  }
+                  std::vector<Tensor> out = cache.runFusionWithInputs({x});
+                  EXPECT_EQ(compare(out[0], expected[0]).value_or(""), "") << "call " << call;
+                  if (call == 4) {  // another shape in between
+                    (void)cache.runFusionWithInputs({shard(2)});
+                    (void)cache.runFusionWithInputs({shard(3)});
+                  }
+                }
+              },
+              {.deadline = milliseconds(5000)});
 }
 
 TEST(SpecialValuesOnRanks, ReachEveryRank) {
@@ -252,30 +265,33 @@ TEST(SpecialValuesOnRanks, ReachEveryRank) {
       global.set(std::vector<int64_t>{i, 3}, -kInf);
       global.set(std::vector<int64_t>{i, 4}, i == 2 ? -0.0 : 0.0);
     }
-    runLoopback(static_cast<int>(ranks), [&](Communicator& comm) {
-      auto fusion = std::make_unique<Fusion>();
-      DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
-      TensorView* x = nullptr;
-      {
-        FusionGuard guard(fusion.get());
-        x = makeContigConcreteTensor({8, 6});
-        fusion->addInput(x);
-        x->setDeviceMesh(mesh);
-        x->outer_split(0, ranks);
-        x->axis(0)->parallelize(ParallelType::DIDx);
-        for (TensorView* y : {max(x, {0}), min(x, {0}), sum(x, {0}), softmax(x, 0)}) {
-          fusion->addOutput(y);
-          y->setDeviceMesh(mesh);
-        }
-      }
-      std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, std::vector<Argument>{global}, {.partials = ranks});
-      Tensor mine = shardTensor(global, x, comm.rank());
-      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
-      std::vector<Tensor> out = cache.runFusionWithInputs({mine});
-      for (size_t i = 0; i < out.size(); i++) {
-        EXPECT_EQ(compare(out[i], expected[i]).value_or(""), "") << "output " << i;
-      }
-    }, {.deadline = milliseconds(5000)});
+    runLoopback(static_cast<int>(ranks),
+                [&](Communicator& comm) {
+                  auto fusion = std::make_unique<Fusion>();
+                  DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
+                  TensorView* x = nullptr;
+                  {
+                    FusionGuard guard(fusion.get());
+                    x = makeContigConcreteTensor({8, 6});
+                    fusion->addInput(x);
+                    x->setDeviceMesh(mesh);
+                    x->outer_split(0, ranks);
+                    x->axis(0)->parallelize(ParallelType::DIDx);
+                    for (TensorView* y : {max(x, {0}), min(x, {0}), sum(x, {0}), softmax(x, 0)}) {
+                      fusion->addOutput(y);
+                      y->setDeviceMesh(mesh);
+                    }
+                  }
+                  std::vector<BoundedTensor> expected =
+                      interpretWithBounds(*fusion, std::vector<Argument>{global}, {.partials = ranks});
+                  Tensor mine = shardTensor(global, x, comm.rank());
+                  FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
+                  std::vector<Tensor> out = cache.runFusionWithInputs({mine});
+                  for (size_t i = 0; i < out.size(); i++) {
+                    EXPECT_EQ(compare(out[i], expected[i]).value_or(""), "") << "output " << i;
+                  }
+                },
+                {.deadline = milliseconds(5000)});
   }
 }
 
@@ -291,14 +307,16 @@ TEST(EmptyOnRanks, ACutDimWithoutElementsIsRefused) {
 }
 
 TEST(EmptyOnRanks, ShardsWithoutColumns) {
-  runLoopback(2, [&](Communicator& comm) {
-    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .verify = Verify::Always});
-    for (int64_t columns : {0, 3, 0}) {
-      std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::full({4, columns}, DataType::Float, 1)});
-      EXPECT_EQ(out[0].toVector(), std::vector<double>(static_cast<size_t>(columns), 16.0));
-      EXPECT_EQ(out[1].toVector(), std::vector<double>(4, static_cast<double>(columns)));
-    }
-  }, {.deadline = milliseconds(5000)});
+  runLoopback(2,
+              [&](Communicator& comm) {
+                FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .verify = Verify::Always});
+                for (int64_t columns : {0, 3, 0}) {
+                  std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::full({4, columns}, DataType::Float, 1)});
+                  EXPECT_EQ(out[0].toVector(), std::vector<double>(static_cast<size_t>(columns), 16.0));
+                  EXPECT_EQ(out[1].toVector(), std::vector<double>(4, static_cast<double>(columns)));
+                }
+              },
+              {.deadline = milliseconds(5000)});
 }
 
 }  // namespace

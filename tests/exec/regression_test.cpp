@@ -81,7 +81,8 @@ TEST(Regression, WindowsOf16BitElementsInALoop) {
   T2 = cast(T1) : Float[64, 8]
   T3 = reduce(T2, op=sum) : Float[r{{64}}, 8]
   output T3
-}})", type));
+}})",
+                            type));
   }
 }
 

@@ -14,7 +14,8 @@ std::atomic<int64_t> allocations{0};
 
 void* counted(size_t bytes, size_t alignment) {
   allocations++;
-  void* p = alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment) : std::malloc(bytes);
+  void* p = alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                           : std::malloc(bytes);
   if (p == nullptr) {
     throw std::bad_alloc();
   }
@@ -27,7 +28,9 @@ void* counted(size_t bytes, size_t alignment) {
 void* operator new(size_t bytes) { return counted(bytes, 0); }
 void* operator new[](size_t bytes) { return counted(bytes, 0); }
 void* operator new(size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<size_t>(alignment)); }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<size_t>(alignment)); }
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<size_t>(alignment));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
@@ -60,47 +63,57 @@ int64_t allocationsOf(const std::function<void()>& body) {
 
 TEST(SteadyState, AllocatesNothing) {
   std::vector<std::pair<BuildFusion, std::vector<Argument>>> programs;
-  programs.emplace_back([](Fusion& f) {
-    TensorView* x = makeContigTensor(2);
-    TensorView* y = makeContigTensor(2);
-    f.addInput(x);
-    f.addInput(y);
-    f.addOutput(add(x, y));
-  }, std::vector<Argument>{random({8, 8}), random({8, 8}, 2)});
-  programs.emplace_back([](Fusion& f) {  // several kernels, an arena, library calls, scratch
-    TensorView* x = makeContigTensor(2);
-    TensorView* w = makeContigTensor(2);
-    f.addInput(x);
-    f.addInput(w);
-    TensorView* h = tanh_gelu(linear(layer_norm(x, 1, nullptr, nullptr, 1e-5).output, w));
-    f.addOutput(softmax(h, 1));
-    f.addOutput(sum(h, {0}));
-    f.addOutput(sum(h, {0, 1}));
-  }, std::vector<Argument>{random({200, 300}), random({300, 300}, 2)});
-  programs.emplace_back([](Fusion& f) {  // 16-bit contraction: a workspace
-    TensorView* x = makeContigTensor(2, DataType::BFloat16);
-    f.addInput(x);
-    f.addOutput(matmul(x, transpose(x)));
-  }, std::vector<Argument>{random({30, 20}, 1, DataType::BFloat16)});
-  programs.emplace_back([](Fusion& f) {  // run-time scalars
-    TensorView* x = makeContigTensor(1);
-    Val* s = IrBuilder::create<Val>(DataType::Double);
-    Val* n = IrBuilder::create<Val>(DataType::Int);
-    f.addInput(x);
-    f.addInput(s);
-    f.addInput(n);
-    f.addOutput(add(mul(x, s), n));
-  }, std::vector<Argument>{random({1000}), 0.5, int64_t{3}});
-  programs.emplace_back([](Fusion& f) {  // updates
-    TensorView* w = makeContigTensor(1);
-    TensorView* g = makeContigTensor(1);
-    f.addInput(w);
-    f.addInput(g);
-    TensorView* next = sub(w, mul(g, 0.125));
-    f.addOutput(next);
-    f.aliasOutputToInput(next, w);
-    f.addOutput(sum(g, {0}));
-  }, std::vector<Argument>{random({1000}), random({1000}, 2)});
+  programs.emplace_back(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2);
+        TensorView* y = makeContigTensor(2);
+        f.addInput(x);
+        f.addInput(y);
+        f.addOutput(add(x, y));
+      },
+      std::vector<Argument>{random({8, 8}), random({8, 8}, 2)});
+  programs.emplace_back(
+      [](Fusion& f) {  // several kernels, an arena, library calls, scratch
+        TensorView* x = makeContigTensor(2);
+        TensorView* w = makeContigTensor(2);
+        f.addInput(x);
+        f.addInput(w);
+        TensorView* h = tanh_gelu(linear(layer_norm(x, 1, nullptr, nullptr, 1e-5).output, w));
+        f.addOutput(softmax(h, 1));
+        f.addOutput(sum(h, {0}));
+        f.addOutput(sum(h, {0, 1}));
+      },
+      std::vector<Argument>{random({200, 300}), random({300, 300}, 2)});
+  programs.emplace_back(
+      [](Fusion& f) {  // 16-bit contraction: a workspace
+        TensorView* x = makeContigTensor(2, DataType::BFloat16);
+        f.addInput(x);
+        f.addOutput(matmul(x, transpose(x)));
+      },
+      std::vector<Argument>{random({30, 20}, 1, DataType::BFloat16)});
+  programs.emplace_back(
+      [](Fusion& f) {  // run-time scalars
+        TensorView* x = makeContigTensor(1);
+        Val* s = IrBuilder::create<Val>(DataType::Double);
+        Val* n = IrBuilder::create<Val>(DataType::Int);
+        f.addInput(x);
+        f.addInput(s);
+        f.addInput(n);
+        f.addOutput(add(mul(x, s), n));
+      },
+      std::vector<Argument>{random({1000}), 0.5, int64_t{3}});
+  programs.emplace_back(
+      [](Fusion& f) {  // updates
+        TensorView* w = makeContigTensor(1);
+        TensorView* g = makeContigTensor(1);
+        f.addInput(w);
+        f.addInput(g);
+        TensorView* next = sub(w, mul(g, 0.125));
+        f.addOutput(next);
+        f.aliasOutputToInput(next, w);
+        f.addOutput(sum(g, {0}));
+      },
+      std::vector<Argument>{random({1000}), random({1000}, 2)});
   for (size_t p = 0; p < programs.size(); p++) {
     auto& [build, inputs] = programs[p];
     for (int threads : {1, 2}) {
@@ -108,7 +121,13 @@ TEST(SteadyState, AllocatesNothing) {
       std::vector<Tensor> outputs = cache->runFusionWithInputs(inputs);
       auto call = [&, &in = inputs] { cache->run(std::span<const Argument>(in), outputs); };
       call();
-      EXPECT_EQ(allocationsOf([&] { call(); call(); call(); }), 0) << "program " << p << ", threads " << threads;
+      EXPECT_EQ(allocationsOf([&] {
+                  call();
+                  call();
+                  call();
+                }),
+                0)
+          << "program " << p << ", threads " << threads;
       std::vector<Tensor> tensors;
       for (const Argument& a : inputs) {
         if (const Tensor* t = std::get_if<Tensor>(&a)) {
@@ -176,7 +195,8 @@ TEST_F(SuppliedOutputs, ThatShareMemoryWithEachOther) {
   Tensor buffer = random({100}, 2);
   std::vector<Tensor> outputs = {buffer.slice(0, 0, 24).view({4, 6}), buffer.slice(0, 23, 27)};
   std::string error = errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
-  EXPECT_TRUE(error.starts_with("UserError: [run] the tensor for output 0 and the tensor for output 1 share memory")) << error;
+  EXPECT_TRUE(error.starts_with("UserError: [run] the tensor for output 0 and the tensor for output 1 share memory"))
+      << error;
   outputs = {buffer.asStrided({4, 6}, {0, 1}), total};
   error = errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
   EXPECT_TRUE(error.starts_with("UserError: [run] some elements of the tensor for output 0 share memory")) << error;
@@ -184,11 +204,16 @@ TEST_F(SuppliedOutputs, ThatShareMemoryWithEachOther) {
 }
 
 TEST_F(SuppliedOutputs, OfTheWrongKind) {
-  auto errorWith = [&](std::vector<Tensor> outputs) { return errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); }); };
+  auto errorWith = [&](std::vector<Tensor> outputs) {
+    return errorOf([&] { cache->run(std::vector<Argument>{x}, outputs); });
+  };
   EXPECT_EQ(errorWith({total}), "UserError: [run] the fusion has 2 outputs, got 1 tensors for them");
-  EXPECT_TRUE(errorWith({Tensor(), total}).starts_with("UserError: [run] output 0 has type Float and sizes [4, 6], got"));
-  EXPECT_TRUE(errorWith({Tensor::empty({6, 4}, DataType::Float), total}).starts_with("UserError: [run] output 0 has type Float and sizes [4, 6], got"));
-  EXPECT_TRUE(errorWith({Tensor::empty({4, 6}, DataType::Double), total}).starts_with("UserError: [run] output 0 has type Float"));
+  EXPECT_TRUE(
+      errorWith({Tensor(), total}).starts_with("UserError: [run] output 0 has type Float and sizes [4, 6], got"));
+  EXPECT_TRUE(errorWith({Tensor::empty({6, 4}, DataType::Float), total})
+                  .starts_with("UserError: [run] output 0 has type Float and sizes [4, 6], got"));
+  EXPECT_TRUE(errorWith({Tensor::empty({4, 6}, DataType::Double), total})
+                  .starts_with("UserError: [run] output 0 has type Float"));
 }
 
 TEST(SuppliedOutputsOfUpdates, AResultInTheMemoryOfAnUpdatedInput) {

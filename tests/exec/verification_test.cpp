@@ -16,7 +16,8 @@ namespace {
 using Change = std::function<void(tile::Program&)>;
 
 // What verification says of a program whose tile programs went through `change` on their way to the compiler.
-std::string verdict(const BuildFusion& build, const std::vector<Argument>& inputs, const Change& change, bool verifying = true) {
+std::string verdict(const BuildFusion& build, const std::vector<Argument>& inputs, const Change& change,
+                    bool verifying = true) {
   Fusion fusion;
   {
     FusionGuard guard(&fusion);
@@ -74,10 +75,13 @@ TEST(Verification, NamesTensorPlaceValuesAndKernel) {
   EXPECT_EQ(verdict(twoKernels, {x}, [](tile::Program&) {}), "");
   // x + 1 as max(x, 1), right everywhere but at [1, 2]
   std::string first = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Add, PointOp::Maximum); });
-  expectNamed(first, {"[verify] T2", "made by pointwise", "1 of 15 elements differ", "first at [1, 2]", "got 1,", "expected 1.5", "kernel pointwise cpu"});
+  expectNamed(first, {"[verify] T2", "made by pointwise", "1 of 15 elements differ", "first at [1, 2]", "got 1,",
+                      "expected 1.5", "kernel pointwise cpu"});
   std::string second = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); });
   expectNamed(second, {"[verify] T5", "15 of 15 elements differ", "first at [0, 0]", "got -1,", "expected 2"});
-  EXPECT_EQ(verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); }, false), "");
+  EXPECT_EQ(verdict(
+                twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); }, false),
+            "");
 }
 
 TEST(Verification, FindsAWrongConstant) {

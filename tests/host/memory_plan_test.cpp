@@ -13,7 +13,9 @@ namespace {
 
 int64_t rounded(int64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
-bool livesMeet(const MemoryBlock& a, const MemoryBlock& b) { return a.firstStep <= b.lastStep && b.firstStep <= a.lastStep; }
+bool livesMeet(const MemoryBlock& a, const MemoryBlock& b) {
+  return a.firstStep <= b.lastStep && b.firstStep <= a.lastStep;
+}
 
 // The most bytes alive in one step: no plan is smaller.
 int64_t lowerBound(const std::vector<MemoryBlock>& blocks) {
@@ -34,8 +36,10 @@ void expectValid(const std::vector<MemoryBlock>& blocks, int64_t size) {
     EXPECT_EQ(blocks[i].offset % kArenaAlignment, 0);
     EXPECT_LE(blocks[i].offset + blocks[i].bytes, size);
     for (size_t j = 0; j < i; j++) {
-      bool apart = blocks[i].offset + blocks[i].bytes <= blocks[j].offset || blocks[j].offset + blocks[j].bytes <= blocks[i].offset;
-      EXPECT_TRUE(apart || !livesMeet(blocks[i], blocks[j]) || blocks[i].bytes == 0 || blocks[j].bytes == 0) << i << " and " << j;
+      bool apart = blocks[i].offset + blocks[i].bytes <= blocks[j].offset ||
+                   blocks[j].offset + blocks[j].bytes <= blocks[i].offset;
+      EXPECT_TRUE(apart || !livesMeet(blocks[i], blocks[j]) || blocks[i].bytes == 0 || blocks[j].bytes == 0)
+          << i << " and " << j;
     }
   }
 }
@@ -55,7 +59,8 @@ TEST(MemoryPlan, RandomBlocksNeverOverlapAndStayNearTheBound) {
   double total = 0;
   constexpr int kPrograms = 300;
   for (int program = 0; program < kPrograms; program++) {
-    std::vector<MemoryBlock> blocks = randomBlocks(random, 1 + static_cast<int>(random() % 40), 1 + static_cast<int>(random() % 30), 100000);
+    std::vector<MemoryBlock> blocks =
+        randomBlocks(random, 1 + static_cast<int>(random() % 40), 1 + static_cast<int>(random() % 30), 100000);
     int64_t size = planMemory(blocks);
     expectValid(blocks, size);
     double ratio = static_cast<double>(size) / static_cast<double>(std::max<int64_t>(1, lowerBound(blocks)));
@@ -84,7 +89,8 @@ int64_t optimum(const std::vector<MemoryBlock>& blocks) {
       for (bool moved = true; moved;) {
         moved = false;
         for (const MemoryBlock& other : placed) {
-          if (livesMeet(b, other) && b.offset < other.offset + rounded(other.bytes) && other.offset < b.offset + rounded(b.bytes)) {
+          if (livesMeet(b, other) && b.offset < other.offset + rounded(other.bytes) &&
+              other.offset < b.offset + rounded(b.bytes)) {
             b.offset = other.offset + rounded(other.bytes);
             moved = true;
           }

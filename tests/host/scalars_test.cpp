@@ -26,11 +26,29 @@ TEST(ScalarSteps, AgreeWithTheInterpreter) {
   for (Val* v : {d, n, b}) {
     fusion.addInput(v);
   }
-  std::vector<Val*> scalars = {d, n, b, add(d, 1.0), mul(d, n), neg(d), gt(d, 0.5), where(gt(d, 0.5), d, n), add(n, 3), mul(n, n),
-                               castOp(DataType::Int, d), castOp(DataType::Double, n), castOp(DataType::Bool, n), logical_not(b),
-                               div(d, add(n, 0.5)), pow(abs(d), 0.5), div(n, 2), maximum(d, n), sqrt(add(mul(d, d), 1.0))};
-  for (const std::vector<Argument>& inputs : std::vector<std::vector<Argument>>{
-           {0.75, int64_t{3}, true}, {-2.5, int64_t{-7}, false}, {0.0, int64_t{0}, true}, {1e30, int64_t{1} << 20, false}}) {
+  std::vector<Val*> scalars = {d,
+                               n,
+                               b,
+                               add(d, 1.0),
+                               mul(d, n),
+                               neg(d),
+                               gt(d, 0.5),
+                               where(gt(d, 0.5), d, n),
+                               add(n, 3),
+                               mul(n, n),
+                               castOp(DataType::Int, d),
+                               castOp(DataType::Double, n),
+                               castOp(DataType::Bool, n),
+                               logical_not(b),
+                               div(d, add(n, 0.5)),
+                               pow(abs(d), 0.5),
+                               div(n, 2),
+                               maximum(d, n),
+                               sqrt(add(mul(d, d), 1.0))};
+  for (const std::vector<Argument>& inputs : std::vector<std::vector<Argument>>{{0.75, int64_t{3}, true},
+                                                                                {-2.5, int64_t{-7}, false},
+                                                                                {0.0, int64_t{0}, true},
+                                                                                {1e30, int64_t{1} << 20, false}}) {
     ScalarSteps steps;
     std::vector<int> numbers;
     for (const Val* s : scalars) {

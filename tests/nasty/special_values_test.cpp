@@ -51,15 +51,17 @@ TEST_P(SpecialValues, InnerReductionsAndSoftmax) {
   for (int64_t n : {1, 2, 5, 16, 33, 100, 1000}) {
     calls.push_back({nastyRows(n, GetParam())});
   }
-  expectAgrees([](Fusion& f) {
-    TensorView* x = makeContigTensor(2, GetParam());
-    f.addInput(x);
-    f.addOutput(max(x, {1}));
-    f.addOutput(min(x, {1}));
-    f.addOutput(softmax(x, 1));
-    f.addOutput(log_softmax(x, 1));
-    f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
-  }, calls);
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2, GetParam());
+        f.addInput(x);
+        f.addOutput(max(x, {1}));
+        f.addOutput(min(x, {1}));
+        f.addOutput(softmax(x, 1));
+        f.addOutput(log_softmax(x, 1));
+        f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
+      },
+      calls);
 }
 
 TEST_P(SpecialValues, OuterAndFullReductions) {
@@ -69,15 +71,17 @@ TEST_P(SpecialValues, OuterAndFullReductions) {
     calls.push_back({rows.transpose(0, 1).clone()});
     calls.push_back({rows.transpose(0, 1)});
   }
-  expectAgrees([](Fusion& f) {
-    TensorView* x = makeContigTensor(2, GetParam());
-    f.addInput(x);
-    f.addOutput(max(x, {0}));
-    f.addOutput(min(x, {0}));
-    f.addOutput(softmax(x, 0));
-    f.addOutput(max(x, {0, 1}));
-    f.addOutput(min(x, {0, 1}));
-  }, calls);
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2, GetParam());
+        f.addInput(x);
+        f.addOutput(max(x, {0}));
+        f.addOutput(min(x, {0}));
+        f.addOutput(softmax(x, 0));
+        f.addOutput(max(x, {0, 1}));
+        f.addOutput(min(x, {0, 1}));
+      },
+      calls);
 }
 
 TEST_P(SpecialValues, LongRowsCutIntoParts) {
@@ -86,12 +90,14 @@ TEST_P(SpecialValues, LongRowsCutIntoParts) {
     x.set(std::vector<int64_t>{at}, kNan);
     Tensor low = Tensor::full({70000}, GetParam(), -kInf);
     for (const Tensor& t : {x, low}) {
-      expectAgrees([](Fusion& f) {
-        TensorView* in = makeContigTensor(1, GetParam());
-        f.addInput(in);
-        f.addOutput(max(in, {0}));
-        f.addOutput(min(in, {0}));
-      }, {{t}});
+      expectAgrees(
+          [](Fusion& f) {
+            TensorView* in = makeContigTensor(1, GetParam());
+            f.addInput(in);
+            f.addOutput(max(in, {0}));
+            f.addOutput(min(in, {0}));
+          },
+          {{t}});
     }
   }
 }
@@ -103,27 +109,29 @@ TEST_P(SpecialValues, Elementwise) {
   for (int64_t i = 0; i < 13; i++) {
     order.set(std::vector<int64_t>{i}, static_cast<double>((i * 5 + 3) % 13));
   }
-  expectAgrees([](Fusion& f) {
-    TensorView* x = makeContigTensor(2, GetParam());
-    TensorView* other = makeContigTensor(2, GetParam());
-    TensorView* rows = makeContigTensor(1, DataType::Int);
-    f.addInput(x);
-    f.addInput(other);
-    f.addInput(rows);
-    TensorView* y = index_select(other, 0, rows);
-    f.addOutput(maximum(x, y));
-    f.addOutput(minimum(x, y));
-    f.addOutput(relu(x));
-    f.addOutput(clamp(x, -1.0, 1.0));
-    f.addOutput(where(gt(x, y), x, y));
-    f.addOutput(eq(x, y));
-    f.addOutput(ne(x, x));
-    f.addOutput(isnan(add(x, neg(x))));
-    f.addOutput(signbit(neg(x)));
-    f.addOutput(sign(x));
-    f.addOutput(castOp(DataType::Bool, x));
-    f.addOutput(isfinite(sub(x, y)));
-  }, {{a, b, order}});
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2, GetParam());
+        TensorView* other = makeContigTensor(2, GetParam());
+        TensorView* rows = makeContigTensor(1, DataType::Int);
+        f.addInput(x);
+        f.addInput(other);
+        f.addInput(rows);
+        TensorView* y = index_select(other, 0, rows);
+        f.addOutput(maximum(x, y));
+        f.addOutput(minimum(x, y));
+        f.addOutput(relu(x));
+        f.addOutput(clamp(x, -1.0, 1.0));
+        f.addOutput(where(gt(x, y), x, y));
+        f.addOutput(eq(x, y));
+        f.addOutput(ne(x, x));
+        f.addOutput(isnan(add(x, neg(x))));
+        f.addOutput(signbit(neg(x)));
+        f.addOutput(sign(x));
+        f.addOutput(castOp(DataType::Bool, x));
+        f.addOutput(isfinite(sub(x, y)));
+      },
+      {{a, b, order}});
 }
 
 TEST(SignedZeros, KeepTheirSign) {
@@ -183,45 +191,51 @@ TEST(CastsInTheMiddle, RoundAsWritten) {
 }
 
 TEST(CastsInTheMiddle, ThenIndex) {
-  expectAgrees([](Fusion& f) {
-    TensorView* x = makeContigTensor(1);
-    TensorView* table = makeContigTensor(2);
-    f.addInput(x);
-    f.addInput(table);
-    TensorView* index = castOp(DataType::Int, castOp(DataType::Float, castOp(DataType::BFloat16, x)));
-    f.addOutput(neg(index_select(table, 0, index)));
-    f.addOutput(takeAlongAxis(table, broadcast(index, {false, true}), 0));
-  }, {{Tensor::of({255.4, 256.9, 257.2, 0.998, 0.999, 299.5}, {6}), randomTensor({301, 4}, DataType::Float, 3)}});
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(1);
+        TensorView* table = makeContigTensor(2);
+        f.addInput(x);
+        f.addInput(table);
+        TensorView* index = castOp(DataType::Int, castOp(DataType::Float, castOp(DataType::BFloat16, x)));
+        f.addOutput(neg(index_select(table, 0, index)));
+        f.addOutput(takeAlongAxis(table, broadcast(index, {false, true}), 0));
+      },
+      {{Tensor::of({255.4, 256.9, 257.2, 0.998, 0.999, 299.5}, {6}), randomTensor({301, 4}, DataType::Float, 3)}});
 }
 
 TEST(CastsInTheMiddle, AcrossASegment) {
   for (bool forced : {false, true}) {
     for (DataType narrow : {DataType::BFloat16, DataType::Half}) {
-      expectAgrees([=](Fusion& f) {
-        TensorView* x = makeContigTensor(1, narrow);
-        TensorView* y = makeContigTensor(1, narrow);
-        f.addInput(x);
-        f.addInput(y);
-        TensorView* negative = neg(x);
-        TensorView* chosen = where(gt(x, y), negative, castOp(narrow, mul(y, 1.001)));
-        chosen = forced ? segment_set(chosen) : chosen;
-        f.addOutput(eq(chosen, negative));
-        f.addOutput(castOp(narrow, add(chosen, x)));
-        f.addOutput(neg(chosen));
-        f.addOutput(floor(castOp(DataType::Float, chosen)));
-      }, {{betweenRoundings().to(narrow), randomTensor({200}, narrow, 4, -100, 100)}});
+      expectAgrees(
+          [=](Fusion& f) {
+            TensorView* x = makeContigTensor(1, narrow);
+            TensorView* y = makeContigTensor(1, narrow);
+            f.addInput(x);
+            f.addInput(y);
+            TensorView* negative = neg(x);
+            TensorView* chosen = where(gt(x, y), negative, castOp(narrow, mul(y, 1.001)));
+            chosen = forced ? segment_set(chosen) : chosen;
+            f.addOutput(eq(chosen, negative));
+            f.addOutput(castOp(narrow, add(chosen, x)));
+            f.addOutput(neg(chosen));
+            f.addOutput(floor(castOp(DataType::Float, chosen)));
+          },
+          {{betweenRoundings().to(narrow), randomTensor({200}, narrow, 4, -100, 100)}});
     }
   }
 }
 
 TEST(CastsInTheMiddle, ReductionsRoundOnce) {
-  expectAgrees([](Fusion& f) {
-    TensorView* x = makeContigTensor(2, DataType::BFloat16);
-    f.addInput(x);
-    f.addOutput(sum(x, {1}));
-    f.addOutput(castOp(DataType::BFloat16, sum(castOp(DataType::Float, x), {1})));
-    f.addOutput(floor(castOp(DataType::Float, castOp(DataType::BFloat16, max(x, {1})))));
-  }, {{Tensor::full({3, 512}, DataType::BFloat16, 1)}});
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = makeContigTensor(2, DataType::BFloat16);
+        f.addInput(x);
+        f.addOutput(sum(x, {1}));
+        f.addOutput(castOp(DataType::BFloat16, sum(castOp(DataType::Float, x), {1})));
+        f.addOutput(floor(castOp(DataType::Float, castOp(DataType::BFloat16, max(x, {1})))));
+      },
+      {{Tensor::full({3, 512}, DataType::BFloat16, 1)}});
 }
 
 }  // namespace

@@ -33,59 +33,69 @@ TensorView* contiguous(int64_t dims, DataType type) { return makeContigTensor(di
 
 TEST(Strided, Pointwise) {
   for (MakeInput make : {symbolic, contiguous}) {
-    expectAgrees([=](Fusion& f) {
-      TensorView* x = make(2, DataType::Float);
-      f.addInput(x);
-      f.addOutput(tanh_gelu(add(x, 1.0)));
-      f.addOutput(set(x));
-    }, layoutsOf(12, 40));
+    expectAgrees(
+        [=](Fusion& f) {
+          TensorView* x = make(2, DataType::Float);
+          f.addInput(x);
+          f.addOutput(tanh_gelu(add(x, 1.0)));
+          f.addOutput(set(x));
+        },
+        layoutsOf(12, 40));
   }
 }
 
 TEST(Strided, Reductions) {
-  expectAgrees([](Fusion& f) {
-    TensorView* x = symbolic(2, DataType::Float);
-    f.addInput(x);
-    f.addOutput(sum(x, {0}));
-    f.addOutput(max(x, {1}));
-    f.addOutput(sum(exp(x), {0, 1}));
-  }, layoutsOf(33, 70));
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = symbolic(2, DataType::Float);
+        f.addInput(x);
+        f.addOutput(sum(x, {0}));
+        f.addOutput(max(x, {1}));
+        f.addOutput(sum(exp(x), {0, 1}));
+      },
+      layoutsOf(33, 70));
 }
 
 TEST(Strided, Normalizations) {
-  expectAgrees([](Fusion& f) {
-    TensorView* x = contiguous(2, DataType::Float);
-    f.addInput(x);
-    f.addOutput(softmax(x, 1));
-    f.addOutput(softmax(x, 0));
-    f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
-  }, layoutsOf(9, 130));
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = contiguous(2, DataType::Float);
+        f.addInput(x);
+        f.addOutput(softmax(x, 1));
+        f.addOutput(softmax(x, 0));
+        f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
+      },
+      layoutsOf(9, 130));
 }
 
 TEST(Strided, Contractions) {
   for (DataType type : {DataType::Float, DataType::Half, DataType::Double}) {
-    expectAgrees([=](Fusion& f) {
-      TensorView* x = symbolic(2, type);
-      f.addInput(x);
-      f.addOutput(matmul(x, transpose(x)));
-      f.addOutput(matmul(transpose(x), x));
-      f.addOutput(linear(x, x));
-    }, layoutsOf(6, 17, type));
+    expectAgrees(
+        [=](Fusion& f) {
+          TensorView* x = symbolic(2, type);
+          f.addInput(x);
+          f.addOutput(matmul(x, transpose(x)));
+          f.addOutput(matmul(transpose(x), x));
+          f.addOutput(linear(x, x));
+        },
+        layoutsOf(6, 17, type));
   }
 }
 
 TEST(Strided, ShapeOps) {
-  expectAgrees([](Fusion& f) {
-    TensorView* x = symbolic(2, DataType::Float);
-    f.addInput(x);
-    f.addOutput(neg(transpose(x)));
-    f.addOutput(reshape(x, {-1}));
-    f.addOutput(cat({x, x}, 0));
-    f.addOutput(pad(x, {1, 2}, 3.0));
-    f.addOutput(slice(x, {1, 1}, {5, 9}));
-    f.addOutput(bitCastOp(DataType::Int32, x));
-    f.addOutput(reshape(transpose(x), {-1}));
-  }, layoutsOf(6, 20));
+  expectAgrees(
+      [](Fusion& f) {
+        TensorView* x = symbolic(2, DataType::Float);
+        f.addInput(x);
+        f.addOutput(neg(transpose(x)));
+        f.addOutput(reshape(x, {-1}));
+        f.addOutput(cat({x, x}, 0));
+        f.addOutput(pad(x, {1, 2}, 3.0));
+        f.addOutput(slice(x, {1, 1}, {5, 9}));
+        f.addOutput(bitCastOp(DataType::Int32, x));
+        f.addOutput(reshape(transpose(x), {-1}));
+      },
+      layoutsOf(6, 20));
 }
 
 TEST(Strided, ResultsWrittenInPlace) {
@@ -104,24 +114,28 @@ TEST(Strided, ResultsWrittenInPlace) {
       EXPECT_EQ(checked.call(arguments), "");
       EXPECT_EQ(checked.call(arguments), "");
     });
-    EXPECT_EQ(error.starts_with("UserError: [run] input 0"), repeats) << error << " strides " << x.strides()[0] << ", " << x.strides()[1];
+    EXPECT_EQ(error.starts_with("UserError: [run] input 0"), repeats)
+        << error << " strides " << x.strides()[0] << ", " << x.strides()[1];
   }
 }
 
 // One type: aligned, then views that start 1 and 3 elements later, of every length.
 void checkLengths(DataType type) {
-  CheckedCache checked([=](Fusion& f) {
-    TensorView* x = makeContigTensor(1, type);
-    TensorView* y = makeContigTensor(1, type);
-    f.addInput(x);
-    f.addInput(y);
-    f.addOutput(type == DataType::Bool ? logical_and(x, y) : add(x, y));
-  }, {.verify = Verify::Off});
+  CheckedCache checked(
+      [=](Fusion& f) {
+        TensorView* x = makeContigTensor(1, type);
+        TensorView* y = makeContigTensor(1, type);
+        f.addInput(x);
+        f.addInput(y);
+        f.addOutput(type == DataType::Bool ? logical_and(x, y) : add(x, y));
+      },
+      {.verify = Verify::Off});
   Tensor a = random({40}, 1, type);
   Tensor b = random({40}, 2, type);
   for (int64_t n = 1; n <= 33; n++) {
     for (int64_t start : {0, 1, 3}) {
-      EXPECT_EQ(checked.call({a.slice(0, start, start + n), b.slice(0, 0, n)}), "") << name(type) << " " << n << " from " << start;
+      EXPECT_EQ(checked.call({a.slice(0, start, start + n), b.slice(0, 0, n)}), "")
+          << name(type) << " " << n << " from " << start;
     }
     EXPECT_EQ(checked.call({a.slice(0, 0, n), b.slice(0, 3, 3 + n)}), "") << name(type) << " " << n;
   }
@@ -147,7 +161,8 @@ TEST(Misaligned, ReductionsAndNormalizations) {
     Tensor base = random({1000}, 1, type);
     for (int64_t n : {1, 5, 16, 17, 33}) {
       for (int64_t start : {0, 1, 3}) {
-        EXPECT_EQ(checked.call({base.slice(0, start, start + 7 * n).view({7, n})}), "") << name(type) << " " << n << " from " << start;
+        EXPECT_EQ(checked.call({base.slice(0, start, start + 7 * n).view({7, n})}), "")
+            << name(type) << " " << n << " from " << start;
       }
     }
   }

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "interpret/interpret.h"
-#include "ir/text.h"
 #include "ir/fusion.h"
+#include "ir/text.h"
 #include "segment/contiguous_operands.h"
 #include "segment/decompose_contractions.h"
 #include "segment/duplicate_cheap.h"
@@ -65,7 +65,9 @@ TEST(DuplicateCheap, EveryReaderGetsItsOwn) {
   output T4
   output T5
 }
-)", duplicateCheap), R"(fusion {
+)",
+                  duplicateCheap),
+            R"(fusion {
   T0 = input() : BFloat16[8] contiguity[t]
   T1 = input() : Float[4, 8] contiguity[t, t]
   T2 = cast(T0) : Float[8]
@@ -91,7 +93,8 @@ TEST(DuplicateCheap, OutputsAndExpensiveOpsStay) {
   output T3
   output T4
 }
-)", duplicateCheap, false);
+)",
+        duplicateCheap, false);
 }
 
 TEST(DecomposeContractions, Matmul) {
@@ -101,7 +104,9 @@ TEST(DecomposeContractions, Matmul) {
   T2 = matmul(T0, T1) : Float[3, 5, r{4}]
   output T2
 }
-)", [](Fusion& f) { return decomposeContractions(f, noLibrary); }), R"(fusion {
+)",
+                  [](Fusion& f) { return decomposeContractions(f, noLibrary); }),
+            R"(fusion {
   T0 = input() : Float[3, 4] contiguity[t, t]
   T1 = input() : Float[4, 5] contiguity[t, t]
   T3 = permute(T1, order=[1, 0]) : Float[5, 4]
@@ -122,7 +127,9 @@ TEST(DecomposeContractions, HalfLinearWithBias) {
   T3 = linear(T0, T1, T2) : Half[3, 5, r{4}]
   output T3
 }
-)", [](Fusion& f) { return decomposeContractions(f, noLibrary); }), R"(fusion {
+)",
+                  [](Fusion& f) { return decomposeContractions(f, noLibrary); }),
+            R"(fusion {
   T0 = input() : Half[3, 4] contiguity[t, t]
   T1 = input() : Half[5, 4] contiguity[t, t]
   T2 = input() : Half[5] contiguity[t]
@@ -148,7 +155,8 @@ TEST(DecomposeContractions, WhatALibraryTakesStays) {
   T2 = matmul(T0, T1) : Float[3, 5, r{4}]
   output T2
 }
-)", [](Fusion& f) { return decomposeContractions(f, [](const Expr&) { return true; }); }, false);
+)",
+        [](Fusion& f) { return decomposeContractions(f, [](const Expr&) { return true; }); }, false);
 }
 
 TEST(FoldScalars, ConstantsOfConstants) {
@@ -162,7 +170,9 @@ TEST(FoldScalars, ConstantsOfConstants) {
   T6 = add(T5, S4) : Float[8]
   output T6
 }
-)", foldScalars), R"(fusion {
+)",
+                  foldScalars),
+            R"(fusion {
   T0 = input() : Float[8] contiguity[t]
   S1 = input() : Double
   S4 = mul(S1, 0.000244140625) : Double
@@ -181,7 +191,8 @@ TEST(FoldScalars, WhatDependsOnInputsStays) {
   T3 = mul(T0, S2) : Float[8]
   output T3
 }
-)", foldScalars, false);
+)",
+        foldScalars, false);
 }
 
 TEST(ContiguousOperands, BitCastOfAStridedInput) {
@@ -196,7 +207,9 @@ TEST(ContiguousOperands, BitCastOfAStridedInput) {
   output T4
   output T5
 }
-)", [&](Fusion& f) { return contiguousOperands(f, strided); }), R"(fusion {
+)",
+                  [&](Fusion& f) { return contiguousOperands(f, strided); }),
+            R"(fusion {
   T0 = input() : Float[4, 8] contiguity[t, t]
   T1 = input() : Float[4, 8] contiguity[t, t]
   T3 = bit_cast(T1) : Int32[4, 8]

@@ -12,7 +12,9 @@ namespace {
 
 using Steps = std::vector<std::string>;
 
-Tensor random(std::vector<int64_t> sizes, DataType type = DataType::Float) { return randomTensor(std::move(sizes), type, 1, -2, 2); }
+Tensor random(std::vector<int64_t> sizes, DataType type = DataType::Float) {
+  return randomTensor(std::move(sizes), type, 1, -2, 2);
+}
 
 TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
   TensorView* x = makeContigConcreteTensor(shape, type);
@@ -25,11 +27,13 @@ constexpr int64_t kColumns = 80;
 constexpr int64_t kBytes = kRows * kColumns * 4;
 
 TEST(Segmentation, PointwiseChainIsOneKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* b = input(f, {kColumns});
-    f.addOutput(tanh_gelu(add(mul(x, 2.0), b)));
-  }, {random({kRows, kColumns}), random({kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* b = input(f, {kColumns});
+        f.addOutput(tanh_gelu(add(mul(x, 2.0), b)));
+      },
+      {random({kRows, kColumns}), random({kColumns})});
   EXPECT_EQ(t.steps, (Steps{"pointwise"}));
   EXPECT_EQ(t.readBytes, kBytes + kColumns * 4);
   EXPECT_EQ(t.writtenBytes, kBytes);
@@ -37,7 +41,11 @@ TEST(Segmentation, PointwiseChainIsOneKernel) {
 }
 
 TEST(Segmentation, SoftmaxIsOneKernel) {
-  ProgramTraffic t = measure([](Fusion& f) { f.addOutput(softmax(input(f, {kRows, kColumns}), 1)); }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        f.addOutput(softmax(input(f, {kRows, kColumns}), 1));
+      },
+      {random({kRows, kColumns})});
   EXPECT_EQ(t.steps, (Steps{"normalization"}));
   EXPECT_EQ(t.readBytes, kBytes);
   EXPECT_EQ(t.writtenBytes, kBytes);
@@ -45,15 +53,17 @@ TEST(Segmentation, SoftmaxIsOneKernel) {
 }
 
 TEST(Segmentation, LayerNormOfAResidualIsOneKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* y = input(f, {kRows, kColumns});
-    TensorView* w = input(f, {kColumns});
-    TensorView* b = input(f, {kColumns});
-    TensorView* residual = add(x, y);
-    f.addOutput(residual);
-    f.addOutput(layer_norm(residual, std::vector<int64_t>{kColumns}, w, b, 1e-5).output);
-  }, {random({kRows, kColumns}), random({kRows, kColumns}), random({kColumns}), random({kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* y = input(f, {kRows, kColumns});
+        TensorView* w = input(f, {kColumns});
+        TensorView* b = input(f, {kColumns});
+        TensorView* residual = add(x, y);
+        f.addOutput(residual);
+        f.addOutput(layer_norm(residual, std::vector<int64_t>{kColumns}, w, b, 1e-5).output);
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns}), random({kColumns}), random({kColumns})});
   EXPECT_EQ(t.steps, (Steps{"normalization"}));
   EXPECT_EQ(t.readBytes, 2 * kBytes + 2 * kColumns * 4);
   EXPECT_EQ(t.writtenBytes, 2 * kBytes);
@@ -61,59 +71,69 @@ TEST(Segmentation, LayerNormOfAResidualIsOneKernel) {
 }
 
 TEST(Segmentation, MlpIsTwoLibraryCallsWithOneKernelBetween) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* w1 = input(f, {160, kColumns});
-    TensorView* b1 = input(f, {160});
-    TensorView* w2 = input(f, {kColumns, 160});
-    f.addOutput(linear(tanh_gelu(linear(x, w1, b1)), w2));
-  }, {random({kRows, kColumns}), random({160, kColumns}), random({160}), random({kColumns, 160})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* w1 = input(f, {160, kColumns});
+        TensorView* b1 = input(f, {160});
+        TensorView* w2 = input(f, {kColumns, 160});
+        f.addOutput(linear(tanh_gelu(linear(x, w1, b1)), w2));
+      },
+      {random({kRows, kColumns}), random({160, kColumns}), random({160}), random({kColumns, 160})});
   EXPECT_EQ(t.steps, (Steps{"linear", "pointwise", "linear"}));
   EXPECT_EQ(t.readBytes, kRows * 160 * 4);
   EXPECT_EQ(t.writtenBytes, kRows * 160 * 4);
 }
 
 TEST(Segmentation, EpilogueAfterALibraryCallIsOneKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* w = input(f, {kColumns, kColumns});
-    TensorView* y = add(linear(x, w), x);
-    f.addOutput(softmax(y, 1));
-    f.addOutput(y);
-  }, {random({kRows, kColumns}), random({kColumns, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* w = input(f, {kColumns, kColumns});
+        TensorView* y = add(linear(x, w), x);
+        f.addOutput(softmax(y, 1));
+        f.addOutput(y);
+      },
+      {random({kRows, kColumns}), random({kColumns, kColumns})});
   EXPECT_EQ(t.steps, (Steps{"linear", "normalization"}));
   EXPECT_EQ(t.readBytes, 2 * kBytes);
   EXPECT_EQ(t.writtenBytes, 2 * kBytes);
 }
 
 TEST(Segmentation, ReductionsOverTheSameDimsShareAKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    f.addOutput(sum(x, {1}));
-    f.addOutput(max(exp(x), {1}));
-  }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(sum(x, {1}));
+        f.addOutput(max(exp(x), {1}));
+      },
+      {random({kRows, kColumns})});
   EXPECT_LE(t.steps.size(), 2u);
   EXPECT_EQ(t.writtenBytes, 2 * kRows * 4);
   EXPECT_EQ(t.arenaBytes, 0);
 }
 
 TEST(Segmentation, ReductionsOfOneIntermediateShareAKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = exp(input(f, {kRows, kColumns}));
-    f.addOutput(sum(x, {1}));
-    f.addOutput(max(x, {1}));
-  }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = exp(input(f, {kRows, kColumns}));
+        f.addOutput(sum(x, {1}));
+        f.addOutput(max(x, {1}));
+      },
+      {random({kRows, kColumns})});
   EXPECT_EQ(t.steps, (Steps{"reduction"}));
   EXPECT_EQ(t.readBytes, kBytes);
   EXPECT_EQ(t.writtenBytes, 2 * kRows * 4);
 }
 
 TEST(Segmentation, ReductionsOverOtherDimsSayWhyTheyAreApart) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = exp(input(f, {kRows, kColumns}));
-    f.addOutput(sum(x, {0}));
-    f.addOutput(sum(x, {1}));
-  }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = exp(input(f, {kRows, kColumns}));
+        f.addOutput(sum(x, {0}));
+        f.addOutput(sum(x, {1}));
+      },
+      {random({kRows, kColumns})});
   EXPECT_EQ(t.steps.size(), 2u);
   ASSERT_EQ(t.boundaries.size(), 1u);
   EXPECT_NE(t.boundaries[0].find("does not join: "), std::string::npos);
@@ -121,76 +141,88 @@ TEST(Segmentation, ReductionsOverOtherDimsSayWhyTheyAreApart) {
 }
 
 TEST(Segmentation, SegmentSetIsABoundary) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    f.addOutput(exp(segment_set(neg(x))));
-  }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(exp(segment_set(neg(x))));
+      },
+      {random({kRows, kColumns})});
   EXPECT_EQ(t.steps, (Steps{"pointwise", "pointwise"}));
   EXPECT_EQ(t.readBytes, 2 * kBytes);
   EXPECT_EQ(t.arenaBytes, kBytes);
 }
 
 TEST(Segmentation, ShapeOpsAreInsideKernels) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* y = cat({slice(x, {0, 0}, {kRows, 30}), pad(slice(x, {0, 40}, {kRows, 60}), {5, 5})}, 1);
-    f.addOutput(exp(transpose(reshape(y, {kRows, 6, 10}), 0, 1)));
-  }, {random({kRows, kColumns})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* y = cat({slice(x, {0, 0}, {kRows, 30}), pad(slice(x, {0, 40}, {kRows, 60}), {5, 5})}, 1);
+        f.addOutput(exp(transpose(reshape(y, {kRows, 6, 10}), 0, 1)));
+      },
+      {random({kRows, kColumns})});
   EXPECT_EQ(t.steps, (Steps{"pointwise"}));
   EXPECT_EQ(t.readBytes, kRows * 50 * 4);
   EXPECT_EQ(t.writtenBytes, kRows * 60 * 4);
 }
 
 TEST(Segmentation, ViewsOfResultsCostNothing) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* w = input(f, {40, 40});
-    f.addOutput(exp(linear(reshape(linear(reshape(x, {kRows * 2, 40}), w), {kRows, 2, 40}), w)));
-  }, {random({kRows, kColumns}), random({40, 40})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* w = input(f, {40, 40});
+        f.addOutput(exp(linear(reshape(linear(reshape(x, {kRows * 2, 40}), w), {kRows, 2, 40}), w)));
+      },
+      {random({kRows, kColumns}), random({40, 40})});
   EXPECT_LE(t.steps.size(), 4u);
   EXPECT_EQ(t.steps.back(), "pointwise");
 }
 
 TEST(Segmentation, SmallSharedTensorsAreNotWrittenForTheirReaders) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {kRows, kColumns});
-    TensorView* b = castOp(DataType::Float, input(f, {kColumns}, DataType::BFloat16));
-    f.addOutput(sum(mul(x, b), {1}));
-    f.addOutput(sum(add(x, b), {0}));
-  }, {random({kRows, kColumns}), random({kColumns}, DataType::BFloat16)});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* b = castOp(DataType::Float, input(f, {kColumns}, DataType::BFloat16));
+        f.addOutput(sum(mul(x, b), {1}));
+        f.addOutput(sum(add(x, b), {0}));
+      },
+      {random({kRows, kColumns}), random({kColumns}, DataType::BFloat16)});
   EXPECT_EQ(t.steps.size(), 2u);
   EXPECT_EQ(t.arenaBytes, 0);
   EXPECT_EQ(t.readBytes, 2 * (kBytes + kColumns * 2));
 }
 
 TEST(Segmentation, UpdatesOfOneShapeAndOfMany) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    for (int i = 0; i < 6; i++) {
-      TensorView* w = input(f, {10 + i, 8});
-      TensorView* g = input(f, {10 + i, 8});
-      TensorView* next = sub(w, mul(g, 0.5));
-      f.addOutput(next);
-      f.aliasOutputToInput(next, w);
-    }
-  }, [] {
-    std::vector<Argument> inputs;
-    for (int i = 0; i < 6; i++) {
-      inputs.emplace_back(random({10 + i, 8}));
-      inputs.emplace_back(random({10 + i, 8}));
-    }
-    return inputs;
-  }());
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        for (int i = 0; i < 6; i++) {
+          TensorView* w = input(f, {10 + i, 8});
+          TensorView* g = input(f, {10 + i, 8});
+          TensorView* next = sub(w, mul(g, 0.5));
+          f.addOutput(next);
+          f.aliasOutputToInput(next, w);
+        }
+      },
+      [] {
+        std::vector<Argument> inputs;
+        for (int i = 0; i < 6; i++) {
+          inputs.emplace_back(random({10 + i, 8}));
+          inputs.emplace_back(random({10 + i, 8}));
+        }
+        return inputs;
+      }());
   EXPECT_LE(t.steps.size(), 6u);
   EXPECT_EQ(t.arenaBytes, 0);
   EXPECT_EQ(t.writtenBytes, t.readBytes / 2);
 }
 
 TEST(Segmentation, DoubleContractionIsOneReductionKernel) {
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {5, 7}, DataType::Double);
-    TensorView* y = input(f, {7, 6}, DataType::Double);
-    f.addOutput(tanh(matmul(x, y)));
-  }, {random({5, 7}, DataType::Double), random({7, 6}, DataType::Double)});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {5, 7}, DataType::Double);
+        TensorView* y = input(f, {7, 6}, DataType::Double);
+        f.addOutput(tanh(matmul(x, y)));
+      },
+      {random({5, 7}, DataType::Double), random({7, 6}, DataType::Double)});
   EXPECT_EQ(t.steps, (Steps{"reduction"}));
   EXPECT_EQ(t.readBytes, (5 * 7 + 7 * 6) * 8);
   EXPECT_EQ(t.writtenBytes, 5 * 6 * 8);
@@ -198,13 +230,15 @@ TEST(Segmentation, DoubleContractionIsOneReductionKernel) {
 
 TEST(Segmentation, NothingWaitsForItself) {
   // y joins the kernel of x's exponential only if the library call between them is not waited for
-  ProgramTraffic t = measure([](Fusion& f) {
-    TensorView* x = input(f, {16, 16});
-    TensorView* a = exp(x);
-    TensorView* b = linear(a, x);
-    f.addOutput(add(neg(a), b));
-    f.addOutput(sum(a, {0}));
-  }, {random({16, 16})});
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {16, 16});
+        TensorView* a = exp(x);
+        TensorView* b = linear(a, x);
+        f.addOutput(add(neg(a), b));
+        f.addOutput(sum(a, {0}));
+      },
+      {random({16, 16})});
   EXPECT_EQ(std::count(t.steps.begin(), t.steps.end(), "linear"), 1);
   EXPECT_LE(t.steps.size(), 4u);
 }

@@ -26,7 +26,8 @@ struct Memory {
   }
 };
 
-void count(const HostProgram& host, const Step& step, const tile::Program& program, Memory& memory, ProgramTraffic& result) {
+void count(const HostProgram& host, const Step& step, const tile::Program& program, Memory& memory,
+           ProgramTraffic& result) {
   std::vector<void*> pointers;
   for (int t : step.launch.tensors) {
     if (t < 0) {

@@ -11,9 +11,9 @@
 namespace meshfuse {
 
 struct ProgramTraffic {
-  std::vector<std::string> steps;  // "normalization", "linear", "copy", ...
+  std::vector<std::string> steps;       // "normalization", "linear", "copy", ...
   std::vector<std::string> boundaries;  // why kernels are no larger, where they say so
-  int64_t readBytes = 0;      // distinct elements, summed over kernels
+  int64_t readBytes = 0;                // distinct elements, summed over kernels
   int64_t writtenBytes = 0;
   int64_t arenaBytes = 0;
 };

@@ -11,7 +11,9 @@ namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type) { return randomTensor(std::move(sizes), type, seed, -2, 2); }
+Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type) {
+  return randomTensor(std::move(sizes), type, seed, -2, 2);
+}
 
 int64_t libraryCalls(FusionExecutorCache& cache) {
   int64_t n = 0;
@@ -41,13 +43,14 @@ class Contractions : public ::testing::TestWithParam<DataType> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Type, Contractions,
-                         ::testing::Values(DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double, DataType::Int,
-                                           DataType::Int32),
+                         ::testing::Values(DataType::Float, DataType::Half, DataType::BFloat16, DataType::Double,
+                                           DataType::Int, DataType::Int32),
                          [](const auto& p) { return std::string(name(p.param)); });
 
 TEST_P(Contractions, Shapes) {
   DataType t = GetParam();
-  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {1, 7, 1}, {5, 1, 3}, {17, 33, 9}, {64, 16, 1}, {1, 40, 50}, {130, 20, 70}}) {
+  for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{
+           {1, 1, 1}, {1, 7, 1}, {5, 1, 3}, {17, 33, 9}, {64, 16, 1}, {1, 40, 50}, {130, 20, 70}}) {
     expectProduct(random({m, k}, 1, t), random({k, n}, 2, t));
   }
 }
@@ -71,8 +74,9 @@ TEST_P(Contractions, TransposedStridedAndExpandedOperands) {
   DataType t = GetParam();
   Tensor a = random({5, 6}, 1, t);
   Tensor b = random({6, 7}, 2, t);
-  for (const Tensor& x : {a, random({6, 5}, 3, t).transpose(0, 1), random({5, 12}, 4, t).slice(1, 0, 12, 2), random({10, 6}, 5, t).slice(0, 0, 10, 2),
-                          random({1, 6}, 6, t).expand({5, 6}), random({5, 1}, 7, t).expand({5, 6}), random({31}, 8, t).slice(0, 1, 31).view({5, 6}),
+  for (const Tensor& x : {a, random({6, 5}, 3, t).transpose(0, 1), random({5, 12}, 4, t).slice(1, 0, 12, 2),
+                          random({10, 6}, 5, t).slice(0, 0, 10, 2), random({1, 6}, 6, t).expand({5, 6}),
+                          random({5, 1}, 7, t).expand({5, 6}), random({31}, 8, t).slice(0, 1, 31).view({5, 6}),
                           random({5, 9}, 9, t).slice(1, 2, 8)}) {
     expectProduct(x, b);
     expectProduct(random({3, 5}, 10, t), x);
@@ -86,7 +90,8 @@ TEST_P(Contractions, Linear) {
   for (bool withBias : {false, true}) {
     for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{9}, {4, 9}, {2, 3, 9}, {1, 1, 9}}) {
       for (bool strided : {false, true}) {
-        Tensor x = strided && shape.size() == 3 ? random({shape[1], shape[0], 9}, 1, t).transpose(0, 1) : random(shape, 1, t);
+        Tensor x =
+            strided && shape.size() == 3 ? random({shape[1], shape[0], 9}, 1, t).transpose(0, 1) : random(shape, 1, t);
         Tensor w = strided ? random({9, 5}, 2, t).transpose(0, 1) : random({5, 9}, 2, t);
         Tensor b = strided ? random({10}, 3, t).slice(0, 0, 10, 2) : random({5}, 3, t);
         CheckedCache checked([&](Fusion& f) {
@@ -133,11 +138,13 @@ TEST_P(Contractions, TheSameBitsForAnyNumberOfThreads) {
   Tensor b = random({90, 110}, 2, t);
   std::vector<double> expected;
   for (int threads : {1, 2, 3}) {
-    CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, a);
-      TensorView* y = input(f, b);
-      f.addOutput(matmul(x, y));
-    }, {.threads = threads, .verify = Verify::Off});
+    CheckedCache checked(
+        [&](Fusion& f) {
+          TensorView* x = input(f, a);
+          TensorView* y = input(f, b);
+          f.addOutput(matmul(x, y));
+        },
+        {.threads = threads, .verify = Verify::Off});
     std::vector<double> got = checked.cache().runFusionWithInputs({a, b})[0].toVector();
     expected = expected.empty() ? got : expected;
     EXPECT_EQ(got, expected) << threads;
