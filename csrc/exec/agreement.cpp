@@ -22,8 +22,9 @@ std::string planText(const Fusion& global, const Fusion& local, int64_t call) {
   for (const Expr* e : local.exprs()) {
     if (e->kind() == ExprKind::Communicate) {
       const CommAttributes& c = e->attributes().comm;
-      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind), e->output()->id(),
-                          fmt::join(c.axes, ", "), local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
+      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
+                          e->output()->id(), fmt::join(c.axes, ", "),
+                          local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
     }
   }
   return text;
@@ -58,7 +59,8 @@ void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion&
   std::string text = planText(global, local, call);
   std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
   for (size_t r = 0; r < hashes.size(); r++) {
-    deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r, hashes[r].substr(kNoPlan.size()));
+    deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
+                hashes[r].substr(kNoPlan.size()));
   }
   std::vector<int> different;
   for (size_t r = 0; r < hashes.size(); r++) {
@@ -71,9 +73,10 @@ void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion&
   }
   std::vector<std::string> texts = communicator.exchange(text);
   int other = different[0];
-  throwDeviceError(fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "
-                               "calls with the same fusion, mesh and global shapes",
-                               fmt::join(different, ", "), firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other)));
+  throwDeviceError(
+      fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "
+                  "calls with the same fusion, mesh and global shapes",
+                  fmt::join(different, ", "), firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other)));
 }
 
 void sayNoPlan(Communicator& communicator, std::string_view why) noexcept {

@@ -19,40 +19,46 @@ int alignmentOf(const void* data) {
 }
 
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
-  check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments", fusion.inputs().size(),
-        inputs.size());
+  check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments",
+        fusion.inputs().size(), inputs.size());
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     const Tensor* t = std::get_if<Tensor>(&inputs[i]);
     if (!in->isTensor()) {
       check(t == nullptr, "[run] input {} ({}) is a {} scalar, got the tensor {}", i, in->toString(), name(in->dtype()),
             t != nullptr ? t->toString() : "");
-      bool fits = in->dtype() == DataType::Int ? std::holds_alternative<int64_t>(inputs[i])
+      bool fits = in->dtype() == DataType::Int    ? std::holds_alternative<int64_t>(inputs[i])
                   : in->dtype() == DataType::Bool ? std::holds_alternative<bool>(inputs[i])
                                                   : !std::holds_alternative<bool>(inputs[i]);
-      check(fits, "[run] input {} ({}) is a {} scalar, got a number of another type", i, in->toString(), name(in->dtype()));
+      check(fits, "[run] input {} ({}) is a {} scalar, got a number of another type", i, in->toString(),
+            name(in->dtype()));
       continue;
     }
     check(t != nullptr, "[run] input {} ({}) is a tensor, got a number", i, in->toString());
     check(t->defined(), "[run] input {} ({}) got an undefined tensor", i, in->toString());
-    check(t->dtype() == in->dtype(), "[run] input {} ({}) has type {}, got {}", i, in->toString(), name(in->dtype()), name(t->dtype()));
+    check(t->dtype() == in->dtype(), "[run] input {} ({}) has type {}, got {}", i, in->toString(), name(in->dtype()),
+          name(t->dtype()));
     size_t dims = in->asTensor()->shape().size();
-    check(static_cast<size_t>(t->dim()) == dims, "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i, in->toString(), dims,
-          t->dim(), fmt::join(t->sizes(), ", "));
+    check(static_cast<size_t>(t->dim()) == dims, "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i,
+          in->toString(), dims, t->dim(), fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
-    size_t i = static_cast<size_t>(std::find(fusion.inputs().begin(), fusion.inputs().end(), input) - fusion.inputs().begin());
+    size_t i =
+        static_cast<size_t>(std::find(fusion.inputs().begin(), fusion.inputs().end(), input) - fusion.inputs().begin());
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    check(!repeatsElements(t), "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
-          "tensor of its own, see Tensor::clone", i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
+    check(!repeatsElements(t),
+          "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
+          "tensor of its own, see Tensor::clone",
+          i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
   }
 }
 
 void checkMeshes(const Fusion& fusion, int ranks) {
   for (const TensorView* tv : fusion.tensors(true)) {
     for (int64_t rank : tv->getDeviceMesh().devices()) {
-      check(rank < ranks, "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(), rank,
-            ranks);
+      check(rank < ranks,
+            "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(),
+            rank, ranks);
     }
   }
 }
@@ -103,8 +109,9 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
       expected.push_back(e.constValue());
     }
     check(std::equal(expected.begin(), expected.end(), t.sizes().begin(), t.sizes().end()),
-          "[run] input {} (T{}) has local sizes [{}] on each rank, got [{}]; a sharded input takes the rank's shard, see shardTensor", i,
-          in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
+          "[run] input {} (T{}) has local sizes [{}] on each rank, got [{}]; a sharded input takes the rank's shard, "
+          "see shardTensor",
+          i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
   }
 }
 

@@ -19,7 +19,7 @@ class Fusion;
 
 struct CompileOptions {
   int threads = 1;
-  int64_t call = 0;  // number of the call that compiles: part of what the ranks agree on
+  int64_t call = 0;     // number of the call that compiles: part of what the ranks agree on
   bool agreed = false;  // the ranks agreed on arguments of these types and sizes before: they do not meet
   // Compiles all kernels of a program; default: the compiler that the process shares.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
@@ -41,12 +41,13 @@ struct CompiledProgram {
 
 // The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective and with
 // errors as compile().
-[[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                                                 const DeviceInfo& device, int64_t call = 0, bool agreed = false);
+[[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
+                                                 Communicator& communicator, const DeviceInfo& device, int64_t call = 0,
+                                                 bool agreed = false);
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
 // for arguments that do not fit; DeviceError naming ranks and the first differing line if the ranks' plans differ.
-[[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                                      const CompileOptions& options);
+[[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
+                                      Communicator& communicator, const CompileOptions& options);
 
 }  // namespace meshfuse

@@ -15,7 +15,9 @@ Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh) {
   return shardTensor(tensor, axis, mesh, defaultWorld().rank());
 }
 
-Tensor shardTensor(const Tensor& tensor, const TensorView* tv) { return shardTensor(tensor, tv, defaultWorld().rank()); }
+Tensor shardTensor(const Tensor& tensor, const TensorView* tv) {
+  return shardTensor(tensor, tv, defaultWorld().rank());
+}
 
 Tensor unshardTensor(const Tensor& part, const TensorView* tv) {
   Communicator& world = defaultWorld();
@@ -25,8 +27,8 @@ Tensor unshardTensor(const Tensor& part, const TensorView* tv) {
   std::vector<Tensor> parts;
   for (int64_t rank : tv->getDeviceMesh().devices()) {
     const std::string& text = all[static_cast<size_t>(rank)];
-    check(text.size() == bytes.size(), "[unshardTensor] rank {} has {} bytes of {}, this rank {}", rank, text.size(), tv->toString(),
-          bytes.size());
+    check(text.size() == bytes.size(), "[unshardTensor] rank {} has {} bytes of {}, this rank {}", rank, text.size(),
+          tv->toString(), bytes.size());
     parts.push_back(Tensor::empty({part.sizes().begin(), part.sizes().end()}, part.dtype()));
     std::memcpy(parts.back().data(), text.data(), text.size());
   }

@@ -28,7 +28,8 @@ namespace {
 Verify verifyFromEnvironment() {
   const char* text = std::getenv("MESHFUSE_VERIFY");
   std::string_view value = text == nullptr ? "off" : text;
-  check(value == "off" || value == "first" || value == "always", "[run] MESHFUSE_VERIFY is \"{}\", expected off, first or always", value);
+  check(value == "off" || value == "first" || value == "always",
+        "[run] MESHFUSE_VERIFY is \"{}\", expected off, first or always", value);
   return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
 }
 
@@ -52,7 +53,8 @@ struct ArgumentFacts {
 
   bool holdFor(const Tensor& t) const {
     return hasShapeOf(t) && std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end()) &&
-           (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(alignment - 1)) == 0 && alignmentOf(t.data()) == alignment;
+           (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(alignment - 1)) == 0 &&
+           alignmentOf(t.data()) == alignment;
   }
 
   std::string differenceTo(const Tensor& t) const {
@@ -71,10 +73,11 @@ struct ArgumentFacts {
 
 // Kinds, types and sizes are those of `facts`.
 static bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(), [](const ArgumentFacts& f, const Argument& a) {
-    const Tensor* t = std::get_if<Tensor>(&a);
-    return t == nullptr ? f.holdFor(a) : f.kind == a.index() && f.hasShapeOf(*t);
-  });
+  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
+                    [](const ArgumentFacts& f, const Argument& a) {
+                      const Tensor* t = std::get_if<Tensor>(&a);
+                      return t == nullptr ? f.holdFor(a) : f.kind == a.index() && f.hasShapeOf(*t);
+                    });
 }
 
 static bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
@@ -137,8 +140,8 @@ struct FusionExecutorCache::Plan {
 struct FusionExecutorCache::State {
   Communicator* communicator = nullptr;
   std::unique_ptr<ThreadPool> pool;
-  mutable std::mutex mutex;  // plans and the fields below
-  std::mutex running;        // runs that communicate, one at a time
+  mutable std::mutex mutex;                // plans and the fields below
+  std::mutex running;                      // runs that communicate, one at a time
   std::list<std::shared_ptr<Plan>> plans;  // most recently used first
   std::shared_ptr<Plan> last;
   // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and
@@ -179,7 +182,10 @@ struct FusionExecutorCache::State {
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
-    : fusion_(std::move(fusion)), options_(options), verify_(options.verify.value_or(Verify::Off)), state_(std::make_unique<State>()) {
+    : fusion_(std::move(fusion)),
+      options_(options),
+      verify_(options.verify.value_or(Verify::Off)),
+      state_(std::make_unique<State>()) {
   check(fusion_ != nullptr, "[run] the executor cache got no fusion");
   if (!options.verify) {
     verify_ = verifyFromEnvironment();
@@ -237,13 +243,18 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
       plan->facts.back().sizes = {*value};
     }
     if (const Tensor* t = std::get_if<Tensor>(&a)) {
-      plan->facts.back() = {a.index(), t->dtype(), alignmentOf(t->data()), {t->sizes().begin(), t->sizes().end()}, {t->strides().begin(), t->strides().end()}};
+      plan->facts.back() = {a.index(),
+                            t->dtype(),
+                            alignmentOf(t->data()),
+                            {t->sizes().begin(), t->sizes().end()},
+                            {t->strides().begin(), t->strides().end()}};
     }
   }
   plan->compiled = compile(*fusion_, inputs, *s.communicator,
                            {.threads = s.pool->threads(), .call = s.calls, .agreed = s.haveAgreed(inputs)});
   const HostProgram& host = *plan->compiled.host;
-  plan->writesInputs = std::any_of(host.aliasOf.begin(), host.aliasOf.end(), [](const auto& alias) { return alias.has_value(); });
+  plan->writesInputs =
+      std::any_of(host.aliasOf.begin(), host.aliasOf.end(), [](const auto& alias) { return alias.has_value(); });
   plan->outputCommunicates.assign(host.outputs.size(), false);
   for (const Step& step : host.steps) {
     if (step.kind != HostStepKind::Communicate) {
@@ -310,8 +321,8 @@ std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<A
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
   std::shared_ptr<Plan> plan = find(inputs);
   const HostProgram& host = *plan->compiled.host;
-  check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them", host.outputs.size(),
-        outputs.size());
+  check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
+        host.outputs.size(), outputs.size());
   bool direct = true;
   for (size_t i = 0; i < outputs.size(); i++) {
     if (host.aliasOf[i]) {
@@ -325,7 +336,8 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
                                  fmt::join(t.sizes, ", "), out.toString()));
     }
     direct = direct && out.isContiguous() && alignmentOf(out.data()) == 64;
-    check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory", i);
+    check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
+          i);
   }
   if (plan->writesInputs || outputs.size() > 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
@@ -399,7 +411,8 @@ std::string FusionExecutorCache::planText() const { return planned()->toString()
 std::string FusionExecutorCache::outputSharding(int output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
-  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output {}, the fusion has {}", output, outputs.size());
+  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output {}, the fusion has {}", output,
+        outputs.size());
   return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
 }
 

@@ -78,8 +78,9 @@ bool shareElements(const Extent& a, const Extent& b) {
     return e.input >= 0 ? fmt::format("input {}", e.input) : fmt::format("the tensor for output {}", e.output);
   };
   const Extent& written = a.writer >= 0 ? a : b;
-  throwUserError(fmt::format("[run] {} and {} share memory, and output {} is written into it; pass a tensor of its own, see Tensor::clone",
-                             described(a), described(b), written.writer));
+  throwUserError(fmt::format(
+      "[run] {} and {} share memory, and output {} is written into it; pass a tensor of its own, see Tensor::clone",
+      described(a), described(b), written.writer));
 }
 
 }  // namespace
@@ -117,7 +118,8 @@ bool extentsMeet(const Tensor& a, const Tensor& b) {
   return x.begin < y.end && y.begin < x.end;
 }
 
-bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs, std::span<const Tensor> outputs) {
+bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,
+                   std::span<const Tensor> outputs) {
   thread_local std::vector<Extent> extents;  // keeps its memory from call to call
   extents.clear();
   for (size_t i = 0; i < inputs.size(); i++) {

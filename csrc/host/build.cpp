@@ -18,7 +18,8 @@ namespace {
 std::vector<int64_t> constantShape(const TensorView* tv) {
   std::vector<int64_t> shape;
   for (const IntExpr& e : tv->shape()) {
-    invariant(e.isConst(), "[host program] {} has the extent {}, which is not a constant", tv->toString(), e.toString());
+    invariant(e.isConst(), "[host program] {} has the extent {}, which is not a constant", tv->toString(),
+              e.toString());
     shape.push_back(e.constValue());
   }
   return shape;
@@ -34,12 +35,18 @@ int64_t product(const std::vector<int64_t>& v) {
 
 std::string_view verb(CommKind kind) {
   switch (kind) {
-    case CommKind::AllGather: return "all-gather";
-    case CommKind::AllReduce: return "all-reduce";
-    case CommKind::ReduceScatter: return "reduce-scatter";
-    case CommKind::AllToAll: return "all-to-all";
-    case CommKind::Permute: return "permute";
-    case CommKind::Broadcast: return "broadcast";
+    case CommKind::AllGather:
+      return "all-gather";
+    case CommKind::AllReduce:
+      return "all-reduce";
+    case CommKind::ReduceScatter:
+      return "reduce-scatter";
+    case CommKind::AllToAll:
+      return "all-to-all";
+    case CommKind::Permute:
+      return "permute";
+    case CommKind::Broadcast:
+      return "broadcast";
   }
   return "";
 }
@@ -56,7 +63,8 @@ void cloneScalar(FusionCloner& cloner, const Val* val) {
 }
 
 // The group as a fusion of its own, for the reference interpreter: its tensors, then all scalar inputs of the whole.
-std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group, const FusionCloner::Rewrite& bound) {
+std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group,
+                                          const FusionCloner::Rewrite& bound) {
   auto result = std::make_shared<Fusion>();
   FusionCloner cloner(fusion, *result, bound);
   for (const TensorView* in : group.inputs) {
@@ -142,7 +150,8 @@ class HostBuilder {
 
   bool isKernelResult(const Val* val) const {
     return std::any_of(segments_.begin(), segments_.end(), [&](const Segment& s) {
-      return s.kind == SegmentKind::Kernel && std::find(s.group.outputs.begin(), s.group.outputs.end(), val) != s.group.outputs.end();
+      return s.kind == SegmentKind::Kernel &&
+             std::find(s.group.outputs.begin(), s.group.outputs.end(), val) != s.group.outputs.end();
     });
   }
 
@@ -230,7 +239,8 @@ class HostBuilder {
   }
 
   static bool readsInput(const Segment& s, int val) {
-    return std::any_of(s.group.inputs.begin(), s.group.inputs.end(), [&](const TensorView* tv) { return tv->id() == val; });
+    return std::any_of(s.group.inputs.begin(), s.group.inputs.end(),
+                       [&](const TensorView* tv) { return tv->id() == val; });
   }
 
   IntExpr bound(const IntExpr& e) const {
@@ -291,7 +301,8 @@ class HostBuilder {
         step.kind = HostStepKind::Reference;
         step.name = fmt::format("reference {}", result);
         break;
-      case SegmentKind::View: break;
+      case SegmentKind::View:
+        break;
     }
     if (s.kind != SegmentKind::Communicate) {
       step.reference = referenceOf(*fusion_, s.group, [this](const IntExpr& e) { return bound(e); });
@@ -431,7 +442,8 @@ class HostBuilder {
           }
           auto [it, isNew] = blockOf.try_emplace(r, blocks_.size());
           if (isNew) {
-            blocks_.push_back({program_.tensors[static_cast<size_t>(r)].bytes, static_cast<int>(i), static_cast<int>(i), 0});
+            blocks_.push_back(
+                {program_.tensors[static_cast<size_t>(r)].bytes, static_cast<int>(i), static_cast<int>(i), 0});
           }
           blocks_[it->second].lastStep = static_cast<int>(i);
         }

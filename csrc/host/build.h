@@ -26,8 +26,10 @@ struct BuildOptions {
 };
 
 // `fusion`: the local fusion the segments are of; kept alive by the program.
-[[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,
-                                                                  const DeviceInfo& device, const BuildOptions& options);
+[[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,
+                                                                  std::vector<Segment> segments,
+                                                                  const DeviceInfo& device,
+                                                                  const BuildOptions& options);
 
 // The coordinates of a rank on all meshes of a fusion, by the symbols that stand for them in its local program.
 [[nodiscard]] std::map<std::string, int64_t, std::less<>> coordinatesOf(const Fusion& global, int rank);

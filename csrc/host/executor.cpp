@@ -20,11 +20,14 @@ namespace {
 
 constexpr int64_t kScratchStride = 4096;  // workers' scratch starts on pages of its own
 
-int64_t scratchStride(const HostProgram& p) { return (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride; }
+int64_t scratchStride(const HostProgram& p) {
+  return (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride;
+}
 
 }  // namespace
 
-Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator) : program_(std::move(program)) {
+Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
+    : program_(std::move(program)) {
   const HostProgram& p = *program_;
   if (p.arenaBytes > 0) {
     arena_ = p.communicates ? communicator.allocate(static_cast<size_t>(p.arenaBytes))
@@ -69,8 +72,8 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   }
 }
 
-void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
-                  const ExecuteOptions& options) {
+void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs,
+                  std::span<Tensor> outputs, const ExecuteOptions& options) {
   const HostProgram& p = *program_;
   for (size_t t = 0; t < p.tensors.size(); t++) {
     const TensorPlan& plan = p.tensors[t];
@@ -102,7 +105,8 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
       compareWithReference(step, before);
     }
     if (options.profile != nullptr) [[unlikely]] {
-      options.profile->push_back({&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+      options.profile->push_back(
+          {&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
     }
   }
 }
@@ -128,7 +132,9 @@ void Binding::bindScalars(std::span<const Argument> inputs) {
 void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                       std::span<const Argument> inputs) {
   switch (step.kind) {
-    case HostStepKind::Launch: launch(step, number, pool); return;
+    case HostStepKind::Launch:
+      launch(step, number, pool);
+      return;
     case HostStepKind::Contract: {
       std::vector<void*>& operands = operands_[number];
       for (size_t k = 0; k < step.operands.size(); k++) {
@@ -143,8 +149,12 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       communicator.setStep(static_cast<int64_t>(number), step.name);
       communicate(step, communicator);
       return;
-    case HostStepKind::Copy: view(step.writes[0]).copyFrom(view(step.reads[0])); return;
-    case HostStepKind::Reference: reference(step, referenceInputs(step, inputs)); return;
+    case HostStepKind::Copy:
+      view(step.writes[0]).copyFrom(view(step.reads[0]));
+      return;
+    case HostStepKind::Reference:
+      reference(step, referenceInputs(step, inputs));
+      return;
   }
 }
 
@@ -169,7 +179,9 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
     l.kernel->run(slots.data(), 0, 1, scratch);
     return;
   }
-  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) { l.kernel->run(slots.data(), begin, end, scratch + worker * stride); });
+  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) {
+    l.kernel->run(slots.data(), begin, end, scratch + worker * stride);
+  });
 }
 
 void Binding::communicate(const Step& step, Communicator& communicator) {
@@ -178,10 +190,18 @@ void Binding::communicate(const Step& step, Communicator& communicator) {
   void* out = pointer(step.writes[0]);
   const Team& team = c.team;
   switch (c.kind) {
-    case CommKind::AllGather: communicator.allGather(team, in, out, c.count, c.dtype); return;
-    case CommKind::AllReduce: communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce); return;
-    case CommKind::ReduceScatter: communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce); return;
-    case CommKind::AllToAll: communicator.allToAll(team, in, out, c.count, c.dtype); return;
+    case CommKind::AllGather:
+      communicator.allGather(team, in, out, c.count, c.dtype);
+      return;
+    case CommKind::AllReduce:
+      communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce);
+      return;
+    case CommKind::ReduceScatter:
+      communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce);
+      return;
+    case CommKind::AllToAll:
+      communicator.allToAll(team, in, out, c.count, c.dtype);
+      return;
     case CommKind::Broadcast:
       if (team.ranks[static_cast<size_t>(c.root)] == communicator.rank()) {
         std::memcpy(out, in, static_cast<size_t>(c.count * dataTypeSize(c.dtype)));
@@ -236,7 +256,8 @@ void Binding::compareWithReference(const Step& step, std::span<const Argument> i
     expected[k].uncertain = 0;  // a step at a discontinuity says little, and is not wrong for it
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
     invariant(!difference, "[verify] T{}, made by {}, differs from the reference: {}\nkernel:\n{}",
-              program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""), step.launch.program);
+              program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""),
+              step.launch.program);
   }
 }
 

@@ -50,7 +50,8 @@ class Binding {
     int index;
   };
   void bindScalars(std::span<const Argument> inputs);
-  void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs);
+  void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
+               std::span<const Argument> inputs);
   void launch(const Step& step, size_t number, ThreadPool& pool);
   void communicate(const Step& step, Communicator& communicator);
   void reference(const Step& step, std::span<const Argument> inputs);
@@ -62,12 +63,12 @@ class Binding {
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<void> arena_;
   std::shared_ptr<void> scratch_;
-  std::vector<void*> pointers_;                 // by tensor
-  std::vector<std::vector<uint64_t>> slots_;    // by step
-  std::vector<std::vector<void*>> operands_;    // of contractions, by step
+  std::vector<void*> pointers_;               // by tensor
+  std::vector<std::vector<uint64_t>> slots_;  // by step
+  std::vector<std::vector<void*>> operands_;  // of contractions, by step
   std::vector<Communicator::Transfer> transfers_;
   ScalarSteps scalars_;
-  std::vector<std::vector<int>> scalarOf_;      // by step: number in scalars_ of each scalar argument
+  std::vector<std::vector<int>> scalarOf_;  // by step: number in scalars_ of each scalar argument
   bool hasRunTimeScalars_ = false;
 };
 

@@ -26,14 +26,17 @@ bool isElementwise(const Expr& e) {
     case ExprKind::Broadcast:
     case ExprKind::Squeeze:
     case ExprKind::Full:
-    case ExprKind::Random: return true;
-    default: return false;
+    case ExprKind::Random:
+      return true;
+    default:
+      return false;
   }
 }
 
 // The kernel reads `input` at no other element than the one of `output` it writes at the time.
 bool readsOnlyWhatItWrites(const Segment& s, const TensorView* output, const TensorView* input) {
-  if (s.kind != SegmentKind::Kernel || !std::all_of(s.group.exprs.begin(), s.group.exprs.end(), [](const Expr* e) { return isElementwise(*e); })) {
+  if (s.kind != SegmentKind::Kernel ||
+      !std::all_of(s.group.exprs.begin(), s.group.exprs.end(), [](const Expr* e) { return isElementwise(*e); })) {
     return false;
   }
   CoordinatesOrReason found = findCoordinates(s.group);
@@ -49,10 +52,12 @@ bool readsOnlyWhatItWrites(const Segment& s, const TensorView* output, const Ten
 
 std::map<int, int> arrangeInPlace(const Fusion& fusion, std::vector<Segment>& segments) {
   auto isLeafWriter = [&](const Segment& s) {
-    bool aliased = std::any_of(fusion.aliases().begin(), fusion.aliases().end(), [&](const auto& a) { return writes(s, a.first); });
+    bool aliased = std::any_of(fusion.aliases().begin(), fusion.aliases().end(),
+                               [&](const auto& a) { return writes(s, a.first); });
     return aliased && std::all_of(s.group.outputs.begin(), s.group.outputs.end(), [&](const TensorView* out) {
-      return std::none_of(segments.begin(), segments.end(), [&](const Segment& other) { return reads(other, out); });
-    });
+             return std::none_of(segments.begin(), segments.end(),
+                                 [&](const Segment& other) { return reads(other, out); });
+           });
   };
   std::vector<bool> leaf;
   for (const Segment& s : segments) {
@@ -71,14 +76,17 @@ std::map<int, int> arrangeInPlace(const Fusion& fusion, std::vector<Segment>& se
   std::map<int, int> direct;
   std::set<int> taken;
   for (const auto& [output, input] : fusion.aliases()) {
-    auto writer = std::find_if(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return writes(s, out); });
+    auto writer =
+        std::find_if(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return writes(s, out); });
     if (writer == segments.end() || (writer->kind != SegmentKind::Kernel && writer->kind != SegmentKind::Library) ||
         !taken.insert(input->id()).second) {
       continue;
     }
-    bool readLater = std::any_of(writer + 1, segments.end(), [&, in = input](const Segment& s) { return reads(s, in); }) ||
-                     input->isFusionOutput();
-    bool outputReadLater = std::any_of(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return reads(s, out); });
+    bool readLater =
+        std::any_of(writer + 1, segments.end(), [&, in = input](const Segment& s) { return reads(s, in); }) ||
+        input->isFusionOutput();
+    bool outputReadLater =
+        std::any_of(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return reads(s, out); });
     bool safe = !reads(*writer, input) || readsOnlyWhatItWrites(*writer, output->asTensor(), input->asTensor());
     if (!readLater && !outputReadLater && safe) {
       direct[output->id()] = input->id();

@@ -10,9 +10,12 @@ namespace {
 
 std::string placeOf(const TensorPlan& t) {
   switch (t.place) {
-    case Place::Input: return fmt::format("input {}", t.index);
-    case Place::Output: return fmt::format("output {}", t.index);
-    case Place::Arena: return fmt::format("arena + {}", t.offset);
+    case Place::Input:
+      return fmt::format("input {}", t.index);
+    case Place::Output:
+      return fmt::format("output {}", t.index);
+    case Place::Arena:
+      return fmt::format("arena + {}", t.offset);
   }
   return "";
 }

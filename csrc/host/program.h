@@ -43,13 +43,13 @@ struct TensorPlan {
 struct LaunchPlan {
   std::shared_ptr<const CpuKernel> kernel;
   int64_t parts = 1;
-  std::vector<int> tensors;          // position of each tensor slot, -1 for a workspace
-  std::vector<int64_t> workspaces;   // arena offsets of the -1 slots, in order
-  std::vector<int64_t> zeroed;       // bytes to clear from each workspace before the launch
-  std::vector<IntExpr> sizes;        // over the symbols of run-time integers; constants where known
+  std::vector<int> tensors;         // position of each tensor slot, -1 for a workspace
+  std::vector<int64_t> workspaces;  // arena offsets of the -1 slots, in order
+  std::vector<int64_t> zeroed;      // bytes to clear from each workspace before the launch
+  std::vector<IntExpr> sizes;       // over the symbols of run-time integers; constants where known
   std::vector<const Val*> scalars;
   std::vector<DataType> scalarTypes;
-  std::string program;               // the tile program's text
+  std::string program;  // the tile program's text
   int64_t scratchBytes = 0;
 };
 
@@ -57,9 +57,9 @@ struct CommPlan {
   CommKind kind = CommKind::AllGather;
   Team team;
   ReduceOp reduce = ReduceOp::Sum;
-  int64_t count = 0;      // elements, as Communicator counts them
+  int64_t count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
-  int receiveFrom = -1;   // Permute
+  int receiveFrom = -1;  // Permute
   std::vector<int> sendTo;
   int root = 0;
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
@@ -67,23 +67,23 @@ struct CommPlan {
 
 struct Step {
   HostStepKind kind = HostStepKind::Launch;
-  std::string name;  // "softmax T7", "all-reduce T9": for messages, traces and the profile
-  std::vector<int> reads;   // tensors
+  std::string name;        // "softmax T7", "all-reduce T9": for messages, traces and the profile
+  std::vector<int> reads;  // tensors
   std::vector<int> writes;
-  LaunchPlan launch;                            // Launch
+  LaunchPlan launch;                               // Launch
   std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
-  std::vector<int> operands;                    // Contract: tensors in the op's order, of which `reads` has each once
-  CommPlan comm;                                // Communicate
-  std::shared_ptr<const Fusion> reference;      // the same as a fusion, for Reference steps and verification
+  std::vector<int> operands;                // Contract: tensors in the op's order, of which `reads` has each once
+  CommPlan comm;                            // Communicate
+  std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::vector<TensorPlan> tensors;
   std::vector<Step> steps;
-  int numInputs = 0;   // of the fusion, scalars included
-  std::vector<int> outputs;                  // tensor of each fusion output
-  std::vector<std::optional<int>> aliasOf;   // fusion input whose memory an output is
+  int numInputs = 0;                        // of the fusion, scalars included
+  std::vector<int> outputs;                 // tensor of each fusion output
+  std::vector<std::optional<int>> aliasOf;  // fusion input whose memory an output is
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena
   int workers = 1;

@@ -32,7 +32,8 @@ int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const 
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
     for (size_t i = 0; i < fusion.inputs().size(); i++) {
       const Val* in = fusion.inputs()[i];
-      if (!in->isTensor() && in->dtype() == DataType::Int && in->intExpr().isSymbol() && in->intExpr().symbolName() == symbol) {
+      if (!in->isTensor() && in->dtype() == DataType::Int && in->intExpr().isSymbol() &&
+          in->intExpr().symbolName() == symbol) {
         return asInteger(inputs[i]);
       }
     }
@@ -64,8 +65,8 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
     step.kind = Kind::Integer;
   } else {
     bool cast = e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
-    invariant(cast || (e != nullptr && e->kind() == ExprKind::Point), "[host program] the scalar {} is not computed by a scalar op",
-              val->toString());
+    invariant(cast || (e != nullptr && e->kind() == ExprKind::Point),
+              "[host program] the scalar {} is not computed by a scalar op", val->toString());
     step.kind = cast ? Kind::Cast : Kind::Point;
     for (size_t k = 0; k < e->inputs().size(); k++) {
       step.operands[k] = add(fusion, e->input(static_cast<int>(k)));
@@ -117,7 +118,8 @@ void ScalarSteps::compute(Step& step) const {
 void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
   for (Step& step : steps_) {
     switch (step.kind) {
-      case Kind::Constant: break;
+      case Kind::Constant:
+        break;
       case Kind::Input: {
         const Argument& a = inputs[static_cast<size_t>(step.input)];
         const double* d = std::get_if<double>(&a);
@@ -130,7 +132,9 @@ void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
         step.real = static_cast<double>(step.whole);
         break;
       case Kind::Cast:
-      case Kind::Point: compute(step); break;
+      case Kind::Point:
+        compute(step);
+        break;
     }
   }
 }

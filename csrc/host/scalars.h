@@ -35,16 +35,16 @@ class ScalarSteps {
     const Val* val = nullptr;
     int input = -1;
     std::array<int, 3> operands = {-1, -1, -1};
-    double real = 0;     // the value, of Double
-    int64_t whole = 0;   // of Int and Bool
+    double real = 0;    // the value, of Double
+    int64_t whole = 0;  // of Int and Bool
   };
   double realOf(int number) const;
   int64_t wholeOf(int number) const;
   void assign(Step& step, double value) const;
   void compute(Step& step) const;
 
-  std::vector<Step> steps_;        // operands first
-  std::map<int, int> numberOf_;    // by Val id
+  std::vector<Step> steps_;      // operands first
+  std::map<int, int> numberOf_;  // by Val id
 };
 
 }  // namespace meshfuse

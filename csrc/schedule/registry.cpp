@@ -12,7 +12,8 @@ namespace meshfuse {
 namespace {
 
 std::optional<std::string> refusePointwise(const Group& group, const DeviceInfo&) {
-  if (std::any_of(group.exprs.begin(), group.exprs.end(), [](const Expr* e) { return e->kind() == ExprKind::Reduce; })) {
+  if (std::any_of(group.exprs.begin(), group.exprs.end(),
+                  [](const Expr* e) { return e->kind() == ExprKind::Reduce; })) {
     return "it reduces";
   }
   Eligibility e = rowEligibility(group);

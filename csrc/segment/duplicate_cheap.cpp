@@ -18,8 +18,10 @@ bool isCheap(const Expr& e) {
     case ExprKind::Expand:
     case ExprKind::Full:
     case ExprKind::Iota:
-    case ExprKind::Eye: return true;
-    default: return false;
+    case ExprKind::Eye:
+      return true;
+    default:
+      return false;
   }
 }
 

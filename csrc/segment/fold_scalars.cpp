@@ -8,7 +8,8 @@ namespace meshfuse {
 bool foldScalars(Fusion& fusion) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    if (e->outputs().size() != 1 || e->output()->isTensor() || e->output()->dtype() == DataType::Int || !isInputFree(e->output())) {
+    if (e->outputs().size() != 1 || e->output()->isTensor() || e->output()->dtype() == DataType::Int ||
+        !isInputFree(e->output())) {
       continue;
     }
     double value = interpretScalar(fusion, e->output(), {});

@@ -13,10 +13,13 @@ namespace {
 bool isKernelOp(const Expr& e, const SegmentOptions& options) {
   switch (e.kind()) {
     case ExprKind::Communicate:
-    case ExprKind::BitCast: return false;
+    case ExprKind::BitCast:
+      return false;
     case ExprKind::Matmul:
-    case ExprKind::Linear: return !options.isLibraryCall(e);
-    default: return true;
+    case ExprKind::Linear:
+      return !options.isLibraryCall(e);
+    default:
+      return true;
   }
 }
 
@@ -41,7 +44,8 @@ bool isViewOp(const Expr& e) {
     case ExprKind::Reshape:
     case ExprKind::Squeeze:
     case ExprKind::Broadcast:
-    case ExprKind::BitCast: return true;
+    case ExprKind::BitCast:
+      return true;
     case ExprKind::Permute: {  // moving dims of extent 1 only
       std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
       int last = -1;
@@ -56,7 +60,8 @@ bool isViewOp(const Expr& e) {
       }
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -71,7 +76,8 @@ bool isPlain(const Expr& e) {
   }
   std::vector<IntExpr> shape = e.tensorOutput()->shape();
   std::vector<TensorView*> ins = e.tensorInputs();
-  return !ins.empty() && std::all_of(ins.begin(), ins.end(), [&](const TensorView* tv) { return tv->shape() == shape; });
+  return !ins.empty() &&
+         std::all_of(ins.begin(), ins.end(), [&](const TensorView* tv) { return tv->shape() == shape; });
 }
 
 struct Node {
@@ -374,7 +380,8 @@ class Segmenter {
         }
       }
     }
-    size_t alive = static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.dead; }));
+    size_t alive =
+        static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.dead; }));
     invariant(result.size() == alive, "[segment] {} of {} segments wait for each other", alive - result.size(), alive);
     return result;
   }
@@ -388,6 +395,8 @@ class Segmenter {
 
 }  // namespace
 
-std::vector<Segment> segment(const Fusion& fusion, const SegmentOptions& options) { return Segmenter(fusion, options).run(); }
+std::vector<Segment> segment(const Fusion& fusion, const SegmentOptions& options) {
+  return Segmenter(fusion, options).run();
+}
 
 }  // namespace meshfuse

@@ -27,14 +27,14 @@ struct Segment {
   SegmentKind kind = SegmentKind::Kernel;
   Group group;
   const Scheduler* scheduler = nullptr;  // Kernel
-  std::string boundary;                  // why it is no larger: the first refusal that ended it; empty if nothing else was near
+  std::string boundary;  // why it is no larger: the first refusal that ended it; empty if nothing else was near
 };
 
 struct SegmentOptions {
   DeviceInfo device;
   std::span<const Scheduler> schedulers;
-  std::map<int, Layout> inputLayouts;                    // by Val id: fusion inputs that are not contiguous, permutes that are views
-  std::function<bool(const Expr&)> isLibraryCall;        // matmul and linear that a library takes
+  std::map<int, Layout> inputLayouts;  // by Val id: fusion inputs that are not contiguous, permutes that are views
+  std::function<bool(const Expr&)> isLibraryCall;  // matmul and linear that a library takes
 };
 
 // In execution order; every op of the fusion in exactly one segment.

@@ -3,7 +3,9 @@
 
 namespace meshfuse {
 
-std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int, Layout>&) { return "built without oneDNN"; }
+std::optional<std::string> Contraction::refuse(const Expr&, const std::map<int, Layout>&) {
+  return "built without oneDNN";
+}
 
 Contraction::Contraction(const Expr&, const std::map<int, Layout>&) : dtype_(DataType::Float) {
   throwInternalError("[contraction] built without oneDNN");

@@ -231,18 +231,20 @@ void Contraction::product(ThreadPool& pool, const float* a, const float* b, floa
       }
       int64_t lda = std::max(aPlain ? std::max<int64_t>(a_.rowStride, k_) : a_.columnStride, aPlain ? k_ : rows);
       int64_t ldb = bPlain ? std::max(b_.rowStride, n_) : std::max(b_.columnStride, k_);
-      dnnl_status_t status = dnnl_sgemm(aPlain ? 'N' : 'T', bPlain ? 'N' : 'T', rows, n_, k_, 1.0f,
-                                        a + aBatch_[static_cast<size_t>(batch)] + row * a_.rowStride, lda,
-                                        b + bBatch_[static_cast<size_t>(batch)], ldb, bias != nullptr ? 1.0f : 0.0f, out, n_);
-      deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", rows, n_, k_, static_cast<int>(status));
+      dnnl_status_t status =
+          dnnl_sgemm(aPlain ? 'N' : 'T', bPlain ? 'N' : 'T', rows, n_, k_, 1.0f,
+                     a + aBatch_[static_cast<size_t>(batch)] + row * a_.rowStride, lda,
+                     b + bBatch_[static_cast<size_t>(batch)], ldb, bias != nullptr ? 1.0f : 0.0f, out, n_);
+      deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", rows, n_, k_,
+                  static_cast<int>(status));
     }
   });
 }
 
 void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
   if (dtype_ == DataType::Float) {
-    product(pool, static_cast<const float*>(operands[0]), static_cast<const float*>(operands[1]), static_cast<float*>(out),
-            hasBias_ ? static_cast<const float*>(operands[2]) : nullptr);
+    product(pool, static_cast<const float*>(operands[0]), static_cast<const float*>(operands[1]),
+            static_cast<float*>(out), hasBias_ ? static_cast<const float*>(operands[2]) : nullptr);
     return;
   }
   float* a = static_cast<float*>(workspace);

@@ -42,8 +42,8 @@ class Contraction {
   DataType dtype_;
   int64_t m_ = 1, n_ = 1, k_ = 1;
   Matrix a_, b_;
-  std::vector<int64_t> aBatch_, bBatch_;  // offset of each product of the batch, in elements
-  int64_t aElements_ = 0, bElements_ = 0; // spanned, for widening
+  std::vector<int64_t> aBatch_, bBatch_;   // offset of each product of the batch, in elements
+  int64_t aElements_ = 0, bElements_ = 0;  // spanned, for widening
   bool hasBias_ = false;
 };
 
