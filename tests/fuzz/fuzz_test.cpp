@@ -219,6 +219,9 @@ TEST(Fuzz, FindsPlantedBugs) {
   for (uint64_t seed = kFirstSeed; seed <= kLastSeed && found < searches.size(); seed++) {
     currentSeed = seed;
     Program program = randomProgram(seed);
+    if (traitsOf(*program.fusion).indexes) {
+      continue;  // a wrong index reads memory that is not there
+    }
     Reference reference = referenceOf(program);
     for (Search& s : searches) {
       if (s.foundIn != 0) {

@@ -30,6 +30,21 @@ int64_t elementsOf(const Shape& shape) {
   return n;
 }
 
+int64_t Graph::valueOf(const IntExpr& extent) const {
+  return extent.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
+    auto found = symbols_.find(symbol);
+    return found == symbols_.end() ? std::nullopt : std::optional<int64_t>(found->second);
+  });
+}
+
+Shape Graph::shapeOf(const TensorView* tv) const {
+  Shape shape;
+  for (const IntExpr& e : tv->shape()) {
+    shape.push_back(valueOf(e));
+  }
+  return shape;
+}
+
 // -- tensors at hand ----------------------------------------------------------------------------------------------------
 
 void Graph::add(TensorView* tv, double magnitude) {
@@ -114,7 +129,9 @@ Item Graph::partner(const Item& x, double limit, bool stretchesX) {
     bool fits = other.size() <= shape.size();
     for (size_t k = 0; fits && k < other.size(); k++) {
       int64_t mine = shape[shape.size() - other.size() + k];
-      fits = other[k] == mine || other[k] == 1 || (stretchesX && mine == 1 && elementsOf(shape) * other[k] <= kMostElements);
+      bool otherStretches = i.tv->noReductions()[k]->isBroadcast();
+      bool mineStretches = x.tv->noReductions()[shape.size() - other.size() + k]->isBroadcast();
+      fits = (other[k] == mine && otherStretches == mineStretches) || otherStretches || (stretchesX && mineStretches && elementsOf(shape) * other[k] <= kMostElements);
     }
     if (fits && i.magnitude <= limit * 4) {
       fitting.push_back(i);
@@ -162,8 +179,16 @@ Item Graph::input(Shape shape, DataType dtype, double low, double high) {
     t.view({t.numel()}).set(std::vector<int64_t>{random_.below(t.numel())}, random_.of<double>({infinity, -infinity, std::nan("")}));
     special_ = true;
   }
-  TensorView* tv = makeContigConcreteTensor(fusion_, shape, dtype);
-  if (random_.chance(10) && shape.size() > 1) {  // any strides, and strides that say so
+  TensorView* tv = nullptr;
+  if (symbolic_ && std::find(shape.begin(), shape.end(), 1) == shape.end()) {
+    tv = makeContigTensor(fusion_, static_cast<int64_t>(shape.size()), dtype);
+    for (size_t k = 0; k < shape.size(); k++) {
+      symbols_[std::string(tv->shape()[k].symbolName())] = shape[k];
+    }
+  } else {
+    tv = makeContigConcreteTensor(fusion_, shape, dtype);
+  }
+  if (!symbolic_ && random_.chance(10) && shape.size() > 1) {  // any strides, and strides that say so
     tv = makeConcreteTensor(fusion_, shape, dtype);
     int last = static_cast<int>(shape.size()) - 1;
     t = t.transpose(0, last).clone().transpose(0, last);
@@ -202,7 +227,7 @@ std::vector<int64_t> Graph::someAxes(int rank) {
 
 // -- the whole ----------------------------------------------------------------------------------------------------------
 
-void Graph::grow(int ops) {
+void Graph::step() {
   using Step = void (Graph::*)();
   static const std::vector<std::pair<int, Step>> steps = {
       {14, &Graph::unary},      {16, &Graph::binary},        {4, &Graph::integers},    {5, &Graph::ternary},  {6, &Graph::activation},
@@ -210,10 +235,21 @@ void Graph::grow(int ops) {
       {6, &Graph::window},      {5, &Graph::stretch},        {3, &Graph::join},        {7, &Graph::contraction}, {5, &Graph::indexing},
       {3, &Graph::factory},     {2, &Graph::randomness},
   };
-  int total = 0;
+  int64_t total = 0;
   for (const auto& s : steps) {
     total += s.first;
   }
+  int64_t at = random_.below(total);
+  for (const auto& [weight, add] : steps) {
+    at -= weight;
+    if (at < 0) {
+      (this->*add)();
+      return;
+    }
+  }
+}
+
+void Graph::grow(int ops) {
   inputSeed_ = random_.next();
   static const std::vector<DataType> types = {DataType::Float, DataType::Float, DataType::Float, DataType::Float,
                                               DataType::Half,  DataType::BFloat16, DataType::Double, DataType::Int};
@@ -228,12 +264,11 @@ void Graph::grow(int ops) {
   }
   size_t wanted = items_.size() + static_cast<size_t>(ops);
   for (int attempt = 0; items_.size() < wanted && attempt < 4 * ops; attempt++) {
-    int64_t at = random_.below(total);
-    for (const auto& [weight, step] : steps) {
-      at -= weight;
-      if (at < 0) {
-        (this->*step)();
-        break;
+    try {
+      step();
+    } catch (const UserError&) {
+      if (!symbolic_) {
+        throw;  // what fits by its sizes is refused only where sizes are not known
       }
     }
     if (random_.chance(3)) {
@@ -279,7 +314,7 @@ void Graph::aliases() {
       }
       const std::vector<bool>& contiguity = in->asTensor()->contiguity();
       bool contiguous = std::find(contiguity.begin(), contiguity.end(), false) == contiguity.end();
-      if (contiguous && shapeOf(in->asTensor()) == shapeOf(out->asTensor())) {
+      if (contiguous && in->asTensor()->shape() == out->asTensor()->shape()) {
         fusion_.aliasOutputToInput(out, in);
         return;
       }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fuzz/random.h"
@@ -25,11 +28,13 @@ struct Item {
 
 class Graph {
  public:
-  Graph(Fusion& fusion, Random& random) : fusion_(fusion), random_(random) {}
+  // symbolic: extents of inputs are known at run time only.
+  Graph(Fusion& fusion, Random& random, bool symbolic) : fusion_(fusion), random_(random), symbolic_(symbolic) {}
 
   // Inputs, `ops` ops, outputs.
   void grow(int ops);
   const std::vector<Argument>& arguments() const { return arguments_; }
+  int64_t valueOf(const IntExpr& extent) const;  // with the inputs' sizes
 
  private:
   // Each adds one result (or more), or none if no operand at hand fits.
@@ -52,6 +57,8 @@ class Graph {
   void randomness();
   void outputs();
 
+  Shape shapeOf(const TensorView* tv) const;
+  void step();
   Item pick();                      // any tensor, recent ones more often
   Item pickFloating(double limit);  // with elements of at most that magnitude, converted if need be
   Item pickInteger(double limit);
@@ -75,6 +82,8 @@ class Graph {
   std::vector<Item> items_;
   std::vector<Argument> arguments_;
   int inputs_ = 0;
+  bool symbolic_;
+  std::map<std::string, int64_t, std::less<>> symbols_;
   bool special_ = false;  // inputs hold elements that are no numbers
   uint64_t inputSeed_ = 0;
 };

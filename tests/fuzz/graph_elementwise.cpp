@@ -10,8 +10,7 @@ namespace meshfuse::fuzz {
 
 namespace {
 
-double reducedElements(const TensorView* tv, const std::vector<int64_t>& axes) {
-  Shape shape = shapeOf(tv);
+double reducedElements(const Shape& shape, const std::vector<int64_t>& axes) {
   double n = 1;
   for (int64_t a : axes) {
     n *= static_cast<double>(shape[static_cast<size_t>(a < 0 ? a + static_cast<int64_t>(shape.size()) : a)]);
@@ -204,7 +203,7 @@ void Graph::reduction() {
   std::vector<int64_t> axes = someAxes(rank);
   bool keep = random_.chance(30);
   if (isIntegral(x.tv->dtype())) {
-    double n = reducedElements(x.tv, axes);
+    double n = reducedElements(shapeOf(x.tv), axes);
     switch (random_.below(6)) {
       case 0: add(sum(x.tv, axes, keep), x.magnitude * n); return;
       case 1: add(max(x.tv, axes, keep), x.magnitude); return;
@@ -216,11 +215,11 @@ void Graph::reduction() {
   }
   if (x.tv->dtype() == DataType::Bool) {
     add(random_.chance(40) ? any(x.tv, axes, keep) : random_.chance(50) ? all(x.tv, axes, keep) : castOp(DataType::Int, sum(x.tv, axes, keep)),
-        reducedElements(x.tv, axes));
+        reducedElements(shapeOf(x.tv), axes));
     return;
   }
   x = limited(x, 1000);
-  double n = reducedElements(x.tv, axes);
+  double n = reducedElements(shapeOf(x.tv), axes);
   int64_t kind = random_.below(100);
   if (kind < 40) {
     add(sum(x.tv, axes, keep), x.magnitude * n);

@@ -34,10 +34,9 @@ KernelChange inValues(const std::function<bool(Program&, Value&)>& change) {
   };
 }
 
-KernelChange replacingOp(PointOp from, PointOp to, bool integers = false) {
-  return inValues([=](Program& p, Value& v) {
-    bool fits = v.kind == ValueKind::Point && v.op == from &&
-                (!integers || isIntegral(p.values[static_cast<size_t>(v.operands[0])].dtype));
+KernelChange replacingOp(PointOp from, PointOp to) {
+  return inValues([=](Program&, Value& v) {
+    bool fits = v.kind == ValueKind::Point && v.op == from;
     v.op = fits ? to : v.op;
     return fits;
   });
@@ -66,7 +65,7 @@ std::vector<PlantedBug> kernelBugs() {
       {"a choice with its sides exchanged", swappingOperands(PointOp::Where, 1, 2)},
       {"a comparison the wrong way", replacingOp(PointOp::Gt, PointOp::Lt)},
       {"rounding towards zero instead of down", replacingOp(PointOp::Floor, PointOp::Trunc)},
-      {"a remainder with the dividend's sign", replacingOp(PointOp::Remainder, PointOp::Fmod, true)},
+      {"a remainder with the dividend's sign", replacingOp(PointOp::Remainder, PointOp::Fmod)},
       {"a sum over lanes as a maximum", inValues([](Program&, Value& v) {
          bool fits = v.kind == ValueKind::Reduce && v.combiner == ReduceOp::Sum;
          v.combiner = fits ? ReduceOp::Max : v.combiner;
@@ -85,7 +84,7 @@ std::vector<PlantedBug> kernelBugs() {
          return fits;
        })},
       {"a square read transposed", inValues([](Program& p, Value& v) {
-         if (v.kind != ValueKind::Load || v.index.size() < 2) {
+         if (v.kind != ValueKind::Load || v.index.size() < 2 || !v.where.empty()) {
            return false;
          }
          const tile::TensorParam& t = p.tensors[static_cast<size_t>(v.param)];

@@ -33,14 +33,14 @@ int loopPosition(const TensorView* tv, const IterDomain* id) {
 }
 
 // Each axis of the mesh cuts a dim it divides, or none; two may cut the same one.
-void shardRandomly(TensorView* tv, const DeviceMesh& mesh, Random& random, int percent) {
+void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, Random& random, int percent) {
   tv->setDeviceMesh(mesh);
   std::vector<IterDomain*> dims = tv->noReductions();
   std::vector<IterDomain*> left = dims;  // what remains to be cut of each dim
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
     std::vector<size_t> fitting;
     for (size_t k = 0; k < dims.size(); k++) {
-      if (left[k] != nullptr && !left[k]->isBroadcast() && left[k]->extent().divisibleBy(mesh.axisSize(axis).constValue())) {
+      if (left[k] != nullptr && !left[k]->isBroadcast() && graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0) {
         fitting.push_back(k);
       }
     }
@@ -56,10 +56,10 @@ void shardRandomly(TensorView* tv, const DeviceMesh& mesh, Random& random, int p
   }
 }
 
-void shardProgram(Fusion& fusion, const DeviceMesh& mesh, Random& random) {
+void shardProgram(Fusion& fusion, const DeviceMesh& mesh, const Graph& graph, Random& random) {
   for (Val* in : fusion.inputs()) {
     if (in->isTensor()) {
-      shardRandomly(in->asTensor(), mesh, random, 70);
+      shardRandomly(in->asTensor(), mesh, graph, random, 70);
     }
   }
   for (TensorView* tv : fusion.tensors()) {
@@ -73,7 +73,7 @@ void shardProgram(Fusion& fusion, const DeviceMesh& mesh, Random& random) {
       continue;
     }
     if (random.chance(tv->isFusionOutput() ? 45 : 8)) {
-      shardRandomly(tv, mesh, random, 60);
+      shardRandomly(tv, mesh, graph, random, 60);
     }
   }
 }
@@ -86,7 +86,7 @@ Program randomProgram(uint64_t seed) {
   program.seed = seed;
   program.fusion = std::make_unique<Fusion>();
   FusionGuard guard(program.fusion.get());
-  Graph graph(*program.fusion, random);
+  Graph graph(*program.fusion, random, random.chance(15));
   graph.grow(static_cast<int>(random.between(3, random.chance(30) ? 20 : 10)));
   program.inputs = graph.arguments();
   const MeshKind& mesh = randomMesh(random);
@@ -94,7 +94,7 @@ Program randomProgram(uint64_t seed) {
   if (!mesh.shape.empty()) {
     DeviceMesh devices = DeviceMesh::createForShape(mesh.shape);
     program.ranks = static_cast<int>(devices.numDevices());
-    shardProgram(*program.fusion, devices, random);
+    shardProgram(*program.fusion, devices, graph, random);
   }
   return program;
 }
@@ -120,6 +120,10 @@ Traits traitsOf(const Fusion& fusion) {
       case ExprKind::Random: op = e->attributes().random == RandomKind::Uniform ? "rand" : "randn"; break;
       case ExprKind::Matmul:
       case ExprKind::Linear: traits.contracts = true; break;
+      case ExprKind::TakeAlongAxis:
+      case ExprKind::Gather:
+      case ExprKind::IndexSelect:
+      case ExprKind::Embedding: traits.indexes = true; break;
       case ExprKind::Reshape:
       case ExprKind::Permute:
       case ExprKind::Slice:

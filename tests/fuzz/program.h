@@ -32,6 +32,7 @@ struct Traits {
   std::vector<std::string> ops;
   bool reduces = false;       // a reduction, a normalization
   bool contracts = false;
+  bool indexes = false;       // reads at positions that are data
   bool changesShape = false;  // a reshape, permute, slice, pad, cat
 };
 [[nodiscard]] Traits traitsOf(const Fusion& fusion);
