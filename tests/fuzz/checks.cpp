@@ -151,6 +151,10 @@ std::optional<Failure> checkProgram(const Program& program, bool verify, Observe
       })) {
     return f;
   }
+  if (observed != nullptr) {
+    observed->elements = reference.elements;
+    observed->vague = reference.vague;
+  }
   if (std::optional<Failure> f = checkOneRank(program, reference, verify, observed)) {
     return f;
   }

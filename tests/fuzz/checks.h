@@ -22,6 +22,8 @@ struct Failure {
 struct Observed {
   std::vector<std::string> communication;  // kinds, of rank 0
   int64_t kernels = 0;                     // of one rank
+  int64_t elements = 0;                    // of the outputs
+  int64_t vague = 0;                       // of those, see Reference
 };
 
 // What the outputs must be, and how much of it is known.
