@@ -87,9 +87,11 @@ std::optional<Failure> checkText(const Program& program) {
   });
 }
 
-std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify, Observed* observed) {
+std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify,
+                                    Observed* observed) {
   return guarded("one rank", [&]() -> std::optional<Failure> {
-    FusionExecutorCache cache(withoutShardings(*program.fusion), {.threads = 1, .verify = verify ? Verify::Always : Verify::Off});
+    FusionExecutorCache cache(withoutShardings(*program.fusion),
+                              {.threads = 1, .verify = verify ? Verify::Always : Verify::Off});
     std::vector<Tensor> got = cache.runFusionWithInputs(copies(program.inputs));
     if (observed != nullptr) {
       observed->kernels = launches(cache);
@@ -109,32 +111,39 @@ std::optional<Failure> checkRanks(const Program& program, const Reference& refer
   std::optional<Failure> thrown = guarded("ranks", [&]() -> std::optional<Failure> {
     LoopbackOptions options;
     options.deadline = std::chrono::seconds(60);
-    runLoopback(program.ranks, [&](Communicator& comm) {
-      FusionExecutorCache cache(program.fusion->clone(), {.communicator = &comm, .threads = 1, .verify = verify ? Verify::Always : Verify::Off});
-      std::vector<Argument> local;
-      for (size_t i = 0; i < program.inputs.size(); i++) {
-        const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
-        const Val* in = program.fusion->inputs()[i];
-        local.push_back(t == nullptr ? program.inputs[i] : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone()));
-      }
-      std::vector<Tensor> got = cache.runFusionWithInputs(local);
-      std::shared_ptr<const Fusion> planned = cache.planned();
-      std::lock_guard lock(mutex);
-      if (observed != nullptr && comm.rank() == 0) {
-        for (const CommRecord& c : cache.commSteps()) {
-          observed->communication.push_back(c.kind);
-        }
-      }
-      for (size_t i = 0; i < got.size() && !first; i++) {
-        const BoundedTensor& whole = reference.outputs[i];
-        const TensorView* tv = planned->outputs()[i]->asTensor();
-        BoundedTensor part{shardTensor(whole.value, tv, comm.rank()).contiguous(), shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
-        if (std::optional<std::string> d = difference(got[i], part)) {
-          first = Failure{"ranks", fmt::format("output {} of rank {}: {}\nplanned:\n{}{}", i, comm.rank(), *d, cache.planText(),
-                                               cache.hostProgram()->toString())};
-        }
-      }
-    }, options);
+    runLoopback(
+        program.ranks,
+        [&](Communicator& comm) {
+          FusionExecutorCache cache(
+              program.fusion->clone(),
+              {.communicator = &comm, .threads = 1, .verify = verify ? Verify::Always : Verify::Off});
+          std::vector<Argument> local;
+          for (size_t i = 0; i < program.inputs.size(); i++) {
+            const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
+            const Val* in = program.fusion->inputs()[i];
+            local.push_back(t == nullptr ? program.inputs[i]
+                                         : Argument(shardTensor(*t, in->asTensor(), comm.rank()).clone()));
+          }
+          std::vector<Tensor> got = cache.runFusionWithInputs(local);
+          std::shared_ptr<const Fusion> planned = cache.planned();
+          std::lock_guard lock(mutex);
+          if (observed != nullptr && comm.rank() == 0) {
+            for (const CommRecord& c : cache.commSteps()) {
+              observed->communication.push_back(c.kind);
+            }
+          }
+          for (size_t i = 0; i < got.size() && !first; i++) {
+            const BoundedTensor& whole = reference.outputs[i];
+            const TensorView* tv = planned->outputs()[i]->asTensor();
+            BoundedTensor part{shardTensor(whole.value, tv, comm.rank()).contiguous(),
+                               shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
+            if (std::optional<std::string> d = difference(got[i], part)) {
+              first = Failure{"ranks", fmt::format("output {} of rank {}: {}\nplanned:\n{}{}", i, comm.rank(), *d,
+                                                   cache.planText(), cache.hostProgram()->toString())};
+            }
+          }
+        },
+        options);
     return std::nullopt;
   });
   return first ? first : thrown;
@@ -193,7 +202,8 @@ std::optional<Failure> checkInChild(const Program& program, bool verify) {
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status)) {
-    return Failure{"crash", WTERMSIG(status) == SIGALRM ? "no end within 60 s" : fmt::format("signal {}", WTERMSIG(status))};
+    return Failure{"crash",
+                   WTERMSIG(status) == SIGALRM ? "no end within 60 s" : fmt::format("signal {}", WTERMSIG(status))};
   }
   if (text.empty()) {
     return std::nullopt;

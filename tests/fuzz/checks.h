@@ -40,9 +40,11 @@ struct Reference {
 // Printing, parsing, printing; the verifier.
 [[nodiscard]] std::optional<Failure> checkText(const Program& program);
 // FusionExecutorCache on one rank.
-[[nodiscard]] std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify, Observed* observed = nullptr);
+[[nodiscard]] std::optional<Failure> checkOneRank(const Program& program, const Reference& reference, bool verify,
+                                                  Observed* observed = nullptr);
 // FusionExecutorCache on program.ranks loopback ranks, each with its shards; verify: every step of every rank.
-[[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify, Observed* observed = nullptr);
+[[nodiscard]] std::optional<Failure> checkRanks(const Program& program, const Reference& reference, bool verify,
+                                                Observed* observed = nullptr);
 
 // All of the above.
 [[nodiscard]] std::optional<Failure> checkProgram(const Program& program, bool verify, Observed* observed = nullptr);

@@ -79,8 +79,9 @@ void report(const Program& program, const Failure& failure) {
     return f.has_value() && f->stage == failure.stage && f->message.substr(0, 12) == failure.message.substr(0, 12);
   });
   std::optional<Failure> now = checkInChild(small, true);
-  ADD_FAILURE() << "seed " << program.seed << ", mesh " << program.mesh << ", " << failure.stage << ": " << failure.message.substr(0, 1500)
-                << "\nsmaller:\n" << small.fusion->toString() << (now ? now->message.substr(0, 6000) : "");
+  ADD_FAILURE() << "seed " << program.seed << ", mesh " << program.mesh << ", " << failure.stage << ": "
+                << failure.message.substr(0, 1500) << "\nsmaller:\n"
+                << small.fusion->toString() << (now ? now->message.substr(0, 6000) : "");
 }
 
 TEST(Fuzz, EveryWayOfRunningAgrees) {
@@ -104,7 +105,9 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
     Program program = randomProgram(seed);
     Observed observed;
     bool verify = seed % 8 == 0;
-    std::optional<Failure> failure = range.fixed || std::getenv("MESHFUSE_FUZZ_IN_PROCESS") != nullptr ? std::nullopt : checkInChild(program, verify);
+    std::optional<Failure> failure = range.fixed || std::getenv("MESHFUSE_FUZZ_IN_PROCESS") != nullptr
+                                         ? std::nullopt
+                                         : checkInChild(program, verify);
     failure = failure ? failure : checkProgram(program, verify, &observed);
     programs++;
     Traits traits = traitsOf(*program.fusion);
@@ -129,8 +132,9 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
   }
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   auto share = [&](int64_t n) { return fmt::format("{} ({}%)", n, 100 * n / std::max<int64_t>(1, programs)); };
-  fmt::print("{} programs in {:.0f} s, {} kernels on one rank\nreduce {}, contract {}, change shapes {}, communicate {}\n", programs, seconds,
-             kernels, share(reduce), share(contract), share(shape), share(communicate));
+  fmt::print(
+      "{} programs in {:.0f} s, {} kernels on one rank\nreduce {}, contract {}, change shapes {}, communicate {}\n",
+      programs, seconds, kernels, share(reduce), share(contract), share(shape), share(communicate));
   auto table = [](const char* title, const std::map<std::string, int>& counts) {
     fmt::print("{} {}:", counts.size(), title);
     for (const auto& [name, n] : counts) {
@@ -141,7 +145,8 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
   table("ops", ops);
   table("meshes", meshes);
   table("kinds of communication", communications);
-  fmt::print("{} elements of results, {:.1f}% known to no more than 1%\n", elements, 100.0 * static_cast<double>(vague) / static_cast<double>(std::max<int64_t>(1, elements)));
+  fmt::print("{} elements of results, {:.1f}% known to no more than 1%\n", elements,
+             100.0 * static_cast<double>(vague) / static_cast<double>(std::max<int64_t>(1, elements)));
   if (range.fixed) {
     EXPECT_GE(programs, 500);
     EXPECT_GE(ops.size(), 40u);
@@ -166,7 +171,8 @@ TEST(Fuzz, KernelsAgree) {
   auto judge = [&](const KernelCases& kernels, const std::vector<std::string>& verdicts, const char* how) {
     for (size_t i = 0; i < kernels.size(); i++) {
       failures += verdicts[i].empty() ? 0 : 1;
-      EXPECT_EQ(verdicts[i], "") << how << ", seed " << kernels[i]->seed << "\n" << kernels[i]->fusion << tile::toString(kernels[i]->plan.program);
+      EXPECT_EQ(verdicts[i], "") << how << ", seed " << kernels[i]->seed << "\n"
+                                 << kernels[i]->fusion << tile::toString(kernels[i]->plan.program);
     }
   };
   auto flush = [&] {
@@ -178,7 +184,8 @@ TEST(Fuzz, KernelsAgree) {
   for (uint64_t seed = range.first; seed <= range.last && failures < 5; seed += step) {
     currentSeed = seed;
     Program program = randomProgram(seed);
-    bool scalars = std::any_of(program.inputs.begin(), program.inputs.end(), [](const Argument& a) { return !std::holds_alternative<Tensor>(a); });
+    bool scalars = std::any_of(program.inputs.begin(), program.inputs.end(),
+                               [](const Argument& a) { return !std::holds_alternative<Tensor>(a); });
     int rank = program.ranks > 1 && seed % 3 != 0 && !scalars ? static_cast<int>(seed) % program.ranks : -1;
     programs++;
     for (const DeviceInfo& device : {hostDevice(), gpu}) {
@@ -201,7 +208,8 @@ TEST(Fuzz, KernelsAgree) {
   }
   flush();
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{} programs in {:.0f} s: {} kernels interpreted, {} emulated\n", programs, seconds, interpreted, emulated);
+  fmt::print("{} programs in {:.0f} s: {} kernels interpreted, {} emulated\n", programs, seconds, interpreted,
+             emulated);
 }
 
 // Each bug is looked for in program after program until the fuzzer sees it.
@@ -240,7 +248,8 @@ TEST(Fuzz, FindsPlantedBugs) {
   }
   for (const Search& s : searches) {
     EXPECT_NE(s.foundIn, 0u) << s.bug.name << " was in " << s.tried << " programs";
-    fmt::print("{}: found in program {} after {} that have it: {}\n", s.bug.name, s.foundIn, s.tried, s.how.substr(0, 100));
+    fmt::print("{}: found in program {} after {} that have it: {}\n", s.bug.name, s.foundIn, s.tried,
+               s.how.substr(0, 100));
   }
   EXPECT_GE(found, 10u);
 }

@@ -98,7 +98,8 @@ Item Graph::pickInteger(double limit) {
     x.tv = mul(x.tv, 3.7);  // away from the jumps of the cast
     x.magnitude *= 3.7;
   }
-  return {toInteger(random_.chance(70) ? DataType::Int : DataType::Int32, x.tv), x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
+  return {toInteger(random_.chance(70) ? DataType::Int : DataType::Int32, x.tv),
+          x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
 }
 
 Item Graph::pickBool() {
@@ -122,7 +123,8 @@ Item Graph::partner(const Item& x, double limit, bool stretchesX) {
   Shape shape = shapeOf(x.tv);
   std::vector<Item> fitting;
   for (const Item& i : items_) {
-    if (i.tv == x.tv || i.tv->dtype() == DataType::Bool || (isFloatingPoint(i.tv->dtype()) != isFloatingPoint(x.tv->dtype()))) {
+    if (i.tv == x.tv || i.tv->dtype() == DataType::Bool ||
+        (isFloatingPoint(i.tv->dtype()) != isFloatingPoint(x.tv->dtype()))) {
       continue;
     }
     Shape other = shapeOf(i.tv);
@@ -131,7 +133,8 @@ Item Graph::partner(const Item& x, double limit, bool stretchesX) {
       int64_t mine = shape[shape.size() - other.size() + k];
       bool otherStretches = i.tv->noReductions()[k]->isBroadcast();
       bool mineStretches = x.tv->noReductions()[shape.size() - other.size() + k]->isBroadcast();
-      fits = (other[k] == mine && otherStretches == mineStretches) || otherStretches || (stretchesX && mineStretches && elementsOf(shape) * other[k] <= kMostElements);
+      fits = (other[k] == mine && otherStretches == mineStretches) || otherStretches ||
+             (stretchesX && mineStretches && elementsOf(shape) * other[k] <= kMostElements);
     }
     if (fits && i.magnitude <= limit * 4) {
       fitting.push_back(i);
@@ -176,7 +179,8 @@ Item Graph::input(Shape shape, DataType dtype, double low, double high) {
   Tensor t = randomTensor(shape, dtype, inputSeed_ + static_cast<uint64_t>(inputs_), low, high);
   if (isFloatingPoint(dtype) && t.numel() > 1 && random_.chance(2)) {
     double infinity = std::numeric_limits<double>::infinity();
-    t.view({t.numel()}).set(std::vector<int64_t>{random_.below(t.numel())}, random_.of<double>({infinity, -infinity, std::nan("")}));
+    t.view({t.numel()})
+        .set(std::vector<int64_t>{random_.below(t.numel())}, random_.of<double>({infinity, -infinity, std::nan("")}));
     special_ = true;
   }
   TensorView* tv = nullptr;
@@ -230,10 +234,11 @@ std::vector<int64_t> Graph::someAxes(int rank) {
 void Graph::step() {
   using Step = void (Graph::*)();
   static const std::vector<std::pair<int, Step>> steps = {
-      {14, &Graph::unary},      {16, &Graph::binary},        {4, &Graph::integers},    {5, &Graph::ternary},  {6, &Graph::activation},
-      {6, &Graph::cast},        {13, &Graph::reduction},     {8, &Graph::normalization}, {5, &Graph::reshape},  {4, &Graph::order},
-      {6, &Graph::window},      {5, &Graph::stretch},        {3, &Graph::join},        {7, &Graph::contraction}, {5, &Graph::indexing},
-      {3, &Graph::factory},     {2, &Graph::randomness},
+      {14, &Graph::unary},     {16, &Graph::binary},     {4, &Graph::integers},   {5, &Graph::ternary},
+      {6, &Graph::activation}, {6, &Graph::cast},        {13, &Graph::reduction}, {8, &Graph::normalization},
+      {5, &Graph::reshape},    {4, &Graph::order},       {6, &Graph::window},     {5, &Graph::stretch},
+      {3, &Graph::join},       {7, &Graph::contraction}, {5, &Graph::indexing},   {3, &Graph::factory},
+      {2, &Graph::randomness},
   };
   int64_t total = 0;
   for (const auto& s : steps) {
@@ -251,7 +256,7 @@ void Graph::step() {
 
 void Graph::grow(int ops) {
   inputSeed_ = random_.next();
-  static const std::vector<DataType> types = {DataType::Float, DataType::Float, DataType::Float, DataType::Float,
+  static const std::vector<DataType> types = {DataType::Float, DataType::Float,    DataType::Float,  DataType::Float,
                                               DataType::Half,  DataType::BFloat16, DataType::Double, DataType::Int};
   int64_t first = random_.between(1, 3);
   Shape shape = randomShape();
@@ -259,7 +264,9 @@ void Graph::grow(int ops) {
     DataType type = random_.of(types);
     input(shape, type, isIntegral(type) ? -6 : -2, isIntegral(type) ? 10 : 2);
     if (random_.chance(40)) {
-      shape = random_.chance(50) ? randomShape() : Shape(shape.begin() + random_.below(static_cast<int64_t>(shape.size())), shape.end());
+      shape = random_.chance(50)
+                  ? randomShape()
+                  : Shape(shape.begin() + random_.below(static_cast<int64_t>(shape.size())), shape.end());
     }
   }
   size_t wanted = items_.size() + static_cast<size_t>(ops);

@@ -64,12 +64,12 @@ class Graph {
   Item pickInteger(double limit);
   Item pickBool();
   Item limited(Item x, double limit);
-  Item positive(Item x);                      // at least 0.5
+  Item positive(Item x);  // at least 0.5
   // Of the same category of types, and a shape that stretches to x's, or to which x's stretches too.
   Item partner(const Item& x, double limit, bool stretchesX = true);
   Item indexInto(int64_t extent, const Shape& shape);
   Item input(Shape shape, DataType dtype, double low, double high);
-  Val* scalar();                    // a run-time number
+  Val* scalar();  // a run-time number
   TensorView* toInteger(DataType dtype, TensorView* x);
   void aliases();
   Shape randomShape();

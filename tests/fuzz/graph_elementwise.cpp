@@ -22,16 +22,19 @@ double reducedElements(const Shape& shape, const std::vector<int64_t>& axes) {
 
 void Graph::unary() {
   using Op = PointOp;
-  static const std::vector<Op> anywhere = {Op::Abs,   Op::Asinh, Op::Atan,     Op::Ceil,  Op::Cos,     Op::Erf,  Op::Erfc,    Op::Floor, Op::Frac, Op::Neg,
-                                           Op::Round, Op::Sigmoid, Op::Sign, Op::Signbit, Op::Sin, Op::Tanh, Op::Trunc};
+  static const std::vector<Op> anywhere = {Op::Abs,  Op::Asinh,   Op::Atan, Op::Ceil, Op::Cos,   Op::Erf,
+                                           Op::Erfc, Op::Floor,   Op::Frac, Op::Neg,  Op::Round, Op::Sigmoid,
+                                           Op::Sign, Op::Signbit, Op::Sin,  Op::Tanh, Op::Trunc};
   static const std::vector<Op> growing = {Op::Exp, Op::Exp2, Op::Expm1, Op::Sinh, Op::Cosh};
-  static const std::vector<Op> ofPositive = {Op::Log, Op::Log10, Op::Log1p, Op::Log2, Op::Sqrt, Op::Rsqrt, Op::Reciprocal, Op::Lgamma};
+  static const std::vector<Op> ofPositive = {Op::Log,  Op::Log10, Op::Log1p,      Op::Log2,
+                                             Op::Sqrt, Op::Rsqrt, Op::Reciprocal, Op::Lgamma};
   static const std::vector<Op> ofUnit = {Op::Acos, Op::Asin, Op::Atanh, Op::Erfinv, Op::Tan};
   static const std::vector<Op> tests = {Op::IsFinite, Op::IsInf, Op::IsNan, Op::IsNegInf, Op::IsPosInf, Op::LogicalNot};
   int64_t kind = random_.below(100);
   if (kind < 50) {
     Op op = random_.of(anywhere);
-    bool growsLinearly = op == Op::Abs || op == Op::Ceil || op == Op::Floor || op == Op::Neg || op == Op::Round || op == Op::Trunc;
+    bool growsLinearly =
+        op == Op::Abs || op == Op::Ceil || op == Op::Floor || op == Op::Neg || op == Op::Round || op == Op::Trunc;
     Item x = pickFloating(1e4);
     add(point(op, x.tv), growsLinearly ? x.magnitude + 1 : std::min(x.magnitude + 1, op == Op::Asinh ? 12.0 : 2.0));
   } else if (kind < 62) {
@@ -87,7 +90,8 @@ void Graph::binary() {
     add(pow(a.tv, b.tv), 40);
   } else if (kind < 83) {
     Item a = pickFloating(100);
-    add(random_.chance(70) ? atan2(positive(a).tv, partner(a, 100).tv) : nextafter(a.tv, partner(a, 100).tv), std::max(4.0, a.magnitude));
+    add(random_.chance(70) ? atan2(positive(a).tv, partner(a, 100).tv) : nextafter(a.tv, partner(a, 100).tv),
+        std::max(4.0, a.magnitude));
   } else if (kind < 93) {
     Item a = random_.chance(70) ? pickFloating(1e6) : pickInteger(1e6);
     add(point(random_.of(comparisons), a.tv, partner(a, 1e6).tv), 1);
@@ -100,7 +104,8 @@ void Graph::binary() {
     Item a = pickBool();
     Item b = pickBool();
     if (shapeOf(a.tv) == shapeOf(b.tv)) {
-      static const std::vector<Op> ops = {Op::LogicalAnd, Op::LogicalOr, Op::LogicalXor, Op::BitwiseAnd, Op::BitwiseOr, Op::BitwiseXor};
+      static const std::vector<Op> ops = {Op::LogicalAnd, Op::LogicalOr, Op::LogicalXor,
+                                          Op::BitwiseAnd, Op::BitwiseOr, Op::BitwiseXor};
       add(point(random_.of(ops), a.tv, b.tv), 1);
     }
   }
@@ -131,8 +136,12 @@ void Graph::integers() {
       add(random_.chance(50) ? bitwise_left_shift(a.tv, by) : bitwise_right_shift(a.tv, by), 8 * a.magnitude + 8);
       return;
     }
-    case 4: add(pow(clamp(a.tv, -3, 3), bitwise_and(b.tv, 3)), 27); return;
-    default: add(random_.chance(50) ? abs(a.tv) : random_.chance(50) ? neg(a.tv) : sign(a.tv), a.magnitude); return;
+    case 4:
+      add(pow(clamp(a.tv, -3, 3), bitwise_and(b.tv, 3)), 27);
+      return;
+    default:
+      add(random_.chance(50) ? abs(a.tv) : random_.chance(50) ? neg(a.tv) : sign(a.tv), a.magnitude);
+      return;
   }
 }
 
@@ -150,10 +159,13 @@ void Graph::ternary() {
     }
     case 2: {
       Item c = partner(a, 100, false);
-      add(random_.chance(60) ? fma(a.tv, b.tv, c.tv) : addcmul(a.tv, b.tv, c.tv, 0.5), a.magnitude * std::max(b.magnitude, c.magnitude) + a.magnitude + c.magnitude);
+      add(random_.chance(60) ? fma(a.tv, b.tv, c.tv) : addcmul(a.tv, b.tv, c.tv, 0.5),
+          a.magnitude * std::max(b.magnitude, c.magnitude) + a.magnitude + c.magnitude);
       return;
     }
-    default: add(lerp(a.tv, b.tv, random_.chance(50) ? 0.25 : 0.75), a.magnitude + b.magnitude); return;
+    default:
+      add(lerp(a.tv, b.tv, random_.chance(50) ? 0.25 : 0.75), a.magnitude + b.magnitude);
+      return;
   }
 }
 
@@ -161,23 +173,48 @@ void Graph::activation() {
   Item x = pickFloating(8);
   TensorView* t = x.tv;
   switch (random_.below(12)) {
-    case 0: add(relu(t), x.magnitude); return;
-    case 1: add(gelu(t), x.magnitude); return;
-    case 2: add(tanh_gelu(t), x.magnitude); return;
-    case 3: add(silu(t), x.magnitude); return;
-    case 4: add(softplus(t), x.magnitude + 1); return;
-    case 5: add(leaky_relu(t), x.magnitude); return;
-    case 6: add(threshold(t, 0.25, -1.5), x.magnitude + 1.5); return;
-    case 7: add(clamp(t, -0.5, 1.25), 1.25); return;
-    case 8: add(gelu_backward(cos(t), t), 2); return;
-    case 9: add(silu_backward(sin(t), t), 2); return;
-    case 10: add(relu_backward(sin(t), t), 1); return;
-    default: add(tanh_backward(cos(t), tanh(t)), 1); return;
+    case 0:
+      add(relu(t), x.magnitude);
+      return;
+    case 1:
+      add(gelu(t), x.magnitude);
+      return;
+    case 2:
+      add(tanh_gelu(t), x.magnitude);
+      return;
+    case 3:
+      add(silu(t), x.magnitude);
+      return;
+    case 4:
+      add(softplus(t), x.magnitude + 1);
+      return;
+    case 5:
+      add(leaky_relu(t), x.magnitude);
+      return;
+    case 6:
+      add(threshold(t, 0.25, -1.5), x.magnitude + 1.5);
+      return;
+    case 7:
+      add(clamp(t, -0.5, 1.25), 1.25);
+      return;
+    case 8:
+      add(gelu_backward(cos(t), t), 2);
+      return;
+    case 9:
+      add(silu_backward(sin(t), t), 2);
+      return;
+    case 10:
+      add(relu_backward(sin(t), t), 1);
+      return;
+    default:
+      add(tanh_backward(cos(t), tanh(t)), 1);
+      return;
   }
 }
 
 void Graph::cast() {
-  static const std::vector<DataType> types = {DataType::Float, DataType::Half, DataType::BFloat16, DataType::BFloat16, DataType::Double};
+  static const std::vector<DataType> types = {DataType::Float, DataType::Half, DataType::BFloat16, DataType::BFloat16,
+                                              DataType::Double};
   int64_t kind = random_.below(10);
   if (kind < 6) {
     Item x = random_.chance(80) ? pickFloating(1000) : pick();
@@ -205,16 +242,30 @@ void Graph::reduction() {
   if (isIntegral(x.tv->dtype())) {
     double n = reducedElements(shapeOf(x.tv), axes);
     switch (random_.below(6)) {
-      case 0: add(sum(x.tv, axes, keep), x.magnitude * n); return;
-      case 1: add(max(x.tv, axes, keep), x.magnitude); return;
-      case 2: add(min(x.tv, axes, keep), x.magnitude); return;
-      case 3: add(bitwise_and(x.tv, axes, keep), 2 * x.magnitude + 2); return;
-      case 4: add(bitwise_or(x.tv, axes, keep), 2 * x.magnitude + 2); return;
-      default: add(bitwise_xor(x.tv, axes, keep), 2 * x.magnitude + 2); return;
+      case 0:
+        add(sum(x.tv, axes, keep), x.magnitude * n);
+        return;
+      case 1:
+        add(max(x.tv, axes, keep), x.magnitude);
+        return;
+      case 2:
+        add(min(x.tv, axes, keep), x.magnitude);
+        return;
+      case 3:
+        add(bitwise_and(x.tv, axes, keep), 2 * x.magnitude + 2);
+        return;
+      case 4:
+        add(bitwise_or(x.tv, axes, keep), 2 * x.magnitude + 2);
+        return;
+      default:
+        add(bitwise_xor(x.tv, axes, keep), 2 * x.magnitude + 2);
+        return;
     }
   }
   if (x.tv->dtype() == DataType::Bool) {
-    add(random_.chance(40) ? any(x.tv, axes, keep) : random_.chance(50) ? all(x.tv, axes, keep) : castOp(DataType::Int, sum(x.tv, axes, keep)),
+    add(random_.chance(40)   ? any(x.tv, axes, keep)
+        : random_.chance(50) ? all(x.tv, axes, keep)
+                             : castOp(DataType::Int, sum(x.tv, axes, keep)),
         reducedElements(shapeOf(x.tv), axes));
     return;
   }
@@ -257,8 +308,12 @@ void Graph::normalization() {
   bool weighted = inputs_ < 5 && random_.chance(60);
   switch (random_.below(7)) {
     case 0:
-    case 1: add(softmax(limited(x, 20).tv, dim), 1); return;
-    case 2: add(log_softmax(limited(x, 20).tv, dim), 45); return;
+    case 1:
+      add(softmax(limited(x, 20).tv, dim), 1);
+      return;
+    case 2:
+      add(log_softmax(limited(x, 20).tv, dim), 45);
+      return;
     case 3:
     case 4: {
       TensorView* w = weighted ? input(normShape, DataType::Float, -2, 2).tv : nullptr;

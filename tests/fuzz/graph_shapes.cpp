@@ -119,7 +119,9 @@ void Graph::stretch() {
   Item x = pick();
   Shape shape = shapeOf(x.tv);
   switch (random_.below(4)) {
-    case 0: add(squeeze(x.tv), x.magnitude); return;
+    case 0:
+      add(squeeze(x.tv), x.magnitude);
+      return;
     case 1: {
       if (shape.size() < 5) {
         add(unsqueeze(x.tv, random_.between(0, static_cast<int64_t>(shape.size()))), x.magnitude);
@@ -232,7 +234,8 @@ Item Graph::indexInto(int64_t extent, const Shape& shape) {
     if (fitting.empty() && shape.size() != 1) {
       return {};
     }
-    TensorView* base = fitting.empty() ? iota(fusion_, shape[0], random_.between(0, 5), random_.between(-3, 3)) : random_.of(fitting).tv;
+    TensorView* base = fitting.empty() ? iota(fusion_, shape[0], random_.between(0, 5), random_.between(-3, 3))
+                                       : random_.of(fitting).tv;
     return {remainder(base, extent), static_cast<double>(extent)};
   }
   return input(shape, random_.chance(70) ? DataType::Int : DataType::Int32, 0, static_cast<double>(extent));
@@ -278,7 +281,9 @@ void Graph::indexing() {
       return;
     }
     default: {
-      TensorView* weight = shape.size() == 2 ? x.tv : inputs_ < 6 ? input({random_.of<int64_t>({8, 12, 5}), 8}, DataType::Float, -2, 2).tv : nullptr;
+      TensorView* weight = shape.size() == 2 ? x.tv
+                           : inputs_ < 6     ? input({random_.of<int64_t>({8, 12, 5}), 8}, DataType::Float, -2, 2).tv
+                                             : nullptr;
       if (weight == nullptr) {
         return;
       }
@@ -295,12 +300,26 @@ void Graph::factory() {
   Item x = pick();
   Shape shape = shapeOf(x.tv);
   switch (random_.below(6)) {
-    case 0: add(full(fusion_, shape, 0.75, DataType::Float), 1); return;
-    case 1: add(castOp(DataType::Float, iota(fusion_, shape.empty() ? 4 : shape.back(), random_.between(-3, 3), random_.between(-2, 3))), 100); return;
-    case 2: add(eye(random_.of<int64_t>({4, 8}), random_.of<int64_t>({4, 8, 5}), DataType::Float), 1); return;
-    case 3: add(full_like(x.tv, 1.25), 1.25); return;
-    case 4: add(random_.chance(50) ? zeros_like(x.tv) : ones_like(x.tv), 1); return;
-    default: add(arange(random_.between(0, 3), random_.between(6, 20), random_.between(1, 3)), 20); return;
+    case 0:
+      add(full(fusion_, shape, 0.75, DataType::Float), 1);
+      return;
+    case 1:
+      add(castOp(DataType::Float,
+                 iota(fusion_, shape.empty() ? 4 : shape.back(), random_.between(-3, 3), random_.between(-2, 3))),
+          100);
+      return;
+    case 2:
+      add(eye(random_.of<int64_t>({4, 8}), random_.of<int64_t>({4, 8, 5}), DataType::Float), 1);
+      return;
+    case 3:
+      add(full_like(x.tv, 1.25), 1.25);
+      return;
+    case 4:
+      add(random_.chance(50) ? zeros_like(x.tv) : ones_like(x.tv), 1);
+      return;
+    default:
+      add(arange(random_.between(0, 3), random_.between(6, 20), random_.between(1, 3)), 20);
+      return;
   }
 }
 
@@ -310,10 +329,18 @@ void Graph::randomness() {
   int64_t seed = random_.below(1000);
   int64_t offset = random_.below(50);
   switch (random_.below(4)) {
-    case 0: add(rand(shape, DataType::Float, seed, offset), 1); return;
-    case 1: add(randn_like(x.tv, seed, offset), 6); return;
-    case 2: add(uniform(shape, -1.0, 2.0, DataType::Float, seed, offset), 2); return;
-    default: add(dropout(x.tv, 0.25).output, x.magnitude * 2); return;
+    case 0:
+      add(rand(shape, DataType::Float, seed, offset), 1);
+      return;
+    case 1:
+      add(randn_like(x.tv, seed, offset), 6);
+      return;
+    case 2:
+      add(uniform(shape, -1.0, 2.0, DataType::Float, seed, offset), 2);
+      return;
+    default:
+      add(dropout(x.tv, 0.25).output, x.magnitude * 2);
+      return;
   }
 }
 

@@ -102,7 +102,8 @@ void cloneScalar(FusionCloner& cloner, const Val* val) {
   cloner.clone(val->definition());
 }
 
-std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values, std::span<const Argument> arguments,
+std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values,
+                                   std::span<const Argument> arguments,
                                    const std::map<std::string, int64_t, std::less<>>& coordinates) {
   Group group = segment.group;
   group.aliases.clear();  // results have memory of their own

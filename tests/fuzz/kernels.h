@@ -22,7 +22,7 @@ struct KernelCase {
   std::string fusion;               // its ops
   std::vector<std::string> faults;  // of the verifier of tile programs
   KernelPlan plan;
-  std::vector<Tensor> memory;       // one a slot
+  std::vector<Tensor> memory;  // one a slot
   std::vector<uint64_t> slots;
   struct Output {
     size_t slot;

@@ -35,7 +35,10 @@ std::optional<Program> tidy(Program p) {
     bool drop = false;
     for (size_t i = 0; i < needed.size(); i++) {
       const Val* in = fusion.inputs()[i];
-      drop = drop || (!needed[i] && !in->isFusionOutput() && line.starts_with("  " + std::string(in->isTensor() ? "T" : "S") + std::to_string(in->id()) + " = input("));
+      drop =
+          drop ||
+          (!needed[i] && !in->isFusionOutput() &&
+           line.starts_with("  " + std::string(in->isTensor() ? "T" : "S") + std::to_string(in->id()) + " = input("));
     }
     kept += drop ? "" : line;
     begin = end;
@@ -111,7 +114,8 @@ std::vector<Change> changesOf(const Program& program) {
         return false;
       }
       for (Val* in : tv->definition()->inputs()) {
-        if (in->isTensor() && in->dtype() == tv->dtype() && shapeOf(in->asTensor()) == shapeOf(tv) && !(tv->isFusionOutput() && in->isFusionInput())) {
+        if (in->isTensor() && in->dtype() == tv->dtype() && shapeOf(in->asTensor()) == shapeOf(tv) &&
+            !(tv->isFusionOutput() && in->isFusionInput())) {
           p.fusion->replaceUses(tv, in);
           return true;
         }

@@ -72,7 +72,8 @@ std::vector<PlantedBug> kernelBugs() {
          return fits;
        })},
       {"a maximum that starts at zero", inValues([](Program&, Value& v) {
-         bool fits = v.kind == ValueKind::Const && isFloatingPoint(v.dtype) && v.constant == -std::numeric_limits<double>::infinity();
+         bool fits = v.kind == ValueKind::Const && isFloatingPoint(v.dtype) &&
+                     v.constant == -std::numeric_limits<double>::infinity();
          v.constant = fits ? 0 : v.constant;
          return fits;
        })},
@@ -120,7 +121,8 @@ std::vector<PlantedBug> kernelBugs() {
          v.param = fits ? (v.param + 1) % 4 : v.param;
          return fits;
        })},
-      {"the last element of an axis left out", [](Program& p) {
+      {"the last element of an axis left out",
+       [](Program& p) {
          for (tile::Space& s : p.spaces) {
            for (tile::Axis& a : s.axes) {
              if (a.bound.isConst() && a.bound.constValue() > 1) {
@@ -145,8 +147,11 @@ std::vector<PlantedBug> stepBugs() {
     };
   };
   return {
-      {"a communication left out", {}, [](HostProgram& p) {
-         auto at = std::find_if(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.kind == HostStepKind::Communicate; });
+      {"a communication left out",
+       {},
+       [](HostProgram& p) {
+         auto at = std::find_if(p.steps.begin(), p.steps.end(),
+                                [](const Step& s) { return s.kind == HostStepKind::Communicate; });
          bool found = at != p.steps.end();
          if (found) {
            p.steps.erase(at);
@@ -165,7 +170,9 @@ std::vector<PlantedBug> stepBugs() {
          }
          return fits;
        })},
-      {"every rank at coordinate 0", {}, [](HostProgram& p) {
+      {"every rank at coordinate 0",
+       {},
+       [](HostProgram& p) {
          bool any = false;
          for (Step& s : p.steps) {
            for (IntExpr& e : s.launch.sizes) {
@@ -175,7 +182,9 @@ std::vector<PlantedBug> stepBugs() {
          }
          return any;
        }},
-      {"two tensors in one place", {}, [](HostProgram& p) {
+      {"two tensors in one place",
+       {},
+       [](HostProgram& p) {
          for (const Step& s : p.steps) {
            for (int a : s.reads) {
              for (int b : s.reads) {
@@ -196,7 +205,8 @@ std::vector<PlantedBug> stepBugs() {
 // Raised where there is nothing to change: no code need be generated then.
 struct NotApplicable : std::exception {};
 
-std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const Program> programs, const KernelChange& change) {
+std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const Program> programs,
+                                                             const KernelChange& change) {
   std::vector<Program> changed;
   bool any = false;
   for (const Program& p : programs) {
@@ -212,8 +222,9 @@ std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const Pro
 }
 
 // The outputs of one rank; nothing where there was nothing to change.
-std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::vector<Argument>& inputs, Communicator& comm,
-                                              const PlantedBug& bug, std::shared_ptr<const Fusion>& planned) {
+std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::vector<Argument>& inputs,
+                                              Communicator& comm, const PlantedBug& bug,
+                                              std::shared_ptr<const Fusion>& planned) {
   CompileOptions options{.threads = 1};
   if (bug.kernel) {
     options.compile = [&](std::span<const Program> programs) { return compileChanged(programs, bug.kernel); };
@@ -273,7 +284,8 @@ PlantedRun runPlanted(const fuzz::Program& program, const Reference& reference, 
         }
       }
       std::shared_ptr<const Fusion> planned;
-      std::optional<std::vector<Tensor>> got = runChanged(sharded ? *program.fusion : *single, local, comm, bug, planned);
+      std::optional<std::vector<Tensor>> got =
+          runChanged(sharded ? *program.fusion : *single, local, comm, bug, planned);
       std::lock_guard lock(mutex);
       run.applied = run.applied || got.has_value();
       for (size_t i = 0; got && i < got->size() && !run.difference; i++) {
@@ -281,7 +293,8 @@ PlantedRun runPlanted(const fuzz::Program& program, const Reference& reference, 
         const TensorView* tv = planned->outputs()[i]->asTensor();
         BoundedTensor part = whole;
         if (sharded) {
-          part = {shardTensor(whole.value, tv, comm.rank()).contiguous(), shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
+          part = {shardTensor(whole.value, tv, comm.rank()).contiguous(),
+                  shardTensor(whole.error, tv, comm.rank()).contiguous(), 0};
         }
         run.difference = difference((*got)[i], part);
       }

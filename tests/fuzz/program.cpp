@@ -40,7 +40,8 @@ void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, R
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
     std::vector<size_t> fitting;
     for (size_t k = 0; k < dims.size(); k++) {
-      if (left[k] != nullptr && !left[k]->isBroadcast() && graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0) {
+      if (left[k] != nullptr && !left[k]->isBroadcast() &&
+          graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0) {
         fitting.push_back(k);
       }
     }
@@ -63,7 +64,8 @@ void shardProgram(Fusion& fusion, const DeviceMesh& mesh, const Graph& graph, Ra
     }
   }
   for (TensorView* tv : fusion.tensors()) {
-    auto alias = std::find_if(fusion.aliases().begin(), fusion.aliases().end(), [&](const auto& a) { return a.first == tv; });
+    auto alias =
+        std::find_if(fusion.aliases().begin(), fusion.aliases().end(), [&](const auto& a) { return a.first == tv; });
     if (alias != fusion.aliases().end()) {  // the same memory
       tv->setDeviceMesh(mesh);
       tv->applyLoopTransforms(alias->second->asTensor()->loopTransforms());
@@ -117,19 +119,28 @@ Traits traitsOf(const Fusion& fusion) {
         traits.reduces = true;
         op = fmt::format("reduce {}", name(e->attributes().reduce));
         break;
-      case ExprKind::Random: op = e->attributes().random == RandomKind::Uniform ? "rand" : "randn"; break;
+      case ExprKind::Random:
+        op = e->attributes().random == RandomKind::Uniform ? "rand" : "randn";
+        break;
       case ExprKind::Matmul:
-      case ExprKind::Linear: traits.contracts = true; break;
+      case ExprKind::Linear:
+        traits.contracts = true;
+        break;
       case ExprKind::TakeAlongAxis:
       case ExprKind::Gather:
       case ExprKind::IndexSelect:
-      case ExprKind::Embedding: traits.indexes = true; break;
+      case ExprKind::Embedding:
+        traits.indexes = true;
+        break;
       case ExprKind::Reshape:
       case ExprKind::Permute:
       case ExprKind::Slice:
       case ExprKind::Pad:
-      case ExprKind::Cat: traits.changesShape = true; break;
-      default: break;
+      case ExprKind::Cat:
+        traits.changesShape = true;
+        break;
+      default:
+        break;
     }
     if (std::find(traits.ops.begin(), traits.ops.end(), op) == traits.ops.end()) {
       traits.ops.push_back(op);

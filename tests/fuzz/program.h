@@ -19,7 +19,7 @@ struct Program {
   std::unique_ptr<Fusion> fusion;  // with meshes and shardings where ranks > 1
   std::vector<Argument> inputs;    // whole tensors
   int ranks = 1;
-  std::string mesh;                // "", "x2", "x4", "y2x2"
+  std::string mesh;  // "", "x2", "x4", "y2x2"
 };
 
 [[nodiscard]] Program randomProgram(uint64_t seed);
@@ -30,7 +30,7 @@ struct Program {
 // What a program does, for the record: op names ("add", "reduce sum", "matmul"), in order of first use.
 struct Traits {
   std::vector<std::string> ops;
-  bool reduces = false;       // a reduction, a normalization
+  bool reduces = false;  // a reduction, a normalization
   bool contracts = false;
   bool indexes = false;       // reads at positions that are data
   bool changesShape = false;  // a reshape, permute, slice, pad, cat

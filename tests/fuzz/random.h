@@ -17,7 +17,9 @@ class Random {
   int64_t between(int64_t low, int64_t high) { return low + below(high - low + 1); }  // both included
   bool chance(int percent) { return below(100) < percent; }
   template <class T>
-  const T& of(const std::vector<T>& items) { return items[static_cast<size_t>(below(static_cast<int64_t>(items.size())))]; }
+  const T& of(const std::vector<T>& items) {
+    return items[static_cast<size_t>(below(static_cast<int64_t>(items.size())))];
+  }
   template <class T>
   void shuffle(std::vector<T>& items) {
     for (size_t i = items.size(); i > 1; i--) {
