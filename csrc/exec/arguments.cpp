@@ -15,7 +15,8 @@ namespace meshfuse {
 
 int alignmentOf(const void* data) {
   uint64_t address = std::bit_cast<uint64_t>(data);
-  return address == 0 ? 64 : static_cast<int>(std::min<uint64_t>(64, address & (~address + 1)));
+  uint64_t divides = address == 0 ? 64 : address & (~address + 1);
+  return divides >= 64 ? 64 : static_cast<int>(std::min<uint64_t>(8, divides));
 }
 
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {

@@ -27,7 +27,7 @@ void checkMeshes(const Fusion& fusion, int ranks);
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.
 [[nodiscard]] std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
-// Largest power of two up to 64 that divides an address.
+// 64 where that divides an address, else the power of two up to 8 that does: vectors or elements.
 [[nodiscard]] int alignmentOf(const void* data);
 
 }  // namespace meshfuse

@@ -98,12 +98,19 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   result.program = compileToSegments(fusion, inputs, communicator, device, options.call, options.agreed);
 
   // kernels and memory
-  result.host = buildHostProgram(result.program.local, result.program.segments, device,
-                                 {.inputLayouts = result.program.inputLayouts,
-                                  .rank = communicator.rank(),
-                                  .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
-                                  .workers = options.threads,
-                                  .compile = options.compile ? options.compile : compileKernels});
+  try {
+    result.host = buildHostProgram(result.program.local, result.program.segments, device,
+                                   {.inputLayouts = result.program.inputLayouts,
+                                    .rank = communicator.rank(),
+                                    .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
+                                    .workers = options.threads,
+                                    .compile = options.compile ? options.compile : compileKernels});
+  } catch (const std::exception& e) {
+    if (communicator.size() > 1) {
+      communicator.abort(e.what());  // the peers have agreed to run and would wait
+    }
+    throw;
+  }
   return result;
 }
 

@@ -270,7 +270,7 @@ std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::
     }
   }
   s.compiled++;
-  s.keep(plan, inputs, options_.maxPlans);
+  s.keep(plan, inputs, std::max<size_t>(1, options_.maxPlans));
   return plan;
 }
 
@@ -295,32 +295,61 @@ void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, 
   ExecuteOptions options;
   options.skipStep = state_->skip;
   options.verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  if (plan.compiled.host->communicates) {
-    std::lock_guard lock(state_->running);
-    binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
-  } else {
-    binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
-  }
+  binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
   plan.verified = true;
   plan.giveBack(std::move(binding));
 }
 
+// On several ranks a call is one sequence of meetings with the peers: threads take turns, and a call that fails once the ranks have
+// agreed to make it tells them, for they are waiting.
+class FusionExecutorCache::Turn {
+ public:
+  explicit Turn(Communicator& communicator) : communicator_(communicator) {
+    if (communicator.size() > 1) {
+      lock_ = std::unique_lock(communicator.sequence());
+    }
+  }
+  template <class Fn>
+  void afterAgreement(const Plan& plan, Fn&& body) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      if (lock_.owns_lock() && plan.compiled.host->communicates) {
+        communicator_.abort(e.what());
+      }
+      throw;
+    }
+  }
+
+ private:
+  Communicator& communicator_;
+  std::unique_lock<std::mutex> lock_;
+};
+
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
+  Turn turn(*state_->communicator);
   std::shared_ptr<Plan> plan = find(inputs);
-  if (plan->writesInputs) {
-    (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
-  }
   std::vector<Tensor> outputs;
-  for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
-    outputs.push_back(makeOutput(*plan, i, inputs));
-  }
-  execute(*plan, inputs, outputs);
+  turn.afterAgreement(*plan, [&] {
+    if (plan->writesInputs) {
+      (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
+    }
+    for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
+      outputs.push_back(makeOutput(*plan, i, inputs));
+    }
+    execute(*plan, inputs, outputs);
+  });
   return outputs;
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
+  Turn turn(*state_->communicator);
   std::shared_ptr<Plan> plan = find(inputs);
-  const HostProgram& host = *plan->compiled.host;
+  turn.afterAgreement(*plan, [&] { runInto(*plan, inputs, outputs); });
+}
+
+void FusionExecutorCache::runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
+  const HostProgram& host = *plan.compiled.host;
   check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
         host.outputs.size(), outputs.size());
   bool direct = true;
@@ -339,7 +368,7 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
     check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
           i);
   }
-  if (plan->writesInputs || outputs.size() > 1) {
+  if (plan.writesInputs || outputs.size() > 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
   } else if (outputs.size() == 1) {
     for (const Argument& a : inputs) {
@@ -348,14 +377,14 @@ void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor
     }
   }
   if (direct) {
-    execute(*plan, inputs, outputs);
+    execute(plan, inputs, outputs);
     return;
   }
   std::vector<Tensor> own;
   for (size_t i = 0; i < outputs.size(); i++) {
-    own.push_back(makeOutput(*plan, i, inputs));
+    own.push_back(makeOutput(plan, i, inputs));
   }
-  execute(*plan, inputs, own);
+  execute(plan, inputs, own);
   for (size_t i = 0; i < outputs.size(); i++) {
     if (!host.aliasOf[i]) {
       outputs[i].copyFrom(own[i]);
@@ -423,6 +452,7 @@ Explanation FusionExecutorCache::explain() const {
 }
 
 std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
+  Turn turn(*state_->communicator);
   std::shared_ptr<Plan> plan = find(inputs);
   if (plan->writesInputs) {
     (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
@@ -435,7 +465,6 @@ std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& 
   ExecuteOptions options;
   options.profile = &records;
   Binding binding(plan->compiled.host, *state_->communicator);
-  std::lock_guard lock(state_->running);
   binding.run(*state_->pool, *state_->communicator, inputs, outputs, options);
   std::vector<StepTime> times;
   for (const StepRecord& r : records) {

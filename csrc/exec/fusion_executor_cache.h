@@ -87,8 +87,10 @@ class FusionExecutorCache {
 
  private:
   struct Plan;
+  class Turn;
   std::shared_ptr<Plan> find(std::span<const Argument> inputs);
   std::shared_ptr<Plan> compileFor(std::span<const Argument> inputs);
+  void runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
   void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
 

@@ -94,6 +94,8 @@ std::string_view keyOf(Attribute attribute) {
       return "steps";
     case Attribute::Comm:
       return "comm";
+    case Attribute::Plan:
+      return "plan";
   }
   return "";
 }
@@ -130,6 +132,8 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
       return list(a.stops);
     case Attribute::Steps:
       return list(a.steps);
+    case Attribute::Plan:
+      return a.plan.empty() ? "" : "[" + joined(a.plan) + "]";
   }
   return "";
 }
@@ -180,11 +184,12 @@ std::string attributesText(const Expr& expr, const std::function<std::string(con
   if (expr.kind() == ExprKind::Communicate) {
     return commText(expr.attributes().comm);
   }
-  if (expr.kind() == ExprKind::Redistribute && !expr.tensorOutput()->hasReduction()) {
-    return "";  // nothing is combined
-  }
+  bool combines = expr.kind() != ExprKind::Redistribute || expr.tensorOutput()->hasReduction();
   std::vector<std::string> parts;
   for (Attribute a : info(expr.kind()).attributes) {
+    if (!combines && (a == Attribute::Reduce || a == Attribute::Dim)) {
+      continue;
+    }
     std::string value = valueText(a, expr, text);
     if (!value.empty()) {
       parts.push_back(fmt::format("{}={}", keyOf(a), value));
@@ -240,6 +245,11 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         return;
       case Attribute::Steps:
         attributes.steps = expressions();
+        return;
+      case Attribute::Plan:
+        for (std::string_view part : parseList(value)) {
+          attributes.plan.emplace_back(part);
+        }
         return;
     }
   }

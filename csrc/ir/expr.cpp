@@ -35,7 +35,7 @@ const std::array<ExprKindInfo, 26>& kinds() {
       {ExprKind::Gather, "gather", {Dim}},
       {ExprKind::IndexSelect, "index_select", {Dim}},
       {ExprKind::Embedding, "embedding", {Starts, Flags}},
-      {ExprKind::Redistribute, "redistribute", {Reduce, Dim}},
+      {ExprKind::Redistribute, "redistribute", {Reduce, Dim, Plan}},
       {ExprKind::Communicate, "communicate", {Comm}},
   }};
   return kExprKinds;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -87,9 +88,10 @@ struct ExprAttributes {
   std::vector<IntExpr> stops;
   std::vector<IntExpr> steps;
   CommAttributes comm;
+  std::vector<std::string> plan;  // Redistribute: the steps that move the data, once planned: all_gather(x)
 };
 
-enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Comm };
+enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Comm, Plan };
 
 struct ExprKindInfo {
   ExprKind kind;

@@ -424,6 +424,10 @@ void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
   addUse(to, expr);
 }
 
+void Fusion::setPlan(Expr* redistribute, std::vector<std::string> steps) {
+  redistribute->attributes_.plan = std::move(steps);
+}
+
 void Fusion::removeExpr(Expr* expr) {
   for (Val* v : expr->inputs_) {
     removeUse(v, expr);

@@ -77,6 +77,7 @@ class Fusion {
   // Every use of `from` (outputs and aliases included) reads `to` instead, except in the definition of `to`.
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int operand, Val* to);
+  void setPlan(Expr* redistribute, std::vector<std::string> steps);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   int nextOrdinal() { return nextOrdinal_++; }
 

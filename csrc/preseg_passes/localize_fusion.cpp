@@ -1,5 +1,7 @@
 #include "preseg_passes/localize_fusion.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 
@@ -105,9 +107,14 @@ class Localizer {
     if (held.mesh.empty()) {
       return cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted);
     }
+    std::vector<std::string> emitted;
     for (const CommStep& step : planRedistribution(held, wanted).steps) {
       at = emitStep(at, step, e->attributes().reduce);
+      emitted.push_back(step.toString());
     }
+    const std::vector<std::string>& planned = e->attributes().plan;
+    invariant(planned.empty() || planned == emitted, "[localize] {} was planned as [{}], its shardings now need [{}]",
+              e->output()->toString(), fmt::join(planned, ", "), fmt::join(emitted, ", "));
     return at;
   }
 

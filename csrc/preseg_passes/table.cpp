@@ -11,6 +11,7 @@
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/partialize_reductions.h"
+#include "preseg_passes/plan_redistributions.h"
 #include "preseg_passes/privatize_casts.h"
 #include "preseg_passes/propagate_shardings.h"
 #include "preseg_passes/remove_unneeded_sets.h"
@@ -27,7 +28,9 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "before reshards: a sum over a sharded dim must not gather its operand"},
     {"decompose-reshardings", decomposeReshardings,
      "when all shardings are final; afterwards only Redistribute communicates"},
-    {"remove-unneeded-sets", removeUnneededSets, "last: copies that only carried an annotation would cost kernels"},
+    {"remove-unneeded-sets", removeUnneededSets,
+     "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
+    {"plan-redistributions", planRedistributions, "last: what each reshard costs is known when no sharding changes any more"},
 };
 
 // Writes what `meshfuse opt --pass=...` needs to fail alike: the program before the stage and the passes from the failed one on.

@@ -56,6 +56,27 @@ DataType computeType(const Expr& e) {
   return e.output()->dtype();
 }
 
+// What an expression knows of a symbol in it.
+SymbolFacts factsOf(const IntExpr& expr, std::string_view symbol) {
+  for (const IntTerm& term : expr.terms()) {
+    for (const IntAtomPtr& factor : term.factors) {
+      if (factor->kind == AtomKind::Symbol && factor->key == symbol) {
+        return factor->facts;
+      }
+      for (const IntExpr& arg : factor->args) {
+        if (arg.contains(symbol)) {
+          return factsOf(arg, symbol);
+        }
+      }
+    }
+  }
+  throwInternalError(fmt::format("[lowering] {} has no symbol {}", expr.toString(), symbol));
+}
+
+bool samePosition(const Lowering::Position& a, const Lowering::Position& b) {
+  return std::ranges::equal(a, b, [](const Index& x, const Index& y) { return x.expr == y.expr && x.tile == y.tile; });
+}
+
 }  // namespace
 
 Lowering::Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan)
@@ -114,7 +135,7 @@ IntExpr Lowering::size(const IntExpr& expr) {
         }
       }
     }
-    IntExpr symbol = builder_.size(fmt::format("s{}", sizes_.size()), {.lower = 0});
+    IntExpr symbol = builder_.size(fmt::format("s{}", sizes_.size()), factsOf(expr, name));
     plan_.sizes.push_back(IntExpr::symbol(std::string(name)));
     sizes_.emplace(std::string(name), symbol);
     return symbol;
@@ -133,8 +154,8 @@ void Lowering::bind(const TensorView* tensor, ValueId value) {
   scopes_.back()[fmt::format("bound T{}", tensor->id())] = value;
 }
 
-void Lowering::readFrom(const TensorView* tensor, int param, Position position) {
-  stored_[tensor->id()] = {param, std::move(position)};
+void Lowering::readFrom(const TensorView* tensor, const Position& position, int param, Position place) {
+  stored_[tensor->id()] = {position, param, std::move(place)};
 }
 
 void Lowering::stopReading(const TensorView* tensor) { stored_.erase(tensor->id()); }
@@ -158,8 +179,9 @@ ValueId Lowering::value(const TensorView* tensor, const Position& position, int 
 }
 
 ValueId Lowering::at(const TensorView* tensor, const Position& position, int space) {
-  if (auto it = stored_.find(tensor->id()); it != stored_.end()) {
-    return builder_.load(it->second.first, it->second.second, space);
+  auto stored = stored_.find(tensor->id());
+  if (stored != stored_.end() && guard_.empty() && samePosition(stored->second.position, position)) {
+    return builder_.load(stored->second.param, stored->second.place, space);
   }
   bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
   if (isInput) {

@@ -32,8 +32,9 @@ class Lowering {
   void store(const TensorView* tensor, const Position& position, tile::ValueId value, tile::Cache cache);
   // Result of a reduction, computed by the scheduler: value(t, ...) gives it from now on, in the scope it was bound in.
   void bind(const TensorView* tensor, tile::ValueId value);
-  // From now on a tensor of the group is loaded from where the scheduler stored it.
-  void readFrom(const TensorView* tensor, int param, Position position);
+  // From now on a tensor of the group, asked for at `position`, is loaded from where the scheduler stored it. At other
+  // positions (of a slice or pad of it) it is computed.
+  void readFrom(const TensorView* tensor, const Position& position, int param, Position place);
   // Computed again where it is needed.
   void stopReading(const TensorView* tensor);
   // Streaming reads: inputs read once by this kernel.
@@ -70,7 +71,12 @@ class Lowering {
   tile::Builder& builder_;
   KernelPlan& plan_;
   std::map<int, int> params_;  // Val id -> tensor parameter
-  std::map<int, std::pair<int, Position>> stored_;
+  struct Stored {
+    Position position;
+    int param;
+    Position place;
+  };
+  std::map<int, Stored> stored_;
   std::map<std::string, IntExpr> sizes_;
   std::vector<Scope> scopes_;
   std::vector<tile::Pred> guard_;  // the positions at which the value at hand is wanted

@@ -101,7 +101,7 @@ void RowWriter::dropStash(int round) {
 void RowWriter::useStash(int round) {
   for (const auto& [id, s] : stashed_) {
     if (s.round == round) {
-      lowering_.readFrom(tensorOf(id), s.param, {{coord(n_)}});
+      lowering_.readFrom(tensorOf(id), position(tensorOf(id)), s.param, {{coord(n_)}});
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "segment/contiguous_operands.h"
 
+#include <algorithm>
+
 #include "ir/fusion.h"
 #include "ops/copy_shape.h"
 
@@ -32,7 +34,10 @@ bool contiguousOperands(Fusion& fusion, const std::map<int, Layout>& layouts) {
       continue;
     }
     TensorView* in = e->tensorInputs()[0];
-    if (!isContiguous(in, layouts)) {
+    // a bit cast is a view: one of an input that the program overwrites must be of a copy
+    bool overwritten = e->kind() == ExprKind::BitCast &&
+                       std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; });
+    if (overwritten || !isContiguous(in, layouts)) {
       fusion.replaceInput(e, 0, set(in));
       changed = true;
     }

@@ -2,7 +2,7 @@
 //
 //   T0 (strides 1, 8), T1 = communicate(T0)   ->   T2 = set(T0), T1 = communicate(T2)
 //
-// Ops: communicate, bit_cast. Holds before and after: a local fusion. Idempotent. Runs before segmentation.
+// Ops: communicate, bit_cast (also of an input whose memory a result takes). Holds before and after: a local fusion. Idempotent. Runs before segmentation.
 #pragma once
 
 #include <map>

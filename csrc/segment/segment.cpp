@@ -95,7 +95,7 @@ class Segmenter {
   Segmenter(const Fusion& fusion, const SegmentOptions& options) : fusion_(fusion), options_(options) {}
 
   std::vector<Segment> run() {
-    for (Expr* e : fusion_.exprs()) {
+    for (Expr* e : inAgreedOrder()) {
       if (e->output()->isTensor()) {
         place(e);
       }
@@ -119,6 +119,43 @@ class Segmenter {
     return result;
   }
 
+  // Topological, with the collectives in the order of their ids. What one rank adds for its own layouts may delay an op, but not
+  // change the order of collectives, which is that of the program all ranks agreed on.
+  std::vector<Expr*> inAgreedOrder() const {
+    std::vector<Expr*> all = fusion_.exprs();
+    std::vector<Expr*> order;
+    std::set<int> done;
+    auto visit = [&](Expr* last) {
+      std::vector<Expr*> open = {last};
+      while (!open.empty()) {
+        Expr* e = open.back();
+        bool waits = false;
+        for (const Val* in : e->inputs()) {
+          if (in->definition() != nullptr && !done.contains(in->definition()->id())) {
+            open.push_back(in->definition());
+            waits = true;
+          }
+        }
+        if (!waits) {
+          open.pop_back();
+          if (done.insert(e->id()).second) {
+            order.push_back(e);
+          }
+        }
+      }
+    };
+    std::vector<Expr*> collectives;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(collectives),
+                 [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+    std::sort(collectives.begin(), collectives.end(), [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
+    if (collectives.size() < 2) {
+      return all;
+    }
+    std::for_each(collectives.begin(), collectives.end(), visit);
+    std::for_each(all.begin(), all.end(), visit);
+    return order;
+  }
+
   void place(Expr* e) {
     SegmentKind kind = SegmentKind::Kernel;
     if (e->kind() == ExprKind::Communicate) {
@@ -131,6 +168,12 @@ class Segmenter {
       kind = SegmentKind::Library;
     }
     std::set<int> producers = producersOf(e);
+    if (kind == SegmentKind::Communicate) {
+      if (lastCollective_ >= 0) {
+        producers.insert(lastCollective_);
+      }
+      lastCollective_ = static_cast<int>(nodes_.size());
+    }
     if (kind != SegmentKind::Kernel) {
       add({e}, producers, kind);
       return;
@@ -390,6 +433,7 @@ class Segmenter {
   const SegmentOptions& options_;
   std::vector<Node> nodes_;
   std::map<int, int> nodeOf_;  // expr id -> node
+  int lastCollective_ = -1;      // node: the next one waits for it
   std::map<int, int> position_;
 };
 

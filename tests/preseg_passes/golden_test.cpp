@@ -128,7 +128,9 @@ TEST(Table, TheOrderOfPasses) {
             "propagate-shardings: needs the final graph; all that follows reads shardings\n"
             "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
             "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
-            "remove-unneeded-sets: last: copies that only carried an annotation would cost kernels\n");
+            "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
+            "kernels\n"
+            "plan-redistributions: last: what each reshard costs is known when no sharding changes any more\n");
 }
 
 }  // namespace

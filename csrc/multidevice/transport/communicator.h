@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -96,9 +97,14 @@ class Communicator {
 
   // The team of all ranks.
   const Team& world() const { return world_; }
+  // Held by whoever makes a sequence of calls that another thread of this rank must not come between.
+  std::mutex& sequence() { return sequence_; }
 
  protected:
   Team world_;
+
+ private:
+  std::mutex sequence_;
 };
 
 // The communicator of a program without peers.

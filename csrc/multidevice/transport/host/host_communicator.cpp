@@ -74,7 +74,7 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
     } else if (in != out && record.count > 0) {
       std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
     }
-  } else if (c.inBytes() <= thresholds_.slots) {
+  } else if (c.inBytes() <= std::min<int64_t>(thresholds_.slots, kSlotBytes)) {
     received = small(c);
   } else {
     received = large(c);

@@ -139,8 +139,10 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
     std::erase_if(receives, [](const RecvState& r) { return r.done; });
     return moved || (sends.empty() && receives.empty());
   };
-  const std::function<bool()> moves = advanceAll;
+  bool moved = false;  // a wait asks more than once: what moved at one question must not be lost at the next
+  const std::function<bool()> moves = [&] { return moved = advanceAll() || moved; };
   while (!sends.empty() || !receives.empty()) {
+    moved = false;
     if (moves()) {
       continue;
     }

@@ -1,0 +1,36 @@
+#include "preseg_passes/plan_redistributions.h"
+
+#include <fmt/format.h>
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+
+namespace meshfuse {
+
+bool planRedistributions(Fusion& fusion, PassContext& context) {
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    if (e->kind() != ExprKind::Redistribute || !e->attributes().plan.empty()) {
+      continue;
+    }
+    const TensorView* from = e->tensorInputs()[0];
+    const TensorView* to = e->tensorOutput();
+    if (!from->hasDeviceMesh() || !to->hasDeviceMesh()) {
+      continue;
+    }
+    const RedistributionPlan plan = planRedistribution(shardState(from), shardState(to));
+    std::vector<std::string> steps;
+    for (const CommStep& step : plan.steps) {
+      steps.push_back(step.toString());
+    }
+    if (!plan.note.empty()) {
+      context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));
+    }
+    changed |= !steps.empty();
+    fusion.setPlan(e, std::move(steps));
+  }
+  return changed;
+}
+
+}  // namespace meshfuse
