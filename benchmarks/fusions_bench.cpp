@@ -42,14 +42,16 @@ double memcpySeconds(const Tensor& from, const Tensor& to, int64_t bytes) {
   return secondsOf([&] {
     pool().run((bytes + kPiece - 1) / kPiece, [&](int64_t begin, int64_t end, int) {
       int64_t last = std::min(bytes, end * kPiece);
-      std::memcpy(to.data_as<char>() + begin * kPiece, from.data_as<char>() + begin * kPiece, static_cast<size_t>(last - begin * kPiece));
+      std::memcpy(to.data_as<char>() + begin * kPiece, from.data_as<char>() + begin * kPiece,
+                  static_cast<size_t>(last - begin * kPiece));
     });
   });
 }
 
 __attribute__((target("avx2"))) void streamRange(const char* from, char* to, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 32) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
   }
   _mm_sfence();
 }
@@ -112,8 +114,10 @@ void run(benchmark::State& state, const Case& c) {
     std::vector<double> ratios;
     double total = 0;
     for (int round = 0; round < kRounds; round++) {
-      double roof = c.readsOnly ? readSeconds(from)
-                                : std::min(memcpySeconds(from, to, from.nbytes()), streamSeconds(from, to, from.nbytes())) * c.copies;
+      double roof =
+          c.readsOnly
+              ? readSeconds(from)
+              : std::min(memcpySeconds(from, to, from.nbytes()), streamSeconds(from, to, from.nbytes())) * c.copies;
       double ours = secondsOf([&] { cache.run(std::span<const Argument>(inputs), out); });
       ratios.push_back(roof / ours);
       total += ours;
@@ -131,7 +135,10 @@ std::vector<Case> cases() {
       // reads two matrices, writes one: one and a half copies
       {"add", {matrix, matrix}, [](const auto& t) { return add(t[0], t[1]); }, 0.95, false, 1.5},
       {"bias_gelu", {matrix, row}, [](const auto& t) { return tanh_gelu(add(t[0], t[1])); }, 0.80},
-      {"layer_norm", {matrix, row, row}, [](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{kColumns}, t[1], t[2], 1e-5).output; }, 0.80},
+      {"layer_norm",
+       {matrix, row, row},
+       [](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{kColumns}, t[1], t[2], 1e-5).output; },
+       0.80},
       {"softmax", {matrix}, [](const auto& t) { return softmax(t[0], 1); }, 0.80},
       {"inner_sum", {matrix}, [](const auto& t) { return sum(t[0], {1}); }, 0.85, true},
       {"outer_sum", {matrix}, [](const auto& t) { return sum(t[0], {0}); }, 0.85, true},

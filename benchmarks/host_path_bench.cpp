@@ -60,7 +60,8 @@ void warmAdd(benchmark::State& state) {
     });
     state.SetIterationTime(seconds / kCalls);
     record({"warm 8x8 add, a call", seconds / kCalls * 1e9, "ns", 100, "lower"});
-    record({"warm 8x8 add, heap allocations a call", static_cast<double>(allocations.load() - before) / kCalls, "", 0, "lower"});
+    record({"warm 8x8 add, heap allocations a call", static_cast<double>(allocations.load() - before) / kCalls, "", 0,
+            "lower"});
   }
 }
 

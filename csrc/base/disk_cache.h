@@ -17,8 +17,8 @@ namespace meshfuse {
 
 struct DiskCacheCounters {
   int64_t hits = 0;
-  int64_t misses = 0;   // bad entries included
-  int64_t bad = 0;      // entries that were deleted
+  int64_t misses = 0;  // bad entries included
+  int64_t bad = 0;     // entries that were deleted
   int64_t written = 0;
 };
 

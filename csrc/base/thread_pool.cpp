@@ -44,7 +44,8 @@ void pause() {
 int availableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                          : static_cast<int>(std::thread::hardware_concurrency());
   std::ifstream quotaFile("/sys/fs/cgroup/cpu.max");
   std::string quota;
   long period = 0;
@@ -168,8 +169,8 @@ void ThreadPool::State::finish() {
 }
 
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
-  check(options.threads >= 0 && options.threads <= 4096, "[thread pool] {} threads asked for; expected 0 (one a core) to 4096",
-        options.threads);
+  check(options.threads >= 0 && options.threads <= 4096,
+        "[thread pool] {} threads asked for; expected 0 (one a core) to 4096", options.threads);
   int cores = availableCores();
   state_->threads = options.threads == 0 ? cores : options.threads;
   state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for

@@ -15,8 +15,8 @@
 namespace meshfuse {
 
 struct ThreadPoolOptions {
-  int threads = 0;     // caller included; 0: one for every core this process may run on
-  bool spin = true;    // false: helpers sleep at once; for more threads than cores
+  int threads = 0;   // caller included; 0: one for every core this process may run on
+  bool spin = true;  // false: helpers sleep at once; for more threads than cores
 };
 
 class ThreadPool {

@@ -89,19 +89,26 @@ bool factorsLess(const IntTerm& a, const IntTerm& b) {
 }
 
 bool sameAtoms(const std::vector<IntAtomPtr>& a, const std::vector<IntAtomPtr>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const IntAtomPtr& x, const IntAtomPtr& y) { return x->key == y->key; });
 }
 
 bool sameFactors(const IntTerm& a, const IntTerm& b) { return sameAtoms(a.factors, b.factors); }
 
 std::string_view functionName(AtomKind kind) {
   switch (kind) {
-    case AtomKind::Symbol: return "";
-    case AtomKind::FloorDiv: return "floorDiv";
-    case AtomKind::CeilDiv: return "ceilDiv";
-    case AtomKind::Mod: return "mod";
-    case AtomKind::Min: return "min";
-    case AtomKind::Max: return "max";
+    case AtomKind::Symbol:
+      return "";
+    case AtomKind::FloorDiv:
+      return "floorDiv";
+    case AtomKind::CeilDiv:
+      return "ceilDiv";
+    case AtomKind::Mod:
+      return "mod";
+    case AtomKind::Min:
+      return "min";
+    case AtomKind::Max:
+      return "max";
   }
   return "";
 }
@@ -133,11 +140,13 @@ struct IntExprBuilder {
   };
 
   static const IntAtomPtr* exactBase(const IntAtom& atom) {
-    if (atom.kind != AtomKind::FloorDiv || !atom.args[1].isConst() || atom.args[0].constant_ != 0 || atom.args[0].terms_.size() != 1) {
+    if (atom.kind != AtomKind::FloorDiv || !atom.args[1].isConst() || atom.args[0].constant_ != 0 ||
+        atom.args[0].terms_.size() != 1) {
       return nullptr;
     }
     const IntTerm& x = atom.args[0].terms_[0];
-    bool exact = x.coefficient == 1 && x.factors.size() == 1 && x.factors[0]->facts.divisor % atom.args[1].constant_ == 0;
+    bool exact =
+        x.coefficient == 1 && x.factors.size() == 1 && x.factors[0]->facts.divisor % atom.args[1].constant_ == 0;
     return exact ? x.factors.data() : nullptr;
   }
 
@@ -177,7 +186,8 @@ struct IntExprBuilder {
   // Terms in the same bases become one: N + floorDiv(N, 4) = floorDiv(N, 4)*5 where 4 divides N.
   static void joinFractions(IntExpr& e) {
     auto holdsFraction = [](const IntTerm& t) {
-      return std::any_of(t.factors.begin(), t.factors.end(), [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
+      return std::any_of(t.factors.begin(), t.factors.end(),
+                         [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
     };
     if (std::none_of(e.terms_.begin(), e.terms_.end(), holdsFraction)) {
       return;
@@ -185,13 +195,15 @@ struct IntExprBuilder {
     std::vector<Fraction> sums;
     for (const IntTerm& t : e.terms_) {
       Fraction f = fraction(t);
-      auto same = std::find_if(sums.begin(), sums.end(), [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
+      auto same =
+          std::find_if(sums.begin(), sums.end(), [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
       if (same == sums.end()) {
         sums.push_back(std::move(f));
         continue;
       }
       int64_t common = mulExact(same->denominator / std::gcd(same->denominator, f.denominator), f.denominator);
-      same->numerator = addExact(mulExact(same->numerator, common / same->denominator), mulExact(f.numerator, common / f.denominator));
+      same->numerator = addExact(mulExact(same->numerator, common / same->denominator),
+                                 mulExact(f.numerator, common / f.denominator));
       same->denominator = common;
       for (size_t i = 0; i < f.bases.size(); i++) {  // the instance that knows more
         if (f.bases[i]->facts.divisor > same->bases[i]->facts.divisor) {
@@ -243,7 +255,8 @@ struct IntExprBuilder {
         if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
           continue;
         }
-        wanted.factors.insert(wanted.factors.end(), quotient.terms_[0].factors.begin(), quotient.terms_[0].factors.end());
+        wanted.factors.insert(wanted.factors.end(), quotient.terms_[0].factors.begin(),
+                              quotient.terms_[0].factors.end());
         sortFactors(wanted);
         for (size_t u = 0; u < e.terms_.size(); u++) {
           if (u != t && e.terms_[u].coefficient == wanted.coefficient && sameFactors(e.terms_[u], wanted)) {
@@ -325,7 +338,8 @@ struct IntExprBuilder {
       t.coefficient /= k;
       if (!b.terms_.empty()) {
         for (const IntAtomPtr& f : b.terms_[0].factors) {
-          auto it = std::find_if(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& x) { return x->key == f->key; });
+          auto it =
+              std::find_if(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& x) { return x->key == f->key; });
           if (it == t.factors.end()) {
             return std::nullopt;
           }
@@ -400,10 +414,10 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
 }
 
 bool operator==(const IntExpr& a, const IntExpr& b) {
-  return a.constant_ == b.constant_ &&
-         std::equal(a.terms_.begin(), a.terms_.end(), b.terms_.begin(), b.terms_.end(), [](const IntTerm& x, const IntTerm& y) {
-           return x.coefficient == y.coefficient && sameFactors(x, y);
-         });
+  return a.constant_ == b.constant_ && std::equal(a.terms_.begin(), a.terms_.end(), b.terms_.begin(), b.terms_.end(),
+                                                  [](const IntTerm& x, const IntTerm& y) {
+                                                    return x.coefficient == y.coefficient && sameFactors(x, y);
+                                                  });
 }
 
 int64_t IntExpr::divisor() const {
@@ -460,9 +474,9 @@ std::vector<std::string> IntExpr::symbols() const {
 bool IntExpr::contains(std::string_view symbol) const {
   for (const IntTerm& t : terms_) {
     for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol ? f->key == symbol
-                                      : std::any_of(f->args.begin(), f->args.end(),
-                                                    [&](const IntExpr& a) { return a.contains(symbol); })) {
+      if (f->kind == AtomKind::Symbol
+              ? f->key == symbol
+              : std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
         return true;
       }
     }
@@ -474,12 +488,18 @@ namespace {
 
 IntExpr apply(AtomKind kind, const IntExpr& a, const IntExpr& b) {
   switch (kind) {
-    case AtomKind::FloorDiv: return floorDiv(a, b);
-    case AtomKind::CeilDiv: return ceilDiv(a, b);
-    case AtomKind::Mod: return mod(a, b);
-    case AtomKind::Min: return min(a, b);
-    case AtomKind::Max: return max(a, b);
-    case AtomKind::Symbol: break;
+    case AtomKind::FloorDiv:
+      return floorDiv(a, b);
+    case AtomKind::CeilDiv:
+      return ceilDiv(a, b);
+    case AtomKind::Mod:
+      return mod(a, b);
+    case AtomKind::Min:
+      return min(a, b);
+    case AtomKind::Max:
+      return max(a, b);
+    case AtomKind::Symbol:
+      break;
   }
   throwInternalError("[int_expr] a symbol is not a function");
 }
@@ -557,7 +577,8 @@ std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
       slope.push_back(std::move(s));
     }
   }
-  return LinearForm{IntExprBuilder::make(slopeConstant, std::move(slope)), IntExprBuilder::make(constant_, std::move(rest))};
+  return LinearForm{IntExprBuilder::make(slopeConstant, std::move(slope)),
+                    IntExprBuilder::make(constant_, std::move(rest))};
 }
 
 std::string IntExpr::toString() const {
@@ -625,8 +646,8 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
     if (g > 1 && divideExactly(a, g)) {
       return floorDiv(*divideExactly(a, g), k / g);
     }
-    if (a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 && a.terms()[0].factors.size() == 1 &&
-        a.terms()[0].factors[0]->kind == AtomKind::FloorDiv) {
+    if (a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 &&
+        a.terms()[0].factors.size() == 1 && a.terms()[0].factors[0]->kind == AtomKind::FloorDiv) {
       const IntAtom& inner = *a.terms()[0].factors[0];
       return floorDiv(inner.args[0], inner.args[1] * b);
     }

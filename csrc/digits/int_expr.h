@@ -117,6 +117,7 @@ struct LinearForm {
 [[nodiscard]] bool provenLessEqual(const IntExpr& a, const IntExpr& b);  // a <= b
 
 // Reads what toString prints. UserError with the offset of the first wrong character. Facts come from `factsOf` if given.
-[[nodiscard]] IntExpr parseIntExpr(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf = {});
+[[nodiscard]] IntExpr parseIntExpr(std::string_view text,
+                                   const std::function<SymbolFacts(std::string_view)>& factsOf = {});
 
 }  // namespace meshfuse

@@ -10,7 +10,8 @@ namespace {
 // sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum) | -factor
 class Parser {
  public:
-  Parser(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf) : text_(text), factsOf_(factsOf) {}
+  Parser(std::string_view text, const std::function<SymbolFacts(std::string_view)>& factsOf)
+      : text_(text), factsOf_(factsOf) {}
 
   IntExpr all() {
     IntExpr e = sum();
@@ -67,13 +68,15 @@ class Parser {
     if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
       int64_t value = 0;
       while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
-        check(!__builtin_mul_overflow(value, int64_t{10}, &value) && !__builtin_add_overflow(value, int64_t{text_[at_] - '0'}, &value),
+        check(!__builtin_mul_overflow(value, int64_t{10}, &value) &&
+                  !__builtin_add_overflow(value, int64_t{text_[at_] - '0'}, &value),
               "[expression] the number at offset {} of \"{}\" does not fit in 64 bits", start, text_);
         at_++;
       }
       return value;
     }
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_' || text_[at_] == '.')) {
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_' || text_[at_] == '.')) {
       at_++;
     }
     check(at_ > start, "[expression] expected a number, a name or '(' at offset {} of \"{}\"", at_, text_);
@@ -89,17 +92,20 @@ class Parser {
   }
   IntExpr call(std::string_view name, const IntExpr& a, const IntExpr& b, size_t start) {
     check((name != "floorDiv" && name != "ceilDiv" && name != "mod") || !b.isConst() || b.constValue() > 0,
-          "[expression] {} at offset {} of \"{}\" divides by {}; divisors are positive", name, start, text_, b.toString());
+          "[expression] {} at offset {} of \"{}\" divides by {}; divisors are positive", name, start, text_,
+          b.toString());
     bool divides = name == "floorDiv" || name == "ceilDiv" || name == "mod";
-    check(!divides || !b.upper() || *b.upper() >= 1, "[expression] {} divides by {} at offset {} of \"{}\"; divisors are positive", name,
-          b.toString(), start, text_);
+    check(!divides || !b.upper() || *b.upper() >= 1,
+          "[expression] {} divides by {} at offset {} of \"{}\"; divisors are positive", name, b.toString(), start,
+          text_);
     if (name == "floorDiv") return floorDiv(a, b);
     if (name == "ceilDiv") return ceilDiv(a, b);
     if (name == "mod") return mod(a, b);
     if (name == "min") return min(a, b);
     if (name == "max") return max(a, b);
-    throwUserError(fmt::format("[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max",
-                               name, start, text_));
+    throwUserError(fmt::format(
+        "[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max", name,
+        start, text_));
   }
 
   std::string_view text_;

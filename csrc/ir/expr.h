@@ -23,34 +23,34 @@ class Val;
 class TensorView;
 
 enum class ExprKind : uint8_t {
-  Set,            // c = p
-  SegmentSet,     // c = p, and a kernel boundary
-  Point,          // c = op(operands); scalars and broadcast dims stretch
-  Cast,           // c = p in c's type
-  BitCast,        // c = the bits of p in c's type, of the same size
-  Broadcast,      // flags[k]: root dim k of c is new (broadcast); the others map in order
-  Squeeze,        // flags[k]: dim k of p (extent 1) is dropped
-  Expand,         // dim k of c is dim k of p, or stretches p's broadcast dim to c's extent
-  Permute,        // order[new] = old: c's logical dim k is c's root dim order[k]; root maps to p in order
-  Reshape,        // c's logical dims from its root dims by splits and merges; symbolic until concretized
-  Slice,          // starts, stops, steps: one a dim; c[j] = p[start + j * step]
-  Pad,            // starts: left widths, stops: right widths, one a dim, negative cuts; operand 1: fill scalar
-  Cat,            // dim: operands one after the other along dim; the other dims map in order
-  Reduce,         // reduce over c's reduction dims; root == logical
-  Matmul,         // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
-  Linear,         // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
-  Full,           // every element is operand 0 (a scalar)
-  Iota,           // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset, a local view's
-  Eye,            // 2-D: 1 where row + starts[0] == column + starts[1]
+  Set,         // c = p
+  SegmentSet,  // c = p, and a kernel boundary
+  Point,       // c = op(operands); scalars and broadcast dims stretch
+  Cast,        // c = p in c's type
+  BitCast,     // c = the bits of p in c's type, of the same size
+  Broadcast,   // flags[k]: root dim k of c is new (broadcast); the others map in order
+  Squeeze,     // flags[k]: dim k of p (extent 1) is dropped
+  Expand,      // dim k of c is dim k of p, or stretches p's broadcast dim to c's extent
+  Permute,     // order[new] = old: c's logical dim k is c's root dim order[k]; root maps to p in order
+  Reshape,     // c's logical dims from its root dims by splits and merges; symbolic until concretized
+  Slice,       // starts, stops, steps: one a dim; c[j] = p[start + j * step]
+  Pad,         // starts: left widths, stops: right widths, one a dim, negative cuts; operand 1: fill scalar
+  Cat,         // dim: operands one after the other along dim; the other dims map in order
+  Reduce,      // reduce over c's reduction dims; root == logical
+  Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
+  Linear,      // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
+  Full,        // every element is operand 0 (a scalar)
+  Iota,  // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset, a local view's
+  Eye,   // 2-D: 1 where row + starts[0] == column + starts[1]
   Random,         // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
   TakeAlongAxis,  // c[.., j, ..] = p[.., index[.., j, ..], ..] along dim; operand 1: index, broadcast against p outside dim
   Gather,         // torch.gather: as TakeAlongAxis, index may be smaller than p in the other dims
-  IndexSelect,    // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
-  Embedding,      // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
-                  // shard, rows outside give 0 if flags[0]
-  Redistribute,   // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
-                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
-  Communicate,    // one collective on local tensors: see CommAttributes
+  IndexSelect,  // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
+  Embedding,  // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
+              // shard, rows outside give 0 if flags[0]
+  Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
+                 // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
+  Communicate,  // one collective on local tensors: see CommAttributes
 };
 
 enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviation 1
@@ -95,7 +95,7 @@ enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Ord
 
 struct ExprKindInfo {
   ExprKind kind;
-  std::string_view name;            // in the text form; Point prints its op, Reduce "reduce"
+  std::string_view name;              // in the text form; Point prints its op, Reduce "reduce"
   std::vector<Attribute> attributes;  // printed in this order
 };
 

@@ -33,8 +33,8 @@ class Fusion {
   std::unique_ptr<Fusion> clone() const;
 
   // -- inputs and outputs ---------------------------------------------------------------------------------------------
-  void addInput(Val* val);    // UserError if it has a definition, is an input already, or is of another fusion
-  void addOutput(Val* val);   // UserError if of another fusion or a scalar
+  void addInput(Val* val);   // UserError if it has a definition, is an input already, or is of another fusion
+  void addOutput(Val* val);  // UserError if of another fusion or a scalar
   void removeOutput(Val* val);
   // After a run the input's buffer holds the output, which becomes an output if it is none yet. Shapes and types must be
   // equal. UserError otherwise.
@@ -49,27 +49,29 @@ class Fusion {
   std::vector<Expr*> exprs(bool dead = false) const;
   std::vector<TensorView*> tensors(bool dead = false) const;  // in the order of definition
   std::vector<Expr*> uses(const Val* val) const;              // in id order
-  Expr* expr(int id) const;  // nullptr if removed
-  int numExprs() const;      // ids are below; so for values
-  Val* val(int id) const;    // nullptr where the text that was parsed left a gap
+  Expr* expr(int id) const;                                   // nullptr if removed
+  int numExprs() const;                                       // ids are below; so for values
+  Val* val(int id) const;                                     // nullptr where the text that was parsed left a gap
   int numVals() const;
 
-  Val* scalar(ScalarConst value);                // interned
-  Val* intScalar(const IntExpr& expr);           // interned
-  Val* inputScalar(DataType dtype);              // a fresh run-time scalar; Int ones carry a fresh symbol
+  Val* scalar(ScalarConst value);       // interned
+  Val* intScalar(const IntExpr& expr);  // interned
+  Val* inputScalar(DataType dtype);     // a fresh run-time scalar; Int ones carry a fresh symbol
   // A fresh symbol, "i0", "i1", ...; the same names in a clone.
   IntExpr freshSymbol(SymbolFacts facts = {.lower = 0});
   // A tensor without definition, loop = logical, contiguous.
   TensorView* tensor(DataType dtype, const std::vector<Dim>& logical);
   // A tensor whose logical domain `connect` derives from its root by idSplit, idMerge, idResize.
-  TensorView* tensorFromRoot(DataType dtype, const std::vector<Dim>& root,
-                             const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
+  TensorView* tensorFromRoot(
+      DataType dtype, const std::vector<Dim>& root,
+      const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
   Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
   // Both parts have the type of `in`, the outer one `outerType` if given (the iteration dim of a partial reduction).
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
-  IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type = std::nullopt);
+  IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right,
+                       std::optional<IterType> type = std::nullopt);
   // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).
   IterDomain* idNew(const IntExpr& extent, IterType type);
 
@@ -86,10 +88,10 @@ class Fusion {
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
   // -- text -----------------------------------------------------------------------------------------------------------
-  std::string toString() const;  // the .fir form; ir/text.h reads it back
-  void print() const;            // to standard output
-  void printMath() const;        // without domains' transforms
-  Hash128 hash() const;          // of the text with values numbered from 0 in order
+  std::string toString() const;                    // the .fir form; ir/text.h reads it back
+  void print() const;                              // to standard output
+  void printMath() const;                          // without domains' transforms
+  Hash128 hash() const;                            // of the text with values numbered from 0 in order
   bool sameDefinition(const Fusion& other) const;  // the same such text
 
  private:
@@ -111,8 +113,8 @@ class Fusion {
   std::vector<std::pair<Val*, Val*>> aliases_;
   std::vector<std::vector<Expr*>> uses_;  // by val id
   std::vector<DeviceMesh> meshes_;
-  std::map<std::string, Val*> scalars_;   // interned, by text
-  std::optional<int> nextValId_;          // of the next value, for the parser
+  std::map<std::string, Val*> scalars_;  // interned, by text
+  std::optional<int> nextValId_;         // of the next value, for the parser
   int nextSymbol_ = 0;
   int nextOrdinal_ = 0;
 };

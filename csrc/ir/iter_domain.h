@@ -31,9 +31,9 @@ struct IdExpr {
   IdExprKind kind;
   std::vector<IterDomain*> in;
   std::vector<IterDomain*> out;
-  IntExpr factor;            // Split: the given factor
-  bool innerSplit = true;    // Split: factor is the inner extent (else the outer)
-  IntExpr left, right;       // Resize
+  IntExpr factor;          // Split: the given factor
+  bool innerSplit = true;  // Split: factor is the inner extent (else the outer)
+  IntExpr left, right;     // Resize
 };
 
 class IterDomain {
@@ -66,6 +66,7 @@ class IterDomain {
 };
 
 // The transforms that make `to` of `from`, in the order of their results.
-[[nodiscard]] std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to);
+[[nodiscard]] std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from,
+                                                           const std::vector<IterDomain*>& to);
 
 }  // namespace meshfuse

@@ -18,23 +18,90 @@ namespace meshfuse {
 
 enum class PointOp : uint8_t {
   // unary
-  Abs, Acos, Acosh, Asin, Asinh, Atan, Atanh, Ceil, Cos, Cosh, Exp, Exp2, Expm1, Erf, Erfc, Erfinv, Floor, Frac, Lgamma, Log,
-  Log10, Log1p, Log2, Neg, Reciprocal, Round, Rsqrt, Sigmoid, Sign, Signbit, Sin, Sinh, Sqrt, Tan, Tanh, Trunc, BitwiseNot,
-  LogicalNot, IsFinite, IsInf, IsNan, IsNegInf, IsPosInf,
+  Abs,
+  Acos,
+  Acosh,
+  Asin,
+  Asinh,
+  Atan,
+  Atanh,
+  Ceil,
+  Cos,
+  Cosh,
+  Exp,
+  Exp2,
+  Expm1,
+  Erf,
+  Erfc,
+  Erfinv,
+  Floor,
+  Frac,
+  Lgamma,
+  Log,
+  Log10,
+  Log1p,
+  Log2,
+  Neg,
+  Reciprocal,
+  Round,
+  Rsqrt,
+  Sigmoid,
+  Sign,
+  Signbit,
+  Sin,
+  Sinh,
+  Sqrt,
+  Tan,
+  Tanh,
+  Trunc,
+  BitwiseNot,
+  LogicalNot,
+  IsFinite,
+  IsInf,
+  IsNan,
+  IsNegInf,
+  IsPosInf,
   // binary
-  Add, Sub, Mul, Div, Fmod, Remainder, Mod, Pow, Atan2, Maximum, Minimum, NextAfter, CeilDiv, Gcd, Eq, Ne, Gt, Ge, Lt, Le,
-  BitwiseAnd, BitwiseOr, BitwiseXor, Shl, Shr, LogicalAnd, LogicalOr, LogicalXor,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Fmod,
+  Remainder,
+  Mod,
+  Pow,
+  Atan2,
+  Maximum,
+  Minimum,
+  NextAfter,
+  CeilDiv,
+  Gcd,
+  Eq,
+  Ne,
+  Gt,
+  Ge,
+  Lt,
+  Le,
+  BitwiseAnd,
+  BitwiseOr,
+  BitwiseXor,
+  Shl,
+  Shr,
+  LogicalAnd,
+  LogicalOr,
+  LogicalXor,
   // ternary
-  Where, Fma,
+  Where,
+  Fma,
 };
 
 // Types of operands an op accepts.
 enum class OpTypes : uint8_t {
-  Any,        // Double Float Int Int32 Bool
-  Number,     // Double Float Int Int32
-  Floating,   // Double Float (builders convert integers to Float)
-  Integer,    // Int Int32
-  Bits,       // Int Int32 Bool
+  Any,       // Double Float Int Int32 Bool
+  Number,    // Double Float Int Int32
+  Floating,  // Double Float (builders convert integers to Float)
+  Integer,   // Int Int32
+  Bits,      // Int Int32 Bool
 };
 
 struct PointOpInfo {
@@ -124,14 +191,16 @@ inline constexpr std::array kPointOps = {
 
 constexpr const PointOpInfo& info(PointOp op) { return kPointOps[static_cast<size_t>(op)]; }
 
-static_assert([] {
-  for (size_t i = 0; i < kPointOps.size(); i++) {
-    if (kPointOps[i].op != static_cast<PointOp>(i)) {
-      return false;
-    }
-  }
-  return true;
-}(), "rows stand in the order of the enumeration");
+static_assert(
+    [] {
+      for (size_t i = 0; i < kPointOps.size(); i++) {
+        if (kPointOps[i].op != static_cast<PointOp>(i)) {
+          return false;
+        }
+      }
+      return true;
+    }(),
+    "rows stand in the order of the enumeration");
 
 [[nodiscard]] constexpr std::optional<PointOp> parsePointOp(std::string_view name) {
   for (const PointOpInfo& i : kPointOps) {

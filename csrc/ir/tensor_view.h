@@ -23,10 +23,10 @@ namespace meshfuse {
 struct LoopTransform {
   enum class Kind : uint8_t { Split, Merge, Reorder, Parallelize } kind;
   int axis = 0;
-  IntExpr factor;            // Split
-  bool innerSplit = true;    // Split
-  std::vector<int> order;    // Reorder: order[new] = old
-  ParallelType type;         // Parallelize
+  IntExpr factor;          // Split
+  bool innerSplit = true;  // Split
+  std::vector<int> order;  // Reorder: order[new] = old
+  ParallelType type;       // Parallelize
 };
 
 class TensorView : public Val {
@@ -39,7 +39,7 @@ class TensorView : public Val {
   bool hasRoot() const { return hasRoot_; }
   // Logical dims without reductions: the stored shape.
   std::vector<IterDomain*> noReductions() const;
-  std::vector<IntExpr> shape() const;  // extents of noReductions()
+  std::vector<IntExpr> shape() const;                           // extents of noReductions()
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;

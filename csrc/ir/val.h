@@ -36,9 +36,9 @@ class Val {
 
   // Scalars only.
   bool isConst() const;
-  ScalarConst constant() const;      // of Int scalars: of their expression, if constant
-  const IntExpr& intExpr() const;    // InternalError unless an Int scalar
-  std::string toString() const;      // T3, S2, or the constant
+  ScalarConst constant() const;    // of Int scalars: of their expression, if constant
+  const IntExpr& intExpr() const;  // InternalError unless an Int scalar
+  std::string toString() const;    // T3, S2, or the constant
 
  protected:
   friend class Fusion;
@@ -48,7 +48,7 @@ class Val {
   int id_ = 0;
   DataType dtype_ = DataType::Double;
   bool isTensor_ = false;
-  bool isInput_ = false;   // of the fusion
+  bool isInput_ = false;  // of the fusion
   bool isOutput_ = false;
   Expr* definition_ = nullptr;
   ScalarConst constant_;

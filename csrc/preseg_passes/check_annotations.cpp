@@ -68,9 +68,10 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
     return;
   }
   if (!origins.empty() && logical[dim]->extent().isConst(0)) {
-    violations.push_back(fmt::format(
-        "dim {} of {} has no elements, so axis {} has nothing to cut; expected at least one element a rank: shard another dim or none", dim,
-        tensor, axis));
+    violations.push_back(
+        fmt::format("dim {} of {} has no elements, so axis {} has nothing to cut; expected at least one element a "
+                    "rank: shard another dim or none",
+                    dim, tensor, axis));
     return;
   }
   const bool constant =

@@ -30,7 +30,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "when all shardings are final; afterwards only Redistribute communicates"},
     {"remove-unneeded-sets", removeUnneededSets,
      "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
-    {"plan-redistributions", planRedistributions, "last: what each reshard costs is known when no sharding changes any more"},
+    {"plan-redistributions", planRedistributions,
+     "last: what each reshard costs is known when no sharding changes any more"},
 };
 
 // Writes what `meshfuse opt --pass=...` needs to fail alike: the program before the stage and the passes from the failed one on.
@@ -42,7 +43,8 @@ std::string writeReproducer(std::string_view pass, const std::string& text) {
     }
   }
   std::error_code error;
-  std::filesystem::path path = std::filesystem::temp_directory_path(error) / fmt::format("meshfuse-{}.fir", hashText(text).hex());
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path(error) / fmt::format("meshfuse-{}.fir", hashText(text).hex());
   std::ofstream file(path);
   file << fmt::format("# meshfuse {}: {} failed\n# remaining passes: {}\n", kVersion, pass, remaining) << text;
   return file.good() ? path.string() : "";

@@ -433,7 +433,7 @@ class Segmenter {
   const SegmentOptions& options_;
   std::vector<Node> nodes_;
   std::map<int, int> nodeOf_;  // expr id -> node
-  int lastCollective_ = -1;      // node: the next one waits for it
+  int lastCollective_ = -1;    // node: the next one waits for it
   std::map<int, int> position_;
 };
 

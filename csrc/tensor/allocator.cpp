@@ -78,11 +78,13 @@ PooledAllocator::~PooledAllocator() {
 }
 
 void* PooledAllocator::allocate(size_t bytes) {
-  check(bytes <= kLargest, "[allocate] {} bytes asked for, at most {} can be; check the sizes of the tensor", bytes, kLargest);
+  check(bytes <= kLargest, "[allocate] {} bytes asked for, at most {} can be; check the sizes of the tensor", bytes,
+        kLargest);
   int index = classOf(bytes);
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);
-  int64_t used = bytesInUse_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed) + static_cast<int64_t>(size);
+  int64_t used =
+      bytesInUse_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed) + static_cast<int64_t>(size);
   int64_t peak = peakBytesInUse_.load(std::memory_order_relaxed);
   while (used > peak && !peakBytesInUse_.compare_exchange_weak(peak, used, std::memory_order_relaxed)) {
   }

@@ -30,11 +30,11 @@ class Allocator {
 };
 
 struct AllocatorStatistics {
-  int64_t allocations = 0;     // calls of allocate
-  int64_t systemCalls = 0;     // of them those that had to ask the system for memory
-  int64_t bytesInUse = 0;      // sizes of the classes of the blocks handed out
+  int64_t allocations = 0;  // calls of allocate
+  int64_t systemCalls = 0;  // of them those that had to ask the system for memory
+  int64_t bytesInUse = 0;   // sizes of the classes of the blocks handed out
   int64_t peakBytesInUse = 0;
-  int64_t bytesCached = 0;     // on free lists
+  int64_t bytesCached = 0;  // on free lists
 };
 
 // Thread-safe: one short lock per size class.

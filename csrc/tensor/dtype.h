@@ -16,7 +16,7 @@ struct DataTypeInfo {
   std::string_view token;  // as in kernels and files: `f32`
   int size;                // bytes
   bool floating;
-  int mantissaBits;        // of a floating type, the implicit one included; else 0
+  int mantissaBits;  // of a floating type, the implicit one included; else 0
 };
 
 inline constexpr std::array<DataTypeInfo, 7> kDataTypes = {{

@@ -47,22 +47,25 @@ class Tensor {
   int64_t nbytes() const { return numel() * dataTypeSize(dtype_); }
   void* data() const { return data_; }
   template <class T>
-  T* data_as() const { return static_cast<T*>(data_); }
+  T* data_as() const {
+    return static_cast<T*>(data_);
+  }
   const std::shared_ptr<void>& storage() const { return storage_; }
   bool isContiguous() const;
 
   // Views. UserError on bad arguments.
-  Tensor view(std::vector<int64_t> sizes) const;             // contiguous tensors
-  Tensor asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) const;  // offset: elements
+  Tensor view(std::vector<int64_t> sizes) const;  // contiguous tensors
+  Tensor asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides,
+                   int64_t offset = 0) const;  // offset: elements
   Tensor slice(int axis, int64_t start, int64_t stop, int64_t step = 1) const;
-  Tensor permute(const std::vector<int>& order) const;       // order[new] = old
+  Tensor permute(const std::vector<int>& order) const;  // order[new] = old
   Tensor transpose(int a, int b) const;
   Tensor expand(std::vector<int64_t> sizes) const;
 
-  Tensor contiguous() const;             // itself if contiguous
-  Tensor clone() const;                  // a contiguous copy
-  Tensor to(DataType dtype) const;       // converted copy (C conversion; one rounding), itself if equal
-  void copyFrom(const Tensor& source);   // same sizes; converts
+  Tensor contiguous() const;            // itself if contiguous
+  Tensor clone() const;                 // a contiguous copy
+  Tensor to(DataType dtype) const;      // converted copy (C conversion; one rounding), itself if equal
+  void copyFrom(const Tensor& source);  // same sizes; converts
 
   // Element access for tests and printing: slow. Position: one index a dim.
   double at(std::span<const int64_t> position) const;
@@ -86,7 +89,8 @@ class Tensor {
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);
 
 // Reproducible values, the same on every machine: uniform in [low, high) (integers: in [low, high)), from a seed.
-[[nodiscard]] Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low = -1, double high = 1);
+[[nodiscard]] Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low = -1,
+                                  double high = 1);
 
 // Raw element conversions: every element type to double or int64 and back.
 [[nodiscard]] double loadElement(const void* address, DataType dtype);

@@ -23,11 +23,16 @@ SymbolFacts below(const IntExpr& count) {
 
 bool accepts(OpTypes types, DataType dtype) {
   switch (types) {
-    case OpTypes::Any: return !isHalfPrecision(dtype);
-    case OpTypes::Number: return !isHalfPrecision(dtype) && dtype != DataType::Bool;
-    case OpTypes::Floating: return dtype == DataType::Double || dtype == DataType::Float;
-    case OpTypes::Integer: return isIntegral(dtype);
-    case OpTypes::Bits: return isIntegral(dtype) || dtype == DataType::Bool;
+    case OpTypes::Any:
+      return !isHalfPrecision(dtype);
+    case OpTypes::Number:
+      return !isHalfPrecision(dtype) && dtype != DataType::Bool;
+    case OpTypes::Floating:
+      return dtype == DataType::Double || dtype == DataType::Float;
+    case OpTypes::Integer:
+      return isIntegral(dtype);
+    case OpTypes::Bits:
+      return isIntegral(dtype) || dtype == DataType::Bool;
   }
   return false;
 }
@@ -52,8 +57,8 @@ int Builder::scalar(std::string name, DataType dtype) {
 }
 
 int Builder::tensor(TensorParam param) {
-  invariant(param.extents.size() == param.strides.size(), "[tile builder] tensor {} has {} extents and {} strides", param.name,
-            param.extents.size(), param.strides.size());
+  invariant(param.extents.size() == param.strides.size(), "[tile builder] tensor {} has {} extents and {} strides",
+            param.name, param.extents.size(), param.strides.size());
   program_.tensors.push_back(std::move(param));
   return static_cast<int>(program_.tensors.size()) - 1;
 }
@@ -80,9 +85,10 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
       }
       IntExpr size = d.size;
       if (d.level == Level::Part && size.isConst(0)) {
-        auto dim = std::find_if(program_.grid.begin(), program_.grid.end(), [&](const GridDim& g) { return g.symbol == symbol; });
-        invariant(dim != program_.grid.end(), "[tile builder] axis {} names the grid dim {}, which does not exist", spec.name,
-                  symbol);
+        auto dim = std::find_if(program_.grid.begin(), program_.grid.end(),
+                                [&](const GridDim& g) { return g.symbol == symbol; });
+        invariant(dim != program_.grid.end(), "[tile builder] axis {} names the grid dim {}, which does not exist",
+                  spec.name, symbol);
         size = dim->count;
       }
       axis.digits.push_back({d.level, std::move(size), 1, std::move(symbol)});
@@ -95,7 +101,8 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
         continue;
       }
       invariant(d.level == Level::Serial && open == nullptr,
-                "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name, levelLetter(d.level));
+                "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name,
+                levelLetter(d.level));
       open = &d;
     }
     if (open != nullptr) {
@@ -146,7 +153,8 @@ uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pr
 // -- values -----------------------------------------------------------------------------------------------------------
 
 const Value& Builder::value(ValueId id) const {
-  invariant(id >= 0 && id < static_cast<int>(program_.values.size()), "[tile builder] kernel {} has no value {}", program_.name, id);
+  invariant(id >= 0 && id < static_cast<int>(program_.values.size()), "[tile builder] kernel {} has no value {}",
+            program_.name, id);
   return program_.values[static_cast<size_t>(id)];
 }
 
@@ -211,8 +219,8 @@ ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOpt
 
 ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
   const PointOpInfo& row = info(op);
-  invariant(static_cast<int>(operands.size()) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name, row.arity,
-            operands.size());
+  invariant(static_cast<int>(operands.size()) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name,
+            row.arity, operands.size());
   size_t first = op == PointOp::Where ? 1 : 0;
   DataType dtype = value(operands[first]).dtype;
   Value v{.kind = ValueKind::Point, .dtype = row.givesBool ? DataType::Bool : dtype, .space = value(operands[0]).space};
@@ -225,8 +233,9 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
               operand.dtype == wanted ? "a type of the op's row" : name(wanted));
     // A value without digits is the same everywhere and fits every space.
     if (operand.digits != 0) {
-      invariant(v.digits == 0 || v.space == operand.space, "[tile builder] {}: operands lie in the spaces {} and {}; convert one",
-                row.name, program_.spaces.at(static_cast<size_t>(v.space)).name,
+      invariant(v.digits == 0 || v.space == operand.space,
+                "[tile builder] {}: operands lie in the spaces {} and {}; convert one", row.name,
+                program_.spaces.at(static_cast<size_t>(v.space)).name,
                 program_.spaces.at(static_cast<size_t>(operand.space)).name);
       v.space = operand.space;
       v.digits |= operand.digits;
@@ -261,13 +270,15 @@ ValueId Builder::random(ValueId seed, ValueId counterHigh, ValueId counterLow, i
 
 ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vector<Pred> where) {
   const Value& operand = value(id);
-  invariant((digits & ~operand.digits) == 0,
-            "[tile builder] reduce over digits {:#x}, but the value has only {:#x}; add a constant spread over the others", digits,
-            operand.digits);
+  invariant(
+      (digits & ~operand.digits) == 0,
+      "[tile builder] reduce over digits {:#x}, but the value has only {:#x}; add a constant spread over the others",
+      digits, operand.digits);
   if (digits == 0 && where.empty()) {
     return id;
   }
-  Value v{.kind = ValueKind::Reduce, .dtype = operand.dtype, .space = operand.space, .digits = operand.digits & ~digits};
+  Value v{
+      .kind = ValueKind::Reduce, .dtype = operand.dtype, .space = operand.space, .digits = operand.digits & ~digits};
   v.operands = {id};
   v.combiner = combiner;
   v.where = std::move(where);
@@ -276,15 +287,16 @@ ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vec
 
 ValueId Builder::reduceAxis(ValueId id, int axis, Combiner combiner) {
   const Value& operand = value(id);
-  return reduce(id, operand.digits & axisDigits(program_.spaces.at(static_cast<size_t>(operand.space)), axis), combiner);
+  return reduce(id, operand.digits & axisDigits(program_.spaces.at(static_cast<size_t>(operand.space)), axis),
+                combiner);
 }
 
 ValueId Builder::convert(ValueId id, int space) {
   const Value& operand = value(id);
   const Space& from = program_.spaces.at(static_cast<size_t>(operand.space));
   const Space& to = program_.spaces.at(static_cast<size_t>(space));
-  invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}", from.name,
-            from.axes.size(), to.name, to.axes.size());
+  invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}",
+            from.name, from.axes.size(), to.name, to.axes.size());
   Value v{.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space};
   v.operands = {id};
   for (int a = 0; a < static_cast<int>(from.axes.size()); a++) {
@@ -359,8 +371,9 @@ void Builder::prefetch(int tensor, std::vector<Index> index, int lines) {
 
 std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<ValueId> init,
                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
-  const Digit& d = program_.spaces.at(static_cast<size_t>(space)).axes.at(static_cast<size_t>(axis)).digits.at(
-      static_cast<size_t>(digit));
+  const Digit& d = program_.spaces.at(static_cast<size_t>(space))
+                       .axes.at(static_cast<size_t>(axis))
+                       .digits.at(static_cast<size_t>(digit));
   invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
             levelLetter(d.level));
   Stmt s{.kind = StmtKind::For};
@@ -374,15 +387,17 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
   }
   std::vector<ValueId> next;
   s.body = inBlock([&] { next = body(carries); });
-  invariant(next.size() == init.size(), "[tile builder] loop {}: {} values carried, {} yielded", d.symbol, init.size(), next.size());
+  invariant(next.size() == init.size(), "[tile builder] loop {}: {} values carried, {} yielded", d.symbol, init.size(),
+            next.size());
   std::vector<ValueId> results;
   for (size_t i = 0; i < init.size(); i++) {
     Value v = value(carries[i]);
     const Value& n = value(next[i]);
-    invariant(n.dtype == v.dtype && (n.digits == 0 || n.space == v.space) && (n.digits & ~v.digits) == 0,
-              "[tile builder] loop {}: carry {} starts as {} over digits {:#x}, its next value is {} over {:#x}; spread the "
-              "initial constant over the digits of the next value",
-              d.symbol, i, name(v.dtype), v.digits, name(n.dtype), n.digits);
+    invariant(
+        n.dtype == v.dtype && (n.digits == 0 || n.space == v.space) && (n.digits & ~v.digits) == 0,
+        "[tile builder] loop {}: carry {} starts as {} over digits {:#x}, its next value is {} over {:#x}; spread the "
+        "initial constant over the digits of the next value",
+        d.symbol, i, name(v.dtype), v.digits, name(n.dtype), n.digits);
     v.kind = ValueKind::LoopResult;
     v.param = static_cast<int>(i);
     results.push_back(add(std::move(v)));
@@ -414,15 +429,21 @@ ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space,
   int64_t highest = dtype == DataType::Int32 ? INT32_MAX : dtype == DataType::Bool ? 1 : INT64_MAX;
   bool floating = isFloatingPoint(dtype);
   switch (combiner) {
-    case Combiner::Sum: return builder.integer(dtype, 0, space, digits);
-    case Combiner::Prod: return builder.integer(dtype, 1, space, digits);
+    case Combiner::Sum:
+      return builder.integer(dtype, 0, space, digits);
+    case Combiner::Prod:
+      return builder.integer(dtype, 1, space, digits);
     case Combiner::Max:
-      return floating ? builder.constant(dtype, -kInfinity, space, digits) : builder.integer(dtype, lowest, space, digits);
+      return floating ? builder.constant(dtype, -kInfinity, space, digits)
+                      : builder.integer(dtype, lowest, space, digits);
     case Combiner::Min:
-      return floating ? builder.constant(dtype, kInfinity, space, digits) : builder.integer(dtype, highest, space, digits);
-    case Combiner::And: return builder.integer(dtype, dtype == DataType::Bool ? 1 : -1, space, digits);
+      return floating ? builder.constant(dtype, kInfinity, space, digits)
+                      : builder.integer(dtype, highest, space, digits);
+    case Combiner::And:
+      return builder.integer(dtype, dtype == DataType::Bool ? 1 : -1, space, digits);
     case Combiner::Or:
-    case Combiner::Xor: return builder.integer(dtype, 0, space, digits);
+    case Combiner::Xor:
+      return builder.integer(dtype, 0, space, digits);
   }
   throwInternalError("[tile builder] unknown combiner");
 }

@@ -90,7 +90,8 @@ class Builder {
   uint64_t digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
 
   Program program_;
-  std::vector<std::vector<Stmt>> open_;  // bodies being written, outermost first; each moves into its statement when it ends
+  std::vector<std::vector<Stmt>>
+      open_;  // bodies being written, outermost first; each moves into its statement when it ends
 };
 
 // The identity of a combiner in a type, as a constant value of the program.

@@ -19,10 +19,10 @@ namespace {
 // The positions of a set of digits of a space, outermost digit slowest.
 struct Layout {
   int64_t count = 1;
-  std::vector<int> digits;              // numbers of the digits
-  std::vector<int64_t> sizes;           // of each
+  std::vector<int> digits;                   // numbers of the digits
+  std::vector<int64_t> sizes;                // of each
   std::vector<std::vector<int64_t>> offset;  // by axis: what the digits add to the coordinate, by position
-  std::vector<bool> spread;             // by axis: has a digit
+  std::vector<bool> spread;                  // by axis: has a digit
 };
 
 struct Tile {
@@ -38,7 +38,7 @@ struct AxisState {
   std::vector<int64_t> strides;
   std::vector<int> slots;
   std::vector<bool> outer;  // Part or Serial
-  bool uniform = true;  // no c, w, l, r, v digits
+  bool uniform = true;      // no c, w, l, r, v digits
 };
 struct SpaceState {
   std::vector<AxisState> axes;
@@ -60,7 +60,8 @@ class Machine {
   void place(int space, const Layout& l, int64_t e);
   template <class F>
   void forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body);
-  std::vector<bool> guarding(int space, const Layout& l, const std::vector<Index>& index, const std::vector<Pred>& where) const;
+  std::vector<bool> guarding(int space, const Layout& l, const std::vector<Index>& index,
+                             const std::vector<Pred>& where) const;
   uint64_t digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const;
   int64_t evaluate(const IntExpr& e);
   bool holds(const std::vector<Pred>& where);
@@ -99,7 +100,7 @@ class Machine {
   std::map<std::tuple<int, uint64_t, uint64_t>, std::vector<int>> maps_;
   std::unordered_map<const IntExpr*, Polynomial> polys_;  // by address, for look-up only
   std::vector<std::vector<int64_t>> parts_;               // grid values of each part
-  std::map<const Stmt*, std::vector<int64_t>> arrived_;   // counter each part arrived at, by statement; for look-up only
+  std::map<const Stmt*, std::vector<int64_t>> arrived_;  // counter each part arrived at, by statement; for look-up only
   std::function<bool(int)> sees_;
   int part_ = 0;
   int64_t statement_ = 0;
@@ -107,26 +108,32 @@ class Machine {
 
 Scalar scalarOf(uint64_t slot, DataType dtype) {
   switch (dtype) {
-    case DataType::Double: return realScalar(std::bit_cast<double>(slot));
-    case DataType::Float: return realScalar(std::bit_cast<float>(static_cast<uint32_t>(slot)));
+    case DataType::Double:
+      return realScalar(std::bit_cast<double>(slot));
+    case DataType::Float:
+      return realScalar(std::bit_cast<float>(static_cast<uint32_t>(slot)));
     case DataType::Half:
     case DataType::BFloat16: {
       auto bits = static_cast<uint16_t>(slot);
       return readElement(&bits, dtype);
     }
-    case DataType::Int: return integerScalar(static_cast<int64_t>(slot));
-    case DataType::Int32: return integerScalar(static_cast<int32_t>(slot));
-    case DataType::Bool: return integerScalar(slot != 0 ? 1 : 0);
+    case DataType::Int:
+      return integerScalar(static_cast<int64_t>(slot));
+    case DataType::Int32:
+      return integerScalar(static_cast<int32_t>(slot));
+    case DataType::Bool:
+      return integerScalar(slot != 0 ? 1 : 0);
   }
   throwInternalError("[tile interpreter] unknown type of a scalar");
 }
 
-Machine::Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options) : p_(program), options_(options) {
-  size_t pointers = static_cast<size_t>(
-      std::count_if(p_.tensors.begin(), p_.tensors.end(), [](const TensorParam& t) { return t.memory != Memory::Scratch; }));
+Machine::Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options)
+    : p_(program), options_(options) {
+  size_t pointers = static_cast<size_t>(std::count_if(
+      p_.tensors.begin(), p_.tensors.end(), [](const TensorParam& t) { return t.memory != Memory::Scratch; }));
   invariant(slots.size() == pointers + p_.sizes.size() + p_.scalars.size(),
-            "[tile interpreter] kernel {} takes {} slots, got {}", p_.name, pointers + p_.sizes.size() + p_.scalars.size(),
-            slots.size());
+            "[tile interpreter] kernel {} takes {} slots, got {}", p_.name,
+            pointers + p_.sizes.size() + p_.scalars.size(), slots.size());
   for (size_t i = 0; i < p_.sizes.size(); i++) {
     const SizeParam& s = p_.sizes[i];
     auto value = static_cast<int64_t>(slots[pointers + i]);
@@ -354,8 +361,10 @@ std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vecto
   const Space& s = p_.spaces[static_cast<size_t>(space)];
   for (size_t a = 0; a < axes.size(); a++) {
     const std::string& name = s.axes[a].name;
-    axes[a] = axes[a] || std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(name); }) ||
-              std::any_of(where.begin(), where.end(), [&](const Pred& p) { return p.lhs.contains(name) || p.rhs.contains(name); });
+    axes[a] = axes[a] ||
+              std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(name); }) ||
+              std::any_of(where.begin(), where.end(),
+                          [&](const Pred& p) { return p.lhs.contains(name) || p.rhs.contains(name); });
   }
   return axes;
 }
@@ -452,14 +461,23 @@ Tile Machine::compute(const Value& v) {
         t.poison[static_cast<size_t>(e)] = 0;
       });
       return t;
-    case ValueKind::Load: computeLoad(v, l, t); return t;
+    case ValueKind::Load:
+      computeLoad(v, l, t);
+      return t;
     case ValueKind::Point:
     case ValueKind::Cast:
-    case ValueKind::Random: computeElementwise(v, l, t); return t;
-    case ValueKind::Reduce: computeReduce(v, l, t); return t;
-    case ValueKind::Convert: computeConvert(v, l, t); return t;
+    case ValueKind::Random:
+      computeElementwise(v, l, t);
+      return t;
+    case ValueKind::Reduce:
+      computeReduce(v, l, t);
+      return t;
+    case ValueKind::Convert:
+      computeConvert(v, l, t);
+      return t;
     case ValueKind::Carry:
-    case ValueKind::LoopResult: break;
+    case ValueKind::LoopResult:
+      break;
   }
   throwInternalError("[tile interpreter] a carried value is defined by its loop only");
 }
@@ -469,7 +487,8 @@ void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
   Accessor who = accessor();
   std::fill(t.poison.begin(), t.poison.end(), 1);
   forPositions(v.space, l, guarding(v.space, l, v.index, v.where), [&](int64_t e) {
-    bool wanted = holds(v.where) && (v.mask == kNone || solid(v.mask, v.space, v.digits, e, "the mask of a load").integer != 0);
+    bool wanted =
+        holds(v.where) && (v.mask == kNone || solid(v.mask, v.space, v.digits, e, "the mask of a load").integer != 0);
     if (!wanted && v.fill == kNone) {
       return;
     }
@@ -546,9 +565,10 @@ void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
   const SpaceState& target = spaces_[static_cast<size_t>(v.space)];
   const Layout& sourceLayout = layout(from.space, from.digits);
   for (size_t a = 0; a < source.axes.size(); a++) {
-    invariant(!sourceLayout.spread[a] || (base(source.axes[a]) == base(target.axes[a]) && source.axes[a].bound == target.axes[a].bound),
-              "[tile interpreter] convert of value {}: axis {} starts at {} of {}, in the other space at {} of {}", operand, a,
-              base(source.axes[a]), source.axes[a].bound, base(target.axes[a]), target.axes[a].bound);
+    invariant(!sourceLayout.spread[a] ||
+                  (base(source.axes[a]) == base(target.axes[a]) && source.axes[a].bound == target.axes[a].bound),
+              "[tile interpreter] convert of value {}: axis {} starts at {} of {}, in the other space at {} of {}",
+              operand, a, base(source.axes[a]), source.axes[a].bound, base(target.axes[a]), target.axes[a].bound);
   }
   std::vector<uint8_t> flags = inside(v.space, l, l.spread);
   for (int64_t e = 0; e < l.count; e++) {
@@ -606,16 +626,22 @@ void Machine::execute(const Stmt& s) {
       }
       return;
     }
-    case StmtKind::Keep: (void)tile(s.value); return;
-    case StmtKind::Store: return store(s);
-    case StmtKind::Prefetch: return;
-    case StmtKind::For: return loop(s);
+    case StmtKind::Keep:
+      (void)tile(s.value);
+      return;
+    case StmtKind::Store:
+      return store(s);
+    case StmtKind::Prefetch:
+      return;
+    case StmtKind::For:
+      return loop(s);
     case StmtKind::If:
       if (holds(s.where)) {
         block(s.body);
       }
       return;
-    case StmtKind::LastArriver: return lastArriver(s);
+    case StmtKind::LastArriver:
+      return lastArriver(s);
   }
 }
 
@@ -719,7 +745,8 @@ void Machine::lastArriver(const Stmt& s) {
   }
   int64_t expected = 1;
   for (const GridDim& g : p_.grid) {
-    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
+    bool selects =
+        std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
     expected *= selects ? 1 : evaluate(g.count);
   }
   std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;

@@ -6,7 +6,8 @@
 
 namespace meshfuse::tile {
 
-TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extents, std::vector<int64_t> strides, void* base)
+TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extents, std::vector<int64_t> strides,
+                           void* base)
     : param_(param), extents_(std::move(extents)), strides_(std::move(strides)), base_(static_cast<char*>(base)) {
   int64_t highest = 0;
   bool empty = false;
@@ -17,7 +18,8 @@ TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extent
     (span < 0 ? lowest_ : highest) += span;
   }
   size_t cells = empty ? 0 : static_cast<size_t>(highest - lowest_ + 1);
-  invariant(cells <= (size_t{1} << 28), "[tile interpreter] tensor {} spans {} elements, too many to track", param.name, cells);
+  invariant(cells <= (size_t{1} << 28), "[tile interpreter] tensor {} spans {} elements, too many to track", param.name,
+            cells);
   reader_.assign(cells, kNobody);
   writer_.assign(cells, kNobody);
   lastStatement_.assign(cells, -1);
@@ -26,8 +28,10 @@ TensorMemory::TensorMemory(const TensorParam& param, std::vector<int64_t> extent
     base_ = scratch_.data();
   }
   invariant(base_ != nullptr || cells == 0, "[tile interpreter] tensor {}: its slot is null", param.name);
-  invariant(reinterpret_cast<uintptr_t>(base_) % static_cast<uintptr_t>(param.alignment) == 0 || param.memory == Memory::Scratch,
-            "[tile interpreter] tensor {}: its slot is not aligned to {} bytes as promised", param.name, param.alignment);
+  invariant(reinterpret_cast<uintptr_t>(base_) % static_cast<uintptr_t>(param.alignment) == 0 ||
+                param.memory == Memory::Scratch,
+            "[tile interpreter] tensor {}: its slot is not aligned to {} bytes as promised", param.name,
+            param.alignment);
 }
 
 void TensorMemory::beginPart() {
@@ -52,8 +56,9 @@ std::string TensorMemory::describe(const std::vector<int64_t>& index) const {
 int64_t TensorMemory::offset(const std::vector<int64_t>& index) const {
   int64_t offset = 0;
   for (size_t d = 0; d < index.size(); d++) {
-    invariant(index[d] >= 0 && index[d] < extents_[d], "[tile interpreter] {}: index {} of dim {} is outside of [0, {})",
-              describe(index), index[d], d, extents_[d]);
+    invariant(index[d] >= 0 && index[d] < extents_[d],
+              "[tile interpreter] {}: index {} of dim {} is outside of [0, {})", describe(index), index[d], d,
+              extents_[d]);
     offset += index[d] * strides_[d];
   }
   return offset;
@@ -64,16 +69,20 @@ Scalar TensorMemory::load(const std::vector<int64_t>& index, const Accessor& who
   size_t c = cell(o);
   int32_t writer = writer_[c];
   switch (param_.memory) {
-    case Memory::Input: break;
-    case Memory::Output: throwInternalError(fmt::format("[tile interpreter] {} is an output and is read", describe(index)));
+    case Memory::Input:
+      break;
+    case Memory::Output:
+      throwInternalError(fmt::format("[tile interpreter] {} is an output and is read", describe(index)));
     case Memory::InOut:
-      invariant(writer == kNobody, "[tile interpreter] {} is read by part {} after part {} wrote it", describe(index), who.part, writer);
+      invariant(writer == kNobody, "[tile interpreter] {} is read by part {} after part {} wrote it", describe(index),
+                who.part, writer);
       break;
     case Memory::Workspace:
-      invariant(writer != kNobody || param_.zeroed, "[tile interpreter] {} is read before anything wrote it", describe(index));
+      invariant(writer != kNobody || param_.zeroed, "[tile interpreter] {} is read before anything wrote it",
+                describe(index));
       invariant(writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
-                "[tile interpreter] {} is read by part {} and was written by part {}, which it need not see", describe(index),
-                who.part, writer);
+                "[tile interpreter] {} is read by part {} and was written by part {}, which it need not see",
+                describe(index), who.part, writer);
       break;
     case Memory::Scratch:
       invariant(writer != kNobody, "[tile interpreter] {} is read before this part wrote it", describe(index));
@@ -96,20 +105,22 @@ void TensorMemory::store(const std::vector<int64_t>& index, Scalar value, const 
   int32_t writer = writer_[c];
   invariant(lastStatement_[c] != who.statement, "[tile interpreter] {} is written twice by one store", describe(index));
   switch (param_.memory) {
-    case Memory::Input: throwInternalError(fmt::format("[tile interpreter] {} is an input and is written", describe(index)));
+    case Memory::Input:
+      throwInternalError(fmt::format("[tile interpreter] {} is an input and is written", describe(index)));
     case Memory::InOut:
       invariant(reader_[c] == kNobody || reader_[c] == who.part,
                 "[tile interpreter] {} is written by part {}, but other parts read it", describe(index), who.part);
       [[fallthrough]];
     case Memory::Output:
-      invariant(writer == kNobody, "[tile interpreter] {} is written by part {} after part {} wrote it", describe(index), who.part,
-                writer);
+      invariant(writer == kNobody, "[tile interpreter] {} is written by part {} after part {} wrote it",
+                describe(index), who.part, writer);
       break;
     case Memory::Workspace:
       invariant(writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
                 "[tile interpreter] {} is written by parts {} and {}", describe(index), writer, who.part);
       break;
-    case Memory::Scratch: break;
+    case Memory::Scratch:
+      break;
   }
   int64_t bytes = dataTypeSize(param_.dtype);
   traffic_.writtenBytes += bytes;

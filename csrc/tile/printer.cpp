@@ -23,8 +23,8 @@ class Printer {
       line("scalar {} {}", s.name, info(s.dtype).token);
     }
     for (const TensorParam& t : p_.tensors) {
-      line("{} {} {} [{}] strides [{}] align {}{}", memory(t.memory), t.name, info(t.dtype).token, expressions(t.extents),
-           expressions(t.strides), t.alignment, t.zeroed ? " zeroed" : "");
+      line("{} {} {} [{}] strides [{}] align {}{}", memory(t.memory), t.name, info(t.dtype).token,
+           expressions(t.extents), expressions(t.strides), t.alignment, t.zeroed ? " zeroed" : "");
     }
     for (const GridDim& g : p_.grid) {
       line("grid {} < {}", g.symbol, g.count.toString());
@@ -60,11 +60,16 @@ class Printer {
   }
   static std::string_view memory(Memory m) {
     switch (m) {
-      case Memory::Input: return "input";
-      case Memory::Output: return "output";
-      case Memory::InOut: return "inout";
-      case Memory::Workspace: return "workspace";
-      case Memory::Scratch: return "scratch";
+      case Memory::Input:
+        return "input";
+      case Memory::Output:
+        return "output";
+      case Memory::InOut:
+        return "inout";
+      case Memory::Workspace:
+        return "workspace";
+      case Memory::Scratch:
+        return "scratch";
     }
     return "";
   }
@@ -88,10 +93,12 @@ class Printer {
       const Digit& d = axis.digits[i];
       char letter = kLevelLetters[static_cast<size_t>(d.level)];
       int nth = seen[static_cast<size_t>(d.level)]++;
-      std::string usual = nth == 0 ? fmt::format("{}_{}", axis.name, letter) : fmt::format("{}_{}{}", axis.name, letter, nth);
+      std::string usual =
+          nth == 0 ? fmt::format("{}_{}", axis.name, letter) : fmt::format("{}_{}{}", axis.name, letter, nth);
       std::string symbol = d.symbol == usual ? "" : d.symbol + ": ";
       std::string size = d.size.toString();
-      text += symbol.empty() && d.size.isConst() ? fmt::format(" {}{}", letter, size) : fmt::format(" {}({}{})", letter, symbol, size);
+      text += symbol.empty() && d.size.isConst() ? fmt::format(" {}{}", letter, size)
+                                                 : fmt::format(" {}({}{})", letter, symbol, size);
       if (d.stride != within[i]) {
         text += fmt::format("@{}", d.stride.toString());
       }
@@ -100,7 +107,9 @@ class Printer {
   }
 
   // -- values ---------------------------------------------------------------------------------------------------------
-  std::string type(const Value& v) const { return fmt::format("{} {}", info(v.dtype).token, spread(v.space, v.digits)); }
+  std::string type(const Value& v) const {
+    return fmt::format("{} {}", info(v.dtype).token, spread(v.space, v.digits));
+  }
   // `s(n_r n_v)`
   std::string spread(int space, uint64_t set) const {
     if (space < 0 || space >= static_cast<int>(p_.spaces.size())) {
@@ -117,8 +126,9 @@ class Printer {
         continue;
       }
       text += text.empty() ? "" : " ";
-      text += i < refs.size() ? s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol
-                              : fmt::format("?{}", i);
+      text += i < refs.size()
+                  ? s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol
+                  : fmt::format("?{}", i);
     }
     return text;
   }
@@ -162,8 +172,9 @@ class Printer {
       }
       at += i.tile == kNone ? "" : use(i.tile);
     }
-    std::string name = tensor >= 0 && tensor < static_cast<int>(p_.tensors.size()) ? p_.tensors[static_cast<size_t>(tensor)].name
-                                                                                   : fmt::format("?{}", tensor);
+    std::string name = tensor >= 0 && tensor < static_cast<int>(p_.tensors.size())
+                           ? p_.tensors[static_cast<size_t>(tensor)].name
+                           : fmt::format("?{}", tensor);
     return fmt::format("{}[{}]", name, at);
   }
   static std::string predicates(const std::vector<Pred>& where) {
@@ -182,13 +193,20 @@ class Printer {
   }
   std::string definition(const Value& v) const {
     switch (v.kind) {
-      case ValueKind::Const: return "const";
-      case ValueKind::Scalar: return "scalar";
-      case ValueKind::Index: return fmt::format("index {}", v.index.empty() ? "?" : v.index[0].expr.toString());
-      case ValueKind::Load: return fmt::format("load {}{}", access(v.param, v.index), guards(v.where, v.mask, v.fill, v.cache));
-      case ValueKind::Point: return fmt::format("{} {}", info(v.op).name, list(v.operands));
-      case ValueKind::Cast: return fmt::format("cast {}", list(v.operands));
-      case ValueKind::Random: return fmt::format("random {} of {}", v.param, list(v.operands));
+      case ValueKind::Const:
+        return "const";
+      case ValueKind::Scalar:
+        return "scalar";
+      case ValueKind::Index:
+        return fmt::format("index {}", v.index.empty() ? "?" : v.index[0].expr.toString());
+      case ValueKind::Load:
+        return fmt::format("load {}{}", access(v.param, v.index), guards(v.where, v.mask, v.fill, v.cache));
+      case ValueKind::Point:
+        return fmt::format("{} {}", info(v.op).name, list(v.operands));
+      case ValueKind::Cast:
+        return fmt::format("cast {}", list(v.operands));
+      case ValueKind::Random:
+        return fmt::format("random {} of {}", v.param, list(v.operands));
       case ValueKind::Reduce: {
         uint64_t over = v.operands.empty() || !exists(v.operands[0])
                             ? 0
@@ -196,9 +214,12 @@ class Printer {
         return fmt::format("reduce {} {} over {}{}", name(v.combiner), list(v.operands), spread(v.space, over),
                            guards(v.where, kNone, kNone, Cache::Keep));
       }
-      case ValueKind::Carry: return "carry";
-      case ValueKind::LoopResult: return fmt::format("result {}", v.param);
-      case ValueKind::Convert: return fmt::format("convert {}", list(v.operands));
+      case ValueKind::Carry:
+        return "carry";
+      case ValueKind::LoopResult:
+        return fmt::format("result {}", v.param);
+      case ValueKind::Convert:
+        return fmt::format("convert {}", list(v.operands));
     }
     return "";
   }
@@ -220,13 +241,21 @@ class Printer {
           line("{}: {} = {}", number(s.value), type(v), text);
         }
         return;
-      case StmtKind::Keep: return line("keep {}", use(s.value));
+      case StmtKind::Keep:
+        return line("keep {}", use(s.value));
       case StmtKind::Store:
-        return line("store {} = {}{}{}", access(s.param, s.index), use(s.value), guards(s.where, s.mask, kNone, s.cache), in(s));
-      case StmtKind::Prefetch: return line("prefetch {} lines {}{}", access(s.param, s.index), s.lines, in(s));
-      case StmtKind::For: return loop(s);
-      case StmtKind::If: line("if {}:", predicates(s.where)); return block(s.body);
-      case StmtKind::LastArriver: line("last arriver of {}:", access(s.param, s.index)); return block(s.body);
+        return line("store {} = {}{}{}", access(s.param, s.index), use(s.value),
+                    guards(s.where, s.mask, kNone, s.cache), in(s));
+      case StmtKind::Prefetch:
+        return line("prefetch {} lines {}{}", access(s.param, s.index), s.lines, in(s));
+      case StmtKind::For:
+        return loop(s);
+      case StmtKind::If:
+        line("if {}:", predicates(s.where));
+        return block(s.body);
+      case StmtKind::LastArriver:
+        line("last arriver of {}:", access(s.param, s.index));
+        return block(s.body);
     }
   }
   // The space of an access, where its value does not show it.
@@ -237,8 +266,9 @@ class Printer {
         return "";
       }
     }
-    return " in " + (s.space >= 0 && s.space < static_cast<int>(p_.spaces.size()) ? p_.spaces[static_cast<size_t>(s.space)].name
-                                                                                   : fmt::format("?{}", s.space));
+    return " in " + (s.space >= 0 && s.space < static_cast<int>(p_.spaces.size())
+                         ? p_.spaces[static_cast<size_t>(s.space)].name
+                         : fmt::format("?{}", s.space));
   }
   void loop(const Stmt& s) {
     line("for {}:", serialSymbol(s));

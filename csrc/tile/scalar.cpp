@@ -16,18 +16,25 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 double roundTo(double value, DataType dtype) {
   switch (dtype) {
-    case DataType::Float: return static_cast<float>(value);
-    case DataType::Half: return halfToFloat(floatToHalf(static_cast<float>(value)));
-    case DataType::BFloat16: return bfloat16ToFloat(floatToBFloat16(static_cast<float>(value)));
-    default: return value;
+    case DataType::Float:
+      return static_cast<float>(value);
+    case DataType::Half:
+      return halfToFloat(floatToHalf(static_cast<float>(value)));
+    case DataType::BFloat16:
+      return bfloat16ToFloat(floatToBFloat16(static_cast<float>(value)));
+    default:
+      return value;
   }
 }
 
 int64_t wrap(uint64_t value, DataType dtype) {
   switch (dtype) {
-    case DataType::Int32: return static_cast<int32_t>(static_cast<uint32_t>(value));
-    case DataType::Bool: return value != 0 ? 1 : 0;
-    default: return static_cast<int64_t>(value);
+    case DataType::Int32:
+      return static_cast<int32_t>(static_cast<uint32_t>(value));
+    case DataType::Bool:
+      return value != 0 ? 1 : 0;
+    default:
+      return static_cast<int64_t>(value);
   }
 }
 
@@ -66,61 +73,109 @@ double logGamma(double x) {
 double unaryReal(PointOp op, double x) {
   using enum PointOp;
   switch (op) {
-    case Abs: return std::abs(x);
-    case Acos: return std::acos(x);
-    case Acosh: return std::acosh(x);
-    case Asin: return std::asin(x);
-    case Asinh: return std::asinh(x);
-    case Atan: return std::atan(x);
-    case Atanh: return std::atanh(x);
-    case Ceil: return std::ceil(x);
-    case Cos: return std::cos(x);
-    case Cosh: return std::cosh(x);
-    case Exp: return std::exp(x);
-    case Exp2: return std::exp2(x);
-    case Expm1: return std::expm1(x);
-    case Erf: return std::erf(x);
-    case Erfc: return std::erfc(x);
-    case Erfinv: return inverseErf(x);
-    case Floor: return std::floor(x);
-    case Frac: return x - std::trunc(x);
-    case Lgamma: return logGamma(x);
-    case Log: return std::log(x);
-    case Log10: return std::log10(x);
-    case Log1p: return std::log1p(x);
-    case Log2: return std::log2(x);
-    case Neg: return -x;
-    case Reciprocal: return 1 / x;
-    case Round: return std::nearbyint(x);
-    case Rsqrt: return 1 / std::sqrt(x);
-    case Sigmoid: return 1 / (1 + std::exp(-x));
-    case Sign: return std::isnan(x) ? x : (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0);
-    case Sin: return std::sin(x);
-    case Sinh: return std::sinh(x);
-    case Sqrt: return std::sqrt(x);
-    case Tan: return std::tan(x);
-    case Tanh: return std::tanh(x);
-    case Trunc: return std::trunc(x);
-    default: throwInternalError(fmt::format("[tile] {} is not a unary operation on floating values", info(op).name));
+    case Abs:
+      return std::abs(x);
+    case Acos:
+      return std::acos(x);
+    case Acosh:
+      return std::acosh(x);
+    case Asin:
+      return std::asin(x);
+    case Asinh:
+      return std::asinh(x);
+    case Atan:
+      return std::atan(x);
+    case Atanh:
+      return std::atanh(x);
+    case Ceil:
+      return std::ceil(x);
+    case Cos:
+      return std::cos(x);
+    case Cosh:
+      return std::cosh(x);
+    case Exp:
+      return std::exp(x);
+    case Exp2:
+      return std::exp2(x);
+    case Expm1:
+      return std::expm1(x);
+    case Erf:
+      return std::erf(x);
+    case Erfc:
+      return std::erfc(x);
+    case Erfinv:
+      return inverseErf(x);
+    case Floor:
+      return std::floor(x);
+    case Frac:
+      return x - std::trunc(x);
+    case Lgamma:
+      return logGamma(x);
+    case Log:
+      return std::log(x);
+    case Log10:
+      return std::log10(x);
+    case Log1p:
+      return std::log1p(x);
+    case Log2:
+      return std::log2(x);
+    case Neg:
+      return -x;
+    case Reciprocal:
+      return 1 / x;
+    case Round:
+      return std::nearbyint(x);
+    case Rsqrt:
+      return 1 / std::sqrt(x);
+    case Sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Sign:
+      return std::isnan(x) ? x : (x > 0 ? 1 : 0) - (x < 0 ? 1 : 0);
+    case Sin:
+      return std::sin(x);
+    case Sinh:
+      return std::sinh(x);
+    case Sqrt:
+      return std::sqrt(x);
+    case Tan:
+      return std::tan(x);
+    case Tanh:
+      return std::tanh(x);
+    case Trunc:
+      return std::trunc(x);
+    default:
+      throwInternalError(fmt::format("[tile] {} is not a unary operation on floating values", info(op).name));
   }
 }
 
 double binaryReal(PointOp op, DataType dtype, double a, double b) {
   using enum PointOp;
   switch (op) {
-    case Add: return a + b;
-    case Sub: return a - b;
-    case Mul: return a * b;
-    case Div: return a / b;
-    case Fmod: return std::fmod(a, b);
-    case Remainder: return floatingRemainder(a, b);
-    case Pow: return std::pow(a, b);
-    case Atan2: return std::atan2(a, b);
-    case Maximum: return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b);
-    case Minimum: return std::isnan(a) || std::isnan(b) ? kNaN : std::min(a, b);
+    case Add:
+      return a + b;
+    case Sub:
+      return a - b;
+    case Mul:
+      return a * b;
+    case Div:
+      return a / b;
+    case Fmod:
+      return std::fmod(a, b);
+    case Remainder:
+      return floatingRemainder(a, b);
+    case Pow:
+      return std::pow(a, b);
+    case Atan2:
+      return std::atan2(a, b);
+    case Maximum:
+      return std::isnan(a) || std::isnan(b) ? kNaN : std::max(a, b);
+    case Minimum:
+      return std::isnan(a) || std::isnan(b) ? kNaN : std::min(a, b);
     case NextAfter:
-      return dtype == DataType::Float ? std::nextafterf(static_cast<float>(a), static_cast<float>(b)) : std::nextafter(a, b);
-    default: throwInternalError(fmt::format("[tile] {} is not a binary operation on floating values", info(op).name));
+      return dtype == DataType::Float ? std::nextafterf(static_cast<float>(a), static_cast<float>(b))
+                                      : std::nextafter(a, b);
+    default:
+      throwInternalError(fmt::format("[tile] {} is not a binary operation on floating values", info(op).name));
   }
 }
 
@@ -129,23 +184,40 @@ template <class T>
 bool truth(PointOp op, T a, T b) {
   using enum PointOp;
   switch (op) {
-    case Eq: return a == b;
-    case Ne: return a != b;
-    case Gt: return a > b;
-    case Ge: return a >= b;
-    case Lt: return a < b;
-    case Le: return a <= b;
-    case LogicalNot: return a == T(0);
-    case LogicalAnd: return a != T(0) && b != T(0);
-    case LogicalOr: return a != T(0) || b != T(0);
-    case LogicalXor: return (a != T(0)) != (b != T(0));
-    case Signbit: return std::signbit(static_cast<double>(a));
-    case IsFinite: return std::isfinite(static_cast<double>(a));
-    case IsInf: return std::isinf(static_cast<double>(a));
-    case IsNan: return std::isnan(static_cast<double>(a));
-    case IsNegInf: return static_cast<double>(a) == -kInfinity;
-    case IsPosInf: return static_cast<double>(a) == kInfinity;
-    default: throwInternalError(fmt::format("[tile] {} gives no Bool", info(op).name));
+    case Eq:
+      return a == b;
+    case Ne:
+      return a != b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case LogicalNot:
+      return a == T(0);
+    case LogicalAnd:
+      return a != T(0) && b != T(0);
+    case LogicalOr:
+      return a != T(0) || b != T(0);
+    case LogicalXor:
+      return (a != T(0)) != (b != T(0));
+    case Signbit:
+      return std::signbit(static_cast<double>(a));
+    case IsFinite:
+      return std::isfinite(static_cast<double>(a));
+    case IsInf:
+      return std::isinf(static_cast<double>(a));
+    case IsNan:
+      return std::isnan(static_cast<double>(a));
+    case IsNegInf:
+      return static_cast<double>(a) == -kInfinity;
+    case IsPosInf:
+      return static_cast<double>(a) == kInfinity;
+    default:
+      throwInternalError(fmt::format("[tile] {} gives no Bool", info(op).name));
   }
 }
 
@@ -187,16 +259,25 @@ uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
   uint64_t ub = static_cast<uint64_t>(b);
   int64_t width = dtype == DataType::Int32 ? 32 : 64;
   switch (op) {
-    case Abs: return a < 0 ? 0 - ua : ua;
-    case Neg: return 0 - ua;
-    case Sign: return static_cast<uint64_t>((a > 0 ? 1 : 0) - (a < 0 ? 1 : 0));
-    case BitwiseNot: return dtype == DataType::Bool ? 1 - ua : ~ua;
-    case Add: return ua + ub;
-    case Sub: return ua - ub;
-    case Mul: return ua * ub;
-    case Div: return static_cast<uint64_t>(quotient(a, b));
+    case Abs:
+      return a < 0 ? 0 - ua : ua;
+    case Neg:
+      return 0 - ua;
+    case Sign:
+      return static_cast<uint64_t>((a > 0 ? 1 : 0) - (a < 0 ? 1 : 0));
+    case BitwiseNot:
+      return dtype == DataType::Bool ? 1 - ua : ~ua;
+    case Add:
+      return ua + ub;
+    case Sub:
+      return ua - ub;
+    case Mul:
+      return ua * ub;
+    case Div:
+      return static_cast<uint64_t>(quotient(a, b));
     case Fmod:
-    case Mod: return static_cast<uint64_t>(remainderOf(a, b));
+    case Mod:
+      return static_cast<uint64_t>(remainderOf(a, b));
     case Remainder: {
       int64_t r = remainderOf(a, b);
       return static_cast<uint64_t>(r != 0 && (r < 0) != (b < 0) ? r + b : r);
@@ -205,16 +286,26 @@ uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
       bool up = remainderOf(a, b) != 0 && (a < 0) == (b < 0);
       return static_cast<uint64_t>(quotient(a, b)) + (up ? 1 : 0);
     }
-    case Pow: return power(a, b);
-    case Maximum: return static_cast<uint64_t>(std::max(a, b));
-    case Minimum: return static_cast<uint64_t>(std::min(a, b));
-    case Gcd: return greatestDivisor(a, b);
-    case BitwiseAnd: return ua & ub;
-    case BitwiseOr: return ua | ub;
-    case BitwiseXor: return ua ^ ub;
-    case Shl: return b < 0 || b >= width ? 0 : ua << b;
-    case Shr: return b < 0 ? 0 : static_cast<uint64_t>(a >> std::min<int64_t>(b, 63));
-    default: throwInternalError(fmt::format("[tile] {} is not an operation on integers", info(op).name));
+    case Pow:
+      return power(a, b);
+    case Maximum:
+      return static_cast<uint64_t>(std::max(a, b));
+    case Minimum:
+      return static_cast<uint64_t>(std::min(a, b));
+    case Gcd:
+      return greatestDivisor(a, b);
+    case BitwiseAnd:
+      return ua & ub;
+    case BitwiseOr:
+      return ua | ub;
+    case BitwiseXor:
+      return ua ^ ub;
+    case Shl:
+      return b < 0 || b >= width ? 0 : ua << b;
+    case Shr:
+      return b < 0 ? 0 : static_cast<uint64_t>(a >> std::min<int64_t>(b, 63));
+    default:
+      throwInternalError(fmt::format("[tile] {} is not an operation on integers", info(op).name));
   }
 }
 
@@ -268,7 +359,10 @@ Scalar castScalar(Scalar value, DataType from, DataType to) {
   int64_t lowest = to == DataType::Int32 ? INT32_MIN : INT64_MIN;
   int64_t highest = to == DataType::Int32 ? INT32_MAX : INT64_MAX;
   double whole = std::trunc(value.real);
-  return integerScalar(std::isnan(whole) ? 0 : whole >= bound ? highest : whole < -bound ? lowest : static_cast<int64_t>(whole));
+  return integerScalar(std::isnan(whole) ? 0
+                       : whole >= bound  ? highest
+                       : whole < -bound  ? lowest
+                                         : static_cast<int64_t>(whole));
 }
 
 Reduction::Reduction(ReduceOp op, DataType dtype) : op_(op), dtype_(dtype) {
@@ -279,11 +373,21 @@ Reduction::Reduction(ReduceOp op, DataType dtype) : op_(op), dtype_(dtype) {
   switch (op) {
     case Sum:
     case Or:
-    case Xor: integer_ = 0; break;
-    case Prod: integer_ = 1; break;
-    case Max: integer_ = boolean ? 0 : narrow ? INT32_MIN : INT64_MIN; break;
-    case Min: integer_ = boolean ? 1 : narrow ? INT32_MAX : INT64_MAX; break;
-    case And: integer_ = boolean ? 1 : -1; break;
+    case Xor:
+      integer_ = 0;
+      break;
+    case Prod:
+      integer_ = 1;
+      break;
+    case Max:
+      integer_ = boolean ? 0 : narrow ? INT32_MIN : INT64_MIN;
+      break;
+    case Min:
+      integer_ = boolean ? 1 : narrow ? INT32_MAX : INT64_MAX;
+      break;
+    case And:
+      integer_ = boolean ? 1 : -1;
+      break;
   }
 }
 
@@ -292,23 +396,46 @@ void Reduction::add(Scalar value) {
   if (isFloatingPoint(dtype_)) {
     long double x = value.real;
     switch (op_) {
-      case Sum: real_ += x; return;
-      case Prod: real_ *= x; return;
-      case Max: real_ = std::isnan(x) || x > real_ ? x : real_; return;
-      case Min: real_ = std::isnan(x) || x < real_ ? x : real_; return;
-      default: throwInternalError(fmt::format("[tile] {} of floating values", name(op_)));
+      case Sum:
+        real_ += x;
+        return;
+      case Prod:
+        real_ *= x;
+        return;
+      case Max:
+        real_ = std::isnan(x) || x > real_ ? x : real_;
+        return;
+      case Min:
+        real_ = std::isnan(x) || x < real_ ? x : real_;
+        return;
+      default:
+        throwInternalError(fmt::format("[tile] {} of floating values", name(op_)));
     }
   }
   uint64_t a = static_cast<uint64_t>(integer_);
   uint64_t b = static_cast<uint64_t>(value.integer);
   switch (op_) {
-    case Sum: integer_ = wrap(a + b, dtype_); return;
-    case Prod: integer_ = wrap(a * b, dtype_); return;
-    case Max: integer_ = std::max(integer_, value.integer); return;
-    case Min: integer_ = std::min(integer_, value.integer); return;
-    case And: integer_ = wrap(a & b, dtype_); return;
-    case Or: integer_ = wrap(a | b, dtype_); return;
-    case Xor: integer_ = wrap(a ^ b, dtype_); return;
+    case Sum:
+      integer_ = wrap(a + b, dtype_);
+      return;
+    case Prod:
+      integer_ = wrap(a * b, dtype_);
+      return;
+    case Max:
+      integer_ = std::max(integer_, value.integer);
+      return;
+    case Min:
+      integer_ = std::min(integer_, value.integer);
+      return;
+    case And:
+      integer_ = wrap(a & b, dtype_);
+      return;
+    case Or:
+      integer_ = wrap(a | b, dtype_);
+      return;
+    case Xor:
+      integer_ = wrap(a ^ b, dtype_);
+      return;
   }
 }
 
@@ -334,26 +461,40 @@ void writeAs(void* at, T value) {
 
 Scalar readElement(const void* at, DataType dtype) {
   switch (dtype) {
-    case DataType::Double: return realScalar(readAs<double>(at));
-    case DataType::Float: return realScalar(readAs<float>(at));
-    case DataType::Half: return realScalar(halfToFloat(readAs<uint16_t>(at)));
-    case DataType::BFloat16: return realScalar(bfloat16ToFloat(readAs<uint16_t>(at)));
-    case DataType::Int: return integerScalar(readAs<int64_t>(at));
-    case DataType::Int32: return integerScalar(readAs<int32_t>(at));
-    case DataType::Bool: return integerScalar(readAs<uint8_t>(at) != 0 ? 1 : 0);
+    case DataType::Double:
+      return realScalar(readAs<double>(at));
+    case DataType::Float:
+      return realScalar(readAs<float>(at));
+    case DataType::Half:
+      return realScalar(halfToFloat(readAs<uint16_t>(at)));
+    case DataType::BFloat16:
+      return realScalar(bfloat16ToFloat(readAs<uint16_t>(at)));
+    case DataType::Int:
+      return integerScalar(readAs<int64_t>(at));
+    case DataType::Int32:
+      return integerScalar(readAs<int32_t>(at));
+    case DataType::Bool:
+      return integerScalar(readAs<uint8_t>(at) != 0 ? 1 : 0);
   }
   throwInternalError("[tile] unknown element type");
 }
 
 void writeElement(void* at, DataType dtype, Scalar value) {
   switch (dtype) {
-    case DataType::Double: return writeAs(at, value.real);
-    case DataType::Float: return writeAs(at, static_cast<float>(value.real));
-    case DataType::Half: return writeAs(at, floatToHalf(static_cast<float>(value.real)));
-    case DataType::BFloat16: return writeAs(at, floatToBFloat16(static_cast<float>(value.real)));
-    case DataType::Int: return writeAs(at, value.integer);
-    case DataType::Int32: return writeAs(at, static_cast<int32_t>(value.integer));
-    case DataType::Bool: return writeAs(at, static_cast<uint8_t>(value.integer != 0 ? 1 : 0));
+    case DataType::Double:
+      return writeAs(at, value.real);
+    case DataType::Float:
+      return writeAs(at, static_cast<float>(value.real));
+    case DataType::Half:
+      return writeAs(at, floatToHalf(static_cast<float>(value.real)));
+    case DataType::BFloat16:
+      return writeAs(at, floatToBFloat16(static_cast<float>(value.real)));
+    case DataType::Int:
+      return writeAs(at, value.integer);
+    case DataType::Int32:
+      return writeAs(at, static_cast<int32_t>(value.integer));
+    case DataType::Bool:
+      return writeAs(at, static_cast<uint8_t>(value.integer != 0 ? 1 : 0));
   }
 }
 

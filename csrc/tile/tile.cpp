@@ -53,8 +53,8 @@ std::vector<DigitRef> digitsOf(const Space& space) {
       }
     }
   }
-  invariant(refs.size() <= 64, "[tile] space {} has {} thread and register digits, at most 64 are supported", space.name,
-            refs.size());
+  invariant(refs.size() <= 64, "[tile] space {} has {} thread and register digits, at most 64 are supported",
+            space.name, refs.size());
   return refs;
 }
 

@@ -113,13 +113,13 @@ using Combiner = ReduceOp;
 enum class Cache : uint8_t { Keep, Once };  // Once: read or written once, need not stay in a cache (streaming)
 
 enum class ValueKind : uint8_t {
-  Const,       // `constant` (floating) or `integer`
-  Scalar,      // run-time argument `param`
-  Index,       // the Int value of `index[0].expr`, spread over the digits of its axes
-  Load,        // tensor `param` at `index` where `where` and `mask` hold, else `fill`
-  Point,       // op(operands)
-  Cast,        // operands[0] to `dtype`
-  Random,      // word `param` (0..3) of Philox4x32-10, as Int in [0, 2^32): key = operand 0 (seed), counter = (operand 1, operand 2)
+  Const,   // `constant` (floating) or `integer`
+  Scalar,  // run-time argument `param`
+  Index,   // the Int value of `index[0].expr`, spread over the digits of its axes
+  Load,    // tensor `param` at `index` where `where` and `mask` hold, else `fill`
+  Point,   // op(operands)
+  Cast,    // operands[0] to `dtype`
+  Random,  // word `param` (0..3) of Philox4x32-10, as Int in [0, 2^32): key = operand 0 (seed), counter = (operand 1, operand 2)
   Reduce,      // operands[0] over `digits` removed from it, by `combiner`; positions where `where` fails are left out
   Carry,       // the value a For carries, inside its body
   LoopResult,  // the value a For carried, after it; `param`: which
@@ -154,14 +154,14 @@ struct Carried {
 };
 
 enum class StmtKind : uint8_t {
-  Define,       // evaluate-at-or-before-use of `value`: marks its place; pure values may be evaluated inside their consumers
-  Keep,         // evaluate `value` here, once
-  Store,        // tensor `param` at `index` = `value` where `where` and `mask` hold
-  Prefetch,     // tensor `param` at `index`: bring `lines` cache lines; no effect on values
-  For,          // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
-  If,           // `where` over worker-uniform expressions
+  Define,  // evaluate-at-or-before-use of `value`: marks its place; pure values may be evaluated inside their consumers
+  Keep,    // evaluate `value` here, once
+  Store,   // tensor `param` at `index` = `value` where `where` and `mask` hold
+  Prefetch,  // tensor `param` at `index`: bring `lines` cache lines; no effect on values
+  For,       // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
+  If,        // `where` over worker-uniform expressions
   LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
-                // `index` (of grid dims only) selects the counter; the workers that share it are those of the other grid dims
+  // `index` (of grid dims only) selects the counter; the workers that share it are those of the other grid dims
 };
 
 struct Stmt {

@@ -52,8 +52,9 @@ class DeclarationVerifier {
 
  private:
   void declare(const std::string& name, std::string_view what) {
-    bool identifier = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
-                      std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+    bool identifier =
+        !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
+        std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
     f_.expect(identifier, "{} '{}' is no identifier", what, name);
     f_.expect(names_.insert(name).second, "{} {}: the name is taken", what, name);
   }
@@ -65,7 +66,8 @@ class DeclarationVerifier {
   }
   void verifyTensor(const TensorParam& t) {
     declare(t.name, "tensor");
-    f_.expect(t.extents.size() == t.strides.size(), "tensor {}: {} extents, {} strides", t.name, t.extents.size(), t.strides.size());
+    f_.expect(t.extents.size() == t.strides.size(), "tensor {}: {} extents, {} strides", t.name, t.extents.size(),
+              t.strides.size());
     for (const IntExpr& e : t.extents) {
       onlySizes(e, "an extent of tensor " + t.name);
     }
@@ -87,8 +89,8 @@ class DeclarationVerifier {
       for (size_t i = axis.digits.size(); i-- > 0;) {
         const Digit& d = axis.digits[i];
         verifyDigit(axis, d);
-        f_.expect(d.stride == stride, "axis {}: digit {} has stride {}, the digits within it extend over {}", axis.name, d.symbol,
-                  d.stride.toString(), stride.toString());
+        f_.expect(d.stride == stride, "axis {}: digit {} has stride {}, the digits within it extend over {}", axis.name,
+                  d.symbol, d.stride.toString(), stride.toString());
         stride *= d.size;
         int64_t size = d.size.isConst() ? d.size.constValue() : 1;
         lanes *= d.level == Level::Lane ? size : 1;
@@ -100,8 +102,8 @@ class DeclarationVerifier {
           f_.expect(i + 1 == axis.digits.size(), "axis {}: the vector digit is not innermost", axis.name);
         }
       }
-      f_.expect(!provenLess(stride, axis.bound), "axis {}: its digits reach {} positions of {}", axis.name, stride.toString(),
-                axis.bound.toString());
+      f_.expect(!provenLess(stride, axis.bound), "axis {}: its digits reach {} positions of {}", axis.name,
+                stride.toString(), axis.bound.toString());
     }
     f_.expect(lanes <= 32, "space {}: {} lanes, a warp has 32", space.name, lanes);
     f_.expect(32 * warps <= 1024, "space {}: {} threads, a block has at most 1024", space.name, 32 * warps);
@@ -111,8 +113,8 @@ class DeclarationVerifier {
   }
   void verifyDigit(const Axis& axis, const Digit& d) {
     bool outer = d.level == Level::Part || d.level == Level::Serial;
-    f_.expect(outer || d.size.isConst(), "axis {}: digit {} has the run-time size {}; only parts and serial digits may", axis.name,
-              d.symbol, d.size.toString());
+    f_.expect(outer || d.size.isConst(), "axis {}: digit {} has the run-time size {}; only parts and serial digits may",
+              axis.name, d.symbol, d.size.toString());
     onlySizes(d.size, "the size of digit " + d.symbol);
     if (d.size.isConst()) {
       int64_t size = d.size.constValue();
@@ -120,8 +122,8 @@ class DeclarationVerifier {
       f_.expect(size < 1 || outer || d.level == Level::Repeat || std::has_single_bit(static_cast<uint64_t>(size)),
                 "axis {}: digit {} has size {}, expected a power of two", axis.name, d.symbol, size);
     }
-    f_.expect(p_.target == Target::Gpu || !isThread(d.level), "axis {}: digit {} is on a level a CPU does not have", axis.name,
-              d.symbol);
+    f_.expect(p_.target == Target::Gpu || !isThread(d.level), "axis {}: digit {} is on a level a CPU does not have",
+              axis.name, d.symbol);
     if (d.level == Level::Part) {
       f_.expect(std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == d.symbol; }),
                 "axis {}: part digit {} names no grid dim", axis.name, d.symbol);
@@ -129,7 +131,8 @@ class DeclarationVerifier {
     }
     auto [it, first] = serials_.try_emplace(d.symbol, &d);
     bool shared = d.level == Level::Serial && it->second->level == Level::Serial && it->second->size == d.size;
-    f_.expect(first || shared, "axis {}: digit symbol {} is taken; serial digits share one only at equal sizes", axis.name, d.symbol);
+    f_.expect(first || shared, "axis {}: digit symbol {} is taken; serial digits share one only at equal sizes",
+              axis.name, d.symbol);
     f_.expect(names_.count(d.symbol) == 0, "axis {}: digit symbol {} is also a name", axis.name, d.symbol);
   }
 
@@ -163,7 +166,8 @@ class DeclarationVerifier {
 // Statements: scopes, writers, uniformity.
 class StatementVerifier {
  public:
-  StatementVerifier(const Program& program, Findings& findings) : p_(program), f_(findings), values_(program, scope_, findings) {}
+  StatementVerifier(const Program& program, Findings& findings)
+      : p_(program), f_(findings), values_(program, scope_, findings) {}
 
   void verify() { block(p_.body, 0); }
 
@@ -177,13 +181,22 @@ class StatementVerifier {
   }
   void statement(const Stmt& s, int depth) {
     switch (s.kind) {
-      case StmtKind::Define: return define(s);
-      case StmtKind::Keep: values_.operand(s.value, "keep"); return;
-      case StmtKind::Store: return store(s);
-      case StmtKind::Prefetch: values_.access(s.param, s.index, {}, s.space, "prefetch"); return;
-      case StmtKind::For: return loop(s, depth);
-      case StmtKind::If: return when(s, depth);
-      case StmtKind::LastArriver: return lastArriver(s, depth);
+      case StmtKind::Define:
+        return define(s);
+      case StmtKind::Keep:
+        values_.operand(s.value, "keep");
+        return;
+      case StmtKind::Store:
+        return store(s);
+      case StmtKind::Prefetch:
+        values_.access(s.param, s.index, {}, s.space, "prefetch");
+        return;
+      case StmtKind::For:
+        return loop(s, depth);
+      case StmtKind::If:
+        return when(s, depth);
+      case StmtKind::LastArriver:
+        return lastArriver(s, depth);
     }
   }
 
@@ -193,7 +206,8 @@ class StatementVerifier {
       return;
     }
     const Value& v = p_.values[static_cast<size_t>(s.value)];
-    f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult, "value {}: a loop defines it, not a statement", s.value);
+    f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
+              "value {}: a loop defines it, not a statement", s.value);
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
     scope_.defined.insert(s.value);
@@ -205,7 +219,8 @@ class StatementVerifier {
     f_.expect(elements <= limit, "value {}: {} unrolled elements a thread, at most {}", s.value, elements, limit);
     if (v.kind == ValueKind::Convert && p_.target == Target::Gpu) {
       int64_t bytes = values_.elements(v) * dataTypeSize(v.dtype);
-      f_.expect(bytes <= kSharedBytes, "value {}: converting {} bytes through shared memory of {}", s.value, bytes, kSharedBytes);
+      f_.expect(bytes <= kSharedBytes, "value {}: converting {} bytes through shared memory of {}", s.value, bytes,
+                kSharedBytes);
     }
   }
 
@@ -237,8 +252,8 @@ class StatementVerifier {
         scattered = true;
       }
     }
-    f_.expect((needed & ~placed) == 0, "{}: several elements go to one place: digits {} do not occur in its index", what,
-              values_.digitNames(s.space, needed & ~placed));
+    f_.expect((needed & ~placed) == 0, "{}: several elements go to one place: digits {} do not occur in its index",
+              what, values_.digitNames(s.space, needed & ~placed));
     if (!scattered && t.memory != Memory::Scratch) {
       oneWriter(s, t, what);
     }
@@ -257,8 +272,8 @@ class StatementVerifier {
       }
     }
     for (const GridDim& g : p_.grid) {
-      f_.expect(placed.count(g.symbol) != 0 || g.count.isConst(1), "{}: all parts of grid dim {} write the same elements", what,
-                g.symbol);
+      f_.expect(placed.count(g.symbol) != 0 || g.count.isConst(1),
+                "{}: all parts of grid dim {} write the same elements", what, g.symbol);
     }
     if (t.memory != Memory::Workspace) {
       for (const std::string& symbol : scope_.open) {
@@ -309,16 +324,19 @@ class StatementVerifier {
     const Value& result = p_.values[static_cast<size_t>(c.result)];
     f_.expect(carry.kind == ValueKind::Carry && result.kind == ValueKind::LoopResult && result.param == position,
               "{}: carry {} is held by values of other kinds", what, position);
-    f_.expect(everDefined_.insert(c.carry).second && everDefined_.insert(c.result).second, "{}: carry {} is another loop's too", what,
-              position);
+    f_.expect(everDefined_.insert(c.carry).second && everDefined_.insert(c.result).second,
+              "{}: carry {} is another loop's too", what, position);
     for (const Value* v : {&init, &next, &result}) {
-      f_.expect(v->dtype == carry.dtype, "{}: carry {} is {} and {}", what, position, name(carry.dtype), name(v->dtype));
+      f_.expect(v->dtype == carry.dtype, "{}: carry {} is {} and {}", what, position, name(carry.dtype),
+                name(v->dtype));
     }
-    f_.expect(init.digits == carry.digits && result.digits == carry.digits, "{}: carry {} changes its digits", what, position);
-    f_.expect(carry.digits == 0 || (init.space == carry.space && result.space == carry.space), "{}: carry {} changes its space", what,
+    f_.expect(init.digits == carry.digits && result.digits == carry.digits, "{}: carry {} changes its digits", what,
               position);
+    f_.expect(carry.digits == 0 || (init.space == carry.space && result.space == carry.space),
+              "{}: carry {} changes its space", what, position);
     f_.expect(next.digits == 0 || (next.space == carry.space && (next.digits & ~carry.digits) == 0),
-              "{}: carry {} lacks digits {} of its next value", what, position, values_.digitNames(next.space, next.digits & ~carry.digits));
+              "{}: carry {} lacks digits {} of its next value", what, position,
+              values_.digitNames(next.space, next.digits & ~carry.digits));
   }
 
   void when(const Stmt& s, int depth) {
@@ -343,8 +361,8 @@ class StatementVerifier {
     const TensorParam& t = p_.tensors[static_cast<size_t>(s.param)];
     f_.expect(t.memory == Memory::Workspace && t.dtype == DataType::Int32 && t.zeroed,
               "last arriver: counter {} is no zeroed workspace of Int32", t.name);
-    f_.expect(s.index.empty() || s.index.size() == t.extents.size(), "last arriver: {} indices for counter {} of {} dims",
-              s.index.size(), t.name, t.extents.size());
+    f_.expect(s.index.empty() || s.index.size() == t.extents.size(),
+              "last arriver: {} indices for counter {} of {} dims", s.index.size(), t.name, t.extents.size());
     Scope before = scope_;
     std::set<std::string> selecting;
     for (const Index& i : s.index) {

@@ -13,7 +13,8 @@ bool isUniform(const Axis& axis) {
 
 // True if `given` claims no more than `known`.
 bool implied(const SymbolFacts& given, const SymbolFacts& known) {
-  return given.lower <= known.lower && given.upper >= known.upper && given.divisor >= 1 && known.divisor % given.divisor == 0;
+  return given.lower <= known.lower && given.upper >= known.upper && given.divisor >= 1 &&
+         known.divisor % given.divisor == 0;
 }
 
 }  // namespace
@@ -65,7 +66,8 @@ std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
   std::string text;
   for (size_t i = 0; i < refs.size(); i++) {
     if ((digits >> i & 1) != 0) {
-      text += (text.empty() ? "" : " ") + s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol;
+      text += (text.empty() ? "" : " ") +
+              s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol;
     }
   }
   return text;
@@ -107,7 +109,8 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
         continue;
       }
       for (const SizeParam& s : p_.sizes) {
-        f_.expect(s.name != f->key || implied(f->facts, s.facts), "{}: claims more of size {} than its declaration", what, s.name);
+        f_.expect(s.name != f->key || implied(f->facts, s.facts), "{}: claims more of size {} than its declaration",
+                  what, s.name);
       }
       if (const Axis* a = axisNamed(f->key)) {
         std::optional<int64_t> upper = a->bound.upper();
@@ -144,8 +147,8 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
       }
       f_.expect(own || isUniform(a), "{}: coordinate {} is of another space", what, name);
       for (const Digit& d : a.digits) {
-        f_.expect(d.level != Level::Serial || scope_.open.count(d.symbol) != 0, "{}: coordinate {} has no value outside of loop {}",
-                  what, name, d.symbol);
+        f_.expect(d.level != Level::Serial || scope_.open.count(d.symbol) != 0,
+                  "{}: coordinate {} has no value outside of loop {}", what, name, d.symbol);
         f_.expect(d.level != Level::Part || scope_.hidden.count(d.symbol) == 0,
                   "{}: coordinate {} depends on {}, which is whichever part arrived last", what, name, d.symbol);
       }
@@ -176,14 +179,16 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
   ValueKind kind = p_.values[static_cast<size_t>(id)].kind;
   if (kind == ValueKind::Const || kind == ValueKind::Scalar) {
     const Value& v = p_.values[static_cast<size_t>(id)];
-    f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id, v.space);
-    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < static_cast<int>(p_.scalars.size()) && v.digits == 0 &&
-                                           v.dtype == p_.scalars[static_cast<size_t>(v.param)].dtype),
+    f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id,
+              v.space);
+    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < static_cast<int>(p_.scalars.size()) &&
+                                           v.digits == 0 && v.dtype == p_.scalars[static_cast<size_t>(v.param)].dtype),
               "{}: value {} is no scalar of the kernel", what, id);
     return true;
   }
   f_.expect(scope_.defined.count(id) != 0, "{}: value {} is not defined here", what, id);
-  f_.expect(scope_.outside.count(id) == 0, "{}: value {} is of whichever part arrived last; compute it inside", what, id);
+  f_.expect(scope_.outside.count(id) == 0, "{}: value {} is of whichever part arrived last; compute it inside", what,
+            id);
   return true;
 }
 
@@ -200,12 +205,13 @@ void ValueVerifier::access(int tensor, const std::vector<Index>& index, const st
   }
   const TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
   f_.expect(sameSpace(space), "{}: space {} does not exist", what, space);
-  f_.expect(index.size() == t.extents.size(), "{}: {} indices for {} dims of {}", what, index.size(), t.extents.size(), t.name);
+  f_.expect(index.size() == t.extents.size(), "{}: {} indices for {} dims of {}", what, index.size(), t.extents.size(),
+            t.name);
   for (const Index& i : index) {
     expression(i.expr, space, what);
     if (i.tile != kNone && operand(i.tile, what)) {
-      f_.expect(p_.values[static_cast<size_t>(i.tile)].dtype == DataType::Int, "{}: an index tile is {}, expected Int", what,
-                name(p_.values[static_cast<size_t>(i.tile)].dtype));
+      f_.expect(p_.values[static_cast<size_t>(i.tile)].dtype == DataType::Int, "{}: an index tile is {}, expected Int",
+                what, name(p_.values[static_cast<size_t>(i.tile)].dtype));
       digitsOfOperand(i.tile, space, what);
     }
   }
@@ -232,7 +238,7 @@ void ValueVerifier::expectDigits(const Value& v, uint64_t expected, const std::s
 
 void ValueVerifier::verify(ValueId id) {
   const Value& v = p_.values[static_cast<size_t>(id)];
-  constexpr std::string_view kinds[] = {"constant", "scalar", "index",  "load",   "elementwise", "cast",
+  constexpr std::string_view kinds[] = {"constant", "scalar", "index", "load",   "elementwise", "cast",
                                         "random",   "reduce", "carry", "result", "convert"};
   std::string what = fmt::format("value {} ({})", id, kinds[static_cast<size_t>(v.kind)]);
   if (!sameSpace(v.space)) {
@@ -256,26 +262,32 @@ void ValueVerifier::verify(ValueId id) {
     case ValueKind::Const:
     case ValueKind::Scalar:
     case ValueKind::Carry:
-    case ValueKind::LoopResult: return;
+    case ValueKind::LoopResult:
+      return;
     case ValueKind::Index:
-      f_.expect(v.index.size() == 1 && v.index[0].tile == kNone && v.dtype == DataType::Int, "{}: expected one expression and Int",
-                what);
+      f_.expect(v.index.size() == 1 && v.index[0].tile == kNone && v.dtype == DataType::Int,
+                "{}: expected one expression and Int", what);
       for (const Index& i : v.index) {
         expression(i.expr, v.space, what);
       }
       return expectDigits(v, digitsNamed(v.index, {}, v.space), what);
-    case ValueKind::Load: return verifyLoad(v, what);
-    case ValueKind::Point: return verifyPoint(v, what);
-    case ValueKind::Cast: return expectDigits(v, unionOfOperands(v, what), what);
+    case ValueKind::Load:
+      return verifyLoad(v, what);
+    case ValueKind::Point:
+      return verifyPoint(v, what);
+    case ValueKind::Cast:
+      return expectDigits(v, unionOfOperands(v, what), what);
     case ValueKind::Random:
       for (ValueId o : v.operands) {
         f_.expect(p_.values[static_cast<size_t>(o)].dtype == DataType::Int, "{}: operand {} is no Int", what, o);
       }
-      f_.expect(v.param >= 0 && v.param < 4 && v.dtype == DataType::Int, "{}: word {} as {}, expected 0 to 3 as Int", what, v.param,
-                name(v.dtype));
+      f_.expect(v.param >= 0 && v.param < 4 && v.dtype == DataType::Int, "{}: word {} as {}, expected 0 to 3 as Int",
+                what, v.param, name(v.dtype));
       return expectDigits(v, unionOfOperands(v, what), what);
-    case ValueKind::Reduce: return verifyReduce(v, what);
-    case ValueKind::Convert: return verifyConvert(v, what);
+    case ValueKind::Reduce:
+      return verifyReduce(v, what);
+    case ValueKind::Convert:
+      return verifyConvert(v, what);
   }
 }
 
@@ -297,8 +309,9 @@ void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
   }
   if (v.fill != kNone && operand(v.fill, what)) {
     const Value& fill = p_.values[static_cast<size_t>(v.fill)];
-    f_.expect((fill.kind == ValueKind::Const || fill.kind == ValueKind::Scalar) && fill.dtype == t.dtype && fill.digits == 0,
-              "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
+    f_.expect(
+        (fill.kind == ValueKind::Const || fill.kind == ValueKind::Scalar) && fill.dtype == t.dtype && fill.digits == 0,
+        "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
   }
   expectDigits(v, digits, what);
 }
@@ -308,11 +321,16 @@ bool ValueVerifier::accepts(OpTypes types, DataType dtype) const {
     return false;
   }
   switch (types) {
-    case OpTypes::Any: return true;
-    case OpTypes::Number: return dtype != DataType::Bool;
-    case OpTypes::Floating: return isFloatingPoint(dtype);
-    case OpTypes::Integer: return isIntegral(dtype);
-    case OpTypes::Bits: return !isFloatingPoint(dtype);
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return dtype != DataType::Bool;
+    case OpTypes::Floating:
+      return isFloatingPoint(dtype);
+    case OpTypes::Integer:
+      return isIntegral(dtype);
+    case OpTypes::Bits:
+      return !isFloatingPoint(dtype);
   }
   return false;
 }
@@ -327,7 +345,8 @@ void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   }
   f_.expect(accepts(row.types, dtype), "{}: {} takes no {}", what, row.name, name(dtype));
   DataType result = row.givesBool ? DataType::Bool : dtype;
-  f_.expect(v.dtype == result, "{}: {} of {} gives {}, got {}", what, row.name, name(dtype), name(result), name(v.dtype));
+  f_.expect(v.dtype == result, "{}: {} of {} gives {}, got {}", what, row.name, name(dtype), name(result),
+            name(v.dtype));
   expectDigits(v, unionOfOperands(v, what), what);
 }
 
@@ -335,7 +354,8 @@ void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
   const Value& from = p_.values[static_cast<size_t>(v.operands[0])];
   bool bitwise = v.combiner == Combiner::And || v.combiner == Combiner::Or || v.combiner == Combiner::Xor;
   bool typed = !isHalfPrecision(from.dtype) && (bitwise ? !isFloatingPoint(from.dtype) : from.dtype != DataType::Bool);
-  f_.expect(typed && v.dtype == from.dtype, "{}: {} of {} as {}", what, name(v.combiner), name(from.dtype), name(v.dtype));
+  f_.expect(typed && v.dtype == from.dtype, "{}: {} of {} as {}", what, name(v.combiner), name(from.dtype),
+            name(v.dtype));
   f_.expect(from.digits == 0 || from.space == v.space, "{}: its operand lies in another space", what);
   f_.expect((v.digits & ~from.digits) == 0, "{}: it has digits ({}) its operand lacks", what,
             digitNames(v.space, v.digits & ~from.digits));
@@ -354,7 +374,8 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
   const Space& source = p_.spaces[static_cast<size_t>(from.space)];
   const Space& target = p_.spaces[static_cast<size_t>(v.space)];
   if (source.axes.size() != target.axes.size()) {
-    return f_.add("{}: space {} has {} axes, {} has {}", what, source.name, source.axes.size(), target.name, target.axes.size());
+    return f_.add("{}: space {} has {} axes, {} has {}", what, source.name, source.axes.size(), target.name,
+                  target.axes.size());
   }
   uint64_t digits = 0;
   for (size_t a = 0; a < source.axes.size(); a++) {
@@ -364,8 +385,8 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
       continue;
     }
     digits |= axisDigits(target, static_cast<int>(a));
-    f_.expect(s.bound == t.bound, "{}: axes {} and {} have the bounds {} and {}", what, s.name, t.name, s.bound.toString(),
-              t.bound.toString());
+    f_.expect(s.bound == t.bound, "{}: axes {} and {} have the bounds {} and {}", what, s.name, t.name,
+              s.bound.toString(), t.bound.toString());
     // The digits outside of the tile must place both tiles alike, and lie outside.
     std::vector<const Digit*> outer[2];
     IntExpr extent[2] = {1, 1};
@@ -382,11 +403,11 @@ void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
         }
       }
     }
-    f_.expect(extent[0] == extent[1], "{}: the tiles extend over {} and {} of axes {} and {}", what, extent[0].toString(),
-              extent[1].toString(), s.name, t.name);
-    bool alike = std::equal(outer[0].begin(), outer[0].end(), outer[1].begin(), outer[1].end(), [](const Digit* x, const Digit* y) {
-      return x->symbol == y->symbol && x->size == y->size;
-    });
+    f_.expect(extent[0] == extent[1], "{}: the tiles extend over {} and {} of axes {} and {}", what,
+              extent[0].toString(), extent[1].toString(), s.name, t.name);
+    bool alike =
+        std::equal(outer[0].begin(), outer[0].end(), outer[1].begin(), outer[1].end(),
+                   [](const Digit* x, const Digit* y) { return x->symbol == y->symbol && x->size == y->size; });
     f_.expect(alike, "{}: parts and loops place axes {} and {} differently", what, s.name, t.name);
   }
   expectDigits(v, digits, what);

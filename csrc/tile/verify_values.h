@@ -37,14 +37,16 @@ struct Scope {
 
 class ValueVerifier {
  public:
-  ValueVerifier(const Program& program, const Scope& scope, Findings& findings) : p_(program), scope_(scope), f_(findings) {}
+  ValueVerifier(const Program& program, const Scope& scope, Findings& findings)
+      : p_(program), scope_(scope), f_(findings) {}
 
   void verify(ValueId id);
   // True if the operand exists; reports it if it is not in scope.
   bool operand(ValueId id, const std::string& what);
   // The operand's digits in `space`; reports digits of another one.
   uint64_t digitsOfOperand(ValueId id, int space, const std::string& what);
-  void access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space, const std::string& what);
+  void access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
+              const std::string& what);
   // Reports symbols that differ between threads or registers.
   void uniform(const IntExpr& e, const std::string& what);
 

@@ -43,11 +43,14 @@ TEST(ThreadPool, AWorkerRunsOneRangeAtATime) {
   std::vector<std::atomic<int>> busy(4);
   std::atomic<int> clashes{0};
   for (int repeat = 0; repeat < 200; repeat++) {
-    pool.run(64, [&](int64_t, int64_t, int worker) {
-      auto& b = busy[static_cast<size_t>(worker)];
-      clashes += b.exchange(1) != 0;
-      b = 0;
-    }, 1);
+    pool.run(
+        64,
+        [&](int64_t, int64_t, int worker) {
+          auto& b = busy[static_cast<size_t>(worker)];
+          clashes += b.exchange(1) != 0;
+          b = 0;
+        },
+        1);
   }
   EXPECT_EQ(clashes, 0);
 }
@@ -55,13 +58,18 @@ TEST(ThreadPool, AWorkerRunsOneRangeAtATime) {
 TEST(ThreadPool, ThrowsTheExceptionOfARangeAndStaysUsable) {
   ThreadPool pool({.threads = 3});
   for (int repeat = 0; repeat < 20; repeat++) {
-    EXPECT_THROW(pool.run(30, [](int64_t begin, int64_t, int) {
-      if (begin == 7) {
-        throw std::runtime_error("seven");
-      }
-    }, 1), std::runtime_error);
+    EXPECT_THROW(pool.run(
+                     30,
+                     [](int64_t begin, int64_t, int) {
+                       if (begin == 7) {
+                         throw std::runtime_error("seven");
+                       }
+                     },
+                     1),
+                 std::runtime_error);
     std::atomic<int64_t> sum{0};
-    pool.run(30, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
+    pool.run(
+        30, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
     EXPECT_EQ(sum, 30);
   }
 }
@@ -70,12 +78,15 @@ TEST(ThreadPool, NestedRunsAreDoneByTheirWorker) {
   ThreadPool pool({.threads = 2});
   std::atomic<int64_t> sum{0};
   std::atomic<int> moved{0};
-  pool.run(8, [&](int64_t, int64_t, int outer) {
-    pool.run(10, [&](int64_t begin, int64_t end, int worker) {
-      sum += end - begin;
-      moved += worker != outer;
-    });
-  }, 1);
+  pool.run(
+      8,
+      [&](int64_t, int64_t, int outer) {
+        pool.run(10, [&](int64_t begin, int64_t end, int worker) {
+          sum += end - begin;
+          moved += worker != outer;
+        });
+      },
+      1);
   EXPECT_EQ(sum, 80);
   EXPECT_EQ(moved, 0);
 }
@@ -88,8 +99,10 @@ TEST(ThreadPool, CallersTakeTurnsAndRanksHoldTheirOwn) {
     callers.emplace_back([&] {
       ThreadPool own({.threads = 2, .spin = false});
       for (int i = 0; i < 100; i++) {
-        shared.run(5, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
-        own.run(5, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
+        shared.run(
+            5, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
+        own.run(
+            5, [&](int64_t begin, int64_t end, int) { sum += end - begin; }, 1);
       }
     });
   }
@@ -105,14 +118,17 @@ TEST(ThreadPool, WakesHelpersThatSleep) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::atomic<bool> other{false};
     // Part 0 ends only when another thread has run part 1.
-    pool.run(2, [&](int64_t begin, int64_t, int) {
-      if (begin == 1) {
-        other = true;
-      }
-      while (!other) {
-        std::this_thread::yield();
-      }
-    }, 1);
+    pool.run(
+        2,
+        [&](int64_t begin, int64_t, int) {
+          if (begin == 1) {
+            other = true;
+          }
+          while (!other) {
+            std::this_thread::yield();
+          }
+        },
+        1);
   }
 }
 

@@ -12,8 +12,9 @@ namespace meshfuse {
 namespace {
 
 const std::map<std::string, SymbolFacts, std::less<>> kSymbols = {
-    {"i", {.lower = 0, .upper = 7}},   {"j", {.lower = 0, .upper = 31}},          {"c", {.lower = -5, .upper = 5}},
-    {"n", {.lower = 1, .divisor = 1}}, {"N", {.lower = 0, .divisor = 8}},         {"M", {.lower = 64, .upper = 640, .divisor = 64}},
+    {"i", {.lower = 0, .upper = 7}},   {"j", {.lower = 0, .upper = 31}},
+    {"c", {.lower = -5, .upper = 5}},  {"n", {.lower = 1, .divisor = 1}},
+    {"N", {.lower = 0, .divisor = 8}}, {"M", {.lower = 64, .upper = 640, .divisor = 64}},
     {"p", {.lower = 2, .upper = 2}},
 };
 IntExpr sym(const std::string& name) { return IntExpr::symbol(name, kSymbols.at(name)); }
@@ -73,10 +74,12 @@ Pair randomPair(std::mt19937_64& rng, int depth) {
     }
     case 5: {
       Pair b = randomPair(rng, depth - 1);
-      return below(2) == 0 ? Pair{min(a.expr, b.expr), [a, b](const Values& v) { return std::min(a.value(v), b.value(v)); }}
-                           : Pair{max(a.expr, b.expr), [a, b](const Values& v) { return std::max(a.value(v), b.value(v)); }};
+      return below(2) == 0
+                 ? Pair{min(a.expr, b.expr), [a, b](const Values& v) { return std::min(a.value(v), b.value(v)); }}
+                 : Pair{max(a.expr, b.expr), [a, b](const Values& v) { return std::max(a.value(v), b.value(v)); }};
     }
-    default: break;
+    default:
+      break;
   }
   constexpr int64_t divisors[] = {1, 2, 3, 4, 8, 16, 32, 64, 6};
   Pair b{divisors[below(9)], {}};
@@ -86,10 +89,13 @@ Pair randomPair(std::mt19937_64& rng, int depth) {
     b = {sym(name), [name](const Values& v) { return v.at(name); }};
   }
   switch (below(3)) {
-    case 0: return {floorDiv(a.expr, b.expr), [a, b](const Values& v) { return floorOf(a.value(v), b.value(v)); }};
-    case 1: return {ceilDiv(a.expr, b.expr), [a, b](const Values& v) { return -floorOf(-a.value(v), b.value(v)); }};
+    case 0:
+      return {floorDiv(a.expr, b.expr), [a, b](const Values& v) { return floorOf(a.value(v), b.value(v)); }};
+    case 1:
+      return {ceilDiv(a.expr, b.expr), [a, b](const Values& v) { return -floorOf(-a.value(v), b.value(v)); }};
     default:
-      return {mod(a.expr, b.expr), [a, b](const Values& v) { return a.value(v) - floorOf(a.value(v), b.value(v)) * b.value(v); }};
+      return {mod(a.expr, b.expr),
+              [a, b](const Values& v) { return a.value(v) - floorOf(a.value(v), b.value(v)) * b.value(v); }};
   }
 }
 
@@ -127,7 +133,8 @@ TEST_F(RandomExpressions, ValueBoundsAndDivisorHold) {
       ASSERT_EQ(p.expr.evaluate(in(values)), expected) << p.expr.toString();
       ASSERT_TRUE(!lower || *lower <= expected) << p.expr.toString() << " = " << expected << " >= " << *lower;
       ASSERT_TRUE(!upper || *upper >= expected) << p.expr.toString() << " = " << expected << " <= " << *upper;
-      ASSERT_TRUE(divisor == 0 ? expected == 0 : expected % divisor == 0) << p.expr.toString() << " = " << expected << " % " << divisor;
+      ASSERT_TRUE(divisor == 0 ? expected == 0 : expected % divisor == 0)
+          << p.expr.toString() << " = " << expected << " % " << divisor;
     }
   });
 }
@@ -144,7 +151,8 @@ TEST_F(RandomExpressions, PrintedAndParsedAgain) {
 TEST_F(RandomExpressions, SubstitutionAgreesWithEvaluation) {
   forMany([](const Pair& p, std::mt19937_64& rng) {
     Values values = randomValues(rng);
-    IntExpr all = p.expr.substitute([&](std::string_view name) { return std::optional<IntExpr>(values.find(name)->second); });
+    IntExpr all =
+        p.expr.substitute([&](std::string_view name) { return std::optional<IntExpr>(values.find(name)->second); });
     ASSERT_TRUE(all.isConst(p.value(values))) << p.expr.toString() << " became " << all.toString();
     IntExpr some = p.expr.substitute([&](std::string_view name) {
       return name < "c" || name == "n" ? std::optional<IntExpr>(values.find(name)->second) : std::nullopt;
@@ -168,21 +176,23 @@ TEST_F(RandomExpressions, LinearFormsRecompose) {
 }
 
 TEST_F(RandomExpressions, AlgebraKeepsTheNormalForm) {
-  forMany([](const Pair& p, std::mt19937_64& rng) {
-    Pair q = randomPair(rng, 2);
-    ASSERT_EQ(p.expr + q.expr, q.expr + p.expr);
-    ASSERT_EQ(p.expr * q.expr, q.expr * p.expr);
-    ASSERT_TRUE((p.expr - p.expr).isConst(0));
-    ASSERT_EQ(p.expr * 3, p.expr + p.expr + p.expr);
-    for (int64_t k : {2, 4, 32}) {
-      ASSERT_EQ(floorDiv(p.expr, k) * k + mod(p.expr, k), p.expr) << p.expr.toString() << " by " << k;
-      ASSERT_EQ(floorDiv(p.expr * k, k), p.expr);
-      ASSERT_TRUE(mod(p.expr * k, k).isConst(0));
-      if (p.expr.divisibleBy(k)) {
-        ASSERT_TRUE(mod(p.expr, k).isConst(0)) << p.expr.toString() << " by " << k;
-      }
-    }
-  }, 1500);
+  forMany(
+      [](const Pair& p, std::mt19937_64& rng) {
+        Pair q = randomPair(rng, 2);
+        ASSERT_EQ(p.expr + q.expr, q.expr + p.expr);
+        ASSERT_EQ(p.expr * q.expr, q.expr * p.expr);
+        ASSERT_TRUE((p.expr - p.expr).isConst(0));
+        ASSERT_EQ(p.expr * 3, p.expr + p.expr + p.expr);
+        for (int64_t k : {2, 4, 32}) {
+          ASSERT_EQ(floorDiv(p.expr, k) * k + mod(p.expr, k), p.expr) << p.expr.toString() << " by " << k;
+          ASSERT_EQ(floorDiv(p.expr * k, k), p.expr);
+          ASSERT_TRUE(mod(p.expr * k, k).isConst(0));
+          if (p.expr.divisibleBy(k)) {
+            ASSERT_TRUE(mod(p.expr, k).isConst(0)) << p.expr.toString() << " by " << k;
+          }
+        }
+      },
+      1500);
 }
 
 TEST_F(RandomExpressions, ProvenComparisonsHold) {

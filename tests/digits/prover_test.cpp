@@ -54,7 +54,8 @@ TEST(Prover, BlockShardsOfASymbolicDimAreDigits) {
   const DigitList block = fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}, prover);
   ASSERT_FALSE(block.isOpaque());
   EXPECT_EQ(block.localSize(prover), *prover.divide(n, 4));
-  EXPECT_TRUE(fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}).isOpaque()) << "without the fact nothing is known";
+  EXPECT_TRUE(fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}).isOpaque())
+      << "without the fact nothing is known";
 }
 
 }  // namespace

@@ -44,11 +44,13 @@ TEST_P(Stash, IsReadWhereItWasStored) {
 TEST_P(Stash, IsNotReadAtOtherPositions) {
   Tensor x = randomTensor({GetParam(), 1000}, DataType::Float, 1);
   int64_t rows = GetParam();
-  agrees([rows](TensorView* t) {
-    TensorView* e = exp(t);
-    TensorView* shifted = pad(slice(e, {0, 1}, {rows, 1000}), {0, 1});
-    return add(div(e, sum(e, {1}, true)), shifted);
-  }, x, GetParam() >= 256);
+  agrees(
+      [rows](TensorView* t) {
+        TensorView* e = exp(t);
+        TensorView* shifted = pad(slice(e, {0, 1}, {rows, 1000}), {0, 1});
+        return add(div(e, sum(e, {1}, true)), shifted);
+      },
+      x, GetParam() >= 256);
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 
 // Bounds of the whole, cut like the tensor they bound.
 BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank) {
-  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(), whole.uncertain};
+  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(),
+          whole.uncertain};
 }
 
 // What a rank receives in a step. The host transport reads whole inputs instead of parts in a small all-reduce: twice the parts'
@@ -38,8 +39,8 @@ TensorView* input(Fusion& fusion, std::vector<int64_t> shape, const DeviceMesh& 
   return tv;
 }
 
-void ScenarioTest::runScenario(int ranks, const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs,
-                               const Expected& expected) {
+void ScenarioTest::runScenario(int ranks, const std::function<void(Fusion&)>& build,
+                               const std::vector<Argument>& inputs, const Expected& expected) {
   runOnRanks(ranks, [&](Communicator& comm) {
     auto fusion = std::make_unique<Fusion>();
     {
@@ -50,7 +51,8 @@ void ScenarioTest::runScenario(int ranks, const std::function<void(Fusion&)>& bu
     std::vector<Argument> local;
     for (size_t i = 0; i < inputs.size(); i++) {
       const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-      local.push_back(t == nullptr ? inputs[i] : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
+      local.push_back(t == nullptr ? inputs[i]
+                                   : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
     }
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
     for (int call = 0; call < 2; call++) {

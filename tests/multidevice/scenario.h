@@ -21,11 +21,13 @@ class ScenarioTest : public MultiDeviceTest {
  protected:
   // `build` writes the fusion (a FusionGuard is held); inputs are global tensors. Every rank gets its shards, runs twice, and
   // compares its part of every output, its communication, and the transport's counters with the plan.
-  void runScenario(int ranks, const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs, const Expected& expected);
+  void runScenario(int ranks, const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs,
+                   const Expected& expected);
 };
 
 // Cuts dim `dim` of `tv` in blocks over the named axis, outermost among its loops.
 void shardBlock(TensorView* tv, int dim, const DeviceMesh& mesh, std::string_view axis);
-[[nodiscard]] TensorView* input(Fusion& fusion, std::vector<int64_t> shape, const DeviceMesh& mesh, DataType type = DataType::Float);
+[[nodiscard]] TensorView* input(Fusion& fusion, std::vector<int64_t> shape, const DeviceMesh& mesh,
+                                DataType type = DataType::Float);
 
 }  // namespace meshfuse

@@ -12,7 +12,7 @@
 namespace meshfuse {
 
 struct KernelCheck {
-  std::string difference;    // empty: the results agree
+  std::string difference;  // empty: the results agree
   std::string scheduler;
   KernelPlan plan;
   tile::Interpretation traffic;
@@ -23,6 +23,7 @@ struct KernelCheck {
 // Why no scheduler takes the fusion as one kernel; empty if one does.
 [[nodiscard]] std::string refusal(const Fusion& fusion, const DeviceInfo& device);
 // UserError if no scheduler takes it. inputs: contiguous or strided tensors and scalars.
-[[nodiscard]] KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const std::vector<Argument>& inputs);
+[[nodiscard]] KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device,
+                                      const std::vector<Argument>& inputs);
 
 }  // namespace meshfuse

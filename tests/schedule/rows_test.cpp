@@ -22,7 +22,8 @@ class Rows : public ::testing::TestWithParam<tile::Target> {
   static DeviceInfo device() { return GetParam() == tile::Target::Cpu ? DeviceInfo{} : DeviceInfo::hopper(); }
 
   // `build` over inputs of the given shapes; returns the check of its one kernel.
-  static KernelCheck run(const std::vector<std::vector<int64_t>>& shapes, const Build& build, DataType type = DataType::Float) {
+  static KernelCheck run(const std::vector<std::vector<int64_t>>& shapes, const Build& build,
+                         DataType type = DataType::Float) {
     Fusion fusion;
     FusionGuard guard(&fusion);
     std::vector<TensorView*> ins;
@@ -99,30 +100,51 @@ TEST_P(Rows, Softmax) {
 
 TEST_P(Rows, LayerNorm) {
   for (int64_t n : {4, 100, 600, 1025}) {
-    run({{5, n}, {n}, {n}}, [n](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{n}, t[1], t[2], 1e-5).output; });
+    run({{5, n}, {n}, {n}},
+        [n](const auto& t) { return layer_norm(t[0], std::vector<int64_t>{n}, t[1], t[2], 1e-5).output; });
   }
 }
 
 TEST_P(Rows, HalfPrecision) {
   for (DataType type : {DataType::Half, DataType::BFloat16}) {
-    run({{5, 100}}, [=](const auto& t) { return castOp(type, softmax(t[0], 1)); }, type);
-    run({{5, 100}, {100}}, [=](const auto& t) { return castOp(type, tanh_gelu(add(t[0], t[1]))); }, type);
-    run({{4, 5}, {4, 3}}, [](const auto& t) { return cat({t[0], t[1]}, 1); }, type);
+    run(
+        {{5, 100}}, [=](const auto& t) { return castOp(type, softmax(t[0], 1)); }, type);
+    run(
+        {{5, 100}, {100}}, [=](const auto& t) { return castOp(type, tanh_gelu(add(t[0], t[1]))); }, type);
+    run(
+        {{4, 5}, {4, 3}},
+        [](const auto& t) {
+          return cat({t[0], t[1]}, 1);
+        },
+        type);
   }
 }
 
 TEST_P(Rows, RandomNumbersOfOneAndOfTwoWords) {
   for (DataType type : {DataType::Float, DataType::Double}) {
-    run({{7, 9}}, [=](const auto&) { return rand({7, 9}, type, 3, 5); }, type);
-    run({{7, 9}}, [=](const auto& t) { return add(t[0], randn({7, 9}, type, 3, 5)); }, type);
+    run(
+        {{7, 9}},
+        [=](const auto&) {
+          return rand({7, 9}, type, 3, 5);
+        },
+        type);
+    run(
+        {{7, 9}},
+        [=](const auto& t) {
+          return add(t[0], randn({7, 9}, type, 3, 5));
+        },
+        type);
   }
 }
 
 TEST_P(Rows, VectorsOfBytes) {
   run({{2, 16}}, [](const auto&) { return all(lt(rand({2, 16}, DataType::Float), 0.5), {0}); });
-  run({{40, 16}}, [](const auto& t) { return any(t[0], {0}); }, DataType::Bool);
-  run({{8192}}, [](const auto& t) { return logical_not(t[0]); }, DataType::Bool);
-  run({{2048, 16}, {16}}, [](const auto& t) { return logical_xor(t[0], t[1]); }, DataType::Bool);
+  run(
+      {{40, 16}}, [](const auto& t) { return any(t[0], {0}); }, DataType::Bool);
+  run(
+      {{8192}}, [](const auto& t) { return logical_not(t[0]); }, DataType::Bool);
+  run(
+      {{2048, 16}, {16}}, [](const auto& t) { return logical_xor(t[0], t[1]); }, DataType::Bool);
 }
 
 TEST_P(Rows, StridedInputs) {

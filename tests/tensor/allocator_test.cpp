@@ -19,8 +19,8 @@ TEST(PooledAllocator, BlocksAreAlignedDisjointAndReused) {
     unsigned char mark;
   };
   std::vector<Block> blocks;
-  for (size_t bytes : {0ul, 1ul, 63ul, 64ul, 65ul, 79ul, 81ul, 127ul, 129ul, 1000ul, 4096ul, 65537ul, 999'999ul, 1'048'577ul,
-                       2'097'152ul, 2'097'153ul, 5'000'001ul}) {
+  for (size_t bytes : {0ul, 1ul, 63ul, 64ul, 65ul, 79ul, 81ul, 127ul, 129ul, 1000ul, 4096ul, 65537ul, 999'999ul,
+                       1'048'577ul, 2'097'152ul, 2'097'153ul, 5'000'001ul}) {
     for (int repeat = 0; repeat < 3; repeat++) {
       auto* p = static_cast<unsigned char*>(pool.allocate(bytes));
       ASSERT_EQ(reinterpret_cast<uintptr_t>(p) % kTensorAlignment, 0u) << bytes;

@@ -22,7 +22,8 @@ int64_t bytes(const Program& p, int tensor, int64_t elements) {
 
 }  // namespace
 
-Call::Call(const Example& example, uint64_t seed) : program_(example.program), sizes_(example.sizes), scalars_(example.scalars) {
+Call::Call(const Example& example, uint64_t seed)
+    : program_(example.program), sizes_(example.sizes), scalars_(example.scalars) {
   std::mt19937_64 random(seed);
   auto valueOf = [&](std::string_view name) -> std::optional<int64_t> {
     for (size_t i = 0; i < sizes_.size(); i++) {

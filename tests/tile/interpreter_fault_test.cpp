@@ -146,7 +146,8 @@ TEST(InterpreterFaults, InOutIsReadByItsWriterBeforeItIsWritten) {
   Kernel foreign(64, Memory::InOut);
   foreign.each([&] {
     ValueId zero = foreign.b.constant(Float, 0);
-    ValueId far = foreign.b.load(foreign.y, {{foreign.i + 32}}, foreign.s, {.where = {{foreign.i + 32, foreign.n}}, .fill = zero});
+    ValueId far = foreign.b.load(foreign.y, {{foreign.i + 32}}, foreign.s,
+                                 {.where = {{foreign.i + 32, foreign.n}}, .fill = zero});
     foreign.b.store(foreign.y, {{foreign.i}}, far);
   });
   foreign.fails("but other parts read it");
@@ -194,8 +195,8 @@ TEST(InterpreterFaults, CarriesLeaveOutPositionsBeyondTheBound) {
   Kernel k(13);
   int total = k.b.tensor({"T", Float, Memory::Output, {1}, {1}});
   uint64_t all = axisDigits(k.b.program().spaces[0], 0);
-  std::vector<ValueId> ends =
-      k.b.loop(k.s, 0, 1, {k.b.constant(Float, 0, k.s, all), k.b.integer(Int, 0)}, [&](std::span<const ValueId> carried) {
+  std::vector<ValueId> ends = k.b.loop(
+      k.s, 0, 1, {k.b.constant(Float, 0, k.s, all), k.b.integer(Int, 0)}, [&](std::span<const ValueId> carried) {
         ValueId x = k.b.load(k.x, {{k.i}}, k.s);
         k.b.store(k.y, {{k.i}}, x);
         return std::vector<ValueId>{k.b.point(PointOp::Add, {carried[0], x}),

@@ -184,7 +184,9 @@ TEST(Interpreter, PadCatGatherDropout) {
     std::vector<double> a = call.values(0), b = call.values(1), y = call.values(2);
     for (int64_t i = 0; i < 5 * 103; i++) {
       int64_t row = i / 103, j = i % 103;
-      double expected = j == 0 || j == 102 ? 7 : j <= 37 ? a[static_cast<size_t>(row * 37 + j - 1)] : b[static_cast<size_t>(row * 64 + j - 38)];
+      double expected = j == 0 || j == 102 ? 7
+                        : j <= 37          ? a[static_cast<size_t>(row * 37 + j - 1)]
+                                           : b[static_cast<size_t>(row * 64 + j - 38)];
       ASSERT_EQ(y[static_cast<size_t>(i)], expected);
     }
     EXPECT_EQ(result.tensors[0].readBytes, 5 * 37 * dataTypeSize(dtype));
@@ -195,7 +197,8 @@ TEST(Interpreter, PadCatGatherDropout) {
     run(gather, rows);
     std::vector<double> x = rows.values(0), index = rows.values(1), z = rows.values(2);
     for (int64_t i = 0; i < 21 * 48; i++) {
-      ASSERT_EQ(z[static_cast<size_t>(i)], x[static_cast<size_t>(static_cast<int64_t>(index[static_cast<size_t>(i / 48)]) * 48 + i % 48)]);
+      ASSERT_EQ(z[static_cast<size_t>(i)],
+                x[static_cast<size_t>(static_cast<int64_t>(index[static_cast<size_t>(i / 48)]) * 48 + i % 48)]);
     }
 
     Example dropout = dropoutProgram(target, dtype, 4000);

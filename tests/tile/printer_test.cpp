@@ -14,9 +14,10 @@ namespace {
 
 // MESHFUSE_UPDATE_GOLDEN=1 writes the files instead of comparing with them.
 TEST(Printer, RepresentativePrograms) {
-  const std::set<std::string> golden = {"add_gpu",        "bias_gelu_cpu",  "softmax_cpu",   "softmax_gpu",   "layer_norm_cpu",
-                                        "layer_norm_gpu", "inner_sum_gpu",  "outer_sum_cpu", "outer_sum_gpu", "transpose_cpu",
-                                        "transpose_gpu",  "pad_cat_gpu",    "gather_cpu",    "dropout_cpu"};
+  const std::set<std::string> golden = {"add_gpu",        "bias_gelu_cpu",  "softmax_cpu",   "softmax_gpu",
+                                        "layer_norm_cpu", "layer_norm_gpu", "inner_sum_gpu", "outer_sum_cpu",
+                                        "outer_sum_gpu",  "transpose_cpu",  "transpose_gpu", "pad_cat_gpu",
+                                        "gather_cpu",     "dropout_cpu"};
   size_t seen = 0;
   for (const NamedExample& e : representativePrograms()) {
     if (golden.count(e.name) == 0) {
@@ -78,23 +79,41 @@ TEST(Printer, EveryFieldShows) {
       {"value digits", [&](Program& p) { valueOf(p, ValueKind::Point).digits ^= 1; }},
       {"op", [&](Program& p) { valueOf(p, ValueKind::Point).op = PointOp::Mul; }},
       {"combiner", [&](Program& p) { valueOf(p, ValueKind::Reduce).combiner = Combiner::Prod; }},
-      {"reduce condition", [&](Program& p) { valueOf(p, ValueKind::Reduce).where.push_back({0, 1}); }},
-      {"operand", [&](Program& p) { std::swap(valueOf(p, ValueKind::Point).operands[0], valueOf(p, ValueKind::Point).operands[1]); }},
-      {"constant", [&](Program& p) { p.values.push_back({.kind = ValueKind::Const, .dtype = DataType::Float, .constant = 3.5});
-                                     valueOf(p, ValueKind::Point).operands[1] = static_cast<ValueId>(p.values.size()) - 1; }},
+      {"reduce condition",
+       [&](Program& p) {
+         valueOf(p, ValueKind::Reduce).where.push_back({0, 1});
+       }},
+      {"operand",
+       [&](Program& p) {
+         std::swap(valueOf(p, ValueKind::Point).operands[0], valueOf(p, ValueKind::Point).operands[1]);
+       }},
+      {"constant",
+       [&](Program& p) {
+         p.values.push_back({.kind = ValueKind::Const, .dtype = DataType::Float, .constant = 3.5});
+         valueOf(p, ValueKind::Point).operands[1] = static_cast<ValueId>(p.values.size()) - 1;
+       }},
       {"index", [&](Program& p) { valueOf(p, ValueKind::Load).index[1].expr += 1; }},
       {"index tile", [&](Program& p) { valueOf(p, ValueKind::Load).index[1].tile = 0; }},
-      {"where", [&](Program& p) { valueOf(p, ValueKind::Load).where.push_back({0, 1}); }},
+      {"where",
+       [&](Program& p) {
+         valueOf(p, ValueKind::Load).where.push_back({0, 1});
+       }},
       {"mask", [&](Program& p) { valueOf(p, ValueKind::Load).mask = 0; }},
       {"fill", [&](Program& p) { valueOf(p, ValueKind::Load).fill = 0; }},
       {"cache", [&](Program& p) { valueOf(p, ValueKind::Load).cache = Cache::Once; }},
       {"store value", [&](Program& p) { storeOf(p).value = 0; }},
       {"store tensor", [&](Program& p) { storeOf(p).param = 0; }},
-      {"store where", [&](Program& p) { storeOf(p).where.push_back({0, 1}); }},
+      {"store where",
+       [&](Program& p) {
+         storeOf(p).where.push_back({0, 1});
+       }},
       {"store mask", [&](Program& p) { storeOf(p).mask = 0; }},
       {"store cache", [&](Program& p) { storeOf(p).cache = Cache::Once; }},
-      {"keep", [](Program& p) { p.body.erase(std::find_if(p.body.begin(), p.body.end(),
-                                                          [](const Stmt& s) { return s.kind == StmtKind::Keep; })); }},
+      {"keep",
+       [](Program& p) {
+         p.body.erase(
+             std::find_if(p.body.begin(), p.body.end(), [](const Stmt& s) { return s.kind == StmtKind::Keep; }));
+       }},
   };
   const Program program = layerNormProgram(Target::Gpu, DataType::BFloat16, 17, 200).program;
   std::set<std::string> texts = {toString(program)};
@@ -109,7 +128,14 @@ TEST(Builder, DigitsStridesAndSymbols) {
   Builder b("k", Target::Gpu);
   IntExpr n = b.size("N");
   b.gridDim("pn", ceilDiv(n, 1024));
-  int s = b.space("s", {{"n", n, {{Level::Part, 0, "pn"}, {Level::Serial, 0}, {Level::Repeat, 2}, {Level::Warp, 4}, {Level::Repeat, 2}, {Level::Lane, 8}}}});
+  int s = b.space("s", {{"n",
+                         n,
+                         {{Level::Part, 0, "pn"},
+                          {Level::Serial, 0},
+                          {Level::Repeat, 2},
+                          {Level::Warp, 4},
+                          {Level::Repeat, 2},
+                          {Level::Lane, 8}}}});
   const Axis& axis = b.program().spaces[0].axes[0];
   EXPECT_EQ(axis.digits[0].size, ceilDiv(n, 1024));
   EXPECT_EQ(axis.digits[1].size, ceilDiv(n, ceilDiv(n, 1024) * 128));  // what the bound needs beside the others
@@ -146,7 +172,8 @@ TEST(Builder, RefusesMistakes) {
   fails([&] { b.point(PointOp::Add, {here, there}); }, "operands lie in the spaces s and t; convert one");
   fails([&] { b.reduce(one, 1, Combiner::Sum); }, "reduce over digits 0x1, but the value has only 0x0");
   fails([&] { b.loop(s, 0, 1, {}, [](auto) { return std::vector<ValueId>{}; }); }, "n_v is on level v");
-  fails([&] { b.loop(s, 0, 0, {one}, [&](auto) { return std::vector<ValueId>{here}; }); }, "spread the initial constant");
+  fails([&] { b.loop(s, 0, 0, {one}, [&](auto) { return std::vector<ValueId>{here}; }); },
+        "spread the initial constant");
   fails([&] { b.space("u", {{"k", n, {{Level::Part, 0, "pk"}}}}); }, "grid dim pk, which does not exist");
   EXPECT_EQ(b.cast(one, DataType::Float), one);
 }

@@ -24,7 +24,10 @@ int64_t vectorOf(Target target, DataType dtype) {
 // A builder with what the examples share: sizes with honest facts, contiguous tensors, arithmetic in the compute type.
 struct Writer {
   Writer(const std::string& name, Target target, DataType dtype)
-      : b(name + "_" + std::string(info(dtype).token), target), target(target), dtype(dtype), wide(computeType(dtype)) {}
+      : b(name + "_" + std::string(info(dtype).token), target),
+        target(target),
+        dtype(dtype),
+        wide(computeType(dtype)) {}
 
   IntExpr size(std::string name, int64_t value) {
     int64_t divisor = value == 0 ? 64 : std::min<int64_t>(64, value & -value);
@@ -50,7 +53,8 @@ struct Writer {
     return b.cast(b.load(tensor, std::move(index), space, std::move(options)), wide);
   }
   void store(int tensor, std::vector<Index> index, ValueId value, Cache cache = Cache::Keep) {
-    b.store(tensor, std::move(index), b.cast(value, b.program().tensors[static_cast<size_t>(tensor)].dtype), {.cache = cache});
+    b.store(tensor, std::move(index), b.cast(value, b.program().tensors[static_cast<size_t>(tensor)].dtype),
+            {.cache = cache});
   }
   ValueId constant(double value) { return b.constant(wide, value); }
   ValueId op(PointOp op, std::vector<ValueId> operands) { return b.point(op, std::move(operands)); }
@@ -72,7 +76,9 @@ struct Writer {
     })[0];
     return b.reduceAxis(partial, axis, combiner);
   }
-  uint64_t digits(int space, int axis) const { return axisDigits(b.program().spaces[static_cast<size_t>(space)], axis); }
+  uint64_t digits(int space, int axis) const {
+    return axisDigits(b.program().spaces[static_cast<size_t>(space)], axis);
+  }
   Example take() { return {b.take(), std::move(sizes), std::move(scalars)}; }
 
   Builder b;
@@ -92,10 +98,12 @@ int registerRows(Writer& w, const IntExpr& m, const IntExpr& n, int64_t columns)
     return w.b.space("s", {{"m", m, {{Part, 0, "pm"}, {Warp, rows}}},
                            {"n", n, {{Repeat, ceilDivide(columns, 32 * v)}, {Lane, 32}, {Vector, v}}}});
   }
-  int64_t warps = std::min<int64_t>(32, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceilDivide(columns, 32 * v * 4)))));
+  int64_t warps = std::min<int64_t>(
+      32, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceilDivide(columns, 32 * v * 4)))));
   w.b.gridDim("pm", m);
-  return w.b.space("s", {{"m", m, {{Part, 0, "pm"}}},
-                         {"n", n, {{Repeat, ceilDivide(columns, 32 * v * warps)}, {Warp, warps}, {Lane, 32}, {Vector, v}}}});
+  return w.b.space("s",
+                   {{"m", m, {{Part, 0, "pm"}}},
+                    {"n", n, {{Repeat, ceilDivide(columns, 32 * v * warps)}, {Warp, warps}, {Lane, 32}, {Vector, v}}}});
 }
 
 // Parts of 16 rows, a row in a loop of four vectors.
@@ -144,7 +152,8 @@ Example addProgram(Target target, DataType dtype, int64_t n) {
   int y = w.tensor("Y", Memory::Input, {extent});
   int z = w.tensor("Z", Memory::Output, {extent});
   pointwise(w, extent, [&](int s, const IntExpr& i) {
-    w.store(z, {{i}}, w.op(Add, {w.load(x, {{i}}, s, {.cache = Cache::Once}), w.load(y, {{i}}, s, {.cache = Cache::Once})}),
+    w.store(z, {{i}},
+            w.op(Add, {w.load(x, {{i}}, s, {.cache = Cache::Once}), w.load(y, {{i}}, s, {.cache = Cache::Once})}),
             Cache::Once);
   });
   return w.take();
@@ -256,7 +265,8 @@ Example innerSumProgram(Target target, DataType dtype, int64_t m, int64_t n) {
     int s = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Warp, 2}}},
                             {"n", columns, {{Serial, 0}, {Repeat, 2}, {Warp, 2}, {Lane, 32}, {Vector, v}}}});
     std::vector<Index> at{{w.b.coord(s, 0)}, {w.b.coord(s, 1)}};
-    ValueId sum = w.reduceLoop(s, 1, 0, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1), [&] { return w.load(x, at, s); });
+    ValueId sum =
+        w.reduceLoop(s, 1, 0, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1), [&] { return w.load(x, at, s); });
     w.store(y, {at[0]}, sum);
     return w.take();
   }
@@ -287,21 +297,26 @@ Example outerSumProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   IntExpr pn = w.b.gridDim("pn", blocks);
   using Digits = std::vector<Builder::DigitSpec>;
   // The first space sums a part's rows, the second one the parts.
-  int s = w.b.space("s", {{"m", rows, gpu ? Digits{{Part, 0, "pm"}, {Serial, 2}, {Repeat, 2}, {Warp, 4}, {Lane, 4}}
-                                          : Digits{{Part, 0, "pm"}, {Serial, 8}, {Repeat, 4}}},
-                          {"n", columns, gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
-                                             : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
+  int s = w.b.space("s", {{"m", rows,
+                           gpu ? Digits{{Part, 0, "pm"}, {Serial, 2}, {Repeat, 2}, {Warp, 4}, {Lane, 4}}
+                               : Digits{{Part, 0, "pm"}, {Serial, 8}, {Repeat, 4}}},
+                          {"n", columns,
+                           gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
+                               : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
   int t = w.b.space("t", {{"k", parts, {{Serial, 0}}},
-                          {"j", columns, gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
-                                             : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
+                          {"j", columns,
+                           gpu ? Digits{{Part, 0, "pn"}, {Lane, 8}, {Vector, v}}
+                               : Digits{{Part, 0, "pn"}, {Serial, 4}, {Repeat, 2}, {Vector, v}}}});
   auto sumRows = [&] {
-    ValueId sum = w.reduceLoop(s, 0, 1, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1),
-                               [&] { return w.load(x, {{w.b.coord(s, 0)}, {w.b.coord(s, 1)}}, s, {.cache = Cache::Once}); });
+    ValueId sum = w.reduceLoop(s, 0, 1, Combiner::Sum, Add, w.digits(s, 0) | w.digits(s, 1), [&] {
+      return w.load(x, {{w.b.coord(s, 0)}, {w.b.coord(s, 1)}}, s, {.cache = Cache::Once});
+    });
     w.store(partial, {{pm}, {w.b.coord(s, 1)}}, sum);
   };
   auto sumParts = [&] {
-    ValueId sum = w.reduceLoop(t, 0, 0, Combiner::Sum, Add, w.digits(t, 1),
-                               [&] { return w.load(partial, {{w.b.coord(t, 0)}, {w.b.coord(t, 1)}}, t); });
+    ValueId sum = w.reduceLoop(t, 0, 0, Combiner::Sum, Add, w.digits(t, 1), [&] {
+      return w.load(partial, {{w.b.coord(t, 0)}, {w.b.coord(t, 1)}}, t);
+    });
     w.store(y, {{w.b.coord(t, 1)}}, sum);
   };
   if (gpu) {
@@ -338,7 +353,8 @@ Example transposeProgram(Target target, DataType dtype, int64_t m, int64_t n) {
   int64_t v = vectorOf(target, dtype);
   w.b.gridDim("pm", ceilDiv(rows, v));
   int from = w.b.space("s", {{"m", rows, {{Part, 0, "pm"}, {Repeat, v}}}, {"n", columns, {{Serial, 0}, {Vector, v}}}});
-  int to = w.b.space("t", {{"mt", rows, {{Part, 0, "pm"}, {Vector, v}}}, {"nt", columns, {{Serial, 0, "n_s"}, {Repeat, v}}}});
+  int to = w.b.space(
+      "t", {{"mt", rows, {{Part, 0, "pm"}, {Vector, v}}}, {"nt", columns, {{Serial, 0, "n_s"}, {Repeat, v}}}});
   w.each(from, 1, 0, [&] { block(from, to); });
   return w.take();
 }

@@ -114,14 +114,15 @@ TEST(Scalar, EveryOpTakesItsTypes) {
     for (DataType dtype : {DataType::Double, DataType::Float, DataType::Int, DataType::Int32, DataType::Bool}) {
       bool floating = isFloatingPoint(dtype);
       bool takes = row.types == OpTypes::Any || (row.types == OpTypes::Number && dtype != DataType::Bool) ||
-                   (row.types == OpTypes::Floating && floating) || (row.types == OpTypes::Integer && isIntegral(dtype)) ||
-                   (row.types == OpTypes::Bits && !floating);
+                   (row.types == OpTypes::Floating && floating) ||
+                   (row.types == OpTypes::Integer && isIntegral(dtype)) || (row.types == OpTypes::Bits && !floating);
       std::vector<Scalar> x(3, floating ? realScalar(0.5) : integerScalar(1));
       if (row.op == Where) {
         x[0] = integerScalar(1);
       }
       if (takes) {
-        EXPECT_NO_THROW((void)applyPoint(row.op, dtype, std::span(x).first(static_cast<size_t>(row.arity)))) << row.name;
+        EXPECT_NO_THROW((void)applyPoint(row.op, dtype, std::span(x).first(static_cast<size_t>(row.arity))))
+            << row.name;
       }
     }
   }

@@ -50,26 +50,36 @@ TEST(Verify, ExamplesAreClean) {
 TEST(Verify, Declarations) {
   expectFinding(with(registers(), [](Program& p) { p.tensors[0].name = "M"; }), "tensor M: the name is taken");
   expectFinding(with(registers(), [](Program& p) { p.sizes[0].name = "2M"; }), "size '2M' is no identifier");
-  expectFinding(with(registers(), [](Program& p) { p.tensors[0].extents[0] = IntExpr::symbol("Q"); }), "Q is no size of the kernel");
-  expectFinding(with(registers(), [](Program& p) { p.tensors[0].alignment = 24; }), "alignment 24, expected a power of two");
+  expectFinding(with(registers(), [](Program& p) { p.tensors[0].extents[0] = IntExpr::symbol("Q"); }),
+                "Q is no size of the kernel");
+  expectFinding(with(registers(), [](Program& p) { p.tensors[0].alignment = 24; }),
+                "alignment 24, expected a power of two");
   expectFinding(with(registers(), [](Program& p) { p.tensors[0].zeroed = true; }), "only a workspace is zeroed");
-  expectFinding(with(registers(), [](Program& p) { p.grid[0].count = IntExpr::symbol("n"); }), "n is no size of the kernel");
+  expectFinding(with(registers(), [](Program& p) { p.grid[0].count = IntExpr::symbol("n"); }),
+                "n is no size of the kernel");
 }
 
 TEST(Verify, Digits) {
   auto digit = [](Program& p, size_t axis, size_t i) -> Digit& { return p.spaces[0].axes[axis].digits[i]; };
   expectFinding(with(registers(), [&](Program& p) { digit(p, 1, 1).size = 64; }), "64 lanes, a warp has 32");
-  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).size = 64; }), "2048 threads, a block has at most 1024");
+  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).size = 64; }),
+                "2048 threads, a block has at most 1024");
   expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).size = 6; }), "size 6, expected a power of two");
-  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).level = Cluster, digit(p, 0, 1).size = 32; }), "a cluster of 32 blocks");
-  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).size = IntExpr::symbol("M"); }), "has the run-time size M");
-  expectFinding(with(registers(), [&](Program& p) { std::swap(digit(p, 1, 1), digit(p, 1, 2)); }), "the vector digit is not innermost");
-  expectFinding(with(registers(), [&](Program& p) { digit(p, 1, 0).stride = 8; }), "has stride 8, the digits within it extend over 256");
+  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).level = Cluster, digit(p, 0, 1).size = 32; }),
+                "a cluster of 32 blocks");
+  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).size = IntExpr::symbol("M"); }),
+                "has the run-time size M");
+  expectFinding(with(registers(), [&](Program& p) { std::swap(digit(p, 1, 1), digit(p, 1, 2)); }),
+                "the vector digit is not innermost");
+  expectFinding(with(registers(), [&](Program& p) { digit(p, 1, 0).stride = 8; }),
+                "has stride 8, the digits within it extend over 256");
   expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).level = Vector; }), "2 vector digits, at most one");
-  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 0).symbol = "pq"; }), "part digit pq names no grid dim");
+  expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 0).symbol = "pq"; }),
+                "part digit pq names no grid dim");
   expectFinding(with(registers(), [&](Program& p) { digit(p, 0, 1).symbol = "n_l"; }), "digit symbol n_l is taken");
   expectFinding(with(registers(), [&](Program& p) { p.target = Target::Cpu; }), "on a level a CPU does not have");
-  expectFinding(with(registers(), [&](Program& p) { p.spaces[0].axes[1].bound = 5000; }), "its digits reach 256 positions of 5000");
+  expectFinding(with(registers(), [&](Program& p) { p.spaces[0].axes[1].bound = 5000; }),
+                "its digits reach 256 positions of 5000");
 }
 
 TEST(Verify, UnrolledElementsAndSharedMemory) {
@@ -93,15 +103,23 @@ TEST(Verify, UnrolledElementsAndSharedMemory) {
 TEST(Verify, TypesAndDigitsOfValues) {
   auto point = [](Program& p) -> Value& { return valueOf(p, ValueKind::Point); };
   expectFinding(with(registers(), [&](Program& p) { point(p).dtype = Int; }), "gives Float, got Int");
-  expectFinding(with(registers(), [&](Program& p) { point(p).op = PointOp::BitwiseAnd; }), "bitwise_and takes no Float");
-  expectFinding(with(registers(), [&](Program& p) { point(p).digits = 2; }), "spread over digits (n_r), expected (m_w)");
-  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).dtype = Half; }), "it is Half, X is BFloat16");
-  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).digits = 1; }), "spread over digits (m_w), expected");
-  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Reduce).combiner = Combiner::Or; }), "or of Float");
-  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).index.pop_back(); }), "1 indices for 2 dims of X");
-  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).fill = 0; }), "its fill is no constant or scalar");
+  expectFinding(with(registers(), [&](Program& p) { point(p).op = PointOp::BitwiseAnd; }),
+                "bitwise_and takes no Float");
+  expectFinding(with(registers(), [&](Program& p) { point(p).digits = 2; }),
+                "spread over digits (n_r), expected (m_w)");
+  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).dtype = Half; }),
+                "it is Half, X is BFloat16");
+  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).digits = 1; }),
+                "spread over digits (m_w), expected");
+  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Reduce).combiner = Combiner::Or; }),
+                "or of Float");
+  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).index.pop_back(); }),
+                "1 indices for 2 dims of X");
+  expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).fill = 0; }),
+                "its fill is no constant or scalar");
   expectFinding(with(registers(), [&](Program& p) { valueOf(p, ValueKind::Load).mask = 1; }), "its mask is no Bool");
-  expectFinding(with(dropoutProgram(Target::Cpu, Float, 50).program, [&](Program& p) { valueOf(p, ValueKind::Random).param = 4; }),
+  expectFinding(with(dropoutProgram(Target::Cpu, Float, 50).program,
+                     [&](Program& p) { valueOf(p, ValueKind::Random).param = 4; }),
                 "word 4 as Int, expected 0 to 3");
   expectFinding(with(registers(), [&](Program& p) { point(p).operands.push_back(0); }), "operands, expected 2");
   expectFinding(with(registers(), [&](Program& p) { point(p).space = 7; }), "space 7 does not exist");
@@ -112,73 +130,98 @@ TEST(Verify, Scopes) {
   expectFinding(with(registers(), [](Program& p) { std::rotate(p.body.begin(), p.body.begin() + 1, p.body.end()); }),
                 "is not defined here");
   // The maximum's partial values are yielded out of their loop.
-  expectFinding(with(rows(), [](Program& p) {
-                  std::vector<Stmt>& body = stmtOf(p.body, StmtKind::For).body;
-                  Stmt& inner = stmtOf(body, StmtKind::For);
-                  body.push_back({.kind = StmtKind::Keep, .value = inner.carried[0].next});
-                }),
+  expectFinding(with(rows(),
+                     [](Program& p) {
+                       std::vector<Stmt>& body = stmtOf(p.body, StmtKind::For).body;
+                       Stmt& inner = stmtOf(body, StmtKind::For);
+                       body.push_back({.kind = StmtKind::Keep, .value = inner.carried[0].next});
+                     }),
                 "keep: value");
-  expectFinding(with(rows(), [](Program& p) {
-                  Stmt loop = std::move(stmtOf(p.body, StmtKind::For));
-                  p.body = std::move(loop.body);
-                }),
+  expectFinding(with(rows(),
+                     [](Program& p) {
+                       Stmt loop = std::move(stmtOf(p.body, StmtKind::For));
+                       p.body = std::move(loop.body);
+                     }),
                 "coordinate m has no value outside of loop m_s");
-  expectFinding(with(registers(), [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr += IntExpr::symbol("q"); }),
-                "unknown symbol q");
+  expectFinding(
+      with(registers(), [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr += IntExpr::symbol("q"); }),
+      "unknown symbol q");
   expectFinding(with(registers(), [](Program& p) { p.body.push_back(p.body[0]); }), "is defined twice");
-  expectFinding(with(registers(), [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr = IntExpr::symbol("n", {.divisor = 8}); }),
-                "claims more of coordinate n than its bound");
-  expectFinding(with(registers(), [](Program& p) { p.sizes[1].facts.divisor = 1; }), "claims more of size N than its declaration");
+  expectFinding(
+      with(registers(),
+           [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr = IntExpr::symbol("n", {.divisor = 8}); }),
+      "claims more of coordinate n than its bound");
+  expectFinding(with(registers(), [](Program& p) { p.sizes[1].facts.divisor = 1; }),
+                "claims more of size N than its declaration");
 }
 
 TEST(Verify, Loops) {
   auto inner = [](Program& p) -> Stmt& { return stmtOf(stmtOf(p.body, StmtKind::For).body, StmtKind::For); };
-  expectFinding(with(rows(), [&](Program& p) { inner(p).axis = 0, inner(p).digit = 1; }), "loop m_s runs inside itself");
+  expectFinding(with(rows(), [&](Program& p) { inner(p).axis = 0, inner(p).digit = 1; }),
+                "loop m_s runs inside itself");
   expectFinding(with(rows(), [&](Program& p) { inner(p).digit = 1; }), "the digit is not serial");
   expectFinding(with(rows(), [&](Program& p) { inner(p).digit = 9; }), "which does not exist");
   expectFinding(with(rows(), [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].init)].digits = 0; }),
                 "carry 0 changes its digits");
   expectFinding(with(rows(), [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].init)].dtype = Int; }),
                 "carry 0 is Float and Int");
-  expectFinding(with(rows(), [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].carry)].kind = ValueKind::Const; }),
-                "is held by values of other kinds");
+  expectFinding(
+      with(rows(),
+           [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].carry)].kind = ValueKind::Const; }),
+      "is held by values of other kinds");
 }
 
 TEST(Verify, MemoryAndWriters) {
   auto firstStore = [](Program& p) -> Stmt& { return stmtOf(p.body, StmtKind::Store); };
   expectFinding(with(registers(), [](Program& p) { p.tensors[3].memory = Memory::Input; }), "store Y: it is an input");
-  expectFinding(with(registers(), [](Program& p) { p.tensors[0].memory = Memory::Output; }), "X is an output and is only written");
-  expectFinding(with(registers(), [](Program& p) { p.tensors[3].dtype = Half; }), "the value is BFloat16, the tensor Half");
-  expectFinding(with(registers(), [&](Program& p) { firstStore(p).value = stmtOf(p.body, StmtKind::Keep).value; }), "several elements go to one place");
-  expectFinding(with(registers(), [&](Program& p) { firstStore(p).index[0].expr = 0; }), "all parts of grid dim pm write the same elements");
-  expectFinding(with(rows(), [](Program& p) {
-                  std::vector<Stmt>& body = stmtOf(p.body, StmtKind::For).body;
-                  std::vector<Stmt>& last = body.back().body;
-                  stmtOf(last, StmtKind::Store).index[0].expr = IntExpr::symbol("pm");
-                }),
+  expectFinding(with(registers(), [](Program& p) { p.tensors[0].memory = Memory::Output; }),
+                "X is an output and is only written");
+  expectFinding(with(registers(), [](Program& p) { p.tensors[3].dtype = Half; }),
+                "the value is BFloat16, the tensor Half");
+  expectFinding(with(registers(), [&](Program& p) { firstStore(p).value = stmtOf(p.body, StmtKind::Keep).value; }),
+                "several elements go to one place");
+  expectFinding(with(registers(), [&](Program& p) { firstStore(p).index[0].expr = 0; }),
+                "all parts of grid dim pm write the same elements");
+  expectFinding(with(rows(),
+                     [](Program& p) {
+                       std::vector<Stmt>& body = stmtOf(p.body, StmtKind::For).body;
+                       std::vector<Stmt>& last = body.back().body;
+                       stmtOf(last, StmtKind::Store).index[0].expr = IntExpr::symbol("pm");
+                     }),
                 "store Y: every step of loop m_s writes the same elements");
-  expectFinding(with(parts(), [&](Program& p) { firstStore(p).index[0].expr = 0; }), "store P: all parts of grid dim pm");
+  expectFinding(with(parts(), [&](Program& p) { firstStore(p).index[0].expr = 0; }),
+                "store P: all parts of grid dim pm");
 }
 
 TEST(Verify, UniformConditionsAndLastArrivers) {
   auto last = [](Program& p) -> Stmt& { return stmtOf(p.body, StmtKind::LastArriver); };
-  expectFinding(with(parts(), [&](Program& p) { last(p).where = {{IntExpr::symbol("n"), 3}}, last(p).kind = StmtKind::If; }),
+  expectFinding(with(parts(),
+                     [&](Program& p) {
+                       last(p).where = {{IntExpr::symbol("n"), 3}}, last(p).kind = StmtKind::If;
+                     }),
                 "the condition of an if: coordinate n is of another space");
-  expectFinding(with(parts(), [&](Program& p) { last(p).where = {{IntExpr::symbol("n_l"), 3}}, last(p).kind = StmtKind::If; }),
+  expectFinding(with(parts(),
+                     [&](Program& p) {
+                       last(p).where = {{IntExpr::symbol("n_l"), 3}}, last(p).kind = StmtKind::If;
+                     }),
                 "digit n_l is of another space");
   expectFinding(with(parts(), [&](Program& p) { last(p).param = 2; }), "counter P is no zeroed workspace of Int32");
-  expectFinding(with(parts(), [&](Program& p) { last(p).index[0].expr = IntExpr::symbol("m"); }), "names m, which is no grid dim");
-  expectFinding(with(parts(), [&](Program& p) { last(p).index.clear(); }), "depends on pn, which is whichever part arrived last");
-  expectFinding(with(parts(), [&](Program& p) {
-                  Stmt keep{.kind = StmtKind::Keep, .value = stmtOf(p.body, StmtKind::Store).value};
-                  last(p).body.push_back(keep);
-                }),
+  expectFinding(with(parts(), [&](Program& p) { last(p).index[0].expr = IntExpr::symbol("m"); }),
+                "names m, which is no grid dim");
+  expectFinding(with(parts(), [&](Program& p) { last(p).index.clear(); }),
+                "depends on pn, which is whichever part arrived last");
+  expectFinding(with(parts(),
+                     [&](Program& p) {
+                       Stmt keep{.kind = StmtKind::Keep, .value = stmtOf(p.body, StmtKind::Store).value};
+                       last(p).body.push_back(keep);
+                     }),
                 "is of whichever part arrived last; compute it inside");
-  expectFinding(with(parts(), [&](Program& p) {
-                  Stmt inner = std::move(last(p));
-                  last(p) = {.kind = StmtKind::If};
-                  p.body.back().body.push_back(std::move(inner));
-                }),
+  expectFinding(with(parts(),
+                     [&](Program& p) {
+                       Stmt inner = std::move(last(p));
+                       last(p) = {.kind = StmtKind::If};
+                       p.body.back().body.push_back(std::move(inner));
+                     }),
                 "each worker arrives once");
 }
 
@@ -186,8 +229,10 @@ TEST(Verify, Converts) {
   auto transpose = [] { return transposeProgram(Target::Gpu, Float, 100, 70).program; };
   auto to = [](Program& p, size_t axis, size_t i) -> Digit& { return p.spaces[1].axes[axis].digits[i]; };
   expectFinding(with(transpose(), [](Program& p) { p.spaces[1].axes[0].bound = 3; }), "have the bounds M and 3");
-  expectFinding(with(transpose(), [&](Program& p) { to(p, 0, 0).stride = 16, to(p, 0, 1).size = 16; }), "the tiles extend over 32 and 16");
-  expectFinding(with(transpose(), [&](Program& p) { to(p, 0, 0).symbol = "pn"; }), "parts and loops place axes m and mt differently");
+  expectFinding(with(transpose(), [&](Program& p) { to(p, 0, 0).stride = 16, to(p, 0, 1).size = 16; }),
+                "the tiles extend over 32 and 16");
+  expectFinding(with(transpose(), [&](Program& p) { to(p, 0, 0).symbol = "pn"; }),
+                "parts and loops place axes m and mt differently");
   expectFinding(with(transpose(), [](Program& p) { p.values[1].dtype = Half; }), "it changes Float to Half");
   expectFinding(with(transpose(), [](Program& p) { p.values[1].digits = 1; }), "spread over digits (mt_l), expected");
 }

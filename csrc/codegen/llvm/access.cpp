@@ -18,18 +18,26 @@ using tile::ValueId;
 
 Type* Emitter::elementType(DataType dtype) const {
   switch (dtype) {
-    case DataType::Double: return b_.getDoubleTy();
-    case DataType::Float: return b_.getFloatTy();
+    case DataType::Double:
+      return b_.getDoubleTy();
+    case DataType::Float:
+      return b_.getFloatTy();
     case DataType::Half:
-    case DataType::BFloat16: return b_.getInt16Ty();
-    case DataType::Int: return b_.getInt64Ty();
-    case DataType::Int32: return b_.getInt32Ty();
-    case DataType::Bool: return b_.getInt1Ty();
+    case DataType::BFloat16:
+      return b_.getInt16Ty();
+    case DataType::Int:
+      return b_.getInt64Ty();
+    case DataType::Int32:
+      return b_.getInt32Ty();
+    case DataType::Bool:
+      return b_.getInt1Ty();
   }
   throwInternalError("[emit] unknown element type");
 }
 
-Type* Emitter::memoryType(DataType dtype) const { return dtype == DataType::Bool ? b_.getInt8Ty() : elementType(dtype); }
+Type* Emitter::memoryType(DataType dtype) const {
+  return dtype == DataType::Bool ? b_.getInt8Ty() : elementType(dtype);
+}
 
 Value* Emitter::toMemory(Value* v, DataType dtype) {
   return dtype == DataType::Bool ? b_.CreateZExt(v, v->getType()->getWithNewType(b_.getInt8Ty())) : v;
@@ -43,7 +51,8 @@ Value* Emitter::fromMemory(Value* v, DataType dtype) {
 
 const Affine& Emitter::differenceOf(const tile::Pred& pred, int space) {
   auto found = affine_.find(&pred);
-  return found != affine_.end() ? found->second : affine_.emplace(&pred, affine(pred.rhs - pred.lhs, space)).first->second;
+  return found != affine_.end() ? found->second
+                                : affine_.emplace(&pred, affine(pred.rhs - pred.lhs, space)).first->second;
 }
 
 uint64_t Emitter::digitsOf(const Affine& a) const {
@@ -117,8 +126,10 @@ void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint
     return;
   }
   const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
-  const std::string& lane =
-      p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)].digits[static_cast<size_t>(ref.digit)].symbol;
+  const std::string& lane = p_.spaces[static_cast<size_t>(space)]
+                                .axes[static_cast<size_t>(ref.axis)]
+                                .digits[static_cast<size_t>(ref.digit)]
+                                .symbol;
   IntExpr whole = e.linear ? e.rest + e.constant + e.laneSlope * IntExpr::symbol(lane) : e.whole;
   Value* values = lanesOf(whole, lane, info.lanes);
   Value* mask = b_.CreateICmpSGT(values, Constant::getNullValue(values->getType()));
@@ -155,7 +166,8 @@ Value* Emitter::joined(const Condition& c, int lanes) {
   if (c.lanes == nullptr) {
     return c.uniform == nullptr ? nullptr : b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform);
   }
-  return c.uniform == nullptr ? c.lanes : b_.CreateAnd(c.lanes, b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform));
+  return c.uniform == nullptr ? c.lanes
+                              : b_.CreateAnd(c.lanes, b_.CreateVectorSplat(static_cast<unsigned>(lanes), c.uniform));
 }
 
 // -- addresses --------------------------------------------------------------------------------------------------------
@@ -173,7 +185,8 @@ const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& inde
   return affine_.emplace(&index, affine(sum, space)).first->second;
 }
 
-Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at, int lanes) {
+Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at,
+                                  int lanes) {
   const tile::TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
   Type* type = memoryType(t.dtype);
   int64_t size = dataTypeSize(t.dtype);
@@ -203,7 +216,8 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
     if (index[k].tile == kNone) {
       continue;
     }
-    Value* row = points_.cast(piece(index[k].tile, at), p_.values[static_cast<size_t>(index[k].tile)].dtype, DataType::Int);
+    Value* row =
+        points_.cast(piece(index[k].tile, at), p_.values[static_cast<size_t>(index[k].tile)].dtype, DataType::Int);
     Value* stride = scalar(t.strides[k]);
     a.alignment = 1;
     if (!row->getType()->isVectorTy()) {
@@ -226,7 +240,9 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
 }
 
 Value* Emitter::pointers(const Address& a, Type* element, int lanes) {
-  Value* offsets = a.offsets != nullptr ? a.offsets : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), static_cast<unsigned>(lanes)));
+  Value* offsets = a.offsets != nullptr
+                       ? a.offsets
+                       : Constant::getNullValue(FixedVectorType::get(b_.getInt64Ty(), static_cast<unsigned>(lanes)));
   return b_.CreateGEP(element, a.pointer, offsets);
 }
 
@@ -284,10 +300,13 @@ Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Valu
       any = c.uniform == nullptr ? any : b_.CreateAnd(any, c.uniform);
     }
     Value* x = b_.CreateAlignedLoad(element, orFill(any, 1), elementAlign);
-    return c.lanes == nullptr ? x : b_.CreateSelect(c.lanes, b_.CreateVectorSplat(width, x), b_.CreateVectorSplat(width, fill));
+    return c.lanes == nullptr
+               ? x
+               : b_.CreateSelect(c.lanes, b_.CreateVectorSplat(width, x), b_.CreateVectorSplat(width, fill));
   }
   if (a.contiguous && c.lanes == nullptr) {
-    return b_.CreateAlignedLoad(type, orFill(c.uniform, lanes), c.uniform == nullptr ? align : std::min(align, Align(64)));
+    return b_.CreateAlignedLoad(type, orFill(c.uniform, lanes),
+                                c.uniform == nullptr ? align : std::min(align, Align(64)));
   }
   Value* mask = joined(c, lanes);
   Value* rest = b_.CreateVectorSplat(width, fill);
@@ -318,7 +337,8 @@ Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
   b_.SetInsertPoint(loop);
   PHINode* lane = b_.CreatePHI(b_.getInt64Ty(), 2);
   Value* place = b_.CreateLoad(b_.getPtrTy(), b_.CreateGEP(b_.getPtrTy(), from, lane));
-  b_.CreateStore(b_.CreateAlignedLoad(element, place, Align(element->getPrimitiveSizeInBits() / 8)), b_.CreateGEP(element, to, lane));
+  b_.CreateStore(b_.CreateAlignedLoad(element, place, Align(element->getPrimitiveSizeInBits() / 8)),
+                 b_.CreateGEP(element, to, lane));
   Value* next = b_.CreateAdd(lane, b_.getInt64(1));
   lane->addIncoming(b_.getInt64(0), before);
   lane->addIncoming(next, loop);

@@ -25,13 +25,17 @@ Value* PointEmitter::cast(Value* value, DataType from, DataType to) {
     return cast(fromHalfPrecision(value, from), DataType::Float, to);
   }
   switch (to) {
-    case DataType::Bool: return isTrue(value);
+    case DataType::Bool:
+      return isTrue(value);
     case DataType::Half:
-    case DataType::BFloat16: return toHalfPrecision(value, from, to);
+    case DataType::BFloat16:
+      return toHalfPrecision(value, from, to);
     case DataType::Float:
-    case DataType::Double: return toFloating(value, from, to);
+    case DataType::Double:
+      return toFloating(value, from, to);
     case DataType::Int:
-    case DataType::Int32: return toInteger(value, from, to);
+    case DataType::Int32:
+      return toInteger(value, from, to);
   }
   throwInternalError("[emit] unknown element type");
 }
@@ -68,7 +72,8 @@ Value* PointEmitter::roundToOddFloat(Value* value) {
   Value* back = b_.CreateFPExt(nearest, value->getType());
   Type* type = withElement(value, b_.getInt32Ty());
   Value* pattern = b_.CreateBitCast(nearest, type);
-  Value* away = b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(Intrinsic::fabs, back), b_.CreateUnaryIntrinsic(Intrinsic::fabs, value));
+  Value* away =
+      b_.CreateFCmpOGT(b_.CreateUnaryIntrinsic(Intrinsic::fabs, back), b_.CreateUnaryIntrinsic(Intrinsic::fabs, value));
   Value* toZero = b_.CreateSub(pattern, b_.CreateZExt(away, type));
   Value* odd = b_.CreateOr(toZero, bits(type, 1));
   Value* inexact = b_.CreateFCmpONE(back, value);
@@ -136,12 +141,14 @@ Value* PointEmitter::floatBitsToHalf(Value* value) {
 Value* PointEmitter::fromHalfPrecision(Value* value, DataType from) {
   if (from == DataType::BFloat16) {
     Type* type = withElement(value, b_.getInt32Ty());
-    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(value, type), bits(type, 16)), withElement(value, b_.getFloatTy()));
+    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(value, type), bits(type, 16)),
+                            withElement(value, b_.getFloatTy()));
   }
   if (!f16c_) {
     return halfBitsToFloat(value);
   }
-  return b_.CreateFPExt(b_.CreateBitCast(value, withElement(value, b_.getHalfTy())), withElement(value, b_.getFloatTy()));
+  return b_.CreateFPExt(b_.CreateBitCast(value, withElement(value, b_.getHalfTy())),
+                        withElement(value, b_.getFloatTy()));
 }
 
 Value* PointEmitter::halfBitsToFloat(Value* value) {
@@ -154,7 +161,8 @@ Value* PointEmitter::halfBitsToFloat(Value* value) {
   Value* subnormal = b_.CreateFMul(b_.CreateSIToFP(rest, floats), ConstantFP::get(floats, 0x1p-24));
   Value* result = b_.CreateSelect(b_.CreateICmpULT(rest, bits(type, 0x400)), b_.CreateBitCast(subnormal, type),
                                   b_.CreateAdd(shifted, bits(type, 0x38000000)));
-  result = b_.CreateSelect(b_.CreateICmpUGE(rest, bits(type, 0x7c00)), b_.CreateOr(shifted, bits(type, 0x7f800000)), result);
+  result =
+      b_.CreateSelect(b_.CreateICmpUGE(rest, bits(type, 0x7c00)), b_.CreateOr(shifted, bits(type, 0x7f800000)), result);
   return b_.CreateBitCast(b_.CreateOr(result, sign), floats);
 }
 

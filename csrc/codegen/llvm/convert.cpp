@@ -126,7 +126,8 @@ void Emitter::convert(ValueId id) {
     extent[static_cast<size_t>(from.digits[d].axis)] +=
         (operand.digits >> d & 1) != 0 ? (sizeOf(source, from.digits[d]) - 1) * strideOf(source, from.digits[d]) : 0;
   }
-  int last = lanesOf(operand) > 1 ? from.digits[static_cast<size_t>(from.vector)].axis : static_cast<int>(source.axes.size()) - 1;
+  int last = lanesOf(operand) > 1 ? from.digits[static_cast<size_t>(from.vector)].axis
+                                  : static_cast<int>(source.axes.size()) - 1;
   std::vector<int64_t> step(source.axes.size(), 0);
   int64_t total = 1;
   for (int k = static_cast<int>(source.axes.size()); k >= 0; k--) {
@@ -173,11 +174,14 @@ void Emitter::convert(ValueId id) {
     int64_t apart = lanes > 1 ? laneStep(result, to) : 1;
     Value* x = nullptr;
     if (apart == 1) {
-      x = b_.CreateAlignedLoad(lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, static_cast<unsigned>(lanes))) : element, p, align);
+      x = b_.CreateAlignedLoad(
+          lanes > 1 ? static_cast<Type*>(FixedVectorType::get(element, static_cast<unsigned>(lanes))) : element, p,
+          align);
     } else {
       x = PoisonValue::get(FixedVectorType::get(element, static_cast<unsigned>(lanes)));
       for (int k = 0; k < lanes; k++) {
-        Value* e = b_.CreateAlignedLoad(element, b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)), align);
+        Value* e = b_.CreateAlignedLoad(
+            element, b_.CreateConstInBoundsGEP1_64(element, p, static_cast<uint64_t>(k * apart)), align);
         x = b_.CreateInsertElement(x, e, static_cast<uint64_t>(k));
       }
     }

@@ -38,7 +38,8 @@ bool CpuTarget::has(std::string_view feature) const {
 }
 
 void emitCpu(const tile::Program& program, const CpuTarget& target, Module& module) {
-  invariant(program.target == tile::Target::Cpu, "[emit] kernel {} is a program for a GPU, expected one for a CPU", program.name);
+  invariant(program.target == tile::Target::Cpu, "[emit] kernel {} is a program for a GPU, expected one for a CPU",
+            program.name);
   IRBuilder<> builder(module.getContext());
   Emitter(program, target, module, builder).emitKernel();
   Emitter(program, target, module, builder).emitScratchBytes();
@@ -53,7 +54,9 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
       ctx_(module.getContext()),
       b_(builder),
       points_(builder, target,
-              [this](PointOp op, DataType dtype, std::span<Value* const> operands) { return callScalar(op, dtype, operands); }),
+              [this](PointOp op, DataType dtype, std::span<Value* const> operands) {
+                return callScalar(op, dtype, operands);
+              }),
       eager_(program.values.size(), false),
       home_(program.values.size(), -1),
       pieces_(program.values.size()) {
@@ -61,11 +64,13 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
   for (const tile::Space& space : p_.spaces) {
     SpaceInfo info;
     info.digits = tile::digitsOf(space);
-    invariant(info.digits.size() <= Position::kMostDigits, "[emit] kernel {}: space {} has {} register digits, at most {} are supported",
-              p_.name, space.name, info.digits.size(), Position::kMostDigits);
+    invariant(info.digits.size() <= Position::kMostDigits,
+              "[emit] kernel {}: space {} has {} register digits, at most {} are supported", p_.name, space.name,
+              info.digits.size(), Position::kMostDigits);
     for (const tile::DigitRef& ref : info.digits) {
       const tile::Digit& d = space.axes[static_cast<size_t>(ref.axis)].digits[static_cast<size_t>(ref.digit)];
-      invariant(tile::isRegister(d.level), "[emit] kernel {}: digit {} is on a level that a CPU does not have", p_.name, d.symbol);
+      invariant(tile::isRegister(d.level), "[emit] kernel {}: digit {} is on a level that a CPU does not have", p_.name,
+                d.symbol);
       int64_t size = d.size.constValue();
       if (d.level == Level::Vector) {
         info.vector = static_cast<int>(info.radix.size());
@@ -82,7 +87,8 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
 // -- the frame --------------------------------------------------------------------------------------------------------
 
 Function* Emitter::makeFunction(std::string_view name, Type* result, std::vector<Type*> parameters) {
-  fn_ = Function::Create(FunctionType::get(result, parameters, false), Function::ExternalLinkage, std::string(name), module_);
+  fn_ = Function::Create(FunctionType::get(result, parameters, false), Function::ExternalLinkage, std::string(name),
+                         module_);
   fn_->addFnAttr(Attribute::NoUnwind);
   if (!target_.cpu.empty()) {
     fn_->addFnAttr("target-cpu", target_.cpu);
@@ -101,7 +107,9 @@ Function* Emitter::makeFunction(std::string_view name, Type* result, std::vector
 
 void Emitter::bindArguments(Function* fn) {
   uint64_t slot = 0;
-  auto next = [&](Type* type) { return b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), fn->getArg(0), slot++)); };
+  auto next = [&](Type* type) {
+    return b_.CreateLoad(type, b_.CreateConstInBoundsGEP1_64(b_.getInt64Ty(), fn->getArg(0), slot++));
+  };
   for (const tile::TensorParam& t : p_.tensors) {
     tensors_.push_back(t.memory == Memory::Scratch ? nullptr : next(b_.getPtrTy()));
   }
@@ -111,13 +119,24 @@ void Emitter::bindArguments(Function* fn) {
   for (const tile::ScalarParam& s : p_.scalars) {
     Value* bits = next(b_.getInt64Ty());
     switch (s.dtype) {
-      case DataType::Double: bits = b_.CreateBitCast(bits, b_.getDoubleTy()); break;
-      case DataType::Float: bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getInt32Ty()), b_.getFloatTy()); break;
+      case DataType::Double:
+        bits = b_.CreateBitCast(bits, b_.getDoubleTy());
+        break;
+      case DataType::Float:
+        bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getInt32Ty()), b_.getFloatTy());
+        break;
       case DataType::Half:
-      case DataType::BFloat16: bits = b_.CreateTrunc(bits, b_.getInt16Ty()); break;
-      case DataType::Int: break;
-      case DataType::Int32: bits = b_.CreateTrunc(bits, b_.getInt32Ty()); break;
-      case DataType::Bool: bits = b_.CreateICmpNE(bits, b_.getInt64(0)); break;
+      case DataType::BFloat16:
+        bits = b_.CreateTrunc(bits, b_.getInt16Ty());
+        break;
+      case DataType::Int:
+        break;
+      case DataType::Int32:
+        bits = b_.CreateTrunc(bits, b_.getInt32Ty());
+        break;
+      case DataType::Bool:
+        bits = b_.CreateICmpNE(bits, b_.getInt64(0));
+        break;
     }
     scalars_.push_back(bits);
   }
@@ -148,7 +167,8 @@ void Emitter::emitScratchBytes() {
 }
 
 void Emitter::emitKernel() {
-  Function* fn = makeFunction(kKernelSymbol, b_.getVoidTy(), {b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty(), b_.getPtrTy()});
+  Function* fn =
+      makeFunction(kKernelSymbol, b_.getVoidTy(), {b_.getPtrTy(), b_.getInt64Ty(), b_.getInt64Ty(), b_.getPtrTy()});
   bindArguments(fn);
   std::vector<IntExpr> offsets = scratchOffsets();
   size_t scratch = 0;
@@ -218,7 +238,8 @@ void Emitter::partLoop() {
   for (const tile::Space& space : p_.spaces) {
     covered_.emplace_back();
     for (const tile::Axis& axis : space.axes) {
-      auto part = std::find_if(axis.digits.begin(), axis.digits.end(), [](const tile::Digit& d) { return d.level == Level::Part; });
+      auto part = std::find_if(axis.digits.begin(), axis.digits.end(),
+                               [](const tile::Digit& d) { return d.level == Level::Part; });
       IntExpr covered = axis.bound;
       if (part != axis.digits.end()) {
         bool whole = provenLessEqual(part->size * part->stride, axis.bound);
@@ -290,12 +311,24 @@ void Emitter::statement(const tile::Stmt& s) {
         evaluate(s.value);
       }
       return;
-    case StmtKind::Keep: evaluate(s.value); return;
-    case StmtKind::Store: store(s); return;
-    case StmtKind::Prefetch: prefetch(s); return;
-    case StmtKind::For: loop(s); return;
-    case StmtKind::If: conditional(s); return;
-    case StmtKind::LastArriver: lastArriver(s); return;
+    case StmtKind::Keep:
+      evaluate(s.value);
+      return;
+    case StmtKind::Store:
+      store(s);
+      return;
+    case StmtKind::Prefetch:
+      prefetch(s);
+      return;
+    case StmtKind::For:
+      loop(s);
+      return;
+    case StmtKind::If:
+      conditional(s);
+      return;
+    case StmtKind::LastArriver:
+      lastArriver(s);
+      return;
   }
 }
 
@@ -328,7 +361,8 @@ void Emitter::conditional(const tile::Stmt& s) {
 void Emitter::lastArriver(const tile::Stmt& s) {
   IntExpr arrivals = 1;
   for (const tile::GridDim& g : p_.grid) {
-    bool selects = std::any_of(s.index.begin(), s.index.end(), [&](const tile::Index& i) { return i.expr.contains(g.symbol); });
+    bool selects =
+        std::any_of(s.index.begin(), s.index.end(), [&](const tile::Index& i) { return i.expr.contains(g.symbol); });
     arrivals *= selects ? IntExpr(1) : g.count;
   }
   Value* counter = s.index.empty() ? tensors_[static_cast<size_t>(s.param)]
@@ -336,7 +370,8 @@ void Emitter::lastArriver(const tile::Stmt& s) {
   if (streams_) {
     b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
   }
-  Value* ticket = b_.CreateAtomicRMW(AtomicRMWInst::Add, counter, b_.getInt32(1), Align(4), AtomicOrdering::SequentiallyConsistent);
+  Value* ticket =
+      b_.CreateAtomicRMW(AtomicRMWInst::Add, counter, b_.getInt32(1), Align(4), AtomicOrdering::SequentiallyConsistent);
   Value* last = b_.CreateTrunc(scalar(arrivals - 1), b_.getInt32Ty());
   guarded(b_.CreateICmpEQ(ticket, last), s.body);
 }

@@ -34,10 +34,10 @@ struct Position {
 
 // An index expression against the register digits of a space.
 struct Affine {
-  IntExpr whole;                                    // coordinates replaced by digits
-  IntExpr rest;                                     // without register digits, if linear
-  std::vector<std::pair<int, IntExpr>> slopes;      // of the register digits that occur, by digit number
-  bool linear = true;                               // false: only `whole` holds
+  IntExpr whole;                                // coordinates replaced by digits
+  IntExpr rest;                                 // without register digits, if linear
+  std::vector<std::pair<int, IntExpr>> slopes;  // of the register digits that occur, by digit number
+  bool linear = true;                           // false: only `whole` holds
 };
 
 // The expression for one piece: rest + constant + laneSlope * lane, or `whole` where that is not linear in the lane.
@@ -65,9 +65,9 @@ class Emitter {
  private:
   struct SpaceInfo {
     std::vector<tile::DigitRef> digits;
-    int vector = -1;        // number of the v digit, -1 without
-    int lanes = 1;          // of a machine vector
-    int vectorPieces = 1;   // machine vectors of the v digit
+    int vector = -1;         // number of the v digit, -1 without
+    int lanes = 1;           // of a machine vector
+    int vectorPieces = 1;    // machine vectors of the v digit
     std::vector<int> radix;  // pieces of each digit
   };
   // symbol * scale == value, known from scope `level` on
@@ -110,8 +110,8 @@ class Emitter {
 
   // -- index_code.cpp: integer expressions
   llvm::Value* scalar(const IntExpr& e);
-  llvm::Value* positive(const IntExpr& e);                              // e > 0, one bit
-  llvm::Value* lanesPositive(const IntExpr& rest, int64_t slope, int lanes);  // rest + slope * lane > 0
+  llvm::Value* positive(const IntExpr& e);                                     // e > 0, one bit
+  llvm::Value* lanesPositive(const IntExpr& rest, int64_t slope, int lanes);   // rest + slope * lane > 0
   llvm::Value* lanesOf(const IntExpr& e, const std::string& lane, int lanes);  // <lanes x i64>
   llvm::Value* pointer(int tensor, const IntExpr& elements);
   int levelOf(const IntExpr& e) const;

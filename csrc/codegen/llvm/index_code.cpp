@@ -31,11 +31,16 @@ IntExpr exprOf(const IntAtom& a, const std::function<IntExpr(const IntExpr&)>& m
   IntExpr x = map(a.args[0]);
   IntExpr y = map(a.args[1]);
   switch (a.kind) {
-    case AtomKind::FloorDiv: return floorDiv(x, y);
-    case AtomKind::CeilDiv: return ceilDiv(x, y);
-    case AtomKind::Mod: return mod(x, y);
-    case AtomKind::Min: return meshfuse::min(x, y);
-    default: return meshfuse::max(x, y);
+    case AtomKind::FloorDiv:
+      return floorDiv(x, y);
+    case AtomKind::CeilDiv:
+      return ceilDiv(x, y);
+    case AtomKind::Mod:
+      return mod(x, y);
+    case AtomKind::Min:
+      return meshfuse::min(x, y);
+    default:
+      return meshfuse::max(x, y);
   }
 }
 
@@ -63,8 +68,8 @@ int Emitter::levelOf(const IntAtom& atom) const {
     return std::max(levelOf(atom.args[0]), levelOf(atom.args[1]));
   }
   auto found = bound_.find(atom.key);
-  invariant(found != bound_.end(), "[emit] kernel {}: symbol {} has no value here; is its loop or grid dim missing?", p_.name,
-            atom.key);
+  invariant(found != bound_.end(), "[emit] kernel {}: symbol {} has no value here; is its loop or grid dim missing?",
+            p_.name, atom.key);
   return found->second.level;
 }
 
@@ -84,9 +89,11 @@ Value* Emitter::atom(const IntAtom& a) {
     if (bound.scale == 1) {
       return bound.value;
     }
-    return hoisted(bound.level, a.key, [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(static_cast<uint64_t>(bound.scale))); });
+    return hoisted(bound.level, a.key,
+                   [&] { return b_.CreateExactSDiv(bound.value, b_.getInt64(static_cast<uint64_t>(bound.scale))); });
   }
-  return hoisted(levelOf(a), a.key, [&] { return function(a.kind, a.args[0], a.args[1], scalar(a.args[0]), scalar(a.args[1])); });
+  return hoisted(levelOf(a), a.key,
+                 [&] { return function(a.kind, a.args[0], a.args[1], scalar(a.args[0]), scalar(a.args[1])); });
 }
 
 // x and y are the values of a and b: scalars, or vectors over the lanes.
@@ -140,7 +147,9 @@ Value* Emitter::term(const IntTerm& t) {
     return product;
   }
   if (isPowerOfTwo(coefficient)) {
-    return b_.CreateShl(product, b_.getInt64(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(coefficient)))), "", false, true);
+    return b_.CreateShl(product,
+                        b_.getInt64(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(coefficient)))), "",
+                        false, true);
   }
   return b_.CreateNSWMul(product, b_.getInt64(static_cast<uint64_t>(coefficient)));
 }
@@ -229,7 +238,8 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
       } else if (a->kind == AtomKind::Symbol) {
         factor = b_.CreateVectorSplat(width, atom(*a));
       } else {
-        factor = function(a->kind, a->args[0], a->args[1], lanesOf(a->args[0], lane, lanes), lanesOf(a->args[1], lane, lanes));
+        factor = function(a->kind, a->args[0], a->args[1], lanesOf(a->args[0], lane, lanes),
+                          lanesOf(a->args[1], lane, lanes));
       }
       product = b_.CreateMul(product, factor);
     }
@@ -274,7 +284,9 @@ Value* Emitter::pointer(int tensor, const IntExpr& elements) {
     });
     i = end;
   }
-  return elements.constantTerm() == 0 ? at : b_.CreateConstInBoundsGEP1_64(type, at, static_cast<uint64_t>(elements.constantTerm()));
+  return elements.constantTerm() == 0
+             ? at
+             : b_.CreateConstInBoundsGEP1_64(type, at, static_cast<uint64_t>(elements.constantTerm()));
 }
 
 // -- expressions against the digits of a space ------------------------------------------------------------------------
@@ -291,7 +303,9 @@ IntExpr Emitter::inDigits(const IntExpr& e, int space) const {
           bool here = tile::isRegister(d.level) ? static_cast<int>(s) == space : bound_.contains(d.symbol);
           if (here) {
             std::optional<int64_t> most = d.size.upper();
-            sum += IntExpr::symbol(d.symbol, {.lower = 0, .upper = most ? std::max<int64_t>(0, *most - 1) : INT64_MAX}) * d.stride;
+            sum +=
+                IntExpr::symbol(d.symbol, {.lower = 0, .upper = most ? std::max<int64_t>(0, *most - 1) : INT64_MAX}) *
+                d.stride;
           }
         }
         return sum;

@@ -36,15 +36,20 @@ Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> o
     case PointOp::Gt:
     case PointOp::Ge:
     case PointOp::Lt:
-    case PointOp::Le: return compare(op, dtype, operands[0], operands[1]);
+    case PointOp::Le:
+      return compare(op, dtype, operands[0], operands[1]);
     case PointOp::LogicalAnd:
     case PointOp::LogicalOr:
     case PointOp::LogicalXor:
-    case PointOp::LogicalNot: return logical(op, dtype, operands);
+    case PointOp::LogicalNot:
+      return logical(op, dtype, operands);
     case PointOp::Maximum:
-    case PointOp::Minimum: return maximum(dtype, operands[0], operands[1], op == PointOp::Minimum);
-    case PointOp::Where: return b_.CreateSelect(operands[0], operands[1], operands[2]);
-    default: return isFloatingPoint(dtype) ? floating(op, dtype, operands) : integer(op, dtype, operands);
+    case PointOp::Minimum:
+      return maximum(dtype, operands[0], operands[1], op == PointOp::Minimum);
+    case PointOp::Where:
+      return b_.CreateSelect(operands[0], operands[1], operands[2]);
+    default:
+      return isFloatingPoint(dtype) ? floating(op, dtype, operands) : integer(op, dtype, operands);
   }
 }
 
@@ -63,7 +68,10 @@ Value* PointEmitter::compare(PointOp op, DataType dtype, Value* a, Value* b) {
   };
   for (const Row& row : kRows) {
     if (row.op == op) {
-      return b_.CreateCmp(isFloatingPoint(dtype) ? row.floating : dtype == DataType::Bool ? row.boolean : row.integer, a, b);
+      return b_.CreateCmp(isFloatingPoint(dtype)    ? row.floating
+                          : dtype == DataType::Bool ? row.boolean
+                                                    : row.integer,
+                          a, b);
     }
   }
   throwInternalError("[emit] not a comparison");
@@ -72,10 +80,14 @@ Value* PointEmitter::compare(PointOp op, DataType dtype, Value* a, Value* b) {
 Value* PointEmitter::logical(PointOp op, DataType, std::span<Value* const> operands) {
   Value* a = isTrue(operands[0]);
   switch (op) {
-    case PointOp::LogicalNot: return b_.CreateNot(a);
-    case PointOp::LogicalAnd: return b_.CreateAnd(a, isTrue(operands[1]));
-    case PointOp::LogicalOr: return b_.CreateOr(a, isTrue(operands[1]));
-    default: return b_.CreateXor(a, isTrue(operands[1]));
+    case PointOp::LogicalNot:
+      return b_.CreateNot(a);
+    case PointOp::LogicalAnd:
+      return b_.CreateAnd(a, isTrue(operands[1]));
+    case PointOp::LogicalOr:
+      return b_.CreateOr(a, isTrue(operands[1]));
+    default:
+      return b_.CreateXor(a, isTrue(operands[1]));
   }
 }
 
@@ -101,9 +113,12 @@ Value* PointEmitter::combine(tile::Combiner combiner, DataType dtype, Value* a, 
         return combiner == ReduceOp::Max ? b_.CreateOr(a, b) : b_.CreateAnd(a, b);
       }
       return maximum(dtype, a, b, combiner == ReduceOp::Min);
-    case ReduceOp::And: return b_.CreateAnd(a, b);
-    case ReduceOp::Or: return b_.CreateOr(a, b);
-    case ReduceOp::Xor: return b_.CreateXor(a, b);
+    case ReduceOp::And:
+      return b_.CreateAnd(a, b);
+    case ReduceOp::Or:
+      return b_.CreateOr(a, b);
+    case ReduceOp::Xor:
+      return b_.CreateXor(a, b);
   }
   throwInternalError("[emit] unknown combiner");
 }
@@ -112,11 +127,16 @@ Value* PointEmitter::floatingTest(PointOp op, Value* x) {
   Constant* infinity = ConstantFP::getInfinity(x->getType());
   Value* magnitude = b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
   switch (op) {
-    case PointOp::IsFinite: return b_.CreateFCmpOLT(magnitude, infinity);
-    case PointOp::IsInf: return b_.CreateFCmpOEQ(magnitude, infinity);
-    case PointOp::IsNan: return b_.CreateFCmpUNO(x, x);
-    case PointOp::IsNegInf: return b_.CreateFCmpOEQ(x, ConstantFP::getInfinity(x->getType(), true));
-    default: return b_.CreateFCmpOEQ(x, infinity);
+    case PointOp::IsFinite:
+      return b_.CreateFCmpOLT(magnitude, infinity);
+    case PointOp::IsInf:
+      return b_.CreateFCmpOEQ(magnitude, infinity);
+    case PointOp::IsNan:
+      return b_.CreateFCmpUNO(x, x);
+    case PointOp::IsNegInf:
+      return b_.CreateFCmpOEQ(x, ConstantFP::getInfinity(x->getType(), true));
+    default:
+      return b_.CreateFCmpOEQ(x, infinity);
   }
 }
 
@@ -124,16 +144,26 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
   Value* x = operands[0];
   bool isFloat = dtype == DataType::Float;
   switch (op) {
-    case PointOp::Abs: return b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
-    case PointOp::Ceil: return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
-    case PointOp::Floor: return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
-    case PointOp::Trunc: return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
-    case PointOp::Round: return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
-    case PointOp::Frac: return b_.CreateFSub(x, b_.CreateUnaryIntrinsic(Intrinsic::trunc, x));
-    case PointOp::Neg: return b_.CreateFNeg(x);
-    case PointOp::Reciprocal: return b_.CreateFDiv(number(x, 1), x);
-    case PointOp::Sqrt: return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
-    case PointOp::Rsqrt: return b_.CreateFDiv(number(x, 1), b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
+    case PointOp::Abs:
+      return b_.CreateUnaryIntrinsic(Intrinsic::fabs, x);
+    case PointOp::Ceil:
+      return b_.CreateUnaryIntrinsic(Intrinsic::ceil, x);
+    case PointOp::Floor:
+      return b_.CreateUnaryIntrinsic(Intrinsic::floor, x);
+    case PointOp::Trunc:
+      return b_.CreateUnaryIntrinsic(Intrinsic::trunc, x);
+    case PointOp::Round:
+      return b_.CreateUnaryIntrinsic(Intrinsic::roundeven, x);
+    case PointOp::Frac:
+      return b_.CreateFSub(x, b_.CreateUnaryIntrinsic(Intrinsic::trunc, x));
+    case PointOp::Neg:
+      return b_.CreateFNeg(x);
+    case PointOp::Reciprocal:
+      return b_.CreateFDiv(number(x, 1), x);
+    case PointOp::Sqrt:
+      return b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x);
+    case PointOp::Rsqrt:
+      return b_.CreateFDiv(number(x, 1), b_.CreateUnaryIntrinsic(Intrinsic::sqrt, x));
     case PointOp::Sign: {
       Value* negative = b_.CreateSelect(b_.CreateFCmpOLT(x, zero(x)), number(x, -1), x);
       return b_.CreateSelect(b_.CreateFCmpOGT(x, zero(x)), number(x, 1), negative);
@@ -146,17 +176,24 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
     case PointOp::IsInf:
     case PointOp::IsNan:
     case PointOp::IsNegInf:
-    case PointOp::IsPosInf: return floatingTest(op, x);
-    case PointOp::Add: return b_.CreateFAdd(x, operands[1]);
-    case PointOp::Sub: return b_.CreateFSub(x, operands[1]);
-    case PointOp::Mul: return b_.CreateFMul(x, operands[1]);
-    case PointOp::Div: return b_.CreateFDiv(x, operands[1]);
-    case PointOp::Fma: return b_.CreateIntrinsic(Intrinsic::fma, {x->getType()}, {x, operands[1], operands[2]});
+    case PointOp::IsPosInf:
+      return floatingTest(op, x);
+    case PointOp::Add:
+      return b_.CreateFAdd(x, operands[1]);
+    case PointOp::Sub:
+      return b_.CreateFSub(x, operands[1]);
+    case PointOp::Mul:
+      return b_.CreateFMul(x, operands[1]);
+    case PointOp::Div:
+      return b_.CreateFDiv(x, operands[1]);
+    case PointOp::Fma:
+      return b_.CreateIntrinsic(Intrinsic::fma, {x->getType()}, {x, operands[1], operands[2]});
     case PointOp::Exp:
     case PointOp::Exp2:
     case PointOp::Log:
     case PointOp::Tanh:
-    case PointOp::Erf: return isFloat ? pointGroup(op, dtype, {x})[0] : call_(op, dtype, operands);
+    case PointOp::Erf:
+      return isFloat ? pointGroup(op, dtype, {x})[0] : call_(op, dtype, operands);
     case PointOp::Sigmoid: {
       if (isFloat) {
         return pointGroup(op, dtype, {x})[0];
@@ -166,7 +203,8 @@ Value* PointEmitter::floating(PointOp op, DataType dtype, std::span<Value* const
       Value* above = b_.CreateSelect(b_.CreateFCmpOLT(x, zero(x)), e, number(x, 1));
       return b_.CreateFDiv(above, b_.CreateFAdd(e, number(x, 1)));
     }
-    default: return call_(op, dtype, operands);
+    default:
+      return call_(op, dtype, operands);
   }
 }
 
@@ -175,13 +213,20 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const s
     return {};
   }
   switch (op) {
-    case PointOp::Exp: return math_.exp(operands);
-    case PointOp::Exp2: return math_.exp2(operands);
-    case PointOp::Log: return math_.log(operands);
-    case PointOp::Tanh: return math_.tanh(operands);
-    case PointOp::Erf: return math_.erf(operands);
-    case PointOp::Sigmoid: return math_.sigmoid(operands);
-    default: return {};
+    case PointOp::Exp:
+      return math_.exp(operands);
+    case PointOp::Exp2:
+      return math_.exp2(operands);
+    case PointOp::Log:
+      return math_.log(operands);
+    case PointOp::Tanh:
+      return math_.tanh(operands);
+    case PointOp::Erf:
+      return math_.erf(operands);
+    case PointOp::Sigmoid:
+      return math_.sigmoid(operands);
+    default:
+      return {};
   }
 }
 
@@ -189,20 +234,30 @@ Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const>
   Value* x = operands[0];
   int64_t width = dtype == DataType::Int ? 64 : 32;
   switch (op) {
-    case PointOp::Abs: return b_.CreateSelect(b_.CreateICmpSLT(x, zero(x)), b_.CreateNeg(x), x);
-    case PointOp::Neg: return b_.CreateNeg(x);
+    case PointOp::Abs:
+      return b_.CreateSelect(b_.CreateICmpSLT(x, zero(x)), b_.CreateNeg(x), x);
+    case PointOp::Neg:
+      return b_.CreateNeg(x);
     case PointOp::Sign: {
       Value* negative = b_.CreateSelect(b_.CreateICmpSLT(x, zero(x)), integerLike(x, -1), zero(x));
       return b_.CreateSelect(b_.CreateICmpSGT(x, zero(x)), integerLike(x, 1), negative);
     }
-    case PointOp::Signbit: return b_.CreateICmpSLT(x, zero(x));
-    case PointOp::BitwiseNot: return b_.CreateNot(x);
-    case PointOp::Add: return b_.CreateAdd(x, operands[1]);
-    case PointOp::Sub: return b_.CreateSub(x, operands[1]);
-    case PointOp::Mul: return b_.CreateMul(x, operands[1]);
-    case PointOp::BitwiseAnd: return b_.CreateAnd(x, operands[1]);
-    case PointOp::BitwiseOr: return b_.CreateOr(x, operands[1]);
-    case PointOp::BitwiseXor: return b_.CreateXor(x, operands[1]);
+    case PointOp::Signbit:
+      return b_.CreateICmpSLT(x, zero(x));
+    case PointOp::BitwiseNot:
+      return b_.CreateNot(x);
+    case PointOp::Add:
+      return b_.CreateAdd(x, operands[1]);
+    case PointOp::Sub:
+      return b_.CreateSub(x, operands[1]);
+    case PointOp::Mul:
+      return b_.CreateMul(x, operands[1]);
+    case PointOp::BitwiseAnd:
+      return b_.CreateAnd(x, operands[1]);
+    case PointOp::BitwiseOr:
+      return b_.CreateOr(x, operands[1]);
+    case PointOp::BitwiseXor:
+      return b_.CreateXor(x, operands[1]);
     case PointOp::Shl: {
       Value* amount = operands[1];
       Value* inside = b_.CreateICmpULT(amount, integerLike(x, width));
@@ -213,7 +268,8 @@ Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const>
       Value* most = b_.CreateSelect(b_.CreateICmpULT(amount, integerLike(x, width)), amount, integerLike(x, width - 1));
       return b_.CreateSelect(b_.CreateICmpSLT(amount, zero(x)), zero(x), b_.CreateAShr(x, most));
     }
-    default: return call_(op, dtype, operands);
+    default:
+      return call_(op, dtype, operands);
   }
 }
 

@@ -34,7 +34,8 @@ void binary(T* out, const T* a, const T* b, int64_t n) {
 double erfinv(double y) {
   double a = std::abs(y);
   if (!(a < 1)) {
-    return a == 1 ? std::copysign(std::numeric_limits<double>::infinity(), y) : std::numeric_limits<double>::quiet_NaN();
+    return a == 1 ? std::copysign(std::numeric_limits<double>::infinity(), y)
+                  : std::numeric_limits<double>::quiet_NaN();
   }
   if (a < 1e-150) {
     return y * 0.88622692545275801365;  // sqrt(pi) / 2
@@ -103,7 +104,9 @@ T ceilQuotient(T a, T b) {
 
 template <class T>
 T gcd(T a, T b) {
-  auto magnitude = [](T x) { return x < 0 ? Unsigned<T>{0} - static_cast<Unsigned<T>>(x) : static_cast<Unsigned<T>>(x); };
+  auto magnitude = [](T x) {
+    return x < 0 ? Unsigned<T>{0} - static_cast<Unsigned<T>>(x) : static_cast<Unsigned<T>>(x);
+  };
   Unsigned<T> x = magnitude(a);
   Unsigned<T> y = magnitude(b);
   while (y != 0) {

@@ -103,7 +103,8 @@ bool Emitter::isComputed(ValueId id, const Position& at) const {
 
 void Emitter::prepare(ValueId id, std::span<const Position> group) {
   const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  bool inner = v.kind == ValueKind::Load || v.kind == ValueKind::Point || v.kind == ValueKind::Cast || v.kind == ValueKind::Index;
+  bool inner = v.kind == ValueKind::Load || v.kind == ValueKind::Point || v.kind == ValueKind::Cast ||
+               v.kind == ValueKind::Index;
   if (!inner) {
     return;
   }
@@ -128,7 +129,8 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
       operands.push_back(piece(v.operands[0], at));
     }
     bool vectors = std::all_of(operands.begin(), operands.end(), [](Value* x) { return x->getType()->isVectorTy(); });
-    operands = vectors ? points_.pointGroup(v.op, p_.values[static_cast<size_t>(v.operands[0])].dtype, operands) : std::vector<Value*>{};
+    operands = vectors ? points_.pointGroup(v.op, p_.values[static_cast<size_t>(v.operands[0])].dtype, operands)
+                       : std::vector<Value*>{};
   }
   for (size_t i = 0; i < missing.size(); i++) {
     if (operands.empty()) {
@@ -160,17 +162,24 @@ Value* Emitter::compute(ValueId id, const Position& at) {
       }
       return isFloatingPoint(v.dtype) ? static_cast<Value*>(ConstantFP::get(elementType(v.dtype), v.constant))
                                       : ConstantInt::get(elementType(v.dtype), static_cast<uint64_t>(v.integer), true);
-    case ValueKind::Scalar: return scalars_[static_cast<size_t>(v.param)];
-    case ValueKind::Index: return indexValue(id, at);
-    case ValueKind::Load: return load(id, at);
-    case ValueKind::Point: return pointValue(v, at);
+    case ValueKind::Scalar:
+      return scalars_[static_cast<size_t>(v.param)];
+    case ValueKind::Index:
+      return indexValue(id, at);
+    case ValueKind::Load:
+      return load(id, at);
+    case ValueKind::Point:
+      return pointValue(v, at);
     case ValueKind::Cast:
       return points_.cast(piece(v.operands[0], at), p_.values[static_cast<size_t>(v.operands[0])].dtype, v.dtype);
-    case ValueKind::Random: return random(v, at);
-    case ValueKind::Reduce: return reduce(v, at);
+    case ValueKind::Random:
+      return random(v, at);
+    case ValueKind::Reduce:
+      return reduce(v, at);
     case ValueKind::Carry:
     case ValueKind::LoopResult:
-    case ValueKind::Convert: break;
+    case ValueKind::Convert:
+      break;
   }
   throwInternalError("[emit] a value is used outside the block that defines it; verify the program");
 }
@@ -193,7 +202,8 @@ Value* Emitter::pointValue(const tile::Value& v, const Position& at) {
 Value* Emitter::indexValue(ValueId id, const Position& at) {
   const tile::Value& v = p_.values[static_cast<size_t>(id)];
   auto found = affine_.find(&v.index);
-  const Affine& a = found != affine_.end() ? found->second : affine_.emplace(&v.index, affine(v.index[0].expr, v.space)).first->second;
+  const Affine& a = found != affine_.end() ? found->second
+                                           : affine_.emplace(&v.index, affine(v.index[0].expr, v.space)).first->second;
   PieceExpr e = pieceExpr(a, v.space, at);
   int lanes = lanesOf(v);
   if (e.linear && (lanes == 1 || e.laneSlope.isConst(0))) {
@@ -217,7 +227,8 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   std::array<Value*, 3> operands{};
   bool vector = false;
   for (size_t i = 0; i < 3; i++) {
-    operands[i] = points_.cast(piece(v.operands[i], at), p_.values[static_cast<size_t>(v.operands[i])].dtype, DataType::Int);
+    operands[i] =
+        points_.cast(piece(v.operands[i], at), p_.values[static_cast<size_t>(v.operands[i])].dtype, DataType::Int);
     vector = vector || operands[i]->getType()->isVectorTy();
   }
   auto [entry, isNew] = scopes_.back().random.try_emplace(operands);
@@ -232,7 +243,8 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   auto low = [&](Value* x) { return b_.CreateAnd(x, constant(0xffffffff)); };
   auto high = [&](Value* x) { return b_.CreateLShr(x, constant(32)); };
   // A loop: ten rounds in a row take LLVM forty times as long to compile.
-  std::array<Value*, 6> start{operands[2], high(operands[2]), operands[1], high(operands[1]), operands[0], high(operands[0])};
+  std::array<Value*, 6> start{operands[2],       high(operands[2]), operands[1],
+                              high(operands[1]), operands[0],       high(operands[0])};
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* body = BasicBlock::Create(ctx_, "philox", fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
@@ -248,12 +260,10 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   Value* p0 = b_.CreateMul(low(c[0]), constant(0xD2511F53));
   Value* p1 = b_.CreateMul(low(c[2]), constant(0xCD9E8D57));
   // Only the low half of each word counts; the upper one is cut off where it would be seen.
-  std::array<Value*, 6> next{b_.CreateXor(b_.CreateXor(high(p1), c[1]), c[4]),
-                             p1,
-                             b_.CreateXor(b_.CreateXor(high(p0), c[3]), c[5]),
-                             p0,
-                             b_.CreateAdd(c[4], constant(0x9E3779B9)),
-                             b_.CreateAdd(c[5], constant(0xBB67AE85))};
+  std::array<Value*, 6> next{
+      b_.CreateXor(b_.CreateXor(high(p1), c[1]), c[4]), p1,
+      b_.CreateXor(b_.CreateXor(high(p0), c[3]), c[5]), p0,
+      b_.CreateAdd(c[4], constant(0x9E3779B9)),         b_.CreateAdd(c[5], constant(0xBB67AE85))};
   Value* nextRound = b_.CreateAdd(round, b_.getInt32(1));
   round->addIncoming(nextRound, body);
   for (size_t i = 0; i < 6; i++) {
@@ -276,15 +286,18 @@ Constant* Emitter::identityOf(tile::Combiner combiner, DataType dtype) const {
   switch (combiner) {
     case ReduceOp::Sum:
     case ReduceOp::Or:
-    case ReduceOp::Xor: return Constant::getNullValue(type);
-    case ReduceOp::Prod: return floating ? ConstantFP::get(type, 1) : ConstantInt::get(type, 1);
-    case ReduceOp::And: return Constant::getAllOnesValue(type);
+    case ReduceOp::Xor:
+      return Constant::getNullValue(type);
+    case ReduceOp::Prod:
+      return floating ? ConstantFP::get(type, 1) : ConstantInt::get(type, 1);
+    case ReduceOp::And:
+      return Constant::getAllOnesValue(type);
     case ReduceOp::Max:
-      return floating      ? ConstantFP::getInfinity(type, true)
+      return floating     ? ConstantFP::getInfinity(type, true)
              : width == 1 ? Constant::getNullValue(type)
                           : ConstantInt::get(type, APInt::getSignedMinValue(width));
     case ReduceOp::Min:
-      return floating      ? ConstantFP::getInfinity(type)
+      return floating     ? ConstantFP::getInfinity(type)
              : width == 1 ? Constant::getAllOnesValue(type)
                           : ConstantInt::get(type, APInt::getSignedMaxValue(width));
   }
@@ -350,7 +363,8 @@ Value* Emitter::reduceLanes(Value* x, tile::Combiner combiner, DataType dtype) {
     }
     x = points_.combine(combiner, dtype, b_.CreateShuffleVector(x, lower), b_.CreateShuffleVector(x, upper));
   }
-  return points_.combine(combiner, dtype, b_.CreateExtractElement(x, uint64_t{0}), b_.CreateExtractElement(x, uint64_t{1}));
+  return points_.combine(combiner, dtype, b_.CreateExtractElement(x, uint64_t{0}),
+                         b_.CreateExtractElement(x, uint64_t{1}));
 }
 
 // -- calls ------------------------------------------------------------------------------------------------------------
@@ -379,7 +393,8 @@ Value* Emitter::callScalar(PointOp op, DataType dtype, std::span<Value* const> o
   }
   Type* pointer = b_.getPtrTy();
   FunctionCallee callee = module_.getOrInsertFunction(
-      scalarFunctionSymbol(op, dtype), FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, b_.getInt64Ty()}, false));
+      scalarFunctionSymbol(op, dtype),
+      FunctionType::get(b_.getVoidTy(), {pointer, pointer, pointer, b_.getInt64Ty()}, false));
   b_.CreateCall(callee, {slots[0], slots[1], slots[2], b_.getInt64(lanes)});
   return b_.CreateAlignedLoad(type, slots[0], Align(64));
 }

@@ -22,7 +22,9 @@ constexpr double kLn2Low = 1.42860682030941723212e-6;
 
 Type* integerType(Type* floats) { return floats->getWithNewType(Type::getInt32Ty(floats->getContext())); }
 
-Constant* integer(Type* floats, int64_t value) { return ConstantInt::get(integerType(floats), static_cast<uint64_t>(value), true); }
+Constant* integer(Type* floats, int64_t value) {
+  return ConstantInt::get(integerType(floats), static_cast<uint64_t>(value), true);
+}
 
 Group each(const Group& x, const std::function<Value*(Value*)>& f) {
   Group result;
@@ -63,13 +65,17 @@ Group VectorMath::multiplyAdd(const Group& x, const Group& y, const Group& z) {
   return result;
 }
 
-Group VectorMath::multiplyAdd(const Group& x, const Group& y, double z) { return multiplyAdd(x, y, Group(x.size(), number(x, z))); }
+Group VectorMath::multiplyAdd(const Group& x, const Group& y, double z) {
+  return multiplyAdd(x, y, Group(x.size(), number(x, z)));
+}
 
 Group VectorMath::multiplyAdd(const Group& x, double y, double z) {
   return multiplyAdd(x, Group(x.size(), number(x, y)), Group(x.size(), number(x, z)));
 }
 
-Group VectorMath::multiplyAdd(const Group& x, double y, const Group& z) { return multiplyAdd(x, Group(x.size(), number(x, y)), z); }
+Group VectorMath::multiplyAdd(const Group& x, double y, const Group& z) {
+  return multiplyAdd(x, Group(x.size(), number(x, y)), z);
+}
 
 Group VectorMath::subtract(const Group& x, double y) {
   return each(x, [&](Value* v) { return b_.CreateFSub(v, number(x, y)); });
@@ -99,7 +105,8 @@ Group VectorMath::absolute(const Group& x) {
 }
 
 Group VectorMath::withSignOf(const Group& magnitude, const Group& x) {
-  return pairwise(magnitude, x, [&](Value* m, Value* s) { return b_.CreateBinaryIntrinsic(Intrinsic::copysign, m, s); });
+  return pairwise(magnitude, x,
+                  [&](Value* m, Value* s) { return b_.CreateBinaryIntrinsic(Intrinsic::copysign, m, s); });
 }
 
 Group VectorMath::selectBelow(const Group& x, double limit, const Group& below, const Group& above) {
@@ -117,7 +124,8 @@ Group VectorMath::reciprocal(const Group& x) {
     return each(x, [&](Value* v) { return b_.CreateFDiv(number(x, 1), v); });
   }
   Group r = each(x, [&](Value* v) {
-    return b_.CreateIntrinsic(Intrinsic::x86_avx512_rcp14_ps_512, {}, {v, Constant::getNullValue(type), b_.getInt16(0xffff)});
+    return b_.CreateIntrinsic(Intrinsic::x86_avx512_rcp14_ps_512, {},
+                              {v, Constant::getNullValue(type), b_.getInt16(0xffff)});
   });
   Group error = multiplyAdd(each(x, [&](Value* v) { return b_.CreateFNeg(v); }), r, 1);
   return multiplyAdd(error, r, r);
@@ -165,7 +173,8 @@ Group VectorMath::exp2(const Group& argument) {
   Group shifted = each(x, [&](Value* v) { return b_.CreateFAdd(v, number(x, kRounder)); });
   Group n = subtract(shifted, kRounder);
   Group f = pairwise(x, n, [&](Value* a, Value* b) { return b_.CreateFSub(a, b); });
-  return scale(polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841}), n, shifted);
+  return scale(polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841}),
+               n, shifted);
 }
 
 Group VectorMath::log(const Group& x) {
@@ -185,7 +194,9 @@ Group VectorMath::log(const Group& x) {
   }
   Group p = polynomial(f, {0.333333135, -0.250000089, 0.200021192, -0.166679963, 0.142195523, -0.124055892, 0.11888162,
                            -0.116756521, 0.067466408});
-  auto times = [&](const Group& a, const Group& b) { return pairwise(a, b, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }); };
+  auto times = [&](const Group& a, const Group& b) {
+    return pairwise(a, b, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); });
+  };
   Group square = times(f, f);
   Group tail = multiplyAdd(e, -0.00021219444005469057, times(times(square, f), p));
   tail = multiplyAdd(square, -0.5, tail);
@@ -204,7 +215,9 @@ Group VectorMath::tanh(const Group& x) {
   Group shifted = multiplyAdd(a, 2 * kLog2e, kRounder);
   Group n = subtract(shifted, kRounder);
   Group r = multiplyAdd(n, -kLn2 / 2, a);
-  auto times = [&](const Group& u, const Group& v) { return pairwise(u, v, [&](Value* p, Value* q) { return b_.CreateFMul(p, q); }); };
+  auto times = [&](const Group& u, const Group& v) {
+    return pairwise(u, v, [&](Value* p, Value* q) { return b_.CreateFMul(p, q); });
+  };
   // (exp(2r) - 1) / 2, then (exp(2x) - 1) / 2 = h: tanh = h / (h + 1)
   Group p = polynomial(r, {2 * 0.49999994, 4 * 0.166665182, 8 * 0.0416684225, 16 * 0.00836906303, 32 * 0.00138138805});
   Group q = multiplyAdd(times(r, r), p, r);
@@ -225,7 +238,8 @@ Group VectorMath::erf(const Group& x) {
   Group q = polynomial(square, {0.128379151, -0.37612462, 0.112814665, -0.0267533343, 0.0049731168, -0.000588677358});
   Group small = multiplyAdd(q, x, x);
   Group t = atMost(a, 4);
-  Group r = polynomial(t, {-0.12863708, -0.635198057, -0.106159031, 0.0236945506, -0.00361033413, 0.000314856094, -1.04329019e-05});
+  Group r = polynomial(
+      t, {-0.12863708, -0.635198057, -0.106159031, 0.0236945506, -0.00361033413, 0.000314856094, -1.04329019e-05});
   // R begins with -1.1286: the 1 is taken apart, so that rounding it costs nothing
   Group e = coarseExp(multiplyAdd(r, t, each(t, [&](Value* v) { return b_.CreateFNeg(v); })), 1);
   Group large = each(e, [&](Value* v) { return b_.CreateFSub(number(x, 1), v); });
@@ -237,7 +251,8 @@ Group VectorMath::sigmoid(const Group& x) {
   Group shifted = multiplyAdd(a, kLog2e, kRounder);
   Group n = subtract(shifted, kRounder);
   Group f = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, a));
-  Group e = scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
+  Group e =
+      scale(polynomial(f, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
   Group r = reciprocal(each(e, [&](Value* v) { return b_.CreateFAdd(v, number(x, 1)); }));
   return selectBelow(x, 0, pairwise(e, r, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }), r);
 }

@@ -7,7 +7,9 @@ namespace meshfuse {
 namespace {
 
 [[noreturn]] void throwAbsent() {
-  throwUserError("[llvm] this build of meshfuse has no LLVM, so there are no CPU kernels; install llvm-19-dev and configure again");
+  throwUserError(
+      "[llvm] this build of meshfuse has no LLVM, so there are no CPU kernels; install llvm-19-dev and configure "
+      "again");
 }
 
 }  // namespace

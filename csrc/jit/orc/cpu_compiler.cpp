@@ -23,7 +23,7 @@ struct CpuCompiler::State {
   CpuTarget target;
   std::string keyPrefix;
 
-  std::mutex mutex;  // of all below
+  std::mutex mutex;                                  // of all below
   std::list<std::pair<Hash128, KernelPtr>> kernels;  // most recently used first
   std::map<Hash128, std::list<std::pair<Hash128, KernelPtr>>::iterator> byKey;
   std::vector<std::unique_ptr<ObjectCompiler>> idle;
@@ -108,8 +108,9 @@ struct CpuCompiler::State {
 CpuCompiler::CpuCompiler(CpuCompilerOptions options) : state_(std::make_unique<State>()) {
   state_->target = options.target ? *options.target : hostTarget();
   state_->options = std::move(options);
-  state_->keyPrefix = fmt::format("cpu emitter {} llvm {} cpu {} features {} vector {}\n", kCpuEmitterVersion, llvmVersion(),
-                                  state_->target.cpu, state_->target.features, state_->target.vectorBytes);
+  state_->keyPrefix =
+      fmt::format("cpu emitter {} llvm {} cpu {} features {} vector {}\n", kCpuEmitterVersion, llvmVersion(),
+                  state_->target.cpu, state_->target.features, state_->target.vectorBytes);
 }
 
 CpuCompiler::~CpuCompiler() = default;

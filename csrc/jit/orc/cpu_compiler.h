@@ -40,7 +40,7 @@ struct CpuCompilerOptions {
 };
 
 struct CpuCompilerCounters {
-  int64_t compiles = 0;    // calls of LLVM
+  int64_t compiles = 0;  // calls of LLVM
   int64_t memoryHits = 0;
   int64_t diskHits = 0;
 };

@@ -109,7 +109,9 @@ ObjectCompiler::ObjectCompiler(const CpuTarget& target) : state_(std::make_uniqu
 
 ObjectCompiler::~ObjectCompiler() = default;
 
-std::string ObjectCompiler::object(const tile::Program& program) { return state_->generate(program, CodeGenFileType::ObjectFile); }
+std::string ObjectCompiler::object(const tile::Program& program) {
+  return state_->generate(program, CodeGenFileType::ObjectFile);
+}
 
 std::string ObjectCompiler::assemblyText(const tile::Program& program) {
   return state_->generate(program, CodeGenFileType::AssemblyFile);

@@ -54,10 +54,12 @@ CpuTarget narrowerTarget(const CpuTarget& target, int vectorBytes) {
   narrow.vectorBytes = std::min(vectorBytes, target.vectorBytes);
   std::map<std::string, bool> features = parse(target.features);
   for (auto& [name, on] : features) {
-    bool wide = name.rfind("avx512", 0) == 0 || name.rfind("avx10", 0) == 0 || name.rfind("amx", 0) == 0 || name == "evex512";
+    bool wide =
+        name.rfind("avx512", 0) == 0 || name.rfind("avx10", 0) == 0 || name.rfind("amx", 0) == 0 || name == "evex512";
     bool vex = name.rfind("avx", 0) == 0 || name == "fma" || name == "f16c" || name == "vaes" || name == "vpclmulqdq" ||
                name.rfind("sse4", 0) == 0 || name == "ssse3" || name == "sse3" || name == "xop" || name == "fma4" ||
-               name == "gfni" || name.rfind("sha", 0) == 0 || name.rfind("sm", 0) == 0 || name == "aes" || name == "pclmul";
+               name == "gfni" || name.rfind("sha", 0) == 0 || name.rfind("sm", 0) == 0 || name == "aes" ||
+               name == "pclmul";
     on = on && !wide && (vectorBytes >= 32 || !vex);
   }
   narrow.features = print(features);

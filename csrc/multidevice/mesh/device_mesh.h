@@ -65,7 +65,7 @@ class DeviceMesh {
   // UserError on repeated or negative ids, or if the shape's product is not the number of ids.
   explicit DeviceMesh(std::vector<int64_t> ids);
   DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape);
-  static DeviceMesh createForNumDevices(int64_t n);            // ids 0..n-1, one axis
+  static DeviceMesh createForNumDevices(int64_t n);              // ids 0..n-1, one axis
   static DeviceMesh createForShape(std::vector<int64_t> shape);  // ids 0..product-1
   // Named axes, outermost first; ids 0..product-1 once all sizes are known.
   static DeviceMesh create(std::vector<Axis> axes);
@@ -86,7 +86,7 @@ class DeviceMesh {
 
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major
   bool contains(int64_t rank) const;
-  int64_t indexOf(int64_t rank) const;                // position in devices(), -1 if absent
+  int64_t indexOf(int64_t rank) const;                   // position in devices(), -1 if absent
   std::vector<int64_t> coordinates(int64_t rank) const;  // one a axis; InternalError if absent
   int64_t at(const std::vector<int64_t>& coordinates) const;
   // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.

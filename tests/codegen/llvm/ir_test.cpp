@@ -26,7 +26,8 @@ int64_t count(const std::string& text, const std::string& pattern) {
 }
 
 CpuCompiler& wide() {
-  static CpuTarget target{.cpu = "x86-64", .features = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl,+f16c,+fma", .vectorBytes = 64};
+  static CpuTarget target{
+      .cpu = "x86-64", .features = "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl,+f16c,+fma", .vectorBytes = 64};
   static CpuCompiler compiler({.target = target});
   return compiler;
 }
@@ -101,7 +102,8 @@ TEST(CpuIr, ConditionsOfARowAreNoMasks) {
   IntExpr n = b.size("N", {.lower = 1, .divisor = 64});
   int x = b.tensor({"X", DataType::Float, Memory::Input, {m, n}, {n, 1}, 64});
   int y = b.tensor({"Y", DataType::Float, Memory::Output, {m, n}, {n, 1}, 64});
-  int s = b.space("s", {{"m", m, {{Level::Serial, 0}}}, {"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
+  int s = b.space(
+      "s", {{"m", m, {{Level::Serial, 0}}}, {"n", n, {{Level::Serial, 0}, {Level::Repeat, 4}, {Level::Vector, 16}}}});
   b.loop(s, 0, 0, {}, [&](std::span<const ValueId>) {
     b.loop(s, 1, 0, {}, [&](std::span<const ValueId>) {
       // a row of padding before the first, one of zeros skipped in the result

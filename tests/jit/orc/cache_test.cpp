@@ -33,7 +33,8 @@ class TemporaryDirectory {
 };
 
 std::vector<tile::Example> examples() {
-  return {tile::addProgram(Target::Cpu, DataType::Float, 100), tile::softmaxProgram(Target::Cpu, DataType::Float, 3, 33)};
+  return {tile::addProgram(Target::Cpu, DataType::Float, 100),
+          tile::softmaxProgram(Target::Cpu, DataType::Float, 3, 33)};
 }
 
 std::vector<tile::Program> programsOf(const std::vector<tile::Example>& list) {
@@ -57,8 +58,9 @@ CpuCompilerCounters compileAndRun(const std::string& directory) {
 
 // Runs this test binary again for the test below, and reads the counters it prints.
 CpuCompilerCounters inAnotherProcess(const std::string& directory) {
-  std::string command = "MESHFUSE_TEST_CACHE='" + directory + "' '" + fs::read_symlink("/proc/self/exe").string() +
-                        "' --gtest_also_run_disabled_tests --gtest_filter=CpuKernelCache.DISABLED_OfAnotherProcess 2>&1";
+  std::string command =
+      "MESHFUSE_TEST_CACHE='" + directory + "' '" + fs::read_symlink("/proc/self/exe").string() +
+      "' --gtest_also_run_disabled_tests --gtest_filter=CpuKernelCache.DISABLED_OfAnotherProcess 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   CpuCompilerCounters counters{.compiles = -1};
   char line[512];
@@ -101,7 +103,8 @@ TEST(CpuKernelCache, OneChangedByteMakesOneLlvmCall) {
   }
   ASSERT_EQ(entries.size(), 2u);
   auto size = static_cast<std::streamoff>(fs::file_size(entries[0]));
-  for (std::streamoff at : {std::streamoff{0}, std::streamoff{9}, std::streamoff{25}, std::streamoff{40}, size / 2, size - 1}) {
+  for (std::streamoff at :
+       {std::streamoff{0}, std::streamoff{9}, std::streamoff{25}, std::streamoff{40}, size / 2, size - 1}) {
     {
       std::fstream file(entries[0], std::ios::in | std::ios::out | std::ios::binary);
       file.seekg(at);

@@ -56,15 +56,22 @@ class Column {
   size_t size() const { return n_; }
   Real real(size_t i) {
     switch (dtype_) {
-      case DataType::Double: return at<double>(i);
-      case DataType::Float: return at<float>(i);
-      case DataType::Half: return halfToFloat(at<uint16_t>(i));
-      case DataType::BFloat16: return bfloat16ToFloat(at<uint16_t>(i));
-      default: return static_cast<Real>(integer(i));
+      case DataType::Double:
+        return at<double>(i);
+      case DataType::Float:
+        return at<float>(i);
+      case DataType::Half:
+        return halfToFloat(at<uint16_t>(i));
+      case DataType::BFloat16:
+        return bfloat16ToFloat(at<uint16_t>(i));
+      default:
+        return static_cast<Real>(integer(i));
     }
   }
   Wide integer(size_t i) {
-    return dtype_ == DataType::Int ? Wide{at<int64_t>(i)} : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)} : Wide{at<uint8_t>(i)};
+    return dtype_ == DataType::Int     ? Wide{at<int64_t>(i)}
+           : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)}
+                                       : Wide{at<uint8_t>(i)};
   }
   template <class T>
   T at(size_t i) {
@@ -88,9 +95,10 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> unit(-1, 1);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double specials[] = {0,    -0.0, 1,     -1,    0.5,   -0.5,    1.5,   2.5,    -2.5,  kInfinity, -kInfinity, NAN,
-                             1e-3, -1e-3, 88.7, -87.4, -103.9, 89.1,   1e-40, -1e-40, 1e-45, 3.4e38,    -3.4e38,    1e30,
-                             127,  -126, -149.5, 128.5, 0.65, 0.9499, 20.5,  -20.5,  4.1,   2147483648., -2147483648., 9.3e18};
+  const double specials[] = {0,         -0.0,       1,      -1,     0.5,     -0.5, 1.5,         2.5,          -2.5,
+                             kInfinity, -kInfinity, NAN,    1e-3,   -1e-3,   88.7, -87.4,       -103.9,       89.1,
+                             1e-40,     -1e-40,     1e-45,  3.4e38, -3.4e38, 1e30, 127,         -126,         -149.5,
+                             128.5,     0.65,       0.9499, 20.5,   -20.5,   4.1,  2147483648., -2147483648., 9.3e18};
   for (size_t i = 0; i < c.size(); i++) {
     double x = i < std::size(specials) ? specials[i]
                : i % 3 == 0            ? std::ldexp(unit(random), static_cast<int>(random() % 276) - 140)
@@ -101,13 +109,27 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
     auto n = static_cast<int64_t>(random());
     int64_t k = i < 256 ? integers[seed % 2 == 0 ? i / 16 : i % 16] : i % 2 == 0 ? n % 100 : n;
     switch (dtype) {
-      case DataType::Double: c.put<double>(i, x); break;
-      case DataType::Float: c.put<float>(i, static_cast<float>(x)); break;
-      case DataType::Half: c.put<uint16_t>(i, i < std::size(specials) ? floatToHalf(static_cast<float>(x)) : static_cast<uint16_t>(n)); break;
-      case DataType::BFloat16: c.put<uint16_t>(i, i < std::size(specials) ? floatToBFloat16(static_cast<float>(x)) : static_cast<uint16_t>(n)); break;
-      case DataType::Int: c.put<int64_t>(i, k); break;
-      case DataType::Int32: c.put<int32_t>(i, static_cast<int32_t>(k)); break;
-      case DataType::Bool: c.put<uint8_t>(i, static_cast<uint8_t>(n & 1)); break;
+      case DataType::Double:
+        c.put<double>(i, x);
+        break;
+      case DataType::Float:
+        c.put<float>(i, static_cast<float>(x));
+        break;
+      case DataType::Half:
+        c.put<uint16_t>(i, i < std::size(specials) ? floatToHalf(static_cast<float>(x)) : static_cast<uint16_t>(n));
+        break;
+      case DataType::BFloat16:
+        c.put<uint16_t>(i, i < std::size(specials) ? floatToBFloat16(static_cast<float>(x)) : static_cast<uint16_t>(n));
+        break;
+      case DataType::Int:
+        c.put<int64_t>(i, k);
+        break;
+      case DataType::Int32:
+        c.put<int32_t>(i, static_cast<int32_t>(k));
+        break;
+      case DataType::Bool:
+        c.put<uint8_t>(i, static_cast<uint8_t>(n & 1));
+        break;
     }
   }
 }
@@ -147,70 +169,136 @@ Real expectedReal(PointOp op, bool isFloat, Real a, Real b, Real c) {
   using enum PointOp;
   bool nan = std::isnan(a) || std::isnan(b);
   switch (op) {
-    case Abs: return std::abs(a);
-    case Acos: return std::acos(a);
-    case Acosh: return std::acosh(a);
-    case Asin: return std::asin(a);
-    case Asinh: return std::asinh(a);
-    case Atan: return std::atan(a);
-    case Atanh: return std::atanh(a);
-    case Ceil: return std::ceil(a);
-    case Cos: return std::cos(a);
-    case Cosh: return std::cosh(a);
-    case Exp: return std::exp(a);
-    case Exp2: return std::exp2(a);
-    case Expm1: return std::expm1(a);
-    case Erf: return std::erf(a);
-    case Erfc: return std::erfc(a);
-    case Erfinv: return erfinvOf(a);
-    case Floor: return std::floor(a);
-    case Frac: return a - std::trunc(a);
-    case Lgamma: return std::lgamma(a);
-    case Log: return std::log(a);
-    case Log10: return std::log10(a);
-    case Log1p: return std::log1p(a);
-    case Log2: return std::log2(a);
-    case Neg: return -a;
-    case Reciprocal: return 1 / a;
-    case Round: return std::nearbyint(a);
-    case Rsqrt: return 1 / std::sqrt(a);
-    case Sigmoid: return a < 0 ? std::exp(a) / (1 + std::exp(a)) : 1 / (1 + std::exp(-a));
-    case Sign: return std::isnan(a) ? a : (a > 0) - (a < 0);
-    case Signbit: return std::signbit(a);
-    case Sin: return std::sin(a);
-    case Sinh: return std::sinh(a);
-    case Sqrt: return std::sqrt(a);
-    case Tan: return std::tan(a);
-    case Tanh: return std::tanh(a);
-    case Trunc: return std::trunc(a);
-    case LogicalNot: return a == 0;
-    case IsFinite: return std::isfinite(a);
-    case IsInf: return std::isinf(a);
-    case IsNan: return std::isnan(a);
-    case IsNegInf: return a == -kInf;
-    case IsPosInf: return a == kInf;
-    case Add: return a + b;
-    case Sub: return a - b;
-    case Mul: return a * b;
-    case Div: return a / b;
-    case Fmod: return std::fmod(a, b);
-    case Remainder: return remainderOf(a, b);
-    case Pow: return std::pow(a, b);
-    case Atan2: return std::atan2(a, b);
-    case Maximum: return nan ? kNan : std::max(a, b);
-    case Minimum: return nan ? kNan : std::min(a, b);
-    case NextAfter: return isFloat ? nextAfter<float>(a, b) : nextAfter<double>(a, b);
-    case Eq: return a == b;
-    case Ne: return a != b;
-    case Gt: return a > b;
-    case Ge: return a >= b;
-    case Lt: return a < b;
-    case Le: return a <= b;
-    case LogicalAnd: return a != 0 && b != 0;
-    case LogicalOr: return a != 0 || b != 0;
-    case LogicalXor: return (a != 0) != (b != 0);
-    case Fma: return isFloat ? std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c)) : std::fma(a, b, c);
-    default: ADD_FAILURE() << "no reference for " << info(op).name; return 0;
+    case Abs:
+      return std::abs(a);
+    case Acos:
+      return std::acos(a);
+    case Acosh:
+      return std::acosh(a);
+    case Asin:
+      return std::asin(a);
+    case Asinh:
+      return std::asinh(a);
+    case Atan:
+      return std::atan(a);
+    case Atanh:
+      return std::atanh(a);
+    case Ceil:
+      return std::ceil(a);
+    case Cos:
+      return std::cos(a);
+    case Cosh:
+      return std::cosh(a);
+    case Exp:
+      return std::exp(a);
+    case Exp2:
+      return std::exp2(a);
+    case Expm1:
+      return std::expm1(a);
+    case Erf:
+      return std::erf(a);
+    case Erfc:
+      return std::erfc(a);
+    case Erfinv:
+      return erfinvOf(a);
+    case Floor:
+      return std::floor(a);
+    case Frac:
+      return a - std::trunc(a);
+    case Lgamma:
+      return std::lgamma(a);
+    case Log:
+      return std::log(a);
+    case Log10:
+      return std::log10(a);
+    case Log1p:
+      return std::log1p(a);
+    case Log2:
+      return std::log2(a);
+    case Neg:
+      return -a;
+    case Reciprocal:
+      return 1 / a;
+    case Round:
+      return std::nearbyint(a);
+    case Rsqrt:
+      return 1 / std::sqrt(a);
+    case Sigmoid:
+      return a < 0 ? std::exp(a) / (1 + std::exp(a)) : 1 / (1 + std::exp(-a));
+    case Sign:
+      return std::isnan(a) ? a : (a > 0) - (a < 0);
+    case Signbit:
+      return std::signbit(a);
+    case Sin:
+      return std::sin(a);
+    case Sinh:
+      return std::sinh(a);
+    case Sqrt:
+      return std::sqrt(a);
+    case Tan:
+      return std::tan(a);
+    case Tanh:
+      return std::tanh(a);
+    case Trunc:
+      return std::trunc(a);
+    case LogicalNot:
+      return a == 0;
+    case IsFinite:
+      return std::isfinite(a);
+    case IsInf:
+      return std::isinf(a);
+    case IsNan:
+      return std::isnan(a);
+    case IsNegInf:
+      return a == -kInf;
+    case IsPosInf:
+      return a == kInf;
+    case Add:
+      return a + b;
+    case Sub:
+      return a - b;
+    case Mul:
+      return a * b;
+    case Div:
+      return a / b;
+    case Fmod:
+      return std::fmod(a, b);
+    case Remainder:
+      return remainderOf(a, b);
+    case Pow:
+      return std::pow(a, b);
+    case Atan2:
+      return std::atan2(a, b);
+    case Maximum:
+      return nan ? kNan : std::max(a, b);
+    case Minimum:
+      return nan ? kNan : std::min(a, b);
+    case NextAfter:
+      return isFloat ? nextAfter<float>(a, b) : nextAfter<double>(a, b);
+    case Eq:
+      return a == b;
+    case Ne:
+      return a != b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case LogicalAnd:
+      return a != 0 && b != 0;
+    case LogicalOr:
+      return a != 0 || b != 0;
+    case LogicalXor:
+      return (a != 0) != (b != 0);
+    case Fma:
+      return isFloat ? std::fma(static_cast<double>(a), static_cast<double>(b), static_cast<double>(c))
+                     : std::fma(a, b, c);
+    default:
+      ADD_FAILURE() << "no reference for " << info(op).name;
+      return 0;
   }
 }
 
@@ -239,21 +327,35 @@ Wide power(Wide base, Wide exponent, int bits) {
 Wide expectedInteger(PointOp op, int bits, Wide a, Wide b) {
   using enum PointOp;
   switch (op) {
-    case Abs: return a < 0 ? -a : a;
-    case Neg: return -a;
-    case Sign: return (a > 0) - (a < 0);
-    case Signbit: return a < 0;
-    case BitwiseNot: return bits == 1 ? Wide{a == 0} : ~a;
-    case LogicalNot: return a == 0;
-    case Add: return a + b;
-    case Sub: return a - b;
-    case Mul: return a * b;
-    case Div: return b == 0 ? 0 : a / b;
+    case Abs:
+      return a < 0 ? -a : a;
+    case Neg:
+      return -a;
+    case Sign:
+      return (a > 0) - (a < 0);
+    case Signbit:
+      return a < 0;
+    case BitwiseNot:
+      return bits == 1 ? Wide{a == 0} : ~a;
+    case LogicalNot:
+      return a == 0;
+    case Add:
+      return a + b;
+    case Sub:
+      return a - b;
+    case Mul:
+      return a * b;
+    case Div:
+      return b == 0 ? 0 : a / b;
     case Fmod:
-    case Mod: return b == 0 ? 0 : a % b;
-    case Remainder: return b == 0 ? 0 : a - floorDivide(a, b) * b;
-    case CeilDiv: return b == 0 ? 0 : -floorDivide(-a, b);
-    case Pow: return power(a, b, bits);
+    case Mod:
+      return b == 0 ? 0 : a % b;
+    case Remainder:
+      return b == 0 ? 0 : a - floorDivide(a, b) * b;
+    case CeilDiv:
+      return b == 0 ? 0 : -floorDivide(-a, b);
+    case Pow:
+      return power(a, b, bits);
     case Gcd: {
       Wide x = a < 0 ? -a : a;
       Wide y = b < 0 ? -b : b;
@@ -263,23 +365,41 @@ Wide expectedInteger(PointOp op, int bits, Wide a, Wide b) {
       }
       return x;
     }
-    case Maximum: return std::max(a, b);
-    case Minimum: return std::min(a, b);
-    case Eq: return a == b;
-    case Ne: return a != b;
-    case Gt: return a > b;
-    case Ge: return a >= b;
-    case Lt: return a < b;
-    case Le: return a <= b;
-    case BitwiseAnd: return a & b;
-    case BitwiseOr: return a | b;
-    case BitwiseXor: return a ^ b;
-    case Shl: return b < 0 || b >= bits ? 0 : a << b;
-    case Shr: return b < 0 ? 0 : b >= bits ? (a < 0 ? -1 : 0) : a >> b;
-    case LogicalAnd: return a != 0 && b != 0;
-    case LogicalOr: return a != 0 || b != 0;
-    case LogicalXor: return (a != 0) != (b != 0);
-    default: ADD_FAILURE() << "no reference for " << info(op).name; return 0;
+    case Maximum:
+      return std::max(a, b);
+    case Minimum:
+      return std::min(a, b);
+    case Eq:
+      return a == b;
+    case Ne:
+      return a != b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case BitwiseAnd:
+      return a & b;
+    case BitwiseOr:
+      return a | b;
+    case BitwiseXor:
+      return a ^ b;
+    case Shl:
+      return b < 0 || b >= bits ? 0 : a << b;
+    case Shr:
+      return b < 0 ? 0 : b >= bits ? (a < 0 ? -1 : 0) : a >> b;
+    case LogicalAnd:
+      return a != 0 && b != 0;
+    case LogicalOr:
+      return a != 0 || b != 0;
+    case LogicalXor:
+      return (a != 0) != (b != 0);
+    default:
+      ADD_FAILURE() << "no reference for " << info(op).name;
+      return 0;
   }
 }
 
@@ -309,12 +429,17 @@ Real bound(PointOp op, bool isFloat) {
     case Exp:
     case Exp2:
     case Log:
-    case Rsqrt: return isFloat ? 1.6L : 1.5L;
-    case Erf: return isFloat ? 2.2L : 1.5L;
+    case Rsqrt:
+      return isFloat ? 1.6L : 1.5L;
+    case Erf:
+      return isFloat ? 2.2L : 1.5L;
     case Tanh:
-    case Sigmoid: return isFloat ? 2.6L : 2.5L;
-    case Lgamma: return isFloat ? 1.0L : 16;
-    case Erfinv: return isFloat ? 0.6L : 40;
+    case Sigmoid:
+      return isFloat ? 2.6L : 2.5L;
+    case Lgamma:
+      return isFloat ? 1.0L : 16;
+    case Erfinv:
+      return isFloat ? 0.6L : 40;
     case Acosh:
     case Asinh:
     case Atanh:
@@ -324,7 +449,8 @@ Real bound(PointOp op, bool isFloat) {
     case Log10:
     case Log1p:
     case Sinh:
-    case Tan: return isFloat ? 0.6L : 4;
+    case Tan:
+      return isFloat ? 0.6L : 4;
     case Acos:
     case Asin:
     case Atan:
@@ -332,8 +458,10 @@ Real bound(PointOp op, bool isFloat) {
     case Sin:
     case Log2:
     case Pow:
-    case Atan2: return 1.5L;
-    default: return 0.5L;
+    case Atan2:
+      return 1.5L;
+    default:
+      return 0.5L;
   }
 }
 
@@ -361,11 +489,16 @@ void run(const CpuKernel& kernel, std::vector<Column>& columns, Column& output) 
 bool takes(OpTypes types, DataType d) {
   bool floating = d == DataType::Double || d == DataType::Float;
   switch (types) {
-    case OpTypes::Any: return true;
-    case OpTypes::Number: return d != DataType::Bool;
-    case OpTypes::Floating: return floating;
-    case OpTypes::Integer: return isIntegral(d);
-    case OpTypes::Bits: return !floating;
+    case OpTypes::Any:
+      return true;
+    case OpTypes::Number:
+      return d != DataType::Bool;
+    case OpTypes::Floating:
+      return floating;
+    case OpTypes::Integer:
+      return isIntegral(d);
+    case OpTypes::Bits:
+      return !floating;
   }
   return false;
 }
@@ -388,7 +521,8 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
   for (size_t i = 0; i < kElements; i++) {
     if (op == PointOp::Where) {
       Column& chosen = columns[columns[0].integer(i) != 0 ? 1 : 2];
-      bool same = isFloatingPoint(dtype) ? ulps(y.real(i), chosen.real(i), isFloat) == 0 : y.integer(i) == chosen.integer(i);
+      bool same =
+          isFloatingPoint(dtype) ? ulps(y.real(i), chosen.real(i), isFloat) == 0 : y.integer(i) == chosen.integer(i);
       ASSERT_TRUE(same) << i;
     } else if (isFloatingPoint(dtype)) {
       Real a = columns[0].real(i);
@@ -469,7 +603,8 @@ TEST(Casts, OneRoundingAndTruncation) {
     std::vector<std::pair<DataType, DataType>> cases;
     for (DataType from : kAll) {
       for (DataType to : kAll) {
-        programs.push_back(elementwise("cast", {from}, to, [&](Builder& b, const std::vector<ValueId>& x) { return b.cast(x[0], to); }));
+        programs.push_back(elementwise("cast", {from}, to,
+                                       [&](Builder& b, const std::vector<ValueId>& x) { return b.cast(x[0], to); }));
         cases.emplace_back(from, to);
       }
     }
@@ -477,7 +612,8 @@ TEST(Casts, OneRoundingAndTruncation) {
     std::vector<std::shared_ptr<const CpuKernel>> kernels = compiler.compile(programs);
     for (size_t k = 0; k < cases.size(); k++) {
       auto [from, to] = cases[k];
-      SCOPED_TRACE(std::string(name(from)) + " to " + std::string(name(to)) + ", vector bytes " + std::to_string(target.vectorBytes));
+      SCOPED_TRACE(std::string(name(from)) + " to " + std::string(name(to)) + ", vector bytes " +
+                   std::to_string(target.vectorBytes));
       std::vector<Column> x;
       x.emplace_back(from, from == DataType::Half || from == DataType::BFloat16 ? size_t{65536} : kElements);
       fill(x[0], from, 5);
@@ -491,7 +627,9 @@ TEST(Casts, OneRoundingAndTruncation) {
               << value << " gave " << y.real(i) << ", expected " << expected;
           continue;
         }
-        Wide expected = to == DataType::Bool ? Wide{value != 0} : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), to == DataType::Int ? 64 : 32);
+        Wide expected = to == DataType::Bool
+                            ? Wide{value != 0}
+                            : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), to == DataType::Int ? 64 : 32);
         if (to != DataType::Bool && isFloatingPoint(from)) {
           Real limit = to == DataType::Int ? 0x1p63L : 0x1p31L;
           bool fits = std::trunc(value) >= -limit && std::trunc(value) < limit;

@@ -31,7 +31,8 @@ CpuCompiler& compilerOf(int bytes) {
   std::unique_ptr<CpuCompiler>& c = compilers[bytes];
   if (!c) {
     CpuTarget host = hostTarget();
-    c = std::make_unique<CpuCompiler>(CpuCompilerOptions{.target = bytes == host.vectorBytes ? host : narrowerTarget(host, bytes)});
+    c = std::make_unique<CpuCompiler>(
+        CpuCompilerOptions{.target = bytes == host.vectorBytes ? host : narrowerTarget(host, bytes)});
   }
   return *c;
 }
@@ -46,7 +47,8 @@ void compareAll(const std::vector<Example>& examples, double steps) {
     }
     std::vector<std::shared_ptr<const CpuKernel>> kernels = compilerOf(bytes).compile(programs);
     for (size_t i = 0; i < examples.size(); i++) {
-      SCOPED_TRACE(examples[i].program.name + " " + ::testing::PrintToString(examples[i].sizes) + " vector bytes " + std::to_string(bytes));
+      SCOPED_TRACE(examples[i].program.name + " " + ::testing::PrintToString(examples[i].sizes) + " vector bytes " +
+                   std::to_string(bytes));
       compareWithInterpreter(examples[i], *kernels[i], steps);
       if (::testing::Test::HasFailure()) {
         return;

@@ -43,16 +43,20 @@ void runKernel(const CpuKernel& kernel, const std::vector<uint64_t>& slots, int6
     scratch.push_back(static_cast<unsigned char*>(allocator.allocate(bytes + 2 * kGuard)));
     std::memset(scratch.back(), kPattern, bytes + 2 * kGuard);
   }
-  pool.run(parts, [&](int64_t begin, int64_t end, int worker) {
-    for (int64_t step = 1; begin < end; step++) {
-      int64_t next = std::min(end, begin + step);
-      kernel.run(slots.data(), begin, next, scratch[static_cast<size_t>(worker)] + kGuard);
-      begin = next;
-    }
-  }, 3);
+  pool.run(
+      parts,
+      [&](int64_t begin, int64_t end, int worker) {
+        for (int64_t step = 1; begin < end; step++) {
+          int64_t next = std::min(end, begin + step);
+          kernel.run(slots.data(), begin, next, scratch[static_cast<size_t>(worker)] + kGuard);
+          begin = next;
+        }
+      },
+      3);
   for (unsigned char* s : scratch) {
     auto isPattern = [](unsigned char c) { return c == kPattern; };
-    EXPECT_TRUE(std::all_of(s, s + kGuard, isPattern) && std::all_of(s + kGuard + bytes, s + 2 * kGuard + bytes, isPattern))
+    EXPECT_TRUE(std::all_of(s, s + kGuard, isPattern) &&
+                std::all_of(s + kGuard + bytes, s + 2 * kGuard + bytes, isPattern))
         << "scratch was overrun";
     allocator.deallocate(s, bytes + 2 * kGuard);
   }
