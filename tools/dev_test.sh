@@ -26,7 +26,9 @@ add_report() {
 
 # Rank 0 alone writes the report.
 run_under_mpirun() {
-  local n=$1 binary=$2 name=multidevice_np$1 status=0
+  local n=$1 binary=$2 status=0 name
+  name=$(basename "$binary")_np$1
+  name=${name#test_}
   echo "== $(basename "$binary") under mpirun -np $n"
   ranks "$n" timeout -k 10 600 bash -c '
     [ "$OMPI_COMM_WORLD_RANK" = 0 ] && export GTEST_OUTPUT="json:$1"
@@ -48,6 +50,7 @@ run_tests() {
   rm -rf "$results"
   mkdir -p "$results"
 
+  export LSAN_OPTIONS="suppressions=$PWD/cmake/leaks_of_others.supp:print_suppressions=0"
   local log=build/$preset/Testing/Temporary/LastTestsFailed.log
   rm -f "$log"
   [ -t 1 ] || export GTEST_COLOR=no
@@ -61,11 +64,14 @@ run_tests() {
     add_report "$name" "$status"
   done < <(ctest --test-dir "build/$preset" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
 
-  local binary=build/$preset/bin/test_multidevice
-  if [ $# = 0 ] && [ -x "$binary" ]; then
+  local binary
+  if [ $# = 0 ]; then
     if command -v mpirun >/dev/null; then
-      run_under_mpirun 2 "$binary"
-      run_under_mpirun 4 "$binary"
+      for binary in build/"$preset"/bin/test_multidevice build/"$preset"/bin/test_multidevice_transport; do
+        [ -x "$binary" ] || continue
+        run_under_mpirun 2 "$binary"
+        run_under_mpirun 4 "$binary"
+      done
     else
       echo "no mpirun: the tests of many processes are skipped"
       skipped=$((skipped + 1))
