@@ -1,6 +1,8 @@
 // The state of one emission, and its steps. See emit.h for what comes out.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <functional>
 #include <map>
 #include <optional>
