@@ -222,7 +222,7 @@ class HostBuilder {
       for (const auto* list : {&s.group.inputs, &s.group.outputs}) {
         for (const TensorView* tv : *list) {
           const TensorPlan& t = program_.tensors[static_cast<size_t>(tensor(tv))];
-          // results may be supplied by the caller: their alignment is checked per call, and only the natural one is assumed
+          // results supplied by a caller are checked in each call: others than these are written elsewhere and copied
           if (t.place == Place::Output && !s.group.layouts.contains(tv->id())) {
             s.group.layouts[tv->id()] = {t.strides, 64};
           }

@@ -44,11 +44,6 @@ class Binding {
            const ExecuteOptions& options = {});
 
  private:
-  struct Patch {  // slot = base of an argument
-    uint64_t* slot;
-    Place place;
-    int index;
-  };
   void bindScalars(std::span<const Argument> inputs);
   void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                std::span<const Argument> inputs);

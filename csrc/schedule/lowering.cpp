@@ -194,9 +194,6 @@ ValueId Lowering::load(const TensorView* tensor, const Position& position, int s
   tile::AccessOptions options;
   options.where = guard_;
   options.fill = fill;
-  if (auto it = cacheOf.find(tensor->id()); it != cacheOf.end()) {
-    options.cache = it->second;
-  }
   return builder_.load(tensorParam(tensor), position, space, std::move(options));
 }
 

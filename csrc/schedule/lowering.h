@@ -37,8 +37,6 @@ class Lowering {
   void readFrom(const TensorView* tensor, const Position& position, int param, Position place);
   // Computed again where it is needed.
   void stopReading(const TensorView* tensor);
-  // Streaming reads: inputs read once by this kernel.
-  std::map<int, tile::Cache> cacheOf;  // by Val id
 
   // Values computed inside a loop body are not seen outside it. A scope that was popped may be pushed again, in a place where
   // what it holds is still defined.

@@ -322,7 +322,7 @@ class Segmenter {
     return true;
   }
 
-  // The tensors `e` reads are inputs, or results of `last` that nothing else reads so far and no output of the fusion.
+  // The tensors `e` reads are inputs of the fusion or results of `last`.
   bool readsOnly(const Expr& e, const Expr& last) const {
     for (const TensorView* tv : e.tensorInputs()) {
       if (tv->definition() != nullptr && tv->definition() != &last) {
@@ -380,7 +380,6 @@ class Segmenter {
   }
 
   const Scheduler* accepting(const Group& group, std::string& reason) const {
-    // an output that a later op of the same group will read is no reason yet: judge the group as if its open ends were outputs
     const Scheduler* best = nullptr;
     for (const Scheduler& s : options_.schedulers) {
       if (best != nullptr && best->priority >= s.priority) {
