@@ -34,6 +34,8 @@ void* operator new(size_t bytes, std::align_val_t alignment) { return counted(by
 void* operator new[](size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<size_t>(alignment));
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, 0); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return counted(bytes, 0); }
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept { std::free(p); }
