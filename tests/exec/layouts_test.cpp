@@ -14,32 +14,34 @@ namespace {
 TEST(Layouts, OfOneRankDoNotReorderCollectives) {
   Tensor x = randomTensor({8, 6}, DataType::Float, 1);
   Tensor y = randomTensor({8, 6}, DataType::Float, 2);
-  runLoopback(2, [&](Communicator& comm) {
-    auto fusion = std::make_unique<Fusion>();
-    {
-      FusionGuard guard(fusion.get());
-      DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
-      for (int i = 0; i < 2; i++) {
-        TensorView* in = makeSymbolicTensor(2);
-        fusion->addInput(in);
-        in->setDeviceMesh(mesh);
-        in->outer_split(0, 2);
-        in->axis(0)->parallelize(ParallelType::DIDx);
-        TensorView* out = set(in);
-        fusion->addOutput(out);
-        out->setDeviceMesh(mesh);
-      }
-    }
-    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
-    auto shard = [&](const Tensor& t) { return t.slice(0, comm.rank() * 4, comm.rank() * 4 + 4); };
-    Tensor strided = shard(x);
-    if (comm.rank() == 1) {
-      strided = shard(x).transpose(0, 1).contiguous().transpose(0, 1);
-    }
-    std::vector<Tensor> out = cache.runFusionWithInputs({strided, shard(y)});
-    EXPECT_EQ(out[0].toVector(), x.toVector());
-    EXPECT_EQ(out[1].toVector(), y.toVector());
-  }, {.deadline = std::chrono::milliseconds(5000)});
+  runLoopback(2,
+              [&](Communicator& comm) {
+                auto fusion = std::make_unique<Fusion>();
+                {
+                  FusionGuard guard(fusion.get());
+                  DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+                  for (int i = 0; i < 2; i++) {
+                    TensorView* in = makeSymbolicTensor(2);
+                    fusion->addInput(in);
+                    in->setDeviceMesh(mesh);
+                    in->outer_split(0, 2);
+                    in->axis(0)->parallelize(ParallelType::DIDx);
+                    TensorView* out = set(in);
+                    fusion->addOutput(out);
+                    out->setDeviceMesh(mesh);
+                  }
+                }
+                FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+                auto shard = [&](const Tensor& t) { return t.slice(0, comm.rank() * 4, comm.rank() * 4 + 4); };
+                Tensor strided = shard(x);
+                if (comm.rank() == 1) {
+                  strided = shard(x).transpose(0, 1).contiguous().transpose(0, 1);
+                }
+                std::vector<Tensor> out = cache.runFusionWithInputs({strided, shard(y)});
+                EXPECT_EQ(out[0].toVector(), x.toVector());
+                EXPECT_EQ(out[1].toVector(), y.toVector());
+              },
+              {.deadline = std::chrono::milliseconds(5000)});
 }
 
 // The bits of x as they were before x was overwritten.
@@ -92,15 +94,17 @@ TEST(Layouts, AxesOfOneNamePlaceARankOnce) {
     fusion->addOutput(y);
     y->setDeviceMesh(DeviceMesh({1, 0}));
   }
-  runLoopback(2, [&](Communicator& comm) {
-    FusionExecutorCache cache(fusion->clone(), {.communicator = &comm});
-    try {
-      cache.runFusionWithInputs({Tensor::zeros({4}, DataType::Float)});
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const UserError& e) {
-      EXPECT_NE(std::string(e.what()).find("name the axes apart"), std::string::npos) << e.what();
-    }
-  }, {.deadline = std::chrono::milliseconds(5000)});
+  runLoopback(2,
+              [&](Communicator& comm) {
+                FusionExecutorCache cache(fusion->clone(), {.communicator = &comm});
+                try {
+                  cache.runFusionWithInputs({Tensor::zeros({4}, DataType::Float)});
+                  ADD_FAILURE() << "nothing was thrown";
+                } catch (const UserError& e) {
+                  EXPECT_NE(std::string(e.what()).find("name the axes apart"), std::string::npos) << e.what();
+                }
+              },
+              {.deadline = std::chrono::milliseconds(5000)});
 }
 
 }  // namespace
