@@ -1,11 +1,9 @@
 #include "jit/orc/object_compiler.h"
 
-#include <dlfcn.h>
 #include <llvm/CodeGen/Passes.h>
 #include <llvm/CodeGen/RegAllocRegistry.h>
 #include <llvm/Config/llvm-config.h>
 #include <llvm/ExecutionEngine/RuntimeDyld.h>
-#include <llvm/ExecutionEngine/SectionMemoryManager.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -18,10 +16,10 @@
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
 
-#include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "jit/orc/kernel_memory.h"
 
 namespace meshfuse {
 
@@ -43,27 +41,6 @@ void prepareLlvm() {
     RegisterRegAlloc::setDefault(static_cast<RegisterRegAlloc::FunctionPassCtor>(createBasicRegisterAllocator));
   });
 }
-
-const std::map<std::string, void*, std::less<>>& runtimeSymbols() {
-  static const std::map<std::string, void*, std::less<>> table = [] {
-    std::map<std::string, void*, std::less<>> t;
-    for (auto& [name, address] : cpuRuntimeSymbols()) {
-      t.emplace(name, address);
-    }
-    return t;
-  }();
-  return table;
-}
-
-// Our functions first, then those of the process: the C library, for what a machine lacks as instructions.
-class KernelMemory final : public SectionMemoryManager {
- public:
-  uint64_t getSymbolAddress(const std::string& name) override {
-    auto found = runtimeSymbols().find(name);
-    void* address = found != runtimeSymbols().end() ? found->second : dlsym(RTLD_DEFAULT, name.c_str());
-    return reinterpret_cast<uint64_t>(address);
-  }
-};
 
 }  // namespace
 
