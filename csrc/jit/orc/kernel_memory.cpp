@@ -45,7 +45,8 @@ void KernelMemory::reserveAllocationSpace(uintptr_t codeBytes, llvm::Align codeA
             largestAlign);
   const uintptr_t code = wholePages(codeBytes);
   const uintptr_t constants = wholePages(constantBytes);
-  const uintptr_t data = wholePages(dataBytes);
+  // A page more: the linker does not announce the addresses of functions elsewhere, 8 bytes for each function called.
+  const uintptr_t data = wholePages(dataBytes) + wholePages(1);
   bytes_ = code + constants + data;
   void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   deviceCheck(at != MAP_FAILED, "[kernel memory] no {} bytes for a kernel's code; raise the limit of address space",
