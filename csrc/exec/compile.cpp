@@ -14,12 +14,9 @@
 #include "preseg_passes/localize_fusion.h"
 #include "preseg_passes/table.h"
 #include "schedule/registry.h"
-#include "segment/contiguous_operands.h"
-#include "segment/decompose_contractions.h"
-#include "segment/duplicate_cheap.h"
-#include "segment/fold_scalars.h"
-#include "segment/fold_transposes.h"
+#include "segment/local_context.h"
 #include "segment/segment.h"
+#include "segment/table.h"
 
 namespace meshfuse {
 
@@ -36,6 +33,10 @@ class Busy {
  private:
   Communicator& communicator_;
 };
+
+std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) {
+  return "on this device there is none";
+}
 
 }  // namespace
 
@@ -66,19 +67,14 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   }
 
   // local view: steps
-  result.inputLayouts = inputLayouts(*local, inputs);
-  auto isLibraryCall = [&](const Expr& e) {
-    return device.target == tile::Target::Cpu && !Contraction::refuse(e, result.inputLayouts).has_value();
+  LocalContext context{
+      .layouts = inputLayouts(*local, inputs),
+      .refuseLibraryCall = device.target == tile::Target::Cpu ? Contraction::refuse : noLibrary,
   };
-  foldScalars(*local);
-  contiguousOperands(*local, result.inputLayouts);
-  decomposeContractions(*local, isLibraryCall);
-  duplicateCheap(*local);
-  foldTransposes(*local, result.inputLayouts, isLibraryCall);
-  result.segments = segment(*local, {.device = device,
-                                     .schedulers = kernelSchedulers(),
-                                     .inputLayouts = result.inputLayouts,
-                                     .isLibraryCall = isLibraryCall});
+  runLocalPasses(*local, context);
+  result.segments = segment(*local, context, device, kernelSchedulers());
+  result.layouts = std::move(context.layouts);
+  result.remarks.insert(result.remarks.end(), context.remarks.begin(), context.remarks.end());
   result.planned = global;
   result.local = local;
   return result;
@@ -100,7 +96,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   // kernels and memory
   try {
     result.host = buildHostProgram(result.program.local, result.program.segments, device,
-                                   {.inputLayouts = result.program.inputLayouts,
+                                   {.inputLayouts = result.program.layouts,
                                     .rank = communicator.rank(),
                                     .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
                                     .workers = options.threads,

@@ -30,7 +30,7 @@ struct SegmentedProgram {
   std::shared_ptr<const Fusion> planned;  // the global program, every edge aligned, local or a planned communication
   std::shared_ptr<const Fusion> local;    // the program of a rank
   std::vector<Segment> segments;          // of `local`
-  std::map<int, Layout> inputLayouts;     // by Val id in `local`
+  std::map<int, Layout> layouts;          // by Val id in `local`: of inputs, and of permutes that are views
   std::vector<std::string> remarks;       // what passes decided and why
 };
 

@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdlib>
-#include <cstring>
-#include <list>
 #include <string_view>
 
 #include "base/error.h"
@@ -16,6 +13,7 @@
 #include "exec/compile.h"
 #include "exec/explain.h"
 #include "exec/overlaps.h"
+#include "exec/plan_cache.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -35,269 +33,77 @@ Verify verifyFromEnvironment() {
 
 }  // namespace
 
-// What a plan assumes of one argument; of a scalar its kind, and as `sizes` its value where shapes depend on it.
-struct ArgumentFacts {
-  size_t kind = 0;  // of Argument
-  DataType dtype = DataType::Float;
-  int alignment = 1;
-  std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;
-
-  bool hasShapeOf(const Tensor& t) const {
-    return t.dtype() == dtype && std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end());
-  }
-
-  bool holdFor(const Argument& scalar) const {
-    return scalar.index() == kind && (sizes.empty() || std::get<int64_t>(scalar) == sizes[0]);
-  }
-
-  bool holdFor(const Tensor& t) const {
-    return hasShapeOf(t) && std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end()) &&
-           (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(alignment - 1)) == 0 &&
-           alignmentOf(t.data()) == alignment;
-  }
-
-  std::string differenceTo(const Tensor& t) const {
-    if (t.dtype() != dtype) {
-      return fmt::format("type {} instead of {}", name(t.dtype()), name(dtype));
-    }
-    if (!std::equal(sizes.begin(), sizes.end(), t.sizes().begin(), t.sizes().end())) {
-      return fmt::format("sizes [{}] instead of [{}]", fmt::join(t.sizes(), ", "), fmt::join(sizes, ", "));
-    }
-    if (!std::equal(strides.begin(), strides.end(), t.strides().begin(), t.strides().end())) {
-      return fmt::format("strides [{}] instead of [{}]", fmt::join(t.strides(), ", "), fmt::join(strides, ", "));
-    }
-    return fmt::format("alignment {} instead of {}", alignmentOf(t.data()), alignment);
-  }
-};
-
-// Kinds, types and sizes are those of `facts`.
-static bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
-                    [](const ArgumentFacts& f, const Argument& a) {
-                      const Tensor* t = std::get_if<Tensor>(&a);
-                      return t == nullptr ? f.holdFor(a) : f.kind == a.index() && f.hasShapeOf(*t);
-                    });
-}
-
-static bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const ArgumentFacts& x, const ArgumentFacts& y) {
-    return x.kind == y.kind && x.dtype == y.dtype && x.sizes == y.sizes;
-  });
-}
-
-struct FusionExecutorCache::Plan {
-  std::vector<ArgumentFacts> facts;  // one an input; of scalars empty
-  CompiledProgram compiled;
-  // Bindings not in use: one where a single caller finds it without a lock, the others behind one.
-  std::atomic<Binding*> first{nullptr};
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Binding>> idle;
-  std::vector<bool> outputCommunicates;
-  bool writesInputs = false;
-  std::atomic<bool> verified{false};
-
-  ~Plan() { delete first.load(); }
-
-  std::unique_ptr<Binding> take() {
-    if (Binding* b = first.exchange(nullptr, std::memory_order_acquire)) {
-      return std::unique_ptr<Binding>(b);
-    }
-    std::lock_guard lock(mutex);
-    if (idle.empty()) {
-      return nullptr;
-    }
-    std::unique_ptr<Binding> binding = std::move(idle.back());
-    idle.pop_back();
-    return binding;
-  }
-
-  void giveBack(std::unique_ptr<Binding> binding) {
-    Binding* none = nullptr;
-    if (first.compare_exchange_strong(none, binding.get(), std::memory_order_release)) {
-      (void)binding.release();
-      return;
-    }
-    std::lock_guard lock(mutex);
-    idle.push_back(std::move(binding));
-  }
-
-  // Kinds of scalars are looked at as well: what fits a plan needs no other check.
-  bool holdsFor(std::span<const Argument> inputs) const {
-    if (inputs.size() != facts.size()) {
-      return false;
-    }
-    for (size_t i = 0; i < inputs.size(); i++) {
-      const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-      if (t == nullptr ? !facts[i].holdFor(inputs[i]) : facts[i].kind != 0 || !facts[i].holdFor(*t)) {
-        return false;
-      }
-    }
-    return true;
-  }
-};
-
 struct FusionExecutorCache::State {
-  Communicator* communicator = nullptr;
-  std::unique_ptr<ThreadPool> pool;
-  mutable std::mutex mutex;                // plans and the fields below
-  std::mutex running;                      // runs that communicate, one at a time
-  std::list<std::shared_ptr<Plan>> plans;  // most recently used first
-  std::shared_ptr<Plan> last;
-  // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and
-  // from call to call, so whether to meet the peers must not depend on them: ranks that make the same calls have the same list.
-  std::list<std::vector<ArgumentFacts>> agreed;
-  std::string missReason;
-  int64_t compiled = 0;
-  int64_t calls = 0;
+  State(const Fusion& fusion, const ExecutorOptions& options, Communicator& world, ThreadPoolOptions threads)
+      : communicator(world),
+        pool(threads),
+        plans(fusion, std::max<size_t>(1, options.maxPlans),
+              [&fusion, this](std::span<const Argument> inputs, int64_t call, bool agreed) {
+                return compile(fusion, inputs, communicator,
+                               {.threads = pool.threads(), .call = call, .agreed = agreed});
+              }) {}
+
+  std::shared_ptr<Plan> lastPlan() const {
+    std::shared_ptr<Plan> plan = plans.last();
+    check(plan != nullptr, "[run] there is no plan before the first call");
+    return plan;
+  }
+
+  Communicator& communicator;
+  ThreadPool pool;
+  PlanCache plans;
   std::atomic<int64_t> skip{-1};
+  std::mutex mutex;                 // of `arguments`
   std::vector<Argument> arguments;  // of the span-of-tensors call, reused
-
-  // True if the ranks have agreed on a plan for shapes like these, which are then the most recently used.
-  bool haveAgreed(std::span<const Argument> inputs) {
-    for (auto it = agreed.begin(); it != agreed.end(); ++it) {
-      if (haveShapesOf(*it, inputs)) {
-        agreed.splice(agreed.begin(), agreed, it);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // A plan is kept; the shapes that are forgotten for it take their plans along, as the ranks will agree on them anew.
-  void keep(const std::shared_ptr<Plan>& plan, std::span<const Argument> inputs, size_t most) {
-    plans.push_front(plan);
-    if (!haveAgreed(inputs)) {
-      agreed.push_front(plan->facts);
-      if (agreed.size() > most) {
-        std::erase_if(plans, [&](const auto& p) { return haveSameShapes(p->facts, agreed.back()); });
-        agreed.pop_back();
-      }
-    }
-    if (plans.size() > most) {
-      plans.pop_back();
-    }
-    last = plan;
-  }
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
-    : fusion_(std::move(fusion)),
-      options_(options),
-      verify_(options.verify.value_or(Verify::Off)),
-      state_(std::make_unique<State>()) {
+    : fusion_(std::move(fusion)), verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
   check(fusion_ != nullptr, "[run] the executor cache got no fusion");
-  if (!options.verify) {
-    verify_ = verifyFromEnvironment();
-  }
-  state_->communicator = options.communicator != nullptr ? options.communicator : &defaultWorld();
-  int ranks = state_->communicator->size();
-  int cores = availableCores();
-  int threads = options.threads > 0 ? options.threads : std::max(1, cores / ranks);
-  state_->pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .spin = threads * ranks <= cores});
+  Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
+  const int cores = availableCores();
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world.size());
+  state_ = std::make_unique<State>(*fusion_, options, world,
+                                   ThreadPoolOptions{.threads = threads, .spin = threads * world.size() <= cores});
 }
 
 FusionExecutorCache::~FusionExecutorCache() = default;
 
-std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::find(std::span<const Argument> inputs) {
-  std::lock_guard lock(state_->mutex);
-  state_->calls++;
-  state_->missReason.clear();
-  if (state_->last != nullptr && state_->last->holdsFor(inputs)) {
-    return state_->last;
-  }
-  for (auto it = state_->plans.begin(); it != state_->plans.end(); ++it) {
-    if ((*it)->holdsFor(inputs)) {
-      state_->plans.splice(state_->plans.begin(), state_->plans, it);
-      (void)state_->haveAgreed(inputs);
-      state_->last = state_->plans.front();
-      return state_->last;
-    }
-  }
-  return compileFor(inputs);
-}
-
-std::shared_ptr<FusionExecutorCache::Plan> FusionExecutorCache::compileFor(std::span<const Argument> inputs) {
-  State& s = *state_;
-  s.missReason = s.last == nullptr ? "the first call" : "";
-  for (size_t i = 0; s.last != nullptr && i < inputs.size() && s.missReason.empty(); i++) {
-    const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-    if (i >= s.last->facts.size() || s.last->facts[i].kind != inputs[i].index()) {
-      s.missReason = fmt::format("input {} is an argument of another kind", i);
-    } else if (t != nullptr && !s.last->facts[i].holdFor(*t)) {
-      s.missReason = fmt::format("input {} has {}", i, s.last->facts[i].differenceTo(*t));
-    } else if (t == nullptr && !s.last->facts[i].holdFor(inputs[i])) {
-      s.missReason =
-          fmt::format("input {} is {} instead of {}", i, std::get<int64_t>(inputs[i]), s.last->facts[i].sizes[0]);
-    }
-  }
-  if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
-    fmt::print(stderr, "[meshfuse] compiling: {}\n", s.missReason);
-  }
-  auto plan = std::make_shared<Plan>();
-  const std::vector<bool> givesShapes = shapeScalars(*fusion_);
-  for (const Argument& a : inputs) {
-    plan->facts.emplace_back().kind = a.index();
-    if (const int64_t* value = std::get_if<int64_t>(&a);
-        value != nullptr && plan->facts.size() <= givesShapes.size() && givesShapes[plan->facts.size() - 1]) {
-      plan->facts.back().sizes = {*value};
-    }
-    if (const Tensor* t = std::get_if<Tensor>(&a)) {
-      plan->facts.back() = {a.index(),
-                            t->dtype(),
-                            alignmentOf(t->data()),
-                            {t->sizes().begin(), t->sizes().end()},
-                            {t->strides().begin(), t->strides().end()}};
-    }
-  }
-  plan->compiled = compile(*fusion_, inputs, *s.communicator,
-                           {.threads = s.pool->threads(), .call = s.calls, .agreed = s.haveAgreed(inputs)});
-  const HostProgram& host = *plan->compiled.host;
-  plan->writesInputs =
-      std::any_of(host.aliasOf.begin(), host.aliasOf.end(), [](const auto& alias) { return alias.has_value(); });
-  plan->outputCommunicates.assign(host.outputs.size(), false);
-  for (const Step& step : host.steps) {
-    if (step.kind != HostStepKind::Communicate) {
-      continue;
-    }
-    for (const auto* list : {&step.reads, &step.writes}) {
-      for (int t : *list) {
-        const TensorPlan& p = host.tensors[static_cast<size_t>(t)];
-        if (p.place == Place::Output) {
-          plan->outputCommunicates[static_cast<size_t>(p.index)] = true;
-        }
-      }
-    }
-  }
-  s.compiled++;
-  s.keep(plan, inputs, std::max<size_t>(1, options_.maxPlans));
-  return plan;
-}
-
 Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
-  const HostProgram& host = *plan.compiled.host;
+  const HostProgram& host = plan.host();
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);
   }
   const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[output])];
-  if (!plan.outputCommunicates[output]) {
+  if (!plan.outputCommunicates(output)) {
     return Tensor::empty(t.sizes, t.dtype);
   }
-  std::shared_ptr<void> memory = state_->communicator->allocate(static_cast<size_t>(t.bytes));
+  std::shared_ptr<void> memory = state_->communicator.allocate(static_cast<size_t>(t.bytes));
   return Tensor::wrap(memory.get(), t.sizes, contiguousStrides(t.sizes), t.dtype, memory);
 }
 
-void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  std::unique_ptr<Binding> binding = plan.take();
-  if (binding == nullptr) {
-    binding = std::make_unique<Binding>(plan.compiled.host, *state_->communicator);
+std::vector<Tensor> FusionExecutorCache::makeOutputs(const Plan& plan, std::span<const Argument> inputs) const {
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < plan.host().outputs.size(); i++) {
+    outputs.push_back(makeOutput(plan, i, inputs));
   }
+  return outputs;
+}
+
+void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs,
+                                  std::vector<StepTime>* times) {
   ExecuteOptions options;
   options.skipStep = state_->skip;
   options.verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  binding->run(*state_->pool, *state_->communicator, inputs, outputs, options);
+  std::vector<StepRecord> records;
+  options.profile = times != nullptr ? &records : nullptr;
+  std::unique_ptr<Binding> binding = plan.take(state_->communicator);
+  binding->run(state_->pool, state_->communicator, inputs, outputs, options);
   plan.verified = true;
   plan.giveBack(std::move(binding));
+  for (const StepRecord& r : records) {
+    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
+  }
 }
 
 // On several ranks a call is one sequence of meetings with the peers: threads take turns, and a call that fails once the ranks have
@@ -314,7 +120,7 @@ class FusionExecutorCache::Turn {
     try {
       body();
     } catch (const std::exception& e) {
-      if (lock_.owns_lock() && plan.compiled.host->communicates) {
+      if (lock_.owns_lock() && plan.host().communicates) {
         communicator_.abort(e.what());
       }
       throw;
@@ -327,29 +133,31 @@ class FusionExecutorCache::Turn {
 };
 
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
-  Turn turn(*state_->communicator);
-  std::shared_ptr<Plan> plan = find(inputs);
+  return runTimed(inputs, nullptr);
+}
+
+std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {
+  Turn turn(state_->communicator);
+  std::shared_ptr<Plan> plan = state_->plans.get(inputs);
   std::vector<Tensor> outputs;
   turn.afterAgreement(*plan, [&] {
-    if (plan->writesInputs) {
-      (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
+    if (plan->writesInputs()) {
+      (void)checkOverlaps(plan->host().aliasOf, inputs, {});
     }
-    for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
-      outputs.push_back(makeOutput(*plan, i, inputs));
-    }
-    execute(*plan, inputs, outputs);
+    outputs = makeOutputs(*plan, inputs);
+    execute(*plan, inputs, outputs, times);
   });
   return outputs;
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  Turn turn(*state_->communicator);
-  std::shared_ptr<Plan> plan = find(inputs);
+  Turn turn(state_->communicator);
+  std::shared_ptr<Plan> plan = state_->plans.get(inputs);
   turn.afterAgreement(*plan, [&] { runInto(*plan, inputs, outputs); });
 }
 
 void FusionExecutorCache::runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  const HostProgram& host = *plan.compiled.host;
+  const HostProgram& host = plan.host();
   check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
         host.outputs.size(), outputs.size());
   bool direct = true;
@@ -368,7 +176,7 @@ void FusionExecutorCache::runInto(Plan& plan, std::span<const Argument> inputs, 
     check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
           i);
   }
-  if (plan.writesInputs || outputs.size() > 1) {
+  if (plan.writesInputs() || outputs.size() > 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
   } else if (outputs.size() == 1) {
     for (const Argument& a : inputs) {
@@ -380,10 +188,7 @@ void FusionExecutorCache::runInto(Plan& plan, std::span<const Argument> inputs, 
     execute(plan, inputs, outputs);
     return;
   }
-  std::vector<Tensor> own;
-  for (size_t i = 0; i < outputs.size(); i++) {
-    own.push_back(makeOutput(plan, i, inputs));
-  }
+  std::vector<Tensor> own = makeOutputs(plan, inputs);
   execute(plan, inputs, own);
   for (size_t i = 0; i < outputs.size(); i++) {
     if (!host.aliasOf[i]) {
@@ -412,9 +217,7 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
 }
 
 std::shared_ptr<const HostProgram> FusionExecutorCache::hostProgram() const {
-  std::lock_guard lock(state_->mutex);
-  check(state_->last != nullptr, "[run] there is no plan before the first call");
-  return state_->last->compiled.host;
+  return state_->lastPlan()->compiled().host;
 }
 
 std::vector<CommRecord> FusionExecutorCache::commSteps() const {
@@ -430,9 +233,7 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
 }
 
 std::shared_ptr<const Fusion> FusionExecutorCache::planned() const {
-  std::lock_guard lock(state_->mutex);
-  check(state_->last != nullptr, "[run] there is no plan before the first call");
-  return state_->last->compiled.program.planned;
+  return state_->lastPlan()->compiled().program.planned;
 }
 
 std::string FusionExecutorCache::planText() const { return planned()->toString(); }
@@ -446,42 +247,18 @@ std::string FusionExecutorCache::outputSharding(int output) const {
 }
 
 Explanation FusionExecutorCache::explain() const {
-  std::lock_guard lock(state_->mutex);
-  check(state_->last != nullptr, "[run] there is no plan before the first call");
-  return meshfuse::explain(state_->last->compiled, state_->communicator->rank());
+  return meshfuse::explain(state_->lastPlan()->compiled(), state_->communicator.rank());
 }
 
 std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
-  Turn turn(*state_->communicator);
-  std::shared_ptr<Plan> plan = find(inputs);
-  if (plan->writesInputs) {
-    (void)checkOverlaps(plan->compiled.host->aliasOf, inputs, {});
-  }
-  std::vector<Tensor> outputs;
-  for (size_t i = 0; i < plan->compiled.host->outputs.size(); i++) {
-    outputs.push_back(makeOutput(*plan, i, inputs));
-  }
-  std::vector<StepRecord> records;
-  ExecuteOptions options;
-  options.profile = &records;
-  Binding binding(plan->compiled.host, *state_->communicator);
-  binding.run(*state_->pool, *state_->communicator, inputs, outputs, options);
   std::vector<StepTime> times;
-  for (const StepRecord& r : records) {
-    times.push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
-  }
+  (void)runTimed(inputs, &times);
   return times;
 }
 
-std::string FusionExecutorCache::missReason() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->missReason;
-}
+std::string FusionExecutorCache::missReason() const { return state_->plans.missReason(); }
 
-int64_t FusionExecutorCache::plansCompiled() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->compiled;
-}
+int64_t FusionExecutorCache::plansCompiled() const { return state_->plans.compiled(); }
 
 void FusionExecutorCache::skipCommunication(int step) {
   int64_t at = -1;

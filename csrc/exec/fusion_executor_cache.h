@@ -4,7 +4,7 @@
 //   std::vector<Tensor> out = cache.runFusionWithInputs({x, w});
 //
 // The first call with a new class of arguments (types, sizes, strides, alignments) compiles a plan; later ones find it. Plans are
-// immutable and bounded in number; the least recently used one goes first, so ranks that make the same calls evict alike.
+// immutable and bounded in number. Several threads may call at once; a call whose plan is there does not wait for one that compiles.
 // On several ranks every rank makes the same calls in the same order, each with its local shards.
 #pragma once
 
@@ -26,6 +26,7 @@ class Communicator;
 class Fusion;
 struct Explanation;
 struct HostProgram;
+class Plan;
 
 enum class Verify : uint8_t { Off, First, Always };
 
@@ -86,16 +87,15 @@ class FusionExecutorCache {
   void skipCommunication(int step);
 
  private:
-  struct Plan;
   class Turn;
-  std::shared_ptr<Plan> find(std::span<const Argument> inputs);
-  std::shared_ptr<Plan> compileFor(std::span<const Argument> inputs);
+  std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
   void runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
-  void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
+  void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs,
+               std::vector<StepTime>* times = nullptr);
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
+  std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 
   std::unique_ptr<Fusion> fusion_;
-  ExecutorOptions options_;
   Verify verify_;
   struct State;
   std::unique_ptr<State> state_;

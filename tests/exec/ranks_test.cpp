@@ -65,6 +65,33 @@ bool has(const std::string& text, const std::string& phrase) { return text.find(
 
 Tensor shard(int64_t rows, double value = 1) { return Tensor::full({rows, 6}, DataType::Float, value); }
 
+// 1.0 and 1 are the same number to a Double input: a rank that gives the other kind compiles for it, but meets nobody.
+TEST(OneRank, GivesANumberAsAnInteger) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigTensor(2);
+      Val* scale = IrBuilder::create<Val>(DataType::Double);
+      fusion->addInput(x);
+      fusion->addInput(scale);
+      TensorView* y = sum(mul(x, scale), {0});
+      fusion->addOutput(y);
+      DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+      x->setDeviceMesh(mesh);
+      x->outer_split(0, 2);
+      x->axis(0)->parallelize(ParallelType::DIDx);
+      y->setDeviceMesh(mesh);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    for (bool integer : {false, true, false}) {
+      Argument two = integer && comm.rank() == 1 ? Argument(int64_t{2}) : Argument(2.0);
+      EXPECT_EQ(cache.runFusionWithInputs({shard(4), two})[0].at({5}), 16);
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 TEST(OneRank, PassesAShardOfTheWrongShape) {
   std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
     FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});

@@ -1,0 +1,110 @@
+#include "exec/argument_facts.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "exec/arguments.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool hasShape(const ArgumentFacts& facts, const Tensor& t) {
+  return t.dtype() == facts.dtype && std::ranges::equal(facts.sizes, t.sizes());
+}
+
+bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
+  // the cheap half of an alignment first
+  return hasShape(facts, t) && std::ranges::equal(facts.strides, t.strides()) &&
+         (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(facts.alignment - 1)) == 0 &&
+         alignmentOf(t.data()) == facts.alignment;
+}
+
+bool hasValue(const ArgumentFacts& facts, const Argument& scalar) {
+  const int64_t* value = std::get_if<int64_t>(&scalar);
+  return facts.sizes.empty() || (value != nullptr && *value == facts.sizes[0]);
+}
+
+std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
+  const Tensor* t = std::get_if<Tensor>(&argument);
+  if (argument.index() != facts.kind) {
+    return "is an argument of another kind";
+  }
+  if (t == nullptr) {
+    return fmt::format("is {} instead of {}", std::get<int64_t>(argument), facts.sizes[0]);
+  }
+  if (t->dtype() != facts.dtype) {
+    return fmt::format("has type {} instead of {}", name(t->dtype()), name(facts.dtype));
+  }
+  if (!std::ranges::equal(facts.sizes, t->sizes())) {
+    return fmt::format("has sizes [{}] instead of [{}]", fmt::join(t->sizes(), ", "), fmt::join(facts.sizes, ", "));
+  }
+  if (!std::ranges::equal(facts.strides, t->strides())) {
+    return fmt::format("has strides [{}] instead of [{}]", fmt::join(t->strides(), ", "),
+                       fmt::join(facts.strides, ", "));
+  }
+  return fmt::format("has alignment {} instead of {}", alignmentOf(t->data()), facts.alignment);
+}
+
+}  // namespace
+
+bool ArgumentFacts::holdFor(const Argument& argument) const {
+  if (argument.index() != kind) {
+    return false;
+  }
+  const Tensor* t = std::get_if<Tensor>(&argument);
+  return t != nullptr ? holdForTensor(*this, *t) : hasValue(*this, argument);
+}
+
+std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs) {
+  const std::vector<bool> givesShapes = shapeScalars(fusion);
+  std::vector<ArgumentFacts> facts(inputs.size());
+  for (size_t i = 0; i < inputs.size(); i++) {
+    facts[i].kind = inputs[i].index();
+    if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
+      facts[i].dtype = t->dtype();
+      facts[i].alignment = alignmentOf(t->data());
+      facts[i].sizes.assign(t->sizes().begin(), t->sizes().end());
+      facts[i].strides.assign(t->strides().begin(), t->strides().end());
+    } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]);
+               value != nullptr && i < givesShapes.size() && givesShapes[i]) {
+      facts[i].sizes = {*value};
+    }
+  }
+  return facts;
+}
+
+bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
+  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
+                    [](const ArgumentFacts& f, const Argument& a) { return f.holdFor(a); });
+}
+
+bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
+  return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
+    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes;
+  });
+}
+
+bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
+  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
+                    [](const ArgumentFacts& f, const Argument& a) {
+                      const Tensor* t = std::get_if<Tensor>(&a);
+                      return t != nullptr ? f.areOfTensor() && hasShape(f, *t) : !f.areOfTensor() && hasValue(f, a);
+                    });
+}
+
+std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (i >= facts.size()) {
+      return fmt::format("input {} is one more than before", i);
+    }
+    if (!facts[i].holdFor(inputs[i])) {
+      return fmt::format("input {} {}", i, differenceOf(facts[i], inputs[i]));
+    }
+  }
+  return "";
+}
+
+}  // namespace meshfuse

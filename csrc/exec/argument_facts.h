@@ -1,0 +1,43 @@
+// What a plan assumes of the arguments of a call: it may be used wherever each of these facts holds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tensor/argument.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+static_assert(std::is_same_v<std::variant_alternative_t<0, Argument>, Tensor>);
+
+struct ArgumentFacts {
+  size_t kind = 0;                   // of Argument
+  DataType dtype = DataType::Float;  // this and what follows: of tensors
+  int alignment = 1;                 // see alignmentOf in arguments.h
+  std::vector<int64_t> sizes;        // of a scalar that shapes depend on: its value
+  std::vector<int64_t> strides;
+
+  bool areOfTensor() const { return kind == 0; }
+  bool holdFor(const Argument& argument) const;
+};
+
+// One for each argument.
+[[nodiscard]] std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs);
+
+// Kinds of scalars are looked at as well: arguments for which the facts of a plan hold need no other check.
+[[nodiscard]] bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
+
+// The facts that are the same on all ranks that make the same call: sizes and types, but neither strides nor alignments, nor
+// whether a number was given as an integer.
+[[nodiscard]] bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
+[[nodiscard]] bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
+
+// The first fact that does not hold, as `input 0 has sizes [9] instead of [8]`; "" if all hold.
+[[nodiscard]] std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
+
+}  // namespace meshfuse

@@ -1,0 +1,64 @@
+#include "exec/plan.h"
+
+#include <algorithm>
+
+#include "host/executor.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
+  std::vector<bool> result(host.outputs.size());
+  for (const Step& step : host.steps) {
+    if (step.kind != HostStepKind::Communicate) {
+      continue;
+    }
+    for (const auto* list : {&step.reads, &step.writes}) {
+      for (int t : *list) {
+        const TensorPlan& p = host.tensors[static_cast<size_t>(t)];
+        if (p.place == Place::Output) {
+          result[static_cast<size_t>(p.index)] = true;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
+    : facts_(std::move(facts)),
+      compiled_(std::move(compiled)),
+      writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
+      outputCommunicates_(outputsThatCommunicate(host())) {}
+
+Plan::~Plan() { delete first_.load(); }
+
+std::unique_ptr<Binding> Plan::take(Communicator& communicator) {
+  if (Binding* b = first_.exchange(nullptr, std::memory_order_acquire)) {
+    return std::unique_ptr<Binding>(b);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Binding> binding = std::move(idle_.back());
+      idle_.pop_back();
+      return binding;
+    }
+  }
+  return std::make_unique<Binding>(compiled_.host, communicator);
+}
+
+void Plan::giveBack(std::unique_ptr<Binding> binding) {
+  Binding* none = nullptr;
+  if (first_.compare_exchange_strong(none, binding.get(), std::memory_order_release)) {
+    (void)binding.release();
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(binding));
+}
+
+}  // namespace meshfuse

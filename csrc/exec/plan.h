@@ -1,0 +1,49 @@
+// A compiled program and what it assumes; immutable, used by several threads at once.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "exec/argument_facts.h"
+#include "exec/compile.h"
+
+namespace meshfuse {
+
+class Binding;
+
+class Plan {
+ public:
+  Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled);
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  const std::vector<ArgumentFacts>& facts() const { return facts_; }
+  const CompiledProgram& compiled() const { return compiled_; }
+  const HostProgram& host() const { return *compiled_.host; }
+  // Whether some output takes the place of an input.
+  bool writesInputs() const { return writesInputs_; }
+  // Whether peers may read the output where it lies.
+  bool outputCommunicates(size_t output) const { return outputCommunicates_[output]; }
+
+  // A binding for one run, to be given back after it.
+  std::unique_ptr<Binding> take(Communicator& communicator);
+  void giveBack(std::unique_ptr<Binding> binding);
+
+  // Whether a run has been compared with the reference interpreter.
+  std::atomic<bool> verified{false};
+
+ private:
+  std::vector<ArgumentFacts> facts_;
+  CompiledProgram compiled_;
+  bool writesInputs_ = false;
+  std::vector<bool> outputCommunicates_;
+  // Bindings not in use: one where a single caller finds it without a lock, the others behind one.
+  std::atomic<Binding*> first_{nullptr};
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Binding>> idle_;
+};
+
+}  // namespace meshfuse

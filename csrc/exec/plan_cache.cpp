@@ -1,0 +1,114 @@
+#include "exec/plan_cache.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+namespace meshfuse {
+
+std::shared_ptr<Plan> PlanCache::get(std::span<const Argument> inputs) {
+  std::unique_lock lock(mutex_);
+  calls_++;
+  missReason_.clear();
+  if (PlanPtr plan = findLocked(inputs)) {
+    return plan;
+  }
+  auto made = std::ranges::find_if(pending_, [&](const Pending& p) { return hold(p.facts, inputs); });
+  if (made == pending_.end()) {
+    return makeFor(inputs, std::move(lock));
+  }
+  std::shared_future<PlanPtr> plan = made->plan;
+  lock.unlock();
+  return plan.get();
+}
+
+PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
+  if (last_ != nullptr && hold(last_->facts(), inputs)) {
+    return last_;
+  }
+  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+    if (hold((*it)->facts(), inputs)) {
+      plans_.splice(plans_.begin(), plans_, it);
+      (void)haveAgreedLocked(inputs);
+      last_ = plans_.front();
+      return last_;
+    }
+  }
+  return nullptr;
+}
+
+PlanCache::PlanPtr PlanCache::makeFor(std::span<const Argument> inputs, std::unique_lock<std::mutex> lock) {
+  missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
+  if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
+    fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
+  }
+  const int64_t call = calls_;
+  const bool agreed = haveAgreedLocked(inputs);
+  std::promise<PlanPtr> promise;
+  auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
+  lock.unlock();
+  PlanPtr plan;
+  std::exception_ptr failure;
+  try {
+    plan = std::make_shared<Plan>(entry->facts, make_(inputs, call, agreed));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  pending_.erase(entry);
+  if (failure) {
+    promise.set_exception(failure);
+    std::rethrow_exception(failure);
+  }
+  keepLocked(plan, inputs);
+  promise.set_value(plan);
+  return plan;
+}
+
+// True if the ranks have agreed on a plan for shapes like these, which are then the most recently used.
+bool PlanCache::haveAgreedLocked(std::span<const Argument> inputs) {
+  for (auto it = agreed_.begin(); it != agreed_.end(); ++it) {
+    if (haveShapesOf(*it, inputs)) {
+      agreed_.splice(agreed_.begin(), agreed_, it);
+      return true;
+    }
+  }
+  return false;
+}
+
+// The shapes that are forgotten for a plan take their plans along, as the ranks will agree on them anew.
+void PlanCache::keepLocked(const PlanPtr& plan, std::span<const Argument> inputs) {
+  compiled_++;
+  plans_.push_front(plan);
+  if (!haveAgreedLocked(inputs)) {
+    agreed_.push_front(plan->facts());
+    if (agreed_.size() > most_) {
+      std::erase_if(plans_, [&](const PlanPtr& p) { return haveSameShapes(p->facts(), agreed_.back()); });
+      agreed_.pop_back();
+    }
+  }
+  if (plans_.size() > most_) {
+    plans_.pop_back();
+  }
+  last_ = plan;
+}
+
+std::shared_ptr<Plan> PlanCache::last() const {
+  std::lock_guard lock(mutex_);
+  return last_;
+}
+
+std::string PlanCache::missReason() const {
+  std::lock_guard lock(mutex_);
+  return missReason_;
+}
+
+int64_t PlanCache::compiled() const {
+  std::lock_guard lock(mutex_);
+  return compiled_;
+}
+
+}  // namespace meshfuse
