@@ -111,6 +111,15 @@ struct PassRunner {
   }
 };
 
+template <class Program, class Context>
+[[nodiscard]] std::vector<std::string_view> passNames(std::span<const PassRow<Program, Context>> rows) {
+  std::vector<std::string_view> names;
+  for (const PassRow<Program, Context>& row : rows) {
+    names.push_back(row.name);
+  }
+  return names;
+}
+
 // The pipeline as text, one pass a line with its reason: golden-tested by each stage.
 template <class Program, class Context>
 [[nodiscard]] std::string printPasses(std::span<const PassRow<Program, Context>> rows) {

@@ -1,13 +1,9 @@
 #include "preseg_passes/table.h"
 
-#include <filesystem>
-#include <fstream>
-
 #include "analysis/pass_context.h"
-#include "base/hash.h"
+#include "base/reproducer.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
-#include "meshfuse_config.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/partialize_reductions.h"
@@ -34,22 +30,6 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "last: what each reshard costs is known when no sharding changes any more"},
 };
 
-// Writes what `meshfuse opt --pass=...` needs to fail alike: the program before the stage and the passes from the failed one on.
-std::string writeReproducer(std::string_view pass, const std::string& text) {
-  std::string remaining;
-  for (const PassRow<Fusion, PassContext>& row : kPasses) {
-    if (!remaining.empty() || row.name == pass) {
-      remaining += fmt::format("{}{}", remaining.empty() ? "" : ",", row.name);
-    }
-  }
-  std::error_code error;
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path(error) / fmt::format("meshfuse-{}.fir", hashText(text).hex());
-  std::ofstream file(path);
-  file << fmt::format("# meshfuse {}: {} failed\n# remaining passes: {}\n", kVersion, pass, remaining) << text;
-  return file.good() ? path.string() : "";
-}
-
 }  // namespace
 
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
@@ -59,7 +39,8 @@ void runPresegPasses(Fusion& fusion, PassContext& context) {
       .stage = "preseg",
       .print = [](const Fusion& f) { return f.toString(); },
       .verify = [](const Fusion& f) { return verify(f); },
-      .reproduce = writeReproducer,
+      .reproduce = [](std::string_view pass,
+                      const std::string& text) { return writeReproducer(passNames(presegPasses()), pass, text); },
   };
   runner.run(presegPasses(), fusion, context);
 }

@@ -4,6 +4,7 @@
 
 #include "ir/fusion.h"
 #include "ops/copy_shape.h"
+#include "segment/local_context.h"
 
 namespace meshfuse {
 
@@ -27,7 +28,7 @@ bool isContiguous(const TensorView* tv, const std::map<int, Layout>& layouts) {
 
 }  // namespace
 
-bool contiguousOperands(Fusion& fusion, const std::map<int, Layout>& layouts) {
+bool contiguousOperands(Fusion& fusion, LocalContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
     if (e->kind() != ExprKind::Communicate && e->kind() != ExprKind::BitCast) {
@@ -37,7 +38,7 @@ bool contiguousOperands(Fusion& fusion, const std::map<int, Layout>& layouts) {
     // a bit cast is a view: one of an input that the program overwrites must be of a copy
     bool overwritten = e->kind() == ExprKind::BitCast &&
                        std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; });
-    if (overwritten || !isContiguous(in, layouts)) {
+    if (overwritten || !isContiguous(in, context.layouts)) {
       fusion.replaceInput(e, 0, set(in));
       changed = true;
     }

@@ -1,9 +1,12 @@
 #include "segment/decompose_contractions.h"
 
+#include <fmt/core.h>
+
 #include "ir/fusion.h"
 #include "ops/copy_shape.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "segment/local_context.h"
 
 namespace meshfuse {
 
@@ -39,15 +42,21 @@ TensorView* linearResult(const Expr& e) {
 
 }  // namespace
 
-bool decomposeContractions(Fusion& fusion, const std::function<bool(const Expr&)>& isLibraryCall) {
+bool decomposeContractions(Fusion& fusion, LocalContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
     bool contraction = e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear;
-    if (!contraction || isLibraryCall(*e)) {
+    if (!contraction) {
+      continue;
+    }
+    std::optional<std::string> refused = context.refuseLibraryCall(*e, context.layouts);
+    if (!refused) {
       continue;
     }
     TensorView* c = e->kind() == ExprKind::Matmul ? matmulResult(*e) : linearResult(*e);
     fusion.replaceUses(e->output(), maybeCastOp(e->output()->dtype(), c));
+    context.remarks.push_back(fmt::format("T{} = {}: products and their sums, as no library takes it: {}",
+                                          e->output()->id(), e->opName(), *refused));
     changed = true;
   }
   return changed;

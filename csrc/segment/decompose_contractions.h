@@ -3,17 +3,15 @@
 //   T2 = matmul(T0[M, K], T1[K, N])   ->   T3 = mul(broadcast(T0), broadcast(transpose(T1)))   T2 = sum of T3 over K
 //
 // 16-bit operands multiply and add in Float and round once. Holds before: a local fusion; after: every Matmul and Linear left
-// is one that `isLibraryCall` takes. Idempotent. Runs before segmentation.
+// is a library call. Idempotent. A remark says why no library takes it. Runs before segmentation.
 #pragma once
-
-#include <functional>
 
 namespace meshfuse {
 
-class Expr;
 class Fusion;
+struct LocalContext;
 
 // True if the fusion changed.
-bool decomposeContractions(Fusion& fusion, const std::function<bool(const Expr&)>& isLibraryCall);
+bool decomposeContractions(Fusion& fusion, LocalContext& context);
 
 }  // namespace meshfuse

@@ -35,7 +35,7 @@ bool readsReduction(const Expr& e) {
 
 }  // namespace
 
-bool duplicateCheap(Fusion& fusion) {
+bool duplicateCheap(Fusion& fusion, LocalContext&) {
   bool changed = false;
   std::vector<Expr*> exprs = fusion.exprs();
   for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) {

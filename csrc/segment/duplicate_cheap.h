@@ -10,8 +10,9 @@
 namespace meshfuse {
 
 class Fusion;
+struct LocalContext;
 
 // True if the fusion changed.
-bool duplicateCheap(Fusion& fusion);
+bool duplicateCheap(Fusion& fusion, LocalContext& context);
 
 }  // namespace meshfuse

@@ -5,7 +5,7 @@
 
 namespace meshfuse {
 
-bool foldScalars(Fusion& fusion) {
+bool foldScalars(Fusion& fusion, LocalContext&) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
     if (e->outputs().size() != 1 || e->output()->isTensor() || e->output()->dtype() == DataType::Int ||

@@ -9,8 +9,9 @@
 namespace meshfuse {
 
 class Fusion;
+struct LocalContext;
 
 // True if the fusion changed.
-bool foldScalars(Fusion& fusion);
+bool foldScalars(Fusion& fusion, LocalContext& context);
 
 }  // namespace meshfuse

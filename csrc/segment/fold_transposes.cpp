@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ir/fusion.h"
+#include "segment/local_context.h"
 
 namespace meshfuse {
 
@@ -32,11 +33,11 @@ bool isOverwritten(const Fusion& fusion, const TensorView* tv) {
 
 }  // namespace
 
-bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts,
-                    const std::function<bool(const Expr&)>& isLibraryCall) {
+bool foldTransposes(Fusion& fusion, LocalContext& context) {
+  std::map<int, Layout>& layouts = context.layouts;
   bool changed = false;
   for (const Expr* e : fusion.exprs()) {
-    if (e->kind() != ExprKind::Permute || e->output()->isFusionOutput()) {
+    if (e->kind() != ExprKind::Permute || e->output()->isFusionOutput() || layouts.contains(e->output()->id())) {
       continue;
     }
     const TensorView* in = e->tensorInputs()[0];
@@ -52,7 +53,7 @@ bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts,
       to.strides.push_back(from->strides[static_cast<size_t>(dim)]);
     }
     layouts[e->output()->id()] = std::move(to);
-    if (std::all_of(uses.begin(), uses.end(), [&](const Expr* use) { return isLibraryCall(*use); })) {
+    if (std::all_of(uses.begin(), uses.end(), [&](const Expr* use) { return context.isLibraryCall(*use); })) {
       changed = true;
     } else {
       layouts.erase(e->output()->id());

@@ -2,23 +2,17 @@
 //
 //   T1 = permute(T0, order=[1, 0]), T2 = matmul(T1, T3), T0 [M, K] contiguous   ->   layouts[T1] = strides {1, K}
 //
-// Holds before: a local fusion in which every Matmul and Linear is a library call under `layouts`; after: the same. Left as they
+// Holds before: a local fusion in which every Matmul and Linear is a library call; after: the same. Idempotent. Left as they
 // are: permutes of inputs that a result is written into, as a view would read them too late. Runs last before segmentation,
 // which makes a View of every permute that has a layout.
 #pragma once
 
-#include <functional>
-#include <map>
-
-#include "schedule/group.h"
-
 namespace meshfuse {
 
-class Expr;
 class Fusion;
+struct LocalContext;
 
-// layouts: by Val id, of tensors that are not contiguous; isLibraryCall reads the same map. True if a layout was added.
-bool foldTransposes(const Fusion& fusion, std::map<int, Layout>& layouts,
-                    const std::function<bool(const Expr&)>& isLibraryCall);
+// True if a layout was added.
+bool foldTransposes(Fusion& fusion, LocalContext& context);
 
 }  // namespace meshfuse

@@ -5,19 +5,20 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "segment/local_context.h"
 
 namespace meshfuse {
 
 namespace {
 
-bool isKernelOp(const Expr& e, const SegmentOptions& options) {
+bool isKernelOp(const Expr& e, const LocalContext& context) {
   switch (e.kind()) {
     case ExprKind::Communicate:
     case ExprKind::BitCast:
       return false;
     case ExprKind::Matmul:
     case ExprKind::Linear:
-      return !options.isLibraryCall(e);
+      return !context.isLibraryCall(e);
     default:
       return true;
   }
@@ -92,7 +93,9 @@ struct Node {
 
 class Segmenter {
  public:
-  Segmenter(const Fusion& fusion, const SegmentOptions& options) : fusion_(fusion), options_(options) {}
+  Segmenter(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
+            std::span<const Scheduler> schedulers)
+      : fusion_(fusion), context_(context), device_(device), schedulers_(schedulers) {}
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
@@ -162,9 +165,9 @@ class Segmenter {
       kind = SegmentKind::Communicate;
     } else if (touchesEmpty(*e)) {
       kind = SegmentKind::Reference;
-    } else if (e->kind() == ExprKind::BitCast || options_.inputLayouts.contains(e->output()->id())) {
+    } else if (e->kind() == ExprKind::BitCast || context_.layouts.contains(e->output()->id())) {
       kind = SegmentKind::View;
-    } else if (!isKernelOp(*e, options_)) {
+    } else if (!isKernelOp(*e, context_)) {
       kind = SegmentKind::Library;
     }
     std::set<int> producers = producersOf(e);
@@ -356,7 +359,7 @@ class Segmenter {
         bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
         if (!made && known.insert(tv->id()).second) {
           g.inputs.push_back(tv);
-          if (auto it = options_.inputLayouts.find(tv->id()); it != options_.inputLayouts.end()) {
+          if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
             g.layouts[tv->id()] = it->second;
           }
         }
@@ -381,11 +384,11 @@ class Segmenter {
 
   const Scheduler* accepting(const Group& group, std::string& reason) const {
     const Scheduler* best = nullptr;
-    for (const Scheduler& s : options_.schedulers) {
+    for (const Scheduler& s : schedulers_) {
       if (best != nullptr && best->priority >= s.priority) {
         continue;
       }
-      std::optional<std::string> refused = s.refuse(group, options_.device);
+      std::optional<std::string> refused = s.refuse(group, device_);
       if (!refused) {
         best = &s;
       } else {
@@ -429,7 +432,9 @@ class Segmenter {
   }
 
   const Fusion& fusion_;
-  const SegmentOptions& options_;
+  const LocalContext& context_;
+  const DeviceInfo& device_;
+  std::span<const Scheduler> schedulers_;
   std::vector<Node> nodes_;
   std::map<int, int> nodeOf_;  // expr id -> node
   int lastCollective_ = -1;    // node: the next one waits for it
@@ -438,8 +443,9 @@ class Segmenter {
 
 }  // namespace
 
-std::vector<Segment> segment(const Fusion& fusion, const SegmentOptions& options) {
-  return Segmenter(fusion, options).run();
+std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
+                             std::span<const Scheduler> schedulers) {
+  return Segmenter(fusion, context, device, schedulers).run();
 }
 
 }  // namespace meshfuse

@@ -5,8 +5,6 @@
 // largest of them that it can, else it starts a group. A join that would make two groups wait for each other is left out.
 #pragma once
 
-#include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +12,8 @@
 #include "schedule/group.h"
 
 namespace meshfuse {
+
+struct LocalContext;
 
 enum class SegmentKind : uint8_t {
   Kernel,
@@ -30,14 +30,8 @@ struct Segment {
   std::string boundary;  // why it is no larger: the first refusal that ended it; empty if nothing else was near
 };
 
-struct SegmentOptions {
-  DeviceInfo device;
-  std::span<const Scheduler> schedulers;
-  std::map<int, Layout> inputLayouts;  // by Val id: fusion inputs that are not contiguous, permutes that are views
-  std::function<bool(const Expr&)> isLibraryCall;  // matmul and linear that a library takes
-};
-
-// In execution order; every op of the fusion in exactly one segment.
-[[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const SegmentOptions& options);
+// In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).
+[[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
+                                           std::span<const Scheduler> schedulers);
 
 }  // namespace meshfuse

@@ -2,15 +2,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <functional>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
+#include "library/cpu/contraction.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/localize_fusion.h"
 #include "preseg_passes/table.h"
+#include "segment/local_context.h"
+#include "segment/table.h"
 #include "tools/program.h"
 
 namespace meshfuse {
@@ -23,37 +26,52 @@ constexpr std::string_view kAll = "all";
 
 std::string pipeline() {
   return fmt::format(
-      "{}: before all passes: binds the sizes of the inputs, dynamic structure becomes static\n{}{}: after all passes: "
-      "the "
-      "program of one rank, the coordinates of ranks as symbols\n",
-      kConcretize, printPasses(presegPasses()), kLocalize);
+      "{}: before all passes: binds the sizes of the inputs, dynamic structure becomes static\n{}{}: after the passes "
+      "over the global program: that of one rank, the coordinates of ranks as symbols\n{}",
+      kConcretize, printPasses(presegPasses()), kLocalize, printPasses(localPasses()));
 }
 
 std::vector<std::string> namesOfAll() {
   std::vector<std::string> names{std::string(kConcretize)};
-  for (const auto& row : presegPasses()) {
-    names.emplace_back(row.name);
+  for (std::string_view pass : passNames(presegPasses())) {
+    names.emplace_back(pass);
   }
   names.emplace_back(kLocalize);
+  for (std::string_view pass : passNames(localPasses())) {
+    names.emplace_back(pass);
+  }
   return names;
 }
 
-std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fusion, const ProgramOptions& options) {
+// Runs the row of this name, if there is one.
+template <class Context>
+bool runRow(std::span<const PassRow<Fusion, Context>> rows, std::string_view pass, Fusion& fusion, Context& context,
+            const std::function<std::string(const Fusion&)>& print) {
+  auto row = std::ranges::find(rows, pass, &PassRow<Fusion, Context>::name);
+  if (row == rows.end()) {
+    return false;
+  }
+  const PassRunner<Fusion, Context> runner{
+      .stage = "opt",
+      .print = print,
+      .verify = [](const Fusion& f) { return verify(f); },
+  };
+  runner.run({&*row, 1}, fusion, context);
+  return true;
+}
+
+std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fusion, LocalContext& local,
+                              const ProgramOptions& options) {
   if (pass == kConcretize) {
     return concretize(*fusion, inputShapes(*fusion, options));
   }
   if (pass == kLocalize) {
     return localize(*fusion);
   }
-  const auto rows = presegPasses();
-  auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.name == pass; });
-  const PassRunner<Fusion, PassContext> runner{
-      .stage = "opt",
-      .print = [](const Fusion& f) { return f.toString(); },
-      .verify = [](const Fusion& f) { return verify(f); },
-  };
-  PassContext context(*fusion);
-  runner.run({&*row, 1}, *fusion, context);
+  PassContext global(*fusion);
+  if (!runRow(presegPasses(), pass, *fusion, global, [](const Fusion& f) { return f.toString(); })) {
+    runRow(localPasses(), pass, *fusion, local, [&](const Fusion& f) { return toText(f, local); });
+  }
   return fusion;
 }
 
@@ -78,10 +96,12 @@ int optimizeProgram(const OptOptions& options) {
     passes.push_back(pass);
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
+  // as for contiguous arguments on this machine
+  LocalContext local{.refuseLibraryCall = Contraction::refuse};
   for (const std::string& pass : passes) {
-    fusion = apply(pass, std::move(fusion), options.program);
+    fusion = apply(pass, std::move(fusion), local, options.program);
   }
-  fmt::print("{}", fusion->toString());
+  fmt::print("{}", toText(*fusion, local));
   return kSuccess;
 }
 

@@ -9,6 +9,7 @@
 
 #include "jit/nvrtc/capabilities.h"
 #include "preseg_passes/table.h"
+#include "segment/table.h"
 #include "tools/tool.h"
 
 namespace meshfuse {
@@ -112,6 +113,27 @@ TEST(ToolOpt, PrintsThePipelineWithReasons) {
     at = next;
   }
   EXPECT_GT(run.out.find("\nlocalize: "), at);
+  at = run.out.find("\nlocalize: ");
+  for (const auto& row : localPasses()) {
+    const size_t next = run.out.find("\n" + std::string(row.name) + ": " + std::string(row.reason));
+    ASSERT_NE(next, std::string::npos) << row.name << "\n" << run.out;
+    EXPECT_GE(next, at);
+    at = next;
+  }
+}
+
+TEST(ToolOpt, PassesOverTheLocalProgram) {
+  const ToolRun run = tool("opt {dir}/product_of_transposed.fir --pass=fold-transposes");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.out, R"(fusion {
+  T0 = input() : Float[3, 4] contiguity[t, t]
+  T1 = input() : Float[5, 4] contiguity[t, t]
+  T2 = permute(T1, order=[1, 0]) : Float[4, 5]
+  T3 = matmul(T0, T2) : Float[3, 5, r{4}]
+  output T3
+}
+# T2 strides [1, 4] alignment 64
+)");
 }
 
 TEST(ToolCompile, WritesKernelsForAGpuThatIsNotThere) {

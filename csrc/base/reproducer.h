@@ -1,0 +1,15 @@
+// The file that a failing pass leaves behind: what `meshfuse opt --pass=...` needs to fail alike.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace meshfuse {
+
+// Writes the program as it was before a stage, with the names of the failed pass and those after it, to the directory for
+// temporary files. Its path; "" if it cannot be written. passes: all of the stage in order, `failed` among them.
+[[nodiscard]] std::string writeReproducer(std::span<const std::string_view> passes, std::string_view failed,
+                                          const std::string& program);
+
+}  // namespace meshfuse

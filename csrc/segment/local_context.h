@@ -1,0 +1,34 @@
+// LocalContext: what is known of a local fusion besides its text, when it is cut into steps.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedule/group.h"
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+
+struct LocalContext {
+  // By Val id: how inputs lie in memory, and the permutes that are views. All others are contiguous.
+  std::map<int, Layout> layouts;
+  // Why no library takes a matmul or linear under these layouts; nothing if one does.
+  std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
+  std::vector<std::string> remarks;  // what passes decided and why, for explain
+
+  bool isLibraryCall(const Expr& e) const { return !refuseLibraryCall(e, layouts).has_value(); }
+  // For the pass runner: no analyses are held, so there is nothing to drop.
+  void changed(std::span<const std::string_view>) {}
+};
+
+// The program's text, then a line `# T1 strides [1, 8] alignment 64` for each layout.
+[[nodiscard]] std::string toText(const Fusion& fusion, const LocalContext& context);
+
+}  // namespace meshfuse

@@ -1,0 +1,109 @@
+// The golden programs of the passes over a local fusion (programs/golden.h). Layouts of inputs stand behind the program as the
+// dump writes them, `# T0 strides [1, 4] alignment 64`; `# no library` refuses every contraction. What a pass makes of a program
+// computes the same.
+#include "programs/golden.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "interpret/bounds.h"
+#include "segment/local_context.h"
+#include "segment/table.h"
+
+namespace meshfuse {
+namespace {
+
+LocalContext contextOf(const std::string& input) {
+  LocalContext context;
+  const bool library = input.find("# no library\n") == std::string::npos;
+  context.refuseLibraryCall = [library](const Expr&,
+                                        const std::map<int, Layout>& layouts) -> std::optional<std::string> {
+    const bool unitStride =
+        std::ranges::all_of(layouts, [](const auto& l) { return std::ranges::count(l.second.strides, 1) > 0; });
+    return !library ? std::optional("there is none") : unitStride ? std::nullopt : std::optional("no stride is 1");
+  };
+  std::istringstream lines(input);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# T")) {
+      continue;
+    }
+    std::ranges::replace_if(
+        line, [](char c) { return c == '[' || c == ']' || c == ','; }, ' ');
+    std::istringstream words(line.substr(3));
+    int id = 0;
+    std::string word;
+    words >> id >> word;
+    Layout& layout = context.layouts[id];
+    for (int64_t stride = 0; words >> stride;) {
+      layout.strides.push_back(stride);
+    }
+    words.clear();
+    words >> word >> layout.alignment;
+  }
+  return context;
+}
+
+std::vector<Argument> randomArguments(const Fusion& fusion) {
+  std::vector<Argument> arguments;
+  for (const Val* in : fusion.inputs()) {
+    if (!in->isTensor()) {
+      arguments.emplace_back(0.5);
+      continue;
+    }
+    std::vector<int64_t> sizes;
+    for (const IntExpr& e : in->asTensor()->shape()) {
+      sizes.push_back(e.constValue());
+    }
+    arguments.emplace_back(randomTensor(sizes, in->dtype(), static_cast<uint64_t>(in->id()), -2, 2));
+  }
+  return arguments;
+}
+
+void expectSameResults(const Fusion& before, const Fusion& after) {
+  const std::vector<Argument> arguments = randomArguments(before);
+  const std::vector<BoundedTensor> expected = interpretWithBounds(before, arguments);
+  const std::vector<BoundedTensor> got = interpretWithBounds(after, arguments);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); i++) {
+    EXPECT_EQ(compare(got[i].value, expected[i]), std::nullopt);
+  }
+}
+
+bool communicates(const Fusion& fusion) {
+  return std::ranges::any_of(fusion.exprs(), [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+}
+
+TEST(Golden, EveryPassOfTheTable) {
+  for (const PassRow<Fusion, LocalContext>& row : localPasses()) {
+    SCOPED_TRACE(row.name);
+    runGolden("segment", row.name, [&](const std::string& input) {
+      std::unique_ptr<Fusion> fusion = parseFusion(input);
+      EXPECT_EQ(verify(*fusion), std::vector<std::string>{});
+      const std::unique_ptr<Fusion> before = fusion->clone();
+      LocalContext context = contextOf(input);
+      std::string after = runCheckedPass(row, *fusion, context, [&] { return toText(*fusion, context); });
+      if (!communicates(*before)) {
+        expectSameResults(*before, *fusion);
+      }
+      for (const std::string& remark : context.remarks) {
+        after += "# remark: " + remark + "\n";
+      }
+      return after;
+    });
+  }
+}
+
+TEST(Table, TheOrderOfPasses) {
+  EXPECT_EQ(
+      printPasses(localPasses()),
+      "fold-scalars: first: ops that are copied later then copy a constant, not a reader of a scalar\n"
+      "contiguous-operands: needs layouts of inputs only: its copies are ops like others for what follows\n"
+      "decompose-contractions: before cheap ops are duplicated: it makes some; afterwards every contraction is a "
+      "library call\n"
+      "duplicate-cheap: when all ops are there that kernels compute\n"
+      "fold-transposes: last: a permute is a view only if its readers are all there, and library calls also of the "
+      "view\n");
+}
+
+}  // namespace
+}  // namespace meshfuse
