@@ -3,14 +3,11 @@
 #include <llvm/CodeGen/Passes.h>
 #include <llvm/CodeGen/RegAllocRegistry.h>
 #include <llvm/Config/llvm-config.h>
-#include <llvm/ExecutionEngine/RuntimeDyld.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/MC/TargetRegistry.h>
-#include <llvm/Object/ObjectFile.h>
 #include <llvm/Support/CommandLine.h>
-#include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
@@ -19,7 +16,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "jit/orc/kernel_memory.h"
 
 namespace meshfuse {
 
@@ -101,32 +97,6 @@ std::string ObjectCompiler::irText(const tile::Program& program) {
   raw_string_ostream stream(text);
   module->print(stream, nullptr);
   return text;
-}
-
-std::shared_ptr<const CpuKernel> loadObject(std::string_view bytes) {
-  auto memory = std::make_shared<KernelMemory>();
-  Expected<std::unique_ptr<object::ObjectFile>> file =
-      object::ObjectFile::createObjectFile(MemoryBufferRef(StringRef(bytes.data(), bytes.size()), "kernel"));
-  if (!file) {
-    consumeError(file.takeError());
-    return nullptr;
-  }
-  RuntimeDyld linker(*memory, *memory);
-  linker.loadObject(**file);
-  linker.resolveRelocations();
-  if (linker.hasError() || memory->finalizeMemory()) {
-    return nullptr;
-  }
-  uint64_t run = linker.getSymbol(std::string(kKernelSymbol)).getAddress();
-  uint64_t scratch = linker.getSymbol(std::string(kScratchBytesSymbol)).getAddress();
-  if (run == 0 || scratch == 0) {
-    return nullptr;
-  }
-  auto kernel = std::make_shared<CpuKernel>();
-  kernel->run = reinterpret_cast<CpuKernel::Run>(run);
-  kernel->scratchBytes = reinterpret_cast<CpuKernel::ScratchBytes>(scratch);
-  kernel->code = std::move(memory);
-  return kernel;
 }
 
 std::string llvmVersion() { return LLVM_VERSION_STRING; }
