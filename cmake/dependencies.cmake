@@ -74,15 +74,14 @@ if(MESHFUSE_HAS_CUDA AND NOT NVRTC_LIBRARY)
   message(STATUS "  NVRTC library: not found here, looked for again at run time")
 endif()
 
+# Headers only: the library is loaded when ranks turn out to be on several hosts.
 find_path(UCX_INCLUDES NAMES ucp/api/ucp.h)
-find_library(UCP_LIBRARY NAMES ucp)
-find_library(UCS_LIBRARY NAMES ucs)
 set(ucx_found OFF)
-if(UCX_INCLUDES AND UCP_LIBRARY AND UCS_LIBRARY)
+if(UCX_INCLUDES)
   set(ucx_found ON)
 endif()
-meshfuse_dependency(UCX "ranks on several hosts" FOUND ${ucx_found} WHY "no ucp/api/ucp.h and libucp; install libucx-dev"
-  INCLUDES ${UCX_INCLUDES} LIBRARIES ${UCP_LIBRARY} ${UCS_LIBRARY})
+meshfuse_dependency(UCX "ranks on several hosts" FOUND ${ucx_found} WHY "no ucp/api/ucp.h; install libucx-dev"
+  INCLUDES ${UCX_INCLUDES})
 
 # Debian keeps PMIx in a folder of its own
 file(GLOB pmix_roots /usr/lib/*/pmix2)

@@ -21,12 +21,16 @@ std::string teamText(const CallRecord& call) {
 }
 
 bool reduces(CallKind kind) { return kind == CallKind::AllReduce || kind == CallKind::ReduceScatter; }
-bool carriesData(CallKind kind) { return kind != CallKind::Barrier && kind != CallKind::Exchange; }
+bool carriesData(CallKind kind) {
+  return kind != CallKind::Barrier && kind != CallKind::Exchange && kind != CallKind::Close;
+}
 
 }  // namespace
 
 std::string_view name(CallKind kind) {
-  return kind == CallKind::Exchange ? "exchange" : name(static_cast<CollectiveKind>(kind));
+  return kind == CallKind::Exchange ? "exchange"
+         : kind == CallKind::Close  ? "close"
+                                    : name(static_cast<CollectiveKind>(kind));
 }
 
 uint64_t teamHash(const Team& team) {
@@ -111,6 +115,10 @@ void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven)
         call.count);
   check(call.kind != CallKind::Broadcast || (call.root >= 0 && call.root < static_cast<int>(team.ranks.size())),
         "[broadcast] root is position {} of a team of {} ranks", call.root, team.ranks.size());
+}
+
+void checkHasFailed(bool failed) {
+  check(failed, "[shrink] nothing has failed in this world; abort() it first to leave ranks out");
 }
 
 void checkTransfers(std::span<const Communicator::Transfer> transfers, int size) {

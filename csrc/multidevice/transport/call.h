@@ -12,7 +12,7 @@
 
 namespace meshfuse {
 
-// The collectives of the interface, in the order of CollectiveKind, and the control message.
+// The collectives of the interface, in the order of CollectiveKind, and the calls of the whole world.
 enum class CallKind : uint8_t {
   AllGather,
   AllReduce,
@@ -22,7 +22,8 @@ enum class CallKind : uint8_t {
   Send,
   Recv,
   Barrier,
-  Exchange
+  Exchange,
+  Close
 };
 
 constexpr CallKind callKind(CollectiveKind k) { return static_cast<CallKind>(k); }
@@ -56,6 +57,9 @@ struct CallRecord {
 
 // UserError unless counts, root and buffers make sense.
 void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven);
+
+// UserError unless the group has failed, of a rank that asks for the survivors.
+void checkHasFailed(bool failed);
 
 // Carries out the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
 // Returns the bytes moved.

@@ -56,6 +56,10 @@ class SelfCommunicator final : public Communicator {
   void setStep(int64_t, std::string_view) override {}
   void setBusy(bool) override {}
   void abort(std::string_view reason) override { failure_ = fmt::format("[rank 0/1] aborted: {}", reason); }
+  Survivors shrink() override {
+    checkHasFailed(!failure_.empty());
+    return {makeSelfCommunicator(), {0}};
+  }
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
@@ -84,6 +88,13 @@ std::string_view name(CollectiveKind kind) {
   static constexpr std::array<std::string_view, 8> kNames = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
                                                              "broadcast",  "send",       "receive",        "barrier"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+void Communicator::close() { barrier(world_); }
+
+Communicator::Survivors Communicator::shrink() {
+  throwUserError(
+      fmt::format("[shrink] the {} transport makes no new world of the survivors; start the ranks again", transport()));
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {

@@ -92,6 +92,20 @@ class Communicator {
   // Tells every peer that this rank failed, and why; their waits throw DeviceError with this text.
   virtual void abort(std::string_view reason) = 0;
 
+  // Leaves the world together with all other ranks: returns when every rank has come to it, or throws as a collective does.
+  // Nothing may be called afterwards. A rank that is destroyed without it leaves at once.
+  virtual void close();
+
+  // The ranks that lived on after a failure, as a world of their own.
+  struct Survivors {
+    std::unique_ptr<Communicator> world;
+    std::vector<int> oldRanks;  // by new rank, ascending
+  };
+  // Called by every rank that lives on after a failure; all get the same survivors. Ranks that have ended or left are out at
+  // once; those that give no sign of life for the deadline, or do not come within it, are out as well: they get a DeviceError
+  // if they come later. This communicator stays dead. UserError while nothing has failed: abort() first.
+  virtual Survivors shrink();
+
   virtual const TransferCounters& counters() const = 0;
   virtual void resetCounters() = 0;
 

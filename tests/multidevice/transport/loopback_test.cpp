@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -146,27 +147,37 @@ TEST(LoopbackTest, ARankThatLeavesEarlyIsNamed) {
 
 TEST(LoopbackTest, AStuckRankIsNamedAtTheDeadline) {
   LoopbackOptions options{.deadline = 100ms};
+  std::atomic<bool> failed = false;
   auto errors = errorsOn(
       2,
-      [](Communicator& comm) {
-        if (comm.rank() == 1) {
-          std::this_thread::sleep_for(400ms);
+      [&](Communicator& comm) {
+        while (comm.rank() == 1 && !failed) {
+          std::this_thread::sleep_for(1ms);
         }
-        sum(comm, comm.world(), 8);
+        try {
+          sum(comm, comm.world(), 8);
+        } catch (const DeviceError&) {
+          failed = true;
+          throw;
+        }
       },
       options);
   expectAllSay(errors, {"deadline of 100 ms expired", "[rank 1/2] outside any call", "[rank 0/2] in all-reduce"});
 }
 
 TEST(LoopbackTest, ABusyRankIsWaitedFor) {
-  LoopbackOptions options{.deadline = 50ms};
+  LoopbackOptions options{.deadline = 200ms};
+  std::atomic<bool> busy = false;
   auto errors = errorsOn(
       3,
-      [](Communicator& comm) {
+      [&](Communicator& comm) {
         if (comm.rank() == 1) {
           comm.setBusy(true);
-          std::this_thread::sleep_for(300ms);
-          comm.setBusy(false);
+          busy = true;
+          std::this_thread::sleep_for(900ms);
+        }
+        while (!busy) {
+          std::this_thread::yield();
         }
         sum(comm, comm.world(), 8);
       },
@@ -285,6 +296,76 @@ TEST(LoopbackTest, CallersMistakesAreUserErrors) {
     comm.broadcast(comm.world(), &x, 1, DataType::Float, 2);
   });
   misuse([](Communicator& comm) { comm.allGather(comm.world(), nullptr, nullptr, 1, DataType::Float); });
+}
+
+// Ways for a rank to be missed, as far as a thread can: it throws, ends, or is stuck until the others have gone on.
+enum class Way { Throw, End, Stuck };
+
+void goOnWithout(Way way, int ranks, int victim, const std::function<void(Communicator&)>& call) {
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::atomic<int> goneOn = 0;
+  auto body = [&](Communicator& comm) {
+    comm.setStep(7, "the call");
+    if (comm.rank() == victim) {
+      check(way != Way::Throw, "[test] had enough");
+      while (way == Way::Stuck && goneOn < ranks - 1) {
+        std::this_thread::sleep_for(1ms);
+      }
+      if (way == Way::Stuck) {
+        EXPECT_THROW(call(comm), DeviceError);
+        EXPECT_THROW(static_cast<void>(comm.shrink()), DeviceError);
+      }
+      return;
+    }
+    try {
+      call(comm);
+      comm.barrier(comm.world());
+    } catch (const DeviceError& e) {
+      errors[static_cast<size_t>(comm.rank())] = e.what();
+    }
+    const Communicator::Survivors s = comm.shrink();
+    EXPECT_EQ(s.oldRanks.size(), static_cast<size_t>(ranks - 1));
+    EXPECT_EQ(std::count(s.oldRanks.begin(), s.oldRanks.end(), victim), 0);
+    EXPECT_EQ(s.oldRanks[static_cast<size_t>(s.world->rank())], comm.rank());
+    EXPECT_EQ(s.world->size(), ranks - 1);
+    std::vector<int64_t> in(1000, comm.rank() + 1);
+    std::vector<int64_t> out(1000);
+    s.world->allReduce(s.world->world(), in.data(), out.data(), 1000, DataType::Int, ReduceOp::Sum);
+    EXPECT_EQ(out, std::vector<int64_t>(1000, ranks * (ranks + 1) / 2 - victim - 1));
+    s.world->close();
+    EXPECT_THROW(comm.barrier(comm.world()), DeviceError);
+    ++goneOn;
+  };
+  const LoopbackOptions options{.deadline = 1000ms};
+  if (way == Way::Throw) {
+    EXPECT_THROW(runLoopback(ranks, body, options), UserError);
+  } else {
+    runLoopback(ranks, body, options);
+  }
+  errors.erase(errors.begin() + victim);
+  expectAllSay(errors, {fmt::format("[rank {}/{}] at step 7 (the call)", victim, ranks)});
+}
+
+TEST(LoopbackTest, SurvivorsOfAnyFailureGoOn) {
+  const std::function<void(Communicator&)> calls[] = {
+      [](Communicator& comm) { sum(comm, comm.world(), 100); }, [](Communicator& comm) { comm.barrier(comm.world()); },
+      [](Communicator& comm) { static_cast<void>(comm.exchange("a message")); },
+      [](Communicator& comm) { comm.close(); }};
+  for (Way way : {Way::Throw, Way::End}) {
+    for (int ranks : {2, 4}) {
+      for (int victim : {0, ranks - 1}) {
+        for (const auto& call : calls) {
+          SCOPED_TRACE(fmt::format("rank {} of {}, way {}", victim, ranks, static_cast<int>(way)));
+          goOnWithout(way, ranks, victim, call);
+        }
+      }
+    }
+  }
+  goOnWithout(Way::Stuck, 3, 0, calls[0]);
+}
+
+TEST(LoopbackTest, NothingIsShrunkBeforeItFails) {
+  runLoopback(2, [](Communicator& comm) { EXPECT_THROW(static_cast<void>(comm.shrink()), UserError); });
 }
 
 }  // namespace

@@ -2,14 +2,20 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+
+#include "base/error.h"
 
 namespace meshfuse {
 
@@ -29,79 +35,119 @@ std::string freePort() {
   return std::to_string(ntohs(address.sin_port));
 }
 
-std::string runRank(const std::function<std::string(Communicator&)>& body, const TransportOptions& options) {
-  try {
-    const std::unique_ptr<Communicator> world = openWorld(options);
-    return body(*world);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
 [[noreturn]] void childMain(int rank, int ranks, const std::string& port, int out,
-                            const std::function<std::string(Communicator&)>& body, const TransportOptions& options) {
+                            const std::function<std::string(int)>& body) {
   unsetenv("PMIX_RANK");
   setenv("RANK", std::to_string(rank).c_str(), 1);
   setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", port.c_str(), 1);
-  const std::string text = runRank(body, options);
+  std::string text;
+  try {
+    text = body(rank);
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
   const bool written = write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   _exit(written ? 0 : 1);
 }
 
 }  // namespace
 
-std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
-                                         const TransportOptions& options, std::chrono::milliseconds patience) {
-  struct Child {
-    pid_t pid;
-    int in;
-  };
+RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& body)
+    : begin_(Clock::now()), outcomes_(static_cast<size_t>(ranks)) {
+  std::fflush(nullptr);  // else children print it again
   const std::string port = freePort();
-  const auto begin = Clock::now();
-  std::vector<Child> children;
   for (int r = 0; r < ranks; ++r) {
     int ends[2];
-    if (pipe(ends) != 0) {
-      return {};
-    }
+    check(pipe(ends) == 0, "[test] no pipe");
     const pid_t pid = fork();
     if (pid == 0) {
       close(ends[0]);
-      childMain(r, ranks, port, ends[1], body, options);
+      childMain(r, ranks, port, ends[1], body);
     }
     close(ends[1]);
-    children.push_back({pid, ends[0]});
+    children_.push_back({pid, ends[0]});
+    outcomes_[static_cast<size_t>(r)].process = pid;
   }
-  std::vector<ProcessOutcome> outcomes(children.size());
-  for (bool allDone = false; !allDone;) {
-    allDone = true;
-    const bool late = Clock::now() - begin > patience;
-    for (size_t i = 0; i < children.size(); ++i) {
-      Child& c = children[i];
-      if (c.pid == 0) {
-        continue;
-      }
-      if (late) {
-        kill(c.pid, SIGKILL);
-      }
-      int status = 0;
-      if (waitpid(c.pid, &status, WNOHANG) == c.pid) {
-        outcomes[i].ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        outcomes[i].after = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
-        char buffer[8192];
-        const ssize_t n = read(c.in, buffer, sizeof(buffer));
-        outcomes[i].text.assign(buffer, static_cast<size_t>(std::max<ssize_t>(n, 0)));
-        close(c.in);
-        c.pid = 0;
-      } else {
-        allDone = false;
-      }
+}
+
+RankProcesses::~RankProcesses() {
+  for (const Child& c : children_) {
+    if (c.pid != 0) {
+      kill(c.pid, SIGKILL);
+      waitpid(c.pid, nullptr, 0);
+      close(c.in);
     }
-    usleep(allDone ? 0 : 1000);
   }
-  return outcomes;
+}
+
+RankProcesses::RankProcesses(RankProcesses&& other) noexcept
+    : begin_(other.begin_), children_(std::exchange(other.children_, {})), outcomes_(std::move(other.outcomes_)) {}
+
+void RankProcesses::collect(size_t rank) {
+  Child& c = children_[rank];
+  int status = 0;
+  if (c.pid == 0 || waitpid(c.pid, &status, WNOHANG) != c.pid) {
+    return;
+  }
+  ProcessOutcome& outcome = outcomes_[rank];
+  outcome.ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  outcome.after = age();
+  char buffer[8192];
+  for (ssize_t n = read(c.in, buffer, sizeof(buffer)); n > 0; n = read(c.in, buffer, sizeof(buffer))) {
+    outcome.text.append(buffer, static_cast<size_t>(n));
+  }
+  close(c.in);
+  c.pid = 0;
+}
+
+bool RankProcesses::haveEnded(const std::vector<int>& butNot) {
+  bool all = true;
+  for (size_t r = 0; r < children_.size(); ++r) {
+    collect(r);
+    const bool asked = std::find(butNot.begin(), butNot.end(), static_cast<int>(r)) == butNot.end();
+    all = all && (!asked || children_[r].pid == 0);
+  }
+  return all;
+}
+
+void RankProcesses::signal(int rank, int number) const {
+  if (const pid_t pid = children_[static_cast<size_t>(rank)].pid; pid != 0) {
+    kill(pid, number);
+  }
+}
+
+std::chrono::milliseconds RankProcesses::age() const {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
+}
+
+std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
+                                         const TransportOptions& options, std::chrono::milliseconds patience) {
+  RankProcesses processes(ranks, [&](int) { return body(*openWorld(options)); });
+  while (!processes.haveEnded()) {
+    for (int r = 0; processes.age() > patience && r < ranks; ++r) {
+      processes.signal(r, SIGKILL);
+    }
+    usleep(1000);
+  }
+  return processes.outcomes();
+}
+
+SharedCounters::SharedCounters(size_t count)
+    : bytes_(count * sizeof(int)),
+      memory_(static_cast<int*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+  check(memory_ != MAP_FAILED, "[test] no shared memory");
+}
+
+SharedCounters::~SharedCounters() { munmap(memory_, bytes_); }
+
+void SharedCounters::add(size_t which) const { std::atomic_ref<int>(memory_[which]).fetch_add(1); }
+
+void SharedCounters::await(size_t which, int value) const {
+  while (std::atomic_ref<int>(memory_[which]).load() < value) {
+    usleep(500);
+  }
 }
 
 }  // namespace meshfuse

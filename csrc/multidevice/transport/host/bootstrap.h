@@ -18,12 +18,25 @@ class Bootstrap {
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
 };
 
+// What the launcher told this process.
+struct RankOfLauncher {
+  int rank;
+  int size;
+};
+
 // The launcher's PMIx server; null without one (or without PMIx in this build).
 [[nodiscard]] bool pmixOffered();
+[[nodiscard]] RankOfLauncher pmixPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline);
 
 // A star of TCP connections to rank 0, from RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 [[nodiscard]] bool starOffered();
+[[nodiscard]] RankOfLauncher starPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline);
+
+// The ranks of the launcher that live on, each of which calls this, on one host: those who come within the deadline of the first
+// one. `members`: by new rank, as the launcher counts. DeviceError for one who comes later.
+[[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
+                                                       std::vector<int>& members);
 
 }  // namespace meshfuse

@@ -1,6 +1,7 @@
 // What the ranks of a host share, one block of it per rank: plain data in shared memory, written by several processes.
 //
-// Who writes what: a rank writes to its own block only, but for the doorbells of its peers and the failure in the block of rank 0.
+// Who writes what: a rank writes to its own block only, but for the doorbells of its peers, the failure in the block of rank 0, and
+// who of the survivors is in.
 #pragma once
 
 #include <atomic>
@@ -82,6 +83,20 @@ struct alignas(64) Failure {
   char text[kFailureText];
 };
 
+// Where the survivors of a failure meet to become a new world; see reunion.h.
+struct alignas(64) ReunionSeat {
+  static constexpr uint32_t kRounds = 16;  // gatherings of one attempt, and its end
+  static constexpr size_t kMessageBytes = 2048;
+  static constexpr uint32_t kOut = ~uint32_t{0};
+
+  std::atomic<uint32_t>
+      came;  // 1 + the attempt that its owner came to last, or kOut; who is written off is decided by all
+  std::atomic<uint32_t> published;  // by its owner: rounds of all attempts
+  std::atomic<uint32_t> verdict;    // of rank 0's block: 2k while attempt k is under way, 2k + 1 when it has succeeded
+  uint32_t messageBytes[kRounds];
+  char messages[kRounds][kMessageBytes];
+};
+
 // Addresses within one rank's block. The layout is a function of the number of ranks.
 class ControlBlock {
  public:
@@ -97,6 +112,7 @@ class ControlBlock {
   FinishedLine& finishedWith(int peer) const { return at<FinishedLine>(finishedOffset())[peer]; }
   ChannelOut& channelTo(int peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
   ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
+  ReunionSeat& reunionSeat() const { return *at<ReunionSeat>(reunionOffset()); }
   std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
   std::byte* stage(int which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
   std::byte* parts(int which) const { return stage(2 + which); }
@@ -124,7 +140,8 @@ class ControlBlock {
   size_t slotOffset() const { return (channelInOffset() + ranks_ * sizeof(ChannelIn) + kPage - 1) / kPage * kPage; }
   size_t stageOffset() const { return slotOffset() + 2 * kSlotBytes; }
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
-  size_t end() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
+  size_t reunionOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
+  size_t end() const { return (reunionOffset() + sizeof(ReunionSeat) + kPage - 1) / kPage * kPage; }
 
   std::byte* base_ = nullptr;
   size_t ranks_ = 0;

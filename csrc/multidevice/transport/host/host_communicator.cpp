@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "multidevice/transport/host/reunion.h"
 #include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
@@ -15,8 +16,13 @@ bool hasBlocks(CallKind kind) { return kind == CallKind::ReduceScatter || kind =
 }  // namespace
 
 HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options)
-    : bootstrap_(std::move(bootstrap)),
-      group_(*bootstrap_, options),
+    : HostCommunicator(*bootstrap, options) {
+  bootstrap_ = std::move(bootstrap);
+}
+
+HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options)
+    : options_(options),
+      group_(bootstrap, options),
       thresholds_(options.thresholds),
       peers_(static_cast<size_t>(group_.size())) {
   for (int r = 0; r < group_.size(); ++r) {
@@ -80,9 +86,11 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
     received = large(c);
   }
   status.inCall.store(0, std::memory_order_release);
-  TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
-  ++entry.calls;
-  entry.bytesReceived += received;
+  if (record.kind != CallKind::Close) {
+    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
+    ++entry.calls;
+    entry.bytesReceived += received;
+  }
 }
 
 void HostCommunicator::begin(const Team& team, const CallRecord& record, Place in, Place parts) {
@@ -198,6 +206,25 @@ void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(bus
 
 void HostCommunicator::abort(std::string_view reason) {
   group_.recordFailure(fmt::format("[host] {} aborted: {}", group_.place(rank()), reason));
+}
+
+Communicator::Survivors HostCommunicator::shrink() {
+  checkHasFailed(group_.hasFailed());
+  for (;;) {
+    Reunion reunion(group_, options_);
+    std::unique_ptr<Communicator> world;
+    try {
+      world = std::make_unique<HostCommunicator>(reunion, options_);
+    } catch (const DeviceError&) {
+      if (reunion.underWay()) {
+        reunion.leave();  // it is this rank that cannot: the others go on without it
+        throw;
+      }
+    }
+    if (world != nullptr && reunion.succeeds()) {
+      return {reunion.size() == 1 ? makeSelfCommunicator() : std::move(world), reunion.members()};
+    }
+  }
 }
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {

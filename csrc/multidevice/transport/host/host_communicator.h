@@ -22,7 +22,10 @@ namespace meshfuse {
 
 class HostCommunicator final : public Communicator {
  public:
+  // The bootstrap is kept: the launcher's connection lives as long as the world.
   HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options);
+  // The bootstrap is needed only here.
+  HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options);
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
@@ -41,6 +44,8 @@ class HostCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
+  void close() override { run(world_, {.kind = CallKind::Close}, nullptr, nullptr); }
+  Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
@@ -119,7 +124,8 @@ class HostCommunicator final : public Communicator {
     uint32_t taken = 0;     // chunks taken from it
   };
 
-  std::unique_ptr<Bootstrap> bootstrap_;  // kept: the launcher's connection lives as long as the world
+  std::unique_ptr<Bootstrap> bootstrap_;
+  TransportOptions options_;
   HostGroup group_;
   HostThresholds thresholds_;
   std::vector<PeerState> peers_;

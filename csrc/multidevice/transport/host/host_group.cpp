@@ -46,10 +46,26 @@ HostGroup::~HostGroup() {
   own().status().closed.store(1, std::memory_order_seq_cst);
   for (int p = 0; p < size_; ++p) {
     ring(p);
-    if (peers_[static_cast<size_t>(p)].descriptor >= 0) {
-      close(peers_[static_cast<size_t>(p)].descriptor);
-    }
   }
+}
+
+HostGroup::Peer::~Peer() {
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+}
+
+bool HostGroup::hasEnded(int peer) const {
+  pollfd polled{peers_[static_cast<size_t>(peer)].descriptor, POLLIN, 0};
+  return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
+}
+
+std::chrono::milliseconds HostGroup::sinceLastBeat(int peer) const {
+  return std::chrono::milliseconds(milliseconds(Clock::now()) - of(peer).status().beat.load(std::memory_order_relaxed));
+}
+
+bool HostGroup::isBusy(int peer) const {
+  return of(peer).status().busy.load(std::memory_order_relaxed) != 0 && sinceLastBeat(peer).count() < kStaleBeat;
 }
 
 void HostGroup::beat() {
@@ -82,7 +98,12 @@ void HostGroup::awaitLong(const Wait& wait) {
   auto nextCircleCheck = begin + kCircleCheck;
   bool published = false;
   while (!wait.ready()) {
-    throwIfFailed();
+    if (hasFailed()) {
+      if (wait.ready()) {  // what is complete succeeds, whatever happened since
+        break;
+      }
+      throwFailure();
+    }
     const auto before = Clock::now();
     if (!coreForEachRank() && stolen_ == 0 && before - begin < kPeerIsSlow) {
       sched_yield();
@@ -196,17 +217,12 @@ void HostGroup::checkCircle(const Wait& wait) {
 }
 
 int HostGroup::busyPeer(const Wait& wait) const {
-  auto beatsBusily = [&](int r) {
-    const Status& s = of(r).status();
-    return s.busy.load(std::memory_order_relaxed) != 0 &&
-           milliseconds(Clock::now()) - s.beat.load(std::memory_order_relaxed) < kStaleBeat;
-  };
   for (int p : wait.peers) {
-    if (beatsBusily(p)) {
+    if (isBusy(p)) {
       return p;
     }
     const int behind = static_cast<int>(of(p).status().waitsForBusy.load(std::memory_order_relaxed)) - 1;
-    if (behind >= 0 && behind != rank_ && beatsBusily(behind)) {
+    if (behind >= 0 && behind != rank_ && isBusy(behind)) {
       return behind;
     }
   }
@@ -216,7 +232,7 @@ int HostGroup::busyPeer(const Wait& wait) const {
 void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
   for (int p : wait.peers) {
-    const int64_t age = milliseconds(Clock::now()) - of(p).status().beat.load(std::memory_order_relaxed);
+    const int64_t age = sinceLastBeat(p).count();
     text += fmt::format(" {}, {};", place(p),
                         age < kStaleBeat ? std::string("alive")
                                          : fmt::format("without a sign of life for {} ms: stopped or starved", age));

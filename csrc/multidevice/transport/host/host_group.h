@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "multidevice/transport/host/bootstrap.h"
@@ -76,7 +77,7 @@ class HostGroup {
   }
 
   void throwIfFailed() const {
-    if (blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None) [[unlikely]] {
+    if (hasFailed()) [[unlikely]] {
       throwFailure();
     }
   }
@@ -84,6 +85,14 @@ class HostGroup {
   [[noreturn]] void fail(const std::string& text);
   // The same without throwing.
   void recordFailure(const std::string& text);
+
+  bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }
+  // Of a peer's process, where it can be seen: whether it has ended or left this world.
+  bool hasEnded(int peer) const;
+  bool hasLeft(int peer) const { return of(peer).status().closed.load(std::memory_order_acquire) != 0; }
+  // Whether it works for long and says so.
+  bool isBusy(int peer) const;
+  std::chrono::milliseconds sinceLastBeat(int peer) const;
 
   // `[rank 1/4] at step 12 (all-reduce of T7) in barrier in team {0, 1}`
   std::string place(int rank) const;
@@ -98,6 +107,9 @@ class HostGroup {
   struct Peer {
     int pid = 0;
     int descriptor = -1;  // pidfd: readable when the process has ended
+    explicit Peer(int process) : pid(process) {}
+    Peer(Peer&& other) noexcept : pid(other.pid), descriptor(std::exchange(other.descriptor, -1)) {}
+    ~Peer();
   };
   using Clock = std::chrono::steady_clock;
 

@@ -17,7 +17,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-1";
+constexpr std::string_view kVersion = "meshfuse-host-2";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
@@ -121,11 +121,10 @@ void HostGroup::watch(Bootstrap& bootstrap) {
     deviceCheck(theirs[1] == own[1],
                 "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_,
                 r);
-    Peer peer{.pid = static_cast<int>(number(theirs[3]))};
+    Peer& peer = peers_.emplace_back(static_cast<int>(number(theirs[3])));
     if (r != rank_ && theirs[2] == own[2]) {
       peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
     }
-    peers_.push_back(peer);
     cores.push_back(theirs[4]);
   }
   spins_ = size_ <= coresOf(cores) ? kSpinsWithOwnCore : 0;

@@ -125,6 +125,11 @@ class PmixBootstrap final : public Bootstrap {
 
 bool pmixOffered() { return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr; }
 
+RankOfLauncher pmixPlace() {
+  const PmixSession& session = PmixSession::get();
+  return {static_cast<int>(session.self().rank), session.size()};
+}
+
 std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline) {
   return std::make_unique<PmixBootstrap>(deadline);
 }

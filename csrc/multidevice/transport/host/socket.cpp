@@ -5,10 +5,13 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 
 #include "base/error.h"
@@ -30,6 +33,20 @@ Addresses resolve(const std::string& host, const std::string& port) {
   return {found, freeaddrinfo};
 }
 
+// In the abstract namespace: gone with the last socket that has it.
+struct LocalAddress {
+  sockaddr_un address{};
+  socklen_t length;
+
+  explicit LocalAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const size_t used = std::min(name.size(), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name.data(), used);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + used);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
 bool retry() { return errno == EAGAIN || errno == EINTR; }
 
 }  // namespace
@@ -46,6 +63,18 @@ Socket Socket::create() {
   setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   return s;
+}
+
+Socket Socket::createLocal() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+bool Socket::listenLocal(const std::string& name, int backlog) const {
+  const LocalAddress address(name);
+  return bind(fd_, address.get(), address.length) == 0 && ::listen(fd_, backlog) == 0;
+}
+
+bool Socket::connectLocal(const std::string& name) const {
+  const LocalAddress address(name);
+  return ::connect(fd_, address.get(), address.length) == 0;
 }
 
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {

@@ -1,4 +1,4 @@
-// A TCP connection that never blocks for longer than a limit.
+// A connection, by TCP or within the host, that never blocks for longer than a limit.
 #pragma once
 
 #include <chrono>
@@ -23,6 +23,10 @@ class Socket {
 
   // A new one, not connected.
   static Socket create();
+  // A new one for this host alone, by a name that lives as long as a socket has it.
+  static Socket createLocal();
+  bool listenLocal(const std::string& name, int backlog) const;
+  bool connectLocal(const std::string& name) const;
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
 

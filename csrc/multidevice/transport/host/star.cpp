@@ -1,24 +1,23 @@
-// Each rank but 0 connects to rank 0, which collects and returns the messages of all. Sockets never block: every step waits by
-// poll until the deadline of the whole gathering.
+#include "multidevice/transport/host/star.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "multidevice/transport/host/bootstrap.h"
-#include "multidevice/transport/host/socket.h"
 
 namespace meshfuse {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr uint32_t kMagic = 0x6d657368;
+constexpr uint32_t kMagic = 0x6d657369;
+constexpr std::chrono::milliseconds kCentreSpeaksFirst{1000};
+constexpr std::chrono::milliseconds kWordOfFailure{1000};
 
 struct Hello {
   uint32_t magic = kMagic;
@@ -41,62 +40,31 @@ struct Address {
   std::string port;
 };
 
-class StarBootstrap final : public Bootstrap {
+class LaunchedStar final : public Star {
  public:
-  explicit StarBootstrap(std::chrono::milliseconds deadline)
-      : rank_(environmentNumber("RANK")), size_(environmentNumber("WORLD_SIZE")), deadline_(deadline) {
-    check(rank_ < size_, "[host] RANK is {}, expected less than WORLD_SIZE, {}", rank_, size_);
+  explicit LaunchedStar(std::chrono::milliseconds deadline)
+      : Star(deadline), rank_(starPlace().rank), size_(starPlace().size) {
     const char* host = std::getenv("MASTER_ADDR");
     const char* port = std::getenv("MASTER_PORT");
     address_ = {host == nullptr ? "127.0.0.1" : host, port == nullptr ? "29500" : port};
-    if (size_ > 1) {
-      rank_ == 0 ? listen() : join();
-    }
-  }
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-
-  std::vector<std::string> allGather(std::string_view mine) override {
-    const auto limit = Clock::now() + deadline_;
-    std::vector<std::string> all(static_cast<size_t>(size_));
-    all[static_cast<size_t>(rank_)] = mine;
-    if (rank_ == 0) {
-      for (int r = 1; r < size_; ++r) {
-        require(peer(r).receiveText(all[static_cast<size_t>(r)], limit), r);
-      }
-      for (int r = 1; r < size_; ++r) {
-        for (const std::string& text : all) {
-          require(peer(r).sendText(text, limit), r);
-        }
-      }
-    } else {
-      require(peer(0).sendText(mine, limit), 0);
-      for (std::string& text : all) {
-        require(peer(0).receiveText(text, limit), 0);
-      }
-    }
-    return all;
+    std::vector<int> all(static_cast<size_t>(size_));
+    std::iota(all.begin(), all.end(), 0);
+    rank_ == 0 ? listen(std::move(all)) : join(std::move(all));
   }
 
  private:
-  const Socket& peer(int r) const { return sockets_[static_cast<size_t>(r)]; }
-  void require(bool done, int r) const {
-    deviceCheck(done, "[host] rank {} of {}: rank {} left, or did not open its world within {} ms", rank_, size_, r,
-                deadline_.count());
-  }
-
-  void listen() {
-    const auto limit = Clock::now() + deadline_;
-    sockets_.resize(static_cast<size_t>(size_));
+  void listen(std::vector<int> all) {
+    const auto limit = Clock::now() + deadline();
+    std::vector<Socket> sockets(all.size());
     const Socket listener = Socket::create();
-    deviceCheck(listener.listen(address_.host, address_.port, size_),
+    deviceCheck(size_ == 1 || listener.listen(address_.host, address_.port, size_),
                 "[host] rank 0 cannot listen at {} port {}: {}; choose another MASTER_PORT", address_.host,
                 address_.port, std::strerror(errno));
     for (int missing = size_ - 1; missing > 0;) {
       Socket joined = listener.accept(limit);
-      deviceCheck(joined.open(), "[host] {} of {} ranks did not connect to {} port {} within {} ms", missing, size_,
-                  address_.host, address_.port, deadline_.count());
+      if (!joined.open()) {
+        break;
+      }
       Hello hello;
       if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
           hello.magic != kMagic) {
@@ -104,45 +72,134 @@ class StarBootstrap final : public Bootstrap {
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process came as rank {} of {}, this world has {} ranks", hello.rank, hello.size, size_);
-      Socket& seat = sockets_[static_cast<size_t>(hello.rank)];
+      Socket& seat = sockets[static_cast<size_t>(hello.rank)];
       missing -= seat.open() ? 0 : 1;
-      joined.send(&kMagic, sizeof(kMagic), limit);
+      const uint32_t answer[2] = {kMagic, millisecondsUntil(limit)};
+      joined.send(answer, sizeof(answer), limit);
       seat = std::move(joined);
+    }
+    std::string missing;
+    for (int r = 1; r < size_; ++r) {
+      if (!sockets[static_cast<size_t>(r)].open()) {
+        missing += fmt::format("{}[rank {}/{}]", missing.empty() ? "" : ", ", r, size_);
+      }
+    }
+    open(std::move(all), 0, 0, std::move(sockets));
+    if (!missing.empty()) {
+      failAll(fmt::format("[host] {} did not come to the opening of the world at {} port {} within {} ms", missing,
+                          address_.host, address_.port, deadline().count()));
     }
   }
 
-  void join() {
-    const auto limit = Clock::now() + deadline_;
-    sockets_.resize(1);
+  void join(std::vector<int> all) {
+    const auto limit = Clock::now() + deadline();
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
       Socket mine = Socket::create();
       const Hello hello{.rank = rank_, .size = size_};
-      uint32_t answer = 0;
+      uint32_t answer[2] = {};
       if (mine.connect(address_.host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
-          mine.receive(&answer, sizeof(answer), limit) && answer == kMagic) {
-        sockets_[0] = std::move(mine);
+          mine.receive(answer, sizeof(answer), limit) && answer[0] == kMagic) {
+        std::vector<Socket> sockets;
+        sockets.push_back(std::move(mine));
+        open(std::move(all), rank_, 0, std::move(sockets));
+        centreSpeaksWithin(std::chrono::milliseconds(answer[1]));
         return;
       }
-      deviceCheck(Clock::now() < limit,
-                  "[host] rank {} found no rank 0 at {} port {} within {} ms; check MASTER_ADDR and MASTER_PORT", rank_,
-                  address_.host, address_.port, deadline_.count());
+      deviceCheck(
+          Clock::now() < limit,
+          "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: it did not come to the opening of the "
+          "world, or MASTER_ADDR or MASTER_PORT is wrong",
+          rank_, size_, address_.host, address_.port, deadline().count());
       std::this_thread::sleep_for(pause);
     }
   }
 
   int rank_;
   int size_;
-  std::chrono::milliseconds deadline_;
   Address address_;
-  std::vector<Socket> sockets_;
 };
 
 }  // namespace
 
+Star::Star(std::chrono::milliseconds deadline) : deadline_(deadline), firstWord_(deadline) {}
+
+void Star::open(std::vector<int> ranks, int position, int centre, std::vector<Socket> sockets) {
+  ranks_ = std::move(ranks);
+  position_ = position;
+  centre_ = centre;
+  sockets_ = std::move(sockets);
+}
+
+uint32_t Star::millisecondsUntil(Clock::time_point limit) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
+  return static_cast<uint32_t>(std::max<int64_t>(left, 0));
+}
+
+std::string Star::absence(int position, bool late) const {
+  return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[static_cast<size_t>(position)],
+                     size(),
+                     late ? fmt::format("said nothing for {} ms", deadline_.count()) : std::string("ended or left"));
+}
+
+void Star::failAll(const std::string& text) {
+  const auto limit = Clock::now() + kWordOfFailure;
+  for (const Socket& s : sockets_) {
+    static_cast<void>(s.open() && s.sendText(text, limit));
+  }
+  throwDeviceError(text);
+}
+
+std::vector<std::string> Star::allGather(std::string_view mine) {
+  return position_ == centre_ ? collect(mine) : contribute(mine);
+}
+
+std::vector<std::string> Star::collect(std::string_view mine) {
+  const auto limit = Clock::now() + deadline_;
+  std::vector<std::string> all(ranks_.size());
+  all[static_cast<size_t>(position_)] = mine;
+  for (int r = 0; r < size(); ++r) {
+    if (r != position_ && !sockets_[static_cast<size_t>(r)].receiveText(all[static_cast<size_t>(r)], limit)) {
+      failAll(absence(r, Clock::now() >= limit));
+    }
+  }
+  // Who cannot be told any more has ended since it spoke: its peers find out when they need it.
+  for (const Socket& s : sockets_) {
+    bool told = s.open() && s.sendText("", limit);
+    for (const std::string& text : all) {
+      told = told && s.sendText(text, limit);
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> Star::contribute(std::string_view mine) {
+  const auto limit = Clock::now() + firstWord_ + std::max<std::chrono::milliseconds>(kCentreSpeaksFirst, deadline_ / 2);
+  firstWord_ = deadline_;
+  std::string failure;
+  std::vector<std::string> all(ranks_.size());
+  bool heard = sockets_[0].sendText(mine, limit) && sockets_[0].receiveText(failure, limit);
+  if (!failure.empty()) {
+    throwDeviceError(failure);
+  }
+  for (std::string& text : all) {
+    heard = heard && sockets_[0].receiveText(text, limit);
+  }
+  if (!heard) {
+    throwDeviceError(absence(centre_, Clock::now() >= limit));
+  }
+  return all;
+}
+
 bool starOffered() { return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr; }
 
+RankOfLauncher starPlace() {
+  const RankOfLauncher place{environmentNumber("RANK"), environmentNumber("WORLD_SIZE")};
+  check(place.rank < place.size, "[host] RANK is {}, expected less than WORLD_SIZE, {}", place.rank, place.size);
+  return place;
+}
+
 std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline) {
-  return std::make_unique<StarBootstrap>(deadline);
+  return std::make_unique<LaunchedStar>(deadline);
 }
 
 }  // namespace meshfuse

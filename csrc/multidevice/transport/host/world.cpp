@@ -19,15 +19,7 @@ std::string hostIdentity() {
   return line;
 }
 
-}  // namespace
-
-bool startedByLauncher() { return pmixOffered() || starOffered(); }
-
-std::unique_ptr<Communicator> openWorld(const TransportOptions& options) {
-  if (!startedByLauncher()) {
-    return makeSelfCommunicator();
-  }
-  std::unique_ptr<Bootstrap> bootstrap = pmixOffered() ? connectPmix(options.deadline) : connectStar(options.deadline);
+std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options) {
   if (bootstrap->size() == 1) {
     return makeSelfCommunicator();
   }
@@ -38,6 +30,28 @@ std::unique_ptr<Communicator> openWorld(const TransportOptions& options) {
     return std::make_unique<HostCommunicator>(std::move(bootstrap), options);
   }
   return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options);
+}
+
+}  // namespace
+
+bool startedByLauncher() { return pmixOffered() || starOffered(); }
+
+std::unique_ptr<Communicator> openWorld(const TransportOptions& options) {
+  if (!startedByLauncher()) {
+    return makeSelfCommunicator();
+  }
+  return openAmong(pmixOffered() ? connectPmix(options.deadline) : connectStar(options.deadline), options);
+}
+
+Communicator::Survivors openSurvivors(const TransportOptions& options) {
+  if (!startedByLauncher()) {
+    return {makeSelfCommunicator(), {0}};
+  }
+  const RankOfLauncher place = pmixOffered() ? pmixPlace() : starPlace();
+  Communicator::Survivors survivors;
+  std::unique_ptr<Bootstrap> bootstrap = meetSurvivors(place.rank, place.size, options.deadline, survivors.oldRanks);
+  survivors.world = openAmong(std::move(bootstrap), options);
+  return survivors;
 }
 
 }  // namespace meshfuse

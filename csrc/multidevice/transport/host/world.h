@@ -35,4 +35,9 @@ struct TransportOptions {
 // come within the deadline.
 [[nodiscard]] std::unique_ptr<Communicator> openWorld(const TransportOptions& options = {});
 
+// Called by every rank that lives on when openWorld has thrown on all of them: the world of those who come within the deadline of
+// the first one, which it waits for if any of the launcher's ranks is missing. All on one host. DeviceError for a rank that comes
+// later. (A world that was open and failed has Communicator::shrink.)
+[[nodiscard]] Communicator::Survivors openSurvivors(const TransportOptions& options = {});
+
 }  // namespace meshfuse

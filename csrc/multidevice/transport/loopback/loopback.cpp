@@ -1,7 +1,10 @@
 #include "multidevice/transport/loopback/loopback.h"
 
+#include <algorithm>
 #include <exception>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -13,18 +16,26 @@ namespace {
 
 class LoopbackCommunicator final : public Communicator {
  public:
-  LoopbackCommunicator(LoopbackMeeting& meeting, int rank, const LoopbackOptions& options)
-      : meeting_(meeting),
+  LoopbackCommunicator(std::shared_ptr<LoopbackMeeting> meeting, int rank, LoopbackOptions options)
+      : meeting_(std::move(meeting)),
         rank_(rank),
-        options_(options),
-        random_(hashCombine(options.jitterSeed, static_cast<uint64_t>(rank))) {
-    for (int r = 0; r < meeting.size(); ++r) {
+        options_(std::move(options)),
+        uncaught_(std::uncaught_exceptions()),
+        random_(hashCombine(options_.jitterSeed, static_cast<uint64_t>(rank))) {
+    for (int r = 0; r < meeting_->size(); ++r) {
       world_.ranks.push_back(r);
     }
   }
+  // A body that ends has said so already; a world of survivors ends with its communicator.
+  ~LoopbackCommunicator() override {
+    if (std::uncaught_exceptions() > uncaught_) {
+      meeting_->fail(fmt::format("[loopback] {} was left by an exception", meeting_->place(rank_)));
+    }
+    meeting_->leave(rank_);
+  }
 
   int rank() const override { return rank_; }
-  int size() const override { return meeting_.size(); }
+  int size() const override { return meeting_->size(); }
   std::string_view transport() const override { return "loopback"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
@@ -50,12 +61,12 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   void transfer(std::span<const Transfer> transfers) override {
-    meeting_.throwIfFailed();
+    meeting_->throwIfFailed();
     checkTransfers(transfers, size());
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
-    meeting_.transfer(rank_, transfers);
+    meeting_->transfer(rank_, transfers);
     for (const Transfer& t : transfers) {
       const bool receives = t.direction == Transfer::Direction::Recv;
       TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
@@ -65,7 +76,7 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   std::vector<std::string> exchange(std::string_view message) override {
-    meeting_.throwIfFailed();
+    meeting_->throwIfFailed();
     std::string sent(message);
     bool corrupt = false;
     if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
@@ -74,20 +85,31 @@ class LoopbackCommunicator final : public Communicator {
     if (corrupt && !sent.empty()) {
       sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
     }
-    meeting_.begin(rank_, world_, record(world_, {.kind = CallKind::Exchange}), {}, sent);
+    meeting_->begin(rank_, world_, record(world_, {.kind = CallKind::Exchange}), {}, sent);
     std::vector<std::string> all;
     for (int r = 0; r < size(); ++r) {
-      all.emplace_back(meeting_.messageOf(r));
+      all.emplace_back(meeting_->messageOf(r));
     }
-    meeting_.synchronize(rank_, world_);
-    meeting_.end(rank_);
+    meeting_->synchronize(rank_, world_);
+    meeting_->end(rank_);
     return all;
   }
 
-  void setStep(int64_t step, std::string_view what) override { meeting_.setStep(rank_, step, what); }
-  void setBusy(bool busy) override { meeting_.setBusy(rank_, busy); }
+  void setStep(int64_t step, std::string_view what) override { meeting_->setStep(rank_, step, what); }
+  void setBusy(bool busy) override { meeting_->setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
-    meeting_.fail(fmt::format("{} aborted: {}", meeting_.place(rank_), reason));
+    meeting_->fail(fmt::format("{} aborted: {}", meeting_->place(rank_), reason));
+  }
+  void close() override {
+    collective(world_, {.kind = CallKind::Close}, nullptr, nullptr, [](const PullCall&) { return int64_t{0}; });
+  }
+  Survivors shrink() override {
+    LoopbackMeeting::Reunion reunion = meeting_->reunite(rank_);
+    const auto newRank = std::lower_bound(reunion.oldRanks.begin(), reunion.oldRanks.end(), rank_);
+    return {
+        std::make_unique<LoopbackCommunicator>(reunion.meeting, static_cast<int>(newRank - reunion.oldRanks.begin()),
+                                               LoopbackOptions{.deadline = options_.deadline}),
+        reunion.oldRanks};
   }
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -101,22 +123,22 @@ class LoopbackCommunicator final : public Communicator {
 
   template <class Pull>
   void collective(const Team& team, const CallRecord& given, const void* in, void* out, const Pull& pull) {
-    meeting_.throwIfFailed();
+    meeting_->throwIfFailed();
     const int position = positionInTeam(team, rank_, size(), given.kind);
     const CallRecord call = record(team, given);
     checkArguments(call, team, in != nullptr && out != nullptr);
     if (!startCall([&] { return describe(call); })) {
       return;
     }
-    meeting_.begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
+    meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
     const int64_t block = call.count * dataTypeSize(call.type);
     const bool hasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
     std::vector<PeerBuffers> peers;
     for (int p : team.ranks) {
-      peers.push_back(meeting_.buffersOf(p));
+      peers.push_back(meeting_->buffersOf(p));
       peers.back().in += hasBlocks ? position * block : 0;
     }
-    const std::function<void()> synchronize = [&] { meeting_.synchronize(rank_, team); };
+    const std::function<void()> synchronize = [&] { meeting_->synchronize(rank_, team); };
     auto* const result = static_cast<std::byte*>(out);
     const int64_t received = call.count == 0 ? 0
                                              : pull(PullCall{.position = position,
@@ -128,11 +150,13 @@ class LoopbackCommunicator final : public Communicator {
                                                              .type = call.type,
                                                              .op = call.op,
                                                              .synchronize = &synchronize});
-    meeting_.synchronize(rank_, team);
-    meeting_.end(rank_);
-    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
-    ++entry.calls;
-    entry.bytesReceived += received;
+    meeting_->synchronize(rank_, team);
+    meeting_->end(rank_);
+    if (call.kind != CallKind::Close) {
+      TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
+      ++entry.calls;
+      entry.bytesReceived += received;
+    }
   }
 
   // Traces the call, and lets the faults planned for it happen; false if it is to be dropped.
@@ -172,9 +196,10 @@ class LoopbackCommunicator final : public Communicator {
     return !dropped;
   }
 
-  LoopbackMeeting& meeting_;
+  std::shared_ptr<LoopbackMeeting> meeting_;
   int rank_;
-  const LoopbackOptions& options_;
+  LoopbackOptions options_;
+  int uncaught_;
   uint64_t random_;
   int64_t calls_ = 0;
   TransferCounters counters_;
@@ -186,9 +211,10 @@ struct Outcome {
   bool first = false;
 };
 
-void runRank(LoopbackMeeting& meeting, int rank, const std::function<void(Communicator&)>& body,
+void runRank(const std::shared_ptr<LoopbackMeeting>& shared, int rank, const std::function<void(Communicator&)>& body,
              const LoopbackOptions& options, Outcome& outcome) {
-  LoopbackCommunicator communicator(meeting, rank, options);
+  LoopbackMeeting& meeting = *shared;
+  LoopbackCommunicator communicator(shared, rank, options);
   setDefaultWorld(&communicator);
   auto failed = [&](std::string_view why) {
     outcome.thrown = std::current_exception();
@@ -201,7 +227,6 @@ void runRank(LoopbackMeeting& meeting, int rank, const std::function<void(Commun
   } catch (...) {
     failed("an exception of unknown type");
   }
-  meeting.leave(rank);
   setDefaultWorld(nullptr);
 }
 
@@ -212,7 +237,7 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   if (options.trace != nullptr) {
     options.trace->assign(static_cast<size_t>(ranks), {});
   }
-  LoopbackMeeting meeting(ranks, options.deadline);
+  const auto meeting = std::make_shared<LoopbackMeeting>(ranks, options.deadline);
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   {
     std::vector<std::jthread> threads;

@@ -35,18 +35,21 @@ void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, 
     if (std::string text = difference(rank, call, p, seat(p).call); !text.empty()) {
       failLocked(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", rank, p, text, placeLocked(rank),
                              placeLocked(p)));
-      deviceCheck(false, "{}", failure_);
+      throwFailure(lock, rank);
     }
   }
+  own.reads = &team;
 }
 
 void LoopbackMeeting::synchronize(int rank, const Team& team) {
   Lock lock(mutex_);
   arrive(lock, rank, team);
+  seat(rank).reads = &team;
 }
 
 void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
   Seat& own = seat(rank);
+  own.reads = nullptr;
   for (int p : team.ranks) {
     ++own.arrivals[static_cast<size_t>(p)];
     seat(p).wake.notify_one();
@@ -67,6 +70,29 @@ void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
 void LoopbackMeeting::end(int rank) {
   Lock lock(mutex_);
   seat(rank).inCall = false;
+  seat(rank).reads = nullptr;
+  if (!failure_.empty()) {
+    wakeAll();
+  }
+}
+
+// Whoever leaves a call by an exception may free its buffers, so not before its peers have stopped reading them.
+void LoopbackMeeting::throwFailure(Lock& lock, int rank) {
+  seat(rank).reads = nullptr;
+  wakeAll();
+  seat(rank).wake.wait(lock, [&] {
+    return std::none_of(seats_.begin(), seats_.end(), [&](const Seat& s) {
+      return s.reads != nullptr &&
+             std::find(s.reads->ranks.begin(), s.reads->ranks.end(), rank) != s.reads->ranks.end();
+    });
+  });
+  throwDeviceError(failure_);
+}
+
+void LoopbackMeeting::wakeAll() {
+  for (Seat& s : seats_) {
+    s.wake.notify_all();
+  }
 }
 
 bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive) {
@@ -79,7 +105,7 @@ bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive
     failLocked(fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
                            receive.peer, rank, receive.peer, parcel.bytes, rank, receive.bytes,
                            placeLocked(receive.peer), placeLocked(rank)));
-    deviceCheck(false, "{}", failure_);
+    throwDeviceError(failure_);
   }
   if (parcel.bytes > 0) {
     std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
@@ -148,7 +174,9 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
     if (ready()) {  // before looking for failures: what is complete succeeds, whatever happened since
       return;
     }
-    deviceCheck(failure_.empty(), "{}", failure_);
+    if (!failure_.empty()) {
+      throwFailure(lock, rank);
+    }
     own.ready = &ready;
     own.awaited = awaited();
     if (deadlocked()) {
@@ -209,9 +237,7 @@ bool LoopbackMeeting::failLocked(std::string text) {
     return false;
   }
   failure_ = std::move(text);
-  for (Seat& s : seats_) {
-    s.wake.notify_all();
-  }
+  wakeAll();
   return true;
 }
 
@@ -220,10 +246,41 @@ void LoopbackMeeting::throwIfFailed() {
   deviceCheck(failure_.empty(), "{}", failure_);
 }
 
+LoopbackMeeting::Reunion LoopbackMeeting::reunite(int rank) {
+  Lock lock(mutex_);
+  checkHasFailed(!failure_.empty());
+  seat(rank).goesOn = true;
+  wakeAll();
+  auto limit = Clock::now() + deadline_;
+  auto pending = [](const Seat& s) { return !s.goesOn && !s.left; };
+  while (reunion_.meeting == nullptr && std::any_of(seats_.begin(), seats_.end(), pending)) {
+    if (seat(rank).wake.wait_until(lock, limit) == std::cv_status::no_timeout) {
+      continue;
+    }
+    if (std::none_of(seats_.begin(), seats_.end(), [&](const Seat& s) { return pending(s) && s.busy; })) {
+      break;  // who has not come by now stays out
+    }
+    limit = Clock::now() + deadline_;
+  }
+  if (reunion_.meeting == nullptr) {
+    for (int r = 0; r < size(); ++r) {
+      if (seat(r).goesOn && !seat(r).left) {
+        reunion_.oldRanks.push_back(r);
+      }
+    }
+    reunion_.meeting = std::make_shared<LoopbackMeeting>(static_cast<int>(reunion_.oldRanks.size()), deadline_);
+    wakeAll();
+  }
+  deviceCheck(std::binary_search(reunion_.oldRanks.begin(), reunion_.oldRanks.end(), rank),
+              "[loopback] rank {} came too late: the others have made a new world without it", rank);
+  return reunion_;
+}
+
 void LoopbackMeeting::leave(int rank) {
   Lock lock(mutex_);
   seat(rank).left = true;
   seat(rank).inCall = false;
+  wakeAll();
   bool anyWaits = std::any_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready != nullptr; });
   if (anyWaits && failure_.empty() && deadlocked()) {
     failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));

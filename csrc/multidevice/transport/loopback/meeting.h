@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -46,6 +47,13 @@ class LoopbackMeeting {
   // `rank 1/2 at step 12 (all-reduce of T7)`
   std::string place(int rank);
 
+  // The ranks that go on after a failure, and where they meet; the same for all of them.
+  struct Reunion {
+    std::shared_ptr<LoopbackMeeting> meeting;
+    std::vector<int> oldRanks;
+  };
+  Reunion reunite(int rank);
+
  private:
   struct Parcel {
     const void* data;
@@ -55,6 +63,7 @@ class LoopbackMeeting {
   struct Seat {
     CallRecord call;
     bool inCall = false;
+    const Team* reads = nullptr;  // whose buffers it may be reading
     PeerBuffers buffers;
     std::string_view message;
     std::vector<uint64_t> arrivals;           // by peer: how often this rank came to a synchronization with it
@@ -63,6 +72,7 @@ class LoopbackMeeting {
     std::string what;
     bool busy = false;
     bool left = false;
+    bool goesOn = false;                           // it came to reunite()
     const std::function<bool()>* ready = nullptr;  // while waiting
     std::vector<int> awaited;                      // while waiting: the ranks it waits for
     std::condition_variable wake;
@@ -72,9 +82,11 @@ class LoopbackMeeting {
   Seat& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
   void wait(Lock& lock, int rank, const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited);
   void arrive(Lock& lock, int rank, const Team& team);
+  [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
   std::string waits();
   bool failLocked(std::string text);
+  void wakeAll();
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
@@ -82,6 +94,7 @@ class LoopbackMeeting {
   std::vector<Seat> seats_;
   std::chrono::milliseconds deadline_;
   std::string failure_;
+  Reunion reunion_;  // of the survivors, once they are known
 };
 
 }  // namespace meshfuse

@@ -1,0 +1,49 @@
+// A star of connections: each rank but one has a connection to that one, the centre, which collects and returns the messages of
+// all.
+//
+// Sockets never block: every step waits by poll until the deadline of the whole gathering. The centre knows who is missing and
+// tells the others; they give it some more time than it gives them, so that they do not take its patience for its death.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/socket.h"
+
+namespace meshfuse {
+
+class Star : public Bootstrap {
+ public:
+  int rank() const override { return position_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  std::vector<std::string> allGather(std::string_view mine) override;
+
+ protected:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Star(std::chrono::milliseconds deadline);
+  // `ranks`: as the launcher counts, by position. `sockets`: of the centre, by position, its own not open; of others, one.
+  void open(std::vector<int> ranks, int position, int centre, std::vector<Socket> sockets);
+  // The centre's first answer may take so long.
+  void centreSpeaksWithin(std::chrono::milliseconds limit) { firstWord_ = limit; }
+  [[noreturn]] void failAll(const std::string& text);
+  std::chrono::milliseconds deadline() const { return deadline_; }
+  static uint32_t millisecondsUntil(Clock::time_point limit);
+
+ private:
+  std::vector<std::string> collect(std::string_view mine);
+  std::vector<std::string> contribute(std::string_view mine);
+  std::string absence(int position, bool late) const;
+
+  std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds firstWord_;
+  std::vector<int> ranks_;
+  int position_ = 0;
+  int centre_ = 0;
+  std::vector<Socket> sockets_;
+};
+
+}  // namespace meshfuse

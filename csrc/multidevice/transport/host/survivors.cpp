@@ -1,0 +1,117 @@
+// The star of those who live on when a world could not be opened: on one host, at a local address that the launcher's words
+// give. The first to come is the centre. Who comes when the others have gone on is not let in.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "multidevice/transport/host/star.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr uint32_t kMagic = 0x6d657373;
+
+std::string word(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+class SurvivorStar final : public Star {
+ public:
+  SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
+    const std::string job = pmixOffered() ? word("PMIX_NAMESPACE") : word("MASTER_ADDR") + ":" + word("MASTER_PORT");
+    const std::string name = fmt::format("meshfuse.survivors.{}.{}", getuid(), job);
+    const auto limit = Clock::now() + deadline;
+    for (;;) {
+      Socket mine = Socket::createLocal();
+      if (mine.listenLocal(name, size_)) {
+        listener_ = std::move(mine);
+        gather(limit);
+        return;
+      }
+      if (mine.connectLocal(name)) {
+        join(std::move(mine), limit);
+        return;
+      }
+      deviceCheck(Clock::now() < limit,
+                  "[host] rank {} can neither make nor find the meeting place of the survivors, {}", rank_, name);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed between the two
+    }
+  }
+
+  const std::vector<int>& members() const { return members_; }
+
+ private:
+  void gather(Clock::time_point limit) {
+    std::vector<Socket> byRank(static_cast<size_t>(size_));
+    for (int missing = size_ - 1; missing > 0;) {
+      Socket joined = listener_.accept(limit);
+      if (!joined.open()) {
+        break;
+      }
+      uint32_t hello[2] = {};
+      if (!joined.receive(hello, sizeof(hello), limit) || hello[0] != kMagic ||
+          hello[1] >= static_cast<uint32_t>(size_)) {
+        continue;
+      }
+      missing -= byRank[hello[1]].open() ? 0 : 1;
+      byRank[hello[1]] = std::move(joined);
+    }
+    std::vector<Socket> sockets;
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_ || byRank[static_cast<size_t>(r)].open()) {
+        members_.push_back(r);
+        sockets.push_back(std::move(byRank[static_cast<size_t>(r)]));
+      }
+    }
+    std::vector<int> list = members_;
+    list.push_back(position(rank_));
+    const std::string text(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(int));
+    for (const Socket& s : sockets) {
+      static_cast<void>(s.open() && s.sendText(text, Clock::now() + deadline()));
+    }
+    open(members_, position(rank_), position(rank_), std::move(sockets));
+  }
+
+  void join(Socket mine, Clock::time_point limit) {
+    const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
+    std::string text;
+    const bool heard =
+        mine.send(hello, sizeof(hello), limit) && mine.receiveText(text, limit + std::chrono::milliseconds(1000));
+    deviceCheck(heard && text.size() >= 2 * sizeof(int),
+                "[host] rank {} was not let in among the survivors: they have gone on, or failed again", rank_);
+    members_.resize(text.size() / sizeof(int));
+    std::memcpy(members_.data(), text.data(), members_.size() * sizeof(int));
+    std::vector<Socket> sockets;
+    sockets.push_back(std::move(mine));
+    const int centre = members_.back();  // after the members comes the position of the centre
+    members_.pop_back();
+    open(members_, position(rank_), centre, std::move(sockets));
+  }
+
+  int position(int rank) const {
+    return static_cast<int>(std::lower_bound(members_.begin(), members_.end(), rank) - members_.begin());
+  }
+
+  int rank_;
+  int size_;
+  Socket listener_;  // kept by the centre: who comes later finds nobody to answer, and not a meeting of its own
+  std::vector<int> members_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
+                                         std::vector<int>& members) {
+  auto star = std::make_unique<SurvivorStar>(rank, size, deadline);
+  members = star->members();
+  return star;
+}
+
+}  // namespace meshfuse
