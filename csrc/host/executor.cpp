@@ -150,7 +150,7 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       communicate(step, communicator);
       return;
     case HostStepKind::Copy:
-      view(step.writes[0]).copyFrom(view(step.reads[0]));
+      copyElements(elements(step.writes[0]), elements(step.reads[0]));
       return;
     case HostStepKind::Reference:
       reference(step, referenceInputs(step, inputs));
@@ -223,6 +223,11 @@ void Binding::communicate(const Step& step, Communicator& communicator) {
       return;
     }
   }
+}
+
+StridedElements Binding::elements(int tensor) const {
+  const TensorPlan& t = program_->tensors[static_cast<size_t>(tensor)];
+  return {pointer(tensor), t.dtype, t.sizes, t.strides};
 }
 
 Tensor Binding::view(int tensor) const {

@@ -52,6 +52,7 @@ class Binding {
   void reference(const Step& step, std::span<const Argument> inputs);
   void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
+  StridedElements elements(int tensor) const;
   Tensor view(int tensor) const;
   void* pointer(int tensor) const { return pointers_[static_cast<size_t>(tensor)]; }
 

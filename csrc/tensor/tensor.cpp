@@ -56,7 +56,9 @@ void forEachRow(std::span<const int64_t> sizes, std::array<std::span<const int64
     return;
   }
   int outer = static_cast<int>(sizes.size()) - 1;
-  std::vector<int64_t> position(sizes.size(), 0);
+  std::array<int64_t, 16> few{};
+  std::vector<int64_t> many(sizes.size() > few.size() ? sizes.size() : 0);
+  const std::span<int64_t> position(many.empty() ? std::span<int64_t>(few) : std::span<int64_t>(many));
   while (true) {
     body(offset);
     int d = outer - 1;
@@ -195,16 +197,16 @@ int64_t Tensor::numel() const {
   return count;
 }
 
-bool Tensor::isContiguous() const {
+bool StridedElements::isContiguous() const {
   int64_t stride = 1;
-  if (numel() == 0) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
     return true;
   }
-  for (size_t k = sizes_.size(); k-- > 0;) {
-    if (sizes_[k] != 1 && strides_[k] != stride) {
+  for (size_t k = sizes.size(); k-- > 0;) {
+    if (sizes[k] != 1 && strides[k] != stride) {
       return false;
     }
-    stride *= sizes_[k];
+    stride *= sizes[k];
   }
   return true;
 }
@@ -321,26 +323,34 @@ Tensor Tensor::to(DataType dtype) const {
 
 void Tensor::copyFrom(const Tensor& source) {
   check(sizes_ == source.sizes_, "[copyFrom] sizes differ: {} from {}", listText(sizes_), listText(source.sizes_));
-  if (dtype_ == source.dtype_ && isContiguous() && source.isContiguous()) {
-    if (nbytes() != 0) {
-      std::memmove(data_, source.data_, static_cast<size_t>(nbytes()));
+  copyElements(elements(), source.elements());
+}
+
+void copyElements(const StridedElements& to, const StridedElements& from) {
+  const int fromSize = dataTypeSize(from.dtype);
+  const int toSize = dataTypeSize(to.dtype);
+  const auto* source = static_cast<const char*>(from.data);
+  auto* target = static_cast<char*>(to.data);
+  if (to.dtype == from.dtype && to.isContiguous() && from.isContiguous()) {
+    int64_t bytes = toSize;
+    for (int64_t size : to.sizes) {
+      bytes *= size;
+    }
+    if (bytes != 0) {
+      std::memmove(target, source, static_cast<size_t>(bytes));
     }
     return;
   }
-  const char* from = static_cast<const char*>(source.data_);
-  char* to = static_cast<char*>(data_);
-  int64_t n = sizes_.empty() ? 1 : sizes_.back();
-  int64_t fromStride = sizes_.empty() ? 1 : source.strides_.back();
-  int64_t toStride = sizes_.empty() ? 1 : strides_.back();
-  int fromSize = dataTypeSize(source.dtype_);
-  int toSize = dataTypeSize(dtype_);
-  forEachRow<2>(sizes_, {source.strides_, strides_}, [&](const std::array<int64_t, 2>& offset) {
-    const char* row = from + offset[0] * fromSize;
-    char* target = to + offset[1] * toSize;
-    if (dtype_ == source.dtype_) {
-      copySameType(row, fromStride, target, toStride, n, fromSize);
+  const int64_t n = to.sizes.empty() ? 1 : to.sizes.back();
+  const int64_t fromStride = to.sizes.empty() ? 1 : from.strides.back();
+  const int64_t toStride = to.sizes.empty() ? 1 : to.strides.back();
+  forEachRow<2>(to.sizes, {from.strides, to.strides}, [&](const std::array<int64_t, 2>& offset) {
+    const char* fromRow = source + offset[0] * fromSize;
+    char* toRow = target + offset[1] * toSize;
+    if (to.dtype == from.dtype) {
+      copySameType(fromRow, fromStride, toRow, toStride, n, fromSize);
     } else {
-      convertRow(row, fromStride, source.dtype_, target, toStride, dtype_, n);
+      convertRow(fromRow, fromStride, from.dtype, toRow, toStride, to.dtype, n);
     }
   });
 }

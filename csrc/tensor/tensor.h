@@ -21,6 +21,16 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
+// Elements in memory, borrowed: what a tensor refers to.
+struct StridedElements {
+  void* data = nullptr;
+  DataType dtype = DataType::Float;
+  std::span<const int64_t> sizes;
+  std::span<const int64_t> strides;  // elements
+
+  bool isContiguous() const;
+};
+
 class Tensor {
  public:
   Tensor() = default;  // undefined: no storage, sizes {}
@@ -51,7 +61,8 @@ class Tensor {
     return static_cast<T*>(data_);
   }
   const std::shared_ptr<void>& storage() const { return storage_; }
-  bool isContiguous() const;
+  bool isContiguous() const { return elements().isContiguous(); }
+  StridedElements elements() const { return {data_, dtype_, sizes_, strides_}; }
 
   // Views. UserError on bad arguments.
   Tensor view(std::vector<int64_t> sizes) const;  // contiguous tensors
@@ -84,6 +95,9 @@ class Tensor {
   std::vector<int64_t> sizes_;
   std::vector<int64_t> strides_;
 };
+
+// Of the same sizes; converts. Allocates nothing up to 16 dims. The memory of both may overlap only if both are contiguous.
+void copyElements(const StridedElements& to, const StridedElements& from);
 
 // Strides of a contiguous array.
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);

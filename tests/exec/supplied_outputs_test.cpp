@@ -119,6 +119,16 @@ TEST(SteadyState, AllocatesNothing) {
         f.addOutput(sum(g, {0}));
       },
       std::vector<Argument>{random({1000}), random({1000}, 2)});
+  programs.emplace_back(
+      [](Fusion& f) {  // copies: an input that is an output, from other strides, and one result twice
+        TensorView* x = makeSymbolicTensor(2);
+        f.addInput(x);
+        f.addOutput(x);
+        TensorView* y = neg(x);
+        f.addOutput(y);
+        f.addOutput(y);
+      },
+      std::vector<Argument>{random({30, 20}).transpose(0, 1)});
   for (size_t p = 0; p < programs.size(); p++) {
     auto& [build, inputs] = programs[p];
     for (int threads : {1, 2}) {
