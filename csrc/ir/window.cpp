@@ -30,7 +30,7 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
     bool everyOne = steps[k].isConst(1);
     IterDomain* window =
         fusion.idResize(root[k], IntExpr(0) - starts[k], right, everyOne ? typeOf(count) : IterType::Iteration);
-    logical.push_back(everyOne ? window : fusion.idSplit(window, steps[k], true).first);
+    logical.push_back(everyOne ? window : fusion.idSplit(window, steps[k], true, typeOf(count)).first);
   }
   return logical;
 }

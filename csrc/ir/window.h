@@ -4,7 +4,8 @@
 //           which only the outer part is a logical dim (the first element of each step)
 //   pad     a dim that does not change passes; else a Resize
 //
-// A result of constant extent 1 is a broadcast dim.
+// A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. All others are iteration dims: their structure
+// awaits no sizes, and one that is found to have one element does not stretch.
 #pragma once
 
 #include <span>

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/error.h"
 #include "ops/built.h"
 
 namespace meshfuse {
@@ -138,6 +139,40 @@ TEST(Windows, SliceOfManyDims) {
   Tensor y = run1({x}, [](const Views& v) { return slice(v[0], {1, 0}, {4, 6}, {2, 5}); });
   ASSERT_EQ(sizesOf(y), (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(y.toVector(), (std::vector<double>{6, 11, 18, 23}));
+}
+
+TEST(Windows, OneElementStretchesWhateverTheStep) {
+  for (int64_t step : {1, 2, 6, 100}) {
+    const int64_t stop = step == 1 ? 2 : std::min<int64_t>(1 + step, 7);
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor({7});
+    TensorView* y = makeContigConcreteTensor({5});
+    fusion.addInput(x);
+    fusion.addInput(y);
+    TensorView* one = slice(x, {1}, {stop}, {step});
+    EXPECT_TRUE(one->getLogicalDomain()[0]->isBroadcast()) << "step " << step;
+    fusion.addOutput(add(one, y));
+    EXPECT_EQ(verify(fusion), std::vector<std::string>{});
+    const std::string text = fusion.toString();
+    EXPECT_NE(text.find(") : Float[b{1}]\n"), std::string::npos) << text;
+    EXPECT_EQ(parseFusion(text)->toString(), text);
+    EXPECT_EQ(interpret(fusion, {counting({7}), counting({5})}).at(0).toVector(), (std::vector<double>{1, 2, 3, 4, 5}));
+  }
+}
+
+TEST(Windows, AnExtentThatHappensToBeOneDoesNotStretch) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigTensor(1);
+  TensorView* y = makeContigTensor(1);
+  fusion.addInput(x);
+  fusion.addInput(y);
+  TensorView* some = slice(x, {Slice{nullptr, nullptr, IrBuilder::create<Val>(4)}});
+  EXPECT_FALSE(some->getLogicalDomain()[0]->isBroadcast());
+  fusion.addOutput(add(some, y));
+  EXPECT_EQ(interpret(fusion, {counting({3}), counting({1})}).at(0).toVector(), (std::vector<double>{0}));
+  EXPECT_THROW((void)interpret(fusion, {counting({3}), counting({5})}), UserError);
 }
 
 TEST(Windows, SliceWithScalars) {
