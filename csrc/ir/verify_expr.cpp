@@ -257,29 +257,13 @@ class ExprVerifier {
       case ExprKind::Linear:
         return linear();
       case ExprKind::Full:
-        if (category(e_.input(0)->dtype()) != category(out_->dtype())) {
-          report("the value is {}, the result {}", name(e_.input(0)->dtype()), name(out_->dtype()));
-        }
-        return;
+        return full();
       case ExprKind::Iota:
-        if (root().size() != 1) {
-          report("the result has {} dims, expected 1", root().size());
-        }
-        (void)listFits("starts", attributes().starts.size(), 1);
-        return;
+        return positions(1);
       case ExprKind::Eye:
-        if (root().size() != 2) {
-          report("the result has {} dims, expected 2", root().size());
-        }
-        (void)listFits("starts", attributes().starts.size(), 2);
-        return;
+        return positions(2);
       case ExprKind::Random:
-        if (!isFloatingPoint(out_->dtype()) || isHalfPrecision(out_->dtype())) {
-          report("the result is {}, expected Float or Double", name(out_->dtype()));
-        }
-        (void)listFits("starts", attributes().starts.size(), out_->getLogicalDomain().size());
-        (void)listFits("stops", attributes().stops.size(), out_->getLogicalDomain().size());
-        return;
+        return random();
       case ExprKind::TakeAlongAxis:
       case ExprKind::Gather:
       case ExprKind::IndexSelect:
@@ -291,6 +275,28 @@ class ExprVerifier {
   }
 
   // -- kinds ------------------------------------------------------------------------------------------------------------------
+
+  void full() {
+    if (category(e_.input(0)->dtype()) != category(out_->dtype())) {
+      report("the value is {}, the result {}", name(e_.input(0)->dtype()), name(out_->dtype()));
+    }
+  }
+
+  // Iota and Eye: elements that follow from where they stand.
+  void positions(size_t rank) {
+    if (root().size() != rank) {
+      report("the result has {} dims, expected {}", root().size(), rank);
+    }
+    (void)listFits("starts", attributes().starts.size(), rank);
+  }
+
+  void random() {
+    if (!isFloatingPoint(out_->dtype()) || isHalfPrecision(out_->dtype())) {
+      report("the result is {}, expected Float or Double", name(out_->dtype()));
+    }
+    (void)listFits("starts", attributes().starts.size(), out_->getLogicalDomain().size());
+    (void)listFits("stops", attributes().stops.size(), out_->getLogicalDomain().size());
+  }
 
   void scalarOp() {
     for (const Val* v : e_.inputs()) {
