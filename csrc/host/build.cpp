@@ -15,16 +15,6 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<int64_t> constantShape(const TensorView* tv) {
-  std::vector<int64_t> shape;
-  for (const IntExpr& e : tv->shape()) {
-    invariant(e.isConst(), "[host program] {} has the extent {}, which is not a constant", tv->toString(),
-              e.toString());
-    shape.push_back(e.constValue());
-  }
-  return shape;
-}
-
 int64_t product(const std::vector<int64_t>& v) {
   int64_t n = 1;
   for (int64_t x : v) {
@@ -120,7 +110,7 @@ class HostBuilder {
       TensorPlan t;
       t.val = tv->id();
       t.dtype = tv->dtype();
-      t.sizes = constantShape(tv);
+      t.sizes = tv->constantShape();
       auto layout = options_.inputLayouts.find(tv->id());
       t.strides = layout != options_.inputLayouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
       t.bytes = product(t.sizes) * dataTypeSize(t.dtype);
@@ -361,8 +351,8 @@ class HostBuilder {
     for (int64_t r : mesh.team(options_.rank, a.axes)) {
       c.team.ranks.push_back(static_cast<int>(r));
     }
-    int64_t in = product(constantShape(e.tensorInputs()[0]));
-    int64_t out = product(constantShape(e.tensorOutput()));
+    int64_t in = product(e.tensorInputs()[0]->constantShape());
+    int64_t out = product(e.tensorOutput()->constantShape());
     int64_t n = static_cast<int64_t>(c.team.ranks.size());
     int64_t size = dataTypeSize(c.dtype);
     switch (a.kind) {

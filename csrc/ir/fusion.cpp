@@ -28,6 +28,16 @@ thread_local Fusion* currentFusion = nullptr;
 
 }  // namespace
 
+std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids) {
+  std::vector<Dim> dims;
+  for (const IterDomain* id : ids) {
+    dims.push_back({id->extent(), id->iterType()});
+  }
+  return dims;
+}
+
+std::vector<Dim> dimsOf(const TensorView* tv) { return dimsOf(tv->noReductions()); }
+
 Fusion::Fusion() = default;
 Fusion::~Fusion() = default;
 

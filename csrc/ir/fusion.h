@@ -23,6 +23,10 @@ struct Dim {
   IterType type = IterType::Iteration;
 };
 
+// Dims to be made like these; of a tensor: like the stored ones.
+[[nodiscard]] std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids);
+[[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
+
 class Fusion {
  public:
   Fusion();

@@ -7,6 +7,20 @@
 
 namespace meshfuse {
 
+std::string_view markOf(IterType type) {
+  switch (type) {
+    case IterType::Iteration:
+      break;
+    case IterType::Reduction:
+      return "r";
+    case IterType::Broadcast:
+      return "b";
+    case IterType::Symbolic:
+      return "s";
+  }
+  return "";
+}
+
 void IterDomain::parallelize(ParallelType type) {
   check(!replaced_ || type == ParallelType::Serial,
         "[parallelize] dim {} has been split, merged or resized; bind the loop dims that came of it", toString());
@@ -14,25 +28,12 @@ void IterDomain::parallelize(ParallelType type) {
 }
 
 std::string IterDomain::toString() const {
-  std::string_view letter;
-  switch (iterType_) {
-    case IterType::Iteration:
-      break;
-    case IterType::Reduction:
-      letter = "r";
-      break;
-    case IterType::Broadcast:
-      letter = "b";
-      break;
-    case IterType::Symbolic:
-      letter = "s";
-      break;
-  }
+  const std::string_view mark = markOf(iterType_);
   bool bound = parallelType_ != ParallelType::Serial;
-  if (letter.empty() && !bound) {
+  if (mark.empty() && !bound) {
     return extent_.toString();
   }
-  return fmt::format("{}{}{{{}}}", letter, bound ? parallelType_.toString() : "", extent_.toString());
+  return fmt::format("{}{}{{{}}}", mark, bound ? parallelType_.toString() : "", extent_.toString());
 }
 
 std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "digits/int_expr.h"
@@ -17,8 +18,11 @@ enum class IterType : uint8_t {
   Iteration,
   Reduction,  // consumed by the op that defines the tensor; not stored
   Broadcast,  // extent 1, stretches to whatever it meets
-  Symbolic,   // made by a reshape or resize whose structure awaits the input sizes (concretize)
+  Symbolic,   // made by a reshape whose structure awaits the input sizes (concretize)
 };
+
+// How text marks a dim of this type: "" for Iteration, "r", "b", "s".
+[[nodiscard]] std::string_view markOf(IterType type);
 
 enum class IdExprKind : uint8_t {
   Split,   // in -> (outer, inner): i = outer * inner.extent + inner

@@ -496,9 +496,7 @@ class FusionParser {
     std::string_view steps;
     if (implied) {
       check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", info(*kind).name);
-      for (const IterDomain* id : operands[0]->asTensor()->noReductions()) {
-        root.push_back({id->extent(), id->iterType()});
-      }
+      root = dimsOf(operands[0]->asTensor());
     } else {
       size_t semicolon = t.root.find(';');
       standAt(t.root);

@@ -145,27 +145,9 @@ class Printer {
     return "[" + list + "]";
   }
 
-  // Logical dims are printed without bindings, which belong to the loop domain.
   std::string shapeText(const TensorView& t) {
-    std::string list;
-    for (const IterDomain* id : t.getLogicalDomain()) {
-      std::string extent = text(id->extent());
-      switch (id->iterType()) {
-        case IterType::Iteration:
-          break;
-        case IterType::Reduction:
-          extent = "r{" + extent + "}";
-          break;
-        case IterType::Broadcast:
-          extent = "b{" + extent + "}";
-          break;
-        case IterType::Symbolic:
-          extent = "s{" + extent + "}";
-          break;
-      }
-      list += (list.empty() ? "" : ", ") + extent;
-    }
-    return fmt::format("{}[{}]", name(t.dtype()), list);
+    return fmt::format("{}[{}]", name(t.dtype()),
+                       dimsText(t.getLogicalDomain(), [this](const IntExpr& e) { return text(e); }));
   }
 
   std::string tensorText(const TensorView& t, const Expr* definition) {
@@ -213,14 +195,8 @@ class Printer {
     if (definition.inputs().empty() || !definition.input(0)->isTensor()) {
       return "";
     }
-    std::vector<Dim> root;
-    for (const IterDomain* id : definition.input(0)->asTensor()->noReductions()) {
-      root.push_back({id->extent(), id->iterType()});
-    }
-    std::vector<Dim> logical;
-    for (const IterDomain* id : t.getLogicalDomain()) {
-      logical.push_back({id->extent(), id->iterType()});
-    }
+    const std::vector<Dim> root = dimsOf(definition.input(0)->asTensor());
+    const std::vector<Dim> logical = dimsOf(t.getLogicalDomain());
     try {
       Fusion scratch;
       TensorView* implied =

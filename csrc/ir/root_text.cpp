@@ -138,29 +138,23 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
   return fresh;
 }
 
+std::string dimsText(const std::vector<IterDomain*>& ids, const ExtentText& text) {
+  std::string list;
+  for (const IterDomain* id : ids) {
+    const std::string_view mark = markOf(id->iterType());
+    const std::string extent = text(id->extent());
+    list += list.empty() ? "" : ", ";
+    list += mark.empty() ? extent : fmt::format("{}{{{}}}", mark, extent);
+  }
+  return list;
+}
+
 std::string rootText(const TensorView& tensor, const ExtentText& text) {
   if (!tensor.hasRoot()) {
     return "";
   }
-  std::string dims;
-  for (const IterDomain* id : tensor.getRootDomain()) {
-    std::string extent = text(id->extent());
-    switch (id->iterType()) {
-      case IterType::Iteration:
-        break;
-      case IterType::Reduction:
-        extent = "r{" + extent + "}";
-        break;
-      case IterType::Broadcast:
-        extent = "b{" + extent + "}";
-        break;
-      case IterType::Symbolic:
-        extent = "s{" + extent + "}";
-        break;
-    }
-    dims += (dims.empty() ? "" : ", ") + extent;
-  }
-  return fmt::format("root[{}; {}]", dims, RootWalk(tensor.getRootDomain(), text).walk(tensor.getLogicalDomain()));
+  return fmt::format("root[{}; {}]", dimsText(tensor.getRootDomain(), text),
+                     RootWalk(tensor.getRootDomain(), text).walk(tensor.getLogicalDomain()));
 }
 
 }  // namespace meshfuse

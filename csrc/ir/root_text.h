@@ -1,4 +1,4 @@
-// The root domain in the text form.
+// Lists of dims, and the root domain, in the text form.
 //
 // Permute, reshape, slice and pad imply the root (the operand's shape) and how the logical dims come of it, so their lines say
 // nothing of it. Where a tensor differs from what its op implies, the line says how to get from root to logical:
@@ -25,7 +25,11 @@ namespace meshfuse {
                                                       const std::vector<IterDomain*>& root,
                                                       const std::vector<Dim>& logical);
 
-// "root[...]", or "" without a root. `text` prints extents.
+// "16, r{16}, b{1}": dims without bindings, which belong to the loop domain. `text` prints extents.
+[[nodiscard]] std::string dimsText(const std::vector<IterDomain*>& ids,
+                                   const std::function<std::string(const IntExpr&)>& text);
+
+// "root[...]", or "" without a root.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);
 
 }  // namespace meshfuse

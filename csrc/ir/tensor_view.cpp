@@ -29,6 +29,16 @@ std::vector<IntExpr> TensorView::shape() const {
   return extents;
 }
 
+std::vector<int64_t> TensorView::constantShape() const {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& extent : shape()) {
+    invariant(extent.isConst(), "[constantShape] {} has the extent {}, which is not a constant; bind the sizes first",
+              toString(), extent.toString());
+    sizes.push_back(extent.constValue());
+  }
+  return sizes;
+}
+
 bool TensorView::hasReduction() const {
   return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isReduction(); });
 }
@@ -216,6 +226,18 @@ void TensorView::setContiguity(std::vector<bool> contiguity) {
         "[setContiguity] {} flags for {}, which stores {} dims; give one a dim", contiguity.size(), toString(),
         noReductions().size());
   contiguity_ = std::move(contiguity);
+}
+
+void TensorView::copyAllocation(const TensorView& from) {
+  const std::vector<IterDomain*> theirs = from.noReductions();
+  const std::vector<IterDomain*> stored = noReductions();
+  invariant(theirs.size() == stored.size(), "[copyAllocation] {} stores {} dims, {} stores {}", from.toString(),
+            theirs.size(), toString(), stored.size());
+  std::vector<IterDomain*> order;
+  for (const IterDomain* id : from.getAllocationDomain()) {
+    order.push_back(stored[static_cast<size_t>(std::find(theirs.begin(), theirs.end(), id) - theirs.begin())]);
+  }
+  setAllocationDomain(std::move(order), from.contiguity());
 }
 
 std::string TensorView::toString() const {

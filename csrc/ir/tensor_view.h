@@ -40,6 +40,7 @@ class TensorView : public Val {
   // Logical dims without reductions: the stored shape.
   std::vector<IterDomain*> noReductions() const;
   std::vector<IntExpr> shape() const;                           // extents of noReductions()
+  std::vector<int64_t> constantShape() const;                   // the same once sizes are bound; else InternalError
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;
@@ -71,6 +72,8 @@ class TensorView : public Val {
   // ones' extents). UserError otherwise.
   void setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity);
   void setContiguity(std::vector<bool> contiguity);
+  // Order and contiguity of `from`, which stores as many dims.
+  void copyAllocation(const TensorView& from);
   const std::vector<bool>& contiguity() const { return contiguity_; }
   bool hasAllocation() const { return !allocation_.empty(); }
 

@@ -30,14 +30,6 @@ int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().si
 
 Dim dimOf(const IntExpr& extent) { return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration}; }
 
-std::vector<Dim> dimsOf(const TensorView* tv) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : tv->noReductions()) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
-  return dims;
-}
-
 std::string describe(std::span<const IntExpr> shape) {
   std::string text = "[";
   for (const IntExpr& extent : shape) {

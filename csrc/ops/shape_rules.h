@@ -19,8 +19,6 @@ namespace meshfuse {
 
 // Number of dims of the stored shape.
 [[nodiscard]] int rankOf(const TensorView* tv);
-// The stored shape as dims of a new tensor.
-[[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
 // A dim of this extent: a broadcast one if it is the constant 1.
 [[nodiscard]] Dim dimOf(const IntExpr& extent);
 // `T3 [i0, 16]`: how errors name a tensor.

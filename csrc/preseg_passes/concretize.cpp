@@ -57,19 +57,6 @@ std::vector<Dim> settledDims(const std::vector<IterDomain*>& ids) {
   return dims;
 }
 
-void copyAllocation(const TensorView* from, TensorView* to) {
-  if (!from->hasAllocation()) {
-    return;
-  }
-  const std::vector<IterDomain*> stored = from->noReductions();
-  const std::vector<IterDomain*> dims = to->noReductions();
-  std::vector<IterDomain*> order;
-  for (const IterDomain* id : from->getAllocationDomain()) {
-    order.push_back(dims[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
-  }
-  to->setAllocationDomain(order, from->contiguity());
-}
-
 // Replaces the results of ops whose structure waited for sizes, in order, so that each sees settled operands.
 void settle(Fusion& fusion) {
   for (Expr* e : fusion.exprs()) {
@@ -99,7 +86,7 @@ void settle(Fusion& fusion) {
     }
     fresh->setDeviceMesh(old->getDeviceMesh());
     fresh->applyLoopTransforms(old->loopTransforms());
-    copyAllocation(old, fresh);
+    fresh->copyAllocation(*old);
     const ExprKind kind = e->kind();
     const ExprAttributes attributes = e->attributes();
     const std::vector<Val*> inputs = e->inputs();

@@ -11,24 +11,46 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<Dim> dimsOf(const TensorView* tv) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : tv->noReductions()) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
-  return dims;
-}
-
-std::vector<int64_t> localShape(const PlanState& state) {
-  std::vector<int64_t> shape;
-  for (const PlanDim& dim : state.dims) {
-    shape.push_back(localExtent(dim));
-  }
-  return shape;
-}
-
 bool ownedBefore(const PlanDim& before, int atom) {
   return std::any_of(before.begin(), before.end(), [&](const PlanDigit& d) { return d.atom == atom; });
+}
+
+bool isCut(const PlanDigit& d) { return d.atom != kLocal; }
+
+// What a slice takes of each dim.
+struct Ranges {
+  std::vector<IntExpr> starts, stops, steps;
+  void add(const IntExpr& start, const IntExpr& stop, const IntExpr& step) {
+    starts.push_back(start);
+    stops.push_back(stop);
+    steps.push_back(step);
+  }
+};
+
+// A dim of these digits, of which the owned ones are cut to one value. What is left is one window of the dim where all cut digits
+// stand above the local ones or all below; false else.
+bool addWindow(const PlanDim& digits, const std::vector<IntExpr>& coordinates, Ranges& range) {
+  IntExpr offset = 0;
+  int64_t local = 1;
+  int64_t size = 1;
+  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+    if (isCut(*d)) {
+      offset += coordinates[d->atom] * size;
+    } else {
+      local *= d->size;
+    }
+    size *= d->size;
+  }
+  if (std::ranges::is_partitioned(digits, isCut)) {
+    range.add(offset, offset + local, 1);
+    return true;
+  }
+  if (std::ranges::is_partitioned(digits, [](const PlanDigit& d) { return !isCut(d); })) {
+    const int64_t step = size / local;
+    range.add(offset, offset + (local - 1) * step + 1, step);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -45,17 +67,16 @@ Dim localDim(const IntExpr& extent, IterType globalType) {
   return {extent, globalType == IterType::Iteration && extent.isConst(1) ? IterType::Broadcast : globalType};
 }
 
-std::vector<int64_t> constantShape(const TensorView* tv) {
+std::vector<int64_t> localShape(const PlanState& state) {
   std::vector<int64_t> shape;
-  for (const IntExpr& e : tv->shape()) {
-    invariant(e.isConst(), "[localize] {} has extent {}; bind sizes first", tv->toString(), e.toString());
-    shape.push_back(e.constValue());
+  for (const PlanDim& dim : state.dims) {
+    shape.push_back(localExtent(dim));
   }
   return shape;
 }
 
 TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape) {
-  if (constantShape(in) == shape) {
+  if (in->constantShape() == shape) {
     return in;
   }
   const std::vector<IntExpr> extents(shape.begin(), shape.end());
@@ -140,80 +161,32 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
 
 TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
                        const std::vector<IntExpr>& coordinates) {
-  // Every dim as the digits of `after` that were local before; those owned now are cut to one value.
   std::vector<int64_t> pieces;
-  std::vector<IntExpr> cutStarts;
-  std::vector<IntExpr> cutStops;
-  std::vector<IntExpr> starts;
-  std::vector<IntExpr> stops;
-  std::vector<IntExpr> steps;
+  Ranges piecesCut;
+  Ranges dimsCut;
   bool oneWindowPerDim = true;
   bool changed = false;
   for (size_t k = 0; k < after.dims.size(); k++) {
-    PlanDim digits;
+    PlanDim digits;  // those that were local before
     for (const PlanDigit& d : after.dims[k]) {
-      if (d.atom == kLocal || !ownedBefore(before.dims[k], d.atom)) {
+      if (!isCut(d) || !ownedBefore(before.dims[k], d.atom)) {
         digits.push_back(d);
+        pieces.push_back(d.size);
+        piecesCut.add(isCut(d) ? coordinates[d.atom] : IntExpr(0), isCut(d) ? coordinates[d.atom] + 1 : IntExpr(d.size),
+                      1);
       }
     }
-    IntExpr offset = 0;
-    int64_t local = 1;
-    int64_t stride = 1;
-    int64_t smallestCut = 0;
-    bool localSeen = false;
-    bool outer = true;  // all cut digits stand above all local ones
-    bool inner = true;  // all cut digits stand below
-    for (const PlanDigit& d : digits) {
-      if (d.atom == kLocal) {
-        localSeen = true;
-        local *= d.size;
-      } else {
-        outer = outer && !localSeen;
-      }
-    }
-    bool cutSeen = false;
-    for (size_t i = 0; i < digits.size(); i++) {
-      cutSeen |= digits[i].atom != kLocal;
-      inner = inner && !(digits[i].atom == kLocal && cutSeen);
-    }
-    for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
-      if (d->atom != kLocal) {
-        offset += coordinates[d->atom] * stride;
-        smallestCut = smallestCut == 0 ? stride : smallestCut;
-        changed = true;
-      }
-      stride *= d->size;
-    }
-    for (const PlanDigit& d : digits) {
-      pieces.push_back(d.size);
-      cutStarts.push_back(d.atom == kLocal ? IntExpr(0) : coordinates[d.atom]);
-      cutStops.push_back(d.atom == kLocal ? IntExpr(d.size) : coordinates[d.atom] + 1);
-    }
-    if (!cutSeen) {
-      starts.push_back(0);
-      stops.push_back(local);
-      steps.push_back(1);
-    } else if (outer) {
-      starts.push_back(offset);
-      stops.push_back(offset + local);
-      steps.push_back(1);
-    } else if (inner) {
-      const int64_t step = stride / local;
-      starts.push_back(offset);
-      stops.push_back(offset + (local - 1) * step + 1);
-      steps.push_back(step);
-    } else {
-      oneWindowPerDim = false;
-    }
+    changed = changed || std::ranges::any_of(digits, isCut);
+    oneWindowPerDim = addWindow(digits, coordinates, dimsCut) && oneWindowPerDim;
   }
   if (!changed) {
     return in;
   }
   if (oneWindowPerDim) {
-    return localSlice(in, starts, stops, steps);
+    return localSlice(in, dimsCut.starts, dimsCut.stops, dimsCut.steps);
   }
-  const std::vector<IntExpr> ones(pieces.size(), 1);
-  return localReshape(localSlice(localReshape(in, pieces), cutStarts, cutStops, ones), localShape(after));
+  return localReshape(localSlice(localReshape(in, pieces), piecesCut.starts, piecesCut.stops, piecesCut.steps),
+                      localShape(after));
 }
 
 }  // namespace meshfuse

@@ -13,6 +13,9 @@ namespace meshfuse {
 // The rank's coordinate on an atom of a refinement of `mesh`.
 [[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size);
 
+// What a rank holds at a state of a plan.
+[[nodiscard]] std::vector<int64_t> localShape(const PlanState& state);
+
 // A dim of a local tensor. As everywhere, a stored dim of one element is a broadcast dim: that it is a part of a longer one has
 // no meaning on a rank.
 [[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);
@@ -31,9 +34,6 @@ namespace meshfuse {
 // expressions.
 [[nodiscard]] TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
                                      const std::vector<IntExpr>& coordinates);
-
-// Constant extents of the stored dims.
-[[nodiscard]] std::vector<int64_t> constantShape(const TensorView* tv);
 
 // All ops of one step of a plan on the local tensor; `reduce` combines partial sums.
 [[nodiscard]] TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce);

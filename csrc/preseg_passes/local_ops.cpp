@@ -13,14 +13,6 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<Dim> dimsOf(const TensorView* tv) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : tv->noReductions()) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
-  return dims;
-}
-
 // The stored dims of the global result with local extents.
 std::vector<Dim> localDims(const LocalOp& op) {
   const std::vector<IterDomain*> stored = op.result->noReductions();
@@ -36,10 +28,7 @@ std::vector<Dim> localDims(const LocalOp& op) {
 
 // The dims a reduction, matmul or linear makes: its root domain with the extents its local operands have.
 std::vector<Dim> contractedDims(const LocalOp& op) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : op.result->getRootDomain()) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
+  std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
   for (size_t operand = 0; operand < op.operands.size(); operand++) {
     if (!op.operands[operand]->isTensor()) {
       continue;

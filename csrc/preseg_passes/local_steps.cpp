@@ -26,14 +26,6 @@ TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, con
   return out;
 }
 
-std::vector<int64_t> shapeOf(const PlanState& state) {
-  std::vector<int64_t> shape;
-  for (const PlanDim& dim : state.dims) {
-    shape.push_back(localExtent(dim));
-  }
-  return shape;
-}
-
 enum class Role : uint8_t { Local, Old, New };
 
 // A piece of a dim that takes part: local, owned by the team before, or owned by it after.
@@ -130,15 +122,15 @@ TensorView* unpack(TensorView* in, const CommStep& step) {
       order.push_back(static_cast<int>(std::find(step.axes.begin(), step.axes.end(), p.atom) - step.axes.begin()));
     }
   }
-  return rearrange(in, sizes, order, shapeOf(step.after));
+  return rearrange(in, sizes, order, localShape(step.after));
 }
 
 }  // namespace
 
 TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce) {
-  const std::vector<int64_t> before = shapeOf(step.before);
-  const std::vector<int64_t> after = shapeOf(step.after);
-  invariant(constantShape(in) == before, "[localize] {} enters {} with another shape than planned", in->toString(),
+  const std::vector<int64_t> before = localShape(step.before);
+  const std::vector<int64_t> after = localShape(step.after);
+  invariant(in->constantShape() == before, "[localize] {} enters {} with another shape than planned", in->toString(),
             step.toString());
   switch (step.kind) {
     case StepKind::Slice: {
@@ -174,8 +166,10 @@ TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce) {
       shape.insert(shape.end(), rest.begin(), rest.end());
       return unpack(communicate(pack(in, step, rest), step, CommKind::AllToAll, shape, reduce), step);
     }
+    default:
+      break;
   }
-  throwInternalError("[localize] unknown step");
+  throwInternalError(fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
 }
 
 }  // namespace meshfuse

@@ -48,7 +48,7 @@ class Localizer {
         continue;
       }
       outputs[out->id()] = output(values_.at(out->id()));
-      copyAllocation(out->asTensor(), outputs.at(out->id()));
+      outputs.at(out->id())->copyAllocation(*out->asTensor());
       local_->addOutput(outputs.at(out->id()));
     }
     for (const auto& [out, in] : global_.aliases()) {
@@ -67,22 +67,8 @@ class Localizer {
       dims.push_back(localDim(shape[k], stored[k]->iterType()));
     }
     TensorView* out = local_->tensor(tv->dtype(), dims);
-    copyAllocation(tv, out);
+    out->copyAllocation(*tv);
     return out;
-  }
-
-  static void copyAllocation(const TensorView* from, TensorView* to) {
-    if (!from->hasAllocation()) {
-      to->setContiguity(from->contiguity());
-      return;
-    }
-    const std::vector<IterDomain*> stored = from->noReductions();
-    const std::vector<IterDomain*> dims = to->noReductions();
-    std::vector<IterDomain*> order;
-    for (const IterDomain* id : from->getAllocationDomain()) {
-      order.push_back(dims[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
-    }
-    to->setAllocationDomain(order, from->contiguity());
   }
 
   // An output has a definition of its own, so that no output's memory is an input's or another output's.
@@ -90,11 +76,7 @@ class Localizer {
     if (!tv->isFusionInput() && !tv->isFusionOutput()) {
       return tv;
     }
-    std::vector<Dim> dims;
-    for (const IterDomain* id : tv->noReductions()) {
-      dims.push_back({id->extent(), id->iterType()});
-    }
-    TensorView* copy = local_->tensor(tv->dtype(), dims);
+    TensorView* copy = local_->tensor(tv->dtype(), dimsOf(tv));
     local_->addExpr(ExprKind::Set, {tv}, {copy});
     return copy;
   }

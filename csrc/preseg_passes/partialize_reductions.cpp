@@ -22,10 +22,7 @@ bool canBePartial(const Expr* e) {
 
 // The root domain of the partial result: that of the result, and the indexed dim at the end.
 std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
-  std::vector<Dim> root;
-  for (const IterDomain* id : result->getRootDomain()) {
-    root.push_back({id->extent(), id->iterType()});
-  }
+  std::vector<Dim> root = dimsOf(result->getRootDomain());
   if (isIndexed(e)) {
     const IndexedDim indexed = indexedDim(e);
     root.push_back({e->input(indexed.operand)->asTensor()->shape()[indexed.dim], IterType::Reduction});

@@ -1,7 +1,5 @@
 #include "preseg_passes/plain_tensor.h"
 
-#include <algorithm>
-
 namespace meshfuse {
 
 TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims, const ShardState& state) {
@@ -13,18 +11,9 @@ TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>&
 }
 
 TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state) {
-  const std::vector<IterDomain*> stored = tv->noReductions();
-  std::vector<Dim> dims;
-  for (const IterDomain* id : stored) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
-  TensorView* plain = placedTensor(tv->fusion(), dtype, dims, state);
+  TensorView* plain = placedTensor(tv->fusion(), dtype, dimsOf(tv), state);
   if (tv->hasAllocation()) {
-    std::vector<IterDomain*> order;
-    for (const IterDomain* id : tv->getAllocationDomain()) {
-      order.push_back(plain->getLogicalDomain()[std::find(stored.begin(), stored.end(), id) - stored.begin()]);
-    }
-    plain->setAllocationDomain(order, tv->contiguity());
+    plain->copyAllocation(*tv);
   }
   return plain;
 }
@@ -34,10 +23,7 @@ Expr* redistribute(TensorView* from, TensorView* to) {
 }
 
 TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : partial->noReductions()) {
-    dims.push_back({id->extent(), id->iterType()});
-  }
+  std::vector<Dim> dims = dimsOf(partial);
   ExprAttributes attributes;
   attributes.reduce = reduce;
   attributes.dim = partialDim(partial);

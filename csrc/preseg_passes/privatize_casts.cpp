@@ -32,11 +32,7 @@ bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
     }
     const std::vector<Expr*> uses = fusion.uses(cast->output());
     for (size_t k = 1; k < uses.size(); k++) {
-      std::vector<Dim> dims;
-      for (const IterDomain* id : cast->tensorOutput()->noReductions()) {
-        dims.push_back({id->extent(), id->iterType()});
-      }
-      TensorView* copy = fusion.tensor(cast->output()->dtype(), dims);
+      TensorView* copy = fusion.tensor(cast->output()->dtype(), dimsOf(cast->tensorOutput()));
       fusion.addExpr(ExprKind::Cast, {cast->input(0)}, {copy}, cast->attributes());
       for (size_t operand = 0; operand < uses[k]->inputs().size(); operand++) {
         if (uses[k]->input(static_cast<int>(operand)) == cast->output()) {

@@ -16,19 +16,11 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<int64_t> shapeOf(const TensorView* tv) {
-  std::vector<int64_t> shape;
-  for (const IntExpr& e : tv->shape()) {
-    shape.push_back(e.constValue());
-  }
-  return shape;
-}
-
 std::vector<int64_t> stridesOf(const TensorView* tv, const std::map<int, Layout>& layouts) {
   if (auto it = layouts.find(tv->id()); it != layouts.end()) {
     return it->second.strides;
   }
-  std::vector<int64_t> shape = shapeOf(tv);
+  std::vector<int64_t> shape = tv->constantShape();
   std::vector<int64_t> strides(shape.size());
   int64_t stride = 1;
   for (size_t d = shape.size(); d-- > 0;) {
@@ -55,7 +47,7 @@ void insert(Operand& o, size_t at, int64_t stride) {
 
 Problem problemOf(const Expr& e, const std::map<int, Layout>& layouts) {
   std::vector<TensorView*> in = e.tensorInputs();
-  Problem p{{shapeOf(in[0]), stridesOf(in[0], layouts)}, {shapeOf(in[1]), stridesOf(in[1], layouts)}};
+  Problem p{{in[0]->constantShape(), stridesOf(in[0], layouts)}, {in[1]->constantShape(), stridesOf(in[1], layouts)}};
   if (p.a.shape.size() == 1) {
     insert(p.a, 0, p.a.shape[0]);
   }

@@ -71,14 +71,6 @@ std::vector<int> statePositions(const TensorView* tv) {
   return positions;
 }
 
-bool windowKeeps(const OperandDim& dim, const Digit& d, const Prover& prover) {
-  if (dim.strided) {
-    return false;
-  }
-  return !dim.window || dim.offset.isConst(0) ||
-         prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
-}
-
 bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad; }
 
 }  // namespace
@@ -101,7 +93,7 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
     bool ok = true;
     for (const Digit& d : digitsOf(from, axis)) {
       const OperandDim& dim = dims[d.dim + (partial >= 0 && d.dim >= partial ? 1 : 0)];
-      ok = ok && dim.root != kUnmapped && windowKeeps(dim, d, prover);
+      ok = ok && dim.root != kUnmapped && survivesWindow(d, dim, prover);
       if (!ok) {
         break;
       }
@@ -150,7 +142,7 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
         bool found = false;
         for (size_t k = 0; k < dims.size() && !found; k++) {
           found = dims[k].root == piece.dim && static_cast<int>(k) != partial && !stored[k]->isBroadcast() &&
-                  windowKeeps(dims[k], piece, prover);
+                  survivesWindow(piece, dims[k], prover);
           if (found) {
             Digit at = piece;
             at.dim = static_cast<int>(k) - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);

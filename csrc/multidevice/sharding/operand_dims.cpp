@@ -1,6 +1,7 @@
 #include "multidevice/sharding/operand_dims.h"
 
 #include "analysis/dim_map.h"
+#include "digits/prover.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -24,6 +25,14 @@ void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
 }
 
 }  // namespace
+
+bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
+  if (dim.strided) {
+    return false;
+  }
+  return !dim.window || dim.offset.isConst(0) ||
+         prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
+}
 
 IndexedDim indexedDim(const Expr* expr) {
   using enum ExprKind;

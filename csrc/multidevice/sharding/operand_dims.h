@@ -4,11 +4,13 @@
 
 #include <vector>
 
+#include "digits/digit.h"
 #include "digits/int_expr.h"
 
 namespace meshfuse {
 
 class Expr;
+class Prover;
 class TensorView;
 
 inline constexpr int kUnmapped = -1;
@@ -24,6 +26,10 @@ struct OperandDim {
 // One entry a stored dim of the operand; `result` is a tensor output of the expr. Empty for scalar operands. A result that is a
 // partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
 [[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand, const TensorView* result);
+
+// Whether an owned digit keeps its place when index j of a window is index j + offset of the operand: its period divides the
+// offset, so that both have the same value.
+[[nodiscard]] bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover);
 
 // The operand whose elements data pick, and the dim along which, of embedding, take_along_axis, gather and index_select.
 struct IndexedDim {

@@ -27,16 +27,6 @@ bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover)
   });
 }
 
-// Whether an owned digit keeps its place when index j of a window is index j + offset of the operand: its period divides the
-// offset, so that both have the same value.
-bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
-  if (!dim.window && !dim.strided) {
-    return true;
-  }
-  return !dim.strided &&
-         (dim.offset.isConst(0) || prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value());
-}
-
 struct Need {
   std::optional<ShardState> state;
   std::string reason;  // where the state is absent
