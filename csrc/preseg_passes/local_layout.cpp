@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
 
