@@ -365,7 +365,9 @@ IntExpr IntExpr::symbol(std::string name, SymbolFacts facts) {
 }
 
 int64_t IntExpr::constValue() const {
-  invariant(isConst(), "[int_expr] {} is not a constant", toString());
+  if (!isConst()) [[unlikely]] {  // an expression is printed only for a message: this is called everywhere
+    throwInternalError(fmt::format("[int_expr] {} is not a constant", toString()));
+  }
   return constant_;
 }
 

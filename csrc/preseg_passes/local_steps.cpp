@@ -169,7 +169,8 @@ TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce) {
     default:
       break;
   }
-  throwInternalError(fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
+  throwInternalError(
+      fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
 }
 
 }  // namespace meshfuse

@@ -54,8 +54,9 @@ void checkDevices(const std::vector<int64_t>& ids) {
   check(sorted.empty() || sorted.front() >= 0, "[mesh] device ids are ranks, at least 0; got {}",
         sorted.empty() ? 0 : sorted.front());
   auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
-  check(repeated == sorted.end(), "[mesh] device {} stands twice in [{}]; list each rank once",
-        repeated == sorted.end() ? 0 : *repeated, join(ids));
+  if (repeated != sorted.end()) {
+    throwUserError(fmt::format("[mesh] device {} stands twice in [{}]; list each rank once", *repeated, join(ids)));
+  }
 }
 
 std::vector<int64_t> countFromZero(int64_t n) {
@@ -152,17 +153,25 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
 int64_t DeviceMesh::numDevices() const {
   int64_t count = empty() ? 0 : 1;
   for (const IntExpr& size : sizes_) {
-    invariant(size.isConst(), "[mesh] the number of devices of {} is not known before its sizes are bound", toString());
+    if (!size.isConst()) {
+      throwInternalError(
+          fmt::format("[mesh] the number of devices of {} is not known before its sizes are bound", toString()));
+    }
     count *= size.constValue();
   }
   return count;
 }
 
 int DeviceMesh::axisOf(ParallelType type) const {
-  check(type.isDevice(), "[mesh] {} names no mesh axis; DIDx, DIDy, DIDz do", type.toString());
+  if (!type.isDevice()) {
+    throwUserError(fmt::format("[mesh] {} names no mesh axis; DIDx, DIDy, DIDz do", type.toString()));
+  }
   int axis = numAxes() - 1 - type.axisFromLast();
-  check(axis >= 0, "[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind another one",
-        type.toString(), type.axisFromLast() + 1, toString(), numAxes());
+  if (axis < 0) {
+    throwUserError(fmt::format(
+        "[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind another one",
+        type.toString(), type.axisFromLast() + 1, toString(), numAxes()));
+  }
   return axis;
 }
 
@@ -189,7 +198,9 @@ int64_t DeviceMesh::indexOf(int64_t rank) const {
 
 std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
   int64_t index = indexOf(rank);
-  invariant(index >= 0, "[mesh] rank {} is not in {}", rank, toString());
+  if (index < 0) {
+    throwInternalError(fmt::format("[mesh] rank {} is not in {}", rank, toString()));
+  }
   std::vector<int64_t> result(sizes_.size());
   for (size_t k = sizes_.size(); k-- > 0;) {
     int64_t size = sizes_[k].constValue();
@@ -200,12 +211,15 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
 }
 
 int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
-  invariant(coordinates.size() == sizes_.size(), "[mesh] {} coordinates for {}", coordinates.size(), toString());
+  if (coordinates.size() != sizes_.size()) {
+    throwInternalError(fmt::format("[mesh] {} coordinates for {}", coordinates.size(), toString()));
+  }
   int64_t index = 0;
   for (size_t k = 0; k < sizes_.size(); k++) {
     int64_t size = sizes_[k].constValue();
-    invariant(coordinates[k] >= 0 && coordinates[k] < size, "[mesh] coordinate {} along {} of {}", coordinates[k],
-              names_[k], toString());
+    if (coordinates[k] < 0 || coordinates[k] >= size) {
+      throwInternalError(fmt::format("[mesh] coordinate {} along {} of {}", coordinates[k], names_[k], toString()));
+    }
     index = index * size + coordinates[k];
   }
   return ids_.at(static_cast<size_t>(index));

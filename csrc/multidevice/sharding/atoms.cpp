@@ -91,6 +91,20 @@ std::vector<std::set<int64_t>> stridesOf(const std::vector<const ShardState*>& s
   return strides;
 }
 
+void cutToPrimes(std::set<int64_t>& cuts) {
+  const std::vector<int64_t> at(cuts.begin(), cuts.end());
+  for (size_t i = 1; i < at.size(); i++) {
+    int64_t rest = at[i] / at[i - 1];
+    int64_t cut = at[i - 1];
+    for (int64_t factor = 2; rest > 1; factor++) {
+      for (; rest % factor == 0; rest /= factor) {
+        cut *= factor;
+        cuts.insert(cut);
+      }
+    }
+  }
+}
+
 // Position of the atom of `axis` that starts at cut `below`, and the end of it. The outer parts of an axis come first.
 struct Refinement {
   DeviceMesh mesh;
@@ -146,7 +160,10 @@ Refinement refine(const DeviceMesh& mesh, const Cuts& cuts) {
 PlanState onAtoms(const ShardState& state, const Refinement& r) {
   PlanState out;
   for (const DigitList& dim : state.dims) {
-    invariant(!dim.isOpaque(), "[atoms] a dim is opaque in {}; it should have been refused before", state.toString());
+    if (dim.isOpaque()) {
+      throwInternalError(
+          fmt::format("[atoms] a dim is opaque in {}; it should have been refused before", state.toString()));
+    }
     PlanDim digits;
     for (const Digit& d : dim.digits()) {
       const int64_t stride = d.stride.constValue();
@@ -192,6 +209,11 @@ std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, A
   if (level == AtomLevel::Digit) {
     std::vector<std::set<int64_t>> strides = stridesOf({&from, &to});
     while (cutOnce({&from, &to}, strides, cuts)) {
+    }
+  }
+  if (level == AtomLevel::Prime) {
+    for (std::set<int64_t>& axis : cuts) {
+      cutToPrimes(axis);
     }
   }
   const Refinement r = refine(mesh, cuts);

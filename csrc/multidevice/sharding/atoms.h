@@ -11,8 +11,8 @@
 
 namespace meshfuse {
 
-// How far axes are cut: only where a side owns a part of one, or also where boundaries of digits cross.
-enum class AtomLevel : uint8_t { Axis, Digit };
+// How far axes are cut: only where a side owns a part of one, also where boundaries of digits cross, or to prime factors.
+enum class AtomLevel : uint8_t { Axis, Digit, Prime };
 
 struct AtomPair {
   DeviceMesh mesh;                  // refined; the same devices in the same order

@@ -1,48 +1,71 @@
 // The moves of the planner: what one collective, or a slice, can make of a state, and what it costs.
+//
+// Moves act on sets of atoms at once: an all-reduce or an exchange over a group is not the sum of its parts.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/comm_step.h"
+#include "multidevice/sharding/plan_space.h"
 
 namespace meshfuse {
 
-// One pair of states on atoms, with what the moves need to know of it.
-struct PlanProblem {
-  std::vector<int64_t> extents;
-  std::vector<int64_t> atomSizes;
-  PlanState from;
-  PlanState to;
-  std::vector<std::vector<int64_t>> strides;  // by dim: strides of digits of both ends, ascending
-  std::vector<StepKind> forbidden;
-
-  int64_t sizeOf(const std::vector<int>& atoms) const;
-  bool allowed(StepKind kind) const;
-};
-
 struct Move {
   StepKind kind;
-  std::vector<int> group;  // ascending
-  PlanState after;
+  AtomSet group;
+  SearchState after;
 };
 
-// All moves from `state` but the closing gather; `permuted`: a permutation was used already. In a fixed order.
-[[nodiscard]] std::vector<Move> moves(const PlanProblem& problem, const PlanState& state, bool permuted);
-// The gather that ends at the destination, if one gather does.
-[[nodiscard]] std::optional<Move> closingGather(const PlanProblem& problem, const PlanState& state);
-// Gathers every digit that is not where the destination has it, then slices; empty while sums are still to be combined.
-[[nodiscard]] std::vector<Move> gatherThenSlice(const PlanProblem& problem, const PlanState& state);
+// Costs are in elements: a call costs alpha and what the busiest rank receives, at the price of the dearest link it crosses.
+struct MovePrices {
+  double alpha = 1;
+  std::vector<double> beta;  // by atom
 
-// Elements that the busiest rank receives.
-[[nodiscard]] int64_t received(const PlanProblem& problem, const PlanState& before, const Move& move);
-// max over ranks of the elements of `after` that are not in `before`; nullopt where digits do not nest.
-[[nodiscard]] std::optional<int64_t> lacking(const PlanState& before, const PlanState& after);
-// What the busiest rank receives at least on any way from `state` to the destination. With n contributions to a sum and K ranks that
-// want it, every element is received n - 1 times to be combined and K - 1 times to be spread: a mean over the ranks.
-[[nodiscard]] double lowerBound(const PlanProblem& problem, const PlanState& state);
+  double least() const;
+  double dearest(AtomSet atoms) const;
+  bool uniform() const;
+};
+
+// What a slice, or an exchange with counts, costs more than nothing: so that the plainer of two equal plans is chosen.
+inline constexpr double kTieCost = 1e-3;
+
+class MoveMaker {
+ public:
+  // `spareSlices`: also slice over atoms that the destination leaves alone; it can pay where links differ.
+  MoveMaker(PlanSpace& space, MovePrices prices, StepSet steps, bool spareSlices);
+
+  // All moves from `state` but the closing gathers, in a fixed order.
+  void moves(const SearchState& state, std::vector<Move>& out);
+  // The gathers, one call or one a link, that end at the destination; empty if there are none.
+  std::vector<Move> closingGathers(const SearchState& state);
+  // Gathers every digit that is not where the destination has it, then slices; empty while sums are to be combined.
+  std::vector<Move> gatherThenSlice(const SearchState& state);
+  // Slices by every atom of the destination that owns nothing yet; nullopt where its digit is taken.
+  std::optional<std::vector<Move>> slicesToGoal(SearchState state);
+
+  double received(const SearchState& before, const Move& move);
+  double cost(const SearchState& before, const Move& move);
+  double cost(SearchState before, const std::vector<Move>& chain);
+  const MovePrices& prices() const { return prices_; }
+
+ private:
+  void addSlices(const SearchState& state, AtomSet used, std::vector<Move>& out);
+  void addExchanges(const SearchState& state, AtomSet used, std::vector<Move>& out);
+  void addReductions(const SearchState& state, AtomSet combined, std::vector<Move>& out);
+  void addPermutes(const SearchState& state, std::vector<Move>& out);
+  void add(StepKind kind, AtomSet group, const SearchState& after, std::vector<Move>& out) const;
+  void addExchange(const SearchState& before, AtomSet group, const SearchState& after, std::vector<Move>& out) const;
+  std::vector<Move> gathers(const SearchState& state, AtomSet group);
+
+  PlanSpace& space_;
+  MovePrices prices_;
+  StepSet steps_;
+  bool spareSlices_;
+};
+
 // By position in the refined mesh: from where each device receives.
-[[nodiscard]] std::vector<int64_t> permuteSources(const PlanProblem& problem, const PlanState& before,
+[[nodiscard]] std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const PlanState& before,
                                                   const PlanState& after);
 
 }  // namespace meshfuse

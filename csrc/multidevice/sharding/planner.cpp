@@ -1,148 +1,106 @@
 #include "multidevice/sharding/planner.h"
 
 #include <algorithm>
-#include <map>
-#include <queue>
-#include <set>
+#include <cmath>
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/moves.h"
+#include "multidevice/sharding/permutes.h"
+#include "multidevice/sharding/plan_check.h"
+#include "multidevice/sharding/search.h"
+#include "multidevice/sharding/tile_transfer.h"
+#include "multidevice/sharding/two_meshes.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr double kSliceCost = 1e-3;
+// A plan on coarse atoms that costs this much more than any plan must is tried again on finer ones, with a smaller search.
+constexpr double kSlack = 1.02;
+constexpr int kRefinedStates = 200;
 
-PlanProblem problemOf(const AtomPair& pair, const std::vector<int64_t>& extents, const PlanOptions& options) {
-  PlanProblem p{extents, {}, pair.from, pair.to, {}, options.forbid};
-  for (int a = 0; a < pair.mesh.numAxes(); a++) {
-    p.atomSizes.push_back(pair.mesh.axisSize(a).constValue());
-  }
-  for (size_t k = 0; k < extents.size(); k++) {
-    std::set<int64_t> strides;
-    for (const PlanState* state : {&p.from, &p.to}) {
-      for (const PlanDigit& d : state->dims[k]) {
-        strides.insert(d.stride);
-      }
+#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+constexpr bool kCheckPlans = true;
+#else
+constexpr bool kCheckPlans = false;
+#endif
+
+// One pair of states on atoms, ready to be searched.
+struct Problem {
+  AtomPair pair;
+  DeviceMesh tensorMesh;
+  std::vector<int64_t> extents;
+  std::vector<int64_t> atomSizes;
+  PlanSpace space;
+  MovePrices prices;
+
+  static std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
+    std::vector<int64_t> sizes;
+    for (int a = 0; a < mesh.numAxes(); a++) {
+      sizes.push_back(mesh.axisSize(a).constValue());
     }
-    p.strides.emplace_back(strides.begin(), strides.end());
+    return sizes;
   }
-  return p;
-}
 
-double costOf(const PlanProblem& problem, const PlanState& before, const Move& move, const PlanOptions& options) {
-  if (move.kind == StepKind::Slice) {
-    return kSliceCost;
+  Problem(AtomPair p, const DeviceMesh& mesh, const std::vector<int64_t>& shape, const PlanOptions& options)
+      : pair(std::move(p)),
+        tensorMesh(mesh),
+        extents(shape),
+        atomSizes(sizesOf(pair.mesh)),
+        space(extents, atomSizes, pair.from, pair.to),
+        prices{options.alpha, {}} {
+    for (const AtomOrigin& origin : pair.origins) {
+      const auto axis = static_cast<size_t>(origin.axis);
+      prices.beta.push_back(axis < options.beta.size() ? options.beta[axis] : 1.0);
+    }
   }
-  // A thousandth of a slice apart, so that equal bytes go by the order of StepKind.
-  const double tie = 1e-6 * static_cast<double>(move.kind);
-  return options.alpha + tie + static_cast<double>(received(problem, before, move));
-}
 
-// Where the search stands: a state, and whether a permutation was spent.
-using Node = std::pair<PlanState, bool>;
-
-struct Reached {
-  double cost;
-  Node previous;
-  Move move;
+  int64_t largerEnd() const { return std::max(space.localSize(space.from()), space.localSize(space.to())); }
 };
-
-struct Open {
-  double estimate;
-  double cost;
-  int64_t order;
-  Node node;
-  bool operator<(const Open& other) const {  // the smallest first in std::priority_queue
-    return std::tie(estimate, order) > std::tie(other.estimate, other.order);
-  }
-};
-
-std::vector<Move> chainTo(const std::map<Node, Reached>& reached, const Node& start, Node at) {
-  std::vector<Move> chain;
-  while (at != start) {
-    const Reached& r = reached.at(at);
-    chain.push_back(r.move);
-    at = r.previous;
-  }
-  std::reverse(chain.begin(), chain.end());
-  return chain;
-}
-
-std::optional<std::vector<Move>> search(const PlanProblem& problem, int64_t bound, const PlanOptions& options) {
-  auto estimate = [&](const PlanState& state) {
-    const double bytes = lowerBound(problem, state);
-    return bytes > 0 ? options.alpha + bytes : 0.0;
-  };
-  const Node start{problem.from, false};
-  std::map<Node, Reached> reached;
-  std::map<Node, double> best{{start, 0}};
-  std::priority_queue<Open> open;
-  int64_t order = 0;
-  open.push({estimate(problem.from), 0, order++, start});
-  int expanded = 0;
-  while (!open.empty()) {
-    const Open here = open.top();
-    open.pop();
-    const auto& [state, permuted] = here.node;
-    if (here.cost > best.at(here.node)) {
-      continue;
-    }
-    if (state == problem.to) {
-      return chainTo(reached, start, here.node);
-    }
-    if (++expanded > options.maxStates) {
-      return std::nullopt;
-    }
-    std::vector<Move> next = moves(problem, state, permuted);
-    if (std::optional<Move> gather = closingGather(problem, state)) {
-      next.push_back(std::move(*gather));
-    }
-    for (Move& move : next) {
-      if (localSize(move.after) > bound) {
-        continue;
-      }
-      Node to{move.after, permuted || move.kind == StepKind::Permute};
-      const double cost = here.cost + costOf(problem, state, move, options);
-      auto known = best.find(to);
-      if (known != best.end() && known->second <= cost) {
-        continue;
-      }
-      best[to] = cost;
-      const double total = cost + estimate(to.first);
-      open.push({total, cost, order++, to});
-      reached.insert_or_assign(std::move(to), Reached{cost, here.node, std::move(move)});
-    }
-  }
-  return std::nullopt;
-}
 
 // Neighbouring slices over several atoms stay apart: each is one index map; the executor sees their composition.
-void append(RedistributionPlan& plan, const PlanProblem& problem, const AtomPair& pair, const DeviceMesh& mesh,
-            const std::vector<Move>& chain, const PlanOptions& options) {
-  PlanState at = pair.from;
+void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>& chain) {
+  MoveMaker maker(problem.space, problem.prices, StepSet::all(), false);
+  SearchState at = problem.space.from();
+  plan.peakState = std::max(plan.peakState, problem.space.localSize(at));
   for (const Move& move : chain) {
-    CommStep step{move.kind, pair.mesh, mesh, pair.origins, move.group, at, move.after, received(problem, at, move),
-                  {}};
-    if (move.kind == StepKind::Permute) {
-      step.sources = permuteSources(problem, at, move.after);
+    CommStep step;
+    step.kind = move.kind;
+    step.mesh = problem.pair.mesh;
+    step.tensorMesh = problem.tensorMesh;
+    step.origins = problem.pair.origins;
+    step.axes = atomsOf(move.group);
+    step.before = problem.space.toPlanState(at);
+    step.after = problem.space.toPlanState(move.after);
+    step.elements = static_cast<int64_t>(maker.received(at, move));
+    if (move.kind == StepKind::Permute || move.kind == StepKind::PermutePartial) {
+      step.sources = permuteSources(problem.atomSizes, step.before, step.after);
     }
-    plan.cost += costOf(problem, at, move, options);
+    plan.cost += maker.cost(at, move);
     plan.elements += step.elements;
-    plan.peakState = std::max({plan.peakState, localSize(at), localSize(move.after)});
+    plan.peakState = std::max(plan.peakState, problem.space.localSize(move.after));
     plan.steps.push_back(std::move(step));
     at = move.after;
   }
 }
 
+StepSet allowedSteps(const PlanOptions& options) {
+  StepSet steps = options.steps;
+  for (StepKind kind : options.forbid) {
+    steps = steps.without(kind);
+  }
+  return steps;
+}
+
 std::vector<int64_t> constantShape(const ShardState& state) {
   std::vector<int64_t> shape;
   for (const DigitList& dim : state.dims) {
-    invariant(!dim.isOpaque(), "[planner] {} has a dim without digits; it should have been refused before",
-              state.toString());
-    invariant(dim.size().isConst(), "[planner] {} has symbolic sizes; bind them first", state.toString());
+    if (dim.isOpaque() || !dim.size().isConst()) {  // messages cost more than a small plan
+      throwInternalError(fmt::format("[planner] {} has {}", state.toString(),
+                                     dim.isOpaque() ? "a dim without digits; it should have been refused before"
+                                                    : "symbolic sizes; bind them first"));
+    }
     shape.push_back(dim.size().constValue());
   }
   return shape;
@@ -151,32 +109,156 @@ std::vector<int64_t> constantShape(const ShardState& state) {
 // Sums are combined where they are, then everything is gathered and sliced, each on the atoms of its own side.
 RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
-  std::vector<IntExpr> extents(shape.begin(), shape.end());
+  const std::vector<IntExpr> extents(shape.begin(), shape.end());
   RedistributionPlan plan;
-  PlanOptions unbounded = options;
-  unbounded.forbid.clear();
-  const ShardState whole = ShardState::replicated(from.mesh, extents);
-  std::optional<AtomPair> first = atomPair(from, whole, AtomLevel::Axis);
+  std::optional<AtomPair> first = atomPair(from, ShardState::replicated(from.mesh, extents), AtomLevel::Axis);
   invariant(first.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", from.toString());
-  PlanProblem problem = problemOf(*first, shape, unbounded);
+  Problem gather(std::move(*first), from.mesh, shape, options);
   std::vector<Move> chain;
-  PlanState at = first->from;
-  if (!at.partial.empty()) {
-    PlanState done = at;
-    done.partial.clear();
-    chain.push_back({StepKind::AllReduce, at.partial, done});
-    at = done;
+  SearchState at = gather.space.from();
+  if (at.partial != 0) {
+    const AtomSet group = at.partial;
+    at.partial = 0;
+    chain.push_back({StepKind::AllReduce, group, at});
   }
-  for (Move& move : gatherThenSlice(problem, at)) {
-    chain.push_back(std::move(move));
+  if (const AtomSet group = gather.space.used(at); group != 0) {
+    const StepKind kind = gather.space.isRagged(at) ? StepKind::AllGatherV : StepKind::AllGather;
+    chain.push_back({kind, group, gather.space.drop(at, group)});
   }
-  append(plan, problem, *first, from.mesh, chain, unbounded);
-  const ShardState there = ShardState::replicated(to.mesh, extents);
-  std::optional<AtomPair> second = atomPair(there, to, AtomLevel::Axis);
+  append(plan, gather, chain);
+  std::optional<AtomPair> second = atomPair(ShardState::replicated(to.mesh, extents), to, AtomLevel::Axis);
   invariant(second.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", to.toString());
-  PlanProblem slices = problemOf(*second, shape, unbounded);
-  append(plan, slices, *second, to.mesh, gatherThenSlice(slices, second->from), unbounded);
+  Problem slices(std::move(*second), to.mesh, shape, options);
+  MoveMaker maker(slices.space, slices.prices, StepSet::all(), false);
+  std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
+  invariant(cuts.has_value(), "[planner] slices miss {}", to.toString());
+  append(plan, slices, *cuts);
   return plan;
+}
+
+// The cheapest chain on the coarsest atoms that give one; on finer ones where that is far from what any plan must cost. `problem` is
+// left at the atoms of the chain, or at the last tried.
+std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
+                                    const PlanOptions& options, std::unique_ptr<Problem>& problem, int64_t bound) {
+  std::optional<FoundChain> best;
+  std::vector<AtomOrigin> tried;
+  for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit, AtomLevel::Prime}) {
+    if (best) {
+      const double least = options.alpha + problem->prices.least() * problem->space.lowerBound(problem->space.from());
+      if (level == AtomLevel::Prime || best->cost <= kSlack * least) {
+        break;
+      }
+    }
+    std::optional<AtomPair> pair = atomPair(from, to, level);
+    if (!pair || pair->origins == tried || !PlanSpace::fits(pair->from, Problem::sizesOf(pair->mesh))) {
+      continue;
+    }
+    tried = pair->origins;
+    auto next = std::make_unique<Problem>(std::move(*pair), from.mesh, shape, options);
+    SearchLimits limits{bound, options.maxStates};
+    if (best) {
+      limits.maxStates = std::min(kRefinedStates, options.maxStates);
+      limits.below = best->cost;
+    }
+    const bool spare = !next->prices.uniform();
+    MoveMaker maker(next->space, next->prices, allowedSteps(options), spare);
+    std::optional<FoundChain> found = searchChain(next->space, maker, limits);
+    if (!found && !best && !spare) {
+      MoveMaker wider(next->space, next->prices, allowedSteps(options), true);
+      found = searchChain(next->space, wider, limits);
+    }
+    if (found || !best) {
+      best = std::move(found);
+      problem = std::move(next);
+    }
+  }
+  return best;
+}
+
+CommStep transferStep(const Problem& problem, TileTransfer transfer) {
+  CommStep step;
+  step.kind = StepKind::Transfer;
+  step.mesh = problem.pair.mesh;
+  step.tensorMesh = problem.tensorMesh;
+  step.origins = problem.pair.origins;
+  step.before = transfer.before;
+  step.after = transfer.after;
+  step.elements = transfer.received;
+  step.axes = transfer.crossed;
+  step.transfer = std::make_shared<const TileTransfer>(std::move(transfer));
+  return step;
+}
+
+RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options) {
+  RedistributionPlan plan;
+  plan.steps.push_back(transferStep(problem, tileTransfer(problem.extents, problem.pair.mesh, problem.pair.from,
+                                                          problem.pair.mesh, problem.pair.to)));
+  const TileTransfer& t = *plan.steps[0].transfer;
+  plan.elements = t.received;
+  plan.cost = options.alphaPeer * static_cast<double>(t.peers) +
+              problem.prices.dearest(atomSetOf(plan.steps[0].axes)) * static_cast<double>(std::max(t.received, t.sent));
+  plan.peakState = problem.largerEnd();
+  return plan;
+}
+
+// Whether a direct transfer can undercut the chain: it receives at least `least`, and a message brings at most one tile.
+bool mayPay(const Problem& problem, double least, double chainCost, const PlanOptions& options) {
+  const double tile = static_cast<double>(std::max<int64_t>(1, problem.space.localSize(problem.space.from())));
+  return options.alphaPeer * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
+}
+
+RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
+                              const PlanOptions& options) {
+  std::optional<AtomPair> whole = atomPair(from, to, AtomLevel::Axis);
+  const bool hasTransfer = allowedSteps(options).has(StepKind::Transfer);
+  if (!whole && hasTransfer) {
+    RedistributionPlan plan = planBetween(from, to, shape, options);
+    plan.note = "the digits cut an axis in ways that do not nest: tiles are sent directly";
+    return plan;
+  }
+  std::unique_ptr<Problem> problem;
+  std::optional<FoundChain> chain;
+  double least = 0;
+  int64_t bound = options.bound.value_or(0);
+  if (whole && PlanSpace::fits(whole->from, Problem::sizesOf(whole->mesh))) {
+    problem = std::make_unique<Problem>(std::move(*whole), from.mesh, shape, options);
+    least = problem->space.lowerBound(problem->space.from());
+    bound = options.bound.value_or(problem->largerEnd());
+    chain = findChain(from, to, shape, options, problem, bound);
+  }
+  RedistributionPlan plan;
+  if (chain) {
+    append(plan, *problem, chain->moves);
+  }
+  if (hasTransfer && problem &&
+      (!chain || (options.direct == DirectChoice::Priced && mayPay(*problem, least, plan.cost, options)))) {
+    RedistributionPlan direct = directPlan(*problem, options);
+    if (!chain || direct.cost < plan.cost - kTieCost * static_cast<double>(plan.steps.size())) {
+      plan = std::move(direct);
+      plan.note = chain ? "" : "no chain of collectives stays within the bound: tiles are sent directly";
+    }
+  } else if (!chain) {
+    plan = throughWhole(from, to, shape, options);
+    plan.note = "no chain of collectives stays within the larger of both local sizes: gathers, then slices";
+  }
+  plan.leastElements = least;
+  plan.peakState = std::max(plan.peakState, problem ? problem->largerEnd() : 0);
+  return plan;
+}
+
+void checkBound(const RedistributionPlan& plan, const ShardState& from, const ShardState& to,
+                const PlanOptions& options) {
+  // A pair that is gathered and sliced for want of a better step is out of bound, and says so.
+  const bool whole = !plan.note.empty() && !allowedSteps(options).has(StepKind::Transfer);
+  int64_t bound = 0;
+  for (const ShardState* state : {&from, &to}) {
+    int64_t n = 1;
+    for (const IntExpr& extent : state->localShape()) {
+      n *= extent.constValue();
+    }
+    bound = std::max(bound, n);
+  }
+  checkPlan(plan, from, to, whole ? plan.peakState : std::max(bound, options.bound.value_or(0)));
 }
 
 }  // namespace
@@ -185,21 +267,32 @@ std::string_view name(StepKind kind) {
   switch (kind) {
     case StepKind::Slice:
       return "slice";
+    case StepKind::ToPartial:
+      return "to_partial";
     case StepKind::Permute:
+    case StepKind::PermutePartial:
       return "permute";
     case StepKind::AllToAll:
+    case StepKind::AllToAllV:
       return "all_to_all";
     case StepKind::AllGather:
+    case StepKind::AllGatherV:
       return "all_gather";
     case StepKind::ReduceScatter:
+    case StepKind::ReduceScatterV:
       return "reduce_scatter";
     case StepKind::AllReduce:
       return "all_reduce";
+    case StepKind::Transfer:
+      return "transfer";
   }
   return "";
 }
 
 std::string CommStep::toString() const {
+  if (transfer && !(transfer->fromMesh == transfer->toMesh)) {
+    return fmt::format("transfer({} -> {})", transfer->fromMesh.toString(), transfer->toMesh.toString());
+  }
   std::string text = fmt::format("{}(", name(kind));
   for (size_t i = 0; i < axes.size(); i++) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", mesh.axisName(axes[i]));
@@ -217,12 +310,22 @@ std::vector<std::string> RedistributionPlan::communications() const {
   return out;
 }
 
-RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options) {
+RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const PlanOptions& options) {
   const std::vector<int64_t> shape = constantShape(from);
-  invariant(shape == constantShape(to), "[planner] {} and {} have different extents", from.toString(), to.toString());
-  invariant(to.partial.empty(), "[planner] {} is partial; only what a pass creates is, and it is combined at once",
-            to.toString());
-  if (!(from.mesh == to.mesh)) {
+  if (shape != constantShape(to)) {
+    throwInternalError(fmt::format("[planner] {} and {} have different extents", from.toString(), to.toString()));
+  }
+  const StepSet steps = allowedSteps(options);
+  if (!to.partial.empty() && !steps.has(StepKind::ToPartial)) {
+    throwInternalError(
+        fmt::format("[planner] {} is partial; only what a pass creates is, and it is combined at once", to.toString()));
+  }
+  RedistributionPlan plan;
+  if (from.mesh == to.mesh) {
+    plan = planOnMesh(from, to, shape, options);
+  } else if (steps.has(StepKind::Transfer)) {
+    plan = planBetween(from, to, shape, options);
+  } else {
     std::vector<int64_t> a = from.mesh.devices();
     std::vector<int64_t> b = to.mesh.devices();
     std::sort(a.begin(), a.end());
@@ -231,26 +334,12 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
           "[redistribute] from mesh {} to mesh {}: got different devices, expected the same; place both tensors on one "
           "mesh",
           from.mesh.toString(), to.mesh.toString());
-    RedistributionPlan plan = throughWhole(from, to, shape, options);
+    plan = throughWhole(from, to, shape, options);
     plan.note = "the meshes differ: gathers on one, then slices on the other";
-    return plan;
   }
-  for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit}) {
-    std::optional<AtomPair> pair = atomPair(from, to, level);
-    if (!pair) {
-      break;
-    }
-    const PlanProblem problem = problemOf(*pair, shape, options);
-    const int64_t bound = options.bound.value_or(std::max(localSize(pair->from), localSize(pair->to)));
-    if (std::optional<std::vector<Move>> chain = search(problem, bound, options)) {
-      RedistributionPlan plan;
-      append(plan, problem, *pair, from.mesh, *chain, options);
-      plan.peakState = std::max({plan.peakState, localSize(pair->from), localSize(pair->to)});
-      return plan;
-    }
+  if (kCheckPlans) {
+    checkBound(plan, from, to, options);
   }
-  RedistributionPlan plan = throughWhole(from, to, shape, options);
-  plan.note = "no chain of collectives stays within the larger of both local sizes: gathers, then slices";
   return plan;
 }
 

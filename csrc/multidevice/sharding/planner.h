@@ -6,60 +6,64 @@
 //                          R -> S1(x)            slice, nothing received
 //
 // Best-first search over states; a move takes or frees digits of a set of atoms at once. No intermediate state is larger than
-// the larger of source and destination. Where no such chain is found the tensor is gathered and sliced, and `note` says so: every
-// pair on the same devices has a plan. The plan depends on its arguments only.
+// the larger of source and destination. A direct transfer of tiles is priced beside the chain where the executor has it, and is what
+// remains where there is no chain, or two meshes. The plan depends on its arguments only.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "multidevice/mesh/device_mesh.h"
+#include "multidevice/sharding/comm_step.h"
 #include "multidevice/sharding/plan_state.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
-// In order of preference where costs are equal.
-enum class StepKind : uint8_t { Slice, Permute, AllToAll, AllGather, ReduceScatter, AllReduce };
-[[nodiscard]] std::string_view name(StepKind kind);
+// What the host programs of this library can run.
+inline constexpr StepSet kExecutedSteps{StepKind::Slice,     StepKind::Permute,       StepKind::AllToAll,
+                                        StepKind::AllGather, StepKind::ReduceScatter, StepKind::AllReduce};
 
-struct CommStep {
-  StepKind kind = StepKind::Slice;
-  DeviceMesh mesh;                  // the mesh whose axes are the atoms of both states
-  DeviceMesh tensorMesh;            // the mesh that `mesh` refines
-  std::vector<AtomOrigin> origins;  // of the atoms in it
-  std::vector<int> axes;            // the team, ascending
-  PlanState before;
-  PlanState after;
-  int64_t elements = 0;          // received by the busiest rank
-  std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the position it receives from
-
-  bool communicates() const { return kind != StepKind::Slice; }
-  std::string toString() const;  // all_gather(x)
+enum class DirectChoice : uint8_t {
+  Fallback,  // only where there is no chain
+  Priced,    // the cheaper of both
 };
 
 struct PlanOptions {
-  double alpha = 1;              // cost of a call, in elements
-  std::optional<int64_t> bound;  // local elements of every intermediate state; default: the larger of both ends
-  std::vector<StepKind> forbid;
+  double alpha = 1;                // cost of a call, in elements
+  double alphaPeer = 1;            // cost of one message of a direct transfer
+  std::vector<double> beta;        // cost of an element by axis of the mesh; 1 where absent
+  double betaBetween = 1;          // cost of an element between two meshes
+  std::optional<int64_t> bound;    // local elements of every intermediate state; default: the larger of both ends
+  StepSet steps = kExecutedSteps;  // what the executor has
+  std::vector<StepKind> forbid;    // left out although the executor has them, unless there is no other way
+  DirectChoice direct = DirectChoice::Priced;
   int maxStates = 3000;
 };
 
 struct RedistributionPlan {
   std::vector<CommStep> steps;
   double cost = 0;
-  int64_t elements = 0;   // received by the busiest rank, summed over steps
-  int64_t peakState = 0;  // local elements of the largest state
-  std::string note;       // why the plan is not the best kind, empty otherwise
+  int64_t elements = 0;      // received by the busiest rank, summed over steps
+  int64_t peakState = 0;     // local elements of the largest state
+  double leastElements = 0;  // what any plan receives at least; on one mesh only
+  std::string note;          // why the plan is not the best kind, empty otherwise
 
   // The communication steps, as ["all_to_all(x)", "all_gather(y)"].
   std::vector<std::string> communications() const;
 };
 
-// Both states have constant sizes and the same extents, and the destination is partial over no axis the source is not.
-// InternalError otherwise; UserError if the meshes have different devices.
+// Both states have constant sizes and the same extents. Where the executor lacks steps that a pair needs: the destination is partial
+// over no axis the source is not (InternalError otherwise), and the meshes have the same devices (UserError otherwise); a pair
+// without a chain is gathered and sliced then, and `note` says so.
 [[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to,
                                                     const PlanOptions& options = {});
+// The same, shared: plans are remembered by their arguments.
+[[nodiscard]] std::shared_ptr<const RedistributionPlan> sharedPlan(const ShardState& from, const ShardState& to,
+                                                                   const PlanOptions& options = {});
+// The same, always planned anew.
+[[nodiscard]] RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const PlanOptions& options);
 
 }  // namespace meshfuse

@@ -6,7 +6,9 @@
 #include <map>
 
 #include "multidevice/sharding/atoms.h"
-#include "multidevice/sharding/random_state.h"
+#include "multidevice/sharding/plan_check.h"
+#include "multidevice/sharding/random_pair.h"
+#include "multidevice/sharding/tile_transfer.h"
 
 namespace meshfuse {
 namespace {
@@ -29,6 +31,32 @@ std::vector<int64_t> teamOf(const CommStep& step, int64_t device) {
   return positions;
 }
 
+// Adds what is kept and what messages bring, on one mesh.
+void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, const std::vector<Held>& data,
+           std::vector<Held>& next) {
+  for (const std::vector<TileMessage>* list : {&transfer.messages, &transfer.kept}) {
+    for (const TileMessage& m : *list) {
+      std::vector<int64_t> flat{0};
+      const std::vector<std::vector<int64_t>> indices = transfer.indices(m);
+      for (size_t k = 0; k < indices.size(); k++) {
+        std::vector<int64_t> longer;
+        for (int64_t prefix : flat) {
+          for (int64_t i : indices[k]) {
+            longer.push_back(prefix * extents[k] + i);
+          }
+        }
+        flat = std::move(longer);
+      }
+      ASSERT_EQ(static_cast<int64_t>(flat.size()), m.elements);
+      for (int64_t e : flat) {
+        const Held& sender = data[transfer.fromMesh.indexOf(m.from)];
+        ASSERT_TRUE(sender.count(e));
+        next[transfer.toMesh.indexOf(m.to)][e] += sender.at(e);
+      }
+    }
+  }
+}
+
 // One step on the data of all ranks. A gather or exchange may only deliver what some member of the team holds.
 void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<Held>& data) {
   const ShardState after = stateOnAtoms(step, step.after, extents);
@@ -43,7 +71,16 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
           ASSERT_TRUE(data[device].count(e)) << step.toString();
           next[device][e] = data[device][e];
           break;
-        case StepKind::Permute: {
+        case StepKind::ToPartial: {
+          const int axis = step.axes.at(0);
+          const std::vector<int> owners = usedAtoms(step.before);
+          const bool owned = std::count(owners.begin(), owners.end(), axis) > 0;
+          const bool keeps = owned || step.mesh.coordinates(step.mesh.devices()[device])[axis] == 0;
+          next[device][e] = keeps && data[device].count(e) > 0 ? data[device][e] : 0;
+          break;
+        }
+        case StepKind::Permute:
+        case StepKind::PermutePartial: {
           const int64_t source = step.sources[device];
           ASSERT_TRUE(std::count(team.begin(), team.end(), source)) << "the source is in the team";
           ASSERT_TRUE(data[source].count(e)) << step.toString();
@@ -52,13 +89,19 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
         }
         case StepKind::AllReduce:
         case StepKind::ReduceScatter:
+        case StepKind::ReduceScatterV:
           for (int64_t member : team) {
             ASSERT_TRUE(data[member].count(e)) << step.toString();
             next[device][e] += data[member][e];
           }
           break;
+        case StepKind::Transfer:
+          next[device][e] = 0;  // filled below
+          break;
         case StepKind::AllGather:
-        case StepKind::AllToAll: {
+        case StepKind::AllGatherV:
+        case StepKind::AllToAll:
+        case StepKind::AllToAllV: {
           auto holder =
               std::find_if(team.begin(), team.end(), [&](int64_t member) { return data[member].count(e) > 0; });
           ASSERT_NE(holder, team.end()) << step.toString();
@@ -77,7 +120,10 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
       ASSERT_LE(fromTeam, step.elements);
     }
   }
-  if (step.kind == StepKind::Permute) {
+  if (step.transfer) {
+    fetch(*step.transfer, extents, data, next);
+  }
+  if (step.kind == StepKind::Permute || step.kind == StepKind::PermutePartial) {
     std::vector<int64_t> sorted = step.sources;
     std::sort(sorted.begin(), sorted.end());
     ASSERT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end()) << "every rank sends once";
@@ -116,10 +162,17 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
   }
   for (int64_t device = 0; device < devices; device++) {
     Held expected;
+    Held found;
     for (int64_t e : heldElements(to, extents, device)) {
       expected[e] = truth[e];
     }
-    ASSERT_EQ(data[device], expected) << "device " << device;
+    ASSERT_EQ(data[device].size(), expected.size()) << "device " << device;
+    for (int64_t member : to.mesh.team(to.mesh.devices()[device], to.partial)) {
+      for (const auto& [e, v] : data[to.mesh.indexOf(member)]) {
+        found[e] += v;
+      }
+    }
+    ASSERT_EQ(found, expected) << "device " << device;
   }
 }
 
@@ -240,6 +293,7 @@ TEST(Planner, RandomPairs) {
         const ShardState to = randomState(rng, mesh, extents, {choice.anyDigit, false});
         const RedistributionPlan plan = planRedistribution(from, to);
         ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
+        ASSERT_NO_THROW(checkPlan(plan, from, to, std::numeric_limits<int64_t>::max()));
         pairs++;
         fallbacks += plan.note.empty() ? 0 : 1;
         longest = std::max(longest, plan.communications().size());

@@ -1,0 +1,96 @@
+#include "multidevice/sharding/index_set.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace meshfuse {
+
+int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists) {
+  int64_t unit = std::max<int64_t>(extent, 1);
+  for (const PlanDim* list : lists) {
+    for (const PlanDigit& d : *list) {
+      if (d.atom != kLocal) {
+        unit = std::gcd(unit, d.stride);
+      }
+    }
+  }
+  return unit;
+}
+
+IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
+                   const std::function<int64_t(int atom)>& coordinate)
+    : unit_(unit), extent_(extent) {
+  const int64_t blocks = (extent + unit - 1) / unit;
+  words_.assign(static_cast<size_t>(blocks + 63) / 64, 0);
+  // Starts of blocks, from the minor digit up: each local digit repeats what is below it.
+  std::vector<int64_t> starts{0};
+  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+    if (d->atom != kLocal) {
+      const int64_t shift = coordinate(d->atom) * d->stride;
+      for (int64_t& s : starts) {
+        s += shift;
+      }
+      continue;
+    }
+    const int64_t stride = std::max(d->stride, unit);  // below a unit nothing is told apart
+    const int64_t repeats = (d->stride * d->size + stride - 1) / stride;
+    std::vector<int64_t> next;
+    next.reserve(starts.size() * static_cast<size_t>(repeats));
+    for (int64_t r = 0; r < repeats; r++) {
+      for (int64_t s : starts) {
+        if (s + r * stride < extent) {
+          next.push_back(s + r * stride);
+        }
+      }
+    }
+    starts = std::move(next);
+  }
+  for (int64_t s : starts) {
+    if (s < extent) {
+      words_[static_cast<size_t>(s / unit) / 64] |= uint64_t{1} << (s / unit % 64);
+    }
+  }
+}
+
+int64_t IndexSet::sum(const std::vector<uint64_t>& words) const {
+  int64_t blocks = 0;
+  for (uint64_t w : words) {
+    blocks += std::popcount(w);
+  }
+  return blocks * unit_;  // a unit divides the extent
+}
+
+int64_t IndexSet::count() const { return sum(words_); }
+
+int64_t IndexSet::countShared(const IndexSet& other) const {
+  int64_t blocks = 0;
+  for (size_t i = 0; i < words_.size(); i++) {
+    blocks += std::popcount(words_[i] & other.words_[i]);
+  }
+  return blocks * unit_;
+}
+
+bool IndexSet::contains(const IndexSet& other) const {
+  for (size_t i = 0; i < words_.size(); i++) {
+    if ((other.words_[i] & ~words_[i]) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<int64_t> IndexSet::indices() const {
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < words_.size(); i++) {
+    for (uint64_t w = words_[i]; w != 0; w &= w - 1) {
+      const int64_t start = (static_cast<int64_t>(i) * 64 + std::countr_zero(w)) * unit_;
+      for (int64_t k = start; k < start + unit_ && k < extent_; k++) {
+        out.push_back(k);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace meshfuse

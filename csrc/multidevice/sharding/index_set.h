@@ -1,0 +1,36 @@
+// The indices of one dim that a rank holds, as a bit a block of neighbouring indices that no digit tells apart.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "multidevice/sharding/plan_state.h"
+
+namespace meshfuse {
+
+class IndexSet {
+ public:
+  IndexSet() = default;
+  // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits.
+  IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int atom)>& coordinate);
+
+  int64_t count() const;                             // in elements
+  int64_t countShared(const IndexSet& other) const;  // of the same extent and unit
+  bool contains(const IndexSet& other) const;
+  std::vector<int64_t> indices() const;  // ascending
+  friend auto operator<=>(const IndexSet& a, const IndexSet& b) { return a.words_ <=> b.words_; }
+  friend bool operator==(const IndexSet& a, const IndexSet& b) { return a.words_ == b.words_; }
+
+ private:
+  int64_t sum(const std::vector<uint64_t>& words) const;
+
+  std::vector<uint64_t> words_;
+  int64_t unit_ = 1;
+  int64_t extent_ = 0;
+};
+
+// The largest block that no owned digit of these lists divides.
+[[nodiscard]] int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists);
+
+}  // namespace meshfuse

@@ -1,0 +1,132 @@
+// PlanSpace: the states between two ends, numbered so that the search compares and hashes a few words.
+//
+// Every list of digits a dim may have gets a number the first time it is met; a state is a number a dim and the set of partial
+// atoms. What moves do to one dim (take a digit, free one) and what two lists share is worked out once a pair of numbers.
+//
+// The top digit of a dim may be ragged: stride times size exceed the extent, and elements beyond it do not exist.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "multidevice/sharding/plan_state.h"
+
+namespace meshfuse {
+
+inline constexpr int kMaxPlanDims = 16;
+inline constexpr int kMaxPlanAtoms = 30;
+
+using AtomSet = uint32_t;
+using DimId = uint16_t;
+
+inline AtomSet atomBit(int atom) { return AtomSet{1} << atom; }
+[[nodiscard]] std::vector<int> atomsOf(AtomSet set);  // ascending
+[[nodiscard]] AtomSet atomSetOf(const std::vector<int>& atoms);
+
+struct SearchState {
+  std::array<DimId, kMaxPlanDims> dims{};
+  AtomSet partial = 0;
+  uint32_t permuted = 0;  // a permutation was spent on the way
+  friend bool operator==(const SearchState&, const SearchState&) = default;
+};
+
+// What every rank holds of a dim, counted: of `after`, and of both.
+struct RankCounts {
+  std::vector<int64_t> after;
+  std::vector<int64_t> both;
+};
+
+class PlanSpace {
+ public:
+  struct Goal {  // the digit that the destination gives an atom
+    int dim = -1;
+    int64_t stride = 1;
+  };
+
+  // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`.
+  PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSizes, const PlanState& from, const PlanState& to);
+  static bool fits(const PlanState& from, const std::vector<int64_t>& atomSizes);
+
+  SearchState from() const { return from_; }
+  SearchState to() const { return to_; }
+  int numDims() const { return static_cast<int>(extents_.size()); }
+  int numAtoms() const { return static_cast<int>(atomSizes_.size()); }
+  int64_t numRanks() const { return ranks_; }
+  double total() const { return total_; }
+  int64_t atomSize(int atom) const { return atomSizes_[atom]; }
+  int64_t sizeOf(AtomSet atoms) const;
+  const Goal& goal(int atom) const { return goals_[atom]; }
+  AtomSet goalAtoms() const { return goalAtoms_; }  // those that own a digit of the destination
+
+  const PlanDim& digits(int dim, DimId id) const { return infos_[dim][id].digits; }
+  bool isRagged(int dim, DimId id) const;
+  bool isRagged(const SearchState& state) const;
+  bool mayBeRagged(int dim) const { return ragged_[dim]; }
+  AtomSet used(const SearchState& state) const;
+  AtomSet atGoal(const SearchState& state) const;     // atoms on the digit that the destination gives them
+  int64_t localSize(const SearchState& state) const;  // on the fullest rank
+  PlanState toPlanState(const SearchState& state) const;
+  // The digits of one dim replaced.
+  SearchState with(SearchState state, int dim, const PlanDim& digits);
+
+  SearchState drop(SearchState state, AtomSet atoms);
+  // The numbers of a dim after `atom` took a digit of it: outermost, innermost, and at the strides of both ends.
+  const std::vector<DimId>& places(int dim, DimId id, int atom);
+  // Every atom of the set on its digit of the destination; nullopt where one is taken.
+  std::optional<SearchState> putAtGoal(SearchState state, AtomSet atoms);
+  // Every pair of the team exchanges as much: the new digits of `group` lie in digits that were local.
+  bool even(const SearchState& before, const SearchState& after, AtomSet group) const;
+
+  // max over ranks of the elements of `after` that are not in `before`. `quick`: over some ranks, where all must be counted.
+  int64_t lacking(const SearchState& before, const SearchState& after, bool quick = false);
+  // What the busiest rank receives at least on any way from `state` to the destination.
+  double lowerBound(const SearchState& state, bool quick = false);
+  // Elements of the dim that the rank with the least coordinates, and every rank, holds.
+  const std::vector<int64_t>& coordinates();  // of all ranks, row-major, numAtoms() each
+
+ private:
+  struct Info {
+    PlanDim digits;
+    int64_t local = 0;
+    AtomSet used = 0;
+    AtomSet atGoal = 0;
+    std::vector<std::pair<AtomSet, DimId>> drops;
+    std::vector<std::optional<std::vector<DimId>>> places;  // by atom
+    std::vector<int> goalPut;                               // by atom: -2 unknown, -1 no room
+  };
+  struct DimHash {
+    size_t operator()(const PlanDim& dim) const;
+  };
+
+  DimId intern(int dim, const PlanDim& digits);
+  PlanDim canonical(int dim, const PlanDim& digits) const;
+  std::optional<PlanDim> put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
+  DimId dropDim(int dim, DimId id, AtomSet atoms);
+  int goalPut(int dim, DimId id, int atom);
+  int64_t overlap(int dim, DimId a, DimId b);
+  const RankCounts& counts(int dim, DimId a, DimId b);
+  SearchState numbered(const PlanState& state);
+
+  std::vector<int64_t> extents_;
+  std::vector<int64_t> atomSizes_;
+  std::vector<bool> ragged_;
+  std::vector<std::vector<int64_t>> strides_;  // by dim: of digits of both ends, ascending
+  std::vector<Goal> goals_;
+  AtomSet goalAtoms_ = 0;
+  int64_t ranks_ = 1;
+  double total_ = 1;
+  std::vector<std::deque<Info>> infos_;  // by dim and number
+  std::vector<std::unordered_map<PlanDim, DimId, DimHash>> numbers_;
+  std::vector<std::vector<std::vector<int64_t>>> overlaps_;  // by dim and both numbers
+  std::vector<std::unordered_map<uint32_t, RankCounts>> counts_;
+  std::vector<int64_t> coordinates_;
+  SearchState from_;
+  SearchState to_;
+};
+
+}  // namespace meshfuse

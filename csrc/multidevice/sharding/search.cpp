@@ -1,0 +1,173 @@
+#include "multidevice/sharding/search.h"
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+namespace meshfuse {
+
+namespace {
+
+constexpr double kEpsilon = 1e-9;
+
+struct StateHash {
+  size_t operator()(const SearchState& s) const {
+    uint64_t h = (uint64_t{s.partial} << 32 | s.permuted) * 0x9e3779b97f4a7c15ull;
+    for (DimId id : s.dims) {
+      h = (h ^ id) * 1099511628211ull;
+    }
+    return h ^ (h >> 31);
+  }
+};
+
+struct Node {
+  SearchState state;
+  double cost;
+  double estimate;  // of what is left
+  int previous;
+  Move move;
+};
+
+constexpr int kFinish = -1;  // an entry of the queue that stands for the best finished chain
+
+struct Open {
+  double total;
+  int64_t order;
+  double cost;
+  int node;
+  bool operator<(const Open& other) const {  // the smallest first in std::priority_queue
+    return total != other.total ? total > other.total : order > other.order;
+  }
+};
+
+class Search {
+ public:
+  Search(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits)
+      : space_(space), maker_(maker), limits_(limits), least_(maker.prices().least()) {}
+
+  std::optional<FoundChain> run() {
+    reach(space_.from(), 0, -1, {});
+    while (!open_.empty()) {
+      const Open here = open_.top();
+      open_.pop();
+      if (here.node == kFinish) {
+        break;
+      }
+      if (here.cost > nodes_[here.node].cost + kEpsilon) {
+        continue;
+      }
+      if (isGoal(nodes_[here.node].state)) {
+        finish(here.node, {}, here.cost);
+        break;
+      }
+      if (++expanded_ > limits_.maxStates) {
+        break;
+      }
+      expand(here.node);
+    }
+    if (finishNode_ < 0) {
+      return std::nullopt;
+    }
+    FoundChain found{finishMoves_, finishCost_, expanded_};
+    std::vector<Move> before;
+    for (int n = finishNode_; nodes_[n].previous >= 0; n = nodes_[n].previous) {
+      before.push_back(nodes_[n].move);
+    }
+    found.moves.insert(found.moves.begin(), before.rbegin(), before.rend());
+    return found;
+  }
+
+ private:
+  bool isGoal(const SearchState& s) const { return s.dims == space_.to().dims && s.partial == space_.to().partial; }
+
+  bool fits(const std::vector<Move>& moves) const {
+    return std::all_of(moves.begin(), moves.end(),
+                       [&](const Move& m) { return space_.localSize(m.after) <= limits_.bound; });
+  }
+
+  void finish(int node, std::vector<Move> moves, double cost) {
+    if (cost < std::min(limits_.below, finishCost_) - kEpsilon) {
+      finishNode_ = node;
+      finishMoves_ = std::move(moves);
+      finishCost_ = cost;
+    }
+  }
+
+  double estimate(const SearchState& state) {
+    const double bytes = space_.lowerBound(state, true);
+    return bytes > 0 ? maker_.prices().alpha + bytes * least_ : 0;
+  }
+
+  void expand(int node) {
+    const SearchState state = nodes_[node].state;
+    const double cost = nodes_[node].cost;
+    for (int way = 0; way < 2; way++) {
+      std::vector<Move> tail = way == 0 ? maker_.closingGathers(state) : maker_.gatherThenSlice(state);
+      if (tail.empty() || !fits(tail)) {
+        continue;
+      }
+      const double total = cost + maker_.cost(state, tail);
+      if (total < std::min(limits_.below, finishCost_) - kEpsilon) {
+        finish(node, std::move(tail), total);
+        open_.push({total, order_++, total, kFinish});
+      }
+    }
+    moves_.clear();
+    maker_.moves(state, moves_);
+    const double cutoff = std::min(limits_.below, finishCost_) - kEpsilon;
+    for (const Move& move : moves_) {
+      if (space_.localSize(move.after) > limits_.bound) {
+        continue;
+      }
+      Move to = move;
+      to.after.permuted = state.permuted | move.after.permuted;
+      const bool calls = move.kind != StepKind::Slice && move.kind != StepKind::ToPartial;
+      const double least = cost + (calls ? maker_.prices().alpha : kTieCost);
+      const auto known = known_.find(to.after);
+      if (least >= cutoff || (known != known_.end() && nodes_[known->second].cost <= least)) {
+        continue;
+      }
+      reach(to.after, cost + maker_.cost(state, move), node, to);
+    }
+  }
+
+  void reach(const SearchState& state, double cost, int previous, const Move& move) {
+    auto [known, isNew] = known_.try_emplace(state, static_cast<int>(nodes_.size()));
+    const int n = known->second;
+    if (isNew) {
+      nodes_.push_back({state, cost, estimate(state), previous, move});
+    } else if (cost < nodes_[n].cost - kEpsilon) {
+      nodes_[n].cost = cost;
+      nodes_[n].previous = previous;
+      nodes_[n].move = move;
+    } else {
+      return;
+    }
+    const double total = cost + nodes_[n].estimate;
+    if (total < std::min(limits_.below, finishCost_) - kEpsilon) {
+      open_.push({total, order_++, cost, n});
+    }
+  }
+
+  PlanSpace& space_;
+  MoveMaker& maker_;
+  const SearchLimits& limits_;
+  double least_;
+  std::vector<Node> nodes_;
+  std::unordered_map<SearchState, int, StateHash> known_;
+  std::priority_queue<Open> open_;
+  std::vector<Move> moves_;
+  int64_t order_ = 0;
+  int expanded_ = 0;
+  int finishNode_ = -1;
+  std::vector<Move> finishMoves_;
+  double finishCost_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+std::optional<FoundChain> searchChain(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits) {
+  return Search(space, maker, limits).run();
+}
+
+}  // namespace meshfuse

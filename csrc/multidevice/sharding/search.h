@@ -1,0 +1,27 @@
+// Best-first search for the cheapest chain of moves between two states, no state larger than a bound.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "multidevice/sharding/moves.h"
+
+namespace meshfuse {
+
+struct SearchLimits {
+  int64_t bound = 0;                                       // local elements of every state
+  int maxStates = 3000;                                    // expanded; then the best chain so far
+  double below = std::numeric_limits<double>::infinity();  // only chains that cost less
+};
+
+struct FoundChain {
+  std::vector<Move> moves;
+  double cost = 0;
+  int expanded = 0;
+};
+
+[[nodiscard]] std::optional<FoundChain> searchChain(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits);
+
+}  // namespace meshfuse

@@ -1,0 +1,46 @@
+// Direct transfer: every rank fetches the pieces of its tile that it lacks from ranks that hold them.
+//
+//   mesh {x: 4}[0..3], S0(x) of T[8]  ->  mesh {y: 2}[2, 3], S0(y)
+//   0 -> 2 and 1 -> 2: two elements each; 2 -> 3 and 3 keeps 6, 7
+//
+// It works between any two placements, on one mesh or on two. Of several holders the one that has sent least so far sends. Sums
+// that are to be combined are fetched from every contributor and added up by the receiver; sums only stay sums on one mesh.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "multidevice/mesh/device_mesh.h"
+#include "multidevice/sharding/plan_state.h"
+
+namespace meshfuse {
+
+struct TileMessage {
+  int64_t from = 0;  // device ids
+  int64_t to = 0;
+  int64_t elements = 0;
+  friend bool operator==(const TileMessage&, const TileMessage&) = default;
+};
+
+struct TileTransfer {
+  DeviceMesh fromMesh;  // its axes are the atoms of `before`
+  DeviceMesh toMesh;
+  PlanState before;
+  PlanState after;
+  std::vector<int64_t> extents;
+  std::vector<TileMessage> messages;  // one a pair of devices, ascending
+  std::vector<TileMessage> kept;      // what a device has already: from == to
+  int64_t received = 0;               // by the busiest device
+  int64_t sent = 0;
+  int64_t peers = 0;         // the most messages into or out of one device
+  std::vector<int> crossed;  // on one mesh: atoms in which a sender and its receiver differ, ascending
+
+  // By dim: the indices that the tiles of both devices share; the elements of the message are their product in row-major order.
+  std::vector<std::vector<int64_t>> indices(const TileMessage& message) const;
+};
+
+// Both states are of one tensor. Where one of them is partial the meshes are equal.
+[[nodiscard]] TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh,
+                                        const PlanState& before, const DeviceMesh& toMesh, const PlanState& after);
+
+}  // namespace meshfuse
