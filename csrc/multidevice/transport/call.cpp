@@ -88,7 +88,10 @@ std::string difference(int rankA, const CallRecord& a, int rankB, const CallReco
   if (a.op != b.op) {
     return say("operations", name(a.op), name(b.op));
   }
-  return say("roots", a.root, b.root);
+  if (a.root != b.root) {
+    return say("roots", a.root, b.root);
+  }
+  return fmt::format("the programs differ: ranks {} and {} run different fusions, sizes or steps", rankA, rankB);
 }
 
 int positionInTeam(const Team& team, int rank, int size, CallKind kind) {

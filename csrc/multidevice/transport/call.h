@@ -38,6 +38,7 @@ struct CallRecord {
   int64_t count = 0;      // elements, as in the call's arguments
   uint64_t teamHash = 0;  // of the ranks in order
   uint64_t teamMask = 0;  // bit r: rank r takes part; ranks from 64 on are left out
+  uint64_t program = 0;   // Communicator::program()
 
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
 };

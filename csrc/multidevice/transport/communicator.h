@@ -109,6 +109,11 @@ class Communicator {
   virtual const TransferCounters& counters() const = 0;
   virtual void resetCounters() = 0;
 
+  // What the calls from now on belong to, as a number that is the same on all ranks: calls that belong to different things do
+  // not meet, but fail. 0: to nothing in particular.
+  void setProgram(uint64_t program) { program_ = program; }
+  uint64_t program() const { return program_; }
+
   // The team of all ranks.
   const Team& world() const { return world_; }
   // Held by whoever makes a sequence of calls that another thread of this rank must not come between.
@@ -118,6 +123,7 @@ class Communicator {
   Team world_;
 
  private:
+  uint64_t program_ = 0;
   std::mutex sequence_;
 };
 

@@ -333,7 +333,8 @@ TEST_F(FailureTest, KilledWhileTheWorldIsBeingOpened) {
             [&] {
               const TransportOptions options{.deadline = kDeadline};
               HostCommunicator world(
-                  std::make_unique<FatalBootstrap>(connectStar(kDeadline), rank == victim ? gathering : -1), options);
+                  std::make_unique<FatalBootstrap>(connectStar(kDeadline), rank == victim ? gathering : -1), options,
+                  "world");
             },
             survivors);
       };

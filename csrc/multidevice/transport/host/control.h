@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "multidevice/transport/call.h"
+#include "multidevice/transport/flight_recorder.h"
 
 namespace meshfuse {
 
@@ -68,7 +69,7 @@ struct alignas(64) Status {
   std::atomic<uint32_t> inCall;
   CallRecord call;
   std::atomic<int64_t> step;
-  char what[120];
+  char what[248];
   // While waiting: for the word at `waitOffset` of the block of rank `waitOwner` to reach `waitValue`; owner -1: not, or not for
   // a single word.
   alignas(64) std::atomic<uint32_t> waits;  // counted up whenever the four change
@@ -113,6 +114,7 @@ class ControlBlock {
   ChannelOut& channelTo(int peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
   ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
   ReunionSeat& reunionSeat() const { return *at<ReunionSeat>(reunionOffset()); }
+  FlightRing& flight() const { return *at<FlightRing>(flightOffset()); }
   std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
   std::byte* stage(int which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
   std::byte* parts(int which) const { return stage(2 + which); }
@@ -141,7 +143,8 @@ class ControlBlock {
   size_t stageOffset() const { return slotOffset() + 2 * kSlotBytes; }
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
   size_t reunionOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
-  size_t end() const { return (reunionOffset() + sizeof(ReunionSeat) + kPage - 1) / kPage * kPage; }
+  size_t flightOffset() const { return (reunionOffset() + sizeof(ReunionSeat) + kPage - 1) / kPage * kPage; }
+  size_t end() const { return (flightOffset() + sizeof(FlightRing) + kPage - 1) / kPage * kPage; }
 
   std::byte* base_ = nullptr;
   size_t ranks_ = 0;

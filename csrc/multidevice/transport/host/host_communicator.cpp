@@ -15,14 +15,16 @@ bool hasBlocks(CallKind kind) { return kind == CallKind::ReduceScatter || kind =
 
 }  // namespace
 
-HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options)
-    : HostCommunicator(*bootstrap, options) {
+HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
+                                   std::string world)
+    : HostCommunicator(*bootstrap, options, std::move(world)) {
   bootstrap_ = std::move(bootstrap);
 }
 
-HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options)
+HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, std::string world)
     : options_(options),
-      group_(bootstrap, options),
+      name_(std::move(world)),
+      group_(bootstrap, options, name_),
       thresholds_(options.thresholds),
       peers_(static_cast<size_t>(group_.size())) {
   for (int r = 0; r < group_.size(); ++r) {
@@ -55,11 +57,13 @@ void HostCommunicator::broadcast(const Team& t, void* buffer, int64_t count, Dat
 void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrier}, nullptr, nullptr); }
 
 void HostCommunicator::run(const Team& team, CallRecord record, const void* in, void* out) {
-  group_.throwIfFailed();
   const int position = positionInTeam(team, rank(), size(), record.kind);
   checkArguments(record, team, in != nullptr && out != nullptr);
   record.teamHash = teamHash(team);
   record.teamMask = teamMask(team);
+  record.program = program();
+  FlightEvent& event = group_.recorder().begin(record);
+  group_.throwIfFailed();
   Status& status = group_.own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
@@ -86,6 +90,7 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
     received = large(c);
   }
   status.inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
   if (record.kind != CallKind::Close) {
     TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
     ++entry.calls;
@@ -200,6 +205,7 @@ void HostCommunicator::setStep(int64_t step, std::string_view what) {
   status.step.store(step, std::memory_order_relaxed);
   std::memcpy(status.what, what.data(), length);
   status.what[length] = '\0';
+  group_.recorder().setStep(step, what);
 }
 
 void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
@@ -214,7 +220,7 @@ Communicator::Survivors HostCommunicator::shrink() {
     Reunion reunion(group_, options_);
     std::unique_ptr<Communicator> world;
     try {
-      world = std::make_unique<HostCommunicator>(reunion, options_);
+      world = std::make_unique<HostCommunicator>(reunion, options_, name_ + ".survivors");
     } catch (const DeviceError&) {
       if (reunion.underWay()) {
         reunion.leave();  // it is this rank that cannot: the others go on without it
@@ -228,10 +234,11 @@ Communicator::Survivors HostCommunicator::shrink() {
 }
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
-  group_.throwIfFailed();
   CallRecord record{.kind = CallKind::Exchange};
   record.teamHash = teamHash(world_);
   record.teamMask = teamMask(world_);
+  FlightEvent& event = group_.recorder().begin(record);
+  group_.throwIfFailed();
   Status& status = group_.own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
@@ -258,6 +265,7 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
     all = exchangeLong(message, lengths);
   }
   status.inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
   return all;
 }
 

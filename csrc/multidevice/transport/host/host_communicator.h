@@ -23,9 +23,9 @@ namespace meshfuse {
 class HostCommunicator final : public Communicator {
  public:
   // The bootstrap is kept: the launcher's connection lives as long as the world.
-  HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options);
+  HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world);
   // The bootstrap is needed only here.
-  HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options);
+  HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, std::string world);
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
@@ -126,6 +126,7 @@ class HostCommunicator final : public Communicator {
 
   std::unique_ptr<Bootstrap> bootstrap_;
   TransportOptions options_;
+  std::string name_;  // of the world, in flight records
   HostGroup group_;
   HostThresholds thresholds_;
   std::vector<PeerState> peers_;

@@ -254,6 +254,16 @@ void HostGroup::recordFailure(const std::string& text) {
   for (int p = 0; p < size_; ++p) {
     wake(of(p).doorbell());
   }
+  writeRecords(text);
+}
+
+void HostGroup::writeRecords(const std::string& failure) const {
+  recorder_->write(failure);
+  for (int p = 0; p < size_; ++p) {
+    if (p != rank_ && (hasEnded(p) || hasLeft(p) || sinceLastBeat(p).count() > kStaleBeat)) {
+      recorder_->writeFor(p, of(p).flight(), failure);
+    }
+  }
 }
 
 void HostGroup::fail(const std::string& text) {
@@ -267,15 +277,19 @@ void HostGroup::throwFailure() const {
     std::this_thread::sleep_for(1ms);
   }
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
-  throwDeviceError(written ? failure.text : "[host] a peer failed and ended before it could say why");
+  const std::string text = written ? failure.text : "[host] a peer failed and ended before it could say why";
+  writeRecords(text);
+  throwDeviceError(text);
 }
 
 std::string HostGroup::place(int rank) const {
   const Status& status = of(rank).status();
   std::string text = fmt::format("[rank {}/{}]", rank, size_);
+  const std::string_view what(status.what, strnlen(status.what, sizeof(status.what)));
   if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
-    text +=
-        fmt::format(" at step {} ({})", step, std::string_view(status.what, strnlen(status.what, sizeof(status.what))));
+    text += fmt::format(" at step {} ({})", step, what);
+  } else if (!what.empty()) {
+    text += fmt::format(" ({})", what);
   }
   if (status.inCall.load(std::memory_order_acquire) == 0) {
     return text + (status.busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call" : " outside any call");

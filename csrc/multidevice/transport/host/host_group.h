@@ -29,7 +29,7 @@ namespace meshfuse {
 class HostGroup {
  public:
   // Collective over the bootstrap's ranks.
-  HostGroup(Bootstrap& bootstrap, const TransportOptions& options);
+  HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
   // Says that this rank has left; that it failed, if an exception is on its way.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
@@ -43,6 +43,7 @@ class HostGroup {
   // A peer's heap, to read; one's own, to write.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }
+  FlightRecorder& recorder() { return *recorder_; }
 
   // Wakes `peer` if it sleeps. The word it sleeps for must have been stored with sequential consistency.
   void ring(int peer) const {
@@ -123,6 +124,8 @@ class HostGroup {
   int busyPeer(const Wait& wait) const;
   [[noreturn]] void failLate(const Wait& wait);
   [[noreturn]] void throwFailure() const;
+  // This rank's, and those of ranks that cannot write theirs.
+  void writeRecords(const std::string& failure) const;
   static void wake(Doorbell& bell);
 
   void mapAll(Bootstrap& bootstrap, const TransportOptions& options);
@@ -142,6 +145,7 @@ class HostGroup {
   std::vector<std::byte*> heaps_;
   std::shared_ptr<SharedHeap> heap_;
   std::vector<Peer> peers_;
+  std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex beatMutex_;
   std::condition_variable beatStop_;

@@ -17,7 +17,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-2";
+constexpr std::string_view kVersion = "meshfuse-host-3";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
@@ -87,7 +87,7 @@ size_t number(const std::string& text) {
 
 }  // namespace
 
-HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options)
+HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
       deadline_(options.deadline),
@@ -95,6 +95,10 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options)
       uncaught_(std::uncaught_exceptions()) {
   watch(bootstrap);
   mapAll(bootstrap, options);
+  recorder_ = std::make_unique<FlightRecorder>(
+      own().flight(),
+      FlightPlace{
+          .directory = options.flightDirectory, .world = world, .transport = "host", .rank = rank_, .size = size_});
   own().status().step.store(-1);
   own().status().waitOwner.store(-1);
   own().status().beat.store(

@@ -92,10 +92,12 @@ bool HostCommunicator::advance(RecvState& receive) {
 }
 
 void HostCommunicator::transfer(std::span<const Transfer> transfers) {
-  group_.throwIfFailed();
   checkTransfers(transfers, size());
+  const CallRecord record{.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  FlightEvent& event = group_.recorder().begin(record);
+  group_.throwIfFailed();
   Status& status = group_.own().status();
-  status.call = {.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  status.call = record;
   status.inCall.store(1, std::memory_order_release);
   moveWithinRank(transfers, rank());
 
@@ -158,6 +160,7 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
     group_.awaitAny(moves, pending);
   }
   status.inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
 }
 
 }  // namespace meshfuse

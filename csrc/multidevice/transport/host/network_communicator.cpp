@@ -34,11 +34,17 @@ void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 }  // namespace
 
-NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options)
+NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
+                                         std::string world)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
       options_(options),
+      recorder_(flight_, {.directory = options.flightDirectory,
+                          .world = std::move(world),
+                          .transport = "network",
+                          .rank = rank_,
+                          .size = size_}),
       watch_(*bootstrap_, options.deadline),
       link_(openUcxLink()),
       peers_(static_cast<size_t>(size_)),
@@ -46,6 +52,7 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
   for (int r = 0; r < size_; ++r) {
     world_.ranks.push_back(r);
   }
+  watch_.whenFailed([this](const std::string& text) { recorder_.write(text); });
   link_->connect(bootstrap_->allGather(link_->address()));
   barrier(world_);
   resetCounters();
@@ -53,7 +60,9 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
 
 NetworkCommunicator::~NetworkCommunicator() {
   if (std::uncaught_exceptions() > uncaught_) {
-    watch_.recordFailure(fmt::format("[network] {} was left by an exception", place()));
+    const std::string text = fmt::format("[network] {} was left by an exception", place());
+    watch_.recordFailure(text);
+    recorder_.write(text);
     return;
   }
   // The library moves messages only while their sender is in it: what was sent last arrives before this rank leaves.
@@ -181,11 +190,13 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 }
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
-  watch_.throwIfFailed();
   const int position = positionInTeam(team, rank_, size_, record.kind);
   checkArguments(record, team, buffersGiven);
   record.teamHash = teamHash(team);
   record.teamMask = teamMask(team);
+  record.program = program();
+  event_ = &recorder_.begin(record);
+  watch_.throwIfFailed();
   call_ = record;
   inCall_ = true;
   return position;
@@ -193,9 +204,12 @@ int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffer
 
 void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
   inCall_ = false;
-  TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
-  ++entry.calls;
-  entry.bytesReceived += received;
+  FlightRecorder::end(*event_);
+  if (record.kind != CallKind::Close) {
+    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
+    ++entry.calls;
+    entry.bytesReceived += received;
+  }
 }
 
 void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
@@ -297,8 +311,11 @@ void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, 
   finish(record, position == root ? 0 : bytes);
 }
 
-void NetworkCommunicator::barrier(const Team& t) {
-  CallRecord record{.kind = CallKind::Barrier};
+void NetworkCommunicator::barrier(const Team& t) { meet(t, CallKind::Barrier); }
+void NetworkCommunicator::close() { meet(world_, CallKind::Close); }
+
+void NetworkCommunicator::meet(const Team& t, CallKind kind) {
+  CallRecord record{.kind = kind};
   start(t, record, true);
   swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
   finish(record, 0);
@@ -326,13 +343,16 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   swapParcels(world_, record, parcels);
   all[static_cast<size_t>(rank_)] = message;
   inCall_ = false;
+  FlightRecorder::end(*event_);
   return all;
 }
 
 void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
-  watch_.throwIfFailed();
   checkTransfers(transfers, size_);
-  call_ = {.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  const CallRecord record{.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  FlightEvent& event = recorder_.begin(record);
+  watch_.throwIfFailed();
+  call_ = record;
   inCall_ = true;
   moveWithinRank(transfers, rank_);
   std::vector<Pending> pending;
@@ -357,15 +377,19 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   }
   waitForAll(pending);
   inCall_ = false;
+  FlightRecorder::end(event);
 }
 
 void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
   step_ = step;
   what_ = what;
+  recorder_.setStep(step, what);
 }
 
 void NetworkCommunicator::abort(std::string_view reason) {
-  watch_.recordFailure(fmt::format("[network] {} aborted: {}", place(), reason));
+  const std::string text = fmt::format("[network] {} aborted: {}", place(), reason);
+  watch_.recordFailure(text);
+  recorder_.write(text);
 }
 
 std::string NetworkCommunicator::place() const {

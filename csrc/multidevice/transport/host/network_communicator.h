@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "multidevice/transport/call.h"
+#include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/host/network_watch.h"
 #include "multidevice/transport/host/world.h"
@@ -19,7 +20,7 @@ namespace meshfuse {
 
 class NetworkCommunicator final : public Communicator {
  public:
-  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options);
+  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world);
   ~NetworkCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -39,6 +40,7 @@ class NetworkCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override { watch_.setBusy(busy); }
   void abort(std::string_view reason) override;
+  void close() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
@@ -65,6 +67,7 @@ class NetworkCommunicator final : public Communicator {
   // Checks a call and fills in its team; gives this rank's position.
   int start(const Team& team, CallRecord& record, bool buffersGiven);
   void finish(const CallRecord& record, int64_t received);
+  void meet(const Team& team, CallKind kind);
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void waitForAll(std::vector<Pending>& pending);
@@ -78,6 +81,9 @@ class NetworkCommunicator final : public Communicator {
   int rank_;
   int size_;
   TransportOptions options_;
+  FlightRing flight_{};
+  FlightRecorder recorder_;
+  FlightEvent* event_ = nullptr;  // of the call under way
   NetworkWatch watch_;
   std::unique_ptr<NetworkLink> link_;
   std::vector<PeerState> peers_;

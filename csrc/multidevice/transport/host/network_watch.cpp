@@ -228,8 +228,13 @@ void NetworkWatch::fail(const std::string& text) {
 }
 
 void NetworkWatch::throwFailure() const {
-  std::lock_guard lock(textMutex_);
-  throwDeviceError(failure_);
+  std::unique_lock lock(textMutex_);
+  const std::string text = failure_;
+  lock.unlock();
+  if (whenFailed_) {
+    whenFailed_(text);
+  }
+  throwDeviceError(text);
 }
 
 void NetworkWatch::setBusy(bool busy) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -34,6 +35,9 @@ class NetworkWatch {
   }
   [[noreturn]] void fail(const std::string& text);
   void recordFailure(const std::string& text);
+
+  // Called before a failure is thrown, with its text.
+  void whenFailed(std::function<void(const std::string&)> action) { whenFailed_ = std::move(action); }
 
   void setBusy(bool busy);
   bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
@@ -68,6 +72,7 @@ class NetworkWatch {
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
   std::string failure_;
+  std::function<void(const std::string&)> whenFailed_;
   std::mutex sendMutex_;
   std::atomic<bool> stop_ = false;
   std::jthread thread_;

@@ -1,6 +1,9 @@
 #include "multidevice/transport/host/world.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "multidevice/transport/host/bootstrap.h"
@@ -19,7 +22,12 @@ std::string hostIdentity() {
   return line;
 }
 
-std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options) {
+std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options) {
+  static std::atomic<int> opened = 0;  // ranks open their worlds in the same order
+  const std::string world = fmt::format("world{}", opened++);
+  if (options.flightDirectory.empty()) {
+    options.flightDirectory = flightDirectoryOfEnvironment();
+  }
   if (bootstrap->size() == 1) {
     return makeSelfCommunicator();
   }
@@ -27,9 +35,9 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, co
   const std::vector<std::string> all = bootstrap->allGather(identity);
   const bool oneHost = std::all_of(all.begin(), all.end(), [&](const std::string& other) { return other == identity; });
   if (oneHost && !options.messagesOnly) {
-    return std::make_unique<HostCommunicator>(std::move(bootstrap), options);
+    return std::make_unique<HostCommunicator>(std::move(bootstrap), options, world);
   }
-  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options);
+  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, world);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "multidevice/transport/communicator.h"
 
@@ -23,6 +24,9 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
+  // Where each rank writes the record of its last 1000 calls when one of them fails, for `meshfuse blame`; empty: the directory that
+  // MESHFUSE_FLIGHT_DIR names, if it is set.
+  std::string flightDirectory = {};
   bool messagesOnly = false;  // messages also among the ranks of one host; for tests of what happens between hosts
 };
 

@@ -1,6 +1,7 @@
 #include "multidevice/transport/loopback/loopback.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <thread>
@@ -21,6 +22,11 @@ class LoopbackCommunicator final : public Communicator {
         rank_(rank),
         options_(std::move(options)),
         uncaught_(std::uncaught_exceptions()),
+        recorder_(meeting_->flightOf(rank), {.directory = options_.flightDirectory,
+                                             .world = meeting_->world(),
+                                             .transport = "loopback",
+                                             .rank = rank,
+                                             .size = meeting_->size()}),
         random_(hashCombine(options_.jitterSeed, static_cast<uint64_t>(rank))) {
     for (int r = 0; r < meeting_->size(); ++r) {
       world_.ranks.push_back(r);
@@ -29,7 +35,9 @@ class LoopbackCommunicator final : public Communicator {
   // A body that ends has said so already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
-      meeting_->fail(fmt::format("[loopback] {} was left by an exception", meeting_->place(rank_)));
+      const std::string text = fmt::format("[loopback] {} was left by an exception", meeting_->place(rank_));
+      meeting_->fail(text);
+      writeRecords(text);
     }
     meeting_->leave(rank_);
   }
@@ -61,12 +69,12 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   void transfer(std::span<const Transfer> transfers) override {
-    meeting_->throwIfFailed();
     checkTransfers(transfers, size());
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
-    meeting_->transfer(rank_, transfers);
+    recorded({.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())},
+             [&] { meeting_->transfer(rank_, transfers); });
     for (const Transfer& t : transfers) {
       const bool receives = t.direction == Transfer::Direction::Recv;
       TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
@@ -76,7 +84,6 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   std::vector<std::string> exchange(std::string_view message) override {
-    meeting_->throwIfFailed();
     std::string sent(message);
     bool corrupt = false;
     if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
@@ -85,20 +92,28 @@ class LoopbackCommunicator final : public Communicator {
     if (corrupt && !sent.empty()) {
       sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
     }
-    meeting_->begin(rank_, world_, record(world_, {.kind = CallKind::Exchange}), {}, sent);
     std::vector<std::string> all;
-    for (int r = 0; r < size(); ++r) {
-      all.emplace_back(meeting_->messageOf(r));
-    }
-    meeting_->synchronize(rank_, world_);
-    meeting_->end(rank_);
+    const CallRecord call = record(world_, {.kind = CallKind::Exchange});
+    recorded(call, [&] {
+      meeting_->begin(rank_, world_, call, {}, sent);
+      for (int r = 0; r < size(); ++r) {
+        all.emplace_back(meeting_->messageOf(r));
+      }
+      meeting_->synchronize(rank_, world_);
+      meeting_->end(rank_);
+    });
     return all;
   }
 
-  void setStep(int64_t step, std::string_view what) override { meeting_->setStep(rank_, step, what); }
+  void setStep(int64_t step, std::string_view what) override {
+    meeting_->setStep(rank_, step, what);
+    recorder_.setStep(step, what);
+  }
   void setBusy(bool busy) override { meeting_->setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
-    meeting_->fail(fmt::format("{} aborted: {}", meeting_->place(rank_), reason));
+    const std::string text = fmt::format("{} aborted: {}", meeting_->place(rank_), reason);
+    meeting_->fail(text);
+    writeRecords(text);
   }
   void close() override {
     collective(world_, {.kind = CallKind::Close}, nullptr, nullptr, [](const PullCall&) { return int64_t{0}; });
@@ -106,30 +121,65 @@ class LoopbackCommunicator final : public Communicator {
   Survivors shrink() override {
     LoopbackMeeting::Reunion reunion = meeting_->reunite(rank_);
     const auto newRank = std::lower_bound(reunion.oldRanks.begin(), reunion.oldRanks.end(), rank_);
-    return {
-        std::make_unique<LoopbackCommunicator>(reunion.meeting, static_cast<int>(newRank - reunion.oldRanks.begin()),
-                                               LoopbackOptions{.deadline = options_.deadline}),
-        reunion.oldRanks};
+    return {std::make_unique<LoopbackCommunicator>(
+                reunion.meeting, static_cast<int>(newRank - reunion.oldRanks.begin()),
+                LoopbackOptions{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory}),
+            reunion.oldRanks};
   }
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
+  // This rank's, and those of the ranks that have left.
+  void writeRecords(const std::string& failure) {
+    recorder_.write(failure);
+    for (int p = 0; p < size(); ++p) {
+      if (p != rank_ && meeting_->hasLeft(p)) {
+        recorder_.writeFor(p, meeting_->flightOf(p), failure);
+      }
+    }
+  }
+
  private:
-  static CallRecord record(const Team& team, CallRecord call) {
+  template <class Body>
+  void recorded(const CallRecord& call, const Body& body) {
+    FlightEvent& event = recorder_.begin(call);
+    try {
+      meeting_->throwIfFailed();
+      body();
+    } catch (const DeviceError& e) {
+      writeRecords(e.what());
+      throw;
+    }
+    FlightRecorder::end(event);
+  }
+
+  CallRecord record(const Team& team, CallRecord call) const {
     call.teamHash = teamHash(team);
     call.teamMask = teamMask(team);
+    call.program = program();
     return call;
   }
 
   template <class Pull>
   void collective(const Team& team, const CallRecord& given, const void* in, void* out, const Pull& pull) {
-    meeting_->throwIfFailed();
     const int position = positionInTeam(team, rank_, size(), given.kind);
     const CallRecord call = record(team, given);
     checkArguments(call, team, in != nullptr && out != nullptr);
     if (!startCall([&] { return describe(call); })) {
       return;
     }
+    int64_t received = 0;
+    recorded(call, [&] { received = move(team, call, position, in, out, pull); });
+    if (call.kind != CallKind::Close) {
+      TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
+      ++entry.calls;
+      entry.bytesReceived += received;
+    }
+  }
+
+  // Returns the bytes received.
+  template <class Pull>
+  int64_t move(const Team& team, const CallRecord& call, int position, const void* in, void* out, const Pull& pull) {
     meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
     const int64_t block = call.count * dataTypeSize(call.type);
     const bool hasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
@@ -152,11 +202,7 @@ class LoopbackCommunicator final : public Communicator {
                                                              .synchronize = &synchronize});
     meeting_->synchronize(rank_, team);
     meeting_->end(rank_);
-    if (call.kind != CallKind::Close) {
-      TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
-      ++entry.calls;
-      entry.bytesReceived += received;
-    }
+    return received;
   }
 
   // Traces the call, and lets the faults planned for it happen; false if it is to be dropped.
@@ -200,6 +246,7 @@ class LoopbackCommunicator final : public Communicator {
   int rank_;
   LoopbackOptions options_;
   int uncaught_;
+  FlightRecorder recorder_;
   uint64_t random_;
   int64_t calls_ = 0;
   TransferCounters counters_;
@@ -218,7 +265,9 @@ void runRank(const std::shared_ptr<LoopbackMeeting>& shared, int rank, const std
   setDefaultWorld(&communicator);
   auto failed = [&](std::string_view why) {
     outcome.thrown = std::current_exception();
-    outcome.first = meeting.fail(fmt::format("{} failed: {}", meeting.place(rank), why));
+    const std::string text = fmt::format("{} failed: {}", meeting.place(rank), why);
+    outcome.first = meeting.fail(text);
+    communicator.writeRecords(text);
   };
   try {
     body(communicator);
@@ -237,12 +286,17 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   if (options.trace != nullptr) {
     options.trace->assign(static_cast<size_t>(ranks), {});
   }
-  const auto meeting = std::make_shared<LoopbackMeeting>(ranks, options.deadline);
+  static std::atomic<int> runs = 0;
+  const auto meeting = std::make_shared<LoopbackMeeting>(ranks, options.deadline, fmt::format("loopback{}", runs++));
+  LoopbackOptions ofRank = options;
+  if (ofRank.flightDirectory.empty()) {
+    ofRank.flightDirectory = flightDirectoryOfEnvironment();
+  }
   std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
   {
     std::vector<std::jthread> threads;
     for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] { runRank(meeting, r, body, options, outcomes[static_cast<size_t>(r)]); });
+      threads.emplace_back([&, r] { runRank(meeting, r, body, ofRank, outcomes[static_cast<size_t>(r)]); });
     }
   }
   for (const Outcome& o : outcomes) {

@@ -32,6 +32,8 @@ struct LoopbackOptions {
   std::chrono::milliseconds deadline{300'000};  // of every wait, while no awaited rank is busy
   std::vector<LoopbackFault> faults = {};
   uint64_t jitterSeed = 0;  // not 0: each rank sleeps for a random time, up to 200 us, before some of its calls
+  // As TransportOptions::flightDirectory.
+  std::string flightDirectory = {};
   // Where given: the calls of each rank in order, one line each, as `all-reduce(sum) of 64 Float in team {0, 1}`.
   std::vector<std::vector<std::string>>* trace = nullptr;
 };

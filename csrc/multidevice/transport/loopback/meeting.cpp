@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -14,8 +15,8 @@ using Direction = Communicator::Transfer::Direction;
 
 }  // namespace
 
-LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline)
-    : seats_(static_cast<size_t>(ranks)), deadline_(deadline) {
+LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, std::string world)
+    : seats_(static_cast<size_t>(ranks)), deadline_(deadline), world_(std::move(world)) {
   for (Seat& s : seats_) {
     s.arrivals.resize(seats_.size());
     s.parcels.resize(seats_.size());
@@ -268,7 +269,8 @@ LoopbackMeeting::Reunion LoopbackMeeting::reunite(int rank) {
         reunion_.oldRanks.push_back(r);
       }
     }
-    reunion_.meeting = std::make_shared<LoopbackMeeting>(static_cast<int>(reunion_.oldRanks.size()), deadline_);
+    reunion_.meeting =
+        std::make_shared<LoopbackMeeting>(static_cast<int>(reunion_.oldRanks.size()), deadline_, world_ + ".survivors");
     wakeAll();
   }
   deviceCheck(std::binary_search(reunion_.oldRanks.begin(), reunion_.oldRanks.end(), rank),
@@ -285,6 +287,11 @@ void LoopbackMeeting::leave(int rank) {
   if (anyWaits && failure_.empty() && deadlocked()) {
     failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
   }
+}
+
+bool LoopbackMeeting::hasLeft(int rank) {
+  Lock lock(mutex_);
+  return seat(rank).left;
 }
 
 std::string LoopbackMeeting::place(int rank) {

@@ -16,13 +16,20 @@
 #include <vector>
 
 #include "multidevice/transport/call.h"
+#include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/pull.h"
 
 namespace meshfuse {
 
 class LoopbackMeeting {
  public:
-  LoopbackMeeting(int ranks, std::chrono::milliseconds deadline);
+  // `world`: its name in flight records.
+  LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, std::string world);
+
+  const std::string& world() const { return world_; }
+  // Written by one rank; read by its peers when it has left.
+  FlightRing& flightOf(int rank) { return *seat(rank).flight; }
+  bool hasLeft(int rank);
 
   int size() const { return static_cast<int>(seats_.size()); }
 
@@ -72,7 +79,8 @@ class LoopbackMeeting {
     std::string what;
     bool busy = false;
     bool left = false;
-    bool goesOn = false;                           // it came to reunite()
+    bool goesOn = false;  // it came to reunite()
+    std::unique_ptr<FlightRing> flight = std::make_unique<FlightRing>();
     const std::function<bool()>* ready = nullptr;  // while waiting
     std::vector<int> awaited;                      // while waiting: the ranks it waits for
     std::condition_variable wake;
@@ -93,6 +101,7 @@ class LoopbackMeeting {
   std::mutex mutex_;
   std::vector<Seat> seats_;
   std::chrono::milliseconds deadline_;
+  std::string world_;
   std::string failure_;
   Reunion reunion_;  // of the survivors, once they are known
 };

@@ -1,0 +1,206 @@
+// From the records of all ranks to the call at which they parted.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "multidevice/transport/flight_recorder.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Entry = FlightRecord::Entry;
+using Records = std::map<int, FlightRecord>;  // by rank
+
+// One call of a team, as its members made it.
+struct TeamCall {
+  uint64_t sequence = 0;
+  uint64_t mask = 0;
+  std::map<int, const Entry*> members;  // by rank; null: it has a record, and this call is not in it
+  int64_t begin = 0;                    // of the first member to come
+};
+
+std::vector<int> ranksOf(uint64_t mask) {
+  std::vector<int> ranks;
+  for (int r = 0; r < 64; ++r) {
+    if ((mask >> r & 1) != 0) {
+      ranks.push_back(r);
+    }
+  }
+  return ranks;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? " " : ", ", ranks[i]);
+  }
+  return text;
+}
+
+// The calls of one rank for one team, by their sequence.
+std::map<uint64_t, const Entry*> callsFor(const FlightRecord& record, uint64_t team) {
+  std::map<uint64_t, const Entry*> calls;
+  for (const Entry& e : record.calls) {
+    if (e.event.call.teamHash == team && e.event.teamSequence != 0) {
+      calls[e.event.teamSequence] = &e;
+    }
+  }
+  return calls;
+}
+
+bool areAlike(const TeamCall& call) {
+  const Entry* first = call.members.begin()->second;
+  return std::all_of(call.members.begin(), call.members.end(), [&](const auto& m) {
+    return first != nullptr && m.second != nullptr && m.second->event.call == first->event.call;
+  });
+}
+
+// The first call of a team that its members did not all make alike.
+std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, uint64_t mask) {
+  std::map<int, std::map<uint64_t, const Entry*>> calls;
+  uint64_t from = 1;  // older calls have been forgotten by somebody
+  uint64_t to = 0;
+  for (const auto& [r, record] : records) {
+    std::map<uint64_t, const Entry*> own = callsFor(record, team);
+    if (own.empty() && (r >= 64 || (mask >> r & 1) == 0)) {
+      continue;
+    }
+    calls[r] = std::move(own);
+    const bool remembersAll = record.calls.empty() || record.calls.front().event.sequence == 1;
+    if (!calls[r].empty()) {
+      from = remembersAll ? from : std::max(from, calls[r].begin()->first);
+      to = std::max(to, calls[r].rbegin()->first);
+    }
+  }
+  for (uint64_t s = from; s <= to; ++s) {
+    TeamCall call{.sequence = s, .mask = mask, .members = {}, .begin = INT64_MAX};
+    for (const auto& [r, own] : calls) {
+      const auto it = own.find(s);
+      call.members[r] = it == own.end() ? nullptr : it->second;
+      call.begin = it == own.end() ? call.begin : std::min(call.begin, it->second->begin);
+    }
+    if (!areAlike(call)) {
+      return call;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string describeEntry(const Entry& e, int64_t origin) {
+  const std::string call = e.event.call.kind == CallKind::Send
+                               ? fmt::format("a group of {} sends and receives", e.event.call.count)
+                               : describe(e.event.call);
+  const std::string step =
+      e.event.step < 0 ? "" : fmt::format(" at step {} ({})", e.event.step, std::string_view(e.event.what));
+  const double milliseconds = static_cast<double>(e.begin - origin) * 1e-6;
+  return fmt::format("{}{}, begun at {:.3f} ms, {}", call, step, milliseconds,
+                     e.end == 0 ? std::string("not ended")
+                                : fmt::format("ended after {:.3f} ms", static_cast<double>(e.end - e.begin) * 1e-6));
+}
+
+std::string whereItWas(const FlightRecord& record, int64_t origin) {
+  if (record.calls.empty()) {
+    return "made no call at all";
+  }
+  const Entry& last = record.calls.back();
+  return fmt::format("did not come; its last call, number {}: {}", last.event.sequence, describeEntry(last, origin));
+}
+
+std::string divergenceText(const Records& records, const TeamCall& call, int64_t origin) {
+  std::vector<int> team = ranksOf(call.mask);
+  for (const auto& [r, entry] : call.members) {
+    if (std::find(team.begin(), team.end(), r) == team.end()) {
+      team.push_back(r);
+    }
+  }
+  std::string text = fmt::format("call {} of the team of {}\n", call.sequence, list(team));
+  for (int r : team) {
+    const auto member = call.members.find(r);
+    text += fmt::format("    rank {}: {}\n", r,
+                        member == call.members.end() ? "no record"
+                        : member->second == nullptr  ? whereItWas(records.at(r), origin)
+                                                     : describeEntry(*member->second, origin));
+  }
+  return text;
+}
+
+std::string agreementText(const Records& records, int64_t origin) {
+  std::string text = "  no divergence: the ranks made the same calls, as far as the records go\n";
+  for (const auto& [r, record] : records) {
+    if (!record.calls.empty()) {
+      text += fmt::format("    rank {}: {}\n", r, describeEntry(record.calls.back(), origin));
+    }
+  }
+  return text;
+}
+
+std::string worldText(const std::string& world, const Records& records) {
+  const FlightRecord& any = records.begin()->second;
+  std::vector<int> missing;
+  for (int r = 0; r < any.size; ++r) {
+    if (records.count(r) == 0) {
+      missing.push_back(r);
+    }
+  }
+  std::string text = fmt::format("{}: {} ranks, transport {}; {}\n", world, any.size, any.transport,
+                                 missing.empty() ? "records of all" : "no record of " + list(missing));
+  std::map<std::string, std::vector<int>> failures;
+  std::map<uint64_t, uint64_t> teams;
+  int64_t origin = INT64_MAX;
+  for (const auto& [r, record] : records) {
+    failures[record.failure].push_back(r);
+    if (!record.writer.empty()) {
+      text += fmt::format("  the record of rank {} was written by {}\n", r, record.writer);
+    }
+    for (const Entry& e : record.calls) {
+      origin = std::min(origin, e.begin);
+      if (e.event.teamSequence != 0) {
+        teams[e.event.call.teamHash] = e.event.call.teamMask;
+      }
+    }
+  }
+  for (const auto& [failure, ranks] : failures) {
+    text += fmt::format("  failure, says {}: {}\n", list(ranks), failure);
+  }
+  std::vector<TeamCall> divergences;
+  for (const auto& [hash, mask] : teams) {
+    if (std::optional<TeamCall> call = firstDivergence(records, hash, mask); call.has_value()) {
+      divergences.push_back(std::move(*call));
+    }
+  }
+  std::stable_sort(divergences.begin(), divergences.end(),
+                   [](const TeamCall& a, const TeamCall& b) { return a.begin < b.begin; });
+  for (size_t i = 0; i < divergences.size(); ++i) {
+    text += i == 0 ? "  first divergence: " : "  then: ";
+    text += divergenceText(records, divergences[i], origin);
+  }
+  return text + (divergences.empty() ? agreementText(records, origin) : "");
+}
+
+}  // namespace
+
+std::string blame(const std::string& directory) {
+  check(std::filesystem::is_directory(directory),
+        "[blame] {} is no directory; give the one that MESHFUSE_FLIGHT_DIR named", directory);
+  std::map<std::string, Records> worlds;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() == ".flight") {
+      FlightRecord record = readFlightRecord(entry.path().string());
+      const int rank = record.rank;
+      worlds[record.world][rank] = std::move(record);
+    }
+  }
+  check(!worlds.empty(),
+        "[blame] no flight records in {}; they are written when a call fails while MESHFUSE_FLIGHT_DIR names it",
+        directory);
+  std::string text;
+  for (const auto& [world, records] : worlds) {
+    text += worldText(world, records);
+  }
+  return text;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,164 @@
+#include "multidevice/transport/flight_recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::string_view kFormat = "meshfuse flight record 1";
+
+int64_t calendarTime() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string fileOf(const FlightPlace& place, int rank) {
+  return fmt::format("{}/{}.rank{}.flight", place.directory, place.world, rank);
+}
+
+// Since the ring was opened, so many nanoseconds have gone by per tick.
+class TicksToTime {
+ public:
+  explicit TicksToTime(const FlightRing& ring) : opened_(ring.openedTicks), openedTime_(ring.openedTime) {
+    const auto ticks = static_cast<double>(__rdtsc() - opened_);
+    nanosecondsPerTick_ = ticks > 0 ? static_cast<double>(calendarTime() - openedTime_) / ticks : 0;
+  }
+  int64_t operator()(uint64_t ticks) const {
+    return ticks == 0 ? 0
+                      : openedTime_ + static_cast<int64_t>(static_cast<double>(ticks - opened_) * nanosecondsPerTick_);
+  }
+
+ private:
+  uint64_t opened_;
+  int64_t openedTime_;
+  double nanosecondsPerTick_;
+};
+
+std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
+  const CallRecord& c = e.call;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin), time(e.end),
+                     e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op), c.root,
+                     c.count, c.teamHash, c.teamMask, std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
+}
+
+// Whole or not at all: a reader never meets half a record.
+void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::string_view failure) {
+  std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\n", kFormat, place.world,
+                                 place.transport, rank, place.size, place.rank);
+  std::string oneLine(failure);
+  std::replace(oneLine.begin(), oneLine.end(), '\n', ' ');
+  const uint64_t calls = ring.calls.load(std::memory_order_acquire);
+  const uint64_t first = calls > FlightRing::kEvents ? calls - FlightRing::kEvents + 1 : 1;
+  text += fmt::format("failure {}\ncalls {}\n", oneLine, calls);
+  const TicksToTime time(ring);
+  for (uint64_t s = first; s <= calls; ++s) {
+    const FlightEvent& event = ring.events[s % FlightRing::kEvents];
+    text += event.sequence == s ? eventLine(event, time) : "";
+  }
+  std::filesystem::create_directories(place.directory);
+  const std::string file = fileOf(place, rank);
+  const std::string unfinished = fmt::format("{}.{}.{}", file, getpid(), place.rank);
+  std::ofstream(unfinished) << text;
+  std::filesystem::rename(unfinished, file);
+}
+
+}  // namespace
+
+FlightRecorder::FlightRecorder(FlightRing& ring, FlightPlace place) : ring_(ring), place_(std::move(place)) {
+  ring_.openedTime = calendarTime();
+  ring_.openedTicks = __rdtsc();
+}
+
+void FlightRecorder::write(std::string_view failure) noexcept {
+  if (written_ || place_.directory.empty()) {
+    return;
+  }
+  written_ = true;
+  try {
+    writeFile(place_, place_.rank, ring_, failure);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "meshfuse: no flight record of rank {}: {}\n", place_.rank, e.what());
+  }
+}
+
+void FlightRecorder::writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept {
+  if (place_.directory.empty()) {
+    return;
+  }
+  try {
+    // A file of an earlier run does not count.
+    const std::filesystem::path file = fileOf(place_, peer);
+    const auto opened = std::filesystem::file_time_type::clock::from_sys(
+        std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ring_.openedTime)));
+    if (!std::filesystem::exists(file) || std::filesystem::last_write_time(file) < opened) {
+      writeFile(place_, peer, ring, failure);
+    }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "meshfuse: no flight record of rank {}: {}\n", peer, e.what());
+  }
+}
+
+std::string flightDirectoryOfEnvironment() {
+  const char* directory = std::getenv("MESHFUSE_FLIGHT_DIR");
+  return directory == nullptr ? "" : directory;
+}
+
+FlightRecord readFlightRecord(const std::string& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  check(line == kFormat, "[blame] {} is no flight record: its first line is '{}', expected '{}'", file,
+        line.substr(0, 40), kFormat);
+  FlightRecord record;
+  int writer = 0;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    const std::string rest = line.size() > key.size() ? line.substr(key.size() + 1) : "";
+    if (key == "world") {
+      record.world = rest;
+    } else if (key == "transport") {
+      record.transport = rest;
+    } else if (key == "rank") {
+      words >> record.rank >> record.size;
+    } else if (key == "writer") {
+      words >> writer;
+    } else if (key == "failure") {
+      record.failure = rest;
+    } else if (key != "calls") {
+      FlightRecord::Entry e;
+      CallRecord& c = e.event.call;
+      int kind = 0;
+      int type = 0;
+      int op = 0;
+      std::istringstream event(line);
+      event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
+          c.root >> c.count >> c.teamHash >> c.teamMask;
+      check(!event.fail() && kind <= static_cast<int>(CallKind::Close), "[blame] {}: '{}' is no call", file, line);
+      c.kind = static_cast<CallKind>(kind);
+      c.type = static_cast<DataType>(type);
+      c.op = static_cast<ReduceOp>(op);
+      std::string what;
+      std::getline(event >> std::ws, what);
+      std::memcpy(e.event.what, what.data(), std::min(what.size(), sizeof(e.event.what) - 1));
+      record.calls.push_back(e);
+    }
+  }
+  if (writer != record.rank) {
+    record.writer = fmt::format("rank {}", writer);
+  }
+  return record;
+}
+
+}  // namespace meshfuse

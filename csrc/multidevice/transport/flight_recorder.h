@@ -1,0 +1,128 @@
+// The last calls of a rank, kept for the day on which something fails: what it called, for whom, at which step, when.
+//
+// The ring is plain data of a fixed place, so that it may lie in memory that peers read: they write down the record of a rank that
+// cannot do so any more. A call costs two readings of the processor's clock and a hundred bytes.
+#pragma once
+
+#include <x86intrin.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "multidevice/transport/call.h"
+
+namespace meshfuse {
+
+struct FlightEvent {
+  uint64_t sequence;      // calls of this rank, from 1
+  uint64_t teamSequence;  // calls of this rank for this team, from 1; 0 for sends and receives
+  CallRecord call;
+  int64_t step;
+  uint64_t begin;  // ticks of the processor's clock
+  uint64_t end;    // 0: the call is under way, or ended by an error
+  char what[48];   // what setStep() said, cut short
+};
+
+struct FlightRing {
+  static constexpr uint64_t kEvents = 1000;
+
+  uint64_t openedTicks;
+  int64_t openedTime;  // nanoseconds of the calendar's clock
+  std::atomic<uint64_t> calls;
+  FlightEvent events[kEvents];  // call s is at s % kEvents
+};
+
+// Whose record it is.
+struct FlightPlace {
+  std::string directory;  // empty: nothing is written
+  std::string world;      // the same on all ranks; different for each world of a process
+  std::string transport;
+  int rank = 0;
+  int size = 1;
+};
+
+class FlightRecorder {
+ public:
+  // `ring` is all zero and outlives the recorder.
+  FlightRecorder(FlightRing& ring, FlightPlace place);
+
+  // Where the program stands, for the calls that follow.
+  void setStep(int64_t step, std::string_view what) {
+    step_ = step;
+    const size_t length = what.size() < what_.size() ? what.size() : what_.size() - 1;
+    std::memcpy(what_.data(), what.data(), length);
+    what_[length] = '\0';
+  }
+  FlightEvent& begin(const CallRecord& call) {
+    const uint64_t sequence = ring_.calls.load(std::memory_order_relaxed) + 1;
+    FlightEvent& event = ring_.events[sequence % FlightRing::kEvents];
+    event.sequence = sequence;
+    event.teamSequence = call.teamHash == 0 ? 0 : nextOfTeam(call.teamHash);
+    event.call = call;
+    event.step = step_;
+    std::memcpy(event.what, what_.data(), sizeof(event.what));
+    event.end = 0;
+    event.begin = __rdtsc();
+    ring_.calls.store(sequence, std::memory_order_release);
+    return event;
+  }
+  static void end(FlightEvent& event) { event.end = __rdtsc(); }
+
+  // Writes the record, at the first failure only. Never throws: the failure itself matters more.
+  void write(std::string_view failure) noexcept;
+  // Writes the record of a peer that cannot, unless it has been written.
+  void writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept;
+
+  const FlightPlace& place() const { return place_; }
+
+ private:
+  uint64_t nextOfTeam(uint64_t hash) {
+    if (hash != lastTeam_) {
+      lastTeam_ = hash;
+      lastCount_ = &teams_[hash];
+    }
+    return ++*lastCount_;
+  }
+
+  FlightRing& ring_;
+  FlightPlace place_;
+  int64_t step_ = -1;
+  std::array<char, sizeof(FlightEvent::what)> what_{};
+  std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; its nodes stay where they are
+  uint64_t lastTeam_ = 0;
+  uint64_t* lastCount_ = nullptr;
+  bool written_ = false;
+};
+
+// The directory that MESHFUSE_FLIGHT_DIR names; empty: none.
+[[nodiscard]] std::string flightDirectoryOfEnvironment();
+
+// The calls in a file that a recorder has written.
+struct FlightRecord {
+  std::string world;
+  std::string transport;
+  int rank = 0;
+  int size = 0;
+  std::string failure;
+  std::string writer;  // empty: the rank itself; else the peer
+  struct Entry {
+    FlightEvent event{};
+    int64_t begin = 0;  // nanoseconds of the calendar's clock
+    int64_t end = 0;    // 0: not ended
+  };
+  std::vector<Entry> calls;  // oldest first
+};
+// UserError if the file is none.
+[[nodiscard]] FlightRecord readFlightRecord(const std::string& file);
+
+// What the records of all ranks in a directory say: for each world and team the first call that its ranks did not all make alike,
+// the earliest first, and where each of them was. UserError if there are no records.
+[[nodiscard]] std::string blame(const std::string& directory);
+
+}  // namespace meshfuse
