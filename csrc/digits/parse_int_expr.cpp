@@ -7,6 +7,9 @@ namespace meshfuse {
 
 namespace {
 
+// Each level is a few frames of the stack; what toString prints stays far below.
+constexpr int kMostLevels = 256;
+
 // sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum) | -factor
 class Parser {
  public:
@@ -56,6 +59,13 @@ class Parser {
     return e;
   }
   IntExpr factor() {
+    check(++levels_ <= kMostLevels, "[expression] parentheses and signs nest more than {} levels deep at offset {}",
+          kMostLevels, at_);
+    IntExpr e = innerFactor();
+    levels_--;
+    return e;
+  }
+  IntExpr innerFactor() {
     if (accept('-')) {
       return IntExpr(0) - factor();
     }
@@ -111,6 +121,7 @@ class Parser {
   std::string_view text_;
   const std::function<SymbolFacts(std::string_view)>& factsOf_;
   size_t at_ = 0;
+  int levels_ = 0;  // of factors in factors
 };
 
 }  // namespace

@@ -276,6 +276,14 @@ TEST(IntExpr, PrintsAndRefuses) {
   fails("gcd(n, 2)", "unknown function 'gcd'");
   fails("99999999999999999999", "does not fit in 64 bits");
   fails("floorDiv(n, 0)", "offset 0");
+  for (const char* opening : {"(", "-", "- (", "min(1, "}) {
+    std::string deep;
+    for (int k = 0; k < 20000; k++) {
+      deep += opening;
+    }
+    fails(deep + "n", "nest more than 256 levels deep at offset");
+  }
+  EXPECT_EQ(parseIntExpr(std::string(200, '(') + "n" + std::string(200, ')')), sym("n"));
   EXPECT_THROW((void)(sym("n") * INT64_MAX * 2), InternalError);
   EXPECT_THROW((void)sym("n").constValue(), InternalError);
   EXPECT_THROW((void)sym("n").evaluate([](std::string_view) { return std::nullopt; }), InternalError);
