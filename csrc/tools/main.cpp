@@ -1,11 +1,19 @@
 // The command line: flags, help, exit codes. Each subcommand is in the file of its name.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
+#include "exec/dumped_passes.h"
 #include "meshfuse_config.h"
 #include "tools/options.h"
 #include "tools/terminal.h"
@@ -93,6 +101,61 @@ void addCompile(CLI::App& app, EmitOptions& o) {
             kExitCodes);
 }
 
+// Insertions, removals and replacements that make one word of the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); i++) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); j++) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// "; did you mean run?" of the nearest word, if one is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& words) {
+  auto near = std::min_element(words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
+    return distance(word, a) < distance(word, b);
+  });
+  const bool close = near != words.end() && distance(word, *near) <= std::max<size_t>(2, word.size() / 3);
+  return close ? fmt::format("; did you mean {}?", *near) : "";
+}
+
+void expectSubcommand(const CLI::App& app, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(c->get_name());
+  }
+  check(word.starts_with('-') || std::find(names.begin(), names.end(), word) != names.end(),
+        "[command line] there is no subcommand \"{}\"{}; there are: {}", word, nearest(word, names),
+        fmt::join(names, ", "));
+}
+
+// What is wrong with the words, and where to read what would be right.
+std::string refusal(const CLI::App& app, const CLI::ParseError& e) {
+  const std::vector<CLI::App*> given = app.get_subcommands();
+  const CLI::App& command = given.empty() ? app : *given[0];
+  std::string what = e.what();
+  for (const std::string& word : command.remaining()) {
+    if (word.starts_with("--")) {
+      std::vector<std::string> flags;
+      for (const CLI::Option* o : command.get_options()) {
+        if (!o->get_lnames().empty()) {
+          flags.push_back("--" + o->get_lnames()[0]);
+        }
+      }
+      what += nearest(word, flags);
+    }
+  }
+  return fmt::format("[command line] {}; {} --help says what there is", what,
+                     given.empty() ? "meshfuse" : "meshfuse " + command.get_name());
+}
+
 int commandLine(int argc, char** argv) {
   CLI::App app{"meshfuse: a JIT fusion executor with multi-device scheduling", "meshfuse"};
   app.set_version_flag("--version", kVersion);
@@ -106,12 +169,18 @@ int commandLine(int argc, char** argv) {
   addExplain(app, explain);
   addOpt(app, opt);
   addCompile(app, emit);
+  if (argc > 1) {
+    expectSubcommand(app, argv[1]);
+  }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& e) {  // help and version
+    return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    const int code = app.exit(e);  // help and version are no errors
-    return code == 0 ? kSuccess : kBadInput;
+    throwUserError(refusal(app, e));
   }
+  check(run.program.seed >= 0, "[command line] --seed is {}, expected 0 or more", run.program.seed);
+  checkDumpedPasses();
   if (app.got_subcommand("run")) {
     return runProgram(run);
   }
@@ -137,7 +206,10 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{} {}\n", terminal.bad(fmt::format("meshfuse: {}:", kind)), what);
   };
   try {
-    return commandLine(argc, argv);
+    const int code = commandLine(argc, argv);
+    deviceCheck(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                "[command line] cannot write to standard output: {}", std::strerror(errno));
+    return code;
   } catch (const UserError& e) {
     say("error", e.what());
     return kBadInput;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,17 +17,20 @@ enum ExitCode : int {
   kFailure = 3,     // InternalError, DeviceError
 };
 
+// Virtual ranks are threads that all compile: beyond this many a machine does nothing else for minutes.
+constexpr int kMaxVirtualRanks = 256;
+
 // A .fir file and what its inputs are.
 struct ProgramOptions {
   std::string file;
   std::vector<std::string> sizes;   // "i0=128"
   std::vector<std::string> inputs;  // "T0=x.npy", "S1=0.5"
-  uint64_t seed = 0;
+  int64_t seed = 0;
 };
 
 struct RunOptions {
   ProgramOptions program;
-  int ranks = 0;  // 0: as many as the program's mesh has devices
+  std::optional<int> ranks = {};  // default: as many as the program's mesh has devices
   bool mpi = false;
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
@@ -36,7 +40,7 @@ struct RunOptions {
 
 struct ExplainOptions {
   ProgramOptions program;
-  int ranks = 0;
+  std::optional<int> ranks = {};
   bool json = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -201,6 +202,8 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
 std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
   std::ifstream file(options.file, std::ios::binary);
   check(file.good(), "[command line] cannot read {}", options.file);
+  check(!std::filesystem::is_directory(options.file), "[command line] {} is a directory, expected a .fir file",
+        options.file);
   std::stringstream text;
   text << file.rdbuf();
   std::unique_ptr<Fusion> fusion = parseFusion(text.str(), options.file);
@@ -225,7 +228,7 @@ std::vector<Argument> inputValues(const Fusion& fusion, const ProgramOptions& op
   std::vector<Argument> values;
   for (size_t i = 0; i < fusion.inputs().size(); i++) {
     const Val* in = fusion.inputs()[i];
-    const uint64_t seed = options.seed * 1000003 + i;
+    const uint64_t seed = static_cast<uint64_t>(options.seed) * 1000003 + i;
     std::optional<std::string> text = givenValue(given, in);
     if (!in->isTensor()) {
       check(text.has_value() || !isIntegral(in->dtype()),
@@ -269,8 +272,7 @@ bool hasMesh(const Fusion& fusion) {
   return std::any_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); });
 }
 
-int rankCount(const Fusion& fusion, int asked) {
-  check(asked >= 0, "[command line] --ranks is {}, expected 1 or more", asked);
+int rankCount(const Fusion& fusion, std::optional<int> asked) {
   int64_t needed = 0;
   for (const TensorView* tv : fusion.tensors(true)) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
@@ -285,7 +287,7 @@ int rankCount(const Fusion& fusion, int asked) {
     }
   }
   if (needed == 0) {
-    return std::max(asked, 1);
+    return asked.value_or(1);
   }
   for (const TensorView* tv : fusion.tensors(true)) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
@@ -293,10 +295,23 @@ int rankCount(const Fusion& fusion, int asked) {
           "[command line] mesh {} of {} holds {} of the program's {} ranks; every mesh must hold all of them",
           mesh.toString(), tv->toString(), mesh.devices().size(), needed);
   }
-  check(asked == 0 || asked == needed,
+  check(!asked || *asked == needed,
         "[command line] the meshes of the program are made of ranks 0 to {}, got --ranks {}; give --ranks {}",
-        needed - 1, asked, needed);
+        needed - 1, asked.value_or(0), needed);
   return static_cast<int>(needed);
+}
+
+int virtualRankCount(const Fusion& fusion, std::optional<int> asked) {
+  auto checked = [&](int ranks) {
+    check(ranks >= 1 && ranks <= kMaxVirtualRanks,
+          "[command line] {} is {}, expected 1 to {}: each rank is a thread of this process; for more start processes, "
+          "with "
+          "mpirun and --mpi",
+          asked ? "--ranks" : "the number of ranks of the program's meshes", ranks, kMaxVirtualRanks);
+    return ranks;
+  };
+  checked(asked.value_or(1));
+  return checked(rankCount(fusion, asked));
 }
 
 }  // namespace meshfuse

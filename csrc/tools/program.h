@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,10 @@ class Fusion;
 
 // Whether some tensor is placed on a mesh.
 [[nodiscard]] bool hasMesh(const Fusion& fusion);
-// Number of ranks to run on: `asked`, or what the meshes of the program say if that is 0. UserError if a mesh is not made of
-// exactly these ranks.
-[[nodiscard]] int rankCount(const Fusion& fusion, int asked);
+// Number of ranks to run on: `asked`, or what the meshes of the program say. UserError if a mesh is not made of exactly these
+// ranks.
+[[nodiscard]] int rankCount(const Fusion& fusion, std::optional<int> asked);
+// The same, of ranks that are threads of this process. UserError also if they are more than kMaxVirtualRanks.
+[[nodiscard]] int virtualRankCount(const Fusion& fusion, std::optional<int> asked);
 
 }  // namespace meshfuse

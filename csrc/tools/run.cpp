@@ -241,10 +241,10 @@ int finish(const Job& job, const Report& report, int ranks) {
 int runOnProcesses(const RunOptions& options) {
   std::unique_ptr<Communicator> world = openWorld();
   try {
-    check(options.ranks == 0 || options.ranks == world->size(),
-          "[command line] --ranks is {}, the launcher started {} processes", options.ranks, world->size());
+    check(!options.ranks || *options.ranks == world->size(),
+          "[command line] --ranks is {}, the launcher started {} processes", options.ranks.value_or(0), world->size());
     const Job job = prepare(options);
-    const int ranks = rankCount(*job.fusion, 0);
+    const int ranks = rankCount(*job.fusion, {});
     check(!hasMesh(*job.fusion) || ranks == world->size(),
           "[command line] the meshes of the program have {} ranks, the launcher started {}", ranks, world->size());
     const Report report = runRank(*world, job);
@@ -265,7 +265,7 @@ int runProgram(const RunOptions& options) {
     return runOnProcesses(options);
   }
   const Job job = prepare(options);
-  const int ranks = rankCount(*job.fusion, options.ranks);
+  const int ranks = virtualRankCount(*job.fusion, options.ranks);
   Report report;
   runLoopback(ranks, [&](Communicator& comm) {
     Report own = runRank(comm, job);

@@ -1,4 +1,4 @@
-// meshfuse explain, opt and compile, and the command line itself.
+// meshfuse explain, opt and compile.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -170,27 +170,6 @@ TEST(ToolCompile, RefusesWhatItCannotDo) {
     const ToolRun run = tool(arguments);
     EXPECT_EQ(run.code, 2) << arguments;
     expectContains(run.err, message);
-  }
-}
-
-TEST(ToolCommandLine, HelpHasExamplesAndExitCodes) {
-  EXPECT_EQ(tool("--version").code, 0);
-  for (const char* command : {"run", "explain", "opt", "compile"}) {
-    const ToolRun run = tool(std::string(command) + " --help");
-    EXPECT_EQ(run.code, 0) << command;
-    EXPECT_EQ(run.err, "");
-    expectContains(run.out, std::string("  meshfuse ") + command + " ");
-    expectContains(run.out, "Exit codes: 0 success; 1 ");
-  }
-}
-
-TEST(ToolCommandLine, WrongUseIsExitCodeTwo) {
-  for (const char* arguments :
-       {"", "frobnicate", "run", "run {dir}/softmax.fir --frob", "opt", "opt {dir}/softmax.fir", "run a b"}) {
-    const ToolRun run = tool(arguments);
-    EXPECT_EQ(run.code, 2) << arguments;
-    EXPECT_NE(run.err, "") << arguments;
-    EXPECT_EQ(run.out, "") << arguments;
   }
 }
 

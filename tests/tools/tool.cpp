@@ -54,9 +54,8 @@ ToolRun tool(const std::string& arguments, const std::string& launcher) {
   // beside this binary
   const std::string binary = std::filesystem::read_symlink("/proc/self/exe").replace_filename("meshfuse").string();
   const std::string command = fmt::format(
-      "MESHFUSE_CACHE_DIR=off {} {} {} >{} 2>{} </dev/null", launcher, binary,
-      replaced(replaced(arguments, "{dir}", MESHFUSE_SOURCE_DIR "/tests/tools"), "{tmp}", temporaryDirectory()), out,
-      err);
+      "MESHFUSE_CACHE_DIR=off >{} 2>{} </dev/null {} {} {}", out, err, launcher, binary,
+      replaced(replaced(arguments, "{dir}", MESHFUSE_SOURCE_DIR "/tests/tools"), "{tmp}", temporaryDirectory()));
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
 }

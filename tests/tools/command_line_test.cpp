@@ -1,0 +1,91 @@
+// The command line itself: unknown words, flags out of range, environment, files that are none, and output that goes nowhere.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tools/tool.h"
+
+namespace meshfuse {
+namespace {
+
+void expectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
+}
+
+ToolRun expectRefused(const std::string& arguments, const std::string& message, const std::string& launcher = "") {
+  SCOPED_TRACE(arguments);
+  const ToolRun run = tool(arguments, launcher);
+  EXPECT_EQ(run.code, 2) << run.out << run.err;
+  EXPECT_EQ(run.out, "");
+  EXPECT_EQ(run.err.find("meshfuse: error: "), 0u) << run.err;
+  expectContains(run.err, message);
+  return run;
+}
+
+TEST(ToolCommandLine, HelpHasExamplesAndExitCodes) {
+  EXPECT_EQ(tool("--version").code, 0);
+  for (const char* command : {"run", "explain", "opt", "compile"}) {
+    const ToolRun run = tool(std::string(command) + " --help");
+    EXPECT_EQ(run.code, 0) << command;
+    EXPECT_EQ(run.err, "");
+    expectContains(run.out, std::string("  meshfuse ") + command + " ");
+    expectContains(run.out, "Exit codes: 0 success; 1 ");
+  }
+}
+
+TEST(ToolCommandLine, WrongUseIsExitCodeTwo) {
+  expectRefused("", "A subcommand is required");
+  expectRefused("run", "FILE is required");
+  expectRefused("run {dir}/softmax.fir --frob", "--frob");
+  expectRefused("opt", "no file given");
+  expectRefused("opt {dir}/softmax.fir", "no pass given");
+  expectRefused("run a b", "not expected: b");
+}
+
+TEST(ToolCommandLine, NamesTheUnknownWordAndTheNearest) {
+  expectRefused("frobnicate", "there is no subcommand \"frobnicate\"; there are: run, explain, opt, compile");
+  expectRefused("explian {dir}/softmax.fir", "no subcommand \"explian\"; did you mean explain?");
+  expectRefused("comple", "did you mean compile?");
+  expectRefused("run {dir}/softmax.fir --verfy", "--verfy; did you mean --verify?");
+}
+
+TEST(ToolCommandLine, RefusesNumbersOutOfRange) {
+  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --ranks 0", "--ranks is 0, expected 1 to 256");
+  expectRefused("explain {dir}/softmax.fir --size i0=4 --size i1=4 --ranks 2000", "--ranks is 2000, expected 1 to 256");
+  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --seed -1", "--seed is -1, expected 0 or more");
+  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --seed 1.5", "--seed");
+}
+
+TEST(ToolCommandLine, RefusesADirectoryAsAFile) {
+  expectRefused("run {dir}", "is a directory");
+  expectRefused("explain {tmp}", "is a directory");
+}
+
+TEST(ToolCommandLine, NamesOfDumpedPassesAreChecked) {
+  for (const char* command : {"run", "explain", "compile --arch cpu -o {tmp}/dumped", "opt --pass=all"}) {
+    const ToolRun run = expectRefused(std::string(command) + " {dir}/sharded_sum.fir",
+                                      "MESHFUSE_DUMP names \"bogus\"; there are: check-annotations, ",
+                                      "env MESHFUSE_DUMP=fold-transposes,bogus");
+    expectContains(run.err, "fold-transposes");
+  }
+  const ToolRun run = tool("run {dir}/sharded_sum.fir", "env MESHFUSE_DUMP=fold-transposes,check-annotations");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.err, "check-annotations changed nothing");
+}
+
+TEST(ToolCommandLine, OutputThatCannotBeWrittenIsAFailure) {
+  if (!std::filesystem::exists("/dev/full")) {
+    GTEST_SKIP() << "no /dev/full";
+  }
+  for (const char* command : {"run {dir}/softmax.fir --size i0=4 --size i1=4", "explain {dir}/sharded_sum.fir",
+                              "--help", "opt --print-pipeline"}) {
+    const ToolRun run = tool(std::string(command) + " >/dev/full");
+    EXPECT_EQ(run.code, 3) << command;
+    expectContains(run.err, "cannot write to standard output");
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
