@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "exec/agreement.h"
 #include "exec/arguments.h"
+#include "exec/dumped_passes.h"
 #include "exec/kernel_compiler.h"
 #include "host/build.h"
 #include "ir/fusion.h"
@@ -47,6 +48,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   SegmentedProgram result;
   try {
     // global view: static structure, then every edge aligned, local or planned
+    checkDumpedPasses();
     checkArguments(fusion, inputs);
     global = concretize(fusion, globalSizes(fusion, inputs));
     PassContext context(*global);
