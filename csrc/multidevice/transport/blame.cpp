@@ -96,9 +96,13 @@ std::string describeEntry(const Entry& e, int64_t origin) {
   const std::string step =
       e.event.step < 0 ? "" : fmt::format(" at step {} ({})", e.event.step, std::string_view(e.event.what));
   const double milliseconds = static_cast<double>(e.begin - origin) * 1e-6;
-  return fmt::format("{}{}, begun at {:.3f} ms, {}", call, step, milliseconds,
-                     e.end == 0 ? std::string("not ended")
-                                : fmt::format("ended after {:.3f} ms", static_cast<double>(e.end - e.begin) * 1e-6));
+  std::string end = "ended";
+  if (e.end == 0) {
+    end = "not ended";
+  } else if (e.timed) {
+    end += fmt::format(" after {:.3f} ms", static_cast<double>(e.end - e.begin) * 1e-6);
+  }
+  return fmt::format("{}{}, begun {} {:.3f} ms, {}", call, step, e.timed ? "at" : "after", milliseconds, end);
 }
 
 std::string whereItWas(const FlightRecord& record, int64_t origin) {

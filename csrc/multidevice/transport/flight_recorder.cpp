@@ -34,8 +34,9 @@ class TicksToTime {
     nanosecondsPerTick_ = ticks > 0 ? static_cast<double>(calendarTime() - openedTime_) / ticks : 0;
   }
   int64_t operator()(uint64_t ticks) const {
-    return ticks == 0 ? 0
-                      : openedTime_ + static_cast<int64_t>(static_cast<double>(ticks - opened_) * nanosecondsPerTick_);
+    return ticks <= FlightEvent::kEnded
+               ? static_cast<int64_t>(ticks)
+               : openedTime_ + static_cast<int64_t>(static_cast<double>(ticks - opened_) * nanosecondsPerTick_);
   }
 
  private:
@@ -53,8 +54,8 @@ std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
 
 // Whole or not at all: a reader never meets half a record.
 void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::string_view failure) {
-  std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\n", kFormat, place.world,
-                                 place.transport, rank, place.size, place.rank);
+  std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat,
+                                 place.world, place.transport, rank, place.size, place.rank, ring.openedTime);
   std::string oneLine(failure);
   std::replace(oneLine.begin(), oneLine.end(), '\n', ' ');
   const uint64_t calls = ring.calls.load(std::memory_order_acquire);
@@ -121,6 +122,7 @@ FlightRecord readFlightRecord(const std::string& file) {
         line.substr(0, 40), kFormat);
   FlightRecord record;
   int writer = 0;
+  int64_t lastTime = 0;
   while (std::getline(in, line)) {
     std::istringstream words(line);
     std::string key;
@@ -134,6 +136,8 @@ FlightRecord readFlightRecord(const std::string& file) {
       words >> record.rank >> record.size;
     } else if (key == "writer") {
       words >> writer;
+    } else if (key == "opened") {
+      words >> lastTime;
     } else if (key == "failure") {
       record.failure = rest;
     } else if (key != "calls") {
@@ -152,6 +156,9 @@ FlightRecord readFlightRecord(const std::string& file) {
       std::string what;
       std::getline(event >> std::ws, what);
       std::memcpy(e.event.what, what.data(), std::min(what.size(), sizeof(e.event.what) - 1));
+      e.timed = e.begin != 0;
+      e.begin = e.timed ? e.begin : lastTime;
+      lastTime = std::max(e.begin, e.end);
       record.calls.push_back(e);
     }
   }

@@ -1,7 +1,8 @@
 // The last calls of a rank, kept for the day on which something fails: what it called, for whom, at which step, when.
 //
 // The ring is plain data of a fixed place, so that it may lie in memory that peers read: they write down the record of a rank that
-// cannot do so any more. A call costs two readings of the processor's clock and a hundred bytes.
+// cannot do so any more. A call that need not wait costs a hundred bytes: to read the clock would cost more than such a call does,
+// so only those that wait are timed, and one in sixteen of the others.
 #pragma once
 
 #include <x86intrin.h>
@@ -20,12 +21,14 @@
 namespace meshfuse {
 
 struct FlightEvent {
+  static constexpr uint64_t kEnded = 1;
+
   uint64_t sequence;      // calls of this rank, from 1
   uint64_t teamSequence;  // calls of this rank for this team, from 1; 0 for sends and receives
   CallRecord call;
   int64_t step;
-  uint64_t begin;  // ticks of the processor's clock
-  uint64_t end;    // 0: the call is under way, or ended by an error
+  uint64_t begin;  // ticks of the processor's clock; 0: not timed
+  uint64_t end;    // 0: the call is under way, or ended by an error; kEnded: not timed
   char what[48];   // what setStep() said, cut short
 };
 
@@ -67,12 +70,19 @@ class FlightRecorder {
     event.call = call;
     event.step = step_;
     std::memcpy(event.what, what_.data(), sizeof(event.what));
+    event.begin = sequence % kTimedOneIn == 0 ? __rdtsc() : 0;
     event.end = 0;
-    event.begin = __rdtsc();
     ring_.calls.store(sequence, std::memory_order_release);
+    current_ = &event;
     return event;
   }
-  static void end(FlightEvent& event) { event.end = __rdtsc(); }
+  // The call under way has to wait.
+  void waits() {
+    if (current_ != nullptr && current_->begin == 0) {
+      current_->begin = __rdtsc();
+    }
+  }
+  static void end(FlightEvent& event) { event.end = event.begin == 0 ? FlightEvent::kEnded : __rdtsc(); }
 
   // Writes the record, at the first failure only. Never throws: the failure itself matters more.
   void write(std::string_view failure) noexcept;
@@ -82,6 +92,8 @@ class FlightRecorder {
   const FlightPlace& place() const { return place_; }
 
  private:
+  static constexpr uint64_t kTimedOneIn = 16;
+
   uint64_t nextOfTeam(uint64_t hash) {
     if (hash != lastTeam_) {
       lastTeam_ = hash;
@@ -92,6 +104,7 @@ class FlightRecorder {
 
   FlightRing& ring_;
   FlightPlace place_;
+  FlightEvent* current_ = nullptr;
   int64_t step_ = -1;
   std::array<char, sizeof(FlightEvent::what)> what_{};
   std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; its nodes stay where they are
@@ -113,8 +126,9 @@ struct FlightRecord {
   std::string writer;  // empty: the rank itself; else the peer
   struct Entry {
     FlightEvent event{};
-    int64_t begin = 0;  // nanoseconds of the calendar's clock
-    int64_t end = 0;    // 0: not ended
+    int64_t begin = 0;  // nanoseconds of the calendar's clock; where it was not timed, those of an earlier call
+    int64_t end = 0;    // 0: not ended; kEnded: ended, not timed
+    bool timed = false;
   };
   std::vector<Entry> calls;  // oldest first
 };

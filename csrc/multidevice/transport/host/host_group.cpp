@@ -93,6 +93,7 @@ void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
 }
 
 void HostGroup::awaitLong(const Wait& wait) {
+  recorder_->waits();
   const auto begin = Clock::now();
   auto limit = begin + deadline_;
   auto nextCircleCheck = begin + kCircleCheck;
@@ -258,6 +259,7 @@ void HostGroup::recordFailure(const std::string& text) {
 }
 
 void HostGroup::writeRecords(const std::string& failure) const {
+  recorder_->waits();
   recorder_->write(failure);
   for (int p = 0; p < size_; ++p) {
     if (p != rank_ && (hasEnded(p) || hasLeft(p) || sinceLastBeat(p).count() > kStaleBeat)) {

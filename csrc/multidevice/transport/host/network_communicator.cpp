@@ -196,6 +196,7 @@ int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffer
   record.teamMask = teamMask(team);
   record.program = program();
   event_ = &recorder_.begin(record);
+  recorder_.waits();
   watch_.throwIfFailed();
   call_ = record;
   inCall_ = true;
@@ -351,6 +352,7 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size_);
   const CallRecord record{.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
   FlightEvent& event = recorder_.begin(record);
+  recorder_.waits();
   watch_.throwIfFailed();
   call_ = record;
   inCall_ = true;

@@ -143,6 +143,7 @@ class LoopbackCommunicator final : public Communicator {
   template <class Body>
   void recorded(const CallRecord& call, const Body& body) {
     FlightEvent& event = recorder_.begin(call);
+    recorder_.waits();
     try {
       meeting_->throwIfFailed();
       body();
