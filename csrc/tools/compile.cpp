@@ -23,25 +23,37 @@ namespace meshfuse {
 
 namespace {
 
-class Directory {
+// Files under headings, held until all of them are made: a failure leaves none behind.
+class Files {
  public:
-  explicit Directory(std::string path) : path_(std::move(path)) {
+  void heading(std::string text) { files_.push_back({std::move(text), {}, true}); }
+  void add(std::string name, std::string bytes) { files_.push_back({std::move(name), std::move(bytes), false}); }
+  // A file's size is printed as it is written.
+  void write(const std::string& directory, const Terminal& terminal) const {
     std::error_code error;
-    std::filesystem::create_directories(path_, error);
-    check(!error, "[compile] cannot make the directory {}: {}", path_, error.message());
-  }
-  // The file's size is printed as it is written.
-  void write(const std::string& name, const std::string& bytes) const {
-    const std::string path = path_ + "/" + name;
-    std::ofstream file(path, std::ios::binary);
-    file << bytes;
-    file.close();
-    check(file.good(), "[compile] cannot write {}", path);
-    fmt::print("  {} ({} bytes)\n", path, bytes.size());
+    std::filesystem::create_directories(directory, error);
+    check(!error, "[compile] cannot make the directory {}: {}", directory, error.message());
+    for (const Entry& entry : files_) {
+      if (entry.isHeading) {
+        fmt::print("{}\n", terminal.heading(entry.name));
+        continue;
+      }
+      const std::string path = directory + "/" + entry.name;
+      std::ofstream file(path, std::ios::binary);
+      file << entry.bytes;
+      file.close();
+      check(file.good(), "[compile] cannot write {}", path);
+      fmt::print("  {} ({} bytes)\n", path, entry.bytes.size());
+    }
   }
 
  private:
-  std::string path_;
+  struct Entry {
+    std::string name;
+    std::string bytes;
+    bool isHeading;
+  };
+  std::vector<Entry> files_;
 };
 
 // sm_90 -> the description kernels are scheduled for.
@@ -49,42 +61,44 @@ DeviceInfo deviceOf(const std::string& arch) {
   if (arch == "cpu") {
     return hostDevice();
   }
-  check(arch.starts_with("sm_") && arch.size() >= 5 && std::isdigit(static_cast<unsigned char>(arch[3])) != 0,
+  check(arch.starts_with("sm_") && arch.size() >= 4 && std::isdigit(static_cast<unsigned char>(arch[3])) != 0,
         "[compile] --arch is \"{}\", expected cpu or an architecture such as sm_90a", arch);
   DeviceInfo device = DeviceInfo::hopper();
   device.architecture = arch;
   return device;
 }
 
-void writeGpuKernel(const Directory& directory, const std::string& base, const tile::Program& program,
-                    const std::string& arch, NvrtcCompiler* compiler) {
+void addGpuKernel(Files& files, const std::string& base, const tile::Program& program, const std::string& arch,
+                  NvrtcCompiler* compiler) {
   const CudaSource source = emitCuda(program);
-  directory.write(base + ".cu", source.text);
+  files.add(base + ".cu", source.text);
   if (compiler != nullptr) {
-    directory.write(base + ".cubin", compiler->compileCubin(source.text, arch).bytes);
+    files.add(base + ".cubin", compiler->compileCubin(source.text, arch).bytes);
   }
 }
 
-void writeCpuKernel(const Directory& directory, const std::string& base, const tile::Program& program) {
-  directory.write(base + ".ll", kernelCompiler().irText(program));
-  directory.write(base + ".s", kernelCompiler().assemblyText(program));
+void addCpuKernel(Files& files, const std::string& base, const tile::Program& program) {
+  files.add(base + ".ll", kernelCompiler().irText(program));
+  files.add(base + ".s", kernelCompiler().assemblyText(program));
 }
 
 }  // namespace
 
 int compileProgram(const EmitOptions& options) {
   const DeviceInfo device = deviceOf(options.arch);
-  const std::unique_ptr<Fusion> fusion = loadProgram(options.program);
+  const bool gpu = device.target == tile::Target::Gpu;
+  const CudaCapabilities cuda = cudaCapabilities();
+  if (gpu && cuda.nvrtc) {
+    NvrtcCompiler::expectArchitecture(options.arch);
+  }
+  const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, *alone, device);
-  const CudaCapabilities cuda = cudaCapabilities();
-  const bool gpu = device.target == tile::Target::Gpu;
   NvrtcCompiler compiler;
-  const Directory directory(options.directory);
-  const Terminal terminal(STDOUT_FILENO);
-  directory.write("planned.fir", program.planned->toString());
-  directory.write("local.fir", program.local->toString());
+  Files files;
+  files.add("planned.fir", program.planned->toString());
+  files.add("local.fir", program.local->toString());
   int kernels = 0;
   for (const Segment& s : program.segments) {
     if (s.kind != SegmentKind::Kernel) {
@@ -92,14 +106,15 @@ int compileProgram(const EmitOptions& options) {
     }
     const KernelPlan plan = s.scheduler->schedule(s.group, device);
     const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.scheduler->name, s.group.outputs[0]->id());
-    fmt::print("{}\n", terminal.heading(base));
-    directory.write(base + ".tile", tile::toString(plan.program));
+    files.heading(base);
+    files.add(base + ".tile", tile::toString(plan.program));
     if (gpu) {
-      writeGpuKernel(directory, base, plan.program, options.arch, cuda.nvrtc ? &compiler : nullptr);
+      addGpuKernel(files, base, plan.program, options.arch, cuda.nvrtc ? &compiler : nullptr);
     } else {
-      writeCpuKernel(directory, base, plan.program);
+      addCpuKernel(files, base, plan.program);
     }
   }
+  files.write(options.directory, Terminal(STDOUT_FILENO));
   fmt::print("{} kernel{} for {}\n", kernels, kernels == 1 ? "" : "s", options.arch);
   deviceCheck(!gpu || cuda.nvrtc || kernels == 0, "[compile] the texts are written, the cubins are not: {}",
               cuda.nvrtcNote);

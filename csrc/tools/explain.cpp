@@ -18,7 +18,7 @@
 namespace meshfuse {
 
 int explainProgram(const ExplainOptions& options) {
-  const std::unique_ptr<Fusion> fusion = loadProgram(options.program);
+  const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
   const int ranks = virtualRankCount(*fusion, options.ranks);
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
@@ -98,8 +99,19 @@ int optimizeProgram(const OptOptions& options) {
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
   // as for contiguous arguments on this machine
   LocalContext local{.refuseLibraryCall = Contraction::refuse};
-  for (const std::string& pass : passes) {
-    fusion = apply(pass, std::move(fusion), local, options.program);
+  for (size_t k = 0; k < passes.size(); k++) {
+    try {
+      fusion = apply(passes[k], std::move(fusion), local, options.program);
+    } catch (const InternalError& e) {
+      // in the order of the pipeline it is a bug of the pass
+      const auto place = std::find(known.begin(), known.end(), passes[k]);
+      if (std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {
+        throw;
+      }
+      throwUserError(
+          fmt::format("[opt] {} cannot be applied to this program: {}\nit may rely on passes before it: --pass={}",
+                      passes[k], e.what(), fmt::join(known.begin(), place + 1, ",")));
+    }
   }
   fmt::print("{}", toText(*fusion, local));
   return kSuccess;

@@ -171,6 +171,25 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
   return shapes;
 }
 
+// Symbols of the sizes that an expr computes and of its attributes.
+std::vector<std::string> symbolsOf(const Expr& e) {
+  std::vector<std::string> symbols;
+  auto add = [&](const std::vector<IntExpr>& exprs) {
+    for (const IntExpr& x : exprs) {
+      for (const std::string& s : x.symbols()) {
+        symbols.push_back(s);
+      }
+    }
+  };
+  for (const Val* out : e.outputs()) {
+    add(out->isTensor() ? out->asTensor()->shape() : std::vector<IntExpr>{});
+  }
+  for (const auto* exprs : {&e.attributes().starts, &e.attributes().stops, &e.attributes().steps}) {
+    add(*exprs);
+  }
+  return symbols;
+}
+
 // Exclusive upper end of random elements of an integer input: the extent of the dim it indexes, if it does.
 double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::vector<int64_t>>& shapes) {
   double limit = 10;
@@ -212,6 +231,23 @@ std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
     list += "\n  " + violation;
   }
   check(list.empty(), "{}: the program breaks rules of the IR:{}", options.file, list);
+  return fusion;
+}
+
+std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {
+  std::unique_ptr<Fusion> fusion = loadProgram(options);
+  for (const Expr* e : fusion->exprs(true)) {
+    std::string sign = e->kind() == ExprKind::Communicate ? "a collective" : "";
+    for (const std::string& symbol : symbolsOf(*e)) {
+      if (symbol.starts_with("coord.")) {
+        sign = "the symbol " + symbol;
+      }
+    }
+    check(sign.empty(),
+          "[command line] {} is what one rank does of a program: {} has {}; give the program it was made of, or the "
+          "planned one",
+          options.file, e->output()->toString(), sign);
+  }
   return fusion;
 }
 

@@ -17,6 +17,9 @@ class Fusion;
 // UserError if the file cannot be read, is malformed ("FILE:LINE:COLUMN: ..."), or breaks a rule of the IR (all of them listed).
 [[nodiscard]] std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options);
 
+// The same of a program over global tensors; UserError if it is what one rank does, as `meshfuse compile` writes it.
+[[nodiscard]] std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options);
+
 // One entry an input, as concretize takes them: the global shape of a tensor, from its .npy file or from --size; {value} of an Int
 // scalar. UserError naming the symbols that nothing gives a value.
 [[nodiscard]] std::vector<std::vector<int64_t>> inputShapes(const Fusion& fusion, const ProgramOptions& options);

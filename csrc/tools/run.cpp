@@ -54,7 +54,7 @@ struct Report {
 };
 
 Job prepare(const RunOptions& options) {
-  Job job{options, loadProgram(options.program), {}, {}};
+  Job job{options, loadGlobalProgram(options.program), {}, {}};
   job.inputs = inputValues(*job.fusion, options.program);
   job.expected = expectedOutputs(*job.fusion, options.expected);
   // all that is wrong with shardings and sizes, before tensors are cut

@@ -101,6 +101,17 @@ TEST(ToolOpt, NamedPassesInOrder) {
   expectContains(unknown.err, "there is no pass \"propagate\"; there are: concretize, ");
 }
 
+TEST(ToolOpt, APassThatNeedsThoseBeforeItSaysSo) {
+  for (const char* file : {"sharded_sum.fir", "uneven.fir"}) {
+    const ToolRun run = tool(std::string("opt --pass=localize {dir}/") + file);
+    EXPECT_EQ(run.code, 2) << run.err;
+    EXPECT_EQ(run.out, "");
+    expectContains(run.err, "[opt] localize cannot be applied to this program: ");
+    expectContains(run.err, "it may rely on passes before it: --pass=concretize,check-annotations,");
+    expectContains(run.err, ",plan-redistributions,localize");
+  }
+}
+
 TEST(ToolOpt, PrintsThePipelineWithReasons) {
   const ToolRun run = tool("opt --print-pipeline");
   EXPECT_EQ(run.code, 0) << run.err;
@@ -160,10 +171,40 @@ TEST(ToolCompile, WritesKernelsForThisMachine) {
   expectContains(fileText(temporaryDirectory() + "/cpu/local.fir"), "fusion {");
 }
 
+TEST(ToolCompile, WritesNothingForAnArchitectureThatIsNot) {
+  if (!cudaCapabilities().nvrtc) {
+    GTEST_SKIP() << "no NVRTC";
+  }
+  for (const char* arch : {"sm_999", "sm_75", "sm_9x"}) {
+    const ToolRun run =
+        tool(std::string("compile {dir}/softmax.fir --size i0=8 --size i1=8 -o {tmp}/none --arch ") + arch);
+    EXPECT_EQ(run.code, 2) << run.err;
+    EXPECT_EQ(run.out, "");
+    expectContains(run.err, std::string("kernels do not compile for \"") + arch + "\"; NVRTC ");
+    expectContains(run.err, "sm_90");
+    EXPECT_FALSE(std::filesystem::exists(temporaryDirectory() + "/none"));
+  }
+}
+
+TEST(ToolCompile, ThePerRankProgramIsNoProgramToRun) {
+  ASSERT_EQ(tool("compile {dir}/rows_to_columns.fir --arch cpu -o {tmp}/rank").code, 0);
+  for (const char* command : {"run", "explain", "compile --arch cpu -o {tmp}/no"}) {
+    const ToolRun run = tool(std::string(command) + " {tmp}/rank/local.fir");
+    EXPECT_EQ(run.code, 2) << run.out << run.err;
+    EXPECT_EQ(run.out, "");
+    expectContains(run.err, "local.fir is what one rank does of a program: ");
+    expectContains(run.err, "give the program it was made of");
+  }
+  EXPECT_EQ(tool("opt {tmp}/rank/local.fir --pass=fold-transposes").code, 0);
+  EXPECT_EQ(tool("run {tmp}/rank/planned.fir --verify").code, 0) << "the planned program is a program";
+}
+
 TEST(ToolCompile, RefusesWhatItCannotDo) {
   for (const auto& [arguments, message] : std::initializer_list<std::pair<const char*, const char*>>{
            {"compile {dir}/softmax.fir --size i0=8 --size i1=8 --arch gfx90a -o {tmp}/no",
             "--arch is \"gfx90a\", expected cpu or "},
+           {"compile {dir}/softmax.fir --size i0=8 --size i1=8 --arch sm_ -o {tmp}/no",
+            "--arch is \"sm_\", expected cpu or "},
            {"compile {dir}/column_and_row_sums.fir --arch cpu -o /proc/nowhere",
             "cannot make the directory /proc/nowhere"},
            {"compile {dir}/softmax.fir --arch cpu", "the sizes i0, i1 of the inputs are open"}}) {

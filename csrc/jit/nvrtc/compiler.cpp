@@ -25,6 +25,9 @@ NvrtcLibrary& loaded() {
   return n;
 }
 
+// Generated kernels use cp.async and bfloat16, which earlier ones lack.
+constexpr int kOldestArchitecture = 80;
+
 // A compiled program; destroyed with this object.
 class Program {
  public:
@@ -135,6 +138,37 @@ Cubin NvrtcCompiler::compileCubin(std::string_view text, std::string_view arch) 
 
 std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view arch) {
   return Program(text, arch).ptx();
+}
+
+void NvrtcCompiler::expectArchitecture(std::string_view arch) {
+  const NvrtcLibrary& n = loaded();
+  int count = 0;
+  succeed(n.countArchitectures(&count), "nvrtcGetNumSupportedArchs");
+  std::vector<int> all(static_cast<size_t>(count));
+  succeed(n.listArchitectures(all.data()), "nvrtcGetSupportedArchs");
+  std::string names;
+  bool known = false;
+  for (int number : all) {
+    if (number < kOldestArchitecture) {
+      continue;
+    }
+    const std::string name = fmt::format("sm_{}", number);
+    names += (names.empty() ? "" : ", ") + name;
+    // a letter names what only this one, or its family, has
+    known = known || arch == name ||
+            (arch.size() == name.size() + 1 && arch.starts_with(name) && (arch.back() == 'a' || arch.back() == 'f'));
+  }
+  if (known) {
+    // which of them take a letter NVRTC does not list
+    try {
+      const Program empty("", arch);
+    } catch (const InternalError&) {
+      known = false;
+    }
+  }
+  check(known,
+        "[nvrtc] kernels do not compile for \"{}\"; NVRTC {}.{} has {}, some of them with a letter such as sm_90a",
+        arch, n.major, n.minor, names);
 }
 
 NvrtcCounters NvrtcCompiler::counters() const {

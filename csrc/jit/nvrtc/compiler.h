@@ -36,6 +36,10 @@ class NvrtcCompiler {
   // The PTX of the same text, for tests and explanations.
   [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);
 
+  // What the kernels of codegen/cuda compile for here: sm_80 and later. UserError naming them if `arch` is none of them, nor one
+  // of them with a suffix that NVRTC takes (sm_90a); DeviceError where NVRTC does not load.
+  static void expectArchitecture(std::string_view arch);
+
   NvrtcCounters counters() const;
 
  private:

@@ -42,7 +42,9 @@ NvrtcLibrary::NvrtcLibrary() : library(nvrtcNames()) {
            bind(library, "nvrtcGetProgramLogSize", getProgramLogSize) &&
            bind(library, "nvrtcGetProgramLog", getProgramLog) && bind(library, "nvrtcGetCUBINSize", getCubinSize) &&
            bind(library, "nvrtcGetCUBIN", getCubin) && bind(library, "nvrtcGetPTXSize", getPtxSize) &&
-           bind(library, "nvrtcGetPTX", getPtx) && bind(library, "nvrtcGetErrorString", getErrorString);
+           bind(library, "nvrtcGetPTX", getPtx) && bind(library, "nvrtcGetErrorString", getErrorString) &&
+           bind(library, "nvrtcGetNumSupportedArchs", countArchitectures) &&
+           bind(library, "nvrtcGetSupportedArchs", listArchitectures);
   if (!usable) {
     reason = library.reason();
     return;

@@ -33,6 +33,8 @@ struct NvrtcLibrary {
   decltype(&nvrtcGetPTXSize) getPtxSize = nullptr;
   decltype(&nvrtcGetPTX) getPtx = nullptr;
   decltype(&nvrtcGetErrorString) getErrorString = nullptr;
+  decltype(&nvrtcGetNumSupportedArchs) countArchitectures = nullptr;
+  decltype(&nvrtcGetSupportedArchs) listArchitectures = nullptr;
 };
 
 struct DriverLibrary {

@@ -29,6 +29,20 @@ class Nvrtc : public testing::Test {
   }
 };
 
+TEST_F(Nvrtc, NamesTheArchitecturesThereAre) {
+  for (const char* arch : {"sm_80", "sm_90", "sm_90a"}) {
+    EXPECT_NO_THROW(NvrtcCompiler::expectArchitecture(arch)) << arch;
+  }
+  for (const char* arch : {"sm_999", "sm_75", "sm_9x", "sm_90z", "sm_90f", "sm_80a", "compute_90", "sm_", ""}) {
+    try {
+      NvrtcCompiler::expectArchitecture(arch);
+      ADD_FAILURE() << arch << " was taken";
+    } catch (const UserError& e) {
+      EXPECT_NE(std::string_view(e.what()).find("has sm_80, "), std::string_view::npos) << e.what();
+    }
+  }
+}
+
 int count(const std::string& text, std::string_view what) {
   int n = 0;
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
