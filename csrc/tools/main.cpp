@@ -27,7 +27,7 @@ constexpr const char* kExitCodes =
     "failure.\n"
     "Environment: MESHFUSE_DUMP=PASS,.. or all, MESHFUSE_VERIFY=first|always, MESHFUSE_PRINT_MISSES=1, "
     "MESHFUSE_CACHE_DIR=DIR|off,\n"
-    "NO_COLOR=1.";
+    "MESHFUSE_FLIGHT_DIR=DIR, NO_COLOR=1.";
 
 void addProgram(CLI::App& command, ProgramOptions& program, bool fileRequired = true) {
   CLI::Option* file = command.add_option("FILE", program.file, "program in the text form, .fir");
@@ -101,6 +101,17 @@ void addCompile(CLI::App& app, EmitOptions& o) {
             kExitCodes);
 }
 
+void addBlame(CLI::App& app, std::string& directory) {
+  CLI::App* c = app.add_subcommand(
+      "blame", "merge the flight records of failed ranks and name the first call they did not make alike");
+  c->add_option("DIR", directory, "where the ranks wrote their records")->required();
+  c->footer(std::string(
+                "Ranks write their last 1,000 calls when one fails, to the directory that MESHFUSE_FLIGHT_DIR names.\n"
+                "Example:\n"
+                "  MESHFUSE_FLIGHT_DIR=flight mpirun -np 4 meshfuse run mlp.fir --mpi; meshfuse blame flight\n") +
+            kExitCodes);
+}
+
 // Insertions, removals and replacements that make one word of the other.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -169,6 +180,8 @@ int commandLine(int argc, char** argv) {
   addExplain(app, explain);
   addOpt(app, opt);
   addCompile(app, emit);
+  std::string records;
+  addBlame(app, records);
   if (argc > 1) {
     expectSubcommand(app, argv[1]);
   }
@@ -190,6 +203,9 @@ int commandLine(int argc, char** argv) {
   if (app.got_subcommand("opt")) {
     check(opt.printPipeline || !opt.program.file.empty(), "[opt] no file given; expected FILE or --print-pipeline");
     return optimizeProgram(opt);
+  }
+  if (app.got_subcommand("blame")) {
+    return blameRanks(records);
   }
   return compileProgram(emit);
 }

@@ -60,5 +60,6 @@ struct EmitOptions {
 [[nodiscard]] int explainProgram(const ExplainOptions& options);
 [[nodiscard]] int optimizeProgram(const OptOptions& options);
 [[nodiscard]] int compileProgram(const EmitOptions& options);
+[[nodiscard]] int blameRanks(const std::string& directory);
 
 }  // namespace meshfuse
