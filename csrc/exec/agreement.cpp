@@ -16,20 +16,6 @@ namespace {
 
 constexpr std::string_view kNoPlan = "no plan: ";
 
-// What ranks must agree on. Kernels are not part of it.
-std::string planText(const Fusion& global, const Fusion& local, int64_t call) {
-  std::string text = fmt::format("call {}\n{}", call, global.toString());
-  for (const Expr* e : local.exprs()) {
-    if (e->kind() == ExprKind::Communicate) {
-      const CommAttributes& c = e->attributes().comm;
-      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
-                          e->output()->id(), fmt::join(c.axes, ", "),
-                          local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
-    }
-  }
-  return text;
-}
-
 std::string lineOf(const std::string& text, size_t line) {
   size_t begin = 0;
   for (size_t i = 0; i < line && begin != std::string::npos; i++) {
@@ -52,11 +38,24 @@ std::string firstDifference(const std::string& a, const std::string& b, int rank
 
 }  // namespace
 
-void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion& local, int64_t call) {
+std::string sharedText(const Fusion& global, const Fusion& local) {
+  std::string text = global.toString();
+  for (const Expr* e : local.exprs()) {
+    if (e->kind() == ExprKind::Communicate) {
+      const CommAttributes& c = e->attributes().comm;
+      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
+                          e->output()->id(), fmt::join(c.axes, ", "),
+                          local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
+    }
+  }
+  return text;
+}
+
+void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int64_t call) {
   if (communicator.size() == 1) {
     return;
   }
-  std::string text = planText(global, local, call);
+  const std::string text = fmt::format("call {}\n{}", call, sharedText);
   std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
   for (size_t r = 0; r < hashes.size(); r++) {
     deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
@@ -79,12 +78,14 @@ void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion&
                   fmt::join(different, ", "), firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other)));
 }
 
-void sayNoPlan(Communicator& communicator, std::string_view why) noexcept {
+void sayNo(Communicator& communicator, std::string_view why) noexcept {
   if (communicator.size() == 1) {
     return;
   }
   try {
+    communicator.setStep(-1, fmt::format("refuses the call: {}", why));
     (void)communicator.exchange(std::string(kNoPlan) + std::string(why));
+    communicator.setStep(-1, "");
   } catch (const Error&) {
     // the peers are gone or agree on another failure; this rank's own error is thrown next and says more
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace meshfuse {
@@ -9,12 +10,17 @@ namespace meshfuse {
 class Communicator;
 class Fusion;
 
-// Compares the hash of (call number, planned global program, communication steps) on all ranks. DeviceError on every rank, with
-// the same text, that names the ranks that differ and the first line in which they do.
-// If a rank has no plan (sayNoPlan), the others' error names it and carries its text.
-void agreeOnPlan(Communicator& communicator, const Fusion& global, const Fusion& local, int64_t call);
+// What ranks that run together must have alike, as text: the planned global program and the communication steps. Kernels are not
+// part of it.
+[[nodiscard]] std::string sharedText(const Fusion& global, const Fusion& local);
 
-// Takes this rank's part in the comparison when it failed to plan, so that nobody waits for it. Never throws.
-void sayNoPlan(Communicator& communicator, std::string_view why) noexcept;
+// Compares the hash of (call number, shared text) on all ranks. DeviceError on every rank, with the same text, that names the ranks
+// that differ and the first line in which they do.
+// If a rank refuses the call (sayNo), the others' error names it and carries its text.
+void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int64_t call);
+
+// Tells the peers that this rank refuses a call: in the comparison, if they come to it or refuse as well; those that have begun
+// to run fail, with this text. Never throws.
+void sayNo(Communicator& communicator, std::string_view why) noexcept;
 
 }  // namespace meshfuse

@@ -56,11 +56,18 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
 
 void checkMeshes(const Fusion& fusion, int ranks) {
   for (const TensorView* tv : fusion.tensors(true)) {
-    for (int64_t rank : tv->getDeviceMesh().devices()) {
+    const std::vector<int64_t>& devices = tv->getDeviceMesh().devices();
+    std::vector<bool> named(static_cast<size_t>(ranks));
+    for (int64_t rank : devices) {
       check(rank < ranks,
             "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(),
             rank, ranks);
+      named[static_cast<size_t>(rank)] = true;
     }
+    auto left = std::ranges::find(named, false);
+    check(devices.empty() || left == named.end(),
+          "[run] the mesh of T{} leaves out rank {} of {}; a mesh is of all ranks that call: start as many as it has",
+          tv->id(), left - named.begin(), ranks);
   }
 }
 

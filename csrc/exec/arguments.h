@@ -16,7 +16,7 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// UserError if a mesh names ranks that there are not.
+// UserError if a mesh names ranks that there are not, or leaves out some.
 void checkMeshes(const Fusion& fusion, int ranks);
 // By input: whether it is an Int scalar that the shape of some tensor depends on.
 [[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);

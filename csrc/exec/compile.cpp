@@ -1,8 +1,11 @@
 // The order of everything.
 #include "exec/compile.h"
 
+#include <algorithm>
+
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "exec/agreement.h"
 #include "exec/arguments.h"
 #include "exec/dumped_passes.h"
@@ -35,6 +38,24 @@ class Busy {
   Communicator& communicator_;
 };
 
+bool communicates(const Fusion& local) {
+  const std::vector<Expr*> exprs = local.exprs();
+  return std::ranges::any_of(exprs, [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+}
+
+// What a rank does once the ranks have agreed to run: if it fails, peers that wait for it are told.
+template <class Fn>
+void unlessItFails(Communicator& communicator, bool peersWait, Fn&& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {
+    if (peersWait && communicator.size() > 1) {
+      communicator.abort(e.what());
+    }
+    throw;
+  }
+}
+
 std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) {
   return "on this device there is none";
 }
@@ -42,7 +63,7 @@ std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) 
 }  // namespace
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                                   const DeviceInfo& device, int64_t call, bool agreed) {
+                                   const DeviceInfo& device, const Meeting& meeting) {
   std::shared_ptr<Fusion> global;
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
@@ -59,24 +80,28 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     local = localize(*global);
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
-    if (!agreed) {
-      sayNoPlan(communicator, e.what());
+    if (meeting.expected) {
+      sayNo(communicator, e.what());
     }
     throw;
   }
-  if (!agreed) {
-    agreeOnPlan(communicator, *global, *local, call);
+  const std::string shared = sharedText(*global, *local);
+  result.identity = hashText(shared).lo;
+  if (!meeting.agreed && (meeting.expected || communicates(*local))) {
+    agreeOnPlan(communicator, shared, meeting.call);
   }
 
   // local view: steps
-  LocalContext context{
-      .layouts = inputLayouts(*local, inputs),
-      .refuseLibraryCall = device.target == tile::Target::Cpu ? Contraction::refuse : noLibrary,
-  };
-  runLocalPasses(*local, context);
-  result.segments = segment(*local, context, device, kernelSchedulers());
-  result.layouts = std::move(context.layouts);
-  result.remarks.insert(result.remarks.end(), context.remarks.begin(), context.remarks.end());
+  unlessItFails(communicator, communicates(*local), [&] {
+    LocalContext context{
+        .layouts = inputLayouts(*local, inputs),
+        .refuseLibraryCall = device.target == tile::Target::Cpu ? Contraction::refuse : noLibrary,
+    };
+    runLocalPasses(*local, context);
+    result.segments = segment(*local, context, device, kernelSchedulers());
+    result.layouts = std::move(context.layouts);
+    result.remarks.insert(result.remarks.end(), context.remarks.begin(), context.remarks.end());
+  });
   result.planned = global;
   result.local = local;
   return result;
@@ -90,25 +115,23 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   try {
     checkMeshes(fusion, communicator.size());
   } catch (const Error& e) {
-    sayNoPlan(communicator, e.what());
+    if (options.meeting.expected) {
+      sayNo(communicator, e.what());
+    }
     throw;
   }
-  result.program = compileToSegments(fusion, inputs, communicator, device, options.call, options.agreed);
+  result.program = compileToSegments(fusion, inputs, communicator, device, options.meeting);
 
   // kernels and memory
-  try {
+  unlessItFails(communicator, communicates(*result.program.local), [&] {
     result.host = buildHostProgram(result.program.local, result.program.segments, device,
                                    {.inputLayouts = result.program.layouts,
                                     .rank = communicator.rank(),
                                     .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
                                     .workers = options.threads,
+                                    .identity = result.program.identity,
                                     .compile = options.compile ? options.compile : compileKernels});
-  } catch (const std::exception& e) {
-    if (communicator.size() > 1) {
-      communicator.abort(e.what());  // the peers have agreed to run and would wait
-    }
-    throw;
-  }
+  });
   return result;
 }
 

@@ -17,10 +17,16 @@ namespace meshfuse {
 class Communicator;
 class Fusion;
 
+// Whether the ranks meet to compare their plans.
+struct Meeting {
+  int64_t call = 0;      // number of the call that compiles: part of what the ranks agree on
+  bool agreed = false;   // the ranks agreed on arguments of these types and sizes before
+  bool expected = true;  // the peers come to meet this rank: false for programs of which no plan has communicated yet
+};
+
 struct CompileOptions {
   int threads = 1;
-  int64_t call = 0;     // number of the call that compiles: part of what the ranks agree on
-  bool agreed = false;  // the ranks agreed on arguments of these types and sizes before: they do not meet
+  Meeting meeting = {};
   // Compiles all kernels of a program; default: the compiler that the process shares.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
 };
@@ -31,6 +37,7 @@ struct SegmentedProgram {
   std::shared_ptr<const Fusion> local;    // the program of a rank
   std::vector<Segment> segments;          // of `local`
   std::map<int, Layout> layouts;          // by Val id in `local`: of inputs, and of permutes that are views
+  uint64_t identity = 0;                  // of all that ranks which run together have alike
   std::vector<std::string> remarks;       // what passes decided and why
 };
 
@@ -42,8 +49,8 @@ struct CompiledProgram {
 // The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective and with
 // errors as compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
-                                                 Communicator& communicator, const DeviceInfo& device, int64_t call = 0,
-                                                 bool agreed = false);
+                                                 Communicator& communicator, const DeviceInfo& device,
+                                                 const Meeting& meeting = {});
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
 // for arguments that do not fit; DeviceError naming ranks and the first differing line if the ranks' plans differ.

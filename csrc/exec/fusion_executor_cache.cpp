@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "exec/agreement.h"
 #include "exec/arguments.h"
 #include "exec/compile.h"
 #include "exec/explain.h"
@@ -38,9 +39,8 @@ struct FusionExecutorCache::State {
       : communicator(world),
         pool(threads),
         plans(fusion, std::max<size_t>(1, options.maxPlans),
-              [&fusion, this](std::span<const Argument> inputs, int64_t call, bool agreed) {
-                return compile(fusion, inputs, communicator,
-                               {.threads = pool.threads(), .call = call, .agreed = agreed});
+              [&fusion, this](std::span<const Argument> inputs, const Meeting& meeting) {
+                return compile(fusion, inputs, communicator, {.threads = pool.threads(), .meeting = meeting});
               }) {}
 
   std::shared_ptr<Plan> lastPlan() const {
@@ -117,10 +117,16 @@ class FusionExecutorCache::Turn {
   }
   template <class Fn>
   void afterAgreement(const Plan& plan, Fn&& body) {
+    const bool peersWait = lock_.owns_lock() && plan.host().communicates;
     try {
       body();
+    } catch (const UserError& e) {
+      if (peersWait) {
+        sayNo(communicator_, e.what());  // all ranks may refuse alike: nothing is lost then
+      }
+      throw;
     } catch (const std::exception& e) {
-      if (lock_.owns_lock() && plan.host().communicates) {
+      if (peersWait) {
         communicator_.abort(e.what());
       }
       throw;

@@ -45,15 +45,15 @@ PlanCache::PlanPtr PlanCache::makeFor(std::span<const Argument> inputs, std::uni
   if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
     fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
   }
-  const int64_t call = calls_;
-  const bool agreed = haveAgreedLocked(inputs);
+  const Meeting meeting{
+      .call = calls_, .agreed = haveAgreedLocked(inputs), .expected = compiled_ == 0 || communicates_};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   lock.unlock();
   PlanPtr plan;
   std::exception_ptr failure;
   try {
-    plan = std::make_shared<Plan>(entry->facts, make_(inputs, call, agreed));
+    plan = std::make_shared<Plan>(entry->facts, make_(inputs, meeting));
   } catch (...) {
     failure = std::current_exception();
   }
@@ -82,6 +82,7 @@ bool PlanCache::haveAgreedLocked(std::span<const Argument> inputs) {
 // The shapes that are forgotten for a plan take their plans along, as the ranks will agree on them anew.
 void PlanCache::keepLocked(const PlanPtr& plan, std::span<const Argument> inputs) {
   compiled_++;
+  communicates_ = communicates_ || plan->host().communicates;
   plans_.push_front(plan);
   if (!haveAgreedLocked(inputs)) {
     agreed_.push_front(plan->facts());

@@ -21,8 +21,7 @@ namespace meshfuse {
 
 class PlanCache {
  public:
-  // `call`: the number of the call; `agreed`: the ranks have agreed on a plan for arguments of these shapes.
-  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, int64_t call, bool agreed)>;
+  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Meeting& meeting)>;
 
   PlanCache(const Fusion& fusion, size_t most, Make make) : fusion_(fusion), most_(most), make_(std::move(make)) {}
 
@@ -60,6 +59,7 @@ class PlanCache {
   std::list<std::vector<ArgumentFacts>> agreed_;
   std::string missReason_;
   int64_t compiled_ = 0;
+  bool communicates_ = false;  // some plan so far
   int64_t calls_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "host/in_place.h"
 #include "host/memory_plan.h"
 #include "ir/fusion.h"
@@ -285,6 +286,7 @@ class HostBuilder {
         step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", verb(step.comm.kind), result);
+        step.comm.program = hashCombine(options_.identity, ++communications_);
         program_.communicates = true;
         break;
       case SegmentKind::Reference:
@@ -465,6 +467,7 @@ class HostBuilder {
   const DeviceInfo& device_;
   const BuildOptions& options_;
   HostProgram program_;
+  uint64_t communications_ = 0;
   std::map<int, int> direct_;
   std::map<int, int> position_;  // Val id -> tensor
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares

@@ -21,6 +21,7 @@ struct BuildOptions {
   int rank = 0;
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
   int workers = 1;
+  uint64_t identity = 0;  // of the plan; the same on all ranks
   // Compiles tile programs, all at once.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile;
 };

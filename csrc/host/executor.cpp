@@ -147,7 +147,9 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
     }
     case HostStepKind::Communicate:
       communicator.setStep(static_cast<int64_t>(number), step.name);
+      communicator.setProgram(step.comm.program);
       communicate(step, communicator);
+      communicator.setProgram(0);
       return;
     case HostStepKind::Copy:
       copyElements(elements(step.writes[0]), elements(step.reads[0]));

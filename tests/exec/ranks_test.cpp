@@ -125,6 +125,76 @@ TEST(OneRank, PassesAnotherTypeInALaterCall) {
   EXPECT_TRUE(has(errors[1], "rank 0")) << errors[1];
 }
 
+std::vector<Tensor> supplied(int64_t columns) {
+  return {Tensor::empty({columns}, DataType::Float), Tensor::empty({2}, DataType::Float)};
+}
+
+void callWith(FusionExecutorCache& cache, const Tensor& x, std::vector<Tensor> outputs) {
+  const std::vector<Argument> inputs{x};
+  cache.run(std::span<const Argument>(inputs), outputs);
+}
+
+// Warm plans of both sizes are there: nobody compiles, and the counts of the collectives are the same.
+TEST(OneRank, PassesAnotherKnownSize) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(2)});
+    (void)cache.runFusionWithInputs({shard(4)});
+    (void)cache.runFusionWithInputs({shard(comm.rank() == 1 ? 2 : 4)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("DeviceError:") && has(e, "the programs differ")) << e;
+  }
+}
+
+TEST(OneRank, CallsAnotherKnownProgram) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    FusionExecutorCache one(shardedSum(2, 1), {.communicator = &comm});
+    FusionExecutorCache two(shardedSum(2, 2), {.communicator = &comm});
+    (void)one.runFusionWithInputs({shard(2)});
+    (void)two.runFusionWithInputs({shard(2)});
+    (void)(comm.rank() == 1 ? one : two).runFusionWithInputs({shard(2)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("DeviceError:") && has(e, "the programs differ")) << e;
+  }
+}
+
+TEST(OneRank, RefusesALaterCall) {
+  for (bool output : {false, true}) {
+    std::vector<std::string> errors = errorsOfRanks(2, [&](Communicator& comm) {
+      FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
+      (void)cache.runFusionWithInputs({shard(2)});
+      const bool bad = comm.rank() == 1;
+      callWith(cache, bad && !output ? Tensor() : shard(2), supplied(bad && output ? 7 : 6));
+    });
+    const std::string why = output ? "[run] output 0 has type" : "[run] input 0";
+    EXPECT_TRUE(errors[1].starts_with("UserError: " + why)) << errors[1];
+    EXPECT_TRUE(errors[0].starts_with("DeviceError:") && has(errors[0], "refuses the call: " + why)) << errors[0];
+  }
+}
+
+// A program that does not communicate: the peers neither wait nor notice.
+TEST(OneRank, RefusesACallOfALocalProgram) {
+  std::vector<std::string> errors = errorsOfRanks(2, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigTensor(2);
+      fusion->addInput(x);
+      fusion->addOutput(neg(x));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(2)});
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(errorOf([&] { (void)cache.runFusionWithInputs({}); }).starts_with("UserError: [run]"));
+    }
+    EXPECT_EQ(cache.runFusionWithInputs({shard(comm.rank() + 2)})[0].at({1, 1}), -1) << "sizes of its own";
+    comm.barrier(comm.world());
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 TEST(OneRank, HasAnotherProgram) {
   std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
     FusionExecutorCache cache(shardedSum(4, comm.rank() == 3 ? 2 : 1), {.communicator = &comm});
@@ -248,6 +318,43 @@ TEST(AllRanks, CutADimThatDoesNotDivide) {
   });
   for (const std::string& e : errors) {
     EXPECT_TRUE(e.starts_with("UserError:") && has(e, "T0") && has(e, "5")) << e;
+  }
+}
+
+TEST(AllRanks, RefuseALaterCallAndLoseNothing) {
+  for (bool output : {false, true}) {
+    std::vector<std::string> errors = errorsOfRanks(4, [&](Communicator& comm) {
+      FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
+      (void)cache.runFusionWithInputs({shard(2)});
+      EXPECT_TRUE(errorOf([&] {
+                    callWith(cache, output ? shard(2) : Tensor(), supplied(output ? 7 : 6));
+                  }).starts_with(output ? "UserError: [run] output 0" : "UserError: [run] input 0"));
+      EXPECT_EQ(cache.runFusionWithInputs({shard(2)})[0].at({5}), 16);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(4));
+  }
+}
+
+TEST(AllRanks, HaveAMeshOfSomeOfThem) {
+  std::vector<std::string> errors = errorsOfRanks(4, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigTensor(2);
+      fusion->addInput(x);
+      TensorView* y = sum(x, {0});
+      fusion->addOutput(y);
+      DeviceMesh mesh = DeviceMesh::create({{"x", 2}}, {3, 1});
+      x->setDeviceMesh(mesh);
+      x->outer_split(0, 2);
+      x->axis(0)->parallelize(mesh.axis("x"));
+      y->setDeviceMesh(mesh);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    (void)cache.runFusionWithInputs({shard(2)});
+  });
+  for (const std::string& e : errors) {
+    EXPECT_TRUE(e.starts_with("UserError: [run] the mesh of T0 leaves out rank 0")) << e;
   }
 }
 

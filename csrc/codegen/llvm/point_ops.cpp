@@ -91,13 +91,11 @@ Value* PointEmitter::logical(PointOp op, DataType, std::span<Value* const> opera
   }
 }
 
-// NaN wins: the machine's minimum and maximum give the second operand where one is NaN.
 Value* PointEmitter::maximum(DataType dtype, Value* a, Value* b, bool smallest) {
   if (!isFloatingPoint(dtype)) {
     return b_.CreateBinaryIntrinsic(smallest ? Intrinsic::smin : Intrinsic::smax, a, b);
   }
-  Value* better = b_.CreateSelect(smallest ? b_.CreateFCmpOLT(a, b) : b_.CreateFCmpOGT(a, b), a, b);
-  return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, better);
+  return smallest ? math_.minimum(a, b) : math_.maximum(a, b);
 }
 
 Value* PointEmitter::combine(tile::Combiner combiner, DataType dtype, Value* a, Value* b) {

@@ -257,4 +257,19 @@ Group VectorMath::sigmoid(const Group& x) {
   return selectBelow(x, 0, pairwise(e, r, [&](Value* u, Value* v) { return b_.CreateFMul(u, v); }), r);
 }
 
+Value* VectorMath::maximum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOGT(a, b), a, b), a); }
+
+Value* VectorMath::minimum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOLT(a, b), a, b), a); }
+
+// The machine's minimum and maximum give the second operand where one is NaN: what is left is a NaN in the first.
+Value* VectorMath::orNaN(Value* better, Value* a) {
+  if (!avx512_ || !isMachineVector(a->getType()) || !a->getType()->getScalarType()->isFloatTy()) {
+    return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, better);
+  }
+  // One instruction: by the class of `a`, quiet and signalling NaN (the lowest two digits) give NaN, all others `better`.
+  Constant* byClass = ConstantInt::get(integerType(a->getType()), 0x22);
+  return b_.CreateIntrinsic(Intrinsic::x86_avx512_mask_fixupimm_ps_512, {},
+                            {better, a, byClass, b_.getInt32(0), b_.getInt16(0xffff), b_.getInt32(4)});
+}
+
 }  // namespace meshfuse

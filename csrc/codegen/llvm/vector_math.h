@@ -41,7 +41,12 @@ class VectorMath {
   Group erf(const Group& x);
   Group sigmoid(const Group& x);
 
+  // Of floats, doubles or vectors of them. NaN if one is NaN.
+  llvm::Value* maximum(llvm::Value* a, llvm::Value* b);
+  llvm::Value* minimum(llvm::Value* a, llvm::Value* b);
+
  private:
+  llvm::Value* orNaN(llvm::Value* better, llvm::Value* a);
   llvm::Value* number(const Group& like, double value);
   Group multiplyAdd(const Group& x, const Group& y, const Group& z);
   Group multiplyAdd(const Group& x, const Group& y, double z);

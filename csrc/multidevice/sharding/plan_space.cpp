@@ -294,7 +294,7 @@ const std::vector<DimId>& PlanSpace::places(int dim, DimId id, int atom) {
     if (d.atom != kLocal) {
       continue;
     }
-    std::set<int64_t> insides{1, ceilOf(d.size, atomSizes_[atom])};
+    std::set<int64_t> insides{1, std::max<int64_t>(1, ceilOf(d.size, atomSizes_[atom]))};  // a dim may be empty
     for (int64_t stride : strides_[dim]) {
       if (stride >= d.stride && stride % d.stride == 0) {
         insides.insert(stride / d.stride);

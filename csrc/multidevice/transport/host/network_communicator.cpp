@@ -398,6 +398,8 @@ std::string NetworkCommunicator::place() const {
   std::string text = fmt::format("[rank {}/{}]", rank_, size_);
   if (step_ >= 0) {
     text += fmt::format(" at step {} ({})", step_, what_);
+  } else if (!what_.empty()) {
+    text += fmt::format(" ({})", what_);
   }
   if (!inCall_) {
     return text + " outside any call";

@@ -304,6 +304,8 @@ std::string LoopbackMeeting::placeLocked(int rank) {
   std::string text = fmt::format("[rank {}/{}]", rank, size());
   if (s.step >= 0) {
     text += fmt::format(" at step {} ({})", s.step, s.what);
+  } else if (!s.what.empty()) {
+    text += fmt::format(" ({})", s.what);
   }
   if (s.left) {
     return text + " has ended";
