@@ -7,6 +7,9 @@
 //   cyclic  (stride 2, size 4, local)(stride 1, size 2, x)     rank 0 holds 0 2 4 6, rank 1 holds 1 3 5 7
 //
 // An owned digit is fixed on a rank: its value is the rank's coordinate on the axis, or a digit of that coordinate.
+//
+// Where the sizes do not divide N the topmost digit is ragged: stride times size exceed N, which the digit keeps as its bound, and
+// indices from N on do not exist. N = 5 in blocks over an x of 4: (stride 2, size 4, x, bound 5)(stride 1, size 2, local).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +38,10 @@ struct Digit {
   IntExpr stride = 1;
   IntExpr size = 1;
   Owner owner;
+  IntExpr bound = 0;  // of a ragged digit: the true extent of its dim; else 0
 
-  std::string toString() const;  // d0/4%2:x0, without the owner when local
+  bool isRagged() const { return !bound.isConst(0); }
+  std::string toString() const;  // d0/4%2:x0<7, without the owner when local, without the bound when even
   friend bool operator==(const Digit&, const Digit&) = default;
 };
 

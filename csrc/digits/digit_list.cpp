@@ -11,8 +11,8 @@ namespace {
 
 // `outer` directly above `inner`: together one digit.
 bool adjoins(const Digit& outer, const Digit& inner, const Prover& prover) {
-  if (outer.dim != inner.dim || outer.owner.kind != inner.owner.kind || outer.owner.axis != inner.owner.axis ||
-      !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
+  if (inner.isRagged() || outer.dim != inner.dim || outer.owner.kind != inner.owner.kind ||
+      outer.owner.axis != inner.owner.axis || !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
     return false;
   }
   return !outer.owner.isDevice() || prover.equal(outer.owner.below, prover.multiply(inner.owner.below, inner.size));
@@ -32,6 +32,7 @@ Digit above(const Digit& digit, const IntExpr& size, const IntExpr& quotient, co
 Digit below(const Digit& digit, const IntExpr& size) {
   Digit d = digit;
   d.size = size;
+  d.bound = 0;
   return d;
 }
 
@@ -41,23 +42,26 @@ std::string Digit::toString() const {
   std::string text = fmt::format("d{}/{}%{}", dim, stride.toString(), size.toString());
   switch (owner.kind) {
     case OwnerKind::Local:
-      return text;
+      break;
     case OwnerKind::Stream:
-      return text + ":stream";
+      text += ":stream";
+      break;
     case OwnerKind::Device:
+      text += fmt::format(":a{}", owner.axis);
+      text += owner.below.isConst(1) ? "" : "/" + owner.below.toString();
       break;
   }
-  text += fmt::format(":a{}", owner.axis);
-  return owner.below.isConst(1) ? text : text + "/" + owner.below.toString();
+  return isRagged() ? text + "<" + bound.toString() : text;
 }
 
 DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
   for (Digit& d : digits) {
-    if (d.size.isConst(1)) {
+    if (d.size.isConst(1) && !d.isRagged()) {
       continue;
     }
     if (!digits_.empty() && adjoins(digits_.back(), d, prover)) {
       d.size = prover.multiply(digits_.back().size, d.size);
+      d.bound = digits_.back().bound;
       digits_.back() = std::move(d);
     } else {
       digits_.push_back(std::move(d));
@@ -81,6 +85,8 @@ IntExpr DigitList::size(const Prover& prover) const {
   }
   return n;
 }
+
+IntExpr DigitList::extent(const Prover& prover) const { return isRagged() ? digits_.front().bound : size(prover); }
 
 IntExpr DigitList::localSize(const Prover& prover) const {
   invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
@@ -123,7 +129,7 @@ std::string DigitList::toString() const {
 }
 
 DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& prover) {
-  if (outer.isOpaque() || inner.isOpaque()) {
+  if (outer.isOpaque() || inner.isOpaque() || inner.isRagged()) {
     return DigitList::opaque();
   }
   std::vector<Digit> digits(outer.digits().begin(), outer.digits().end());
@@ -167,8 +173,8 @@ bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover) {
   return std::equal(a.digits().begin(), a.digits().end(), b.digits().begin(), b.digits().end(),
                     [&](const Digit& x, const Digit& y) {
                       return x.dim == y.dim && prover.equal(x.stride, y.stride) && prover.equal(x.size, y.size) &&
-                             x.owner.kind == y.owner.kind && x.owner.axis == y.owner.axis &&
-                             prover.equal(x.owner.below, y.owner.below);
+                             prover.equal(x.bound, y.bound) && x.owner.kind == y.owner.kind &&
+                             x.owner.axis == y.owner.axis && prover.equal(x.owner.below, y.owner.below);
                     });
 }
 
@@ -240,9 +246,12 @@ DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, con
   return DigitList(std::move(found), prover);
 }
 
-DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover) {
+namespace {
+
+// Local digits put between the owned ones, from the minor end up to what lies above them all; nullopt where they overlap or do not
+// nest. `at` is the stride of the place above.
+std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned, IntExpr& at, const Prover& prover) {
   std::vector<Digit> digits;  // least significant first
-  IntExpr at = 1;
   while (!owned.empty()) {
     // The owned digit next above `at`: the one whose stride divides all others' that remain.
     auto next = std::find_if(owned.begin(), owned.end(), [&](const Digit& candidate) {
@@ -250,12 +259,9 @@ DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, co
         return &other == &candidate || prover.divide(other.stride, prover.multiply(candidate.stride, candidate.size));
       });
     });
-    if (next == owned.end()) {
-      return DigitList::opaque();
-    }
-    std::optional<IntExpr> gap = prover.divide(next->stride, at);
+    std::optional<IntExpr> gap = next == owned.end() ? std::nullopt : prover.divide(next->stride, at);
     if (!gap) {
-      return DigitList::opaque();
+      return std::nullopt;
     }
     digits.push_back({dim, at, *gap, {}});
     digits.push_back(*next);
@@ -263,13 +269,38 @@ DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, co
     at = prover.multiply(next->stride, next->size);
     owned.erase(next);
   }
+  return digits;
+}
+
+}  // namespace
+
+DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover) {
+  IntExpr at = 1;
+  std::optional<std::vector<Digit>> digits = fillBetween(dim, std::move(owned), at, prover);
   std::optional<IntExpr> top = prover.divide(extent, at);
-  if (!top) {
+  if (!digits || !top) {
     return DigitList::opaque();
   }
-  digits.push_back({dim, at, *top, {}});
-  std::reverse(digits.begin(), digits.end());
-  return DigitList(std::move(digits), prover);
+  digits->push_back({dim, at, *top, {}});
+  std::reverse(digits->begin(), digits->end());
+  return DigitList(std::move(*digits), prover);
+}
+
+DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
+  IntExpr at = 1;
+  std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, {});
+  if (!digits) {
+    return DigitList::opaque();
+  }
+  const int64_t above = at.constValue();
+  const int64_t top = std::max<int64_t>(1, (extent + above - 1) / above);
+  digits->push_back({dim, at, top, {}});
+  std::erase_if(*digits, [](const Digit& d) { return d.size.isConst(1); });
+  std::reverse(digits->begin(), digits->end());
+  if (top * above != extent && !digits->empty()) {
+    digits->front().bound = extent;
+  }
+  return DigitList(std::move(*digits));
 }
 
 }  // namespace meshfuse

@@ -31,7 +31,10 @@ class DigitList {
   bool empty() const { return digits_.empty(); }
   // Number of values: the product of the sizes. InternalError if opaque.
   IntExpr size(const Prover& prover = {}) const;
-  // Values a rank holds: the product of the sizes of local digits.
+  // Number of values that exist: the bound where the first digit is ragged.
+  IntExpr extent(const Prover& prover = {}) const;
+  bool isRagged() const { return !digits_.empty() && digits_.front().isRagged(); }
+  // Values a rank holds: the product of the sizes of local digits. If ragged: not more than that.
   IntExpr localSize(const Prover& prover = {}) const;
   // All digits with this owner. `axis` digits get their `below` from the digits behind them.
   DigitList ownedBy(const Owner& owner, const Prover& prover = {}) const;
@@ -62,5 +65,7 @@ class DigitList {
 // The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Opaque where they
 // overlap or do not nest.
 [[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover = {});
+// The same with the topmost digit rounded up where the sizes do not divide the extent, all of them constants.
+[[nodiscard]] DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned);
 
 }  // namespace meshfuse

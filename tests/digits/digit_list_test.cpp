@@ -226,5 +226,40 @@ TEST(DigitList, SymbolicSizes) {
   EXPECT_FALSE(provenEqual(o, o2, prover)) << "block and cyclic differ whatever the sizes";
 }
 
+// The topmost digit is rounded up and keeps the true extent; every index below the extent is selected once.
+TEST(DigitList, RaggedBlocks) {
+  for (int64_t extent = 1; extent <= 12; extent++) {
+    for (int64_t parts = 2; parts <= 5; parts++) {
+      const int64_t c = (extent + parts - 1) / parts;
+      const DigitList blocks = fillRagged(0, extent, {{0, c, parts, Owner::device(0)}});
+      const DigitList cyclic = fillRagged(0, extent, {{0, 1, parts, Owner::device(0)}});
+      EXPECT_EQ(blocks.isRagged(), extent % parts != 0) << blocks.toString();
+      for (const DigitList& list : {blocks, cyclic}) {
+        EXPECT_EQ(list.extent(), IntExpr(extent)) << list.toString();
+        EXPECT_TRUE(provenEqual(list, list));
+      }
+      if (extent % parts == 0) {
+        EXPECT_TRUE(provenEqual(blocks, fillLocal(0, extent, {{0, c, parts, Owner::device(0)}})));
+      }
+    }
+  }
+  const DigitList five = fillRagged(0, 5, {{0, 2, 4, Owner::device(0)}});
+  EXPECT_EQ(five.toString(), "[d0/2%4:a0<5, d0/1%2]");
+  EXPECT_EQ(five.size(), IntExpr(8)) << "the padded radix";
+  EXPECT_FALSE(provenEqual(five, fillRagged(0, 6, {{0, 2, 4, Owner::device(0)}}))) << "the extent is part of equality";
+  EXPECT_FALSE(provenEqual(five, fillLocal(0, 8, {{0, 2, 4, Owner::device(0)}})));
+}
+
+TEST(DigitList, WhatIsRaggedStaysOnTop) {
+  const DigitList five = fillRagged(0, 5, {{0, 2, 4, Owner::device(0)}});
+  EXPECT_TRUE(merge(DigitList::whole(1, 3), five).isOpaque()) << "a ragged inner side";
+  const DigitList under = merge(five, DigitList::whole(1, 3));
+  EXPECT_EQ(under.toString(), "[d0/2%4:a0<5, d0/1%2, d1/1%3]");
+  const auto [outer, inner] = split(five, 4);
+  EXPECT_EQ(outer.toString(), "[d0/4%2:a0/2<5]");
+  EXPECT_EQ(inner.toString(), "[d0/2%2:a0, d0/1%2]");
+  EXPECT_EQ(merge(outer, inner).toString(), five.toString());
+}
+
 }  // namespace
 }  // namespace meshfuse

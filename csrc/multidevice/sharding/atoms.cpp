@@ -84,7 +84,7 @@ std::vector<std::set<int64_t>> stridesOf(const std::vector<const ShardState*>& s
   for (const ShardState* state : states) {
     for (size_t k = 0; k < state->dims.size(); k++) {
       for (const Digit& d : state->dims[k].digits()) {
-        strides[k].insert({d.stride.constValue(), d.stride.constValue() * d.size.constValue()});
+        strides[k].insert(d.stride.constValue());
       }
     }
   }
@@ -229,7 +229,8 @@ ShardState shardState(const PlanState& state, const DeviceMesh& mesh, const std:
         owned.push_back({static_cast<int>(k), d.stride, d.size, Owner::device(d.atom)});
       }
     }
-    out.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned));
+    out.dims.push_back(shape[k].isConst() ? fillRagged(static_cast<int>(k), shape[k].constValue(), owned)
+                                          : fillLocal(static_cast<int>(k), shape[k], owned));
   }
   return out;
 }

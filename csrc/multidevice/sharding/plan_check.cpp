@@ -286,7 +286,7 @@ void checkEnd(const ShardState& state, const DeviceMesh& mesh, const PlanState& 
 void checkPlan(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, int64_t bound) {
   std::vector<int64_t> extents;
   for (const DigitList& dim : from.dims) {
-    extents.push_back(dim.size().constValue());
+    extents.push_back(dim.extent().constValue());
   }
   for (const CommStep& step : plan.steps) {
     Checker(extents, step).run(bound);

@@ -96,12 +96,12 @@ StepSet allowedSteps(const PlanOptions& options) {
 std::vector<int64_t> constantShape(const ShardState& state) {
   std::vector<int64_t> shape;
   for (const DigitList& dim : state.dims) {
-    if (dim.isOpaque() || !dim.size().isConst()) {  // messages cost more than a small plan
+    if (dim.isOpaque() || !dim.extent().isConst()) {  // messages cost more than a small plan
       throwInternalError(fmt::format("[planner] {} has {}", state.toString(),
                                      dim.isOpaque() ? "a dim without digits; it should have been refused before"
                                                     : "symbolic sizes; bind them first"));
     }
-    shape.push_back(dim.size().constValue());
+    shape.push_back(dim.extent().constValue());
   }
   return shape;
 }
@@ -243,22 +243,8 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
   }
   plan.leastElements = least;
   plan.peakState = std::max(plan.peakState, problem ? problem->largerEnd() : 0);
+  plan.bound = std::max(bound, plan.note.empty() ? 0 : plan.peakState);
   return plan;
-}
-
-void checkBound(const RedistributionPlan& plan, const ShardState& from, const ShardState& to,
-                const PlanOptions& options) {
-  // A pair that is gathered and sliced for want of a better step is out of bound, and says so.
-  const bool whole = !plan.note.empty() && !allowedSteps(options).has(StepKind::Transfer);
-  int64_t bound = 0;
-  for (const ShardState* state : {&from, &to}) {
-    int64_t n = 1;
-    for (const IntExpr& extent : state->localShape()) {
-      n *= extent.constValue();
-    }
-    bound = std::max(bound, n);
-  }
-  checkPlan(plan, from, to, whole ? plan.peakState : std::max(bound, options.bound.value_or(0)));
 }
 
 }  // namespace
@@ -290,12 +276,16 @@ std::string_view name(StepKind kind) {
 }
 
 std::string CommStep::toString() const {
-  if (transfer && !(transfer->fromMesh == transfer->toMesh)) {
+  if (transfer && transfer->fromMesh.devices() != transfer->toMesh.devices()) {
     return fmt::format("transfer({} -> {})", transfer->fromMesh.toString(), transfer->toMesh.toString());
   }
+  // Where the atoms of both sides differ, the axes of the tensor stand for them.
+  const bool ownAtoms = transfer && !(transfer->fromMesh == transfer->toMesh);
   std::string text = fmt::format("{}(", name(kind));
-  for (size_t i = 0; i < axes.size(); i++) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", mesh.axisName(axes[i]));
+  const size_t count = ownAtoms ? static_cast<size_t>(tensorMesh.numAxes()) : axes.size();
+  for (size_t i = 0; i < count; i++) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ",
+                        ownAtoms ? tensorMesh.axisName(static_cast<int>(i)) : mesh.axisName(axes[i]));
   }
   return text + ")";
 }
@@ -336,9 +326,10 @@ RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const 
           from.mesh.toString(), to.mesh.toString());
     plan = throughWhole(from, to, shape, options);
     plan.note = "the meshes differ: gathers on one, then slices on the other";
+    plan.bound = plan.peakState;
   }
   if (kCheckPlans) {
-    checkBound(plan, from, to, options);
+    checkPlan(plan, from, to, plan.bound);
   }
   return plan;
 }

@@ -46,8 +46,9 @@ struct PlanOptions {
 struct RedistributionPlan {
   std::vector<CommStep> steps;
   double cost = 0;
-  int64_t elements = 0;      // received by the busiest rank, summed over steps
-  int64_t peakState = 0;     // local elements of the largest state
+  int64_t elements = 0;   // received by the busiest rank, summed over steps
+  int64_t bound = 0;      // that all states keep to: as asked, larger only where `note` says that the whole is gathered
+  int64_t peakState = 0;  // local elements of the largest state
   double leastElements = 0;  // what any plan receives at least; on one mesh only
   std::string note;          // why the plan is not the best kind, empty otherwise
 

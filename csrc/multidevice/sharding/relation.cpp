@@ -1,5 +1,7 @@
 #include "multidevice/sharding/relation.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -100,7 +102,11 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     return needed.isSharded() ? EdgeRelation::Local : EdgeRelation::Aligned;
   }
   if (!held.partial.empty()) {
-    reason = fmt::format("the producer is a partial sum over {}", held.mesh.axisName(held.partial.front()));
+    std::vector<std::string> axes;
+    for (int axis : held.partial) {
+      axes.push_back(held.mesh.axisName(axis));
+    }
+    reason = fmt::format("the producer is a partial sum over {}", fmt::join(axes, ", "));
     return EdgeRelation::Comm;
   }
   for (const DigitList& dim : held.dims) {
@@ -122,7 +128,9 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   for (size_t k = 0; k < held.dims.size(); k++) {
     for (const Digit& d : held.dims[k].digits()) {
       if (d.owner.isDevice() && (needed.mesh.empty() || !isFixedBy(d, needed.dims[k], prover))) {
-        reason = describe(d, static_cast<int>(k), held.mesh) + " is held in parts, needed whole or otherwise";
+        const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
+        reason = fmt::format("dim {} is held as {}, needed {}", k, held.dimText(k),
+                             whole ? "whole" : "as " + needed.dimText(k));
         return EdgeRelation::Comm;
       }
     }

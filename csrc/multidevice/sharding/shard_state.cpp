@@ -124,32 +124,35 @@ std::vector<IntExpr> ShardState::localShape() const {
   return shape;
 }
 
+std::string ShardState::dimText(size_t k) const {
+  const DigitList& dim = dims[k];
+  if (dim.isOpaque()) {
+    return fmt::format("S{}(opaque)", k);
+  }
+  if (!dim.hasOwned()) {
+    return "R";
+  }
+  if (isBlock(dim)) {
+    return fmt::format("S{}({})", k, ownerNames(dim, mesh));
+  }
+  std::string text;
+  for (const Digit& d : dim.digits()) {
+    text += (text.empty() ? "" : " ") + d.size.toString();
+    if (d.owner.isDevice()) {
+      text += ":" + mesh.axisName(d.owner.axis);
+      text += d.owner.below.isConst(1) ? "" : "/" + d.owner.below.toString();
+    }
+  }
+  return fmt::format("S{}({})", k, text);
+}
+
 std::string ShardState::toString() const {
   if (mesh.empty()) {
     return "no mesh";
   }
   std::string text;
   for (size_t k = 0; k < dims.size(); k++) {
-    text += k == 0 ? "" : " ";
-    if (dims[k].isOpaque()) {
-      text += fmt::format("S{}(opaque)", k);
-    } else if (!dims[k].hasOwned()) {
-      text += "R";
-    } else if (isBlock(dims[k])) {
-      text += fmt::format("S{}({})", k, ownerNames(dims[k], mesh));
-    } else {
-      text += fmt::format("S{}(", k);
-      bool first = true;
-      for (const Digit& d : dims[k].digits()) {
-        text += fmt::format("{}{}", first ? "" : " ", d.size.toString());
-        first = false;
-        if (d.owner.isDevice()) {
-          text += ":" + mesh.axisName(d.owner.axis);
-          text += d.owner.below.isConst(1) ? "" : "/" + d.owner.below.toString();
-        }
-      }
-      text += ")";
-    }
+    text += (k == 0 ? "" : " ") + dimText(k);
   }
   for (int axis : partial) {
     text += fmt::format("{}P({})", text.empty() ? "" : " ", mesh.axisName(axis));

@@ -28,7 +28,8 @@ struct ShardState {
   bool isSharded() const;  // some digit is owned, or partial
   // Extents of the tensor that one rank holds.
   std::vector<IntExpr> localShape() const;
-  std::string toString() const;  // S0(x) R on {x: 2}
+  std::string toString() const;         // S0(x) R on {x: 2}
+  std::string dimText(size_t k) const;  // of one dim: S0(x), R; docs/sharding.md explains all forms
 };
 
 [[nodiscard]] bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover = {});

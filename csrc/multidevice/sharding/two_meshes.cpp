@@ -83,6 +83,7 @@ void append(RedistributionPlan& plan, RedistributionPlan more) {
   plan.cost += more.cost;
   plan.elements += more.elements;
   plan.peakState = std::max(plan.peakState, more.peakState);
+  plan.bound = std::max(plan.bound, more.bound);
 }
 
 }  // namespace

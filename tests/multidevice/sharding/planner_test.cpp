@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
+#include "base/error.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/random_pair.h"
@@ -31,9 +33,15 @@ std::vector<int64_t> teamOf(const CommStep& step, int64_t device) {
   return positions;
 }
 
-// Adds what is kept and what messages bring, on one mesh.
-void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, const std::vector<Held>& data,
-           std::vector<Held>& next) {
+// What is kept and what messages bring, added up on zeros.
+void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, std::vector<Held>& data) {
+  std::vector<Held> next(transfer.toMesh.numDevices());
+  const ShardState after = shardState(transfer.after, transfer.toMesh, exprs(extents));
+  for (size_t device = 0; device < next.size(); device++) {
+    for (int64_t e : heldElements(after, extents, static_cast<int64_t>(device))) {
+      next[device][e] = 0;
+    }
+  }
   for (const std::vector<TileMessage>* list : {&transfer.messages, &transfer.kept}) {
     for (const TileMessage& m : *list) {
       std::vector<int64_t> flat{0};
@@ -55,10 +63,15 @@ void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, co
       }
     }
   }
+  data = std::move(next);
 }
 
 // One step on the data of all ranks. A gather or exchange may only deliver what some member of the team holds.
 void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<Held>& data) {
+  if (step.transfer) {
+    fetch(*step.transfer, extents, data);
+    return;
+  }
   const ShardState after = stateOnAtoms(step, step.after, extents);
   std::vector<Held> next(data.size());
   for (size_t device = 0; device < data.size(); device++) {
@@ -96,7 +109,6 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
           }
           break;
         case StepKind::Transfer:
-          next[device][e] = 0;  // filled below
           break;
         case StepKind::AllGather:
         case StepKind::AllGatherV:
@@ -120,9 +132,6 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
       ASSERT_LE(fromTeam, step.elements);
     }
   }
-  if (step.transfer) {
-    fetch(*step.transfer, extents, data, next);
-  }
   if (step.kind == StepKind::Permute || step.kind == StepKind::PermutePartial) {
     std::vector<int64_t> sorted = step.sources;
     std::sort(sorted.begin(), sorted.end());
@@ -136,6 +145,7 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
   const int64_t devices = from.mesh.numDevices();
   std::vector<Held> data(devices);
   std::map<int64_t, int64_t> truth;
+  std::set<std::pair<int64_t, int64_t>> counted;  // each contribution to an element once
   for (int64_t device = 0; device < devices; device++) {
     // Contributions differ between coordinates of the partial axes and agree elsewhere.
     int64_t contribution = 0;
@@ -146,13 +156,8 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
     for (int64_t e : heldElements(from, extents, device)) {
       data[device][e] = (e + 1) * 1000 + contribution * contribution + 7 * contribution;
     }
-    bool counted = true;  // each contribution once
-    for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-      const bool partial = std::count(from.partial.begin(), from.partial.end(), axis) > 0;
-      counted = counted && (partial || from.owns(axis) || at[axis] == 0);
-    }
-    if (counted) {
-      for (const auto& [e, v] : data[device]) {
+    for (const auto& [e, v] : data[device]) {
+      if (counted.emplace(e, contribution).second) {
         truth[e] += v;
       }
     }
@@ -160,7 +165,8 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
   for (const CommStep& step : plan.steps) {
     ASSERT_NO_FATAL_FAILURE(run(step, extents, data)) << step.toString();
   }
-  for (int64_t device = 0; device < devices; device++) {
+  ASSERT_EQ(data.size(), to.mesh.devices().size());
+  for (int64_t device = 0; device < to.mesh.numDevices(); device++) {
     Held expected;
     Held found;
     for (int64_t e : heldElements(to, extents, device)) {
@@ -311,6 +317,89 @@ TEST(Planner, RandomPairs) {
                 choice.anyDigit ? "any" : "block", choice.partial ? " and sums" : "", pairs, fallbacks, longest);
     EXPECT_LE(fallbacks, pairs / 20);
   }
+}
+
+TEST(Planner, SumsOnBothSidesAndDirectTransfers) {
+  const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
+      {DeviceMesh::create({{"x", 2}, {"y", 2}}), {8, 8}},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}}), {12, 6}},
+      {DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}), {8, 4}},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}, {"z", 2}}), {12, 6}},
+  };
+  std::mt19937 rng(11);
+  int direct = 0;
+  for (int round = 0; round < 150; round++) {
+    for (const auto& [mesh, extents] : configs) {
+      const ShardState from = randomPlacement(rng, mesh, extents, {true, true});
+      const ShardState to = randomPlacement(rng, mesh, extents, {true, true});
+      PlanOptions options;
+      options.steps = StepSet::all();
+      options.alpha = round % 3;  // where calls are dear, tiles may be sent directly
+      const bool onlyTiles = round % 5 == 0;
+      if (onlyTiles) {
+        options.steps = {StepKind::Transfer, StepKind::ToPartial};
+      }
+      const RedistributionPlan plan = planRedistribution(from, to, options);
+      ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
+      ASSERT_NO_THROW(checkPlan(plan, from, to, plan.bound)) << from.toString() << " -> " << to.toString();
+      direct += !plan.steps.empty() && plan.steps[0].transfer ? 1 : 0;
+    }
+  }
+  EXPECT_GT(direct, 40);
+}
+
+TEST(Planner, AxesCutInWaysThatDoNotNest) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 6}});
+  auto half = [&](int64_t below, int64_t n) {  // a part of x owns the outermost digit
+    return ShardState{mesh, {fillLocal(0, 36, {{0, 36 / n, n, Owner::device(0, below)}})}, {}};
+  };
+  PlanOptions options;
+  options.steps = StepSet::all();
+  const RedistributionPlan plan = planRedistribution(half(3, 2), half(2, 3), options);
+  EXPECT_EQ(plan.communications(), Steps{"transfer(x)"});
+  EXPECT_EQ(plan.elements, 6);
+  expectPlanWorks(plan, half(3, 2), half(2, 3), {36});
+}
+
+TEST(Planner, TwoMeshes) {
+  const std::vector<int64_t> extents{12, 8};
+  const std::vector<std::pair<DeviceMesh, DeviceMesh>> meshes = {
+      {DeviceMesh::create({{"x", 2}, {"y", 2}}, {0, 1, 2, 3}), DeviceMesh::create({{"a", 4}}, {4, 5, 6, 7})},
+      {DeviceMesh::create({{"x", 4}}, {0, 1, 2, 3}), DeviceMesh::create({{"a", 2}}, {2, 3})},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}}, {5, 4, 3, 2, 1, 0}),
+       DeviceMesh::create({{"a", 2}, {"b", 2}}, {3, 7, 1, 9})},
+      {DeviceMesh::create({{"x", 4}}, {0, 1, 2, 3}), DeviceMesh::create({{"x", 4}}, {3, 1, 0, 2})},
+      {DeviceMesh::create({{"x", 1}}, {0}), DeviceMesh::create({{"a", 2}, {"b", 2}}, {0, 1, 2, 3})},
+  };
+  std::mt19937 rng(12);
+  PlanOptions options;
+  options.steps = StepSet::all();
+  for (int round = 0; round < 60; round++) {
+    for (const auto& [source, target] : meshes) {
+      const ShardState from = randomPlacement(rng, source, extents, {true, true});
+      const ShardState to = randomPlacement(rng, target, extents, {true, true});
+      const RedistributionPlan plan = planRedistribution(from, to, options);
+      ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
+      ASSERT_NO_THROW(checkPlan(plan, from, to, plan.bound)) << from.toString() << " -> " << to.toString();
+      const auto bound = std::max(heldElements(from, extents, 0).size(), heldElements(to, extents, 0).size());
+      ASSERT_LE(plan.peakState, static_cast<int64_t>(bound));
+    }
+  }
+  EXPECT_THROW(
+      (void)planRedistribution(block(meshes[0].first, extents, {"x", ""}), block(meshes[0].second, extents, {"a", ""})),
+      UserError)
+      << "today's executor has no transfer between meshes";
+}
+
+// What is replicated on the source leaves it once, and is spread again where links inside the target are cheaper.
+TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreDear) {
+  const DeviceMesh source = DeviceMesh::create({{"x", 2}}, {0, 1});
+  const DeviceMesh target = DeviceMesh::create({{"a", 4}}, {2, 3, 4, 5});
+  PlanOptions options;
+  options.steps = StepSet::all();
+  options.betaBetween = 10;
+  const RedistributionPlan plan = planRedistribution(block(source, {16}, {"x"}), block(target, {16}, {""}), options);
+  EXPECT_EQ(plan.communications(), (Steps{"transfer({x: 2}[0, 1] -> {a: 4}[2, 3, 4, 5])", "all_gather(a)"}));
 }
 
 }  // namespace

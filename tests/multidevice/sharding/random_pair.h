@@ -84,6 +84,7 @@ inline double leastReceived(const ShardState& from, const ShardState& to, const 
   }
   double most = 0;
   double wanted = 0;
+  double copies = 0;
   for (int64_t device = 0; device < from.mesh.numDevices(); device++) {
     const std::vector<int64_t> held = heldElements(from, extents, device);
     const std::vector<int64_t> needed = heldElements(to, extents, device);
@@ -91,6 +92,7 @@ inline double leastReceived(const ShardState& from, const ShardState& to, const 
     std::set_difference(needed.begin(), needed.end(), held.begin(), held.end(), std::back_inserter(lacking));
     most = std::max(most, static_cast<double>(lacking.size()));
     wanted = std::max(wanted, static_cast<double>(needed.size()));
+    copies += static_cast<double>(needed.size());
   }
   if (combined.empty()) {
     return fresh.empty() ? most : 0;
@@ -99,7 +101,7 @@ inline double leastReceived(const ShardState& from, const ShardState& to, const 
   for (int a : from.partial) {
     kept *= std::count(to.partial.begin(), to.partial.end(), a) ? sizeOf({a}) : 1;
   }
-  const double mean = (total * kept * (sizeOf(combined) - 2) + wanted * ranks / sizeOf(fresh)) / ranks;
+  const double mean = (total * kept * (sizeOf(combined) - 2) + copies / sizeOf(fresh)) / ranks;
   return std::max(mean, fresh.empty() ? wanted : 0);
 }
 

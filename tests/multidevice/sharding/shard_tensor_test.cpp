@@ -79,7 +79,7 @@ TEST(Explain, NamesShardingsEdgesAndSteps) {
       explainSharding(fusion).toString(),
       "T0: S0(x) R on {x: 2}[0, 1]\n"
       "T1: R R on {x: 2}[0, 1]\n"
-      "T0 -> T1: comm: the digit of dim 0 with stride 4 and size 2 on x is held in parts, needed whole or otherwise\n"
+      "T0 -> T1: comm: dim 0 is held as S0(x), needed whole\n"
       "T0 -> T1: all_gather(x), 64 bytes\n");
 }
 
