@@ -47,6 +47,11 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
 }
 
+// What the second cache can hold often is there already: prefetching costs a tenth of the time then.
+bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
+  return elements > device.l2Bytes / dataTypeSize(DataType::Float);
+}
+
 bool hasFullOutputs(const Group& group, const Coordinates& c) {
   return std::any_of(group.outputs.begin(), group.outputs.end(), [&](const TensorView* o) {
     const std::vector<IntExpr>& index = c.index.at(o->id());
@@ -71,11 +76,12 @@ bool storesLate(const Group& group, const Coordinates& c) {
   });
 }
 
-void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave) {
+void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const DeviceInfo& device) {
   int64_t rows = valueOf(a.M);
   int64_t columns = valueOf(a.N);
   int64_t step = kVector * interleave;
-  d.prefetchAhead = kAhead;
+  const bool ahead = outgrowsCache(rows * columns, device);
+  d.prefetchAhead = ahead ? kAhead : 0;
   if (a.M.isConst(1) || (rows < 8 && columns > 4 * kPartElements)) {
     if (!a.M.isConst(1)) {
       d.m = inParts(d, "p0", a.M, 1, 1, {});
@@ -85,10 +91,11 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave) {
   }
   d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, columns)), 1, {});
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
-  d.prefetchRows = columns >= 512 && columns <= kCachedRow;
+  d.prefetchRows = ahead && columns >= 512 && columns <= kCachedRow;
 }
 
-void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
+void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave,
+           const DeviceInfo& device) {
   int64_t rows = valueOf(a.M);
   int64_t row = valueOf(a.K) * valueOf(a.N);
   bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
@@ -116,6 +123,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(2));
     d.stash = true;
+    d.prefetchRows = outgrowsCache(rows * row, device);
     return;
   }
   if (!a.M.isConst(1)) {
@@ -127,7 +135,7 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   }
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
   d.stash = row <= 65536;
-  d.prefetchRows = row <= kCachedRow && row >= 512;
+  d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
 }
 
 void outer(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
@@ -164,9 +172,9 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   int64_t interleave =
       std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(valueOf(a.N), kVector)));
   if (!c.hasReduction()) {
-    pointwise(d, a, interleave);
+    pointwise(d, a, interleave, device);
   } else if (a.innerReduced) {
-    inner(d, group, c, a, interleave);
+    inner(d, group, c, a, interleave, device);
   } else {
     outer(d, group, c, a, interleave);
   }

@@ -120,9 +120,7 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
 DeviceInfo DeviceInfo::hopper() {
   DeviceInfo d;
   d.target = tile::Target::Gpu;
-  d.vectorBytes = 16;
   d.lastCacheBytes = 50 << 20;
-  d.processors = 132;
   d.architecture = "sm_90a";
   return d;
 }

@@ -21,12 +21,9 @@ class Val;
 // What a schedule needs to know of a device.
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
-  int vectorBytes = 64;  // CPU: machine vector; GPU: widest access
-  int64_t l1Bytes = 32 << 10;
-  int64_t l2Bytes = 1 << 20;
+  int64_t l1Bytes = 32 << 10;  // CPU
+  int64_t l2Bytes = 1 << 20;   // CPU
   int64_t lastCacheBytes = 32 << 20;
-  int processors = 132;  // GPU: SMs
-  int64_t sharedBytes = 227 << 10;
   std::string architecture;  // GPU: "sm_90a"
   static DeviceInfo hopper();
 };

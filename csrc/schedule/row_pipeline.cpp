@@ -64,7 +64,7 @@ void RowWriter::pipelined() {
           }
         }
         stash(stage);
-        if (stage == 0) {
+        if (stage == 0 && digits_.prefetchRows) {
           prefetchNextRow();
         }
         (void)lowering_.popScope();

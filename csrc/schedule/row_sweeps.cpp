@@ -2,11 +2,18 @@
 #include "schedule/row_writer.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/error.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
+
+}  // namespace
 
 void RowWriter::chooseStash() {
   if (!digits_.stash || serialDigit(n_) < 0 || k_ >= 0) {
@@ -115,8 +122,8 @@ int64_t RowWriter::stepWidth() const {
   return width;
 }
 
-// Lines of the inputs that run over n, at other dims.
-void RowWriter::prefetch(const std::vector<IntExpr>& dims, bool byRow) {
+// Lines of the inputs that run over n, at other dims: `width` elements of n a step.
+void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, bool byRow) {
   for (const TensorView* in : group_.inputs) {
     auto it = c_.index.find(in->id());
     auto runsOver = [&](const std::vector<int>& axis) {
@@ -126,13 +133,13 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, bool byRow) {
              });
     };
     if (runsOver(axes_.n) && (!byRow || runsOver(axes_.m))) {
-      Lowering::Position at = positionOf(c_, in, dims);
+      Lowering::Position at = position(in);
       std::string n = coord(n_).toString();
       bool oneRun =
           std::all_of(at.begin(), at.end(), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
       if (oneRun) {  // else a step reads here and there
-        int lines = static_cast<int>((stepWidth() * dataTypeSize(in->dtype()) + 63) / 64);
-        builder_.prefetch(lowering_.tensorParam(in), std::move(at), lines);
+        int lines = static_cast<int>((width * dataTypeSize(in->dtype()) + 63) / 64);
+        builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
       }
     }
   }
@@ -140,15 +147,35 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, bool byRow) {
 
 void RowWriter::prefetchNextRow() {
   if (m_ >= 0) {
-    prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), true);
+    prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), stepWidth(), true);
   }
+}
+
+// One of `sweeps` over a row brings in its share of the next row: memory is then busy all the time, not only in one of them. The
+// shares are fractions of powers of two, larger ones last, so that a step brings in whole lines that are neighbours. Sweeps
+// that would get less than a line of each step get none.
+void RowWriter::prefetchShare(int sweep, int sweeps) {
+  const int64_t width = stepWidth();
+  const int64_t sharing = std::min<int64_t>(sweeps, width / kLine);
+  const int64_t rank = sweep - (sweeps - sharing);
+  if (m_ < 0 || rank < 0 || !digits_.prefetchRows) {
+    return;
+  }
+  const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(sharing)));
+  const int64_t halved = sharing - whole;  // of the fractions 1 / whole, each shared by two sweeps
+  const bool half = rank < 2 * halved;
+  const int64_t fractions = half ? 2 * whole : whole;
+  const int64_t before = half ? rank : rank - halved;
+  const int64_t part = width / fractions;
+  IntExpr n = floorDiv(lowering_.size(axes_.N) * before, fractions) + floorDiv(coord(n_), width) * part;
+  prefetch(axes_.dims(c_, row() + 1, coord(k_), n), part, true);
 }
 
 void RowWriter::prefetchPointwise() {
   if (digits_.prefetchRows) {
     prefetchNextRow();
   } else if (digits_.prefetchAhead > 0) {
-    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), false);
+    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), stepWidth(), false);
   }
 }
 

@@ -221,14 +221,11 @@ void RowWriter::inner() {
   chooseStash();
   over(m_, [&] {
     lowering_.pushScope();
-    int last = storesLast() ? c_.rounds : c_.rounds - 1;
+    const int sweeps = storesLast() ? c_.rounds + 1 : c_.rounds;
     for (int round = 0; round < c_.rounds; round++) {
-      bool prefetch = digits_.prefetchRows && (round == last || (round == c_.rounds - 1 && isCostly(group_)));
       sweep(round, [&] {
         stash(round);
-        if (prefetch) {
-          prefetchNextRow();
-        }
+        prefetchShare(round, sweeps);
       });
       useStash(round);
       hoistRows(round);
@@ -238,9 +235,7 @@ void RowWriter::inner() {
       over(k_, [&] {
         over(n_, [&] {
           storeOutputs(false, true);
-          if (digits_.prefetchRows && !isCostly(group_)) {
-            prefetchNextRow();
-          }
+          prefetchShare(c_.rounds, sweeps);
         });
       });
     }

@@ -70,8 +70,9 @@ class RowWriter {
 
   // -- prefetch -------------------------------------------------------------------------------------------------------------
   int64_t stepWidth() const;
-  void prefetch(const std::vector<IntExpr>& dims, bool byRow);
+  void prefetch(const std::vector<IntExpr>& dims, int64_t width, bool byRow);
   void prefetchNextRow();
+  void prefetchShare(int sweep, int sweeps);
   void prefetchPointwise();
 
   // -- software pipeline over rows --------------------------------------------------------------------------------------------

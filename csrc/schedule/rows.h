@@ -24,7 +24,7 @@ struct RowDigits {
   std::vector<tile::Builder::DigitSpec> m, k, n;  // empty: the axis is absent (extent 1)
   std::vector<tile::GridDim> grid;
   bool stash = false;         // inner: keep costly intermediates of a sweep in scratch for the next
-  bool prefetchRows = false;  // inner: bring in row m + 1 during the last sweep
+  bool prefetchRows = false;  // bring in row m + 1 during the sweeps over row m
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: elements of n, where rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n

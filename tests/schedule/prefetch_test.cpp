@@ -1,0 +1,113 @@
+// The sweeps over a row bring in the next one: each of them a part, together all of it.
+#include <gtest/gtest.h>
+
+#include "ops/normalization.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
+#include "schedule/kernel_check.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kColumns = 5000;
+constexpr DeviceInfo kNoCache{.l2Bytes = 0};
+
+struct Sweep {
+  const tile::Stmt* loop;
+  const tile::Stmt* prefetch;  // of the first input; may be none
+};
+
+// Innermost loops over n, in order.
+void sweepsOf(const tile::Program& p, const std::vector<tile::Stmt>& body, std::vector<Sweep>& sweeps) {
+  for (const tile::Stmt& s : body) {
+    if (s.kind == tile::StmtKind::For && p.spaces[0].axes[static_cast<size_t>(s.axis)].name == "n") {
+      sweeps.push_back({&s, nullptr});
+      for (const tile::Stmt& inside : s.body) {
+        if (inside.kind == tile::StmtKind::Prefetch && inside.param == 0) {
+          sweeps.back().prefetch = &inside;
+        }
+      }
+    } else {
+      sweepsOf(p, s.body, sweeps);
+    }
+  }
+}
+
+KernelCheck check(const std::function<TensorView*(TensorView*)>& build, DeviceInfo device) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigConcreteTensor({6, kColumns});
+  fusion.addInput(x);
+  fusion.addOutput(build(x));
+  KernelCheck c = checkKernel(fusion, device, {randomTensor({6, kColumns}, DataType::Float, 1, -2, 2)});
+  EXPECT_EQ(c.difference, "");
+  return c;
+}
+
+// How often the elements of row 3 are brought in during the sweeps over row 2; and by how many of the sweeps.
+struct Brought {
+  std::vector<int> times = std::vector<int>(kColumns, 0);
+  int sweeps = 0;
+};
+
+Brought broughtDuringRow2(const tile::Program& p) {
+  std::vector<Sweep> sweeps;
+  sweepsOf(p, p.body, sweeps);
+  Brought result;
+  const int64_t step = p.spaces[0].axes.back().digits[0].stride.constValue();
+  for (const Sweep& s : sweeps) {
+    if (s.prefetch == nullptr) {
+      continue;
+    }
+    result.sweeps++;
+    for (int64_t n = 0; n < kColumns; n += step) {
+      auto at = [&](size_t dim) {
+        return s.prefetch->index[dim].expr.evaluate([&](std::string_view symbol) { return symbol == "m" ? 2 : n; });
+      };
+      EXPECT_EQ(at(0), 3);
+      for (int64_t e = at(1); e < at(1) + 16 * s.prefetch->lines; e++) {
+        if (e < kColumns) {
+          result.times[static_cast<size_t>(e)]++;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+TEST(Prefetch, SweepsShareTheNextRow) {
+  struct Case {
+    std::function<TensorView*(TensorView*)> build;
+    int sweeps;
+  };
+  const std::vector<Case> cases = {
+      {[](TensorView* x) { return sum(x, {1}); }, 1},
+      {[](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; }, 2},
+      {[](TensorView* x) { return layer_norm(x, {kColumns}, nullptr, nullptr, 1e-5).output; }, 3},
+      {[](TensorView* x) {
+         return layer_norm(rms_norm(x, {kColumns}, nullptr, 1e-5).output, {kColumns}, nullptr, nullptr, 1e-5).output;
+       },
+       4},
+  };
+  for (const Case& c : cases) {
+    Brought b = broughtDuringRow2(check(c.build, kNoCache).plan.program);
+    EXPECT_EQ(b.sweeps, c.sweeps);
+    int64_t total = 0;
+    for (size_t e = 0; e < b.times.size(); e++) {
+      ASSERT_GE(b.times[e], 1) << "element " << e << " of " << c.sweeps << " sweeps";
+      total += b.times[e];
+    }
+    EXPECT_LE(total, kColumns + 16 * c.sweeps * 4) << "lines are brought in again";
+  }
+}
+
+TEST(Prefetch, NotOfWhatTheSecondCacheHolds) {
+  KernelCheck c =
+      check([](TensorView* x) { return rms_norm(x, {kColumns}, nullptr, 1e-5).output; }, {.l2Bytes = 6 * kColumns * 4});
+  EXPECT_EQ(broughtDuringRow2(c.plan.program).sweeps, 0);
+}
+
+}  // namespace
+
+}  // namespace meshfuse
