@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -51,11 +52,13 @@ uint64_t teamMask(const Team& team) {
 
 std::string describe(const CallRecord& call) {
   std::string text{name(call.kind)};
+  text += call.ragged ? "-v" : "";
   if (reduces(call.kind)) {
     text += fmt::format("({})", name(call.op));
   }
   if (carriesData(call.kind)) {
-    text += fmt::format(" of {} {}", call.count, name(call.type));
+    const bool pairwise = call.ragged && call.kind == CallKind::AllToAll;
+    text += pairwise ? fmt::format(" of {}", name(call.type)) : fmt::format(" of {} {}", call.count, name(call.type));
   }
   if (call.root >= 0) {
     text += fmt::format(" from position {}", call.root);
@@ -70,7 +73,7 @@ std::string difference(int rankA, const CallRecord& a, int rankB, const CallReco
   if (a == b) {
     return {};
   }
-  if (a.kind != b.kind) {
+  if (a.kind != b.kind || a.ragged != b.ragged) {
     return fmt::format("the calls differ: rank {} calls {}, rank {} calls {}", rankA, describe(a), rankB, describe(b));
   }
   if (a.teamMask != b.teamMask) {
@@ -85,6 +88,9 @@ std::string difference(int rankA, const CallRecord& a, int rankB, const CallReco
   if (a.count != b.count) {
     return say("counts", a.count, b.count);
   }
+  if (a.countHash != b.countHash) {
+    return fmt::format("ranks {} and {} give different counts by rank, of {} elements together", rankA, rankB, a.count);
+  }
   if (a.op != b.op) {
     return say("operations", name(a.op), name(b.op));
   }
@@ -92,6 +98,65 @@ std::string difference(int rankA, const CallRecord& a, int rankB, const CallReco
     return say("roots", a.root, b.root);
   }
   return fmt::format("the programs differ: ranks {} and {} run different fusions, sizes or steps", rankA, rankB);
+}
+
+int64_t Blocks::begin(int64_t block) const {
+  return sizes.empty() ? block * size : std::accumulate(sizes.begin(), sizes.begin() + block, int64_t{0});
+}
+
+int64_t Blocks::largest() const { return sizes.empty() ? size : *std::max_element(sizes.begin(), sizes.end()); }
+
+int64_t Blocks::within(int64_t block, int64_t from, int64_t elements) const {
+  return std::clamp<int64_t>(of(block) - from, 0, elements);
+}
+
+int64_t Blocks::beginWithin(int64_t block, int64_t from, int64_t elements) const {
+  int64_t begin = 0;
+  for (int64_t b = 0; b < block; ++b) {
+    begin += within(b, from, elements);
+  }
+  return begin;
+}
+
+namespace {
+
+void checkCounts(CallKind kind, const Team& team, std::span<const int64_t> counts) {
+  check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
+        counts.size(), team.ranks.size());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    check(counts[i] >= 0, "[{}-v] the count of rank {} is {}, expected 0 or more elements", name(kind), team.ranks[i],
+          counts[i]);
+  }
+}
+
+}  // namespace
+
+CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts) {
+  checkCounts(call.kind, team, counts);
+  call.ragged = true;
+  uint64_t hash = counts.size();
+  for (int64_t c : counts) {
+    call.count += c;
+    hash = hashCombine(hash, static_cast<uint64_t>(c));
+  }
+  call.countHash = shortHash(hash);
+  return call;
+}
+
+CallRecord pairwiseRecord(DataType type, const Team& team, int position, std::span<const int64_t> sent,
+                          std::span<const int64_t> received) {
+  checkCounts(CallKind::AllToAll, team, sent);
+  checkCounts(CallKind::AllToAll, team, received);
+  const auto own = static_cast<size_t>(position);
+  check(sent[own] == received[own], "[all-to-all-v] {}",
+        pairDifference(team.ranks[own], sent[own], team.ranks[own], received[own]));
+  return {.kind = CallKind::AllToAll, .type = type, .ragged = true};
+}
+
+std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected) {
+  return sent == expected ? ""
+                          : fmt::format("rank {} sends rank {} {} elements, rank {} expects {}", sender, receiver, sent,
+                                        receiver, expected);
 }
 
 int positionInTeam(const Team& team, int rank, int size, CallKind kind) {

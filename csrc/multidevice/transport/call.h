@@ -29,19 +29,46 @@ enum class CallKind : uint8_t {
 constexpr CallKind callKind(CollectiveKind k) { return static_cast<CallKind>(k); }
 [[nodiscard]] std::string_view name(CallKind kind);
 
+constexpr uint32_t shortHash(uint64_t hash) { return static_cast<uint32_t>(hash ^ hash >> 32); }
+
 struct CallRecord {
   CallKind kind = CallKind::Barrier;
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
-  uint8_t reserved = 0;
-  int32_t root = -1;      // position in the team; -1 where there is none
-  int64_t count = 0;      // elements, as in the call's arguments
-  uint64_t teamHash = 0;  // of the ranks in order
-  uint64_t teamMask = 0;  // bit r: rank r takes part; ranks from 64 on are left out
-  uint64_t program = 0;   // Communicator::program()
+  bool ragged = false;  // a count for each rank
+  int32_t root = -1;    // position in the team; -1 where there is none
+  int64_t count =
+      0;  // elements, as in the call's arguments; of a ragged call all ranks' together, of an all-to-all-v 0
+  uint32_t countHash = 0;  // of a ragged call's counts, where they are the same on all ranks
+  uint32_t program = 0;    // shortHash of Communicator::program()
+  uint64_t teamHash = 0;   // of the ranks in order
+  uint64_t teamMask = 0;   // bit r: rank r takes part; ranks from 64 on are left out
 
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
 };
+
+// How the elements of a call lie in blocks, one for each rank of its team: all of the same size, or as given.
+struct Blocks {
+  int64_t number = 1;
+  int64_t size = 0;
+  std::span<const int64_t> sizes = {};  // empty: all are `size`
+
+  int64_t of(int64_t block) const { return sizes.empty() ? size : sizes[static_cast<size_t>(block)]; }
+  int64_t begin(int64_t block) const;
+  int64_t total() const { return begin(number); }
+  int64_t largest() const;
+  // How many of the elements [from, from + elements) of a block there are.
+  int64_t within(int64_t block, int64_t from, int64_t elements) const;
+  int64_t beginWithin(int64_t block, int64_t from, int64_t elements) const;
+};
+
+// The record of a call with a count for each rank; UserError if they are not as many as the team's ranks, or one is negative.
+[[nodiscard]] CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts);
+// Of an all-to-all-v of the rank at this position; counts of different ranks are compared by pairs.
+[[nodiscard]] CallRecord pairwiseRecord(DataType type, const Team& team, int position, std::span<const int64_t> sent,
+                                        std::span<const int64_t> received);
+// `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if they are as many.
+[[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
 
 // Order-sensitive hash of the ranks, and the bits of those below 64. Cheap: callers need it on every call.
 [[nodiscard]] uint64_t teamHash(const Team& team);

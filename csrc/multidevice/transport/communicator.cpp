@@ -35,6 +35,19 @@ class SelfCommunicator final : public Communicator {
   void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
     copy(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out);
   }
+  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override {
+    copy(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), in, out);
+  }
+  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
+                      ReduceOp op) override {
+    copy(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts), in, out);
+  }
+  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                 std::span<const int64_t> received, DataType type) override {
+    CallRecord call = pairwiseRecord(type, t, positionInTeam(t, 0, 1, CallKind::AllToAll), sent, received);
+    call.count = sent[0];
+    copy(t, call, in, out);
+  }
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override {
     copy(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
   }

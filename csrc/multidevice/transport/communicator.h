@@ -67,6 +67,18 @@ class Communicator {
   virtual void reduceScatter(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp) = 0;
   // in, out: team size * count; block j of in goes to the j-th rank, block i of out came from the i-th.
   virtual void allToAll(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
+
+  // The same with as many elements for each rank as given, by position in the team; 0 is allowed, and blocks lie side by side.
+  // The counts of an all-gather or a reduce-scatter are the same on every rank.
+  // in: counts[position]; out: all blocks.
+  virtual void allGatherV(const Team&, const void* in, void* out, std::span<const int64_t> counts, DataType) = 0;
+  // in: all blocks; out: counts[position].
+  virtual void reduceScatterV(const Team&, const void* in, void* out, std::span<const int64_t> counts, DataType,
+                              ReduceOp) = 0;
+  // sent[j] elements of in go to the j-th rank, received[i] of out came from the i-th: what that one sends to this one.
+  virtual void allToAllV(const Team&, const void* in, void* out, std::span<const int64_t> sent,
+                         std::span<const int64_t> received, DataType) = 0;
+
   // root: a position in the team.
   virtual void broadcast(const Team&, void* buffer, int64_t count, DataType, int root) = 0;
   // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock. The messages

@@ -47,15 +47,16 @@ class TicksToTime {
 
 std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
   const CallRecord& c = e.call;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin), time(e.end),
-                     e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op), c.root,
-                     c.count, c.teamHash, c.teamMask, std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin),
+                     time(e.end), e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op),
+                     c.root, c.count, c.teamHash, c.teamMask, static_cast<int>(c.ragged), c.countHash, c.program,
+                     std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
 }
 
 // Whole or not at all: a reader never meets half a record.
 void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::string_view failure) {
-  std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat,
-                                 place.world, place.transport, rank, place.size, place.rank, ring.openedTime);
+  std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat, place.world,
+                                 place.transport, rank, place.size, place.rank, ring.openedTime);
   std::string oneLine(failure);
   std::replace(oneLine.begin(), oneLine.end(), '\n', ' ');
   const uint64_t calls = ring.calls.load(std::memory_order_acquire);
@@ -148,7 +149,7 @@ FlightRecord readFlightRecord(const std::string& file) {
       int op = 0;
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
-          c.root >> c.count >> c.teamHash >> c.teamMask;
+          c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program;
       check(!event.fail() && kind <= static_cast<int>(CallKind::Close), "[blame] {}: '{}' is no call", file, line);
       c.kind = static_cast<CallKind>(kind);
       c.type = static_cast<DataType>(type);

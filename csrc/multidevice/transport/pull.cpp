@@ -36,12 +36,13 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
 // The blocks of all ranks, side by side. Rotated, so that the ranks do not all read from the same one at a time.
 int64_t pullBlocks(const PullCall& call) {
   const int64_t n = sizeOf(call);
-  const int64_t block = call.count * elementSize(call);
+  int64_t received = 0;
   for (int64_t d = 0; d < n; ++d) {
-    const int64_t p = (call.position + d) % n;
-    copy(call.out + p * call.outStride, call.peers[static_cast<size_t>(p)].in, block);
+    const PeerBuffers& peer = call.peers[static_cast<size_t>((call.position + d) % n)];
+    copy(peer.out, peer.in, peer.bytes);
+    received += d > 0 ? peer.bytes : 0;
   }
-  return (n - 1) * block;
+  return received;
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ struct PeerBuffers {
   const std::byte* in = nullptr;
   // All-reduce only: where the peer puts its part of the result.
   const std::byte* parts = nullptr;
+  // All-gather and all-to-all: where this rank puts what it reads, and how much that is.
+  std::byte* out = nullptr;
+  int64_t bytes = 0;
 };
 
 struct PullCall {
@@ -26,8 +29,7 @@ struct PullCall {
   std::span<const PeerBuffers> peers;  // in team order, this rank included
   std::byte* out = nullptr;            // of this rank
   std::byte* parts = nullptr;          // all-reduce only: where this rank puts its part; may be `out`
-  int64_t count = 0;                   // elements of one block
-  int64_t outStride = 0;               // bytes from one block of the output to the next
+  int64_t count = 0;                   // elements of the output; of an all-gather or all-to-all not used
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
   // Returns when all members have come to the same call of it. Used by all-reduce, once.

@@ -51,6 +51,7 @@ struct alignas(64) FinishedLine {
 struct ChunkHead {
   int64_t messageBytes;
   int64_t heapOffset;  // -1: the bytes are in the chunk; else the whole message lies in the sender's heap
+  int64_t stream;      // what it belongs to
 };
 struct alignas(64) ChannelOut {
   std::atomic<uint32_t> posted;

@@ -50,22 +50,22 @@ int64_t HostCommunicator::small(const Collective& c) {
   }
   begin(c.team, c.record, place, kNowhere);
   setSources(c, {place, kNowhere});
-  const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.record.count, 0) : 0;
+  const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
   end(c);
   return received;
 }
 
 int64_t HostCommunicator::large(const Collective& c) {
-  const int64_t bytesPerElement = c.elementBytes * c.blocks;
+  const int64_t bytesPerElement = c.elementBytes * (c.inputHasBlocks() ? c.blocks.number : 1);
   const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
   pieceElements -= pieceElements > kPieceMultiple ? pieceElements % kPieceMultiple : 0;
-  invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks, pieceBytes);
+  invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks.number, pieceBytes);
   Place in = c.publishes ? group_.heap().offsetOf(c.in, c.inBytes()) : kNowhere;
-  Place parts = c.record.kind == CallKind::AllReduce ? group_.heap().offsetOf(c.out, c.outBytes()) : kNowhere;
+  Place parts = c.record.kind == CallKind::AllReduce ? group_.heap().offsetOf(c.out, c.inBytes()) : kNowhere;
   if (in == kNotInHeap) {
     const Area area = nextArea(Stage0);
-    stagePiece(c, 0, std::min(pieceElements, c.record.count), areaOf(rank(), area));
+    stagePiece(c, 0, pieceElements, areaOf(rank(), area));
     in = placeOf(area);
   }
   if (parts == kNotInHeap) {
@@ -76,7 +76,7 @@ int64_t HostCommunicator::large(const Collective& c) {
   auto staged = [](const Source& s) { return isArea(s.in) || isArea(s.parts); };
   int64_t received = 0;
   if (everyRankReducesAll(c) || std::none_of(sources_.begin(), sources_.end(), staged)) {
-    received = pullPiece(c, 0, c.record.count, 0);
+    received = pullPiece(c, 0, c.blocks.largest(), 0);
   } else {
     received = inPieces(c, pieceElements);
   }
@@ -112,19 +112,27 @@ bool HostCommunicator::everyRankReducesAll(const Collective& c) const {
           std::all_of(sources_.begin(), sources_.end(), isReadable));
 }
 
-// Block after block of elements [from, from + elements) of each, side by side.
+// Block after block, what there is of elements [from, from + elements) of each, side by side.
 void HostCommunicator::stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const {
-  const auto bytes = static_cast<size_t>(elements * c.elementBytes);
-  for (int64_t b = 0; b < c.blocks; ++b) {
-    std::memcpy(stage + static_cast<size_t>(b) * bytes, c.in + (b * c.record.count + from) * c.elementBytes, bytes);
+  const int64_t first = c.inputHasBlocks() ? 0 : c.inputBlock();
+  const int64_t end = c.inputHasBlocks() ? c.blocks.number : first + 1;
+  const std::byte* block = c.in;
+  for (int64_t b = first; b < end; ++b) {
+    const int64_t bytes = c.blocks.within(b, from, elements) * c.elementBytes;
+    if (bytes > 0) {
+      std::memcpy(stage, block + from * c.elementBytes, static_cast<size_t>(bytes));
+    }
+    stage += bytes;
+    block += c.blocks.of(b) * c.elementBytes;
   }
 }
 
 int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
   const Source own = sources_[static_cast<size_t>(c.position)];
   int64_t received = 0;
-  for (int64_t from = 0, piece = 0; from < c.record.count; from += pieceElements, ++piece) {
-    const int64_t elements = std::min(pieceElements, c.record.count - from);
+  const int64_t largest = c.blocks.largest();
+  for (int64_t from = 0, piece = 0; from < largest; from += pieceElements, ++piece) {
+    const int64_t elements = std::min(pieceElements, largest - from);
     if (piece > 0) {
       // The areas alternate: all have read piece k before any of them begins piece k + 1, and k + 2 may overwrite it.
       if (isArea(own.in)) {
@@ -143,8 +151,10 @@ int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
 // Elements [from, from + elements) of every block. What lies in an area is there piece by piece, what lies in a heap in full.
 int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece) {
   const int64_t offset = from * c.elementBytes;
-  const int64_t ownBlock = c.blocks > 1 ? c.position * c.outBytes() : 0;
-  const int64_t ownBlockOfPiece = c.blocks > 1 ? c.position * elements * c.elementBytes : 0;
+  const int64_t ownBlock = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes : 0;
+  const int64_t ownBlockOfPiece =
+      c.inputHasBlocks() ? c.blocks.beginWithin(c.position, from, elements) * c.elementBytes : 0;
+  const bool gathers = c.record.kind == CallKind::AllGather || c.record.kind == CallKind::AllToAll;
   buffers_.clear();
   for (size_t i = 0; i < sources_.size(); ++i) {
     const int p = c.team.ranks[i];
@@ -162,6 +172,11 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
     } else if (s.parts != kNowhere) {
       b.parts = group_.heapOf(p) + s.parts + offset;
     }
+    if (gathers) {
+      const auto block = static_cast<int64_t>(i);
+      b.out = c.out + c.blocks.begin(block) * c.elementBytes + offset;
+      b.bytes = c.blocks.within(block, from, elements) * c.elementBytes;
+    }
     buffers_.push_back(b);
   }
   const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
@@ -170,8 +185,7 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .peers = buffers_,
                       .out = c.out + offset,
                       .parts = isArea(own.parts) ? areaOf(rank(), areaOfPiece(own.parts, piece)) : c.out + offset,
-                      .count = elements,
-                      .outStride = c.outBytes(),
+                      .count = c.blocks.within(c.inputHasBlocks() ? c.position : 0, from, elements),
                       .type = c.record.type,
                       .op = c.record.op,
                       .synchronize = &synchronizeTeam};

@@ -9,12 +9,6 @@
 
 namespace meshfuse {
 
-namespace {
-
-bool hasBlocks(CallKind kind) { return kind == CallKind::ReduceScatter || kind == CallKind::AllToAll; }
-
-}  // namespace
-
 HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
                                    std::string world)
     : HostCommunicator(*bootstrap, options, std::move(world)) {
@@ -39,29 +33,38 @@ std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
 }
 
 void HostCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
-  run(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, in, out);
+  run(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, {.size = count}, in, out);
 }
 void HostCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  run(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out);
+  run(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
 }
 void HostCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
                                      ReduceOp op) {
-  run(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out);
+  run(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in, out);
 }
 void HostCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  run(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out);
+  run(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocksOf(t, count), in, out);
+}
+void HostCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                  DataType type) {
+  run(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
+}
+void HostCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                      DataType type, ReduceOp op) {
+  run(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts), blocksOf(t, 0, counts), in,
+      out);
 }
 void HostCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
-  run(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
+  run(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, {.size = count}, buffer, buffer);
 }
-void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrier}, nullptr, nullptr); }
+void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrier}, {}, nullptr, nullptr); }
 
-void HostCommunicator::run(const Team& team, CallRecord record, const void* in, void* out) {
+void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out) {
   const int position = positionInTeam(team, rank(), size(), record.kind);
-  checkArguments(record, team, in != nullptr && out != nullptr);
+  checkArguments(record, team, record.ragged || (in != nullptr && out != nullptr));
   record.teamHash = teamHash(team);
   record.teamMask = teamMask(team);
-  record.program = program();
+  record.program = shortHash(program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = group_.own().status();
@@ -74,17 +77,19 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
                      .in = static_cast<const std::byte*>(in),
                      .out = static_cast<std::byte*>(out),
                      .elementBytes = dataTypeSize(record.type),
-                     .blocks = hasBlocks(record.kind) ? n : 1,
+                     .blocks = blocks,
                      .publishes = record.kind != CallKind::Broadcast || record.root == position};
   int64_t received = 0;
   if (n == 1) {
     const void* inputs[] = {in};
-    if (record.kind == CallKind::AllReduce || record.kind == CallKind::ReduceScatter) {
+    if (record.count == 0) {
+      // nothing to move
+    } else if (record.kind == CallKind::AllReduce || record.kind == CallKind::ReduceScatter) {
       reduceInRankOrder(inputs, out, record.count, record.type, record.op);
-    } else if (in != out && record.count > 0) {
+    } else if (in != out) {
       std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
     }
-  } else if (c.inBytes() <= std::min<int64_t>(thresholds_.slots, kSlotBytes)) {
+  } else if (c.largestInput() <= std::min<int64_t>(thresholds_.slots, kSlotBytes)) {
     received = small(c);
   } else {
     received = large(c);
@@ -98,8 +103,10 @@ void HostCommunicator::run(const Team& team, CallRecord record, const void* in, 
   }
 }
 
-void HostCommunicator::begin(const Team& team, const CallRecord& record, Place in, Place parts) {
-  for (int p : team.ranks) {
+void HostCommunicator::begin(const Team& team, const CallRecord& record, Place in, Place parts,
+                             std::span<const int64_t> sent) {
+  for (size_t i = 0; i < team.ranks.size(); ++i) {
+    const int p = team.ranks[i];
     if (p == rank()) {
       continue;
     }
@@ -108,7 +115,7 @@ void HostCommunicator::begin(const Team& team, const CallRecord& record, Place i
     PairLine& line = group_.own().linesTo(p).ofCall[peer.calls % 2];
     line.call = record;
     line.in = in;
-    line.parts = parts;
+    line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
   }

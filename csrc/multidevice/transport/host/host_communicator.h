@@ -36,6 +36,11 @@ class HostCommunicator final : public Communicator {
   void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
   void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
   void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override;
+  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
+                      ReduceOp op) override;
+  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                 std::span<const int64_t> received, DataType type) override;
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
   void barrier(const Team& t) override;
   void transfer(std::span<const Transfer> transfers) override;
@@ -44,7 +49,7 @@ class HostCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
-  void close() override { run(world_, {.kind = CallKind::Close}, nullptr, nullptr); }
+  void close() override { run(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr); }
   Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -76,18 +81,26 @@ class HostCommunicator final : public Communicator {
     const std::byte* in;
     std::byte* out;
     int64_t elementBytes;
-    int64_t blocks;  // of the input: team size for reduce-scatter and all-to-all, else 1
+    Blocks blocks;   // all-reduce and broadcast: one; else one for each rank
     bool publishes;  // peers read this rank's input
 
     bool inPlace() const { return in == out && record.kind == CallKind::AllReduce; }
-    int64_t inBytes() const { return blocks * record.count * elementBytes; }
-    int64_t outBytes() const { return record.count * elementBytes; }
+    bool inputHasBlocks() const { return record.kind == CallKind::ReduceScatter || record.kind == CallKind::AllToAll; }
+    // The block that is the whole input, where it has no blocks.
+    int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
+    int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes; }
+    int64_t largestInput() const {
+      return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes;  // of all ranks
+    }
   };
 
   struct SendState;
   struct RecvState;
 
-  void run(const Team& team, CallRecord record, const void* in, void* out);
+  void run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
+  static Blocks blocksOf(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
+    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
+  }
   // Each returns the bytes received from peers.
   int64_t small(const Collective& c);
   int64_t large(const Collective& c);
@@ -98,8 +111,9 @@ class HostCommunicator final : public Communicator {
   bool everyRankReducesAll(const Collective& c) const;
   void end(const Collective& c);
 
-  // Announces a call to its team and waits for all members' announcements of the same call.
-  void begin(const Team& team, const CallRecord& record, Place in, Place parts);
+  // Announces a call to its team and waits for all members' announcements of the same call. `sent`: of an all-to-all-v, by
+  // position; announced in the place of `parts`.
+  void begin(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
   void synchronize(const Team& team);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
@@ -113,6 +127,9 @@ class HostCommunicator final : public Communicator {
   void stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const;
   std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
 
+  // What a message belongs to: a receive never takes another's.
+  enum class Stream : int64_t { Transfer, AllToAllV };
+  void moveMessages(std::span<const Transfer> transfers, Stream stream);
   bool advance(SendState& send);
   bool advance(RecvState& receive);
 

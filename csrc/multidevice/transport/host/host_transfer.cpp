@@ -11,6 +11,7 @@ namespace meshfuse {
 // A message in the heap is announced by one empty chunk and read where it lies; another is cut into chunks.
 struct HostCommunicator::SendState {
   const Transfer* transfer;
+  Stream stream;
   int64_t heapOffset;
   int64_t sent = 0;
   bool announced = false;
@@ -20,6 +21,7 @@ struct HostCommunicator::SendState {
 
 struct HostCommunicator::RecvState {
   const Transfer* transfer;
+  Stream stream;
   int64_t received = 0;
   bool done = false;
 };
@@ -37,7 +39,8 @@ bool HostCommunicator::advance(SendState& send) {
   bool moved = false;
   while (peer.posted - taken.load(std::memory_order_acquire) < kChunks) {
     const uint32_t which = peer.posted % kChunks;
-    channel.heads[which] = {.messageBytes = t.bytes, .heapOffset = send.heapOffset};
+    channel.heads[which] = {
+        .messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = static_cast<int64_t>(send.stream)};
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
       if (bytes > 0) {
@@ -70,6 +73,10 @@ bool HostCommunicator::advance(RecvState& receive) {
   while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
+    if (head.stream != static_cast<int64_t>(receive.stream)) [[unlikely]] {
+      group_.fail(fmt::format("[host] ranks {} and {} disagree about the order of a send and an all-to-all-v; {}, {}",
+                              t.peer, rank(), group_.place(t.peer), group_.place(rank())));
+    }
     if (head.messageBytes != t.bytes) [[unlikely]] {
       group_.fail(fmt::format("[host] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
                               t.peer, rank(), t.peer, head.messageBytes, rank(), t.bytes, group_.place(t.peer),
@@ -100,23 +107,82 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
   moveWithinRank(transfers, rank());
-
-  std::vector<SendState> sends;
-  std::vector<RecvState> receives;
+  moveMessages(transfers, Stream::Transfer);
   for (const Transfer& t : transfers) {
     const bool receive = t.direction == Transfer::Direction::Recv;
     TransferCounters::Entry& entry = counters_[receive ? CollectiveKind::Recv : CollectiveKind::Send];
     ++entry.calls;
+    entry.bytesReceived += receive && t.peer != rank() ? t.bytes : 0;
+  }
+  status.inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
+}
+
+// The counts of every pair are compared before anything moves; then messages are sent and received as in a group of transfers.
+void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                                 std::span<const int64_t> received, DataType type) {
+  const int position = positionInTeam(t, rank(), size(), CallKind::AllToAll);
+  CallRecord record = pairwiseRecord(type, t, position, sent, received);
+  record.teamHash = teamHash(t);
+  record.teamMask = teamMask(t);
+  record.program = shortHash(program());
+  FlightEvent& event = group_.recorder().begin(record);
+  group_.throwIfFailed();
+  Status& status = group_.own().status();
+  status.call = record;
+  status.inCall.store(1, std::memory_order_release);
+  begin(t, record, kNowhere, kNowhere, sent);
+  const int64_t elementBytes = dataTypeSize(type);
+  std::vector<Transfer> messages;
+  const auto* from = static_cast<const std::byte*>(in);
+  auto* to = static_cast<std::byte*>(out);
+  int64_t bytes = 0;
+  for (size_t i = 0; i < t.ranks.size(); ++i) {
+    const int p = t.ranks[i];
+    const int64_t theirs = p == rank() ? sent[i] : lineFrom(p).parts;
+    if (const std::string text = pairDifference(p, theirs, rank(), received[i]); !text.empty()) {
+      group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", p, rank(), text, group_.place(p),
+                              group_.place(rank())));
+    }
+    if (static_cast<int>(i) == position && sent[i] > 0) {
+      std::memmove(to, from, static_cast<size_t>(sent[i] * elementBytes));
+    } else if (p != rank()) {
+      // A message is only read where it is sent from.
+      auto* const data = const_cast<std::byte*>(from);
+      if (sent[i] > 0) {
+        messages.push_back({Transfer::Direction::Send, p, data, sent[i] * elementBytes});
+      }
+      if (received[i] > 0) {
+        messages.push_back({Transfer::Direction::Recv, p, to, received[i] * elementBytes});
+      }
+      bytes += received[i] * elementBytes;
+    }
+    from += sent[i] * elementBytes;
+    to += received[i] * elementBytes;
+  }
+  finish(t);
+  moveMessages(messages, Stream::AllToAllV);
+  status.inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
+  TransferCounters::Entry& entry = counters_[CollectiveKind::AllToAll];
+  ++entry.calls;
+  entry.bytesReceived += bytes;
+}
+
+void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream stream) {
+  std::vector<SendState> sends;
+  std::vector<RecvState> receives;
+  for (const Transfer& t : transfers) {
     if (t.peer == rank()) {
       continue;
     }
-    if (receive) {
-      entry.bytesReceived += t.bytes;
-      receives.push_back({.transfer = &t});
+    if (t.direction == Transfer::Direction::Recv) {
+      receives.push_back({.transfer = &t, .stream = stream});
     } else {
       // A short message is done sooner by a copy than by waiting for the receiver.
       const bool isShort = t.bytes <= thresholds_.slots;
-      sends.push_back({.transfer = &t, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
+      sends.push_back(
+          {.transfer = &t, .stream = stream, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
     }
   }
   // Messages of a pair keep their order: only the first unfinished one may move. One that is announced lets the next one follow.
@@ -159,8 +225,6 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
     pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
     group_.awaitAny(moves, pending);
   }
-  status.inCall.store(0, std::memory_order_release);
-  FlightRecorder::end(event);
 }
 
 }  // namespace meshfuse

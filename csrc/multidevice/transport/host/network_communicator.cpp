@@ -81,6 +81,8 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
   auto headTo = [&](size_t i) { return heads_.data() + i * kHeadBytes; };
   auto headFrom = [&](size_t i) { return heads_.data() + (n + i) * kHeadBytes; };
   auto isShort = [](int64_t bytes) { return bytes <= kDataBehindHead; };
+  const bool pairwise = record.ragged && record.kind == CallKind::AllToAll;
+  const int64_t elementBytes = dataTypeSize(record.type);
   std::vector<Pending> heads;
   std::vector<Pending> data;
   for (size_t i = 0; i < n; ++i) {  // receives first: an expected message needs no copy
@@ -103,7 +105,9 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     }
     const Parcel& parcel = parcels[i];
     const uint32_t sequence = peers_[static_cast<size_t>(p)].calls;
-    std::memcpy(headTo(i), &record, sizeof(record));
+    CallRecord announced = record;
+    announced.count = pairwise ? parcel.outBytes : record.count;
+    std::memcpy(headTo(i), &announced, sizeof(record));
     const int64_t behind = isShort(parcel.outBytes) ? parcel.outBytes : 0;
     copyBytes(headTo(i) + sizeof(record), parcel.out, behind);
     heads.push_back(
@@ -119,6 +123,14 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     const int p = team.ranks[i];
     CallRecord theirs;
     std::memcpy(&theirs, headFrom(i), sizeof(theirs));
+    if (pairwise && p != rank_) {
+      const int64_t sent = theirs.count / elementBytes;
+      theirs.count = 0;
+      const std::string text = pairDifference(p, sent, rank_, parcels[i].inBytes / elementBytes);
+      if (theirs == record && !text.empty()) {
+        watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place()));
+      }
+    }
     if (p != rank_ && theirs != record) {
       watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p,
                               difference(rank_, record, p, theirs), place()));
@@ -194,7 +206,7 @@ int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffer
   checkArguments(record, team, buffersGiven);
   record.teamHash = teamHash(team);
   record.teamMask = teamMask(team);
-  record.program = program();
+  record.program = shortHash(program());
   event_ = &recorder_.begin(record);
   recorder_.waits();
   watch_.throwIfFailed();
@@ -214,49 +226,83 @@ void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
 }
 
 void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  CallRecord record{.kind = CallKind::AllGather, .type = type, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const int64_t block = count * dataTypeSize(type);
+  gather(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
+}
+
+void NetworkCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                     DataType type) {
+  gather(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
+}
+
+void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks& blocks, const void* in, void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
+  const int64_t own = blocks.of(position) * bytes;
   std::vector<Parcel> parcels;
-  for (size_t i = 0; i < t.ranks.size(); ++i) {
-    parcels.push_back({bytesOf(in), block, bytesOf(out) + static_cast<int64_t>(i) * block, block});
+  for (int64_t i = 0; i < blocks.number; ++i) {
+    parcels.push_back({bytesOf(in), own, bytesOf(out) + blocks.begin(i) * bytes, blocks.of(i) * bytes});
   }
   swapParcels(t, record, parcels);
-  copyBytes(bytesOf(out) + position * block, bytesOf(in), block);
-  finish(record, (static_cast<int64_t>(t.ranks.size()) - 1) * block);
+  copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
+  finish(record, blocks.total() * bytes - own);
 }
 
 void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  CallRecord record{.kind = CallKind::AllToAll, .type = type, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const int64_t block = count * dataTypeSize(type);
+  const Blocks blocks = blocksOf(t, count);
+  trade(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks, blocks, in, out);
+}
+
+void NetworkCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                                    std::span<const int64_t> received, DataType type) {
+  const int position = positionInTeam(t, rank_, size_, CallKind::AllToAll);
+  trade(t, pairwiseRecord(type, t, position, sent, received), blocksOf(t, 0, sent), blocksOf(t, 0, received), in, out);
+}
+
+void NetworkCommunicator::trade(const Team& t, CallRecord record, const Blocks& sent, const Blocks& received,
+                                const void* in, void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
   std::vector<Parcel> parcels;
-  for (size_t i = 0; i < t.ranks.size(); ++i) {
-    const auto at = static_cast<int64_t>(i) * block;
-    parcels.push_back({bytesOf(in) + at, block, bytesOf(out) + at, block});
+  for (int64_t i = 0; i < sent.number; ++i) {
+    parcels.push_back({bytesOf(in) + sent.begin(i) * bytes, sent.of(i) * bytes,
+                       bytesOf(out) + received.begin(i) * bytes, received.of(i) * bytes});
   }
   swapParcels(t, record, parcels);
-  copyBytes(bytesOf(out) + position * block, bytesOf(in) + position * block, block);
-  finish(record, (static_cast<int64_t>(t.ranks.size()) - 1) * block);
+  const Parcel& own = parcels[static_cast<size_t>(position)];
+  copyBytes(own.in, own.out, own.outBytes);
+  finish(record, received.total() * bytes - own.inBytes);
 }
 
 void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
                                         ReduceOp op) {
-  CallRecord record{.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const auto n = static_cast<int64_t>(t.ranks.size());
-  const int64_t block = count * dataTypeSize(type);
-  std::vector<std::byte> gathered(static_cast<size_t>(n * block));
+  reduceBlocks(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in,
+               out);
+}
+
+void NetworkCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                         DataType type, ReduceOp op) {
+  reduceBlocks(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
+               blocksOf(t, 0, counts), in, out);
+}
+
+void NetworkCommunicator::reduceBlocks(const Team& t, CallRecord record, const Blocks& blocks, const void* in,
+                                       void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
+  const int64_t own = blocks.of(position) * bytes;
+  std::vector<std::byte> gathered(static_cast<size_t>(blocks.number * own));
   std::vector<Parcel> parcels;
   std::vector<const void*> inputs;
-  for (int64_t i = 0; i < n; ++i) {
-    std::byte* theirs = gathered.data() + i * block;
-    parcels.push_back({bytesOf(in) + i * block, block, theirs, block});
-    inputs.push_back(i == position ? bytesOf(in) + i * block : theirs);
+  for (int64_t i = 0; i < blocks.number; ++i) {
+    std::byte* theirs = gathered.data() + i * own;
+    parcels.push_back({bytesOf(in) + blocks.begin(i) * bytes, blocks.of(i) * bytes, theirs, own});
+    inputs.push_back(i == position ? bytesOf(in) + blocks.begin(i) * bytes : theirs);
   }
   swapParcels(t, record, parcels);
-  reduceInRankOrder(inputs, out, count, type, op);
-  finish(record, (n - 1) * block);
+  if (own > 0) {
+    reduceInRankOrder(inputs, out, blocks.of(position), record.type, record.op);
+  }
+  finish(record, (blocks.number - 1) * own);
 }
 
 // Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.

@@ -32,6 +32,11 @@ class NetworkCommunicator final : public Communicator {
   void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
   void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
   void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
+  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override;
+  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
+                      ReduceOp op) override;
+  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                 std::span<const int64_t> received, DataType type) override;
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
   void barrier(const Team& t) override;
   void transfer(std::span<const Transfer> transfers) override;
@@ -68,6 +73,13 @@ class NetworkCommunicator final : public Communicator {
   int start(const Team& team, CallRecord& record, bool buffersGiven);
   void finish(const CallRecord& record, int64_t received);
   void meet(const Team& team, CallKind kind);
+  void gather(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
+  void trade(const Team& team, CallRecord record, const Blocks& sent, const Blocks& received, const void* in,
+             void* out);
+  void reduceBlocks(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
+  static Blocks blocksOf(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
+    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
+  }
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void waitForAll(std::vector<Pending>& pending);

@@ -48,25 +48,35 @@ class LoopbackCommunicator final : public Communicator {
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
   void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    collective(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, in, out, pullAllReduce);
+    collective(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, {.size = count}, in, out);
   }
   void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    collective(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out, pullAllGather);
+    collective(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocks(t, count), in, out);
   }
   void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out,
-               pullReduceScatter);
+    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocks(t, count), in, out);
   }
   void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    collective(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out, pullAllToAll);
+    collective(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks(t, count), in, out);
+  }
+  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override {
+    collective(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocks(t, 0, counts), in, out);
+  }
+  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
+                      ReduceOp op) override {
+    collective(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
+               blocks(t, 0, counts), in, out);
+  }
+  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                 std::span<const int64_t> received, DataType type) override {
+    const int position = positionInTeam(t, rank_, size(), CallKind::AllToAll);
+    collective(t, pairwiseRecord(type, t, position, sent, received), blocks(t, 0, received), in, out, sent);
   }
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override {
-    collective(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer,
-               [root](const PullCall& call) { return pullBroadcast(call, root); });
+    collective(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, {.size = count}, buffer,
+               buffer);
   }
-  void barrier(const Team& t) override {
-    collective(t, {.kind = CallKind::Barrier}, nullptr, nullptr, [](const PullCall&) { return int64_t{0}; });
-  }
+  void barrier(const Team& t) override { collective(t, {.kind = CallKind::Barrier}, {}, nullptr, nullptr); }
 
   void transfer(std::span<const Transfer> transfers) override {
     checkTransfers(transfers, size());
@@ -115,9 +125,7 @@ class LoopbackCommunicator final : public Communicator {
     meeting_->fail(text);
     writeRecords(text);
   }
-  void close() override {
-    collective(world_, {.kind = CallKind::Close}, nullptr, nullptr, [](const PullCall&) { return int64_t{0}; });
-  }
+  void close() override { collective(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr); }
   Survivors shrink() override {
     LoopbackMeeting::Reunion reunion = meeting_->reunite(rank_);
     const auto newRank = std::lower_bound(reunion.oldRanks.begin(), reunion.oldRanks.end(), rank_);
@@ -157,20 +165,31 @@ class LoopbackCommunicator final : public Communicator {
   CallRecord record(const Team& team, CallRecord call) const {
     call.teamHash = teamHash(team);
     call.teamMask = teamMask(team);
-    call.program = program();
+    call.program = shortHash(program());
     return call;
   }
 
-  template <class Pull>
-  void collective(const Team& team, const CallRecord& given, const void* in, void* out, const Pull& pull) {
+  static Blocks blocks(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
+    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
+  }
+
+  // `sent`: of an all-to-all-v; its blocks are those of the output.
+  void collective(const Team& team, const CallRecord& given, const Blocks& blocks, const void* in, void* out,
+                  std::span<const int64_t> sent = {}) {
     const int position = positionInTeam(team, rank_, size(), given.kind);
     const CallRecord call = record(team, given);
-    checkArguments(call, team, in != nullptr && out != nullptr);
+    checkArguments(call, team, given.ragged || (in != nullptr && out != nullptr));
     if (!startCall([&] { return describe(call); })) {
       return;
     }
     int64_t received = 0;
-    recorded(call, [&] { received = move(team, call, position, in, out, pull); });
+    recorded(call, [&] {
+      meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)}, {},
+                      sent);
+      received = move(team, call, blocks, position, static_cast<std::byte*>(out));
+      meeting_->synchronize(rank_, team);
+      meeting_->end(rank_);
+    });
     if (call.kind != CallKind::Close) {
       TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
       ++entry.calls;
@@ -179,31 +198,59 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   // Returns the bytes received.
-  template <class Pull>
-  int64_t move(const Team& team, const CallRecord& call, int position, const void* in, void* out, const Pull& pull) {
-    meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)});
-    const int64_t block = call.count * dataTypeSize(call.type);
-    const bool hasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
+  int64_t move(const Team& team, const CallRecord& call, const Blocks& blocks, int position, std::byte* out) {
+    const int64_t bytes = dataTypeSize(call.type);
+    const bool inputHasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
     std::vector<PeerBuffers> peers;
-    for (int p : team.ranks) {
-      peers.push_back(meeting_->buffersOf(p));
-      peers.back().in += hasBlocks ? position * block : 0;
+    for (int64_t i = 0; i < static_cast<int64_t>(team.ranks.size()); ++i) {
+      const int p = team.ranks[static_cast<size_t>(i)];
+      PeerBuffers& b = peers.emplace_back(meeting_->buffersOf(p));
+      Blocks input = blocks;
+      if (const std::span<const int64_t> sent = meeting_->sentBy(p); !sent.empty()) {
+        input.sizes = sent;
+        checkPair(p, sent[static_cast<size_t>(position)], blocks.of(i));
+      }
+      b.in += inputHasBlocks ? input.begin(position) * bytes : 0;
+      b.out = blocks.number > 1 ? out + blocks.begin(i) * bytes : out;
+      b.bytes = blocks.number > 1 || inputHasBlocks || call.kind == CallKind::AllGather ? blocks.of(i) * bytes : 0;
     }
     const std::function<void()> synchronize = [&] { meeting_->synchronize(rank_, team); };
-    auto* const result = static_cast<std::byte*>(out);
-    const int64_t received = call.count == 0 ? 0
-                                             : pull(PullCall{.position = position,
-                                                             .peers = peers,
-                                                             .out = result,
-                                                             .parts = result,
-                                                             .count = call.count,
-                                                             .outStride = block,
-                                                             .type = call.type,
-                                                             .op = call.op,
-                                                             .synchronize = &synchronize});
-    meeting_->synchronize(rank_, team);
-    meeting_->end(rank_);
-    return received;
+    const int64_t count = blocks.number > 1 ? blocks.of(position) : blocks.total();
+    const PullCall pull{.position = position,
+                        .peers = peers,
+                        .out = out,
+                        .parts = out,
+                        .count = count,
+                        .type = call.type,
+                        .op = call.op,
+                        .synchronize = &synchronize};
+    switch (call.kind) {
+      case CallKind::AllReduce:
+        return count == 0 ? 0 : pullAllReduce(pull);
+      case CallKind::AllGather:
+        return pullAllGather(pull);
+      case CallKind::ReduceScatter:
+        return count == 0 ? 0 : pullReduceScatter(pull);
+      case CallKind::AllToAll:
+        return pullAllToAll(pull);
+      case CallKind::Broadcast:
+        return count == 0 ? 0 : pullBroadcast(pull, call.root);
+      case CallKind::Send:
+      case CallKind::Recv:
+      case CallKind::Barrier:
+      case CallKind::Exchange:
+      case CallKind::Close:
+        break;
+    }
+    return 0;
+  }
+
+  void checkPair(int sender, int64_t sent, int64_t expected) {
+    if (const std::string text = pairDifference(sender, sent, rank_, expected); !text.empty()) {
+      meeting_->fail(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
+                                 meeting_->place(sender), meeting_->place(rank_)));
+      meeting_->leaveCall(rank_);
+    }
   }
 
   // Traces the call, and lets the faults planned for it happen; false if it is to be dropped.

@@ -24,13 +24,14 @@ LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, 
 }
 
 void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers,
-                            std::string_view message) {
+                            std::string_view message, std::span<const int64_t> sent) {
   Lock lock(mutex_);
   Seat& own = seat(rank);
   own.call = call;
   own.inCall = true;
   own.buffers = buffers;
   own.message = message;
+  own.sent = sent;
   arrive(lock, rank, team);
   for (int p : team.ranks) {
     if (std::string text = difference(rank, call, p, seat(p).call); !text.empty()) {
@@ -88,6 +89,11 @@ void LoopbackMeeting::throwFailure(Lock& lock, int rank) {
     });
   });
   throwDeviceError(failure_);
+}
+
+void LoopbackMeeting::leaveCall(int rank) {
+  Lock lock(mutex_);
+  throwFailure(lock, rank);
 }
 
 void LoopbackMeeting::wakeAll() {

@@ -34,12 +34,14 @@ class LoopbackMeeting {
   int size() const { return static_cast<int>(seats_.size()); }
 
   // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
-  void begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message = {});
+  void begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message = {},
+             std::span<const int64_t> sent = {});
   // Returns when all members of the team of the call begun last have come here as often as this rank.
   void synchronize(int rank, const Team& team);
   void end(int rank);
   // Valid between begin() and the last synchronize() of the call.
   PeerBuffers buffersOf(int rank) const { return seats_[static_cast<size_t>(rank)].buffers; }
+  std::span<const int64_t> sentBy(int rank) const { return seats_[static_cast<size_t>(rank)].sent; }
   std::string_view messageOf(int rank) const { return seats_[static_cast<size_t>(rank)].message; }
 
   void transfer(int rank, std::span<const Communicator::Transfer> transfers);
@@ -49,6 +51,8 @@ class LoopbackMeeting {
   // Ends every wait with this text; the first one counts. True if this was the first.
   bool fail(std::string text);
   void throwIfFailed();
+  // Throws the failure, from within a call; returns to nobody while a peer reads this rank's buffers.
+  [[noreturn]] void leaveCall(int rank);
   // The body of a rank has ended, well or not.
   void leave(int rank);
   // `rank 1/2 at step 12 (all-reduce of T7)`
@@ -73,6 +77,7 @@ class LoopbackMeeting {
     const Team* reads = nullptr;  // whose buffers it may be reading
     PeerBuffers buffers;
     std::string_view message;
+    std::span<const int64_t> sent;
     std::vector<uint64_t> arrivals;           // by peer: how often this rank came to a synchronization with it
     std::vector<std::deque<Parcel>> parcels;  // by receiver
     int64_t step = -1;
