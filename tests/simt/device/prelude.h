@@ -163,6 +163,14 @@ T shuffleXor(T value, int mask, int site) {
 inline void fence() { simt::fence(); }
 inline int ticket(int* counter, int site) { return simt::ticket(counter, site); }
 
+// -- integer.cuh ------------------------------------------------------------------------------------------------------
+template <class T>
+T checkedIndex(T index, T extent, bool inside, int site) {
+  if (!inside || (index >= 0 && index < extent)) return index;
+  simt::refusedIndex(index, extent, site);
+  return 0;
+}
+
 // -- math.cuh ---------------------------------------------------------------------------------------------------------
 inline float maximumFloat(float a, float b) { return a != a || b != b ? NAN : a > b ? a : b; }
 inline float minimumFloat(float a, float b) { return a != a || b != b ? NAN : a < b ? a : b; }

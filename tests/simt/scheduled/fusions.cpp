@@ -44,6 +44,10 @@ ScheduledBatch pointwiseFusions() {
   b.add(
       {{5, 100}, {100}}, [](const Tensors& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
       DataType::BFloat16);
+  for (DataType type : {DataType::Double, DataType::Half, DataType::Int, DataType::Int32}) {
+    b.add(
+        {{5, 100}, {100}}, [=](const Tensors& t) { return maybeCastOp(type, mul(add(t[0], t[1]), t[0])); }, type);
+  }
   return b;
 }
 
@@ -57,6 +61,12 @@ ScheduledBatch reductionFusions() {
   b.add({{20000}}, [](const Tensors& t) { return mul(sum(t[0], {0}), 0.5); });
   b.add({{2000, 40}}, [](const Tensors& t) { return sum(t[0], {0}); });
   b.add({{100, 130}}, [](const Tensors& t) { return sum(t[0], {0, 1}); });
+  for (DataType type : {DataType::Double, DataType::Half, DataType::BFloat16, DataType::Int, DataType::Int32}) {
+    for (int64_t dim : {0, 1}) {
+      b.add(
+          {{70, 90}}, [=](const Tensors& t) { return maybeCastOp(type, sum(t[0], {dim})); }, type);
+    }
+  }
   return b;
 }
 
@@ -71,9 +81,15 @@ ScheduledBatch normalizationFusions() {
     b.add({{5, n}, {n}, {n}},
           [n](const Tensors& t) { return layer_norm(t[0], std::vector<int64_t>{n}, t[1], t[2], 1e-5).output; });
   }
-  for (DataType type : {DataType::Half, DataType::BFloat16}) {
+  for (DataType type : {DataType::Half, DataType::BFloat16, DataType::Double}) {
     b.add(
-        {{5, 1000}}, [=](const Tensors& t) { return castOp(type, softmax(t[0], 1)); }, type);
+        {{5, 1000}}, [=](const Tensors& t) { return maybeCastOp(type, softmax(t[0], 1)); }, type);
+    b.add(
+        {{5, 300}, {300}, {300}},
+        [=](const Tensors& t) {
+          return maybeCastOp(type, layer_norm(t[0], std::vector<int64_t>{300}, t[1], t[2], 1e-5).output);
+        },
+        type);
   }
   return b;
 }

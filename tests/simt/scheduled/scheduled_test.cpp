@@ -1,20 +1,59 @@
-// Fusions through the GPU schedulers and the emitter, under the emulator.
+// Fusions through the GPU schedulers and the emitter: under the emulator, and the same texts through NVRTC.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
+
+#include "jit/nvrtc/capabilities.h"
+#include "jit/nvrtc/compiler.h"
 #include "simt/scheduled/fusions.h"
 
 namespace meshfuse::simt {
 namespace {
 
-void expectRight(const ScheduledBatch& batch) {
-  for (const ScheduledVerdict& v : runScheduled(batch.cases)) {
+struct Family {
+  std::string name;
+  std::function<ScheduledBatch()> fusions;
+};
+
+class ScheduledKernel : public testing::TestWithParam<Family> {
+ protected:
+  // Run once for all tests of a family.
+  const std::vector<ScheduledVerdict>& verdicts() {
+    static std::map<std::string, std::vector<ScheduledVerdict>> ofFamily;
+    auto [it, isNew] = ofFamily.try_emplace(GetParam().name);
+    if (isNew) {
+      it->second = runScheduled(GetParam().fusions().cases);
+    }
+    return it->second;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Family, ScheduledKernel,
+                         testing::Values(Family{"Pointwise", pointwiseFusions}, Family{"Reduction", reductionFusions},
+                                         Family{"Normalization", normalizationFusions}),
+                         [](const auto& p) { return p.param.name; });
+
+TEST_P(ScheduledKernel, IsRight) {
+  for (const ScheduledVerdict& v : verdicts()) {
     EXPECT_TRUE(v.right()) << v.describe();
   }
 }
 
-TEST(ScheduledKernel, Pointwise) { expectRight(pointwiseFusions()); }
-TEST(ScheduledKernel, Reduction) { expectRight(reductionFusions()); }
-TEST(ScheduledKernel, Normalization) { expectRight(normalizationFusions()); }
+TEST_P(ScheduledKernel, CompilesForSm90aAsTheTextThatWasEmulated) {
+  if (CudaCapabilities c = cudaCapabilities(); !c.nvrtc) {
+    GTEST_SKIP() << "no NVRTC: " << c.nvrtcNote;
+  }
+  NvrtcCompiler compiler;
+  for (const ScheduledVerdict& v : verdicts()) {
+    Cubin cubin = compiler.compileCubin(v.source.text, "sm_90a");
+    EXPECT_EQ(cubin.text, v.result.text) << v.plan.program.name;
+    EXPECT_EQ(cubin.bytes.substr(1, 3), "ELF");
+    EXPECT_NE(cubin.bytes.find(v.source.entry), std::string::npos);
+    EXPECT_EQ(cubin.log, "") << v.describe();
+  }
+  EXPECT_EQ(compiler.counters().compiled, static_cast<int64_t>(verdicts().size()));
+}
 
 }  // namespace
 }  // namespace meshfuse::simt
