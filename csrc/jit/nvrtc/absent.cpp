@@ -25,6 +25,10 @@ std::string NvrtcCompiler::compilePtx(std::string_view, std::string_view) {
   throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
 }
 
+void NvrtcCompiler::expectArchitecture(std::string_view) {
+  throwDeviceError(std::string("[nvrtc] CUDA kernels cannot be compiled: ") + kWhy);
+}
+
 NvrtcCounters NvrtcCompiler::counters() const { return {}; }
 
 CudaKernel::CudaKernel(std::string_view, const std::string& entry, int64_t) {
