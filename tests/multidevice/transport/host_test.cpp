@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/processes.h"
 
@@ -252,61 +251,6 @@ TEST_F(HostTest, ARankThatNeverComesIsAnErrorAtTheDeadline) {
   unsetenv("RANK");
   unsetenv("WORLD_SIZE");
   unsetenv("MASTER_PORT");
-}
-
-// The same world's memory again and again: slots and stages of one team are reused by calls of others.
-TEST_F(HostTest, SoakOfSmallCollectivesWithRandomDelays) {
-  auto outcomes = runProcesses(
-      3,
-      [](Communicator& comm) -> std::string {
-        uint64_t state = 1;
-        uint64_t delay = hashCombine(7, static_cast<uint64_t>(comm.rank()));
-        std::vector<int64_t> in(1024);
-        std::vector<int64_t> out(3072);
-        for (int64_t i = 0; i < 20'000; ++i) {
-          state = hashCombine(state, static_cast<uint64_t>(i));
-          delay = hashCombine(delay, static_cast<uint64_t>(i));
-          const int left_out = static_cast<int>(state % 6);
-          Team team;
-          for (int r = 0; r < 3; ++r) {
-            if (r != left_out) {
-              team.ranks.push_back(r);
-            }
-          }
-          if (comm.rank() == left_out) {
-            continue;
-          }
-          const auto count = static_cast<int64_t>((state >> 8) % 200) * ((state >> 20) % 8 == 0 ? 5 : 1);
-          if (delay % 64 == 0) {
-            std::this_thread::sleep_for(std::chrono::microseconds(delay / 64 % 300));
-          }
-          std::fill_n(in.begin(), count, i * 10 + comm.rank());
-          const auto n = static_cast<int64_t>(team.ranks.size());
-          int64_t ids = 0;
-          for (int r : team.ranks) {
-            ids += r;
-          }
-          if ((state >> 30) % 2 == 0) {
-            comm.allReduce(team, in.data(), out.data(), count, DataType::Int, ReduceOp::Sum);
-            for (int64_t k = 0; k < count; ++k) {
-              if (out[static_cast<size_t>(k)] != n * i * 10 + ids) {
-                return fmt::format("call {}: element {} is {}", i, k, out[static_cast<size_t>(k)]);
-              }
-            }
-          } else {
-            comm.allGather(team, in.data(), out.data(), count, DataType::Int);
-            for (int64_t k = 0; k < n * count; ++k) {
-              if (out[static_cast<size_t>(k)] != i * 10 + team.ranks[static_cast<size_t>(k / count)]) {
-                return fmt::format("call {}: element {} is {}", i, k, out[static_cast<size_t>(k)]);
-              }
-            }
-          }
-        }
-        return "done";
-      },
-      {.deadline = 10s}, 60s);
-  expectSay(outcomes, {0, 1, 2}, {"done"});
-  std::printf("soak: %lld ms\n", static_cast<long long>(outcomes[0].after.count()));
 }
 
 }  // namespace
