@@ -10,7 +10,8 @@
 //   f(x)                           the larger change of f at x - e and x + e, plus (2 + 2k) u|v|, k by function
 //   cast to a shorter type         the larger change of the rounded value at x - e and x + e
 //   sum of n terms, in any order   sum(e) + (n + 1) u sum(|v| + e); the same for products of a matmul
-//   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e)
+//   product of n                   prod(|v| + e) - prod(|v|) + (n + 1) u prod(|v| + e); any, if some of the factors multiply beyond
+//                                  the type's range
 //   max, min                       the largest e
 //   floor, eq, a cast to integer, ...  0 where the result is the same at both ends; else the element is *uncertain*: its bound is the jump
 //   select by an uncertain Bool    the distance of both sides

@@ -93,6 +93,10 @@ void Program::bindScalar(size_t k, const Val* val, const Argument& argument) {
 // The first use of a symbol binds it; disagreements are found by checkSizes once all are bound.
 void Program::bindSymbol(const IntExpr& expr, int64_t value) {
   if (expr.isSymbol()) {
+    const SymbolFacts& facts = expr.terms()[0].factors[0]->facts;
+    check(value >= facts.lower && value <= facts.upper && value % facts.divisor == 0,
+          "[interpret] {} is {}, which its facts (lower {}, upper {}, divisor {}) exclude", expr.symbolName(), value,
+          facts.lower, facts.upper, facts.divisor);
     symbols_.emplace(std::string(expr.symbolName()), value);
   }
 }

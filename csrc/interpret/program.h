@@ -15,6 +15,11 @@
 
 namespace meshfuse::reference {
 
+// A dim that is said to have one element, or awaited its size, and has one.
+[[nodiscard]] inline bool stretches(const IterDomain* dim, int64_t size) {
+  return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
+}
+
 class Program {
  public:
   // Checks the arguments and binds the symbols of the inputs' extents. UserError as interpret.h says.

@@ -59,6 +59,12 @@ std::vector<Loop> loopsOf(const TensorView* out, std::span<const int64_t> aSteps
   return loops;
 }
 
+// A dim of the result, before it is reduced, is as long as that of the operand it comes of.
+void checkDim(const Expr* expr, size_t k, int64_t got, int operand, int64_t expected) {
+  check(got == expected, "[{}] dim {} of T{} has size {}, expected {} as in T{}", expr->opName(), k,
+        expr->output()->id(), got, expected, expr->input(operand)->id());
+}
+
 }  // namespace
 
 Array Program::computeReduce(const Expr* expr) {
@@ -66,6 +72,10 @@ Array Program::computeReduce(const Expr* expr) {
   const TensorView* out = expr->tensorOutput();
   Sizes sizes = sizesOf(out);
   std::vector<int64_t> steps = contiguousStrides(x.sizes);
+  const std::vector<IterDomain*>& root = out->getRootDomain();
+  for (size_t k = 0; k < root.size(); k++) {
+    checkDim(expr, k, evaluate(root[k]->extent()), 0, x.sizes.at(k));
+  }
   return reduceArray(expr->attributes().reduce, x, sizes,
                      loopsOf(out, steps, {}, sizes, [this](const IntExpr& e) { return evaluate(e); }), context_);
 }
@@ -88,30 +98,44 @@ Array Program::computeContraction(const Expr* expr) {
   int64_t innerB = isLinear || rb == 1 ? b.sizes[rb - 1] : b.sizes[rb - 2];
   check(inner == innerB, "[{}] inner sizes differ: T{} has {}, T{} has {}; transpose one", expr->opName(),
         expr->input(0)->id(), inner, expr->input(1)->id(), innerB);
+  auto rootSize = [&](size_t k) { return evaluate(out->getRootDomain()[k]->extent()); };
+  checkDim(expr, rank - 1, rootSize(rank - 1), 0, inner);
   aSteps[rank - 1] = aOwn[ra - 1];
   bSteps[rank - 1] = isLinear || rb == 1 ? bOwn[rb - 1] : bOwn[rb - 2];
   const bool hasN = rb > 1;
   if (hasN) {
+    checkDim(expr, rank - 2, rootSize(rank - 2), 1, isLinear ? b.sizes[0] : b.sizes[rb - 1]);
     bSteps[rank - 2] = isLinear ? bOwn[0] : bOwn[rb - 1];
     biasSteps[rank - 2] = 1;
   }
   const size_t before = rank - 1 - (hasN ? 1 : 0);  // dims ahead of N
   if (isLinear) {
     for (size_t k = 0; k + 1 < ra; k++) {
+      checkDim(expr, k, rootSize(k), 0, a.sizes[k]);
       aSteps[k] = aOwn[k];
     }
   } else {
     size_t batches = before - (ra > 1 ? 1 : 0);
     if (ra > 1) {
+      checkDim(expr, before - 1, rootSize(before - 1), 0, a.sizes[ra - 2]);
       aSteps[before - 1] = aOwn[ra - 2];
     }
     size_t aBatches = ra > 1 ? ra - 2 : 0;
     size_t bBatches = rb > 1 ? rb - 2 : 0;
+    auto batch = [&](int operand, const Array& array, size_t k, size_t at) {
+      const bool stretched = stretches(expr->input(operand)->asTensor()->noReductions()[k], array.sizes[k]);
+      check(stretched || array.sizes[k] == sizes[at],
+            "[matmul] batch dim {} of T{} has {}, of the result {}; expected equal sizes", k,
+            expr->input(operand)->id(), array.sizes[k], sizes[at]);
+      return stretched;
+    };
     for (size_t k = 0; k < aBatches; k++) {
-      aSteps[batches - aBatches + k] = a.sizes[k] == 1 ? 0 : aOwn[k];
+      const size_t at = batches - aBatches + k;
+      aSteps[at] = batch(0, a, k, at) ? 0 : aOwn[k];
     }
     for (size_t k = 0; k < bBatches; k++) {
-      bSteps[batches - bBatches + k] = b.sizes[k] == 1 ? 0 : bOwn[k];
+      const size_t at = batches - bBatches + k;
+      bSteps[at] = batch(1, b, k, at) ? 0 : bOwn[k];
     }
   }
   auto value = [this](const IntExpr& e) { return evaluate(e); };
@@ -119,6 +143,8 @@ Array Program::computeContraction(const Expr* expr) {
   const Array* bias = isLinear && expr->inputs().size() > 2 ? &operand(expr, 2) : nullptr;
   std::vector<int64_t> biasOffsets;
   if (bias != nullptr) {
+    check(!hasN || bias->sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} {} rows",
+          expr->input(2)->id(), bias->sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
     std::vector<Loop> biasLoops = loopsOf(out, biasSteps, {}, sizes, value);
     for (size_t k = 0; k < biasLoops.size(); k++) {

@@ -2,10 +2,18 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "interpret/program.h"
 
 namespace meshfuse::reference {
+
+namespace {
+
+std::string describe(const Sizes& sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
+
+}  // namespace
 
 Array Program::computePoint(const Expr* expr) {
   const Val* out = expr->output();
@@ -29,7 +37,7 @@ Array Program::computePoint(const Expr* expr) {
     std::vector<IterDomain*> dims = in->asTensor()->noReductions();
     for (size_t d = 0; d < dims.size(); d++) {
       int64_t own = operands.back()->sizes[d];
-      check(dims[d]->isBroadcast() || dims[d]->isSymbolic() || own == sizes[d],
+      check(own == sizes[d] || stretches(dims[d], own),
             "[{}] extents differ in dim {}: T{} has {}, the result T{} {}; give operands of equal sizes",
             expr->opName(), d, in->id(), own, out->id(), sizes[d]);
     }
@@ -56,6 +64,8 @@ Array Program::computeShape(const Expr* expr) {
     }
     case ExprKind::Squeeze:
       for (size_t k = 0; k < own.size(); k++) {
+        check(!attributes.flags[k] || x.sizes[k] == 1, "[squeeze] dim {} of T{} has size {}, expected 1", k,
+              expr->input(0)->id(), x.sizes[k]);
         if (!attributes.flags[k]) {
           strides.push_back(own[k]);
         }
@@ -63,11 +73,11 @@ Array Program::computeShape(const Expr* expr) {
       break;
     case ExprKind::Expand:
       for (size_t k = 0; k < own.size(); k++) {
-        bool stretches = x.sizes[k] == 1 && sizes[k] != 1;
-        check(stretches || x.sizes[k] == sizes[k],
+        bool stretched = x.sizes[k] == 1 && sizes[k] != 1;
+        check(stretched || x.sizes[k] == sizes[k],
               "[expand] dim {} of T{} has size {}, got {}; only a size of 1 stretches", k, expr->input(0)->id(),
               x.sizes[k], sizes[k]);
-        strides.push_back(stretches ? 0 : own[k]);
+        strides.push_back(stretched ? 0 : own[k]);
       }
       break;
     case ExprKind::Permute:
@@ -76,11 +86,14 @@ Array Program::computeShape(const Expr* expr) {
       }
       break;
     case ExprKind::Reshape:
-      check(product(sizes) == x.numel(), "[reshape] T{} has {} elements, the result T{} {}; expected equal numbers",
-            expr->input(0)->id(), x.numel(), expr->output()->id(), product(sizes));
+      check(product(sizes) == x.numel(),
+            "[reshape] T{} of sizes {} has {} elements, the result T{} of sizes {} has {}; expected equal numbers",
+            expr->input(0)->id(), describe(x.sizes), x.numel(), expr->output()->id(), describe(sizes), product(sizes));
       strides = contiguousStrides(sizes);
       break;
     default:
+      check(x.sizes == sizes, "[{}] T{} has sizes {}, the result T{} {}; expected equal ones", expr->opName(),
+            expr->input(0)->id(), describe(x.sizes), expr->output()->id(), describe(sizes));
       strides = own;
   }
   return take(x, sizes, stridedOffsets(sizes, strides));
@@ -126,14 +139,15 @@ Array Program::computeCat(const Expr* expr) {
   Sizes sizes = sizesOf(expr->tensorOutput());
   const int dim = expr->attributes().dim;
   Array result = makeArray(expr->output()->dtype(), sizes);
-  int64_t outer = product(std::span(sizes).first(dim));
   int64_t inner = product(std::span(sizes).subspan(dim + 1));
   int64_t base = 0;
   for (int t = 0; t < static_cast<int>(expr->inputs().size()); t++) {
     const Array& part = operand(expr, t);
     int64_t count = part.sizes[dim] * inner;
-    check(part.numel() == outer * count,
-          "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones", expr->input(t)->id(), dim);
+    Sizes expected = sizes;
+    expected[dim] = part.sizes[dim];
+    check(part.sizes == expected, "[cat] sizes of T{} differ from the result's outside dim {}; expected equal ones",
+          expr->input(t)->id(), dim);
     for (int64_t i = 0; i < part.numel(); i++) {
       int64_t to = (i / count) * sizes[dim] * inner + base * inner + i % count;
       if (result.floating()) {
@@ -150,6 +164,31 @@ Array Program::computeCat(const Expr* expr) {
   return result;
 }
 
+namespace {
+
+// Along `dim` the result is as long as the index. Elsewhere takeAlongAxis stretches dims of one element, gather takes a part of the
+// data, and the others take all.
+void checkIndexSizes(const Expr* expr, const Sizes& data, const Sizes& index, const Sizes& sizes) {
+  const bool along = expr->kind() == ExprKind::TakeAlongAxis;
+  const bool gathers = expr->kind() == ExprKind::Gather;
+  if (!along && !gathers) {
+    return;
+  }
+  const size_t dim = expr->attributes().dim;
+  std::vector<IterDomain*> dataDims = expr->input(0)->asTensor()->noReductions();
+  std::vector<IterDomain*> indexDims = expr->input(1)->asTensor()->noReductions();
+  for (size_t k = 0; k < sizes.size(); k++) {
+    const bool indexFits = index[k] == sizes[k] || (along && k != dim && stretches(indexDims[k], index[k]));
+    const bool dataFits = k == dim || data[k] == sizes[k] || (along && stretches(dataDims[k], data[k])) ||
+                          (gathers && sizes[k] <= data[k]);
+    check(indexFits && dataFits, "[{}] dim {}: T{} has {}, the index T{} {}, the result {}; expected {}",
+          expr->opName(), k, expr->input(0)->id(), data[k], expr->input(1)->id(), index[k], sizes[k],
+          gathers ? "an index that is not larger" : "equal sizes");
+  }
+}
+
+}  // namespace
+
 Array Program::computeIndexing(const Expr* expr) {
   const bool embeds = expr->kind() == ExprKind::Embedding;
   const ExprAttributes& attributes = expr->attributes();
@@ -162,6 +201,7 @@ Array Program::computeIndexing(const Expr* expr) {
   std::vector<int64_t> strides = contiguousStrides(x.sizes);
   std::vector<int64_t> indexStrides = contiguousStrides(index.sizes);
 
+  checkIndexSizes(expr, x.sizes, index.sizes, sizes);
   std::vector<int64_t> offsets(product(sizes));
   std::vector<bool> unknown(offsets.size(), false);
   forEachPosition(sizes, [&](int64_t i, std::span<const int64_t> position) {

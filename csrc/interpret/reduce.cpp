@@ -94,8 +94,12 @@ struct Tally {
   std::vector<double> exact;   // product of |v|
   std::vector<double> errors;  // sum of e, or the largest
   std::vector<int64_t> counts;
+  // Of products: how far those of some of the factors may go up and down, in whatever order, and whether one is infinite.
+  std::vector<double> highest, lowest;
+  std::vector<bool> infinite;
 
-  explicit Tally(int64_t n, double start) : sizes(n, start), exact(n, start), errors(n, 0), counts(n, 0) {}
+  explicit Tally(int64_t n, double start)
+      : sizes(n, start), exact(n, start), errors(n, 0), counts(n, 0), highest(n, 1), lowest(n, 1), infinite(n, false) {}
 };
 
 // The type partial results are rounded to where they are cut: 16-bit results round each part.
@@ -114,8 +118,17 @@ double boundOf(ReduceOp op, DataType dtype, const Tally& tally, int64_t k, const
       return tally.errors[k] + reference * steps * unit * tally.sizes[k] +
              partialsTerm(dtype, context.partials, tally.sizes[k]);
     case ReduceOp::Prod: {
-      double size = tally.sizes[k];
-      return std::isfinite(size) ? size - tally.exact[k] + reference * steps * unit * size : kInfinity;
+      // A product on the way that leaves the type's range is infinite or 0, whatever the last factors bring.
+      const bool wide = dtype == DataType::Double;
+      const double most = wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max();
+      const double least = wide ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+      const double size = tally.sizes[k];
+      const bool vanishes = tally.lowest[k] < least;
+      if (!std::isfinite(size) || !(tally.highest[k] <= most) || (vanishes && tally.infinite[k])) {
+        return kInfinity;
+      }
+      const double lost = vanishes ? steps * least * tally.highest[k] : 0;
+      return size - tally.exact[k] + reference * steps * unit * size + lost;
     }
     case ReduceOp::Max:
     case ReduceOp::Min:
@@ -134,6 +147,11 @@ void count(Tally& tally, ReduceOp op, int64_t k, double value, double error) {
   if (op == ReduceOp::Prod) {
     tally.sizes[k] *= size + error;
     tally.exact[k] *= size;
+    tally.infinite[k] = tally.infinite[k] || !std::isfinite(value);
+    if (std::isfinite(value) && size + error > 0) {
+      tally.highest[k] *= std::max(1.0, size + error);
+      tally.lowest[k] *= std::min(1.0, std::max(size - error, 0.0));
+    }
     return;
   }
   tally.sizes[k] += size + error;

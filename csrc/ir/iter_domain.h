@@ -18,7 +18,7 @@ enum class IterType : uint8_t {
   Iteration,
   Reduction,  // consumed by the op that defines the tensor; not stored
   Broadcast,  // extent 1, stretches to whatever it meets
-  Symbolic,   // made by a reshape whose structure awaits the input sizes (concretize)
+  Symbolic,   // made by a reshape, slice, pad or expand and awaiting the input sizes (concretize): a broadcast dim if 1
 };
 
 // How text marks a dim of this type: "" for Iteration, "r", "b", "s".

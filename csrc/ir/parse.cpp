@@ -364,6 +364,8 @@ class FusionParser {
         throwUserError(fmt::format("a symbol has lower, upper and divisor, not '{}'", key));
       }
     }
+    check(facts.lower <= facts.upper, "symbol {} with lower: {}, upper: {}; expected an upper not below the lower", name,
+          facts.lower, facts.upper);
     facts_[name] = facts;
   }
 

@@ -1,6 +1,8 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -34,6 +36,71 @@ bool isGiven(const Val* v) {
          (!v->isTensor() && (v->isConst() || v->dtype() == DataType::Int));
 }
 
+void addSymbols(const IntExpr& e, std::set<std::string>& symbols) {
+  for (std::string& name : e.symbols()) {
+    symbols.insert(std::move(name));
+  }
+}
+
+// Symbols that have a value at a call: sizes of inputs and of mesh axes, Int scalars that are given or computed.
+std::set<std::string> givenSymbols(const Fusion& fusion, const std::vector<TensorView*>& tensors) {
+  std::set<std::string> symbols;
+  for (const Val* in : fusion.inputs()) {
+    for (const IntExpr& extent : in->isTensor() ? in->asTensor()->shape() : std::vector<IntExpr>{}) {
+      addSymbols(extent, symbols);
+    }
+  }
+  for (int id = 0; id < fusion.numVals(); id++) {
+    const Val* v = fusion.val(id);
+    if (v != nullptr && !v->isTensor() && v->dtype() == DataType::Int &&
+        (v->isFusionInput() || v->definition() != nullptr)) {
+      addSymbols(v->intExpr(), symbols);
+    }
+  }
+  for (const TensorView* t : tensors) {
+    for (int axis = 0; axis < t->getDeviceMesh().numAxes(); axis++) {
+      addSymbols(t->getDeviceMesh().axisSize(axis), symbols);
+    }
+  }
+  return symbols;
+}
+
+// The first symbol of `e` that is not given. Coordinates of the device are given where a local program runs.
+std::optional<std::string> missingSymbol(const IntExpr& e, const std::set<std::string>& given) {
+  for (const std::string& name : e.symbols()) {
+    if (given.count(name) == 0 && !name.starts_with("coord.")) {
+      return name;
+    }
+  }
+  return std::nullopt;
+}
+
+// Nothing but the inputs says how large a result is.
+void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Expr*>& exprs,
+                   const std::set<std::string>& given, std::vector<std::string>& violations) {
+  for (const TensorView* t : tensors) {
+    for (const IterDomain* id : t->getLogicalDomain()) {
+      if (std::optional<std::string> name = missingSymbol(id->extent(), given); name && !t->isFusionInput()) {
+        violations.push_back(
+            fmt::format("T{}: dim {} holds {}, which is of no input; give extents that follow from them", t->id(),
+                        id->toString(), *name));
+      }
+    }
+  }
+  for (const Expr* e : exprs) {
+    for (const Val* v : e->inputs()) {
+      std::optional<std::string> name;
+      if (!v->isTensor() && v->dtype() == DataType::Int) {
+        name = missingSymbol(v->intExpr(), given);
+      }
+      if (name) {
+        violations.push_back(fmt::format("{} = {}: operand {} holds {}, which is of no input", e->output()->toString(),
+                                         e->opName(), v->toString(), *name));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> verify(const Fusion& fusion) {
@@ -59,6 +126,7 @@ std::vector<std::string> verify(const Fusion& fusion) {
     }
     verifyExpr(*e, violations);
   }
+  verifySymbols(tensors, exprs, givenSymbols(fusion, tensors), violations);
   for (const Val* v : fusion.outputs()) {
     if (!isGiven(v)) {
       violations.push_back(fmt::format("output {} is neither computed nor an input", v->toString()));

@@ -51,7 +51,7 @@ class ExprVerifier {
     }
     out_ = e_.tensorOutput();
     if (e_.kind() != ExprKind::Reduce && e_.kind() != ExprKind::Matmul && e_.kind() != ExprKind::Linear &&
-        e_.kind() != ExprKind::Redistribute && !countsIndexedDim() && rootReduces()) {
+        e_.kind() != ExprKind::Redistribute && !countsIndexedDim() && (reduces(root()) || reduces(logical()))) {
       report("the result has a reduction dim, which only reduce, matmul, linear and redistribute make");
     }
     byKind();
@@ -67,8 +67,9 @@ class ExprVerifier {
   const ExprAttributes& attributes() const { return e_.attributes(); }
   Dims operandDims(int k) const { return e_.input(k)->asTensor()->noReductions(); }
   const Dims& root() const { return out_->getRootDomain(); }
-  bool rootReduces() const {
-    return std::any_of(root().begin(), root().end(), [](const IterDomain* d) { return d->isReduction(); });
+  const Dims& logical() const { return out_->getLogicalDomain(); }
+  static bool reduces(const Dims& dims) {
+    return std::any_of(dims.begin(), dims.end(), [](const IterDomain* d) { return d->isReduction(); });
   }
 
   // A result that is a sum of rows over parts of a table has the table's indexed dim as its last root dim.
@@ -175,14 +176,17 @@ class ExprVerifier {
     }
   }
 
-  // The k-th dim of each is the same. Broadcast dims of p may stretch if `stretch`.
+  // What awaits its size stretches if that is 1.
+  static bool mayStretch(const IterDomain* d) { return d->isBroadcast() || d->isSymbolic(); }
+
+  // The k-th dim of each is the same. Dims of p that may stretch do if `stretch`.
   void sameDims(const Dims& p, const Dims& c, int operand, bool stretch = false) {
     if (p.size() != c.size()) {
       report("operand {} has {} dims, the result {}", operand, p.size(), c.size());
       return;
     }
     for (size_t k = 0; k < p.size(); k++) {
-      bool stretches = stretch && p[k]->isBroadcast();
+      bool stretches = stretch && mayStretch(p[k]);
       if (!stretches) {
         sameExtent(p[k], c[k], fmt::format("dim {} of operand {}", k, operand));
         if (c[k]->isBroadcast() && !p[k]->isBroadcast() && !p[k]->extent().isConst(1)) {
@@ -239,9 +243,7 @@ class ExprVerifier {
       case ExprKind::Permute:
         return permute();
       case ExprKind::Reshape:
-        sameType();
-        sameDims(operandDims(0), root(), 0);
-        return;
+        return reshape();
       case ExprKind::Slice:
         return slice();
       case ExprKind::Pad:
@@ -384,6 +386,24 @@ class ExprVerifier {
     }
   }
 
+  void reshape() {
+    sameType();
+    sameDims(operandDims(0), root(), 0);
+    const IntExpr from = elements(root());
+    const IntExpr to = elements(out_->getLogicalDomain());
+    if (provenDifferent(from, to)) {
+      report("{} elements, the result has {}", from.toString(), to.toString());
+    }
+  }
+
+  static IntExpr elements(const Dims& dims) {
+    IntExpr count = 1;
+    for (const IterDomain* d : dims) {
+      count *= d->extent();
+    }
+    return count;
+  }
+
   void slice() {
     sameType();
     Dims p = operandDims(0);
@@ -443,7 +463,7 @@ class ExprVerifier {
       }
       total += p[axis]->extent();
       for (size_t d = 0; d < p.size(); d++) {
-        if (d != axis && !p[d]->isBroadcast()) {
+        if (d != axis) {
           sameExtent(p[d], root()[d], fmt::format("dim {} of operand {}", d, k));
         }
       }
@@ -456,7 +476,7 @@ class ExprVerifier {
   void reduce() {
     sameType();
     sameDims(operandDims(0), root(), 0);
-    if (!rootReduces()) {
+    if (!reduces(root())) {
       report("no dim is reduced; mark one r{{..}}");
     }
     DataType t = out_->dtype();
@@ -489,6 +509,9 @@ class ExprVerifier {
       report("the last dim of the result is the contraction, expected r{{{}}}", a->extent().toString());
     } else {
       sameExtent(a, root().back(), "contracted dim");
+      if (reduces({root().begin(), root().end() - 1})) {
+        report("a dim before the contraction is reduced, expected the last one only");
+      }
     }
     return last;
   }
@@ -517,7 +540,7 @@ class ExprVerifier {
       const Dims& p = operand == 0 ? a : b;
       for (size_t d = 0; d + 2 < p.size(); d++) {
         size_t at = batch - (p.size() - 2) + d;
-        if (!p[d]->isBroadcast()) {
+        if (!mayStretch(p[d])) {
           sameExtent(p[d], root()[at], fmt::format("batch dim {} of operand {}", d, operand));
         }
       }
@@ -600,12 +623,22 @@ class ExprVerifier {
     }
     if (e_.kind() == ExprKind::Gather) {
       sameDims(index, result, 1);
+      for (size_t k = 0; k < data.size(); k++) {
+        if (k != axis && provenLess(data[k]->extent(), index[k]->extent())) {
+          report("dim {} of the index has extent {}, expected at most operand 0's {}", k, index[k]->extent().toString(),
+                 data[k]->extent().toString());
+        }
+      }
       return;
     }
-    sameExtent(index[e_.kind() == ExprKind::IndexSelect ? 0 : axis], result[axis], "the index");
+    const bool along = e_.kind() == ExprKind::TakeAlongAxis;
+    sameExtent(index[along ? axis : 0], result[axis], "the index");
     for (size_t k = 0; k < data.size(); k++) {
-      if (k != axis && !data[k]->isBroadcast()) {
+      if (k != axis && !(along && mayStretch(data[k]))) {
         sameExtent(data[k], result[k], fmt::format("dim {}", k));
+      }
+      if (k != axis && along && !mayStretch(index[k])) {
+        sameExtent(index[k], result[k], fmt::format("dim {} of the index", k));
       }
     }
   }

@@ -6,7 +6,13 @@ namespace meshfuse {
 
 namespace {
 
-IterType typeOf(const IntExpr& extent) { return extent.isConst(1) ? IterType::Broadcast : IterType::Iteration; }
+// Whether a dim that a window cuts has one element: known, or left to the sizes.
+IterType typeOf(const IntExpr& extent) {
+  if (extent.isConst()) {
+    return extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
+  }
+  return provenLess(1, extent) ? IterType::Iteration : IterType::Symbolic;
+}
 
 }  // namespace
 

@@ -4,8 +4,8 @@
 //           which only the outer part is a logical dim (the first element of each step)
 //   pad     a dim that does not change passes; else a Resize
 //
-// A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. All others are iteration dims: their structure
-// awaits no sizes, and one that is found to have one element does not stretch.
+// A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. One that may turn out to be 1 is symbolic until
+// the sizes are known: concretize makes it a broadcast or an iteration dim.
 #pragma once
 
 #include <span>

@@ -33,13 +33,12 @@ std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, cons
     const Dim one{1, IterType::Broadcast};
     const Dim& p = k + da.size() < rank ? one : da[k + da.size() - rank];
     const Dim& q = k + db.size() < rank ? one : db[k + db.size() - rank];
-    bool stretches = p.type == IterType::Broadcast || q.type == IterType::Broadcast;
+    bool stretches = p.type != IterType::Iteration || q.type != IterType::Iteration;
     check(
         stretches || !provenDifferent(p.extent, q.extent),
         "[matmul] batch extents differ: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)",
         describe(a), p.extent.toString(), describe(b), q.extent.toString());
-    bool takeSecond = p.type == IterType::Broadcast || (q.type != IterType::Broadcast && q.extent.isConst());
-    dims.push_back(takeSecond ? q : p);
+    dims.push_back(stretched(p, q));
   }
   return dims;
 }

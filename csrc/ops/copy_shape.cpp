@@ -159,6 +159,21 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
   return out;
 }
 
+TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents) {
+  std::vector<Dim> dims = dimsOf(x);
+  bool changes = false;
+  for (size_t k = 0; k < dims.size(); k++) {
+    changes = changes || dims[k].extent != extents[k];
+    dims[k].extent = extents[k];
+  }
+  if (!changes) {
+    return x;
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), dims);
+  x->fusion().addExpr(ExprKind::Set, {x}, {out});
+  return out;
+}
+
 namespace {
 
 // `sizes`: nullopt keeps the dim.
@@ -173,22 +188,24 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
     x = broadcast(x, isNew);
   }
   std::vector<Dim> dims = dimsOf(x);
-  bool stretches = false;
+  bool changes = false;
   for (size_t k = 0; k < dims.size(); k++) {
     if (!sizes[k]) {
       check(static_cast<int>(k) >= missing, "[expand] size {} is -1 for a new leading dim; expected its extent", k);
       continue;
     }
-    if (dims[k].type == IterType::Broadcast) {
-      stretches = stretches || !sizes[k]->isConst(1);
-      dims[k] = dimOf(*sizes[k]);
+    if (dims[k].extent == *sizes[k]) {
       continue;
     }
-    check(!provenDifferent(dims[k].extent, *sizes[k]),
+    const bool broadcasts = dims[k].type == IterType::Broadcast;
+    check(broadcasts || dims[k].type == IterType::Symbolic || !provenDifferent(dims[k].extent, *sizes[k]),
           "[expand] dim {} of {} has extent {}, got {}; only broadcast dims (a constant 1) stretch", k, describe(x),
           dims[k].extent.toString(), sizes[k]->toString());
+    changes = true;
+    // A dim that is made 1 must be 1: a broadcast dim once that is known.
+    dims[k] = sizes[k]->isConst(1) ? Dim{1, IterType::Symbolic} : dynamicDimOf(*sizes[k]);
   }
-  if (!stretches) {
+  if (!changes) {
     return set(x);
   }
   TensorView* out = x->fusion().tensor(x->dtype(), dims);

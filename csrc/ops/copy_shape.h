@@ -26,7 +26,8 @@ TensorView* bitCastOp(DataType dtype, TensorView* x);
 TensorView* view(TensorView* x, DataType dtype);
 
 // -- reshape --------------------------------------------------------------------------------------------------------------
-// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest. UserError if the products are proven to differ.
+// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest. UserError if
+// the products differ: here if that is known, else at the call whose sizes show it.
 TensorView* reshape(TensorView* x, const IntList& sizes);
 // nvFuser's form: `original` are x's sizes.
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes);
@@ -44,8 +45,8 @@ TensorView* unsqueeze(TensorView* x, int64_t axis);
 // isNew has one flag a dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
 // false flags.
 TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
-// Broadcast dims stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError where a dim that is not broadcast
-// would change.
+// Dims of one element stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError where another dim would change:
+// here if that is known, else at the call whose sizes show it.
 TensorView* expand(TensorView* x, const IntList& sizes);
 TensorView* expand_as(TensorView* x, TensorView* other);
 // x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError on fewer times than dims, or negative ones.

@@ -45,13 +45,14 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
   std::vector<Dim> source = dimsOf(x);
   std::vector<Dim> dims = dimsOf(index);
   for (int k = 0; k < static_cast<int>(dims.size()); k++) {
-    if (k == axis || source[k].type == IterType::Broadcast) {
+    if (k == axis) {
       continue;
     }
-    check(dims[k].type == IterType::Broadcast || !provenDifferent(dims[k].extent, source[k].extent),
+    bool stretches = dims[k].type != IterType::Iteration || source[k].type != IterType::Iteration;
+    check(stretches || !provenDifferent(dims[k].extent, source[k].extent),
           "[takeAlongAxis] extents differ in dim {}: {} and index {}; expected equal extents or a broadcast dim", k,
           describe(x), describe(index));
-    dims[k] = dims[k].type != IterType::Broadcast && dims[k].extent.isConst() ? dims[k] : source[k];
+    dims[k] = stretched(source[k], dims[k]);
   }
   return define(fusion, ExprKind::TakeAlongAxis, x, index, x->dtype(), dims, axis);
 }

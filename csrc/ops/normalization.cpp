@@ -33,14 +33,17 @@ Axes leadingAxes(const Axes& trailing) {
   return axes;
 }
 
-void checkNormShape(std::string_view op, const TensorView* x, const std::vector<int64_t>& norm_shape) {
+// x with the extents that norm_shape says.
+TensorView* withNormShape(std::string_view op, TensorView* x, const std::vector<int64_t>& norm_shape) {
   Axes axes = trailingAxes(op, x, static_cast<int64_t>(norm_shape.size()));
   std::vector<IntExpr> shape = x->shape();
   for (size_t k = 0; k < axes.size(); k++) {
     check(!provenDifferent(shape[axes[k]], norm_shape[k]),
           "[{}] dim {} of {} has extent {}, norm_shape has {}; expected x's last extents", op, axes[k], describe(x),
           shape[axes[k]].toString(), norm_shape[k]);
+    shape[axes[k]] = norm_shape[k];
   }
+  return withExtents(x, shape);
 }
 
 void checkParameter(std::string_view op, std::string_view what, const TensorView* parameter, const TensorView* x,
@@ -129,7 +132,7 @@ ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* wei
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
                              TensorView* bias, Operand eps) {
   checkTensor("layer_norm", x, "x");
-  checkNormShape("layer_norm", x, norm_shape);
+  x = withNormShape("layer_norm", x, norm_shape);
   return layerNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
 }
 
@@ -140,7 +143,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
   x = floating("layer_norm_backward", x, "x");
   checkTensor("layer_norm_backward", mean, "mean");
   checkTensor("layer_norm_backward", invstd, "invstd");
-  checkNormShape("layer_norm_backward", x, norm_shape);
+  x = withNormShape("layer_norm_backward", x, norm_shape);
   Axes axes = trailingAxes("layer_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
   checkParameter("layer_norm_backward", "weight", weight, x, axes);
   checkParameter("layer_norm_backward", "bias", bias, x, axes);
@@ -179,7 +182,7 @@ ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* we
 
 ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps) {
   checkTensor("rms_norm", x, "x");
-  checkNormShape("rms_norm", x, norm_shape);
+  x = withNormShape("rms_norm", x, norm_shape);
   return rmsNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
 }
 
@@ -189,7 +192,7 @@ BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std
   dy = floating("rms_norm_backward", dy, "dy");
   x = floating("rms_norm_backward", x, "x");
   checkTensor("rms_norm_backward", invstd, "invstd");
-  checkNormShape("rms_norm_backward", x, norm_shape);
+  x = withNormShape("rms_norm_backward", x, norm_shape);
   Axes axes = trailingAxes("rms_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
   checkParameter("rms_norm_backward", "weight", weight, x, axes);
 

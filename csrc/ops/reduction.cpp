@@ -86,6 +86,7 @@ TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
   int extra = rankOf(x) - static_cast<int>(sizes.size());
   check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one a dim", sizes.size(), describe(x));
   std::vector<IntExpr> shape = x->shape();
+  std::vector<IntExpr> known = shape;
   Axes leading, inner;
   for (int k = 0; k < rankOf(x); k++) {
     if (k < extra) {
@@ -98,8 +99,10 @@ TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
       check(!provenDifferent(shape[k], sizes[k - extra]),
             "[sum_to] dim {} of {} has extent {}, got size {}; expected that or 1", k, describe(x), shape[k].toString(),
             sizes[k - extra].toString());
+      known[k] = sizes[k - extra];
     }
   }
+  x = withExtents(x, known);
   if (!inner.empty()) {
     x = sum(x, inner, true);
   }

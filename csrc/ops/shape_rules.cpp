@@ -30,6 +30,25 @@ int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().si
 
 Dim dimOf(const IntExpr& extent) { return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration}; }
 
+Dim dynamicDimOf(const IntExpr& extent) { return extent.isConst() ? dimOf(extent) : Dim{extent, IterType::Symbolic}; }
+
+Dim sameDim(const Dim& a, const Dim& b) {
+  bool settled = b.type != IterType::Symbolic && a.type == IterType::Symbolic;
+  bool simpler = b.extent.isConst() && !a.extent.isConst() && b.type == a.type;
+  return settled || simpler ? b : a;
+}
+
+Dim stretched(const Dim& a, const Dim& b) {
+  if (b.type == IterType::Broadcast) {
+    return a;
+  }
+  if (a.type == IterType::Broadcast) {
+    return b;
+  }
+  bool bothOpen = a.type == IterType::Symbolic && b.type == IterType::Symbolic;
+  return bothOpen ? Dim{max(a.extent, b.extent), IterType::Symbolic} : sameDim(a, b);
+}
+
 std::string describe(std::span<const IntExpr> shape) {
   std::string text = "[";
   for (const IntExpr& extent : shape) {
@@ -72,30 +91,24 @@ std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView
   }
   std::vector<Dim> result = all.at(0);
   for (size_t k = 0; k < result.size(); k++) {
-    size_t chosen = 0;
+    size_t chosen = 0;  // for the message: the last tensor that was no broadcast
     for (size_t t = 1; t < all.size(); t++) {
-      const Dim& now = all[chosen][k];
       const Dim& next = all[t][k];
       if (next.type == IterType::Broadcast) {
         continue;
       }
-      if (now.type == IterType::Broadcast) {
-        chosen = t;
-        continue;
-      }
-      if (provenDifferent(now.extent, next.extent)) {
+      bool mayStretch = result[k].type != IterType::Iteration || next.type != IterType::Iteration;
+      if (!mayStretch && provenDifferent(result[k].extent, next.extent)) {
         throwUserError(fmt::format(
             "[{}] extents differ in dim {}: {} has {}, {} has {}; expected equal extents or a broadcast dim (a "
             "constant 1)",
-            op, k, describe(tensors[chosen]), now.extent.toString(), describe(tensors[t]), next.extent.toString()));
+            op, k, describe(tensors[chosen]), all[chosen][k].extent.toString(), describe(tensors[t]),
+            next.extent.toString()));
       }
-      bool settled = next.type == IterType::Iteration && now.type == IterType::Symbolic;
-      bool simpler = next.extent.isConst() && !now.extent.isConst() && next.type == now.type;
-      if (settled || simpler) {
-        chosen = t;
-      }
+      const Dim met = stretched(result[k], next);
+      chosen = met.extent == next.extent && met.type == next.type ? t : chosen;
+      result[k] = met;
     }
-    result[k] = all[chosen][k];
   }
   return result;
 }

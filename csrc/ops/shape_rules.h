@@ -21,6 +21,12 @@ namespace meshfuse {
 [[nodiscard]] int rankOf(const TensorView* tv);
 // A dim of this extent: a broadcast one if it is the constant 1.
 [[nodiscard]] Dim dimOf(const IntExpr& extent);
+// The same for a dim that may stretch if it turns out to be 1: symbolic unless the extent is a constant.
+[[nodiscard]] Dim dynamicDimOf(const IntExpr& extent);
+// What two dims stretch to. Of two that may turn out to be 1 the larger.
+[[nodiscard]] Dim stretched(const Dim& a, const Dim& b);
+// One dim for two that must be equal, and do not stretch: the one of which more is known.
+[[nodiscard]] Dim sameDim(const Dim& a, const Dim& b);
 // `T3 [i0, 16]`: how errors name a tensor.
 [[nodiscard]] std::string describe(const TensorView* tv);
 [[nodiscard]] std::string describe(std::span<const IntExpr> shape);
@@ -33,6 +39,9 @@ namespace meshfuse {
 [[nodiscard]] std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors);
 // The shape tensors of one rank stretch to. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
+
+// x, said to have these extents: where that is not known yet, a copy that a call with others refuses. Equal ranks.
+[[nodiscard]] TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents);
 
 // Non-null, a tensor; UserError otherwise.
 void checkTensor(std::string_view op, const Val* val, std::string_view operand);

@@ -11,14 +11,16 @@ namespace meshfuse {
 
 namespace {
 
-// A position as Python reads it: from the end when negative, clamped to [0, extent].
-IntExpr clampedPosition(const IntExpr& position, const IntExpr& extent) {
+// A position as Python reads it: from the end when negative.
+IntExpr countedPosition(const IntExpr& position, const IntExpr& extent) {
   bool fromEnd = position.upper() && *position.upper() < 0;
-  if (position.isConst() && position.constValue() == INT64_MAX) {
-    return extent;
-  }
-  IntExpr counted = fromEnd ? extent + position : position;
-  return max(IntExpr(0), min(counted, extent));
+  bool end = position.isConst(INT64_MAX);
+  return end ? extent : fromEnd ? extent + position : position;
+}
+
+// Clamped to [0, extent].
+IntExpr clamped(const IntExpr& position, const IntExpr& extent) {
+  return position == extent ? extent : max(IntExpr(0), min(position, extent));
 }
 
 struct Range {
@@ -34,8 +36,13 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
     const IntExpr& step = ranges[k].step;
     check(step.isConst() && step.constValue() >= 1,
           "[slice] dim {} of {} has step {}, expected a constant of at least 1", k, describe(x), step.toString());
-    IntExpr start = clampedPosition(ranges[k].start, old[k].extent);
-    IntExpr stop = max(start, clampedPosition(ranges[k].stop, old[k].extent));
+    const IntExpr& extent = old[k].extent;
+    const IntExpr from = countedPosition(ranges[k].start, extent);
+    const IntExpr to = countedPosition(ranges[k].stop, extent);
+    // Clamping keeps an order: only a range that may be reversed needs the larger of its ends.
+    const bool ordered = to == extent || from.isConst(0) || provenLessEqual(from, to);
+    const IntExpr start = clamped(from, extent);
+    const IntExpr stop = ordered ? clamped(to, extent) : max(start, clamped(to, extent));
     whole = whole && start.isConst(0) && stop == old[k].extent && step.isConst(1);
     attributes.starts.push_back(start);
     attributes.stops.push_back(stop);
@@ -159,8 +166,8 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
       check(k == axis || !provenDifferent(own[k].extent, dims[k].extent),
             "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k,
             describe(tensors[0]), dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);
-      if (k != axis && own[k].extent.isConst()) {
-        dims[k] = own[k];
+      if (k != axis) {
+        dims[k] = sameDim(dims[k], own[k]);
       }
     }
   }

@@ -8,6 +8,7 @@
 #include "ir/fusion_cloner.h"
 #include "ir/reshape.h"
 #include "ir/text.h"
+#include "ir/window.h"
 
 namespace meshfuse {
 
@@ -39,62 +40,224 @@ void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, S
   values[open[0]] = rest / slope;
 }
 
-bool hasSymbolicDim(const TensorView* tv) {
-  const std::vector<IterDomain*>& dims = tv->getLogicalDomain();
+// What is declared of the symbols of `e` holds for their values: proofs rest on it.
+void checkFacts(const IntExpr& e, const SymbolValues& values) {
+  for (const IntTerm& term : e.terms()) {
+    for (const IntAtomPtr& atom : term.factors) {
+      auto known = values.find(atom->key);
+      if (atom->kind == AtomKind::Symbol && known != values.end()) {
+        const SymbolFacts& facts = atom->facts;
+        const int64_t value = known->second;
+        check(value >= facts.lower, "[concretize] symbol {} is {}, declared with lower: {}", atom->key, value,
+              facts.lower);
+        check(value <= facts.upper, "[concretize] symbol {} is {}, declared with upper: {}", atom->key, value,
+              facts.upper);
+        check(value % facts.divisor == 0, "[concretize] symbol {} is {}, declared with divisor: {}", atom->key, value,
+              facts.divisor);
+      }
+      for (const IntExpr& argument : atom->args) {
+        checkFacts(argument, values);
+      }
+    }
+  }
+}
+
+bool anySymbolic(const std::vector<IterDomain*>& dims) {
   return std::any_of(dims.begin(), dims.end(), [](const IterDomain* id) { return id->isSymbolic(); });
 }
 
-// A dim that awaited its size: a broadcast one if that is 1.
-IterType settled(const IterDomain* id) {
-  return !id->isSymbolic() ? id->iterType() : id->extent().isConst(1) ? IterType::Broadcast : IterType::Iteration;
+// A dim with its size: one that awaited it is a broadcast dim if that is 1.
+Dim settled(const IterDomain* id, const SymbolValues& values) {
+  const IntExpr extent = bound(id->extent(), values);
+  const bool awaited = id->isSymbolic();
+  return {extent, !awaited ? id->iterType() : extent.isConst(1) ? IterType::Broadcast : IterType::Iteration};
 }
 
-std::vector<Dim> settledDims(const std::vector<IterDomain*>& ids) {
-  std::vector<Dim> dims;
-  for (const IterDomain* id : ids) {
-    dims.push_back({id->extent(), settled(id)});
+IntExpr product(const std::vector<IntExpr>& shape) {
+  IntExpr count = 1;
+  for (const IntExpr& extent : shape) {
+    count *= extent;
   }
-  return dims;
+  return count;
 }
 
-// Replaces the results of ops whose structure waited for sizes, in order, so that each sees settled operands.
-void settle(Fusion& fusion) {
-  for (Expr* e : fusion.exprs()) {
-    if (!e->output()->isTensor() || !hasSymbolicDim(e->tensorOutput())) {
-      continue;
-    }
-    TensorView* old = e->tensorOutput();
-    TensorView* fresh = nullptr;
-    if (e->kind() == ExprKind::Reshape) {
-      const std::vector<IntExpr> shape = old->shape();
-      fresh = fusion.tensorFromRoot(
-          old->dtype(), settledDims(e->input(0)->asTensor()->noReductions()),
-          [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectReshape(f, root, shape); });
-    } else if (e->kind() == ExprKind::Permute) {
-      fresh = fusion.tensorFromRoot(old->dtype(), settledDims(e->input(0)->asTensor()->noReductions()),
-                                    [&](Fusion&, const std::vector<IterDomain*>& root) {
-                                      std::vector<IterDomain*> logical;
-                                      for (int k : e->attributes().order) {
-                                        logical.push_back(root[k]);
-                                      }
-                                      return logical;
-                                    });
-    } else if (!old->hasRoot()) {
-      fresh = fusion.tensor(old->dtype(), settledDims(old->getLogicalDomain()));
+std::string describe(const std::vector<IntExpr>& shape) {
+  std::string text;
+  for (const IntExpr& extent : shape) {
+    text += (text.empty() ? "" : ", ") + extent.toString();
+  }
+  return "[" + text + "]";
+}
+
+bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
+
+// Copies exprs in order. Results whose structure waited for sizes are made anew, so that each sees settled operands.
+class Concretizer {
+ public:
+  Concretizer(const Fusion& from, Fusion& to, const SymbolValues& values)
+      : to_(to), values_(values), cloner_(from, to, [this](const IntExpr& e) { return bound(e, values_); }) {}
+
+  Val* cloneInput(const Val* in) { return cloner_.clone(in); }
+  Val* find(const Val* val) const { return cloner_.find(val); }
+
+  void add(const Expr* e) {
+    if (!e->output()->isTensor()) {
+      cloner_.clone(e);
+    } else if (e->kind() == ExprKind::Reshape) {
+      reshape(e);
+    } else if (e->kind() == ExprKind::Expand) {
+      expand(e);
+    } else if (anySymbolic(e->tensorOutput()->getRootDomain()) || anySymbolic(e->tensorOutput()->getLogicalDomain())) {
+      settle(e);
     } else {
-      throwInternalError(fmt::format("[concretize] {} of {} keeps a symbolic dim", e->opName(), old->toString()));
+      cloner_.clone(e);
     }
-    fresh->setDeviceMesh(old->getDeviceMesh());
-    fresh->applyLoopTransforms(old->loopTransforms());
-    fresh->copyAllocation(*old);
-    const ExprKind kind = e->kind();
-    const ExprAttributes attributes = e->attributes();
-    const std::vector<Val*> inputs = e->inputs();
-    fusion.replaceUses(old, fresh);
-    fusion.removeExpr(e);
-    fusion.addExpr(kind, inputs, {fresh}, attributes);
   }
-}
+
+ private:
+  std::vector<IntExpr> boundAll(const std::vector<IntExpr>& exprs) const {
+    std::vector<IntExpr> all;
+    for (const IntExpr& e : exprs) {
+      all.push_back(bound(e, values_));
+    }
+    return all;
+  }
+
+  std::vector<Dim> settledDims(const std::vector<IterDomain*>& ids) const {
+    std::vector<Dim> dims;
+    for (const IterDomain* id : ids) {
+      dims.push_back(settled(id, values_));
+    }
+    return dims;
+  }
+
+  // Dims like the first operand's, which is copied.
+  std::vector<Dim> operandDims(const Expr* e) { return dimsOf(cloner_.clone(e->input(0))->asTensor()); }
+
+  // The copy of `e` with `fresh` in the place of its result.
+  void replace(const Expr* e, TensorView* fresh, ExprKind kind) {
+    const TensorView* old = e->tensorOutput();
+    fresh->setDeviceMesh(old->getDeviceMesh());
+    std::vector<LoopTransform> transforms = old->loopTransforms();
+    for (LoopTransform& t : transforms) {
+      t.factor = bound(t.factor, values_);
+    }
+    fresh->applyLoopTransforms(transforms);
+    fresh->copyAllocation(*old);
+    ExprAttributes attributes = e->attributes();
+    attributes.starts = boundAll(attributes.starts);
+    attributes.stops = boundAll(attributes.stops);
+    attributes.steps = boundAll(attributes.steps);
+    std::vector<Val*> inputs;
+    for (const Val* in : e->inputs()) {
+      inputs.push_back(cloner_.clone(in));
+    }
+    cloner_.set(old, fresh);
+    to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
+  }
+
+  void reshape(const Expr* e) {
+    const TensorView* old = e->tensorOutput();
+    const std::vector<IntExpr> shape = boundAll(old->shape());
+    const std::vector<Dim> root = operandDims(e);
+    std::vector<IntExpr> from;
+    for (const Dim& d : root) {
+      from.push_back(d.extent);
+    }
+    check(!provenDifferent(product(from), product(shape)),
+          "[reshape] {} of sizes {} has {} elements, sizes {} make {}; expected equal numbers", e->input(0)->toString(),
+          describe(from), product(from).toString(), describe(shape), product(shape).toString());
+    const std::vector<IterDomain*>& logical = old->getLogicalDomain();
+    const std::vector<IterDomain*>& rootIds = old->getRootDomain();
+    const bool connected = std::all_of(logical.begin(), logical.end(), [&](const IterDomain* id) {
+      return id->definition() != nullptr || id->isBroadcast() ||
+             std::find(rootIds.begin(), rootIds.end(), id) != rootIds.end();
+    });
+    if (connected && !anySymbolic(logical) && !anySymbolic(rootIds)) {
+      cloner_.clone(e);
+      return;
+    }
+    replace(e,
+            to_.tensorFromRoot(
+                old->dtype(), root,
+                [&](Fusion& f, const std::vector<IterDomain*>& ids) { return connectReshape(f, ids, shape); }),
+            ExprKind::Reshape);
+  }
+
+  // An iteration dim of one element that stretches is made a broadcast dim first.
+  void expand(const Expr* e) {
+    const TensorView* old = e->tensorOutput();
+    const std::vector<Dim> from = operandDims(e);
+    const std::vector<Dim> to = settledDims(old->getLogicalDomain());
+    bool stretches = from.size() != to.size();
+    std::vector<bool> plainOnes(from.size(), false);
+    for (size_t k = 0; k < from.size() && k < to.size(); k++) {
+      const bool equal = from[k].extent == to[k].extent;
+      stretches |= !equal;
+      check(equal || from[k].extent.isConst(1) || !provenDifferent(from[k].extent, to[k].extent),
+            "[expand] dim {} of {} has extent {}, got {}; only a dim of extent 1 stretches", k, e->input(0)->toString(),
+            from[k].extent.toString(), to[k].extent.toString());
+      plainOnes[k] = !equal && from[k].extent.isConst(1) && from[k].type != IterType::Broadcast;
+    }
+    Val* operand = cloner_.clone(e->input(0));
+    if (std::find(plainOnes.begin(), plainOnes.end(), true) != plainOnes.end()) {
+      cloner_.set(e->input(0), asBroadcast(operand->asTensor(), plainOnes));
+    }
+    replace(e, to_.tensor(old->dtype(), to), stretches ? ExprKind::Expand : ExprKind::Set);
+    cloner_.set(e->input(0), operand);  // for its other uses
+  }
+
+  TensorView* asBroadcast(TensorView* x, const std::vector<bool>& flags) {
+    std::vector<Dim> kept;
+    std::vector<Dim> dims = dimsOf(x);
+    for (size_t k = 0; k < dims.size(); k++) {
+      if (flags[k]) {
+        dims[k] = {1, IterType::Broadcast};
+      } else {
+        kept.push_back(dims[k]);
+      }
+    }
+    ExprAttributes attributes;
+    attributes.flags = flags;
+    TensorView* squeezed = to_.tensor(x->dtype(), kept);
+    to_.addExpr(ExprKind::Squeeze, {x}, {squeezed}, attributes);
+    TensorView* out = to_.tensor(x->dtype(), dims);
+    to_.addExpr(ExprKind::Broadcast, {squeezed}, {out}, attributes);
+    return out;
+  }
+
+  void settle(const Expr* e) {
+    const TensorView* old = e->tensorOutput();
+    const ExprAttributes& a = e->attributes();
+    TensorView* fresh = nullptr;
+    if (e->kind() == ExprKind::Permute) {
+      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion&, const std::vector<IterDomain*>& root) {
+        std::vector<IterDomain*> logical;
+        for (int k : a.order) {
+          logical.push_back(root[static_cast<size_t>(k)]);
+        }
+        return logical;
+      });
+    } else if (e->kind() == ExprKind::Slice) {
+      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion& f, const std::vector<IterDomain*>& root) {
+        return connectSlice(f, root, boundAll(a.starts), boundAll(a.stops), boundAll(a.steps));
+      });
+    } else if (e->kind() == ExprKind::Pad) {
+      fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion& f, const std::vector<IterDomain*>& root) {
+        return connectPad(f, root, boundAll(a.starts), boundAll(a.stops));
+      });
+    } else {
+      check(!old->hasRoot(), "[concretize] {} = {}: a dim that awaits its size has a root domain; leave it to the op",
+            old->toString(), e->opName());
+      fresh = to_.tensor(old->dtype(), settledDims(old->getLogicalDomain()));
+    }
+    replace(e, fresh, e->kind());
+  }
+
+  Fusion& to_;
+  const SymbolValues& values_;
+  FusionCloner cloner_;
+};
 
 }  // namespace
 
@@ -128,6 +291,10 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
       check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i,
             in->toString(), sizes[i][k], in->asTensor()->shape()[k].toString(),
             extent.isConst() && !in->asTensor()->shape()[k].isConst() ? fmt::format(" = {}", extent.constValue()) : "");
+      checkFacts(in->asTensor()->shape()[k], values);
+    }
+    if (!in->isTensor() && in->dtype() == DataType::Int) {
+      checkFacts(in->intExpr(), values);
     }
   }
   return values;
@@ -135,24 +302,23 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
 
 std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values) {
   auto copy = std::make_unique<Fusion>();
-  FusionCloner cloner(fusion, *copy, [&](const IntExpr& e) { return bound(e, values); });
+  Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
     // A bound Int input stays an input, though nothing needs its value any more.
     copy->addInput(!in->isTensor() && in->dtype() == DataType::Int &&
                            values.count(std::string(in->intExpr().symbolName())) > 0
                        ? copy->inputScalar(DataType::Int)
-                       : cloner.clone(in));
+                       : concretizer.cloneInput(in));
   }
   for (const Expr* e : fusion.exprs()) {
-    cloner.clone(e);
+    concretizer.add(e);
   }
   for (const Val* out : fusion.outputs()) {
-    copy->addOutput(cloner.find(out));
+    copy->addOutput(concretizer.find(out));
   }
   for (const auto& [out, in] : fusion.aliases()) {
-    copy->aliasOutputToInput(cloner.find(out), cloner.find(in));
+    copy->aliasOutputToInput(concretizer.find(out), concretizer.find(in));
   }
-  settle(*copy);
   std::string list;
   for (const std::string& violation : verify(*copy)) {
     list += "\n  " + violation;

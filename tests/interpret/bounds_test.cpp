@@ -36,6 +36,20 @@ BoundedTensor bounded(const std::vector<Tensor>& tensors,
   return interpretWithBounds(fusion, arguments, options).at(0);
 }
 
+TEST(Bounds, ProductsThatLeaveTheRangeOnTheWayMayBeAnything) {
+  auto product = [](const std::vector<TensorView*>& t) { return prod(t[0], {0}); };
+  BoundedTensor up = bounded({Tensor::of({1e30, 1e30, 0, 2}, {4})}, product);
+  EXPECT_EQ(up.value.toVector()[0], 0);
+  EXPECT_EQ(compare(Tensor::of({NAN}, {}), up), std::nullopt) << "1e30 * 1e30 is infinite, times 0 no number";
+  BoundedTensor down = bounded({Tensor::of({1e-30, 1e-30, 1e30, 1e30}, {4})}, product);
+  EXPECT_EQ(compare(Tensor::of({0}, {}), down), std::nullopt);
+  BoundedTensor zero = bounded({Tensor::of({1e30, 0, 3}, {3})}, product);
+  EXPECT_NE(compare(Tensor::of({NAN}, {}), zero), std::nullopt);
+  EXPECT_NE(compare(Tensor::of({1}, {}), zero), std::nullopt);
+  BoundedTensor plain = bounded({Tensor::of({0.5, 3, 4}, {3})}, product);
+  EXPECT_LT(plain.error.data_as<double>()[0], 1e-5);
+}
+
 TEST(Bounds, CopiesAndIntegersAreExact) {
   Tensor x = Tensor::of({1.1, 2.2}, {2});
   EXPECT_EQ(bounded({x},

@@ -49,6 +49,7 @@ constexpr const char* kGolden = R"(fusion {
   mesh M1 {dp: 2, tp: tp} []
   T0 = input() : Float[i0, 16] contiguity[t, f] alloc[1, 0] mesh M0 outer_split(0, 2) parallelize(0, DIDy) loop[DIDy{2}, ceilDiv(i0, 2), 16]
   S1 = input() : Double
+  T12 = input() : Bool[i1, i2] contiguity[t, t]
   T2 = mul(T0, S1) : Float[i0, 16] mesh M1 outer_split(1, tp) merge(0) reorder[1, 0] loop[ceilDiv(16, tp), i0*tp]
   T3 = add(T2, -0.1) : Float[i0, 16]
   T4 = reduce(T3, op=sum) : Float[i0, r{16}]
@@ -148,6 +149,16 @@ TEST(Text, SurvivesDamage) {
     k += 2;
   }
   EXPECT_GT(accepted, 0);
+}
+
+TEST(Text, FactsThatNoValueMeets) {
+  try {
+    (void)parseFusion(
+        "fusion {\n  symbol i0 {lower: 5, upper: 2}\n  T0 = input() : Float[i0] contiguity[t]\n  output T0\n}");
+    ADD_FAILURE() << "expected a UserError";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("symbol i0 with lower: 5, upper: 2"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(Windows, OneElementStretchesWhateverTheStep) {
   }
 }
 
-TEST(Windows, AnExtentThatHappensToBeOneDoesNotStretch) {
+TEST(Windows, AWindowThatTurnsOutToHaveOneElementStretches) {
   Fusion fusion;
   FusionGuard guard(&fusion);
   TensorView* x = makeContigTensor(1);
@@ -169,10 +169,12 @@ TEST(Windows, AnExtentThatHappensToBeOneDoesNotStretch) {
   fusion.addInput(x);
   fusion.addInput(y);
   TensorView* some = slice(x, {Slice{nullptr, nullptr, IrBuilder::create<Val>(4)}});
-  EXPECT_FALSE(some->getLogicalDomain()[0]->isBroadcast());
+  EXPECT_TRUE(some->getLogicalDomain()[0]->isSymbolic());
   fusion.addOutput(add(some, y));
   EXPECT_EQ(interpret(fusion, {counting({3}), counting({1})}).at(0).toVector(), (std::vector<double>{0}));
-  EXPECT_THROW((void)interpret(fusion, {counting({3}), counting({5})}), UserError);
+  EXPECT_EQ(interpret(fusion, {counting({3}), counting({3})}).at(0).toVector(), (std::vector<double>{0, 1, 2}));
+  EXPECT_THROW((void)interpret(fusion, {counting({5}), counting({3})}), UserError);
+  EXPECT_THROW((void)interpret(fusion, {counting({5}), counting({1})}), UserError) << "a plain dim does not stretch";
 }
 
 TEST(Windows, SliceWithScalars) {

@@ -20,6 +20,7 @@ class Builder {
   std::unique_ptr<Fusion> build() {
     if (options_.symbolic) {
       symbols_ = {f_.freshSymbol(), f_.freshSymbol({.lower = 1, .upper = 64, .divisor = 4})};
+      f_.addInput(f_.tensor(DataType::Bool, {{symbols_[0]}, {symbols_[1]}}));  // gives every symbol a value
     }
     meshes_ = {DeviceMesh::createForNumDevices(2), DeviceMesh::createForShape({2, 3}),
                DeviceMesh({3, 1, 0, 2}, {2, 2})};
