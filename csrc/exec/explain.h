@@ -40,7 +40,7 @@ struct ExplainedCommunication {
   std::string kind;  // all-reduce
   std::string tensor;
   std::vector<int> team;
-  int64_t bytesReceived = 0;  // by this rank
+  int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
 };
 
 // A step of one rank, in execution order; views are none at run time, and are listed.

@@ -61,7 +61,8 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   for (const ExplainedEdge& edge : e.edges) {
     text += edgeText(edge);
   }
-  text += terminal.heading("collectives, bytes received by the busiest rank") + "\n";
+  text +=
+      terminal.heading("collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)") + "\n";
   for (const ExplainedCommunication& c : e.communications) {
     text +=
         fmt::format("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));

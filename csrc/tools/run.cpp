@@ -153,6 +153,17 @@ std::string summary(const Tensor& t) {
   return odd == 0 ? text : text + fmt::format(", {} not finite", odd);
 }
 
+std::string whyCountsDiffer(const Explanation& e) {
+  const bool reduces =
+      std::ranges::any_of(e.communications, [](const ExplainedCommunication& c) { return c.kind == "all-reduce"; });
+  return reduces ? "they differ: an all-reduce is planned as the mean over its ranks of the way with the fewest bytes, "
+                   "2 (n - 1) / "
+                   "n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a small tensor a "
+                   "rank may "
+                   "read the whole from every other"
+                 : "they differ: not all that was planned was moved, or more was";
+}
+
 void print(const Report& report, const Terminal& terminal) {
   fmt::print("{}\n", terminal.heading("outputs"));
   for (const Output& out : report.outputs) {
@@ -161,12 +172,15 @@ void print(const Report& report, const Terminal& terminal) {
   }
   const Explanation& e = report.explanation;
   if (!e.communications.empty()) {
-    fmt::print("{}\n", terminal.heading("collectives, bytes received by rank 0"));
+    fmt::print("{}\n", terminal.heading("collectives, bytes that rank 0 receives as planned"));
     for (const ExplainedCommunication& c : e.communications) {
       fmt::print("  {} {} among [{}]: {}\n", c.kind, c.tensor, fmt::join(c.team, ", "), bytesText(c.bytesReceived));
     }
     fmt::print("  planned {}, counted by the transport {}\n", bytesText(e.bytesReceived()),
                bytesText(report.transferred));
+    if (report.transferred != e.bytesReceived()) {
+      fmt::print("  {}\n", whyCountsDiffer(e));
+    }
   }
   fmt::print("{}\n", terminal.heading("kernels and library calls of each rank"));
   for (const ExplainedStep& s : e.steps) {

@@ -42,13 +42,22 @@ TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
   EXPECT_EQ(run.code, 0) << run.err;
   expectContains(run.out,
                  "no larger: T3 does not join: T3[32, r{48}] reduces other dims than the reductions before it\n");
-  expectContains(run.out, "collectives, bytes received by the busiest rank\n  none\n");
+  expectContains(run.out,
+                 "collectives, bytes that the busiest rank receives (of an all-reduce: the mean rank)\n  none\n");
 }
 
 TEST(ToolExplain, CountsTheBusiestRank) {
   const ToolRun run = tool("explain {dir}/rows_to_columns.fir");  // ranks 0 and 3 keep what they have
   expectContains(run.out, "by slice(x), permute(y, x)\n");
   expectContains(run.out, "permute T3[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
+}
+
+TEST(ToolExplain, NamesAllAxesOfAPartialSumAndWhatIsNeeded) {
+  const ToolRun run = tool("explain {dir}/sums_over_two_axes.fir");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "redistribute: comm; the producer is a partial sum over a, b; by ");
+  expectContains(run.out, "redistribute: comm; dim 0 is held as S0(4:b 3 2:a), needed as S0(b,a); by ");
+  expectContains(run.out, "redistribute: comm; dim 0 is held as S0(4:b 3 2:a), needed whole; by all_gather(");
 }
 
 TEST(ToolExplain, Json) {

@@ -40,6 +40,15 @@ TEST(ToolRun, ShardedSumIsOneKernelAndOneAllReduce) {
   expectContains(run.out, "agree with the reference");
 }
 
+// Three elements among four ranks: rank 0 combines none of them, and receives the three sums.
+TEST(ToolRun, SaysWhyPlannedAndCountedBytesDiffer) {
+  const ToolRun run = tool("run {dir}/sharded_sum.fir");
+  expectContains(run.out,
+                 "  planned 18 bytes, counted by the transport 12 bytes\n  they differ: an all-reduce is planned as ");
+  const ToolRun exact = tool("run {dir}/rows_to_columns.fir");
+  EXPECT_EQ(exact.out.find("they differ"), std::string::npos) << exact.out;
+}
+
 TEST(ToolRun, RanksFollowFromTheMesh) {
   for (const char* file : {"tensor_parallel_mlp.fir --size i0=12", "rows_to_columns.fir", "column_and_row_sums.fir"}) {
     const ToolRun run = tool(std::string("run --verify {dir}/") + file);

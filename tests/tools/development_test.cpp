@@ -1,0 +1,102 @@
+// tools/dev: the comparison of the demo's loss curves, and the names of benchmarks.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "base/error.h"
+#include "tools/tool.h"
+
+namespace meshfuse {
+namespace {
+
+// A shell command in the root of the sources.
+ToolRun shell(const std::string& command) {
+  const std::string out = temporaryDirectory() + "/stdout";
+  const std::string err = temporaryDirectory() + "/stderr";
+  const int status =
+      std::system(fmt::format("cd {} && {} >{} 2>{} </dev/null", MESHFUSE_SOURCE_DIR, command, out, err).c_str());
+  auto contents = [](const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
+}
+
+// Writes a curve of `steps` losses as train_lm does; returns its file.
+std::string curve(const std::string& name, int steps, const std::function<double(int)>& loss) {
+  const std::string path = temporaryDirectory() + "/" + name + ".csv";
+  std::ofstream file(path);
+  file << "step,loss\n";
+  for (int s = 0; s < steps; s++) {
+    file << fmt::format("{},{:.9g}\n", s, loss(s));
+  }
+  return path;
+}
+
+ToolRun compareCurves(const std::string& files) { return shell("awk -f tools/compare_curves.awk " + files); }
+
+void expectLastLine(const std::string& text, const std::string& line) {
+  EXPECT_TRUE(text.ends_with(line + "\n")) << text;
+}
+
+TEST(CompareCurves, TakesTheLargestDifferenceOfAnyTwo) {
+  const std::string one = curve("one", 200, [](int s) { return 5 - s * 0.01; });
+  const std::string low = curve("low", 200, [](int s) { return (5 - s * 0.01) * (s == 7 ? 1 - 8e-5 : 1); });
+  const std::string high = curve("high", 200, [](int s) { return (5 - s * 0.01) * (s == 7 ? 1 + 8e-5 : 1); });
+  const ToolRun same = compareCurves(one + " " + one + " " + one);
+  EXPECT_EQ(same.code, 0) << same.out;
+  EXPECT_EQ(same.out, "loss-curve-difference: 0\n");
+  const ToolRun near = compareCurves(one + " " + one + " " + high);
+  EXPECT_EQ(near.code, 0) << near.out;
+  EXPECT_EQ(near.out, "loss-curve-difference: 8e-05\n");
+  const ToolRun apart = compareCurves(one + " " + low + " " + high);  // each is near the first
+  EXPECT_EQ(apart.code, 1) << apart.out;
+  EXPECT_NE(apart.out.find("loss curves: two of them differ by 0.00016, expected at most 1e-4\n"), std::string::npos);
+  expectLastLine(apart.out, "loss-curve-difference: 0.00016");
+}
+
+TEST(CompareCurves, EveryCurveFallsByOneNat) {
+  const std::string falls = curve("falls", 200, [](int s) { return 5 - s / 199.0; });
+  const std::string flat = curve("flat", 200, [](int s) { return 5 - 0.9 * s / 199.0; });
+  EXPECT_EQ(compareCurves(falls + " " + falls).code, 0);
+  const ToolRun run = compareCurves(flat + " " + flat);
+  EXPECT_EQ(run.code, 1);
+  EXPECT_NE(run.out.find("flat.csv falls by 0.900 nats, expected at least 1\n"), std::string::npos) << run.out;
+  expectLastLine(run.out, "loss-curve-difference: 0");
+  const std::string shortOne = curve("short", 5, [](int) { return 5.0; });
+  EXPECT_EQ(compareCurves(shortOne + " " + shortOne).code, 0) << "a run of a few steps cannot fall so far";
+}
+
+TEST(CompareCurves, RefusesWhatAreNoCurves) {
+  const std::string five = curve("five", 5, [](int) { return 5.0; });
+  const std::string six = curve("six", 6, [](int) { return 5.0; });
+  const std::string lost = curve("lost", 5, [](int s) { return s == 3 ? std::nan("") : 5.0; });
+  for (const auto& [files, message] : std::initializer_list<std::pair<std::string, const char*>>{
+           {five + " " + six, "six.csv has 6 steps, "},
+           {five, "1 curves, expected at least 2"},
+           {five + " " + lost, "lost.csv:5: \"nan\" is no loss"}}) {
+    const ToolRun run = compareCurves(files);
+    EXPECT_EQ(run.code, 1) << run.out;
+    EXPECT_NE(run.out.find(message), std::string::npos) << run.out;
+  }
+}
+
+TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
+  const ToolRun run = shell("tools/dev bench nosuch");
+  EXPECT_EQ(run.code, 2) << run.out << run.err;
+  EXPECT_EQ(run.out, "");
+  EXPECT_NE(run.err.find("there is no benchmark 'nosuch'; there are: collectives_mpi_bench fusions_bench "),
+            std::string::npos)
+      << run.err;
+  EXPECT_EQ(shell("tools/dev frobnicate").code, 2);
+}
+
+}  // namespace
+}  // namespace meshfuse
