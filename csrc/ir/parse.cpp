@@ -1,12 +1,16 @@
-// Text -> Fusion: see ir/text.h.
+// Text -> Fusion: see ir/text.h and ir/read_program.h.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
+#include "ir/read_program.h"
 #include "ir/root_text.h"
 #include "ir/text.h"
 
@@ -98,10 +102,68 @@ class FusionParser {
     return std::move(fusion_);
   }
 
+  // After parse(), of what it gave.
+  void checkProgram(const Fusion& fusion) {
+    checkSymbols(fusion);
+    std::string list;
+    for (const std::string& violation : verify(fusion)) {
+      list += fmt::format("{}{}{}", list.empty() ? "" : "\n", placeOfValue(violation), violation);
+    }
+    check(list.empty(), "{}", list);
+  }
+
  private:
+  // -- what is wrong with a program that was read ------------------------------------------------------------------------------
+
+  // A size is made of those of inputs, integers among the inputs, and symbolic mesh axes; coord.x is a rank's coordinate.
+  void checkSymbols(const Fusion& fusion) {
+    std::set<std::string> known;
+    auto add = [&](const IntExpr& e) {
+      for (const std::string& symbol : e.symbols()) {
+        known.insert(symbol);
+      }
+    };
+    for (const Val* in : fusion.inputs()) {
+      if (in->isTensor()) {
+        for (const IntExpr& extent : in->asTensor()->shape()) {
+          add(extent);
+        }
+      } else if (in->dtype() == DataType::Int) {
+        add(in->intExpr());
+      }
+    }
+    for (const DeviceMesh& mesh : fusion.meshes()) {
+      for (int a = 0; a < mesh.numAxes(); a++) {
+        add(mesh.axisSize(a));
+      }
+    }
+    for (const auto& [symbol, at] : symbolPlaces_) {
+      if (symbol.find('.') == std::string::npos && !known.contains(symbol)) {
+        failAt(at, fmt::format("the symbol {} stands in the extents of no input; there are: {}", symbol,
+                               known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+      }
+    }
+  }
+
+  // "FILE:LINE:COLUMN: " of the line of the first value that a violation names.
+  std::string placeOfValue(std::string_view violation) const {
+    for (size_t k = 0; k < violation.size(); k++) {
+      if (!isWordStart(violation[k]) || (k > 0 && isWord(violation[k - 1]))) {
+        continue;
+      }
+      const size_t end =
+          std::find_if_not(violation.begin() + static_cast<int64_t>(k), violation.end(), isWord) - violation.begin();
+      const std::optional<int> number = valueNumber(violation.substr(k, end - k));
+      if (auto it = number ? valuePlaces_.find(*number) : valuePlaces_.end(); it != valuePlaces_.end()) {
+        return placeOf(it->second) + ": ";
+      }
+    }
+    return fmt::format("{}: ", file_);
+  }
+
   // -- cursor ---------------------------------------------------------------------------------------------------------------
 
-  [[noreturn]] void failAt(size_t at, std::string_view message) {
+  std::string placeOf(size_t at) const {
     size_t lineNumber = 1;
     size_t lineStart = 0;
     for (size_t k = 0; k < std::min(at, text_.size()); k++) {
@@ -110,8 +172,11 @@ class FusionParser {
         lineStart = k + 1;
       }
     }
+    return fmt::format("{}:{}:{}", file_, lineNumber, at - lineStart + 1);
+  }
+  [[noreturn]] void failAt(size_t at, std::string_view message) {
     located_ = true;
-    throwUserError(fmt::format("{}:{}:{}: {}", file_, lineNumber, at - lineStart + 1, message));
+    throwUserError(fmt::format("{}: {}", placeOf(at), message));
   }
   [[noreturn]] void fail(std::string_view message) { failAt(at_, message); }
 
@@ -222,6 +287,7 @@ class FusionParser {
     standAt(text);
     return parseIntExpr(text, [this](std::string_view name) {
       noteSymbol(name);
+      symbolPlaces_.try_emplace(std::string(name), static_cast<size_t>(name.data() - text_.data()));
       auto it = facts_.find(std::string(name));
       return it == facts_.end() ? SymbolFacts{} : it->second;
     });
@@ -364,8 +430,8 @@ class FusionParser {
         throwUserError(fmt::format("a symbol has lower, upper and divisor, not '{}'", key));
       }
     }
-    check(facts.lower <= facts.upper, "symbol {} with lower: {}, upper: {}; expected an upper not below the lower", name,
-          facts.lower, facts.upper);
+    check(facts.lower <= facts.upper, "symbol {} with lower: {}, upper: {}; expected an upper not below the lower",
+          name, facts.lower, facts.upper);
     facts_[name] = facts;
   }
 
@@ -405,6 +471,7 @@ class FusionParser {
       check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
       check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr,
             "value number {} stands twice; each value has one line", *number);
+      valuePlaces_[*number] = start_;
     }
     expect('=');
     std::string_view op = word("an op");
@@ -685,10 +752,19 @@ class FusionParser {
   bool located_ = false;
   int nextSymbol_ = 0;
   int nextOrdinal_ = 0;
+  std::map<int, size_t> valuePlaces_;                        // by number: where its line begins
+  std::map<std::string, size_t, std::less<>> symbolPlaces_;  // where a symbol stands first
 };
 
 std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file) {
   return FusionParser(text, file).parse();
+}
+
+std::unique_ptr<Fusion> readProgram(std::string_view text, std::string_view file) {
+  FusionParser parser(text, file);
+  std::unique_ptr<Fusion> fusion = parser.parse();
+  parser.checkProgram(*fusion);
+  return fusion;
 }
 
 }  // namespace meshfuse
