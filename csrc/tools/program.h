@@ -14,7 +14,7 @@ namespace meshfuse {
 
 class Fusion;
 
-// UserError if the file cannot be read, is malformed ("FILE:LINE:COLUMN: ..."), or breaks a rule of the IR (all of them listed).
+// UserError if the file cannot be read, is malformed or breaks rules of the IR, each as "FILE:LINE:COLUMN: ...".
 [[nodiscard]] std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options);
 
 // The same of a program over global tensors; UserError if it is what one rank does, as `meshfuse compile` writes it.
