@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "ir/text.h"
+#include "ir/read_program.h"
 #include "tensor/npy.h"
 
 namespace meshfuse {
@@ -225,13 +225,7 @@ std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
         options.file);
   std::stringstream text;
   text << file.rdbuf();
-  std::unique_ptr<Fusion> fusion = parseFusion(text.str(), options.file);
-  std::string list;
-  for (const std::string& violation : verify(*fusion)) {
-    list += "\n  " + violation;
-  }
-  check(list.empty(), "{}: the program breaks rules of the IR:{}", options.file, list);
-  return fusion;
+  return readProgram(text.str(), options.file);
 }
 
 std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {
