@@ -18,7 +18,7 @@ namespace {
 
 // A plan on coarse atoms that costs this much more than any plan must is tried again on finer ones, with a smaller search.
 constexpr double kSlack = 1.02;
-constexpr int kRefinedStates = 200;
+constexpr int kRefinedStates = 60;
 
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
 constexpr bool kCheckPlans = true;

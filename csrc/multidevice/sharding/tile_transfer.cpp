@@ -200,9 +200,6 @@ class Transfers {
         out_.crossed.push_back(static_cast<int>(a));
       }
     }
-    std::sort(out_.messages.begin(), out_.messages.end(), [](const TileMessage& x, const TileMessage& y) {
-      return std::pair(x.from, x.to) < std::pair(y.from, y.to);
-    });
     out_.received = received.empty() ? 0 : *std::max_element(received.begin(), received.end());
     out_.sent = load_.empty() ? 0 : *std::max_element(load_.begin(), load_.end());
   }

@@ -28,7 +28,7 @@ struct TileTransfer {
   PlanState before;
   PlanState after;
   std::vector<int64_t> extents;
-  std::vector<TileMessage> messages;  // one a pair of devices, ascending
+  std::vector<TileMessage> messages;  // one a pair of devices; receivers in the order of their mesh
   std::vector<TileMessage> kept;      // what a device has already: from == to
   int64_t received = 0;               // by the busiest device
   int64_t sent = 0;

@@ -61,6 +61,11 @@ inline ShardState randomPlacement(std::mt19937& rng, const DeviceMesh& mesh, con
   }
 }
 
+// Indices of one dim that the device at position `device` holds.
+inline std::vector<int64_t> heldIndices(const ShardState& state, size_t k, int64_t extent, int64_t device) {
+  return heldElements({state.mesh, {state.dims[k]}, {}}, {extent}, device);
+}
+
 // Elements that the busiest rank receives at least: what it needs and does not hold. With sums to combine, a mean over the ranks:
 // an element with n contributions that K ranks want is received n - 1 times to be combined and K - 1 times to be spread.
 inline double leastReceived(const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents) {
@@ -86,13 +91,19 @@ inline double leastReceived(const ShardState& from, const ShardState& to, const 
   double wanted = 0;
   double copies = 0;
   for (int64_t device = 0; device < from.mesh.numDevices(); device++) {
-    const std::vector<int64_t> held = heldElements(from, extents, device);
-    const std::vector<int64_t> needed = heldElements(to, extents, device);
-    std::vector<int64_t> lacking;
-    std::set_difference(needed.begin(), needed.end(), held.begin(), held.end(), std::back_inserter(lacking));
-    most = std::max(most, static_cast<double>(lacking.size()));
-    wanted = std::max(wanted, static_cast<double>(needed.size()));
-    copies += static_cast<double>(needed.size());
+    double needed = 1;  // what a rank holds is a product over the dims
+    double both = 1;
+    for (size_t k = 0; k < extents.size(); k++) {
+      const std::vector<int64_t> held = heldIndices(from, k, extents[k], device);
+      const std::vector<int64_t> want = heldIndices(to, k, extents[k], device);
+      std::vector<int64_t> have;
+      std::set_intersection(want.begin(), want.end(), held.begin(), held.end(), std::back_inserter(have));
+      needed *= static_cast<double>(want.size());
+      both *= static_cast<double>(have.size());
+    }
+    most = std::max(most, needed - both);
+    wanted = std::max(wanted, needed);
+    copies += needed;
   }
   if (combined.empty()) {
     return fresh.empty() ? most : 0;

@@ -75,12 +75,11 @@ TEST(Explain, NamesShardingsEdgesAndSteps) {
   b->setDeviceMesh(mesh);
   fusion.addExpr(ExprKind::Redistribute, {a}, {b});
   fusion.addOutput(b);
-  EXPECT_EQ(
-      explainSharding(fusion).toString(),
-      "T0: S0(x) R on {x: 2}[0, 1]\n"
-      "T1: R R on {x: 2}[0, 1]\n"
-      "T0 -> T1: comm: dim 0 is held as S0(x), needed whole\n"
-      "T0 -> T1: all_gather(x), 64 bytes\n");
+  EXPECT_EQ(explainSharding(fusion).toString(),
+            "T0: S0(x) R on {x: 2}[0, 1]\n"
+            "T1: R R on {x: 2}[0, 1]\n"
+            "T0 -> T1: comm: dim 0 is held as S0(x), needed whole\n"
+            "T0 -> T1: all_gather(x), 64 bytes\n");
 }
 
 }  // namespace
