@@ -2,6 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+
 #include "exec/fusion_executor_cache.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
@@ -25,6 +28,98 @@ int64_t bytesReceived(const CommRecord& c, const Communicator& comm) {
   return wholeInputs ? c.bytesReceived * static_cast<int64_t>(c.team.size()) / 2 : c.bytesReceived;
 }
 
+// What differs between the calls that the ranks of a team made in it; empty if nothing does.
+std::string callsOfTeams(const std::vector<std::vector<std::string>>& trace) {
+  std::map<std::string, std::map<size_t, std::vector<std::string>>> calls;  // by team, then by rank
+  for (size_t r = 0; r < trace.size(); r++) {
+    for (const std::string& call : trace[r]) {
+      size_t team = call.find(" in team {");
+      if (team != std::string::npos) {
+        calls[call.substr(team)][r].push_back(call);
+      }
+    }
+  }
+  for (const auto& [team, byRank] : calls) {
+    for (const auto& [rank, made] : byRank) {
+      if (made != byRank.begin()->second) {
+        return fmt::format("ranks {} and {} made other calls{}", byRank.begin()->first, rank, team);
+      }
+    }
+  }
+  return {};
+}
+
+// Calls with the sizes of their teams in place of the ranks: the same for all ranks of a mesh.
+std::vector<std::string> withoutRankIds(const std::vector<std::string>& calls) {
+  std::vector<std::string> result;
+  for (const std::string& call : calls) {
+    size_t team = call.find(" in team {");
+    result.push_back(team == std::string::npos
+                         ? call
+                         : fmt::format("{} in a team of {}", call.substr(0, team),
+                                       std::count(call.begin() + static_cast<ptrdiff_t>(team), call.end(), ',') + 1));
+  }
+  return result;
+}
+
+// A run's communication, as the plan lists it and as the transport counted it. The first run also agrees on the plan.
+void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, const Expected& expected, bool first) {
+  std::vector<std::string> kinds;
+  int64_t planBytes = 0;
+  int64_t countedBytes = 0;
+  for (const CommRecord& c : cache.commSteps()) {
+    kinds.push_back(fmt::format("{}/{}", c.kind, c.team.size()));
+    planBytes += c.bytesReceived;
+    countedBytes += bytesReceived(c, comm);
+  }
+  EXPECT_EQ(kinds, expected.communication) << cache.planText() << cache.hostProgram()->toString();
+  EXPECT_EQ(planBytes, expected.bytes) << cache.planText();
+  int64_t counted = 0;
+  for (const TransferCounters::Entry& e : comm.counters().of) {
+    counted += e.bytesReceived;
+  }
+  int64_t total = 0;  // of all ranks: parts of an all-reduce may be uneven
+  for (const std::string& text : comm.exchange(std::to_string(counted))) {
+    total += std::stoll(text);
+  }
+  if (!first) {
+    EXPECT_EQ(total, countedBytes * comm.size());
+  }
+}
+
+void runAsRank(Communicator& comm, const Scenario& scenario) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    scenario.build(*fusion);
+  }
+  std::vector<BoundedTensor> whole = interpretWithBounds(*fusion, scenario.inputs, {.partials = comm.size()});
+  std::vector<Argument> local;
+  for (size_t i = 0; i < scenario.inputs.size(); i++) {
+    const Tensor* t = std::get_if<Tensor>(&scenario.inputs[i]);
+    local.push_back(t == nullptr ? scenario.inputs[i]
+                                 : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
+  for (int call = 0; call < 2; call++) {
+    comm.resetCounters();
+    std::vector<Tensor> got = cache.runFusionWithInputs(local);
+    std::shared_ptr<const Fusion> planned = cache.planned();
+    for (size_t i = 0; i < got.size(); i++) {
+      BoundedTensor part = shardOf(whole[i], planned->outputs()[i]->asTensor(), comm.rank());
+      EXPECT_EQ(compare(got[i], part).value_or(""), "") << "output " << i << " of\n" << cache.planText();
+    }
+    checkCommunication(comm, cache, scenario.expected, call == 0);
+  }
+  if (scenario.expected.kernels >= 0) {
+    int64_t launches = 0;
+    for (const Step& s : cache.hostProgram()->steps) {
+      launches += s.kind == HostStepKind::Launch ? 1 : 0;
+    }
+    EXPECT_EQ(launches, scenario.expected.kernels) << cache.hostProgram()->toString();
+  }
+}
+
 }  // namespace
 
 void shardBlock(TensorView* tv, int dim, const DeviceMesh& mesh, std::string_view axis) {
@@ -39,62 +134,32 @@ TensorView* input(Fusion& fusion, std::vector<int64_t> shape, const DeviceMesh& 
   return tv;
 }
 
-void ScenarioTest::runScenario(int ranks, const std::function<void(Fusion&)>& build,
-                               const std::vector<Argument>& inputs, const Expected& expected) {
-  runOnRanks(ranks, [&](Communicator& comm) {
-    auto fusion = std::make_unique<Fusion>();
-    {
-      FusionGuard guard(fusion.get());
-      build(*fusion);
-    }
-    std::vector<BoundedTensor> whole = interpretWithBounds(*fusion, inputs, {.partials = ranks});
-    std::vector<Argument> local;
-    for (size_t i = 0; i < inputs.size(); i++) {
-      const Tensor* t = std::get_if<Tensor>(&inputs[i]);
-      local.push_back(t == nullptr ? inputs[i]
-                                   : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
-    }
-    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
-    for (int call = 0; call < 2; call++) {
-      comm.resetCounters();
-      std::vector<Tensor> got = cache.runFusionWithInputs(local);
-      std::shared_ptr<const Fusion> planned = cache.planned();
-      for (size_t i = 0; i < got.size(); i++) {
-        BoundedTensor part = shardOf(whole[i], planned->outputs()[i]->asTensor(), comm.rank());
-        EXPECT_EQ(compare(got[i], part).value_or(""), "") << "output " << i << " of\n" << cache.planText();
-      }
-      std::vector<std::string> kinds;
-      int64_t planBytes = 0;
-      int64_t countedBytes = 0;
-      for (const CommRecord& c : cache.commSteps()) {
-        kinds.push_back(fmt::format("{}/{}", c.kind, c.team.size()));
-        planBytes += c.bytesReceived;
-        countedBytes += bytesReceived(c, comm);
-      }
-      EXPECT_EQ(kinds, expected.communication) << cache.planText() << cache.hostProgram()->toString();
-      int64_t counted = 0;
-      for (const TransferCounters::Entry& e : comm.counters().of) {
-        counted += e.bytesReceived;
-      }
-      int64_t total = 0;  // of all ranks: parts of an all-reduce may be uneven
-      for (const std::string& text : comm.exchange(std::to_string(counted))) {
-        total += std::stoll(text);
-      }
-      if (call > 0) {  // the first call also agrees on the plan
-        EXPECT_EQ(total, countedBytes * ranks);
-      }
-      if (expected.bytes >= 0) {
-        EXPECT_EQ(planBytes, expected.bytes);
-      }
-    }
-    if (expected.kernels >= 0) {
-      int64_t launches = 0;
-      for (const Step& s : cache.hostProgram()->steps) {
-        launches += s.kind == HostStepKind::Launch ? 1 : 0;
-      }
-      EXPECT_EQ(launches, expected.kernels) << cache.hostProgram()->toString();
-    }
-  });
+std::vector<std::string> among(int64_t team, const std::string& step) {
+  return team == 1 ? std::vector<std::string>{} : std::vector<std::string>{fmt::format("{}/{}", step, team)};
+}
+
+void ScenarioTest::runScenario(const std::function<Scenario(int64_t)>& scenario) {
+  if (launched()) {
+    return runOnRanks([&](Communicator& comm) { runAsRank(comm, scenario(comm.size())); });
+  }
+  runScenarioOnLoopback(2, scenario);
+  runScenarioOnLoopback(4, scenario);
+}
+
+void ScenarioTest::runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t)>& scenario) {
+  if (launched()) {
+    return;
+  }
+  std::vector<std::vector<std::string>> trace;
+  loopback_.trace = &trace;
+  runOnRanks(ranks, [&](Communicator& comm) { runAsRank(comm, scenario(comm.size())); });
+  loopback_.trace = nullptr;
+  ASSERT_EQ(trace.size(), static_cast<size_t>(ranks));
+  std::vector<std::string> first = withoutRankIds(trace[0]);
+  for (size_t r = 1; r < trace.size(); r++) {
+    EXPECT_EQ(withoutRankIds(trace[r]), first) << "rank " << r << " of " << ranks << " made other calls than rank 0";
+  }
+  EXPECT_EQ(callsOfTeams(trace), "");
 }
 
 }  // namespace meshfuse

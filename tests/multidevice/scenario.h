@@ -14,16 +14,27 @@ namespace meshfuse {
 struct Expected {
   std::vector<std::string> communication;  // kinds in order of steps, with team sizes: "all-gather/4"
   int64_t kernels = -1;                    // launches, -1: any
-  int64_t bytes = -1;                      // received by a rank in one run, -1: any
+  int64_t bytes = 0;                       // received by a rank in one run
+};
+
+struct Scenario {
+  std::function<void(Fusion&)> build;  // writes the fusion; a FusionGuard is held
+  std::vector<Argument> inputs;        // global tensors
+  Expected expected;
 };
 
 class ScenarioTest : public MultiDeviceTest {
  protected:
-  // `build` writes the fusion (a FusionGuard is held); inputs are global tensors. Every rank gets its shards, runs twice, and
-  // compares its part of every output, its communication, and the transport's counters with the plan.
-  void runScenario(int ranks, const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs,
-                   const Expected& expected);
+  // A scenario as a function of the number of ranks, on 2 and on 4 loopback ranks, or on all ranks of the launcher.
+  // Every rank gets its shards, runs twice, and compares its part of every output, its communication, and the transport's
+  // counters with the plan; on loopback, all ranks must have made the same sequence of calls.
+  void runScenario(const std::function<Scenario(int64_t ranks)>& scenario);
+  // On `ranks` loopback ranks; nothing under a launcher.
+  void runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t ranks)>& scenario);
 };
+
+// `step` among `team` ranks as communication: nothing if there is only one.
+[[nodiscard]] std::vector<std::string> among(int64_t team, const std::string& step);
 
 // Cuts dim `dim` of `tv` in blocks over the named axis, outermost among its loops.
 void shardBlock(TensorView* tv, int dim, const DeviceMesh& mesh, std::string_view axis);

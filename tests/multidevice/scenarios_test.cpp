@@ -1,4 +1,6 @@
-// Programs with one sharded edge or a few, and exactly the communication each must take.
+// Programs with one sharded edge or a few, and exactly the communication each must take, as functions of the number of ranks.
+#include <limits>
+
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 
@@ -12,123 +14,152 @@ Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataTyp
 
 DeviceMesh axisX(int64_t n) { return DeviceMesh::create({{"x", n}}); }
 
+// An output with its own annotation: whole on the mesh.
+TensorView* output(Fusion& f, TensorView* tv, const DeviceMesh& mesh) {
+  f.addOutput(tv);
+  tv->setDeviceMesh(mesh);
+  return tv;
+}
+
+// What a rank receives of an all-reduce of `elements` among n.
+int64_t allReduceBytes(int64_t elements, int64_t n, int64_t size = 4) { return 2 * elements * size * (n - 1) / n; }
+
+// Every grid of n ranks.
+std::vector<std::pair<int64_t, int64_t>> gridsOf(int64_t n) {
+  std::vector<std::pair<int64_t, int64_t>> grids;
+  for (int64_t x = 1; x <= n; x++) {
+    if (n % x == 0) {
+      grids.emplace_back(x, n / x);
+    }
+  }
+  return grids;
+}
+
 class OneEdge : public ScenarioTest {};
 
 TEST_F(OneEdge, PointwiseOnShardsIsOneKernel) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {8, 3}, mesh);
-                shardBlock(x, 0, mesh, "x");
-                TensorView* y = add(x, 1.0);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-                shardBlock(y, 0, mesh, "x");
-              },
-              {random({8, 3}, 1)}, {{}, 1, 0});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {2 * n, 3}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      shardBlock(output(f, add(x, 1.0), mesh), 0, mesh, "x");
+                    },
+                    {random({2 * n, 3}, 1)},
+                    {{}, 1, 0}};
+  });
 }
 
 TEST_F(OneEdge, ReplicatedToShardedIsLocal) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {6, 8}, mesh);
-                TensorView* y = set(x);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-                shardBlock(y, 1, mesh, "x");
-              },
-              {random({6, 8}, 1)}, {{}, 1, 0});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {6, 2 * n}, mesh);
+                      shardBlock(output(f, set(x), mesh), 1, mesh, "x");
+                    },
+                    {random({6, 2 * n}, 1)},
+                    {{}, 1, 0}};
+  });
 }
 
 TEST_F(OneEdge, GatherOfTheOutermostDimNeedsNoKernel) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {8, 6}, mesh);
-                shardBlock(x, 0, mesh, "x");
-                TensorView* y = set(x);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-              },
-              {random({8, 6}, 1)}, {{"all-gather/4"}, 0, 3 * 12 * 4});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {2 * n, 6}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      output(f, set(x), mesh);
+                    },
+                    {random({2 * n, 6}, 1)},
+                    {among(n, "all-gather"), n == 1 ? 1 : 0, (n - 1) * 12 * 4}};
+  });
 }
 
 TEST_F(OneEdge, GatherOfAnInnerDimIsOneKernel) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {6, 8}, mesh);
-                shardBlock(x, 1, mesh, "x");
-                TensorView* y = set(x);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-              },
-              {random({6, 8}, 1)}, {{"all-gather/4"}, 1, 3 * 12 * 4});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {6, 2 * n}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      output(f, set(x), mesh);
+                    },
+                    {random({6, 2 * n}, 1)},
+                    {among(n, "all-gather"), 1, (n - 1) * 12 * 4}};
+  });
+}
+
+// Dim 0 of the tensor is the middle one of its memory.
+TEST_F(OneEdge, GatherOfAPermutedLayoutIsOneKernel) {
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {3, 2 * n, 5}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      output(f, permute(x, {1, 0, 2}), mesh);
+                    },
+                    {random({3, 2 * n, 5}, 1)},
+                    {among(n, "all-gather"), 1, (n - 1) * 30 * 4}};
+  });
 }
 
 TEST_F(OneEdge, MovingAShardToAnotherDimIsAnAllToAll) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {8, 12}, mesh);
-                shardBlock(x, 0, mesh, "x");
-                TensorView* y = set(x);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-                shardBlock(y, 1, mesh, "x");
-              },
-              {random({8, 12}, 1)}, {{"all-to-all/4"}, -1, 8 * 12 / 4 * 3 / 4 * 4});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {2 * n, 3 * n}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      shardBlock(output(f, set(x), mesh), 1, mesh, "x");
+                    },
+                    {random({2 * n, 3 * n}, 1)},
+                    {among(n, "all-to-all"), -1, 2 * 3 * (n - 1) * 4}};
+  });
 }
 
 class Reductions : public ScenarioTest {
  protected:
   using Reduce = std::function<TensorView*(TensorView*)>;
-  void toReplicated(const Reduce& reduce, DataType type, const Tensor& x) {
-    runScenario(4,
-                [&](Fusion& f) {
-                  DeviceMesh mesh = axisX(4);
-                  TensorView* in = input(f, {8, 6}, mesh, type);
-                  shardBlock(in, 0, mesh, "x");
-                  TensorView* y = reduce(in);
-                  f.addOutput(y);
-                  y->setDeviceMesh(mesh);
-                },
-                {x}, {{"all-reduce/4"}, 1, -1});
+  // [2n, 3n], the first dim cut, from low to high.
+  void toReplicated(const Reduce& reduce, DataType type, double low, double high) {
+    runScenario([&](int64_t n) {
+      return Scenario{[&reduce, type, n](Fusion& f) {
+                        DeviceMesh mesh = axisX(n);
+                        TensorView* x = input(f, {2 * n, 3 * n}, mesh, type);
+                        shardBlock(x, 0, mesh, "x");
+                        output(f, reduce(x), mesh);
+                      },
+                      {randomTensor({2 * n, 3 * n}, type, 1, low, high)},
+                      {among(n, "all-reduce"), 1, allReduceBytes(3 * n, n, dataTypeSize(type))}};
+    });
   }
 };
 
 TEST_F(Reductions, OverAShardedDimEndInAnAllReduce) {
-  Tensor negative = randomTensor({8, 6}, DataType::Float, 1, -3, -1);
-  toReplicated([](TensorView* x) { return sum(x, {0}); }, DataType::Float, negative);
-  toReplicated([](TensorView* x) { return prod(x, {0}); }, DataType::Float, negative);
-  toReplicated([](TensorView* x) { return min(x, {0}); }, DataType::Float, negative);
-  toReplicated([](TensorView* x) { return max(x, {0}); }, DataType::Float, negative);
+  for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max}) {
+    toReplicated([=](TensorView* x) { return reductionOp(op, x, {0}); }, DataType::Float, -3, -1);
+  }
 }
 
 TEST_F(Reductions, OfBitsAndTruthToo) {
-  Tensor bits = randomTensor({8, 6}, DataType::Int, 2, 0, 1 << 20);
-  toReplicated([](TensorView* x) { return bitwise_or(x, {0}); }, DataType::Int, bits);
-  toReplicated([](TensorView* x) { return bitwise_xor(x, {0}); }, DataType::Int, bits);
-  Tensor truth = randomTensor({8, 6}, DataType::Bool, 3, 0, 2);
-  toReplicated([](TensorView* x) { return any(x, {0}); }, DataType::Bool, truth);
-  toReplicated([](TensorView* x) { return all(x, {0}); }, DataType::Bool, truth);
+  for (ReduceOp op : {ReduceOp::And, ReduceOp::Or, ReduceOp::Xor}) {
+    toReplicated([=](TensorView* x) { return reductionOp(op, x, {0}); }, DataType::Int, 0, 1 << 20);
+  }
+  toReplicated([](TensorView* x) { return any(x, {0}); }, DataType::Bool, 0, 2);
+  toReplicated([](TensorView* x) { return all(x, {0}); }, DataType::Bool, 0, 2);
 }
 
 TEST_F(Reductions, ToAShardAreAReduceScatter) {
   for (bool maximum : {false, true}) {
     for (DataType type : {DataType::Float, DataType::BFloat16}) {
-      runScenario(4,
-                  [&](Fusion& f) {
-                    DeviceMesh mesh = axisX(4);
-                    TensorView* x = input(f, {8, 16}, mesh, type);
-                    shardBlock(x, 0, mesh, "x");
-                    TensorView* y = maximum ? max(x, {0}) : sum(x, {0});
-                    f.addOutput(y);
-                    y->setDeviceMesh(mesh);
-                    shardBlock(y, 1, mesh, "x");
-                  },
-                  {random({8, 16}, 1, type)}, {{"reduce-scatter/4"}, 1, -1});
+      runScenario([=](int64_t n) {
+        return Scenario{[=](Fusion& f) {
+                          DeviceMesh mesh = axisX(n);
+                          TensorView* x = input(f, {2 * n, 4 * n}, mesh, type);
+                          shardBlock(x, 0, mesh, "x");
+                          shardBlock(output(f, maximum ? max(x, {0}) : sum(x, {0}), mesh), 1, mesh, "x");
+                        },
+                        {random({2 * n, 4 * n}, 1, type)},
+                        {among(n, "reduce-scatter"), 1, 4 * (n - 1) * 4}};  // 16 bits are reduced in float
+      });
     }
   }
 }
@@ -136,136 +167,260 @@ TEST_F(Reductions, ToAShardAreAReduceScatter) {
 class Layouts : public ScenarioTest {};
 
 TEST_F(Layouts, BlockToCyclicIsAnAllToAll) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {16}, mesh);
-                shardBlock(x, 0, mesh, "x");
-                TensorView* y = set(x);
-                f.addOutput(y);
-                y->setDeviceMesh(mesh);
-                y->inner_split(0, 4);
-                y->axis(1)->parallelize(mesh.axis("x"));
-              },
-              {random({16}, 1)}, {{"all-to-all/4"}, -1, 3 * 4});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {n * n}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      TensorView* y = output(f, set(x), mesh);
+                      y->inner_split(0, n);
+                      y->axis(1)->parallelize(mesh.axis("x"));
+                    },
+                    {random({n * n}, 1)},
+                    {among(n, "all-to-all"), -1, (n - 1) * 4}};
+  });
 }
 
 TEST_F(Layouts, OuterProductsNeedNothing) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 2}});
-                TensorView* a = input(f, {4, 1}, mesh);
-                shardBlock(a, 0, mesh, "x");
-                TensorView* b = input(f, {1, 6}, mesh);
-                shardBlock(b, 1, mesh, "y");
-                TensorView* z = mul(a, b);
-                f.addOutput(z);
-                z->setDeviceMesh(mesh);
-                shardBlock(z, 1, mesh, "y");
-                shardBlock(z, 0, mesh, "x");
-              },
-              {random({4, 1}, 1), random({1, 6}, 2)}, {{}, 1, 0});
+  runScenario([](int64_t n) {
+    auto [nx, ny] = gridsOf(n).at(n == 1 ? 0 : 1);  // 2 x n/2
+    return Scenario{[=, nx = nx, ny = ny](Fusion& f) {
+                      DeviceMesh mesh = DeviceMesh::create({{"x", nx}, {"y", ny}});
+                      TensorView* a = input(f, {2 * nx, 1}, mesh);
+                      shardBlock(a, 0, mesh, "x");
+                      TensorView* b = input(f, {1, 3 * ny}, mesh);
+                      shardBlock(b, 1, mesh, "y");
+                      TensorView* z = output(f, mul(a, b), mesh);
+                      shardBlock(z, 1, mesh, "y");
+                      shardBlock(z, 0, mesh, "x");
+                    },
+                    {random({2 * nx, 1}, 1), random({1, 3 * ny}, 2)},
+                    {{}, 1, 0}};
+  });
+}
+
+// [2x, 3y] in tiles of a grid, then only one dim cut.
+Scenario gatherOverOneAxis(int64_t nx, int64_t ny, bool overY) {
+  int64_t team = overY ? ny : nx;
+  return {[=](Fusion& f) {
+            DeviceMesh mesh = DeviceMesh::create({{"x", nx}, {"y", ny}});
+            TensorView* x = input(f, {2 * nx, 3 * ny}, mesh);
+            shardBlock(x, 1, mesh, "y");
+            shardBlock(x, 0, mesh, "x");
+            TensorView* y = output(f, set(x), mesh);
+            overY ? shardBlock(y, 0, mesh, "x") : shardBlock(y, 1, mesh, "y");
+          },
+          {random({2 * nx, 3 * ny}, 1)},
+          {among(team, "all-gather"), -1, (team - 1) * 6 * 4}};
 }
 
 TEST_F(Layouts, GatherOverOneAxisOfAGrid) {
   for (bool overY : {true, false}) {
-    runScenario(4,
-                [&](Fusion& f) {
-                  DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 2}});
-                  TensorView* x = input(f, {4, 6}, mesh);
-                  shardBlock(x, 1, mesh, "y");
-                  shardBlock(x, 0, mesh, "x");
-                  TensorView* y = set(x);
-                  f.addOutput(y);
-                  y->setDeviceMesh(mesh);
-                  overY ? shardBlock(y, 0, mesh, "x") : shardBlock(y, 1, mesh, "y");
-                },
-                {random({4, 6}, 1)}, {{"all-gather/2"}, -1, 6 * 4});
+    for (size_t grid : {0, 1}) {  // 1 x n, then 2 x n/2
+      runScenario([=](int64_t n) {
+        auto [nx, ny] = gridsOf(n).at(n == 1 ? 0 : grid);
+        return gatherOverOneAxis(nx, ny, overY);
+      });
+    }
+    for (auto [nx, ny] : gridsOf(8)) {
+      runScenarioOnLoopback(8, [=, nx = nx, ny = ny](int64_t) { return gatherOverOneAxis(nx, ny, overY); });
+    }
   }
 }
 
 TEST_F(Layouts, ReshapesOnlyRegroupDigits) {
-  runScenario(2,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(2);
-                TensorView* x = input(f, {3, 24}, mesh);
-                shardBlock(x, 1, mesh, "x");
-                TensorView* heads = reshape(x, {3, 4, 6});
-                TensorView* back = reshape(neg(heads), {3, 24});
-                f.addOutput(heads);
-                f.addOutput(back);
-              },
-              {random({3, 24}, 1)}, {{}, -1, 0});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {3, 2 * n * 6}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      TensorView* heads = reshape(x, {3, 2 * n, 6});
+                      f.addOutput(heads);
+                      f.addOutput(reshape(neg(heads), {3, 2 * n * 6}));
+                    },
+                    {random({3, 2 * n * 6}, 1)},
+                    {{}, -1, 0}};
+  });
 }
 
-class Models : public ScenarioTest {};
+class Models : public ScenarioTest {
+ protected:
+  static constexpr int64_t kRows = 12, kFeatures = 8;
+
+  // A column-parallel and a row-parallel linear around a gelu, with 4 hidden features a rank; only the weights are annotated.
+  static TensorView* mlp(Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+    int64_t hidden = 4 * mesh.numDevices();
+    TensorView* w0 = input(f, {hidden, kFeatures}, mesh);
+    TensorView* w1 = input(f, {kFeatures, hidden}, mesh);
+    shardBlock(w0, 0, mesh, "x");
+    shardBlock(w1, 1, mesh, "x");
+    return linear(tanh_gelu(linear(x, w0)), w1);
+  }
+  static std::vector<Argument> mlpInputs(int64_t n) {
+    return {random({kRows, kFeatures}, 1), random({4 * n, kFeatures}, 2), random({kFeatures, 4 * n}, 3)};
+  }
+  static Expected oneAllReduce(int64_t n, int64_t size = 4) {
+    return {among(n, "all-reduce"), -1, allReduceBytes(kRows * kFeatures, n, size)};
+  }
+  static TensorView* unannotated(Fusion& f) {
+    TensorView* x = makeContigConcreteTensor({kRows, kFeatures});
+    f.addInput(x);
+    return x;
+  }
+};
 
 TEST_F(Models, ResidualMlpTakesItsShardingFromTheWeights) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = makeContigConcreteTensor({6, 8});
-                f.addInput(x);
-                TensorView* w0 = input(f, {16, 8}, mesh);
-                TensorView* w1 = input(f, {8, 16}, mesh);
-                shardBlock(w0, 0, mesh, "x");
-                shardBlock(w1, 1, mesh, "x");
-                f.addOutput(add(x, linear(tanh_gelu(linear(x, w0)), w1)));
-              },
-              {random({6, 8}, 1), random({16, 8}, 2), random({8, 16}, 3)}, {{"all-reduce/4"}, -1, -1});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      TensorView* x = unannotated(f);
+                      f.addOutput(add(x, mlp(f, x, axisX(n))));
+                    },
+                    mlpInputs(n), oneAllReduce(n)};
+  });
+}
+
+// An intermediate op reads the unannotated input; the numbers that choose have no tensor input and take their mesh from their use.
+TEST_F(Models, ResidualMlpWithDropout) {
+  for (bool hidden : {false, true}) {
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        DeviceMesh mesh = axisX(n);
+                        TensorView* x = mul(unannotated(f), 0.5);
+                        auto dropout = [](TensorView* t, int64_t columns) {
+                          TensorView* kept = lt(rand({kRows, columns}, DataType::Float, 7, 1), 0.75);
+                          return mul(where(kept, t, 0.0), 1 / 0.75);
+                        };
+                        if (hidden) {
+                          TensorView* w0 = input(f, {4 * n, kFeatures}, mesh);
+                          TensorView* w1 = input(f, {kFeatures, 4 * n}, mesh);
+                          shardBlock(w0, 0, mesh, "x");
+                          shardBlock(w1, 1, mesh, "x");
+                          f.addOutput(add(x, linear(dropout(tanh_gelu(linear(x, w0)), 4 * n), w1)));
+                        } else {
+                          f.addOutput(add(x, dropout(mlp(f, x, mesh), kFeatures)));
+                        }
+                      },
+                      mlpInputs(n), oneAllReduce(n)};
+    });
+  }
 }
 
 TEST_F(Models, LoopSplitMlpInEveryTypeTakesOneAllReduce) {
   for (DataType type : {DataType::Float, DataType::Half, DataType::BFloat16}) {
-    runScenario(4,
-                [&](Fusion& f) {
-                  DeviceMesh mesh = axisX(4);
-                  TensorView* x = input(f, {6, 8}, mesh, type);
-                  TensorView* w0 = input(f, {16, 8}, mesh, type);
-                  TensorView* b0 = input(f, {16}, mesh, type);
-                  TensorView* w1 = input(f, {8, 16}, mesh, type);
-                  TensorView* b1 = input(f, {8}, mesh, type);
-                  shardBlock(w0, 0, mesh, "x");
-                  shardBlock(b0, 0, mesh, "x");
-                  shardBlock(w1, 1, mesh, "x");
-                  f.addOutput(linear(castOp(type, tanh_gelu(linear(x, w0, b0))), w1, b1));
-                },
-                {random({6, 8}, 1, type), random({16, 8}, 2, type), random({16}, 3, type), random({8, 16}, 4, type),
-                 random({8}, 5, type)},
-                {{"all-reduce/4"}, -1, 6 * 8 * dataTypeSize(type) * 2 * 3 / 4});
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        DeviceMesh mesh = axisX(n);
+                        TensorView* x = input(f, {kRows, kFeatures}, mesh, type);
+                        TensorView* w0 = input(f, {4 * n, kFeatures}, mesh, type);
+                        TensorView* b0 = input(f, {4 * n}, mesh, type);
+                        TensorView* w1 = input(f, {kFeatures, 4 * n}, mesh, type);
+                        TensorView* b1 = input(f, {kFeatures}, mesh, type);
+                        shardBlock(w0, 0, mesh, "x");
+                        shardBlock(b0, 0, mesh, "x");
+                        shardBlock(w1, 1, mesh, "x");
+                        f.addOutput(linear(castOp(type, tanh_gelu(linear(x, w0, b0))), w1, b1));
+                      },
+                      {random({kRows, kFeatures}, 1, type), random({4 * n, kFeatures}, 2, type),
+                       random({4 * n}, 3, type), random({kFeatures, 4 * n}, 4, type), random({kFeatures}, 5, type)},
+                      oneAllReduce(n, dataTypeSize(type))};
+    });
   }
+}
+
+// One cast is read by two ops, and the second linear is in float: its partial sums are, too.
+TEST_F(Models, CastsOfAnMlpNeedNoCommunication) {
+  for (DataType type : {DataType::Half, DataType::BFloat16}) {
+    runScenario([=](int64_t n) {
+      return Scenario{
+          [=](Fusion& f) {
+            DeviceMesh mesh = axisX(n);
+            TensorView* x = input(f, {kRows, kFeatures}, mesh, type);
+            TensorView* w0 = input(f, {4 * n, kFeatures}, mesh, type);
+            TensorView* w1 = input(f, {kFeatures, 4 * n}, mesh);
+            shardBlock(w0, 0, mesh, "x");
+            shardBlock(w1, 1, mesh, "x");
+            TensorView* wide = castOp(DataType::Float, linear(x, w0));
+            TensorView* gated = mul(wide, sigmoid(wide));
+            f.addOutput(castOp(type, add(linear(gated, w1), castOp(DataType::Float, x))));
+            f.addOutput(castOp(type, gated));
+          },
+          {random({kRows, kFeatures}, 1, type), random({4 * n, kFeatures}, 2, type), random({kFeatures, 4 * n}, 3)},
+          oneAllReduce(n, 4)};
+    });
+  }
+}
+
+// The bias of the row-parallel linear is whole on every rank. It is large: were it added by each, no bound would hold it.
+TEST_F(Models, BiasOfARowParallelLinearIsAddedOnce) {
+  runScenario([](int64_t n) {
+    return Scenario{
+        [=](Fusion& f) {
+          DeviceMesh mesh = axisX(n);
+          TensorView* x = input(f, {kRows, 4 * n}, mesh);
+          TensorView* w = input(f, {kFeatures, 4 * n}, mesh);
+          TensorView* b = input(f, {kFeatures}, mesh);
+          shardBlock(x, 1, mesh, "x");
+          shardBlock(w, 1, mesh, "x");
+          f.addOutput(linear(x, w, b));
+        },
+        {random({kRows, 4 * n}, 1), random({kFeatures, 4 * n}, 2), Tensor::full({kFeatures}, DataType::Float, 1000)},
+        oneAllReduce(n)};
+  });
+}
+
+// Tokens [3n] into a table of 4 rows a rank, cut over the vocabulary.
+Scenario embedding(int64_t n, bool scattered, bool nan) {
+  constexpr int64_t kWidth = 6;
+  Tensor index = Tensor::empty({3 * n}, DataType::Int);
+  Tensor table = random({4 * n, kWidth}, 2);
+  for (int64_t i = 0; i < 3 * n; i++) {
+    // No token is of the first or the last row of a shard: those are what an index held in range would read.
+    int64_t shard = (i * 5 + 1) % n;
+    index.set(std::vector<int64_t>{i}, static_cast<double>(nan ? 4 * shard + 1 + i % 2 : (7 * i + 3) % (4 * n)));
+  }
+  for (int64_t row = 0; nan && row < 4 * n; row++) {
+    for (int64_t k = 0; k < kWidth && (row % 4 == 0 || row % 4 == 3); k++) {
+      table.set(std::vector<int64_t>{row, k}, std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  return {[=](Fusion& f) {
+            DeviceMesh mesh = axisX(n);
+            TensorView* tokens = input(f, {3 * n}, mesh, DataType::Int);
+            TensorView* rows = input(f, {4 * n, kWidth}, mesh);
+            shardBlock(rows, 0, mesh, "x");
+            TensorView* y = output(f, embedding_fwd(tokens, rows), mesh);
+            if (scattered) {
+              shardBlock(y, 0, mesh, "x");
+            }
+          },
+          {index, table},
+          {among(n, scattered ? "reduce-scatter" : "all-reduce"), 1,
+           scattered ? 3 * kWidth * (n - 1) * 4 : allReduceBytes(3 * n * kWidth, n)}};
 }
 
 TEST_F(Models, EmbeddingOfAShardedVocabularyIsMasked) {
   for (bool scattered : {false, true}) {
-    runScenario(4,
-                [&](Fusion& f) {
-                  DeviceMesh mesh = axisX(4);
-                  TensorView* index = input(f, {8}, mesh, DataType::Int);
-                  TensorView* table = input(f, {12, 6}, mesh);
-                  shardBlock(table, 0, mesh, "x");
-                  TensorView* y = embedding_fwd(index, table);
-                  f.addOutput(y);
-                  y->setDeviceMesh(mesh);
-                  if (scattered) {
-                    shardBlock(y, 0, mesh, "x");
-                  }
-                },
-                {randomTensor({8}, DataType::Int, 1, 0, 12), random({12, 6}, 2)},
-                {{scattered ? "reduce-scatter/4" : "all-reduce/4"}, 1, -1});
+    runScenario([=](int64_t n) { return embedding(n, scattered, false); });
+  }
+}
+
+TEST_F(Models, EmbeddingRowsOfOtherShardsContributeZeroNotNan) {
+  for (bool scattered : {false, true}) {
+    runScenario([=](int64_t n) { return embedding(n, scattered, true); });
   }
 }
 
 TEST_F(Models, DropoutDrawsTheSameNumbersOnEveryMesh) {
-  runScenario(4,
-              [](Fusion& f) {
-                DeviceMesh mesh = axisX(4);
-                TensorView* x = input(f, {8, 16}, mesh);
-                shardBlock(x, 1, mesh, "x");
-                TensorView* mask = lt(rand_like(x), 0.5);
-                f.addOutput(where(mask, x, 0.0));
-              },
-              {random({8, 16}, 1)}, {{}, 1, 0});
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {8, 4 * n}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      f.addOutput(where(lt(rand_like(x), 0.5), x, 0.0));
+                    },
+                    {random({8, 4 * n}, 1)},
+                    {{}, 1, 0}};
+  });
 }
 
 }  // namespace
