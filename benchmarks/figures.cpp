@@ -51,7 +51,8 @@ int runBenchmarks(int argc, char** argv) {
   benchmark::RunSpecifiedBenchmarks();
   nlohmann::json rows = nlohmann::json::array();
   for (const auto& [name, f] : figures()) {
-    rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", f.goal}, {"better", f.better}});
+    const nlohmann::json goal = f.goal ? nlohmann::json(*f.goal) : nlohmann::json();
+    rows.push_back({{"name", f.name}, {"figure", f.figure}, {"unit", f.unit}, {"goal", goal}, {"better", f.better}});
   }
   if (!file.empty()) {
     std::ofstream(file) << rows.dump(1) << "\n";

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ struct Figure {
   std::string name;
   double figure = 0;
   std::string unit;
-  double goal = 0;
+  std::optional<double> goal = {};
   std::string better;  // "higher" or "lower"
 };
 
