@@ -4,12 +4,14 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "docs/readme_example.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/sharding/shard_state.h"
 #include "multidevice/transport/loopback/loopback.h"
 
 namespace meshfuse {
@@ -114,6 +116,84 @@ TEST(Docs, EveryFolderOfSourcesHasAGuideOfAtMostSixtyLines) {
     const std::string text = fileText(folder / "README.md");
     EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 60) << folder;
   }
+}
+
+TEST(Docs, EveryGuideOfAFolderHasInvariantsAndAReadingOrder) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot + "csrc")) {
+    if (entry.is_directory()) {
+      const std::string text = fileText(entry.path() / "README.md");
+      for (const char* part : {"nvariants", "eading order", "nput", "utput"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << entry.path() << " has no " << part;
+      }
+    }
+  }
+}
+
+// Each form of a sharding that docs/sharding.md explains is how one is printed, and holds the elements it says.
+TEST(Docs, ShardingsAreWrittenAsExplained) {
+  const std::string text = fileText(kRoot + "docs/sharding.md");
+  const DeviceMesh x = DeviceMesh::createForNumDevices(4);
+  const DeviceMesh ab = DeviceMesh::create({{"a", 2}, {"b", 4}});
+  auto bind = [](TensorView* tv, int axis, ParallelType type) { tv->axis(axis)->parallelize(type); };
+  struct Row {
+    const char* word;
+    const DeviceMesh& mesh;
+    int64_t size;
+    std::function<void(TensorView*)> cut;
+    int64_t rank;
+    std::vector<double> held;
+  };
+  const Row rows[] = {
+      {"R", x, 4, [](TensorView*) {}, 2, {0, 1, 2, 3}},
+      {"S0(x)", x, 8, [&](TensorView* tv) { bind(tv->outer_split(0, 4), 0, ParallelType::DIDx); }, 1, {2, 3}},
+      {"S0(b,a)",
+       ab,
+       24,
+       [&](TensorView* tv) {
+         bind(tv->outer_split(0, 4), 0, ParallelType::DIDx);
+         bind(tv->outer_split(1, 2), 1, ParallelType::DIDy);
+       },
+       1,
+       {6, 7, 8}},
+      {"S0(4:b 3 2:a)",
+       ab,
+       24,
+       [&](TensorView* tv) {
+         bind(tv->inner_split(0, 2), 1, ParallelType::DIDy);
+         bind(tv->outer_split(0, 4), 0, ParallelType::DIDx);
+       },
+       1,
+       {6, 8, 10}},
+      {"S0(12 2:a)",
+       ab,
+       24,
+       [&](TensorView* tv) { bind(tv->inner_split(0, 2), 1, ParallelType::DIDy); },
+       4,
+       {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23}},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.word);
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* tv = makeContigConcreteTensor({row.size});
+    tv->setDeviceMesh(row.mesh);
+    row.cut(tv);
+    EXPECT_NE(text.find(std::string("`") + row.word + "`"), std::string::npos);
+    EXPECT_EQ(shardState(tv).toString(), row.word + (" on " + row.mesh.toString()));
+    std::vector<double> all;
+    for (int64_t i = 0; i < row.size; i++) {
+      all.push_back(static_cast<double>(i));
+    }
+    const Tensor part = shardTensor(Tensor::of(all, {row.size}), tv, row.rank);
+    ASSERT_EQ(part.numel(), std::ssize(row.held));
+    for (int64_t i = 0; i < part.numel(); i++) {
+      EXPECT_EQ(part.at({i}), row.held[static_cast<size_t>(i)]);
+    }
+  }
+  ShardState part = ShardState::replicated(DeviceMesh::createForNumDevices(6), {2});
+  part.dims[0] = DigitList(std::vector<Digit>{{0, 1, 2, Owner::device(0, 3)}});
+  EXPECT_EQ(part.toString(), "S0(2:x/3) on {x: 6}[0, 1, 2, 3, 4, 5]");
+  EXPECT_NE(text.find("`S0(2:x/3)`"), std::string::npos);
 }
 
 TEST(Docs, GlossaryHasAtMostFortyWords) {
