@@ -201,6 +201,9 @@ void Program::run() {
   for (const Val* out : fusion_.outputs()) {
     lastUse[out->id()] = static_cast<int>(exprs.size());
   }
+  for (const auto& [out, in] : fusion_.aliases()) {
+    lastUse[in->id()] = static_cast<int>(exprs.size());
+  }
   for (size_t k = 0; k < exprs.size(); k++) {
     const Expr* expr = exprs[k];
     Array result = compute(expr);
@@ -214,6 +217,16 @@ void Program::run() {
         arrays_.erase(in->id());
       }
     }
+  }
+  checkAliases();
+}
+
+void Program::checkAliases() const {
+  for (const auto& [out, in] : fusion_.aliases()) {
+    const Array& from = array(out);
+    const Array& to = array(in);
+    check(from.sizes == to.sizes, "[interpret] output T{} has sizes {}, the input T{} that it overwrites {}", out->id(),
+          describe(from.sizes), in->id(), describe(to.sizes));
   }
 }
 

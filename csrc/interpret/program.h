@@ -41,6 +41,7 @@ class Program {
   int64_t evaluate(const IntExpr& expr) const;
   Sizes evaluateAll(std::span<const IntExpr> exprs) const;
   Sizes sizesOf(const TensorView* tv) const;
+  void checkAliases() const;
   // A tensor's array, or a scalar's, made on the way.
   const Array& operand(const Expr* expr, int k);
   const Array& scalar(const Val* val);

@@ -9,12 +9,18 @@ namespace meshfuse {
 namespace {
 
 enum class StepKind : uint8_t {
-  Pass,     // the dim at hand is the next result
-  Drop,     // skip the next root dim
-  New,      // a broadcast dim is the next result
-  Take,     // the next root dim is at hand
-  Merge,    // merge the dim at hand with the next root dim
-  SplitOff  // split the dim at hand: the outer part, of the next extent, is the next result
+  Pass,      // the dim at hand is the next result
+  Drop,      // skip the next root dim
+  New,       // a broadcast dim is the next result
+  Take,      // the next root dim is at hand
+  Merge,     // merge the dim at hand with the next root dim
+  SplitOff,  // split the dim at hand: the outer part, of the next extent, is the next result
+  SplitRest  // the same by the extent of the inner part, which is known better: a symbol that 4 divides is floorDiv(i0, 4) times 4
+};
+
+struct Step {
+  StepKind kind;
+  IntExpr inner = 1;  // SplitRest: what is left at hand
 };
 
 // Whether `side` takes in its next dim to meet `other`: not if it holds `other` already.
@@ -30,19 +36,19 @@ class Planner {
  public:
   Planner(std::span<const IntExpr> from, std::span<const IntExpr> to) : from_(from), to_(to) {}
 
-  std::optional<std::vector<StepKind>> plan() {
+  std::optional<std::vector<Step>> plan() {
     while (i_ < from_.size() || j_ < to_.size()) {
       bool left = i_ < from_.size();
       bool right = j_ < to_.size();
       if (left && right && from_[i_] == to_[j_]) {
-        steps_.insert(steps_.end(), {StepKind::Take, StepKind::Pass});
+        steps_.insert(steps_.end(), {{StepKind::Take}, {StepKind::Pass}});
         i_++;
         j_++;
       } else if (left && from_[i_].isConst(1)) {
-        steps_.push_back(StepKind::Drop);
+        steps_.push_back({StepKind::Drop});
         i_++;
       } else if (right && to_[j_].isConst(1)) {
-        steps_.push_back(StepKind::New);
+        steps_.push_back({StepKind::New});
         j_++;
       } else if (!left || !right || !group()) {
         return std::nullopt;
@@ -72,24 +78,29 @@ class Planner {
   }
 
   bool connect(size_t iEnd, size_t jEnd) {
-    steps_.push_back(StepKind::Take);
+    steps_.push_back({StepKind::Take});
     IntExpr hand = from_[i_++];
     while (j_ < jEnd) {
       if (to_[j_].isConst(1)) {
-        steps_.push_back(StepKind::New);
+        steps_.push_back({StepKind::New});
         j_++;
       } else if (i_ < iEnd && from_[i_].isConst(1)) {
-        steps_.push_back(StepKind::Drop);
+        steps_.push_back({StepKind::Drop});
         i_++;
       } else if (i_ == iEnd && hand == to_[j_]) {
-        steps_.push_back(StepKind::Pass);
+        steps_.push_back({StepKind::Pass});
         j_++;
       } else if (std::optional<IntExpr> rest = divideExactly(hand, to_[j_]); rest && hand != to_[j_]) {
-        steps_.push_back(StepKind::SplitOff);
+        steps_.push_back({StepKind::SplitOff});
         hand = *rest;
         j_++;
+      } else if (const IntExpr inner = behind(jEnd);
+                 i_ == iEnd && !inner.isConst(0) && hand == to_[j_] * inner && ceilDiv(hand, inner) == to_[j_]) {
+        steps_.push_back({StepKind::SplitRest, inner});
+        hand = inner;
+        j_++;
       } else if (i_ < iEnd) {
-        steps_.push_back(StepKind::Merge);
+        steps_.push_back({StepKind::Merge});
         hand *= from_[i_++];
       } else {
         return false;
@@ -98,11 +109,20 @@ class Planner {
     return i_ == iEnd;
   }
 
+  // What the results after the next one hold, up to the group's end.
+  IntExpr behind(size_t jEnd) const {
+    IntExpr count = 1;
+    for (size_t j = j_ + 1; j < jEnd; j++) {
+      count *= to_[j];
+    }
+    return count;
+  }
+
   std::span<const IntExpr> from_;
   std::span<const IntExpr> to_;
   size_t i_ = 0;
   size_t j_ = 0;
-  std::vector<StepKind> steps_;
+  std::vector<Step> steps_;
 };
 
 bool hasZero(std::span<const IntExpr> extents) {
@@ -139,13 +159,13 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
     }
     return logical;
   }
-  std::optional<std::vector<StepKind>> steps = Planner(from, extents).plan();
+  std::optional<std::vector<Step>> steps = Planner(from, extents).plan();
   check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal",
         shapeText(from), shapeText(extents));
   size_t next = 0;
   IterDomain* hand = nullptr;
-  for (StepKind step : *steps) {
-    switch (step) {
+  for (const Step& step : *steps) {
+    switch (step.kind) {
       case StepKind::Take:
         hand = root[next++];
         break;
@@ -163,6 +183,12 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
         break;
       case StepKind::SplitOff: {
         auto [outer, inner] = fusion.idSplit(hand, extents[logical.size()], false);
+        logical.push_back(outer);
+        hand = inner;
+        break;
+      }
+      case StepKind::SplitRest: {
+        auto [outer, inner] = fusion.idSplit(hand, step.inner, true);
         logical.push_back(outer);
         hand = inner;
         break;

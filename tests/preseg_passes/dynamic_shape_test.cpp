@@ -389,6 +389,29 @@ TEST_F(DynamicShape, FactsOfSymbolsHoldForEveryCall) {
   EXPECT_NE(call(0).find("symbol i0 is 0, declared with lower: 4"), std::string::npos);
 }
 
+TEST_F(DynamicShape, AReshapeThatAFactProves) {
+  std::unique_ptr<Fusion> facts = parseFusion(R"(fusion {
+  symbol i0 {lower: 4, upper: 64, divisor: 4}
+  T0 = input() : Float[i0] contiguity[t]
+  T1 = reshape(T0) : Float[floorDiv(i0, 4), 4]
+  output T1
+})");
+  EXPECT_EQ(verify(*facts), std::vector<std::string>{});
+  EXPECT_EQ(parseFusion(facts->toString())->toString(), facts->toString());
+  std::unique_ptr<Fusion> sized = concretize(*facts, std::vector<Shape>{{12}});
+  EXPECT_NE(sized->toString().find("reshape(T0) : Float[3, 4]"), std::string::npos) << sized->toString();
+}
+
+TEST_F(DynamicShape, AnAliasIsAsLargeAsItsInput) {
+  TensorView* x = input(2);
+  TensorView* y = input(2);
+  TensorView* z = neg(x);
+  output(z);
+  fusion.aliasOutputToInput(z, y);
+  EXPECT_EQ(shapeOf({of({4, 6}), of({4, 6})}), (Shape{4, 6}));
+  refuses({of({4, 6}), of({4, 5})}, {"dim 1"});
+}
+
 // -- sizes that grow along a program --------------------------------------------------------------------------------------
 
 TEST_F(DynamicShape, ChainsOfWindowsKeepShortExtents) {
