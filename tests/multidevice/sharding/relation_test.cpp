@@ -11,6 +11,7 @@
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/enumerate.h"
 #include "multidevice/sharding/random_state.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
@@ -292,6 +293,8 @@ struct Histogram {
   int local = 0;
   int proved = 0;
   int properProved = 0;
+  int enumerated = 0;  // proved by digits or by enumeration
+  int properEnumerated = 0;
   std::map<std::string, int> misses;
 };
 
@@ -328,6 +331,12 @@ TEST(Relation, RandomEdgesAgainstIndexSets) {
         regroupsLoops(e.producer) || regroupsLoops(e.consumer) || e.expr->kind() == ExprKind::Reshape ? 1 : 0;
     h.proved += proved ? 1 : 0;
     h.properProved += proved && truth.proper ? 1 : 0;
+    const std::optional<EdgeRelation> exact = enumerateEdge(e.expr, e.operand, e.consumer);
+    const bool either = proved || exact.value_or(EdgeRelation::Comm) != EdgeRelation::Comm;
+    ASSERT_TRUE(!either || truth.contained) << text();
+    ASSERT_TRUE(exact != EdgeRelation::Aligned || truth.equal) << text();
+    h.enumerated += either ? 1 : 0;
+    h.properEnumerated += either && truth.proper ? 1 : 0;
     if (truth.contained && !proved) {
       h.misses[causeOf(edge.reason)]++;
     }
@@ -338,6 +347,8 @@ TEST(Relation, RandomEdgesAgainstIndexSets) {
       h.edges, h.comm, h.local, h.properLocal, h.regrouped);
   std::printf("proved without enumeration: %.4f of all, %.4f of those with a proper part\n",
               static_cast<double>(h.proved) / h.local, static_cast<double>(h.properProved) / h.properLocal);
+  std::printf("proved with enumeration: %.4f of all, %.4f of those with a proper part\n",
+              static_cast<double>(h.enumerated) / h.local, static_cast<double>(h.properEnumerated) / h.properLocal);
   for (const auto& [cause, count] : h.misses) {
     std::printf("  missed %4d: .. %s ..\n", count, cause.c_str());
   }
@@ -346,6 +357,7 @@ TEST(Relation, RandomEdgesAgainstIndexSets) {
   EXPECT_GE(h.regrouped, h.edges / 2);
   EXPECT_GE(static_cast<double>(h.proved) / h.local, 0.97);
   EXPECT_GE(static_cast<double>(h.properProved) / h.properLocal, 0.97);
+  EXPECT_GE(static_cast<double>(h.properEnumerated) / h.properLocal, 0.99);
 }
 
 TEST(Relation, ReasonsNameTheDigit) {
