@@ -1,14 +1,9 @@
 // The nasty inputs again, cut over virtual ranks.
 #include <gtest/gtest.h>
 
-#include <limits>
-
-#include "base/error.h"
-#include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
-#include "multidevice/sharding/shard_tensor.h"
-#include "multidevice/transport/loopback/loopback.h"
-#include "nasty/checked_cache.h"
+#include "nasty/on_ranks.h"
+#include "nasty/special_values.h"
 
 namespace meshfuse {
 
@@ -18,58 +13,6 @@ Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = Dat
   return randomTensor(std::move(sizes), type, seed, -2, 2);
 }
 
-// Cuts dim `dim` of x over all ranks.
-TensorView* cut(TensorView* x, int dim, int64_t ranks) {
-  x->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
-  x->outer_split(dim, ranks);
-  x->axis(dim)->parallelize(ParallelType::DIDx);
-  return x;
-}
-
-using BuildOnRanks = std::function<void(Fusion&, int64_t ranks)>;
-using Local = std::function<Tensor(const Tensor&)>;  // how a rank lays out its shard
-
-// On 2 and on 4 ranks, twice: every rank's part of every output against the reference on whole tensors.
-void expectAgreesOnRanks(
-    const BuildOnRanks& build, const std::vector<Argument>& inputs,
-    const Local& layout = [](const Tensor& t) { return t; }) {
-  for (int ranks : {2, 4}) {
-    try {
-      runLoopback(ranks,
-                  [&](Communicator& comm) {
-                    auto fusion = std::make_unique<Fusion>();
-                    {
-                      FusionGuard guard(fusion.get());
-                      build(*fusion, ranks);
-                    }
-                    std::vector<BoundedTensor> expected = interpretWithBounds(*fusion, inputs, {.partials = ranks});
-                    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
-                    std::vector<Argument> local = inputs;
-                    for (size_t i = 0; i < inputs.size(); i++) {
-                      if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
-                        local[i] = layout(shardTensor(*t, cache.fusion().inputs()[i]->asTensor(), comm.rank()));
-                      }
-                    }
-                    int calls = cache.fusion().aliases().empty() ? 2 : 1;
-                    for (int call = 0; call < calls; call++) {
-                      std::vector<Tensor> got = cache.runFusionWithInputs(local);
-                      ASSERT_EQ(got.size(), expected.size());
-                      for (size_t i = 0; i < got.size(); i++) {
-                        const TensorView* tv = cache.planned()->outputs()[i]->asTensor();
-                        BoundedTensor mine{shardTensor(expected[i].value, tv, comm.rank()),
-                                           shardTensor(expected[i].error, tv, comm.rank()), expected[i].uncertain};
-                        EXPECT_EQ(compare(got[i], mine).value_or(""), "")
-                            << "output " << i << " of rank " << comm.rank() << " of " << ranks;
-                      }
-                    }
-                  },
-                  {.deadline = std::chrono::milliseconds(5000)});
-    } catch (const Error& e) {
-      ADD_FAILURE() << ranks << " ranks: " << e.what();
-    }
-  }
-}
-
 TEST(OnRanks, ReductionsOfTensorsWithoutElements) {
   expectAgreesOnRanks(
       [](Fusion& f, int64_t ranks) {
@@ -77,12 +20,15 @@ TEST(OnRanks, ReductionsOfTensorsWithoutElements) {
         f.addInput(x);
         for (const std::vector<int64_t>& axes :
              std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {2, 3}, {0, 2}, {0, 1, 2, 3}}) {
-          f.addOutput(sum(x, axes));
-          f.addOutput(max(x, axes));
+          for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min}) {
+            f.addOutput(reductionOp(op, x, axes));
+          }
+          f.addOutput(any(gt(x, 0.0), axes));
+          f.addOutput(all(gt(x, 0.0), axes));
         }
         cut(x, 0, ranks);
       },
-      {random({4, 3, 0, 5})});
+      {{{random({4, 3, 0, 5})}}});
 }
 
 TEST(OnRanks, EmptyOperandsInTheMiddle) {
@@ -98,7 +44,7 @@ TEST(OnRanks, EmptyOperandsInTheMiddle) {
         cut(x, 0, ranks);
         cut(y, 0, ranks);
       },
-      {random({8, 0}), random({8, 4}, 2)});
+      {{{random({8, 0}), random({8, 4}, 2)}}});
 }
 
 TEST(OnRanks, ResultsWithoutDims) {
@@ -114,20 +60,51 @@ TEST(OnRanks, ResultsWithoutDims) {
         cut(x, 0, ranks);
         s->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
       },
-      {random({8, 4}), random({})});
+      {{{random({8, 4}), random({})}}});
 }
 
-TEST(OnRanks, StridedShards) {
-  for (const Local& layout : std::vector<Local>{
-           [](const Tensor& t) { return t.transpose(0, 1).clone().transpose(0, 1); },
-           [](const Tensor& t) {
-             Tensor wide = Tensor::zeros({t.size(0), 2 * t.size(1)}, t.dtype()).slice(1, 0, 2 * t.size(1), 2);
-             wide.copyFrom(t);
-             return wide;
-           }}) {
+TEST(OnRanks, NoTensorInput) {
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        Val* d = IrBuilder::create<Val>(DataType::Double);
+        f.addInput(d);
+        auto sharded = [&](TensorView* y) {
+          f.addOutput(y);
+          cut(y, 0, ranks);
+        };
+        auto whole = [&](TensorView* y) {
+          f.addOutput(y);
+          y->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+        };
+        sharded(mul(full({8, 3}, d, DataType::Float), 2.0));
+        sharded(add(iota(12), 5));
+        sharded(rand({8, 9}, DataType::Float, 3, 1));
+        sharded(eye(8, DataType::Double));
+        whole(sum(randn({8, 5}, DataType::Float, 3, 2), {0}));
+        whole(softmax(rand({4, 9}, DataType::Float, 3, 1), 1));
+        whole(full({}, 1, DataType::Int));
+        whole(zeros({0, 2}, DataType::Float));
+        TensorView* drawn = cut(rand({8, 4}, DataType::Float, 5, 1), 0, ranks);
+        whole(sum(drawn, {0}));
+      },
+      {{{0.25}}, {{-1.5}}});
+}
+
+// Shards [8 / ranks, 12] in every layout that views can make, contiguous first.
+TEST(OnRanks, ContiguousThenStrided) {
+  for (bool contiguous : {false, true}) {
+    Tensor any = random({8, 12});
+    Tensor rowsEqual = random({1, 12}, 2).expand({8, 12}).clone();
+    Tensor columnsEqual = random({8, 1}, 3).expand({8, 12}).clone();
+    auto every = [](const Tensor& t, int64_t rows, int64_t columns) {
+      Tensor wide = Tensor::zeros({rows * t.size(0), columns * t.size(1)}, t.dtype());
+      Tensor view = wide.slice(0, 0, wide.size(0), rows).slice(1, 0, wide.size(1), columns);
+      view.copyFrom(t);
+      return view;
+    };
     expectAgreesOnRanks(
-        [](Fusion& f, int64_t ranks) {
-          TensorView* x = makeConcreteTensor({8, 12});
+        [=](Fusion& f, int64_t ranks) {
+          TensorView* x = contiguous ? makeContigConcreteTensor({8, 12}) : makeConcreteTensor({8, 12});
           f.addInput(x);
           f.addOutput(softmax(x, 1));
           f.addOutput(sum(x, {0}));
@@ -135,9 +112,84 @@ TEST(OnRanks, StridedShards) {
           TensorView* whole = set(x);
           whole->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
           f.addOutput(whole);
+          TensorView* columns = set(x);
+          f.addOutput(columns);
+          cut(columns, 1, ranks);
           cut(x, 0, ranks);
         },
-        {random({8, 12})}, layout);
+        {{{any}},
+         {{any}, [](const Tensor& t) { return t.transpose(0, 1).clone().transpose(0, 1); }},
+         {{any}, [=](const Tensor& t) { return every(t, 1, 2); }},
+         {{any}, [=](const Tensor& t) { return every(t, 2, 1); }},
+         {{rowsEqual},
+          [](const Tensor& t) {
+            return t.slice(0, 0, 1).expand({t.size(0), t.size(1)});
+          }},
+         {{columnsEqual},
+          [](const Tensor& t) {
+            return t.slice(1, 0, 1).expand({t.size(0), t.size(1)});
+          }},
+         {{any}}});
+  }
+}
+
+// Aligned, then shards that start 1 and 3 elements later in their buffer; some are read by a collective as they are.
+TEST(OnRanks, MisalignedShards) {
+  for (DataType type : {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int,
+                        DataType::Int32, DataType::Bool}) {
+    auto from = [](int64_t start) -> Layout {
+      return [=](const Tensor& t) {
+        Tensor view = Tensor::zeros({t.numel() + start}, t.dtype()).slice(0, start, start + t.numel());
+        view.copyFrom(t);
+        return view;
+      };
+    };
+    for (int64_t length : {1, 5, 16, 33}) {
+      std::vector<RankCall> calls;
+      for (int64_t start : {0, 1, 3}) {
+        calls.push_back({{random({4 * length}, 1, type), random({4 * length}, 2, type)}, from(start)});
+      }
+      expectAgreesOnRanks(
+          [=](Fusion& f, int64_t ranks) {
+            TensorView* x = makeContigConcreteTensor({4 * length}, type);
+            TensorView* y = makeContigConcreteTensor({4 * length}, type);
+            f.addInput(x);
+            f.addInput(y);
+            f.addOutput(type == DataType::Bool ? logical_and(x, y) : add(x, y));
+            f.addOutput(max(x, {0}));
+            TensorView* whole = set(y);
+            f.addOutput(whole);
+            whole->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+            cut(x, 0, ranks);
+            cut(y, 0, ranks);
+          },
+          calls);
+    }
+  }
+}
+
+// NaN, infinities and signed zeros on one rank or on all, in reductions over the cut dim: four elements are one a rank.
+TEST(OnRanks, SpecialValuesOverTheCutDim) {
+  for (DataType type : {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16}) {
+    for (int64_t length : {4, 20, 100}) {
+      expectAgreesOnRanks(
+          [=](Fusion& f, int64_t ranks) {
+            TensorView* x = makeContigConcreteTensor({length, nastyRowCount()}, type);
+            f.addInput(x);
+            f.addOutput(max(x, {0}));
+            f.addOutput(min(x, {0}));
+            f.addOutput(max(x, {0, 1}));
+            f.addOutput(min(x, {0, 1}));
+            f.addOutput(softmax(x, 0));
+            f.addOutput(log_softmax(x, 0));
+            f.addOutput(max(x, {1}));
+            f.addOutput(softmax(x, 1));
+            f.addOutput(any(isnan(x), {0}));
+            f.addOutput(where(gt(x, 0.0), x, neg(x)));
+            cut(x, 0, ranks);
+          },
+          {{{nastyRows(length, type).transpose(0, 1).clone()}}});
+    }
   }
 }
 
@@ -157,34 +209,121 @@ TEST(OnRanks, CastsInTheMiddle) {
         f.addOutput(sum(castOp(DataType::BFloat16, in), {0}));
         cut(in, 0, ranks);
       },
-      {x});
+      {{{x}}});
 }
 
-TEST(OnRanks, LongChainAndManyUpdates) {
-  std::vector<Argument> inputs = {random({8, 5})};
-  for (uint64_t i = 0; i < 40; i++) {
-    inputs.emplace_back(random({8, 3 + static_cast<int64_t>(i % 3)}, i));
+TEST(OnRanks, CastsThenIndex) {
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        TensorView* x = makeContigConcreteTensor({8});
+        TensorView* table = makeContigConcreteTensor({304, 4});
+        f.addInput(x);
+        f.addInput(table);
+        TensorView* index = castOp(DataType::Int, castOp(DataType::Float, castOp(DataType::BFloat16, x)));
+        f.addOutput(neg(index_select(table, 0, index)));
+        f.addOutput(takeAlongAxis(table, broadcast(index, {false, true}), 0));
+        cut(x, 0, ranks);
+        cut(table, 0, ranks);
+      },
+      {{{Tensor::of({255.4, 256.9, 257.2, 0.998, 0.999, 299.5, 3, 130.7}, {8}), random({304, 4}, 3)}}});
+}
+
+TEST(OnRanks, CastsAcrossASegment) {
+  for (bool forced : {false, true}) {
+    for (DataType narrow : {DataType::BFloat16, DataType::Half}) {
+      expectAgreesOnRanks(
+          [=](Fusion& f, int64_t ranks) {
+            TensorView* x = makeContigConcreteTensor({200}, narrow);
+            TensorView* y = makeContigConcreteTensor({200}, narrow);
+            f.addInput(x);
+            f.addInput(y);
+            TensorView* negative = neg(x);
+            TensorView* chosen = where(gt(x, y), negative, castOp(narrow, mul(y, 1.001)));
+            chosen = forced ? segment_set(chosen) : chosen;
+            f.addOutput(eq(chosen, negative));
+            f.addOutput(castOp(narrow, add(chosen, x)));
+            f.addOutput(floor(castOp(DataType::Float, chosen)));
+            TensorView* whole = neg(chosen);
+            f.addOutput(whole);
+            whole->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+            cut(x, 0, ranks);
+            cut(y, 0, ranks);
+          },
+          {{{randomTensor({200}, narrow, 3, -100, 100), randomTensor({200}, narrow, 4, -100, 100)}}});
+    }
+  }
+}
+
+TEST(OnRanks, LongChains) {
+  for (int64_t length : {101, 1000}) {
+    expectAgreesOnRanks(
+        [=](Fusion& f, int64_t ranks) {
+          TensorView* x = makeContigConcreteTensor({8, 5});
+          f.addInput(x);
+          cut(x, 0, ranks);
+          TensorView* y = x;
+          for (int64_t i = 0; i < length; i++) {
+            y = i % 2 == 0 ? mul(y, 0.75) : add(y, 0.5);
+          }
+          f.addOutput(y);
+          f.addOutput(sum(y, {0}));
+        },
+        {{{random({8, 5})}}}, Verify::Off);
+  }
+}
+
+TEST(OnRanks, SumOfTwoHundredInputs) {
+  std::vector<Argument> inputs;
+  for (uint64_t i = 0; i < 200; i++) {
+    inputs.emplace_back(random({8, 3}, i));
+  }
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        TensorView* total = nullptr;
+        for (int i = 0; i < 200; i++) {
+          TensorView* x = makeContigConcreteTensor({8, 3});
+          f.addInput(x);
+          cut(x, 0, ranks);
+          total = total == nullptr ? x : add(total, x);
+        }
+        f.addOutput(total);
+        f.addOutput(sum(total, {0}));
+      },
+      {{inputs}}, Verify::Off);
+}
+
+// Small whole numbers: two updates are exact.
+TEST(OnRanks, OptimiserOverFiveHundredTensors) {
+  auto columns = [](int64_t i) { return 3 + i % 5; };
+  std::vector<Argument> inputs = {0.125};
+  for (int64_t i = 0; i < 500; i++) {
+    for (uint64_t k = 0; k < 3; k++) {
+      inputs.emplace_back(
+          randomTensor({8, columns(i)}, DataType::Int, static_cast<uint64_t>(i) * 3 + k, -8, 8).to(DataType::Float));
+    }
   }
   expectAgreesOnRanks(
       [&](Fusion& f, int64_t ranks) {
-        TensorView* x = makeContigConcreteTensor({8, 5});
-        f.addInput(x);
-        cut(x, 0, ranks);
-        TensorView* y = x;
-        for (int i = 0; i < 101; i++) {
-          y = i % 2 == 0 ? mul(y, 0.75) : add(y, 0.5);
-        }
-        f.addOutput(sum(y, {0}));
-        for (size_t i = 1; i < inputs.size(); i++) {
-          TensorView* w = makeContigConcreteTensor({8, std::get<Tensor>(inputs[i]).size(1)});
-          f.addInput(w);
-          cut(w, 0, ranks);
-          TensorView* next = mul(w, 0.5);
+        Val* rate = IrBuilder::create<Val>(DataType::Double);
+        f.addInput(rate);
+        for (int64_t i = 0; i < 500; i++) {
+          auto state = [&] {
+            TensorView* t = makeContigConcreteTensor({8, columns(i)});
+            f.addInput(t);
+            return cut(t, 0, ranks);
+          };
+          TensorView* w = state();
+          TensorView* g = state();
+          TensorView* m = state();
+          TensorView* momentum = add(mul(m, 0.5), g);
+          TensorView* next = sub(w, mul(momentum, rate));
           f.addOutput(next);
+          f.addOutput(momentum);
           f.aliasOutputToInput(next, w);
+          f.aliasOutputToInput(momentum, m);
         }
       },
-      inputs);
+      {{inputs}}, Verify::Off);
 }
 
 TEST(OnRanks, EightDimsMostOfThemOne) {
@@ -200,7 +339,7 @@ TEST(OnRanks, EightDimsMostOfThemOne) {
         f.addOutput(squeeze(x));
         cut(x, 1, ranks);
       },
-      {random({1, 8, 1, 1, 6, 1, 1, 1})});
+      {{{random({1, 8, 1, 1, 6, 1, 1, 1})}}});
 }
 
 TEST(OnRanks, PadsAndSlicesToOneThatBroadcastAgain) {
@@ -213,7 +352,27 @@ TEST(OnRanks, PadsAndSlicesToOneThatBroadcastAgain) {
         f.addOutput(sum(expand(pad(x, {0, -4}), {8, 7}), {0}));
         cut(x, 0, ranks);
       },
-      {random({8, 5})});
+      {{{random({8, 5})}}});
+}
+
+TEST(OnRanks, PadsAndCatsOfExtentOne) {
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        TensorView* x = makeContigConcreteTensor({1, 8});
+        TensorView* y = makeContigConcreteTensor({4, 8});
+        f.addInput(x);
+        f.addInput(y);
+        f.addOutput(add(pad(x, {0, 0, 1, 2}, 9.0), y));
+        f.addOutput(mul(add(pad(x, {0, 0, 1, -1}), y), 2.0));
+        f.addOutput(softmax(pad(x, {0, 0, 2, 1}), 0));
+        f.addOutput(sum(cat({x, y, x}, 0), {1}));
+        f.addOutput(add(cat({x, x, x, x}, 0), y));
+        f.addOutput(mul(slice(expand(x, {6, 8}), {2, 0}, {6, 8}), y));
+        f.addOutput(sum(pad(broadcast(squeeze(x), {true, false}), {0, 0, 0, 3}, 1.0), {0, 1}));
+        cut(x, 1, ranks);
+        cut(y, 1, ranks);
+      },
+      {{{random({1, 8}), random({4, 8}, 2)}}});
 }
 
 TEST(OnRanks, WindowsAlongTheCutDim) {
@@ -227,7 +386,7 @@ TEST(OnRanks, WindowsAlongTheCutDim) {
         f.addOutput(mul(x, slice(x, {7, 0}, {8, 5})));
         cut(x, 0, ranks);
       },
-      {random({8, 5})});
+      {{{random({8, 5})}}});
 }
 
 }  // namespace

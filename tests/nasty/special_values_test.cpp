@@ -6,6 +6,7 @@
 
 #include "meshfuse/meshfuse.h"
 #include "nasty/checked_cache.h"
+#include "nasty/special_values.h"
 
 namespace meshfuse {
 
@@ -13,32 +14,6 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-// Rows of `length` elements, one for each nasty content.
-Tensor nastyRows(int64_t length, DataType type) {
-  std::vector<std::function<double(int64_t)>> contents = {
-      [](int64_t i) { return i == 0 ? kNan : static_cast<double>(i); },
-      [=](int64_t i) { return i == length / 2 ? kNan : -static_cast<double>(i); },
-      [=](int64_t i) { return i == length - 1 ? kNan : 1.0; },
-      [](int64_t) { return kNan; },
-      [](int64_t) { return -kInf; },
-      [](int64_t) { return kInf; },
-      [](int64_t i) { return i % 2 == 0 ? kInf : -kInf; },
-      [=](int64_t i) { return i == length / 2 ? -kInf : -3.0; },
-      [=](int64_t i) { return i == length - 1 ? kInf : 3.0; },
-      [](int64_t i) { return i % 2 == 0 ? 0.0 : -0.0; },
-      [](int64_t) { return -0.0; },
-      [](int64_t i) { return -static_cast<double>(i % 7) - 1; },
-      [](int64_t i) { return i % 3 == 0 ? 60000.0 : -60000.0; },
-  };
-  Tensor t = Tensor::empty({static_cast<int64_t>(contents.size()), length}, type);
-  for (size_t r = 0; r < contents.size(); r++) {
-    for (int64_t i = 0; i < length; i++) {
-      t.set(std::vector<int64_t>{static_cast<int64_t>(r), i}, contents[r](i));
-    }
-  }
-  return t;
-}
 
 class SpecialValues : public ::testing::TestWithParam<DataType> {};
 
