@@ -23,6 +23,10 @@ IntExpr clamped(const IntExpr& position, const IntExpr& extent) {
   return position == extent ? extent : max(IntExpr(0), min(position, extent));
 }
 
+// Windows of windows by run-time positions say their extents in terms of all before them: beyond this many characters no program
+// means it, and each further one would be several times as long.
+constexpr size_t kLongestExtent = 20000;
+
 struct Range {
   IntExpr start, stop, step;
 };
@@ -43,6 +47,11 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
     const bool ordered = to == extent || from.isConst(0) || provenLessEqual(from, to);
     const IntExpr start = clamped(from, extent);
     const IntExpr stop = ordered ? clamped(to, extent) : max(start, clamped(to, extent));
+    check(
+        stop.toString().size() <= kLongestExtent,
+        "[slice] dim {} of T{} would end at an expression of over {} characters; bound it with constants, or give the "
+        "sizes in between as inputs",
+        k, x->id(), kLongestExtent);
     whole = whole && start.isConst(0) && stop == old[k].extent && step.isConst(1);
     attributes.starts.push_back(start);
     attributes.stops.push_back(stop);

@@ -177,6 +177,25 @@ TEST(Windows, AWindowThatTurnsOutToHaveOneElementStretches) {
   EXPECT_THROW((void)interpret(fusion, {counting({5}), counting({1})}), UserError) << "a plain dim does not stretch";
 }
 
+TEST(Windows, ExtentsOfNestedWindowsAreBounded) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* y = makeSymbolicTensor(1);
+  fusion.addInput(y);
+  Val* from = IrBuilder::create<Val>(DataType::Int);
+  Val* to = IrBuilder::create<Val>(DataType::Int);
+  int windows = 0;
+  try {
+    for (; windows < 100; windows++) {
+      y = slice(y, {Slice{from, to, nullptr}});
+    }
+    ADD_FAILURE() << "expected a UserError";
+  } catch (const UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("[slice] dim 0"), std::string::npos) << e.what();
+  }
+  EXPECT_GE(windows, 4);
+}
+
 TEST(Windows, SliceWithScalars) {
   Fusion fusion;
   FusionGuard guard(&fusion);
