@@ -11,7 +11,6 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kUnknown = -3;
 constexpr int64_t kNotNested = -2;
 constexpr int64_t kClash = -1;
 constexpr int64_t kQuickRanks = 5;
@@ -376,18 +375,14 @@ bool PlanSpace::even(const SearchState& before, const SearchState& after, AtomSe
 }
 
 int64_t PlanSpace::overlap(int dim, DimId a, DimId b) {
-  std::vector<std::vector<int64_t>>& table = overlaps_[dim];
-  if (table.size() <= a) {
-    table.resize(std::max<size_t>(a + 1, 2 * table.size()));
+  if (ragged_[dim]) {
+    return kNotNested;
   }
-  std::vector<int64_t>& row = table[a];
-  if (row.size() <= b) {
-    row.resize(std::max<size_t>(b + 1, 2 * row.size()), kUnknown);
+  auto [found, isNew] = overlaps_[dim].try_emplace(uint64_t{a} << 32 | b);
+  if (isNew) {
+    found->second = sharedElements(infos_[dim][a].digits, infos_[dim][b].digits);
   }
-  if (row[b] == kUnknown) {
-    row[b] = ragged_[dim] ? kNotNested : sharedElements(infos_[dim][a].digits, infos_[dim][b].digits);
-  }
-  return row[b];
+  return found->second;
 }
 
 const std::vector<int64_t>& PlanSpace::coordinates() {
@@ -406,7 +401,7 @@ const std::vector<int64_t>& PlanSpace::coordinates() {
 }
 
 const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
-  auto [found, isNew] = counts_[dim].try_emplace(uint32_t{a} << 16 | b);
+  auto [found, isNew] = counts_[dim].try_emplace(uint64_t{a} << 32 | b);
   RankCounts& result = found->second;
   if (!isNew) {
     return result;

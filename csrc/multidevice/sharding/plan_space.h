@@ -22,7 +22,7 @@ inline constexpr int kMaxPlanDims = 16;
 inline constexpr int kMaxPlanAtoms = 30;
 
 using AtomSet = uint32_t;
-using DimId = uint16_t;
+using DimId = uint32_t;
 
 inline AtomSet atomBit(int atom) { return AtomSet{1} << atom; }
 [[nodiscard]] std::vector<int> atomsOf(AtomSet set);  // ascending
@@ -86,8 +86,6 @@ class PlanSpace {
   int64_t lacking(const SearchState& before, const SearchState& after, bool quick = false);
   // What the busiest rank receives at least on any way from `state` to the destination.
   double lowerBound(const SearchState& state, bool quick = false);
-  // Elements of the dim that the rank with the least coordinates, and every rank, holds.
-  const std::vector<int64_t>& coordinates();  // of all ranks, row-major, numAtoms() each
 
  private:
   struct Info {
@@ -108,6 +106,7 @@ class PlanSpace {
   std::optional<PlanDim> put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
   DimId dropDim(int dim, DimId id, AtomSet atoms);
   int goalPut(int dim, DimId id, int atom);
+  const std::vector<int64_t>& coordinates();  // of all ranks, row-major, numAtoms() each
   int64_t overlap(int dim, DimId a, DimId b);
   const RankCounts& counts(int dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
@@ -122,8 +121,8 @@ class PlanSpace {
   double total_ = 1;
   std::vector<std::deque<Info>> infos_;  // by dim and number
   std::vector<std::unordered_map<PlanDim, DimId, DimHash>> numbers_;
-  std::vector<std::vector<std::vector<int64_t>>> overlaps_;  // by dim and both numbers
-  std::vector<std::unordered_map<uint32_t, RankCounts>> counts_;
+  std::vector<std::unordered_map<uint64_t, int64_t>> overlaps_;  // by dim and both numbers
+  std::vector<std::unordered_map<uint64_t, RankCounts>> counts_;
   std::vector<int64_t> coordinates_;
   SearchState from_;
   SearchState to_;

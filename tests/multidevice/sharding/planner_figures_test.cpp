@@ -36,10 +36,10 @@ std::vector<Config> largeMeshes() {
           {meshOf({4, 3, 5}), {60, 60}}, {meshOf({32, 2}), {64, 32}}, {meshOf({6, 10}), {60, 60}}};
 }
 
-int64_t fullest(const ShardState& state) {
-  int64_t n = 1;
-  for (const DigitList& dim : state.dims) {
-    n *= dim.localSize().constValue();
+int64_t fullest(const ShardState& state, const std::vector<int64_t>& extents) {
+  int64_t n = 1;  // coordinate 0 holds most
+  for (size_t k = 0; k < extents.size(); k++) {
+    n *= static_cast<int64_t>(heldIndices(state, k, extents[k], 0).size());
   }
   return n;
 }
@@ -61,7 +61,14 @@ struct Figures {
 
 enum class Sums : uint8_t { None, Source, Both };
 
-Figures measure(const std::vector<Config>& configs, int rounds, bool anyDigit, Sums sums, const char* name) {
+enum class Digits : uint8_t { Block, Any, Ragged };
+
+ShardState draw(std::mt19937& rng, const Config& config, Digits digits, bool sums) {
+  return digits == Digits::Ragged ? randomBlocks(rng, config.mesh, config.extents, sums)
+                                  : randomPlacement(rng, config.mesh, config.extents, {digits == Digits::Any, sums});
+}
+
+Figures measure(const std::vector<Config>& configs, int rounds, Digits digits, Sums sums, const char* name) {
   Figures f;
   std::mt19937 rng(1);
   PlanOptions options;
@@ -69,11 +76,12 @@ Figures measure(const std::vector<Config>& configs, int rounds, bool anyDigit, S
   options.steps = StepSet::all();
   options.direct = DirectChoice::Fallback;
   for (int round = 0; round < rounds; round++) {
-    for (const auto& [mesh, extents] : configs) {
-      const ShardState from = randomPlacement(rng, mesh, extents, {anyDigit, sums != Sums::None});
-      const ShardState to = randomPlacement(rng, mesh, extents, {anyDigit, sums == Sums::Both});
+    for (const Config& config : configs) {
+      const std::vector<int64_t>& extents = config.extents;
+      const ShardState from = draw(rng, config, digits, sums != Sums::None);
+      const ShardState to = draw(rng, config, digits, sums == Sums::Both);
       const RedistributionPlan plan = planAnew(from, to, options);
-      const int64_t bound = std::max(fullest(from), fullest(to));
+      const int64_t bound = std::max(fullest(from, extents), fullest(to, extents));
       EXPECT_LE(plan.peakState, bound) << from.toString() << " -> " << to.toString();
       checkPlan(plan, from, to, bound);
       f.pairs++;
@@ -98,18 +106,24 @@ Figures measure(const std::vector<Config>& configs, int rounds, bool anyDigit, S
 
 TEST(PlannerFigures, BytesOverTheLeast) {
   const std::vector<Config> small = smallMeshes();
-  EXPECT_LE(measure(small, 120, false, Sums::None, "to 24 ranks, block").mean(), 1.01);
-  EXPECT_LE(measure(small, 120, true, Sums::None, "to 24 ranks, any digits").mean(), 1.03);
-  EXPECT_LE(measure(small, 120, false, Sums::Source, "to 24 ranks, block, sums in the source").mean(), 1.12);
-  EXPECT_LE(measure(small, 120, true, Sums::Source, "to 24 ranks, any digits, sums in the source").mean(), 1.12);
-  measure(small, 120, false, Sums::Both, "to 24 ranks, block, sums on both sides");
-  measure(small, 120, true, Sums::Both, "to 24 ranks, any digits, sums on both sides");
+  EXPECT_LE(measure(small, 120, Digits::Block, Sums::None, "to 24 ranks, block").mean(), 1.01);
+  EXPECT_LE(measure(small, 120, Digits::Any, Sums::None, "to 24 ranks, any digits").mean(), 1.03);
+  EXPECT_LE(measure(small, 120, Digits::Block, Sums::Source, "to 24 ranks, block, sums in the source").mean(), 1.12);
+  EXPECT_LE(measure(small, 120, Digits::Any, Sums::Source, "to 24 ranks, any digits, sums in the source").mean(), 1.12);
+  measure(small, 120, Digits::Block, Sums::Both, "to 24 ranks, block, sums on both sides");
+  measure(small, 120, Digits::Any, Sums::Both, "to 24 ranks, any digits, sums on both sides");
+  const std::vector<Config> ragged = {
+      {meshOf({4}), {10, 7}},     {meshOf({4, 2}), {10, 7}}, {meshOf({2, 3}), {5, 10}},   {meshOf({2, 2, 2}), {6, 10}},
+      {meshOf({3, 4}), {11, 13}}, {meshOf({4}), {1, 6}},     {meshOf({2, 3, 2}), {7, 9}}, {meshOf({4, 3, 2}), {23, 17}},
+  };
+  measure(ragged, 60, Digits::Ragged, Sums::None, "to 24 ranks, ceil blocks");
+  measure(ragged, 60, Digits::Ragged, Sums::Source, "to 24 ranks, ceil blocks, sums in the source");
   const std::vector<Config> large = largeMeshes();
-  measure(large, 96, false, Sums::None, "to 64 ranks, block");
-  measure(large, 96, true, Sums::None, "to 64 ranks, any digits");
-  measure(large, 96, false, Sums::Source, "to 64 ranks, block, sums in the source");
-  measure(large, 96, true, Sums::Source, "to 64 ranks, any digits, sums in the source");
-  measure(large, 96, true, Sums::Both, "to 64 ranks, any digits, sums on both sides");
+  measure(large, 96, Digits::Block, Sums::None, "to 64 ranks, block");
+  measure(large, 96, Digits::Any, Sums::None, "to 64 ranks, any digits");
+  measure(large, 96, Digits::Block, Sums::Source, "to 64 ranks, block, sums in the source");
+  measure(large, 96, Digits::Any, Sums::Source, "to 64 ranks, any digits, sums in the source");
+  measure(large, 96, Digits::Any, Sums::Both, "to 64 ranks, any digits, sums on both sides");
 }
 
 }  // namespace

@@ -61,6 +61,42 @@ inline ShardState randomPlacement(std::mt19937& rng, const DeviceMesh& mesh, con
   }
 }
 
+// Ceil blocks: every axis, in random order, is replicated, partial, or owns the next digit of a dim; a dim is padded once.
+inline ShardState randomBlocks(std::mt19937& rng, const DeviceMesh& mesh, const std::vector<int64_t>& extents,
+                               bool sums) {
+  ShardState state{mesh, {}, {}};
+  std::vector<std::vector<int>> axes(extents.size());
+  std::vector<int> order(static_cast<size_t>(mesh.numAxes()));
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t i = order.size(); i > 1; i--) {
+    std::swap(order[i - 1], order[rng() % i]);
+  }
+  for (int axis : order) {
+    const size_t k = rng() % (extents.size() + 1 + (sums ? 1 : 0));
+    if (k < extents.size()) {
+      axes[k].push_back(axis);
+    } else if (k > extents.size()) {
+      state.partial.push_back(axis);
+    }
+  }
+  std::sort(state.partial.begin(), state.partial.end());
+  for (size_t k = 0; k < extents.size(); k++) {
+    int64_t parts = 1;
+    for (int axis : axes[k]) {
+      parts *= mesh.axisSize(axis).constValue();
+    }
+    int64_t stride = (extents[k] + parts - 1) / parts;
+    std::vector<Digit> owned;
+    for (size_t i = axes[k].size(); i-- > 0;) {
+      const int64_t n = mesh.axisSize(axes[k][i]).constValue();
+      owned.push_back({static_cast<int>(k), stride, n, Owner::device(axes[k][i])});
+      stride *= n;
+    }
+    state.dims.push_back(fillRagged(static_cast<int>(k), extents[k], owned));
+  }
+  return state;
+}
+
 // Indices of one dim that the device at position `device` holds.
 inline std::vector<int64_t> heldIndices(const ShardState& state, size_t k, int64_t extent, int64_t device) {
   return heldElements({state.mesh, {state.dims[k]}, {}}, {extent}, device);
