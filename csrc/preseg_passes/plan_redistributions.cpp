@@ -1,8 +1,9 @@
 #include "preseg_passes/plan_redistributions.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "analysis/pass_context.h"
+#include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/planner.h"
 
@@ -11,7 +12,7 @@ namespace meshfuse {
 bool planRedistributions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    if (e->kind() != ExprKind::Redistribute || !e->attributes().plan.empty()) {
+    if (e->kind() != ExprKind::Redistribute) {
       continue;
     }
     const TensorView* from = e->tensorInputs()[0];
@@ -23,6 +24,12 @@ bool planRedistributions(Fusion& fusion, PassContext& context) {
     std::vector<std::string> steps;
     for (const CommStep& step : plan.steps) {
       steps.push_back(step.toString());
+    }
+    if (const std::vector<std::string>& given = e->attributes().plan; !given.empty()) {
+      check(given == steps,
+            "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
+            to->toString(), fmt::join(given, ", "), fmt::join(steps, ", "));
+      continue;
     }
     if (!plan.note.empty()) {
       context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));

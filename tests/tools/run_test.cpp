@@ -103,6 +103,9 @@ TEST(ToolRun, RefusesBadInput) {
   expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
   expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
                 "no input has the symbol i7; there are: i0, i1");
+  expectRefused(
+      "run {dir}/misplanned.fir",
+      "T1[8, 4] is written as planned by [all_to_all(x)], its shardings need [all_gather(x)]; leave out plan=");
   expectRefused("run {dir}/uneven.fir", "dim 0 of T0[DIDx{4}, 2, 3] has 6 elements, which axis x of 4 does not divide");
   expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4",
                 "mesh {dp: 2, tp: tp}[] of T0[DIDy{2}, ceilDiv(i0, 2), 16] has no ranks yet");
