@@ -95,7 +95,7 @@ int compileProgram(const EmitOptions& options) {
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, *alone, device);
-  NvrtcCompiler compiler;
+  NvrtcCompiler compiler(kernelDiskCache().get());
   Files files;
   files.add("planned.fir", program.planned->toString());
   files.add("local.fir", program.local->toString());
@@ -116,6 +116,10 @@ int compileProgram(const EmitOptions& options) {
   }
   files.write(options.directory, Terminal(STDOUT_FILENO));
   fmt::print("{} kernel{} for {}\n", kernels, kernels == 1 ? "" : "s", options.arch);
+  if (gpu && cuda.nvrtc) {
+    const NvrtcCounters counters = compiler.counters();
+    fmt::print("NVRTC compiled {}, the disk cache had {}\n", counters.compiled, counters.fromDisk);
+  }
   deviceCheck(!gpu || cuda.nvrtc || kernels == 0, "[compile] the texts are written, the cubins are not: {}",
               cuda.nvrtcNote);
   return kSuccess;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/compile.h"
+#include "exec/kernel_compiler.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/explanation_text.h"
@@ -24,7 +25,8 @@ int explainProgram(const ExplainOptions& options) {
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
-    ofRank[static_cast<size_t>(comm.rank())] = explain(compile(*own, arguments, comm, {}), comm.rank());
+    ofRank[static_cast<size_t>(comm.rank())] =
+        explain(compile(*own, arguments, comm, {.compile = standInKernels}), comm.rank());
   });
   // ranks differ only in what they receive
   Explanation explanation = ofRank[0];
