@@ -1,0 +1,94 @@
+// Meshes that the ranks of a program cannot agree on: the error is the same on all, and comes before anything ran.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* cut(TensorView* x, const DeviceMesh& mesh, int dim) {
+  x->setDeviceMesh(mesh);
+  x->outer_split(dim, mesh.size("x"));
+  x->axis(dim)->parallelize(mesh.axis("x"));
+  return x;
+}
+
+// What each rank is told; fails unless it is a UserError on all.
+std::string errorOnEveryRank(int ranks, const std::function<void(Fusion&)>& build, const Tensor& shard) {
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  runLoopback(ranks, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      build(*fusion);
+    }
+    std::string& mine = errors[static_cast<size_t>(comm.rank())];
+    try {
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+      (void)cache.runFusionWithInputs({shard});
+      mine = "none";
+    } catch (const UserError& e) {
+      mine = e.what();
+    } catch (const std::exception& e) {
+      mine = std::string("no UserError, but ") + e.what();
+    }
+  });
+  for (const std::string& e : errors) {
+    EXPECT_EQ(e, errors[0]);
+  }
+  EXPECT_FALSE(errors[0].starts_with("no UserError")) << errors[0];
+  return errors[0];
+}
+
+TEST(Meshes, SameAxisNamesInAnotherOrder) {
+  std::string error = errorOnEveryRank(
+      2,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8, 4});
+        f.addInput(x);
+        cut(x, DeviceMesh::create({{"x", 2}}, {0, 1}), 0);
+        TensorView* y = neg(x);
+        f.addOutput(y);
+        cut(y, DeviceMesh::create({{"x", 2}}, {1, 0}), 0);
+      },
+      Tensor::zeros({4, 4}, DataType::Float));
+  EXPECT_TRUE(error.starts_with("[sharding] meshes {x: 2}[0, 1] and {x: 2}[1, 0] both have an axis x")) << error;
+  EXPECT_NE(error.find("name the axes apart"), std::string::npos) << error;
+}
+
+TEST(Meshes, OfSomeRanksCalledFromAll) {
+  std::string error = errorOnEveryRank(
+      4,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8});
+        f.addInput(x);
+        cut(x, DeviceMesh::create({{"x", 2}}, {3, 1}), 0);
+        f.addOutput(sum(x, {0}));
+      },
+      Tensor::zeros({4}, DataType::Float));
+  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 leaves out rank 0 of 4")) << error;
+}
+
+TEST(Meshes, LargerThanTheWorld) {
+  std::string error = errorOnEveryRank(
+      2,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8});
+        f.addInput(x);
+        cut(x, DeviceMesh::create({{"x", 4}}), 0);
+        f.addOutput(sum(x, {0}));
+      },
+      Tensor::zeros({2}, DataType::Float));
+  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 names rank 2, but there are 2 ranks")) << error;
+}
+
+}  // namespace
+
+}  // namespace meshfuse
