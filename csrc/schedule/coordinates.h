@@ -10,6 +10,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,17 @@ struct Coordinates {
   int rounds = 0;
   bool conflicted = false;  // some tensor is needed at two positions
   bool hasReduction() const { return rounds > 0; }
+
+  // Tensors that run over the reduced dims (the others have one element a row), and how many rounds of reductions each tensor of
+  // the group waits for; by Val id.
+  std::set<int> spread;
+  std::map<int, int> waits;
+  bool isSpread(const TensorView* tensor) const;
+  int waitsFor(const TensorView* tensor) const;
+  // The spread outputs: some wait for no reduction, so that the first sweep can store them; some wait for one.
+  bool earlyOutputs = false;
+  bool lateOutputs = false;
+  bool spreadOutputs() const { return earlyOutputs || lateOutputs; }
 };
 
 [[nodiscard]] IntExpr referenceDim(int dim, const IntExpr& extent);  // the symbol d<dim>
@@ -38,8 +50,5 @@ struct CoordinatesOrReason {
   std::string reason;
 };
 [[nodiscard]] CoordinatesOrReason findCoordinates(const Group& group);
-
-// True if `index` runs over a dim's reduced symbols.
-[[nodiscard]] bool dependsOnReduced(const Coordinates& coordinates, const IntExpr& index);
 
 }  // namespace meshfuse

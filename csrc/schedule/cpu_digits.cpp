@@ -1,8 +1,8 @@
 // How axes are cut on a CPU: parts of about 16K elements, vectors of 16, two or four of them interleaved.
 #include <algorithm>
-#include <set>
 
 #include "ir/fusion.h"
+#include "schedule/extents.h"
 #include "schedule/rows.h"
 
 namespace meshfuse {
@@ -20,9 +20,6 @@ constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer re
 constexpr int64_t kCachedRow = 32768;  // elements of a row, several of which stay in the second cache
 constexpr int64_t kPipelineRows = 64;  // of a part: two or three more are worked on in vain
 constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
-
-int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
-int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Specs vectors(int64_t interleave) {
   Specs s;
@@ -52,33 +49,9 @@ bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
 }
 
-bool hasFullOutputs(const Group& group, const Coordinates& c) {
-  return std::any_of(group.outputs.begin(), group.outputs.end(), [&](const TensorView* o) {
-    const std::vector<IntExpr>& index = c.index.at(o->id());
-    return std::any_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c, i); });
-  });
-}
-
-// Some result that is spread over the row waits for a reduction.
-bool storesLate(const Group& group, const Coordinates& c) {
-  std::set<int> waiting;
-  for (const Expr* e : group.exprs) {
-    bool waits = e->kind() == ExprKind::Reduce || std::any_of(e->inputs().begin(), e->inputs().end(),
-                                                              [&](const Val* v) { return waiting.contains(v->id()); });
-    if (waits) {
-      waiting.insert(e->output()->id());
-    }
-  }
-  return std::all_of(group.outputs.begin(), group.outputs.end(), [&](const TensorView* o) {
-    const std::vector<IntExpr>& index = c.index.at(o->id());
-    bool full = std::any_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c, i); });
-    return !full || waiting.contains(o->id());
-  });
-}
-
 void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const DeviceInfo& device) {
-  int64_t rows = valueOf(a.M);
-  int64_t columns = valueOf(a.N);
+  int64_t rows = usualExtent(a.M);
+  int64_t columns = usualExtent(a.N);
   int64_t step = kVector * interleave;
   const bool ahead = outgrowsCache(rows * columns, device);
   d.prefetchAhead = ahead ? kAhead : 0;
@@ -96,9 +69,9 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const Devi
 
 void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave,
            const DeviceInfo& device) {
-  int64_t rows = valueOf(a.M);
-  int64_t row = valueOf(a.K) * valueOf(a.N);
-  bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
+  int64_t rows = usualExtent(a.M);
+  int64_t row = usualExtent(a.K) * usualExtent(a.N);
+  bool simple = c.rounds == 1 && !c.spreadOutputs();
   if (!a.K.isConst(1)) {
     d.k = {{Level::Serial, 0, ""}};
   }
@@ -110,14 +83,14 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     if (a.K.isConst(1)) {
       d.n = inParts(d, "p0", a.N, kPartElements, kVector * interleave, vectors(interleave));
     } else {
-      d.k = inParts(d, "p0", a.K, std::max<int64_t>(1, kPartElements / valueOf(a.N)), 1, {});
+      d.k = inParts(d, "p0", a.K, std::max<int64_t>(1, kPartElements / usualExtent(a.N)), 1, {});
       d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
     }
     d.splitCount = d.grid[0].count;
     return;
   }
   bool pipelined = !simple && isCostly(group) && a.K.isConst(1) && row >= 512 && row <= kCachedRow &&
-                   rows >= 4 * kPipelineRows && storesLate(group, c);
+                   rows >= 4 * kPipelineRows && !c.earlyOutputs;
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
@@ -129,8 +102,8 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, std::max<int64_t>(1, kPartElements / std::max<int64_t>(1, row)), 1, {});
   }
-  if (valueOf(a.N) <= kRegisterRow && a.K.isConst(1)) {
-    d.n = vectors(divideUp(std::max<int64_t>(1, valueOf(a.N)), kVector));
+  if (usualExtent(a.N) <= kRegisterRow && a.K.isConst(1)) {
+    d.n = vectors(divideUp(std::max<int64_t>(1, usualExtent(a.N)), kVector));
     return;
   }
   d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
@@ -138,19 +111,19 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
   d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
 }
 
-void outer(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
-  bool simple = c.rounds == 1 && !hasFullOutputs(group, c);
-  int64_t columns = valueOf(a.N);
+void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
+  bool simple = c.rounds == 1 && !c.spreadOutputs();
+  int64_t columns = usualExtent(a.N);
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, 1, 1, {});
   }
-  if (!simple || columns * valueOf(a.K) < kPartElements || columns < kVector) {
+  if (!simple || columns * usualExtent(a.K) < kPartElements || columns < kVector) {
     d.n = inParts(d, "p1", a.N, kVector * interleave, kVector * interleave, vectors(interleave));
     d.k = {{Level::Serial, 0, ""}};
     return;
   }
   d.scratchRow = true;
-  if (a.M.isConst(1) && columns <= kScratchColumns && valueOf(a.K) * columns >= 8 * kPartElements) {
+  if (a.M.isConst(1) && columns <= kScratchColumns && usualExtent(a.K) * columns >= 8 * kPartElements) {
     d.split = "p0";
     d.k = inParts(d, "p0", a.K, std::max<int64_t>(4, 2 * kPartElements / columns), 4, {{Level::Repeat, 4, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
@@ -170,13 +143,13 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
     return d;  // one element
   }
   int64_t interleave =
-      std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(valueOf(a.N), kVector)));
+      std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(usualExtent(a.N), kVector)));
   if (!c.hasReduction()) {
     pointwise(d, a, interleave, device);
   } else if (a.innerReduced) {
     inner(d, group, c, a, interleave, device);
   } else {
-    outer(d, group, c, a, interleave);
+    outer(d, c, a, interleave);
   }
   return d;
 }

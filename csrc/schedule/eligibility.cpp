@@ -45,20 +45,14 @@ std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
 Eligibility rowEligibility(const Group& group) {
   for (const Expr* e : group.exprs) {
     if (std::optional<std::string> reason = refuseOp(group, *e)) {
-      return {std::move(reason), {}, false};
+      return {std::move(reason), {}};
     }
   }
   CoordinatesOrReason found = findCoordinates(group);
   if (!found.coordinates) {
-    return {std::move(found.reason), {}, false};
+    return {std::move(found.reason), {}};
   }
-  Eligibility result{std::nullopt, std::move(*found.coordinates), false};
-  for (const TensorView* out : group.outputs) {
-    for (const IntExpr& i : result.coordinates.index.at(out->id())) {
-      result.fullOutputs = result.fullOutputs || dependsOnReduced(result.coordinates, i);
-    }
-  }
-  return result;
+  return {std::nullopt, std::move(*found.coordinates)};
 }
 
 }  // namespace meshfuse

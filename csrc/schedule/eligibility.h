@@ -14,7 +14,6 @@ namespace meshfuse {
 struct Eligibility {
   std::optional<std::string> reason;
   Coordinates coordinates;
-  bool fullOutputs = false;  // some output runs over the reduced dims
 };
 [[nodiscard]] Eligibility rowEligibility(const Group& group);
 

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "ir/fusion.h"
+#include "schedule/extents.h"
 #include "schedule/rows.h"
 
 namespace meshfuse {
@@ -12,8 +13,6 @@ namespace {
 using tile::Level;
 using Specs = std::vector<tile::Builder::DigitSpec>;
 
-int64_t valueOf(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
-int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t ceilPower(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(1, n))));
 }
@@ -50,7 +49,7 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
 }
 
 void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
-  int64_t vectors = divideUp(valueOf(a.N), v);
+  int64_t vectors = divideUp(usualExtent(a.N), v);
   int64_t lanes = std::min<int64_t>(32, ceilPower(vectors));
   int64_t warps = std::min<int64_t>(4, ceilPower(divideUp(vectors, lanes)));
   int64_t repeats = a.M.isConst(1) && vectors >= 4 * lanes * warps ? repeatsBeside(v) : 1;
@@ -61,7 +60,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
   push(n, Level::Vector, v);
   if (!a.M.isConst(1)) {
     Specs m;
-    int64_t rowRepeats = valueOf(a.M) >= 1024 ? repeatsBeside(v) : 1;
+    int64_t rowRepeats = usualExtent(a.M) >= 1024 ? repeatsBeside(v) : 1;
     push(m, Level::Repeat, rowRepeats);
     push(m, Level::Warp, 4 / warps);
     push(m, Level::Lane, 32 / lanes);
@@ -72,7 +71,7 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t v) {
 
 void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
   int64_t perThread = group.inputs.size() > 2 ? 16 : 32;
-  int64_t vectors = divideUp(std::max<int64_t>(1, valueOf(a.N)), v);
+  int64_t vectors = divideUp(std::max<int64_t>(1, usualExtent(a.N)), v);
   int64_t threads = std::min<int64_t>(1024, ceilPower(divideUp(vectors, std::max<int64_t>(1, perThread / v))));
   int64_t repeats = divideUp(vectors, threads);
   int64_t lanes = std::min<int64_t>(32, threads);
@@ -100,7 +99,7 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
 }
 
 void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
-  int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(valueOf(a.N), v)));
+  int64_t lanes = std::min<int64_t>(8, ceilPower(divideUp(usualExtent(a.N), v)));
   Specs n;
   push(n, Level::Lane, lanes);
   push(n, Level::Vector, v);

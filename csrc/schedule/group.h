@@ -66,11 +66,13 @@ struct KernelPlan {
   std::string_view scheduler;
 };
 
-// One scheduler. `refuse` gives the reason why it cannot take a group, or nothing.
+struct Eligibility;
+
+// One scheduler. `refuse` gives the reason why it cannot take a group, or nothing; a group is judged once for all of them.
 struct Scheduler {
   std::string_view name;
   int priority;  // the accepting scheduler with the highest one wins
-  std::optional<std::string> (*refuse)(const Group& group, const DeviceInfo& device);
+  std::optional<std::string> (*refuse)(const Eligibility& judged, const DeviceInfo& device);
   KernelPlan (*schedule)(const Group& group, const DeviceInfo& device);
 };
 

@@ -11,35 +11,18 @@ namespace meshfuse {
 
 namespace {
 
-std::optional<std::string> refusePointwise(const Group& group, const DeviceInfo&) {
-  if (std::any_of(group.exprs.begin(), group.exprs.end(),
-                  [](const Expr* e) { return e->kind() == ExprKind::Reduce; })) {
-    return "it reduces";
-  }
-  Eligibility e = rowEligibility(group);
-  if (!e.reason && e.coordinates.hasReduction()) {
-    return "it reduces";
-  }
-  return e.reason;
+std::optional<std::string> refusePointwise(const Eligibility& judged, const DeviceInfo&) {
+  return !judged.reason && judged.coordinates.hasReduction() ? "it reduces" : judged.reason;
 }
 
-std::optional<std::string> refuseReduction(const Group& group, const DeviceInfo&) {
-  Eligibility e = rowEligibility(group);
-  if (!e.reason && !e.coordinates.hasReduction()) {
-    return "it does not reduce";
-  }
-  if (!e.reason && (e.coordinates.rounds > 1 || e.fullOutputs)) {
-    return "it uses a reduction's result along the reduced dims";
-  }
-  return e.reason;
+std::optional<std::string> refuseNormalization(const Eligibility& judged, const DeviceInfo&) {
+  return !judged.reason && !judged.coordinates.hasReduction() ? "it does not reduce" : judged.reason;
 }
 
-std::optional<std::string> refuseNormalization(const Group& group, const DeviceInfo&) {
-  Eligibility e = rowEligibility(group);
-  if (!e.reason && !e.coordinates.hasReduction()) {
-    return "it does not reduce";
-  }
-  return e.reason;
+std::optional<std::string> refuseReduction(const Eligibility& judged, const DeviceInfo& device) {
+  const Coordinates& c = judged.coordinates;
+  return !judged.reason && (c.rounds > 1 || c.spreadOutputs()) ? "it uses a reduction's result along the reduced dims"
+                                                               : refuseNormalization(judged, device);
 }
 
 KernelPlan withName(std::string_view name, const Group& group, const DeviceInfo& device) {
@@ -61,5 +44,19 @@ constexpr std::array kSchedulers = {
 }  // namespace
 
 std::span<const Scheduler> kernelSchedulers() { return kSchedulers; }
+
+SchedulerChoice chooseScheduler(const Group& group, const DeviceInfo& device, std::span<const Scheduler> schedulers) {
+  const Eligibility judged = rowEligibility(group);
+  SchedulerChoice choice;
+  for (const Scheduler& s : schedulers) {
+    std::optional<std::string> refused = s.refuse(judged, device);
+    if (refused) {
+      choice.reason = std::move(*refused);
+    } else if (choice.scheduler == nullptr || s.priority > choice.scheduler->priority) {
+      choice.scheduler = &s;
+    }
+  }
+  return choice;
+}
 
 }  // namespace meshfuse

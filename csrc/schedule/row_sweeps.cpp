@@ -20,7 +20,7 @@ void RowWriter::chooseStash() {
     return;
   }
   for (const Expr* e : group_.exprs) {
-    if (e->kind() != ExprKind::Point || !isCostly(e->attributes().point) || !isSpread(e->tensorOutput())) {
+    if (e->kind() != ExprKind::Point || !isCostly(e->attributes().point) || !c_.isSpread(e->tensorOutput())) {
       continue;
     }
     int firstUse = firstSweepOf(e->tensorOutput());
@@ -49,12 +49,6 @@ const TensorView* RowWriter::tensorOf(int id) const {
     }
   }
   throwInternalError(fmt::format("[rows] no T{} in the group", id));
-}
-
-bool RowWriter::isSpread(const TensorView* tv) const {
-  auto it = c_.index.find(tv->id());
-  return it != c_.index.end() &&
-         std::any_of(it->second.begin(), it->second.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
 }
 
 // Sweeps in which a tensor is computed: those of the reductions it reaches without passing one, and that of its stores.

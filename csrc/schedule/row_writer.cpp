@@ -37,7 +37,7 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
       reductions_.push_back(e);
     }
   }
-  storeSweep_ = sweepThatStores();
+  storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.rounds : 0;
 }
 
 KernelPlan RowWriter::write() {
@@ -100,30 +100,9 @@ uint64_t RowWriter::digitSet(int axis) const {
   return axis < 0 ? 0 : tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space_)], axis);
 }
 
-bool RowWriter::isRowOutput(const TensorView* out) const {
-  const std::vector<IntExpr>& index = c_.index.at(out->id());
-  return c_.hasReduction() &&
-         std::none_of(index.begin(), index.end(), [&](const IntExpr& i) { return dependsOnReduced(c_, i); });
-}
+bool RowWriter::isRowOutput(const TensorView* out) const { return c_.hasReduction() && !c_.isSpread(out); }
 
-bool RowWriter::storesLast() const {
-  return storeSweep_ == c_.rounds && std::any_of(group_.outputs.begin(), group_.outputs.end(),
-                                                 [&](const TensorView* o) { return !isRowOutput(o); });
-}
-
-// The sweep that stores the full outputs: the first if none of them waits for a reduction, else one after all others.
-int RowWriter::sweepThatStores() const {
-  std::set<int> waiting;
-  for (const Expr* e : group_.exprs) {
-    if (e->kind() == ExprKind::Reduce ||
-        std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return waiting.contains(v->id()); })) {
-      waiting.insert(e->output()->id());
-    }
-  }
-  bool late = std::any_of(group_.outputs.begin(), group_.outputs.end(),
-                          [&](const TensorView* o) { return !isRowOutput(o) && waiting.contains(o->id()); });
-  return late || !sweepsAreLoops() ? c_.rounds : 0;
-}
+bool RowWriter::storesLast() const { return storeSweep_ == c_.rounds && c_.spreadOutputs(); }
 
 void RowWriter::storeOutputs(bool rows, bool full) {
   for (const TensorView* out : group_.outputs) {
@@ -262,22 +241,13 @@ void RowWriter::outer() {
 // What a row has once, computed once: values without reduced dims that a sweep (only that one, if given) will read, from
 // results known after `round`.
 void RowWriter::hoistRows(int round, std::optional<int> sweep) {
-  std::map<int, int> ready;  // rounds a tensor waits for
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();
-    int waits = e->kind() == ExprKind::Reduce ? c_.round.at(out->id()) + 1 : 0;
-    for (const TensorView* in : e->tensorInputs()) {
-      if (auto it = ready.find(in->id()); it != ready.end()) {
-        waits = std::max(waits, it->second);
-      }
-    }
-    ready[out->id()] = waits;
-    if (!isSpread(out) || (sweep && !sweepsOf(out).contains(*sweep))) {
+    if (!c_.isSpread(out) || (sweep && !sweepsOf(out).contains(*sweep))) {
       continue;
     }
     for (const TensorView* in : e->tensorInputs()) {
-      auto it = ready.find(in->id());
-      if (it != ready.end() && it->second == round + 1 && !isSpread(in) && c_.index.contains(in->id())) {
+      if (c_.waitsFor(in) == round + 1 && !c_.isSpread(in) && c_.index.contains(in->id())) {
         (void)lowering_.value(in, position(in), space_);
       }
     }

@@ -41,7 +41,6 @@ class RowWriter {
   bool isRowOutput(const TensorView* out) const;
   bool storesLast() const;
   bool sweepsAreLoops() const { return serialDigit(k_) >= 0 || serialDigit(n_) >= 0; }
-  int sweepThatStores() const;
   void storeOutputs(bool rows, bool full);
   bool streams(const TensorView* out) const;
 
@@ -60,7 +59,6 @@ class RowWriter {
   // -- stash: costly tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------
   void chooseStash();
   const TensorView* tensorOf(int id) const;
-  bool isSpread(const TensorView* tv) const;
   std::set<int> sweepsOf(const TensorView* tv) const;
   int firstSweepOf(const TensorView* tv) const;
   int lastSweepOf(const TensorView* tv) const;
@@ -106,7 +104,7 @@ class RowWriter {
   int k_ = -1;
   int n_ = -1;
   std::vector<const Expr*> reductions_;
-  int storeSweep_ = 0;  // `rounds`: after all reductions
+  int storeSweep_ = 0;  // that of the spread outputs: the first if none waits for a reduction, else `rounds`, after all
   std::map<int, Stashed> stashed_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "schedule/registry.h"
 #include "segment/local_context.h"
 
 namespace meshfuse {
@@ -383,19 +384,9 @@ class Segmenter {
   }
 
   const Scheduler* accepting(const Group& group, std::string& reason) const {
-    const Scheduler* best = nullptr;
-    for (const Scheduler& s : schedulers_) {
-      if (best != nullptr && best->priority >= s.priority) {
-        continue;
-      }
-      std::optional<std::string> refused = s.refuse(group, device_);
-      if (!refused) {
-        best = &s;
-      } else {
-        reason = *refused;
-      }
-    }
-    return best;
+    SchedulerChoice choice = chooseScheduler(group, device_, schedulers_);
+    reason = std::move(choice.reason);
+    return choice.scheduler;
   }
 
   bool isView(const Node& n) const {

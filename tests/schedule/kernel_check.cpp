@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "interpret/bounds.h"
+#include "schedule/eligibility.h"
 #include "schedule/registry.h"
 
 namespace meshfuse {
@@ -33,8 +34,9 @@ Group wholeGroup(const Fusion& fusion) {
 std::string refusal(const Fusion& fusion, const DeviceInfo& device) {
   Group g = wholeGroup(fusion);
   std::string reasons;
+  const Eligibility judged = rowEligibility(g);
   for (const Scheduler& s : kernelSchedulers()) {
-    std::optional<std::string> reason = s.refuse(g, device);
+    std::optional<std::string> reason = s.refuse(judged, device);
     if (!reason) {
       return "";
     }
@@ -54,12 +56,7 @@ KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const st
   }
   std::string why = refusal(fusion, device);
   check(why.empty(), "[kernel check] no scheduler takes the fusion: {}", why);
-  const Scheduler* best = nullptr;
-  for (const Scheduler& s : kernelSchedulers()) {
-    if (!s.refuse(g, device) && (best == nullptr || s.priority > best->priority)) {
-      best = &s;
-    }
-  }
+  const Scheduler* best = chooseScheduler(g, device).scheduler;
   KernelCheck result;
   result.scheduler = best->name;
   result.plan = best->schedule(g, device);

@@ -23,12 +23,7 @@ KernelPlan planOf(const ScheduledCase& c, const DeviceInfo& device) {
       group.layouts[c.fusion->inputs()[i]->id()] = {{t->strides().begin(), t->strides().end()}, alignment};
     }
   }
-  const Scheduler* best = nullptr;
-  for (const Scheduler& s : kernelSchedulers()) {
-    if (!s.refuse(group, device) && (best == nullptr || s.priority > best->priority)) {
-      best = &s;
-    }
-  }
+  const Scheduler* best = chooseScheduler(group, device).scheduler;
   check(best != nullptr, "[simt] no scheduler takes the fusion: {}", refusal(*c.fusion, device));
   return best->schedule(group, device);
 }

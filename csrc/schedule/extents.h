@@ -1,0 +1,15 @@
+// Extents as digits are chosen for them.
+#pragma once
+
+#include <cstdint>
+
+#include "digits/int_expr.h"
+
+namespace meshfuse {
+
+// An extent that is known at run time only is taken for one of the usual size.
+[[nodiscard]] inline int64_t usualExtent(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
+
+[[nodiscard]] inline int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace meshfuse

@@ -1,0 +1,172 @@
+#include "schedule/propagation.h"
+
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "schedule/row_major.h"
+
+namespace meshfuse {
+
+std::optional<std::vector<IntExpr>> Propagation::indexOf(const TensorView* tensor) {
+  std::vector<IntExpr> index;
+  for (const std::optional<IntExpr>& i : of(tensor)) {
+    if (!i) {
+      return std::nullopt;
+    }
+    index.push_back(*i);
+  }
+  return index;
+}
+
+bool Propagation::isConflicted(const TensorView* tensor) const { return conflicts_.contains(tensor->id()); }
+
+void Propagation::run() {
+  do {
+    changed_ = false;
+    for (Expr* e : group_.exprs) {
+      visit(*e);
+    }
+    for (auto e = group_.exprs.rbegin(); e != group_.exprs.rend(); ++e) {
+      visit(**e);
+    }
+  } while (changed_);
+}
+
+Propagation::Known& Propagation::known(const TensorView* tv) {
+  auto [it, isNew] = known_.try_emplace(tv->id());
+  if (isNew) {
+    it->second.shape = tv->shape();
+    for (const IntExpr& e : it->second.shape) {
+      it->second.index.push_back(e.isConst(1) ? std::optional<IntExpr>(0) : std::nullopt);
+    }
+  }
+  return it->second;
+}
+
+void Propagation::set(std::optional<IntExpr>& slot, const std::optional<IntExpr>& value) {
+  if (value && !slot) {
+    slot = value;
+    changed_ = true;
+  }
+}
+
+// Dim `pd` of p and dim `cd` of c are the same positions, unless one stretches.
+void Propagation::same(const TensorView* p, size_t pd, const TensorView* c, size_t cd) {
+  Known& parent = known(p);
+  Known& child = known(c);
+  if (!(parent.shape[pd] == child.shape[cd])) {
+    return;
+  }
+  if (parent.index[pd] && child.index[cd]) {
+    if (!(*parent.index[pd] == *child.index[cd])) {
+      conflicts_.insert(c->id());
+      conflicts_.insert(p->id());
+    }
+    return;
+  }
+  set(child.index[cd], parent.index[pd]);
+  set(parent.index[pd], child.index[cd]);
+}
+
+// The index of `to` that follows from all of the index of `from`.
+std::optional<std::vector<IntExpr>> Propagation::reshaped(const TensorView* from, const TensorView* to) {
+  std::optional<std::vector<IntExpr>> index = indexOf(from);
+  return index ? std::optional(reshapeIndex(*index, from->shape(), to->shape())) : std::nullopt;
+}
+
+void Propagation::reshape(const TensorView* from, const TensorView* to) {
+  std::optional<std::vector<IntExpr>> forward = reshaped(from, to);
+  std::optional<std::vector<IntExpr>> back = reshaped(to, from);
+  if (forward && back) {
+    // the same position may be written in two ways: one direction that agrees proves it
+    auto agree = [&](const std::vector<IntExpr>& derived, const TensorView* tv) {
+      return std::ranges::equal(derived, of(tv), [](const IntExpr& a, const auto& b) { return a == *b; });
+    };
+    if (!agree(*forward, to) && !agree(*back, from)) {
+      conflicts_.insert(from->id());
+      conflicts_.insert(to->id());
+    }
+    return;
+  }
+  complete(to, forward);
+  complete(from, back);
+}
+
+void Propagation::complete(const TensorView* tv, const std::optional<std::vector<IntExpr>>& derived) {
+  for (size_t d = 0; derived && d < derived->size(); d++) {
+    set(of(tv)[d], (*derived)[d]);
+  }
+}
+
+void Propagation::visit(const Expr& e) {
+  if (e.outputs().size() != 1 || !e.output()->isTensor()) {
+    return;
+  }
+  const TensorView* c = e.tensorOutput();
+  switch (e.kind()) {
+    case ExprKind::Set:
+    case ExprKind::SegmentSet:
+    case ExprKind::Point:
+    case ExprKind::Cast:
+    case ExprKind::BitCast:
+    case ExprKind::Expand:
+      for (const TensorView* p : e.tensorInputs()) {
+        for (size_t d = 0; d < known(p).shape.size(); d++) {
+          same(p, d, c, d);
+        }
+      }
+      return;
+    case ExprKind::Broadcast:
+      flagged(e.tensorInputs()[0], c, e.attributes().flags);
+      return;
+    case ExprKind::Squeeze:
+      flagged(c, e.tensorInputs()[0], e.attributes().flags);
+      return;
+    case ExprKind::Permute:
+      for (size_t d = 0; d < e.attributes().order.size(); d++) {
+        same(e.tensorInputs()[0], static_cast<size_t>(e.attributes().order[d]), c, d);
+      }
+      return;
+    case ExprKind::Reshape:
+      reshape(e.tensorInputs()[0], c);
+      return;
+    case ExprKind::Reduce: {
+      size_t cd = 0;
+      const TensorView* p = e.tensorInputs()[0];
+      for (size_t d = 0; d < c->getLogicalDomain().size(); d++) {
+        if (!c->getLogicalDomain()[d]->isReduction()) {
+          same(p, d, c, cd++);
+        }
+      }
+      return;
+    }
+    case ExprKind::Slice:
+    case ExprKind::Pad:
+    case ExprKind::Cat:
+    case ExprKind::Matmul:
+    case ExprKind::Linear:
+    case ExprKind::Full:
+    case ExprKind::Iota:
+    case ExprKind::Eye:
+    case ExprKind::Random:
+    case ExprKind::TakeAlongAxis:
+    case ExprKind::Gather:
+    case ExprKind::IndexSelect:
+    case ExprKind::Embedding:
+    case ExprKind::Redistribute:
+    case ExprKind::Communicate:
+      return;
+  }
+}
+
+// `wide` has the dims of `narrow` where flags are false.
+void Propagation::flagged(const TensorView* narrow, const TensorView* wide, const std::vector<bool>& flags) {
+  size_t n = 0;
+  for (size_t d = 0; d < flags.size(); d++) {
+    if (!flags[d]) {
+      same(narrow, n++, wide, d);
+    }
+  }
+}
+
+}  // namespace meshfuse
