@@ -1,0 +1,93 @@
+#include "requirements.h"
+
+#include <fnmatch.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <sstream>
+#include <string>
+
+#include "meshfuse_config.h"
+
+namespace meshfuse {
+
+namespace {
+
+struct Requirement {
+  bool met;
+  const char* reason;
+};
+
+constexpr Requirement kCpuKernels{kHasLlvm, "needs CPU kernels; this build has no LLVM"};
+constexpr Requirement kLibraryMatmul{kHasOneDnn, "needs library calls; this build has no oneDNN"};
+
+// Which tests of a binary need what, as patterns of Suite.Name separated by colons.
+struct Row {
+  const char* binary;
+  const Requirement& requirement;
+  const char* tests;
+  const char* except = "";
+};
+
+// A binary that is absent needs nothing, or skips by itself.
+constexpr Row kRows[] = {
+    {"test_codegen_llvm", kCpuKernels, "*"},
+    {"test_docs", kCpuKernels, "Readme.ExampleGivesTheSameOnOneAndOnFourRanks"},
+    {"test_examples", kCpuKernels, "*", "TrainLm.TextWithoutSourcesIsAUserError"},
+    {"test_exec", kCpuKernels, "*",
+     "BadInput.Number:BadInput.Kinds:BadInput.TypesRanksAndSizes:BadPrograms.InputsNobodyGives:"
+     "DumpedPasses.NamesOfBothTablesAndAll:Layouts.AxesOfOneNamePlaceARankOnce:OneRank.PassesAShard*:"
+     "OneRank.HasAnotherProgram:OneRank.NeverCalls:AllRanks.BindAnAxisTwice:AllRanks.HaveA*:"
+     "AllRanks.CutADimThatDoesNotDivide"},
+    {"test_fuzz", kCpuKernels, "*"},
+    {"test_jit_orc", kCpuKernels, "*"},
+    {"test_library_cpu", kCpuKernels, "*", "Contraction.*"},
+    {"test_multidevice", kCpuKernels, "*"},
+    {"test_nasty", kCpuKernels, "*"},
+    {"test_segment", kLibraryMatmul,
+     "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
+     "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself"},
+    {"test_tools", kCpuKernels,
+     "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
+     "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
+     "ToolCommandLine.NamesOfDumpedPassesAreChecked",
+     "ToolRun.Refuses*"},
+    {"test_tools", kLibraryMatmul, "ToolOpt.PassesOverTheLocalProgram"},
+};
+
+bool matches(const std::string& name, const char* patterns) {
+  std::istringstream list(patterns);
+  for (std::string pattern; std::getline(list, pattern, ':');) {
+    if (fnmatch(pattern.c_str(), name.c_str(), 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+class Skipper : public testing::EmptyTestEventListener {
+ public:
+  explicit Skipper(std::string binary) : binary_(std::move(binary)) {}
+  // A test that is skipped here does not run.
+  void OnTestStart(const testing::TestInfo& test) override {
+    const std::string name = std::string(test.test_suite_name()) + "." + test.name();
+    for (const Row& row : kRows) {
+      if (row.binary == binary_ && !row.requirement.met && matches(name, row.tests) && !matches(name, row.except)) {
+        GTEST_SKIP() << row.requirement.reason;
+      }
+    }
+  }
+
+ private:
+  std::string binary_;
+};
+
+}  // namespace
+
+void skipWhatThisBuildLacks() {
+  // owned by GoogleTest
+  testing::UnitTest::GetInstance()->listeners().Append(
+      new Skipper(std::filesystem::read_symlink("/proc/self/exe").filename().string()));
+}
+
+}  // namespace meshfuse
