@@ -158,8 +158,9 @@ Item Graph::partner(const Item& x, double limit, bool stretchesX) {
 
 int64_t Graph::randomExtent() {
   static const std::vector<int64_t> even = {4, 8, 8, 12, 16, 16, 2, 4};
+  static const std::vector<int64_t> threes = {3, 6, 9, 12, 12, 15, 6, 3};
   static const std::vector<int64_t> odd = {1, 2, 3, 5, 6, 7, 9, 17, 24, 32, 33};
-  return random_.chance(75) ? random_.of(even) : random_.of(odd);
+  return random_.chance(75) ? random_.of(factor_ == 3 ? threes : even) : random_.of(odd);
 }
 
 Shape Graph::randomShape() {

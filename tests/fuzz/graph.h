@@ -29,7 +29,9 @@ struct Item {
 class Graph {
  public:
   // symbolic: extents of inputs are known at run time only.
-  Graph(Fusion& fusion, Random& random, bool symbolic) : fusion_(fusion), random_(random), symbolic_(symbolic) {}
+  // Most extents are multiples of `factor`, 1 or 3.
+  Graph(Fusion& fusion, Random& random, bool symbolic, int64_t factor = 1)
+      : fusion_(fusion), random_(random), symbolic_(symbolic), factor_(factor) {}
 
   // Inputs, `ops` ops, outputs.
   void grow(int ops);
@@ -83,6 +85,7 @@ class Graph {
   std::vector<Argument> arguments_;
   int inputs_ = 0;
   bool symbolic_;
+  int64_t factor_;
   std::map<std::string, int64_t, std::less<>> symbols_;
   bool special_ = false;  // inputs hold elements that are no numbers
   uint64_t inputSeed_ = 0;

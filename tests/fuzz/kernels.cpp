@@ -51,20 +51,22 @@ Values valuesOf(const Fusion& local, const Program& program, int rank) {
       ids.push_back(tv->id());
     }
   }
-  std::vector<std::vector<Tensor>> parts(static_cast<size_t>(program.ranks));
-  for (size_t r = 0; r < parts.size(); r++) {
+  const DeviceMesh mesh = meshOf(*program.fusion);
+  std::vector<std::vector<Tensor>> parts(static_cast<size_t>(program.ranks));  // by place in the mesh
+  for (size_t place = 0; place < parts.size(); place++) {
     for (size_t i = 0; i < program.inputs.size(); i++) {
       const TensorView* tv = program.fusion->inputs()[i]->asTensor();
-      parts[r].push_back(shardTensor(std::get<Tensor>(program.inputs[i]), tv, static_cast<int64_t>(r)));
+      parts[place].push_back(shardTensor(std::get<Tensor>(program.inputs[i]), tv, mesh.devices()[place]));
     }
   }
-  std::vector<Tensor> results = simulateRanks(*all, meshOf(*program.fusion), parts)[static_cast<size_t>(rank)];
+  const auto mine = static_cast<size_t>(mesh.indexOf(rank));
+  std::vector<Tensor> results = simulateRanks(*all, mesh, parts)[mine];
   Values values;
   for (size_t i = 0; i < ids.size(); i++) {
     values[ids[i]] = results[i];
   }
   for (size_t i = 0; i < program.inputs.size(); i++) {
-    values[local.inputs()[i]->id()] = parts[static_cast<size_t>(rank)][i];
+    values[local.inputs()[i]->id()] = parts[mine][i];
   }
   return values;
 }

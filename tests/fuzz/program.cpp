@@ -13,18 +13,42 @@ namespace meshfuse::fuzz {
 namespace {
 
 struct MeshKind {
+  int percent;
   std::string name;
   std::vector<int64_t> shape;
+  std::vector<int64_t> ids;  // in another order than 0, 1, ..., where given
+
+  int64_t factor() const { return shape == std::vector<int64_t>{3} ? 3 : 1; }  // of most extents
 };
 
 const std::vector<MeshKind>& meshKinds() {
-  static const std::vector<MeshKind> kinds = {{"", {}}, {"x2", {2}}, {"x4", {4}}, {"y2x2", {2, 2}}};
+  static const std::vector<MeshKind> kinds = {
+      {10, "", {}, {}},
+      {20, "x2", {2}, {}},
+      {5, "x2 [1, 0]", {2}, {1, 0}},
+      {9, "x3", {3}, {}},
+      {17, "x4", {4}, {}},
+      {6, "x4 [2, 0, 3, 1]", {4}, {2, 0, 3, 1}},
+      {24, "y2x2", {2, 2}, {}},
+      {6, "y2x2 [3, 1, 2, 0]", {2, 2}, {3, 1, 2, 0}},
+      {3, "z2y2x2", {2, 2, 2}, {}},
+  };
   return kinds;
 }
 
 const MeshKind& randomMesh(Random& random) {
-  int64_t kind = random.below(100);
-  return meshKinds()[kind < 10 ? 0 : kind < 35 ? 1 : kind < 60 ? 2 : 3];
+  int64_t at = random.below(100);
+  for (const MeshKind& kind : meshKinds()) {
+    at -= kind.percent;
+    if (at < 0) {
+      return kind;
+    }
+  }
+  return meshKinds().back();
+}
+
+DeviceMesh devicesOf(const MeshKind& kind) {
+  return kind.ids.empty() ? DeviceMesh::createForShape(kind.shape) : DeviceMesh(kind.ids, kind.shape);
 }
 
 int loopPosition(const TensorView* tv, const IterDomain* id) {
@@ -88,13 +112,13 @@ Program randomProgram(uint64_t seed) {
   program.seed = seed;
   program.fusion = std::make_unique<Fusion>();
   FusionGuard guard(program.fusion.get());
-  Graph graph(*program.fusion, random, random.chance(15));
+  const MeshKind& mesh = randomMesh(random);
+  Graph graph(*program.fusion, random, random.chance(15), mesh.factor());
   graph.grow(static_cast<int>(random.between(3, random.chance(30) ? 20 : 10)));
   program.inputs = graph.arguments();
-  const MeshKind& mesh = randomMesh(random);
   program.mesh = mesh.name;
   if (!mesh.shape.empty()) {
-    DeviceMesh devices = DeviceMesh::createForShape(mesh.shape);
+    DeviceMesh devices = devicesOf(mesh);
     program.ranks = static_cast<int>(devices.numDevices());
     shardProgram(*program.fusion, devices, graph, random);
   }

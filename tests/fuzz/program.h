@@ -19,7 +19,7 @@ struct Program {
   std::unique_ptr<Fusion> fusion;  // with meshes and shardings where ranks > 1
   std::vector<Argument> inputs;    // whole tensors
   int ranks = 1;
-  std::string mesh;  // "", "x2", "x4", "y2x2"
+  std::string mesh;  // "", "x2", "y2x2", "x2 [1, 0]": with its ranks where they are in another order
 };
 
 [[nodiscard]] Program randomProgram(uint64_t seed);
