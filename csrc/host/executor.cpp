@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/refused_index.h"
 #include "base/thread_pool.h"
 #include "host/scalars.h"
 #include "interpret/bounds.h"
@@ -177,13 +178,18 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
   }
   char* scratch = static_cast<char*>(scratch_.get());
   int64_t stride = scratchStride(*program_);
-  if (l.parts == 1) {
-    l.kernel->run(slots.data(), 0, 1, scratch);
-    return;
-  }
-  pool.run(l.parts, [&](int64_t begin, int64_t end, int worker) {
+  RefusedIndex refused;
+  auto run = [&](int64_t begin, int64_t end, int worker) {
+    RefusedIndexScope scope(refused);
     l.kernel->run(slots.data(), begin, end, scratch + worker * stride);
-  });
+  };
+  if (l.parts == 1) {
+    run(0, 1, 0);
+  } else {
+    pool.run(l.parts, run);
+  }
+  check(!refused.any(), "[run] {}: index {} is out of range for an extent of {}; give 0 <= index < {}", step.name,
+        refused.index(), refused.extent(), refused.extent());
 }
 
 void Binding::communicate(const Step& step, Communicator& communicator) {

@@ -39,7 +39,8 @@ class Binding {
 
   const HostProgram& program() const { return *program_; }
   // inputs: one a fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
-  // DeviceError where a peer fails; InternalError naming the step, tensor, position and values where verification does.
+  // UserError where a kernel meets an index out of range; DeviceError where a peer fails; InternalError naming the step, tensor,
+  // position and values where verification does.
   void run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
 

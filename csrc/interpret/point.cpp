@@ -231,6 +231,7 @@ double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, st
   switch (op) {
     case PointOp::Neg:
     case PointOp::Abs:
+    case PointOp::CheckedIndex:
       return error[0];
     case PointOp::Add:
     case PointOp::Sub:

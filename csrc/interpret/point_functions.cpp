@@ -275,6 +275,10 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
       return b < a ? b : a;
     case PointOp::Gcd:
       return greatestDivisor(a, b);
+    case PointOp::CheckedIndex:
+      check(a >= 0 && a < b, "[{}] index {} is out of range for an extent of {}; give 0 <= index < {}", info(op).name,
+            a, b, b);
+      return a;
     case PointOp::Eq:
       return a == b ? 1 : 0;
     case PointOp::Ne:

@@ -7,6 +7,8 @@
 //   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN; integer arithmetic wraps
 //   Shl and Shr (arithmetic) by at least the width give 0 (Shr of a negative: -1); by a negative amount 0
 //   Pow on integers: negative exponents give 0 unless the base is 1 or -1
+//   CheckedIndex(index, extent) gives the index and refuses it unless 0 <= index < extent: a run that meets such an element
+//   fails with a UserError, and what a kernel makes of it until then is 0
 #pragma once
 
 #include <array>
@@ -76,6 +78,7 @@ enum class PointOp : uint8_t {
   NextAfter,
   CeilDiv,
   Gcd,
+  CheckedIndex,
   Eq,
   Ne,
   Gt,
@@ -171,6 +174,7 @@ inline constexpr std::array kPointOps = {
     PointOpInfo{PointOp::NextAfter, "nextafter", 2, OpTypes::Floating, false, true},
     PointOpInfo{PointOp::CeilDiv, "ceilDiv", 2, OpTypes::Integer, false, true},
     PointOpInfo{PointOp::Gcd, "gcd", 2, OpTypes::Integer, false, true},
+    PointOpInfo{PointOp::CheckedIndex, "checked_index", 2, OpTypes::Integer, false, false},
     PointOpInfo{PointOp::Eq, "eq", 2, OpTypes::Any, true, false},
     PointOpInfo{PointOp::Ne, "ne", 2, OpTypes::Any, true, false},
     PointOpInfo{PointOp::Gt, "gt", 2, OpTypes::Any, true, false},
@@ -190,6 +194,9 @@ inline constexpr std::array kPointOps = {
 };
 
 constexpr const PointOpInfo& info(PointOp op) { return kPointOps[static_cast<size_t>(op)]; }
+
+// Whether some operands end the run instead of giving a result.
+constexpr bool mayRefuse(PointOp op) { return op == PointOp::CheckedIndex; }
 
 static_assert(
     [] {

@@ -138,6 +138,10 @@ requires Operands<A, B> ResultOf<A, B> ceilDiv(A a, B b) {
 }  // integers, rounded up
 template <class A, class B>
 requires Operands<A, B> ResultOf<A, B> gcd(A a, B b) { return point(PointOp::Gcd, a, b); }
+template <class A, class B>  // the index; a run fails where it is not in [0, extent)
+requires Operands<A, B> ResultOf<A, B> checked_index(A index, B extent) {
+  return point(PointOp::CheckedIndex, index, extent);
+}
 template <class A, class B>
 requires Operands<A, B> ResultOf<A, B> eq(A a, B b) { return point(PointOp::Eq, a, b); }  // Bool
 template <class A, class B>

@@ -6,6 +6,7 @@
 #include "ir/text.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
+#include "preseg_passes/guard_indices.h"
 #include "preseg_passes/partialize_reductions.h"
 #include "preseg_passes/plan_redistributions.h"
 #include "preseg_passes/privatize_casts.h"
@@ -20,6 +21,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles with even parts"},
     {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
+    {"guard-indices", guardIndices,
+     "a check takes the place of its index; before tables are cut, for their extent counts"},
     {"partialize-reductions", partializeReductions,
      "before reshards: a sum over a sharded dim must not gather its operand"},
     {"decompose-reshardings", decomposeReshardings,

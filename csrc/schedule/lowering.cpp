@@ -436,7 +436,8 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
         bool condition = a.point == PointOp::Where && k == 0;
         operands.push_back(operand(e.input(static_cast<int>(k)), condition ? DataType::Bool : type, position, space));
       }
-      return builder_.point(a.point, std::move(operands));
+      return a.point == PointOp::CheckedIndex ? builder_.checkedIndex(operands[0], operands[1], space, guard_)
+                                              : builder_.point(a.point, std::move(operands));
     }
     case ExprKind::Broadcast: {
       Position p;

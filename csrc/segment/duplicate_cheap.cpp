@@ -20,6 +20,8 @@ bool isCheap(const Expr& e) {
     case ExprKind::Iota:
     case ExprKind::Eye:
       return true;
+    case ExprKind::Point:  // a compare beside the load that needs it
+      return e.attributes().point == PointOp::CheckedIndex;
     default:
       return false;
   }

@@ -245,6 +245,25 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
   return define(std::move(v));
 }
 
+ValueId Builder::checkedIndex(ValueId index, ValueId extent, int space, std::vector<Pred> where) {
+  DataType dtype = value(index).dtype;
+  invariant(value(extent).dtype == dtype && accepts(info(PointOp::CheckedIndex).types, dtype),
+            "[tile builder] checked_index: {} and an extent of {}, expected one integer type; cast one", name(dtype),
+            name(value(extent).dtype));
+  Value v{.kind = ValueKind::Point, .dtype = dtype, .space = space, .digits = digitsIn({}, where, space)};
+  v.op = PointOp::CheckedIndex;
+  for (ValueId id : {index, extent}) {
+    invariant(value(id).digits == 0 || value(id).space == space,
+              "[tile builder] checked_index: an operand lies in space {}, expected {}; convert it",
+              program_.spaces.at(static_cast<size_t>(value(id).space)).name,
+              program_.spaces.at(static_cast<size_t>(space)).name);
+    v.digits |= value(id).digits;
+  }
+  v.operands = {index, extent};
+  v.where = std::move(where);
+  return define(std::move(v));
+}
+
 ValueId Builder::cast(ValueId id, DataType dtype) {
   const Value& operand = value(id);
   if (operand.dtype == dtype) {

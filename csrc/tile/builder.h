@@ -56,6 +56,8 @@ class Builder {
   ValueId indexValue(const IntExpr& expr, int space);
   ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {});
   ValueId point(PointOp op, std::vector<ValueId> operands);
+  // point(CheckedIndex) of positions at which `where` holds; elsewhere it is 0 and refuses nothing.
+  ValueId checkedIndex(ValueId index, ValueId extent, int space, std::vector<Pred> where = {});
   ValueId cast(ValueId value, DataType dtype);  // itself if it has that type
   ValueId random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word);
   ValueId reduce(ValueId value, uint64_t digits, Combiner combiner, std::vector<Pred> where = {});

@@ -504,20 +504,25 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
   for (ValueId id : v.operands) {
     operands.push_back(&tile(id));
   }
+  std::vector<uint8_t> excluded(flags.size(), 0);  // what a checked index is 0 for, whatever its operands
+  if (!v.where.empty()) {
+    forPositions(v.space, l, guarding(v.space, l, {}, v.where),
+                 [&](int64_t e) { excluded[static_cast<size_t>(e)] = holds(v.where) ? 0 : 1; });
+  }
   DataType from = p_.values[static_cast<size_t>(v.operands.back())].dtype;
   std::vector<Scalar> x(operands.size());
   for (int64_t e = 0; e < l.count; e++) {
     auto at = static_cast<size_t>(e);
-    bool poison = flags[at] == 0;
-    std::vector<size_t> where(operands.size());
-    for (size_t i = 0; i < operands.size(); i++) {
-      where[i] = positionOf(v.operands[i], v.space, v.digits, e);
-      x[i] = operands[i]->data[where[i]];
+    if (excluded[at] != 0) {
+      continue;
     }
+    bool poison = flags[at] == 0;
     bool chooses = v.kind == ValueKind::Point && v.op == PointOp::Where;
     for (size_t i = 0; i < operands.size(); i++) {
+      size_t where = positionOf(v.operands[i], v.space, v.digits, e);
+      x[i] = operands[i]->data[where];
       bool ignored = chooses && i == (x[0].integer != 0 ? 2u : 1u);
-      poison = poison || (!ignored && operands[i]->poison[where[i]] != 0);
+      poison = poison || (!ignored && operands[i]->poison[where] != 0);
     }
     t.poison[at] = poison ? 1 : 0;
     if (poison) {

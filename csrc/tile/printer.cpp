@@ -202,7 +202,7 @@ class Printer {
       case ValueKind::Load:
         return fmt::format("load {}{}", access(v.param, v.index), guards(v.where, v.mask, v.fill, v.cache));
       case ValueKind::Point:
-        return fmt::format("{} {}", info(v.op).name, list(v.operands));
+        return fmt::format("{} {}{}", info(v.op).name, list(v.operands), guards(v.where, kNone, kNone, Cache::Keep));
       case ValueKind::Cast:
         return fmt::format("cast {}", list(v.operands));
       case ValueKind::Random:

@@ -294,6 +294,9 @@ uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
       return static_cast<uint64_t>(std::min(a, b));
     case Gcd:
       return greatestDivisor(a, b);
+    case CheckedIndex:
+      check(0 <= a && a < b, "[tile] index {} is out of range for an extent of {}; give 0 <= index < {}", a, b, b);
+      return ua;
     case BitwiseAnd:
       return ua & ub;
     case BitwiseOr:

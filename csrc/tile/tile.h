@@ -117,8 +117,8 @@ enum class ValueKind : uint8_t {
   Scalar,  // run-time argument `param`
   Index,   // the Int value of `index[0].expr`, spread over the digits of its axes
   Load,    // tensor `param` at `index` where `where` and `mask` hold, else `fill`
-  Point,   // op(operands)
-  Cast,    // operands[0] to `dtype`
+  Point,  // op(operands); CheckedIndex refuses only positions within bounds at which `where` holds, and gives 0 at others
+  Cast,  // operands[0] to `dtype`
   Random,  // word `param` (0..3) of Philox4x32-10, as Int in [0, 2^32): key = operand 0 (seed), counter = (operand 1, operand 2)
   Reduce,      // operands[0] over `digits` removed from it, by `combiner`; positions where `where` fails are left out
   Carry,       // the value a For carries, inside its body

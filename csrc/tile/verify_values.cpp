@@ -347,7 +347,12 @@ void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   DataType result = row.givesBool ? DataType::Bool : dtype;
   f_.expect(v.dtype == result, "{}: {} of {} gives {}, got {}", what, row.name, name(dtype), name(result),
             name(v.dtype));
-  expectDigits(v, unionOfOperands(v, what), what);
+  f_.expect(v.where.empty() || v.op == PointOp::CheckedIndex, "{}: {} takes no predicates", what, row.name);
+  for (const Pred& p : v.where) {
+    expression(p.lhs, v.space, what);
+    expression(p.rhs, v.space, what);
+  }
+  expectDigits(v, unionOfOperands(v, what) | digitsNamed({}, v.where, v.space), what);
 }
 
 void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {

@@ -194,6 +194,11 @@ std::vector<std::string> symbolsOf(const Expr& e) {
 double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::vector<int64_t>>& shapes) {
   double limit = 10;
   for (const Expr* e : fusion.uses(in)) {
+    if (e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex && e->input(0) == in) {
+      const ScalarConst extent = e->input(1)->constant();
+      const int64_t* count = std::get_if<int64_t>(&extent);
+      limit = count != nullptr ? std::min(limit, static_cast<double>(*count)) : limit;
+    }
     const bool embedding = e->kind() == ExprKind::Embedding;
     const bool indexes = embedding ? e->input(0) == in
                                    : (e->kind() == ExprKind::TakeAlongAxis || e->kind() == ExprKind::Gather ||

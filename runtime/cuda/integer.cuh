@@ -58,6 +58,14 @@ __device__ __forceinline__ int shiftLeft(int a, int n) { return n < 0 || n > 31 
 __device__ __forceinline__ i64 shiftLeft(i64 a, i64 n) { return n < 0 || n > 63 ? 0 : (i64)((u64)a << n); }
 __device__ __forceinline__ int shiftRight(int a, int n) { return n < 0 ? 0 : a >> (n > 31 ? 31 : n); }
 __device__ __forceinline__ i64 shiftRight(i64 a, i64 n) { return n < 0 ? 0 : a >> (n > 63 ? 63 : n); }
+//@ checked_index device
+// The index, or a failed launch; 0 until the trap is taken. Not `inside`: nobody uses the element, and any index will do.
+template <class T>
+__device__ __forceinline__ T checkedIndex(T index, T extent, bool inside, int) {
+  if (!inside || (index >= 0 && index < extent)) return index;
+  __trap();
+  return 0;
+}
 //@ index_division types
 // Of index expressions: positive divisors, rounded down.
 __device__ __forceinline__ i64 floorDiv(i64 a, i64 b) { return a / b - (a % b < 0); }

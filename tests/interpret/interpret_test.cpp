@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "base/error.h"
+#include "ir/text.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
@@ -147,6 +149,30 @@ TEST(Interpret, ExpandReshapeTransposeReshape) {
       expected.insert(expected.end(), flat.begin(), flat.end());
     }
     EXPECT_EQ(interpret(fusion, {data}).at(0).toVector(), expected);
+  }
+}
+
+TEST(Interpret, AnIndexOutOfRangeIsRefused) {
+  for (DataType type : {DataType::Int, DataType::Int32}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* index = makeSymbolicTensor(1, type);
+    fusion.addInput(index);
+    TensorView* checked = checked_index(index, 4);
+    EXPECT_EQ(checked->dtype(), type);
+    fusion.addOutput(checked);
+    EXPECT_EQ(verify(*parseFusion(fusion.toString())), std::vector<std::string>{});
+    EXPECT_EQ(interpret(fusion, {Tensor::of({3, 0, 2}, {3}, type)}).at(0).toVector(), (std::vector<double>{3, 0, 2}));
+    for (double bad : {-1., 4., 1073741824.}) {
+      std::string error;
+      try {
+        (void)interpret(fusion, {Tensor::of({3, bad, 2}, {3}, type)});
+      } catch (const UserError& e) {
+        error = e.what();
+      }
+      EXPECT_EQ(error, fmt::format("[checked_index] index {0} is out of range for an extent of 4; give 0 <= index < 4",
+                                   static_cast<int64_t>(bad)));
+    }
   }
 }
 

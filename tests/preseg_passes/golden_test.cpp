@@ -54,6 +54,7 @@ TEST(Table, TheOrderOfPasses) {
             "check-annotations: first: all others may rely on shardings being rectangles with even parts\n"
             "privatize-casts: before shardings spread: each use of a cast may then take its own\n"
             "propagate-shardings: needs the final graph; all that follows reads shardings\n"
+            "guard-indices: a check takes the place of its index; before tables are cut, for their extent counts\n"
             "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
             "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
             "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "

@@ -173,7 +173,7 @@ class Builder {
     DataType t = p->dtype();
     bool number = t != DataType::Bool;
     bool floating = isFloatingPoint(t);
-    bool fits = !isHalfPrecision(t) &&
+    bool fits = !isHalfPrecision(t) && !mayRefuse(op.op) &&
                 (op.types == OpTypes::Any || (op.types == OpTypes::Number && number) ||
                  (op.types == OpTypes::Floating && floating) || (op.types == OpTypes::Integer && isIntegral(t)) ||
                  (op.types == OpTypes::Bits && !floating));

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
+
 namespace meshfuse::tile {
 namespace {
 
@@ -117,6 +119,7 @@ TEST(Scalar, EveryOpTakesItsTypes) {
                    (row.types == OpTypes::Floating && floating) ||
                    (row.types == OpTypes::Integer && isIntegral(dtype)) || (row.types == OpTypes::Bits && !floating);
       std::vector<Scalar> x(3, floating ? realScalar(0.5) : integerScalar(1));
+      x[0] = row.op == CheckedIndex ? integerScalar(0) : x[0];
       if (row.op == Where) {
         x[0] = integerScalar(1);
       }
@@ -125,6 +128,17 @@ TEST(Scalar, EveryOpTakesItsTypes) {
             << row.name;
       }
     }
+  }
+}
+
+TEST(Scalar, AnIndexOutOfRangeIsRefused) {
+  for (DataType dtype : {DataType::Int, DataType::Int32}) {
+    EXPECT_EQ(whole(CheckedIndex, dtype, {0, 4}), 0);
+    EXPECT_EQ(whole(CheckedIndex, dtype, {3, 4}), 3);
+    for (int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 30}) {
+      EXPECT_THROW((void)whole(CheckedIndex, dtype, {bad, 4}), UserError) << bad;
+    }
+    EXPECT_THROW((void)whole(CheckedIndex, dtype, {0, 0}), UserError);
   }
 }
 

@@ -51,6 +51,9 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Cast:
       return castText(operands[0], operandType(0), v.dtype, s_.uses);
     case ValueKind::Point:
+      if (v.op == PointOp::CheckedIndex) {
+        return checkedIndexText(v, operands);
+      }
       return pointText(v.op, operandType(v.operands.size() == 3 && v.op == PointOp::Where ? 1 : 0),
                        usage_.coarse[static_cast<size_t>(id)], operands, s_.uses);
     case ValueKind::Random:
@@ -64,6 +67,17 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
       break;
   }
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no place yet", p_.name, id));
+}
+
+// Refuses only what the element at the current digits is there for.
+std::string Emitter::checkedIndexText(const Value& v, std::span<const std::string> operands) {
+  std::vector<std::string> conditions;
+  for (const Pred& p : openPredicates(v.space, v.digits, {}, v.where)) {
+    conditions.push_back(conditionText(p));
+  }
+  use("checked_index");
+  return fmt::format("checkedIndex({}, {}, {}, {})", unwrapped(operands[0]), unwrapped(operands[1]),
+                     conditions.empty() ? "true" : joined(conditions), nextSite());
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {

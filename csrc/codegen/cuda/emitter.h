@@ -146,6 +146,7 @@ class Emitter {
   // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
   void nest(int space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
   std::string valueText(tile::ValueId id, const std::map<tile::ValueId, std::string>& known);
+  std::string checkedIndexText(const tile::Value& v, std::span<const std::string> operands);
   std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
   void assign(const Tile& tile, const std::string& text);  // the element at the current digits
   void materialise(tile::ValueId id);

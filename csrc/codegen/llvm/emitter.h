@@ -183,6 +183,7 @@ class Emitter {
     }
   }
   llvm::Value* pointValue(const tile::Value& v, const Position& at);
+  llvm::Value* checkedIndex(const tile::Value& v, const Position& at);
   llvm::Value* indexValue(tile::ValueId id, const Position& at);
   llvm::Value* random(const tile::Value& v, const Position& at);
   llvm::Value* reduce(const tile::Value& v, const Position& at);

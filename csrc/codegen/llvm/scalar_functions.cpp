@@ -2,11 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
+#include "base/refused_index.h"
 #include "codegen/llvm/emit.h"
 
 namespace meshfuse {
@@ -133,6 +135,12 @@ T power(T base, T exponent) {
   return static_cast<T>(result);
 }
 
+template <class T>
+void refuse(const T* index, const T* extent, uint64_t bad) {
+  int lane = std::countr_zero(bad);
+  refuseIndex(index[lane], extent[lane]);
+}
+
 using Table = std::vector<std::pair<std::string, void*>>;
 
 template <class T, auto F>
@@ -154,6 +162,7 @@ void addIntegers(Table& t, DataType d) {
   addBinary<T, ceilQuotient<T>>(t, PointOp::CeilDiv, d);
   addBinary<T, gcd<T>>(t, PointOp::Gcd, d);
   addBinary<T, power<T>>(t, PointOp::Pow, d);
+  t.emplace_back(scalarFunctionSymbol(PointOp::CheckedIndex, d), reinterpret_cast<void*>(&refuse<T>));
 }
 
 void addDoubles(Table& t) {

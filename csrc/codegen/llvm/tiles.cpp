@@ -1,6 +1,7 @@
 // Values: each piece is computed once in the scope that first needs it. A piece whose lanes are all the same stays a scalar
 // until it meets a vector.
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
@@ -169,7 +170,7 @@ Value* Emitter::compute(ValueId id, const Position& at) {
     case ValueKind::Load:
       return load(id, at);
     case ValueKind::Point:
-      return pointValue(v, at);
+      return v.op == PointOp::CheckedIndex ? checkedIndex(v, at) : pointValue(v, at);
     case ValueKind::Cast:
       return points_.cast(piece(v.operands[0], at), p_.values[static_cast<size_t>(v.operands[0])].dtype, v.dtype);
     case ValueKind::Random:
@@ -197,6 +198,52 @@ Value* Emitter::pointValue(const tile::Value& v, const Position& at) {
   }
   DataType dtype = p_.values[static_cast<size_t>(v.operands.back())].dtype;
   return points_.point(v.op, dtype, {operands.data(), n});
+}
+
+// The index as it is, and a branch that is hardly ever taken: it reports a bad lane, and bad lanes go on as 0.
+Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
+  Condition c = condition(v.space, v.digits, v.where, at);
+  if (c.never) {
+    return Constant::getNullValue(elementType(v.dtype));
+  }
+  Value* index = piece(v.operands[0], at);
+  Value* extent = piece(v.operands[1], at);
+  int lanes = index->getType()->isVectorTy() || extent->getType()->isVectorTy() || c.lanes != nullptr ? lanesOf(v) : 1;
+  if (lanes > 1) {
+    index = splat(index, lanes);
+    extent = splat(extent, lanes);
+  }
+  // Compared as unsigned numbers a negative index is beyond any extent that is not negative itself.
+  Value* bad = b_.CreateICmpUGE(index, extent);
+  Value* negative = b_.CreateICmpSLT(extent, Constant::getNullValue(extent->getType()));
+  if (auto* constant = dyn_cast<Constant>(negative); constant == nullptr || !constant->isNullValue()) {
+    bad = b_.CreateOr(bad, negative);
+  }
+  if (Value* inside = lanes > 1 ? joined(c, lanes) : c.uniform; inside != nullptr) {
+    bad = b_.CreateLogicalAnd(inside, bad);
+  }
+  BasicBlock* before = b_.GetInsertBlock();
+  BasicBlock* refused = BasicBlock::Create(ctx_, "refused", fn_);
+  BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
+  b_.CreateCondBr(lanes > 1 ? b_.CreateOrReduce(bad) : bad, refused, after,
+                  MDBuilder(ctx_).createBranchWeights(1, 1 << 20));
+  b_.SetInsertPoint(refused);
+  Value* places[] = {entrySlot(index->getType(), 0), entrySlot(index->getType(), 1)};
+  b_.CreateAlignedStore(index, places[0], Align(64));
+  b_.CreateAlignedStore(extent, places[1], Align(64));
+  Value* bits = lanes > 1 ? b_.CreateBitCast(bad, b_.getIntNTy(static_cast<unsigned>(lanes))) : bad;
+  Type* pointer = b_.getPtrTy();
+  FunctionCallee callee =
+      module_.getOrInsertFunction(scalarFunctionSymbol(v.op, v.dtype),
+                                  FunctionType::get(b_.getVoidTy(), {pointer, pointer, b_.getInt64Ty()}, false));
+  b_.CreateCall(callee, {places[0], places[1], b_.CreateZExt(bits, b_.getInt64Ty())});
+  Value* mended = b_.CreateSelect(bad, Constant::getNullValue(index->getType()), index);
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+  PHINode* result = b_.CreatePHI(index->getType(), 2);
+  result->addIncoming(index, before);
+  result->addIncoming(mended, refused);
+  return result;
 }
 
 Value* Emitter::indexValue(ValueId id, const Position& at) {

@@ -1,0 +1,44 @@
+// The first index out of range that the kernels of a run meet.
+//
+//   RefusedIndex refused;
+//   { RefusedIndexScope scope(refused); kernel->run(...); }   // on every thread that runs a part
+//   if (refused.any()) ...
+//
+// Compiled code cannot throw: it reports through refuseIndex, goes on with index 0, and whoever started it raises the error.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace meshfuse {
+
+class RefusedIndex {
+ public:
+  void record(int64_t index, int64_t extent) noexcept;  // by any thread; the first one stays
+  // Once all threads have ended:
+  bool any() const { return taken_.load(std::memory_order_relaxed); }
+  int64_t index() const { return index_; }
+  int64_t extent() const { return extent_; }
+
+ private:
+  std::atomic<bool> taken_{false};
+  int64_t index_ = 0;
+  int64_t extent_ = 0;
+};
+
+// What this thread refuses while the scope lives goes to `record`.
+class RefusedIndexScope {
+ public:
+  explicit RefusedIndexScope(RefusedIndex& record) noexcept;
+  ~RefusedIndexScope();
+  RefusedIndexScope(const RefusedIndexScope&) = delete;
+  RefusedIndexScope& operator=(const RefusedIndexScope&) = delete;
+
+ private:
+  RefusedIndex* outer_;
+};
+
+// `index` is not in [0, extent). Outside of any scope nobody hears of it.
+void refuseIndex(int64_t index, int64_t extent) noexcept;
+
+}  // namespace meshfuse

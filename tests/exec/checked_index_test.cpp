@@ -1,0 +1,226 @@
+// Indices that are data and out of range: the run fails and says which, on one rank and on several, and the next one is right.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <mutex>
+
+#include "host/program.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/sharding/shard_tensor.h"
+#include "multidevice/transport/loopback/loopback.h"
+#include "nasty/checked_cache.h"
+
+namespace meshfuse {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+enum class Kind { Embedding, IndexSelect, TakeAlongAxis, Gather };
+
+BuildFusion reader(Kind kind, DataType indexType) {
+  return [=](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    TensorView* index = makeContigTensor(kind == Kind::TakeAlongAxis || kind == Kind::Gather ? 2 : 1, indexType);
+    f.addInput(x);
+    f.addInput(index);
+    switch (kind) {
+      case Kind::Embedding:
+        return f.addOutput(mul(embedding_fwd(index, x), 2.0));
+      case Kind::IndexSelect:
+        return f.addOutput(neg(index_select(x, 1, index)));
+      case Kind::TakeAlongAxis:
+        return f.addOutput(neg(takeAlongAxis(x, index, 1)));
+      case Kind::Gather:
+        return f.addOutput(neg(gather(x, 0, index)));
+    }
+  };
+}
+
+Tensor table(int64_t rows, int64_t columns) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < rows * columns; i++) {
+    values.push_back(static_cast<double>(i));
+  }
+  return Tensor::of(values, {rows, columns});
+}
+
+Tensor indices(Kind kind, DataType type, int64_t extent, int64_t wrong, int64_t count) {
+  bool flat = kind == Kind::Embedding || kind == Kind::IndexSelect;
+  std::vector<int64_t> sizes = flat ? std::vector<int64_t>{count} : std::vector<int64_t>{5, count};
+  int64_t total = flat ? count : 5 * count;
+  Tensor t = Tensor::zeros(sizes, type);
+  for (int64_t i = 0; i < total; i++) {
+    int64_t v = i == total - 2 ? wrong : i % extent;
+    type == DataType::Int ? static_cast<void>(t.data_as<int64_t>()[i] = v)
+                          : static_cast<void>(t.data_as<int32_t>()[i] = static_cast<int32_t>(v));
+  }
+  return t;
+}
+
+TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
+  constexpr int64_t kExtent = 5;  // of both dims
+  for (Kind kind : {Kind::Embedding, Kind::IndexSelect, Kind::TakeAlongAxis, Kind::Gather}) {
+    for (DataType type : {DataType::Int, DataType::Int32}) {
+      SCOPED_TRACE(fmt::format("op {} {}", static_cast<int>(kind), name(type)));
+      CheckedCache checked(reader(kind, type));
+      Tensor x = table(kExtent, kExtent);
+      const int64_t count = kind == Kind::Gather ? 3 : 40;
+      EXPECT_EQ(checked.call({x, indices(kind, type, kExtent, 0, count)}), "");
+      int64_t huge = type == DataType::Int ? int64_t{1} << 40 : std::numeric_limits<int32_t>::max();
+      for (int64_t bad : {int64_t{-1}, kExtent, huge, -huge}) {
+        for (Verify verify : {Verify::Off, Verify::Always}) {
+          auto fusion = std::make_unique<Fusion>();
+          {
+            FusionGuard guard(fusion.get());
+            reader(kind, type)(*fusion);
+          }
+          FusionExecutorCache cache(std::move(fusion), {.verify = verify});
+          std::string error = errorOf([&] {
+            (void)cache.runFusionWithInputs({x, indices(kind, type, kExtent, bad, count)});
+          });
+          EXPECT_TRUE(error.starts_with("UserError: [")) << error;
+          EXPECT_NE(error.find(fmt::format("index {} is out of range for an extent of 5", bad)), std::string::npos)
+              << error;
+          EXPECT_EQ(cache.hostProgram()->steps.size(), 1U) << "the check is part of the kernel that reads";
+          EXPECT_EQ(errorOf([&] { (void)cache.runFusionWithInputs({x, indices(kind, type, kExtent, 1, count)}); }), "");
+        }
+      }
+    }
+  }
+}
+
+// The index is computed, and the result is cut, padded and joined: what is outside of the windows is not there to be refused.
+TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    TensorView* index = makeContigTensor(1, DataType::Int);
+    f.addInput(x);
+    f.addInput(index);
+    TensorView* rows = embedding_fwd(add(index, 7), x);
+    f.addOutput(pad(rows, {2, 1, 3, 2}));
+    f.addOutput(cat({rows, rows, x}, 0));
+  });
+  Tensor index = Tensor::zeros({19}, DataType::Int);
+  for (int64_t i = 0; i < 19; i++) {
+    index.data_as<int64_t>()[i] = -7 + i % 4;
+  }
+  EXPECT_EQ(checked.call({table(4, 21), index}), "");
+  index.data_as<int64_t>()[18] = -3;
+  std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs({table(4, 21), index}); });
+  EXPECT_NE(error.find("index 4 is out of range for an extent of 4"), std::string::npos) << error;
+}
+
+TEST(CheckedIndex, OfATableWithoutRows) {
+  CheckedCache checked(reader(Kind::Embedding, DataType::Int));
+  Tensor empty = Tensor::zeros({0, 5}, DataType::Float);
+  EXPECT_EQ(checked.call({empty, Tensor::zeros({0}, DataType::Int)}), "");
+  std::string error = errorOf([&] {
+    (void)checked.cache().runFusionWithInputs({empty, Tensor::zeros({2}, DataType::Int)});
+  });
+  EXPECT_TRUE(error.starts_with("UserError: [embedding] dim 0 of T0 has no elements")) << error;
+}
+
+// A table cut by rows over two ranks: the index is in range of the table, not of a rank's part.
+TEST(CheckedIndex, OfATableOnTwoRanks) {
+  for (int64_t bad : {int64_t{-1}, int64_t{8}, int64_t{1} << 40}) {
+    std::vector<std::string> errors(2);
+    std::string thrown = errorOf([&] {
+      runLoopback(2,
+                  [&](Communicator& comm) {
+                    auto fusion = std::make_unique<Fusion>();
+                    {
+                      FusionGuard guard(fusion.get());
+                      TensorView* x = makeContigConcreteTensor({8, 6});
+                      TensorView* index = makeContigConcreteTensor({10}, DataType::Int);
+                      fusion->addInput(x);
+                      fusion->addInput(index);
+                      TensorView* y = embedding_fwd(index, x);
+                      fusion->addOutput(y);
+                      DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+                      for (TensorView* tv : {x, index, y}) {
+                        tv->setDeviceMesh(mesh);
+                      }
+                      x->outer_split(0, 2);
+                      x->axis(0)->parallelize(ParallelType::DIDx);
+                    }
+                    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+                    Tensor whole = table(8, 6);
+                    Tensor mine = Tensor::zeros({4, 6}, DataType::Float);
+                    for (int64_t i = 0; i < 24; i++) {
+                      mine.data_as<float>()[i] = whole.data_as<float>()[comm.rank() * 24 + i];
+                    }
+                    Tensor index = Tensor::zeros({10}, DataType::Int);
+                    for (int64_t i = 0; i < 10; i++) {
+                      index.data_as<int64_t>()[i] = (i * 3) % 8;
+                    }
+                    Tensor y = cache.runFusionWithInputs({mine, index})[0];
+                    for (int64_t i = 0; i < 10; i++) {
+                      EXPECT_EQ(y.at({i, 5}), static_cast<double>((i * 3) % 8 * 6 + 5));
+                    }
+                    index.data_as<int64_t>()[7] = bad;
+                    try {
+                      (void)cache.runFusionWithInputs({mine, index});
+                    } catch (const Error& e) {
+                      errors[static_cast<size_t>(comm.rank())] = e.what();
+                      throw;
+                    }
+                  },
+                  {.deadline = milliseconds(20000)});
+    });
+    EXPECT_NE(thrown, "");
+    int named = 0;
+    for (const std::string& e : errors) {
+      EXPECT_NE(e, "") << "a rank went on";
+      named += e.find(fmt::format("index {} is out of range for an extent of 8", bad)) != std::string::npos ? 1 : 0;
+    }
+    EXPECT_GE(named, 1) << errors[0] << "\n" << errors[1];
+  }
+}
+
+// Indices of one rank only are wrong: the other one waits for its sum, and is told.
+TEST(CheckedIndex, OfOneRankOfTwo) {
+  std::vector<std::string> errors(2);
+  std::string thrown = errorOf([&] {
+    runLoopback(2,
+                [&](Communicator& comm) {
+                  auto fusion = std::make_unique<Fusion>();
+                  {
+                    FusionGuard guard(fusion.get());
+                    TensorView* x = makeContigConcreteTensor({8, 6});
+                    TensorView* index = makeContigConcreteTensor({10}, DataType::Int);
+                    fusion->addInput(x);
+                    fusion->addInput(index);
+                    TensorView* y = sum(embedding_fwd(index, x), {0});
+                    fusion->addOutput(y);
+                    DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+                    for (TensorView* tv : {x, index, y}) {
+                      tv->setDeviceMesh(mesh);
+                    }
+                    index->outer_split(0, 2);
+                    index->axis(0)->parallelize(ParallelType::DIDx);
+                  }
+                  FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+                  Tensor index = Tensor::full({5}, DataType::Int, comm.rank() + 1);
+                  EXPECT_EQ(cache.runFusionWithInputs({table(8, 6), index})[0].at({2}), 5 * 8 + 5 * 14);
+                  if (comm.rank() == 1) {
+                    index.data_as<int64_t>()[3] = 8;
+                  }
+                  try {
+                    (void)cache.runFusionWithInputs({table(8, 6), index});
+                  } catch (const Error& e) {
+                    errors[static_cast<size_t>(comm.rank())] = e.what();
+                    throw;
+                  }
+                },
+                {.deadline = milliseconds(20000)});
+  });
+  EXPECT_NE(thrown, "");
+  EXPECT_NE(errors[1].find("index 8 is out of range for an extent of 8"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[0], "") << "rank 0 went on";
+}
+
+}  // namespace
+
+}  // namespace meshfuse
