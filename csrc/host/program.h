@@ -62,7 +62,7 @@ struct CommPlan {
   int receiveFrom = -1;  // Permute
   std::vector<int> sendTo;
   int root = 0;
-  uint64_t program = 0;  // of the plan and its how manieth communication: the same on all ranks
+  uint64_t program = 0;       // names the plan and the place among its communications: the same on all ranks
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
 };
 
