@@ -444,6 +444,9 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
 }
 
 int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, bool quick) {
+  if (localSize(after) == 0) {
+    return 0;
+  }
   int64_t shared = 1;
   bool nested = true;
   bool clash = false;
