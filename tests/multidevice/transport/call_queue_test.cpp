@@ -16,7 +16,7 @@ class CallQueueTest : public MultiDeviceTest {};
 
 CallQueue::Handle postSum(CallQueue& queue, const Team& team, const std::vector<int64_t>& in,
                           std::vector<int64_t>& out) {
-  return queue.post([&](Communicator& c) {
+  return queue.post([team, &in, &out](Communicator& c) {
     c.allReduce(team, in.data(), out.data(), static_cast<int64_t>(in.size()), DataType::Int, ReduceOp::Sum);
   });
 }
