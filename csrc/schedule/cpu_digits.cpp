@@ -142,8 +142,10 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
     return d;  // one element
   }
-  int64_t interleave =
-      std::min<int64_t>(isCostly(group) ? 2 : 4, std::max<int64_t>(1, divideUp(usualExtent(a.N), kVector)));
+  // Chains of costly ops need four vectors side by side to fill the machine; with sums and maxima in hand they spill, and compile
+  // for longer than a cold kernel may.
+  int64_t interleave = std::min<int64_t>(c.hasReduction() && isCostly(group) ? 2 : 4,
+                                         std::max<int64_t>(1, divideUp(usualExtent(a.N), kVector)));
   if (!c.hasReduction()) {
     pointwise(d, a, interleave, device);
   } else if (a.innerReduced) {
