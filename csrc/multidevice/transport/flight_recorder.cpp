@@ -74,6 +74,19 @@ void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::
   std::filesystem::rename(unfinished, file);
 }
 
+// When the ring was opened whose record lies in `file`; 0: no such record. Not the time of the file: a file system's
+// clock may lag behind ours by some milliseconds.
+int64_t openedOf(const std::string& file) {
+  std::ifstream in(file);
+  int64_t opened = 0;
+  for (std::string key; opened == 0 && in >> key; std::getline(in, key)) {
+    if (key == "opened") {
+      in >> opened;
+    }
+  }
+  return opened;
+}
+
 }  // namespace
 
 FlightRecorder::FlightRecorder(FlightRing& ring, FlightPlace place) : ring_(ring), place_(std::move(place)) {
@@ -98,11 +111,8 @@ void FlightRecorder::writeFor(int peer, const FlightRing& ring, std::string_view
     return;
   }
   try {
-    // A file of an earlier run does not count.
-    const std::filesystem::path file = fileOf(place_, peer);
-    const auto opened = std::filesystem::file_time_type::clock::from_sys(
-        std::chrono::sys_time<std::chrono::nanoseconds>(std::chrono::nanoseconds(ring_.openedTime)));
-    if (!std::filesystem::exists(file) || std::filesystem::last_write_time(file) < opened) {
+    // The peer's own account is better; a file of an earlier run does not count.
+    if (openedOf(fileOf(place_, peer)) != ring.openedTime) {
       writeFile(place_, peer, ring, failure);
     }
   } catch (const std::exception& e) {

@@ -91,6 +91,23 @@ TEST_F(FlightRecorderTest, ACallThatDiffersIsTheFirstDivergence) {
                "rank 1: all-reduce(sum) of 65 Float", "rank 2: all-reduce(sum) of 64 Float"});
 }
 
+// A file system's clock may lag behind that of the records: the record itself says of which run it is.
+TEST_F(FlightRecorderTest, ARanksOwnAccountIsKeptWhateverTheTimeOfItsFile) {
+  auto ring = std::make_unique<FlightRing>();
+  auto peersRing = std::make_unique<FlightRing>();
+  const FlightPlace place{.directory = directory_, .world = "w", .transport = "none", .rank = 0, .size = 2};
+  const std::string file = directory_ + "/w.rank0.flight";
+  FlightRecorder peer(*peersRing, {.directory = directory_, .world = "w", .transport = "none", .rank = 1, .size = 2});
+  FlightRecorder(*ring, place).write("its own words");
+  std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now() - 1h);
+  peer.writeFor(0, *ring, "a peer's words");
+  EXPECT_EQ(readFlightRecord(file).failure, "its own words");
+
+  const FlightRecorder nextRun(*ring, place);
+  peer.writeFor(0, *ring, "a peer's words");
+  EXPECT_EQ(readFlightRecord(file).failure, "a peer's words");
+}
+
 TEST_F(FlightRecorderTest, ARankThatDoesNotComeIsNamedWithItsLastCall) {
   auto body = [](Communicator& comm) {
     try {
