@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "exec/arguments.h"
+#include "exec/overlaps.h"
 
 namespace meshfuse {
 
@@ -16,10 +16,8 @@ bool hasShape(const ArgumentFacts& facts, const Tensor& t) {
 }
 
 bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
-  // the cheap half of an alignment first
-  return hasShape(facts, t) && std::ranges::equal(facts.strides, t.strides()) &&
-         (std::bit_cast<uint64_t>(t.data()) & static_cast<uint64_t>(facts.alignment - 1)) == 0 &&
-         alignmentOf(t.data()) == facts.alignment;
+  return alignmentOf(t.data()) == facts.alignment && hasShape(facts, t) &&
+         std::ranges::equal(facts.strides, t.strides());
 }
 
 bool hasValue(const ArgumentFacts& facts, const Argument& scalar) {
@@ -68,6 +66,7 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
       facts[i].alignment = alignmentOf(t->data());
       facts[i].sizes.assign(t->sizes().begin(), t->sizes().end());
       facts[i].strides.assign(t->strides().begin(), t->strides().end());
+      facts[i].extent = extentBytes(*t);
     } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]);
                value != nullptr && i < givesShapes.size() && givesShapes[i]) {
       facts[i].sizes = {*value};

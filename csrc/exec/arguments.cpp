@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "base/error.h"
@@ -12,12 +11,6 @@
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
-
-int alignmentOf(const void* data) {
-  uint64_t address = std::bit_cast<uint64_t>(data);
-  uint64_t divides = address == 0 ? 64 : address & (~address + 1);
-  return divides >= 64 ? 64 : static_cast<int>(std::min<uint64_t>(8, divides));
-}
 
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
   check(inputs.size() == fusion.inputs().size(), "[run] the fusion has {} inputs, got {} arguments",

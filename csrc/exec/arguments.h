@@ -1,6 +1,7 @@
 // Arguments of a call: checked against the fusion's inputs, and turned into the facts that plans depend on.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -28,6 +29,10 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.
 [[nodiscard]] std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
 // 64 where that divides an address, else the power of two up to 8 that does: vectors or elements.
-[[nodiscard]] int alignmentOf(const void* data);
+[[nodiscard]] inline int alignmentOf(const void* data) {
+  const uint64_t address = std::bit_cast<uint64_t>(data) | 64;
+  const uint64_t divides = address & (~address + 1);
+  return divides > 8 && divides < 64 ? 8 : static_cast<int>(divides);
+}
 
 }  // namespace meshfuse

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <string_view>
 
@@ -32,13 +33,43 @@ Verify verifyFromEnvironment() {
   return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
 }
 
+const TensorPlan& planOf(const HostProgram& host, size_t output) {
+  return host.tensors[static_cast<size_t>(host.outputs[output])];
+}
+
+// UserError unless a tensor can take output number `output`; false if it is not contiguous.
+bool isAsPlanned(const TensorPlan& plan, const Tensor& out, size_t output) {
+  if (!out.defined() || out.dtype() != plan.dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
+    throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
+                               fmt::join(plan.sizes, ", "), out.toString()));
+  }
+  const bool contiguous = out.isContiguous();
+  check(contiguous || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory", output);
+  return contiguous;
+}
+
+// Whether the `bytes` bytes of a tensor reach into the memory of an input.
+bool meetsSome(std::span<const Argument> inputs, std::span<const ArgumentFacts> facts, const Tensor& out,
+               int64_t bytes) {
+  const auto begin = std::bit_cast<int64_t>(out.data());
+  for (size_t i = 0; i < inputs.size(); i++) {
+    if (const Tensor* in = std::get_if<Tensor>(&inputs[i])) {
+      const auto other = std::bit_cast<int64_t>(in->data());
+      if (other < begin + bytes && begin < other + facts[i].extent) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 struct FusionExecutorCache::State {
   State(const Fusion& fusion, const ExecutorOptions& options, Communicator& world, ThreadPoolOptions threads)
       : communicator(world),
         pool(threads),
-        plans(fusion, std::max<size_t>(1, options.maxPlans),
+        plans(fusion, world, std::max<size_t>(1, options.maxPlans),
               [&fusion, this](std::span<const Argument> inputs, const Meeting& meeting) {
                 return compile(fusion, inputs, communicator, {.threads = pool.threads(), .meeting = meeting});
               }) {}
@@ -52,6 +83,7 @@ struct FusionExecutorCache::State {
   Communicator& communicator;
   ThreadPool pool;
   PlanCache plans;
+  int64_t calls = 0;  // made in turns
   std::atomic<int64_t> skip{-1};
   std::mutex mutex;                 // of `arguments`
   std::vector<Argument> arguments;  // of the span-of-tensors call, reused
@@ -74,7 +106,7 @@ Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::spa
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);
   }
-  const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[output])];
+  const TensorPlan& t = planOf(host, output);
   if (!plan.outputCommunicates(output)) {
     return Tensor::empty(t.sizes, t.dtype);
   }
@@ -90,19 +122,13 @@ std::vector<Tensor> FusionExecutorCache::makeOutputs(const Plan& plan, std::span
   return outputs;
 }
 
-void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs,
-                                  std::vector<StepTime>* times) {
-  ExecuteOptions options;
-  options.skipStep = state_->skip;
-  options.verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  std::vector<StepRecord> records;
-  options.profile = times != nullptr ? &records : nullptr;
-  std::unique_ptr<Binding> binding = plan.take(state_->communicator);
-  binding->run(state_->pool, state_->communicator, inputs, outputs, options);
-  plan.verified = true;
-  plan.giveBack(std::move(binding));
-  for (const StepRecord& r : records) {
-    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
+void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
+                                  std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
+  const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
+  binding.run(state_->pool, state_->communicator, inputs, outputs,
+              {.verify = verify, .profile = profile, .skipStep = state_->skip});
+  if (verify) {
+    plan.verified = true;
   }
 }
 
@@ -110,11 +136,13 @@ void FusionExecutorCache::execute(Plan& plan, std::span<const Argument> inputs, 
 // agreed to make it tells them, for they are waiting.
 class FusionExecutorCache::Turn {
  public:
-  explicit Turn(Communicator& communicator) : communicator_(communicator) {
-    if (communicator.size() > 1) {
-      lock_ = std::unique_lock(communicator.sequence());
+  explicit Turn(State& state) : communicator_(state.communicator) {
+    if (communicator_.size() > 1) {
+      lock_ = std::unique_lock(communicator_.sequence());
+      call_ = ++state.calls;
     }
   }
+  int64_t call() const { return call_; }  // its number, the same on all ranks
   template <class Fn>
   void afterAgreement(const Plan& plan, Fn&& body) {
     const bool peersWait = lock_.owns_lock() && plan.host().communicates;
@@ -136,6 +164,7 @@ class FusionExecutorCache::Turn {
  private:
   Communicator& communicator_;
   std::unique_lock<std::mutex> lock_;
+  int64_t call_ = 0;
 };
 
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
@@ -143,59 +172,52 @@ std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<A
 }
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {
-  Turn turn(state_->communicator);
-  std::shared_ptr<Plan> plan = state_->plans.get(inputs);
+  Turn turn(*state_);
+  PlanCache::Use use(state_->plans, inputs, turn.call());
+  Plan& plan = use.plan();
   std::vector<Tensor> outputs;
-  turn.afterAgreement(*plan, [&] {
-    if (plan->writesInputs()) {
-      (void)checkOverlaps(plan->host().aliasOf, inputs, {});
+  std::vector<StepRecord> records;
+  turn.afterAgreement(plan, [&] {
+    if (plan.writesInputs()) {
+      (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
-    outputs = makeOutputs(*plan, inputs);
-    execute(*plan, inputs, outputs, times);
+    outputs = makeOutputs(plan, inputs);
+    execute(plan, use.binding(), inputs, outputs, times != nullptr ? &records : nullptr);
   });
+  for (const StepRecord& r : records) {
+    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
+  }
   return outputs;
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  Turn turn(state_->communicator);
-  std::shared_ptr<Plan> plan = state_->plans.get(inputs);
-  turn.afterAgreement(*plan, [&] { runInto(*plan, inputs, outputs); });
+  Turn turn(*state_);
+  PlanCache::Use use(state_->plans, inputs, turn.call());
+  turn.afterAgreement(use.plan(), [&] { runInto(use.plan(), use.binding(), inputs, outputs); });
 }
 
-void FusionExecutorCache::runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs) {
+void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,
+                                  std::span<Tensor> outputs) {
   const HostProgram& host = plan.host();
   check(outputs.size() == host.outputs.size(), "[run] the fusion has {} outputs, got {} tensors for them",
         host.outputs.size(), outputs.size());
   bool direct = true;
   for (size_t i = 0; i < outputs.size(); i++) {
-    if (host.aliasOf[i]) {
-      continue;
+    if (!host.aliasOf[i]) {
+      direct = isAsPlanned(planOf(host, i), outputs[i], i) && alignmentOf(outputs[i].data()) == 64 && direct;
     }
-    const TensorPlan& t = host.tensors[static_cast<size_t>(host.outputs[i])];
-    const Tensor& out = outputs[i];
-    bool fits = out.defined() && out.dtype() == t.dtype && std::ranges::equal(t.sizes, out.sizes());
-    if (!fits) {  // a description is costly: only now
-      throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", i, name(t.dtype),
-                                 fmt::join(t.sizes, ", "), out.toString()));
-    }
-    direct = direct && out.isContiguous() && alignmentOf(out.data()) == 64;
-    check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
-          i);
   }
-  if (plan.writesInputs() || outputs.size() > 1) {
+  if (plan.writesInputs() || outputs.size() != 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
-  } else if (outputs.size() == 1) {
-    for (const Argument& a : inputs) {
-      const Tensor* in = std::get_if<Tensor>(&a);
-      direct = direct && (in == nullptr || !extentsMeet(outputs[0], *in));
-    }
+  } else {
+    direct = direct && !meetsSome(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
   }
   if (direct) {
-    execute(plan, inputs, outputs);
+    execute(plan, binding, inputs, outputs);
     return;
   }
   std::vector<Tensor> own = makeOutputs(plan, inputs);
-  execute(plan, inputs, own);
+  execute(plan, binding, inputs, own);
   for (size_t i = 0; i < outputs.size(); i++) {
     if (!host.aliasOf[i]) {
       outputs[i].copyFrom(own[i]);

@@ -22,11 +22,13 @@
 
 namespace meshfuse {
 
+class Binding;
 class Communicator;
 class Fusion;
 struct Explanation;
 struct HostProgram;
 class Plan;
+struct StepRecord;
 
 enum class Verify : uint8_t { Off, First, Always };
 
@@ -89,9 +91,9 @@ class FusionExecutorCache {
  private:
   class Turn;
   std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
-  void runInto(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs);
-  void execute(Plan& plan, std::span<const Argument> inputs, std::span<Tensor> outputs,
-               std::vector<StepTime>* times = nullptr);
+  void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
+  void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
+               std::vector<StepRecord>* profile = nullptr);
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 

@@ -22,16 +22,8 @@ struct Extent {
 };
 
 Extent extentOf(const Tensor& t) {
-  uint64_t begin = std::bit_cast<uint64_t>(t.data());
-  int64_t last = 0;
-  for (int d = 0; d < t.dim(); d++) {
-    size_t at = static_cast<size_t>(d);
-    if (t.sizes()[at] == 0) {
-      return {begin, begin, &t};
-    }
-    last += (t.sizes()[at] - 1) * t.strides()[at];
-  }
-  return {begin, begin + static_cast<uint64_t>((last + 1) * dataTypeSize(t.dtype())), &t};
+  const uint64_t begin = std::bit_cast<uint64_t>(t.data());
+  return {begin, begin + static_cast<uint64_t>(extentBytes(t)), &t};
 }
 
 // Calls visit(address) for every element.
@@ -112,10 +104,15 @@ bool repeatsElements(const Tensor& tensor) {
   return std::adjacent_find(addresses.begin(), addresses.end()) != addresses.end();
 }
 
-bool extentsMeet(const Tensor& a, const Tensor& b) {
-  Extent x = extentOf(a);
-  Extent y = extentOf(b);
-  return x.begin < y.end && y.begin < x.end;
+int64_t extentBytes(const Tensor& t) {
+  int64_t last = 0;
+  for (size_t d = 0; d < t.sizes().size(); d++) {
+    if (t.sizes()[d] == 0) {
+      return 0;
+    }
+    last += (t.sizes()[d] - 1) * t.strides()[d];
+  }
+  return (last + 1) * dataTypeSize(t.dtype());
 }
 
 bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,

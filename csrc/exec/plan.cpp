@@ -34,12 +34,9 @@ Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host())) {}
 
-Plan::~Plan() { delete first_.load(); }
+Plan::~Plan() = default;
 
 std::unique_ptr<Binding> Plan::take(Communicator& communicator) {
-  if (Binding* b = first_.exchange(nullptr, std::memory_order_acquire)) {
-    return std::unique_ptr<Binding>(b);
-  }
   {
     std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -52,11 +49,6 @@ std::unique_ptr<Binding> Plan::take(Communicator& communicator) {
 }
 
 void Plan::giveBack(std::unique_ptr<Binding> binding) {
-  Binding* none = nullptr;
-  if (first_.compare_exchange_strong(none, binding.get(), std::memory_order_release)) {
-    (void)binding.release();
-    return;
-  }
   std::lock_guard lock(mutex_);
   idle_.push_back(std::move(binding));
 }

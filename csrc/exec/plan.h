@@ -40,9 +40,7 @@ class Plan {
   CompiledProgram compiled_;
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;
-  // Bindings not in use: one where a single caller finds it without a lock, the others behind one.
-  std::atomic<Binding*> first_{nullptr};
-  std::mutex mutex_;
+  std::mutex mutex_;  // of `idle_`
   std::vector<std::unique_ptr<Binding>> idle_;
 };
 

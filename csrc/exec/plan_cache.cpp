@@ -6,23 +6,27 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <utility>
+
+#include "host/executor.h"
 
 namespace meshfuse {
 
-std::shared_ptr<Plan> PlanCache::get(std::span<const Argument> inputs) {
+PlanCache::PlanPtr PlanCache::get(std::span<const Argument> inputs, int64_t call) {
   std::unique_lock lock(mutex_);
-  calls_++;
   missReason_.clear();
-  if (PlanPtr plan = findLocked(inputs)) {
+  PlanPtr plan = findLocked(inputs);
+  steady_.store(plan.get(), std::memory_order_relaxed);
+  if (plan != nullptr) {
     return plan;
   }
   auto made = std::ranges::find_if(pending_, [&](const Pending& p) { return hold(p.facts, inputs); });
   if (made == pending_.end()) {
-    return makeFor(inputs, std::move(lock));
+    return makeFor(inputs, call, std::move(lock));
   }
-  std::shared_future<PlanPtr> plan = made->plan;
+  std::shared_future<PlanPtr> future = made->plan;
   lock.unlock();
-  return plan.get();
+  return future.get();
 }
 
 PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
@@ -40,13 +44,13 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
   return nullptr;
 }
 
-PlanCache::PlanPtr PlanCache::makeFor(std::span<const Argument> inputs, std::unique_lock<std::mutex> lock) {
+PlanCache::PlanPtr PlanCache::makeFor(std::span<const Argument> inputs, int64_t call,
+                                      std::unique_lock<std::mutex> lock) {
   missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
     fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
   }
-  const Meeting meeting{
-      .call = calls_, .agreed = haveAgreedLocked(inputs), .expected = compiled_ == 0 || communicates_};
+  const Meeting meeting{.call = call, .agreed = haveAgreedLocked(inputs), .expected = compiled_ == 0 || communicates_};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   lock.unlock();
@@ -95,6 +99,47 @@ void PlanCache::keepLocked(const PlanPtr& plan, std::span<const Argument> inputs
     plans_.pop_back();
   }
   last_ = plan;
+  steady_.store(nullptr, std::memory_order_relaxed);
+}
+
+bool PlanCache::takeSeat(std::span<const Argument> inputs) {
+  if (seatTaken_.test_and_set(std::memory_order_acquire)) {
+    return false;
+  }
+  if (seat_.plan != nullptr && seat_.plan.get() == steady_.load(std::memory_order_relaxed) &&
+      hold(seat_.plan->facts(), inputs)) {
+    return true;
+  }
+  Seated other = std::exchange(seat_, {});
+  leaveSeat();
+  if (other.plan != nullptr) {
+    other.plan->giveBack(std::move(other.binding));
+  }
+  return false;
+}
+
+void PlanCache::leaveSeat() { seatTaken_.clear(std::memory_order_release); }
+
+PlanCache::Use::Use(PlanCache& cache, std::span<const Argument> inputs, int64_t call)
+    : cache_(cache), fromSeat_(cache.takeSeat(inputs)) {
+  if (!fromSeat_) {
+    own_.plan = cache.get(inputs, call);
+    own_.binding = own_.plan->take(cache.communicator_);
+  }
+}
+
+PlanCache::Use::~Use() {
+  if (fromSeat_) {
+    cache_.leaveSeat();
+    return;
+  }
+  if (!cache_.seatTaken_.test_and_set(std::memory_order_acquire)) {
+    std::swap(own_, cache_.seat_);
+    cache_.leaveSeat();
+  }
+  if (own_.plan != nullptr) {
+    own_.plan->giveBack(std::move(own_.binding));
+  }
 }
 
 std::shared_ptr<Plan> PlanCache::last() const {

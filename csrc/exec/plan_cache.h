@@ -3,8 +3,15 @@
 // Calls of several threads meet here. A thread that must compile does so without holding up calls whose plan is there; threads
 // that want the same plan wait for the one that makes it. The least recently used plan goes first, so ranks that make the same
 // calls evict alike.
+//
+//   PlanCache::Use use(plans, inputs, call);
+//   use.binding().run(...);
+//
+// A call that is like the one before it, with no other call under way, finds plan and binding where that one left them: on the seat,
+// without a lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -22,13 +29,12 @@ namespace meshfuse {
 class PlanCache {
  public:
   using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Meeting& meeting)>;
+  class Use;
 
-  PlanCache(const Fusion& fusion, size_t most, Make make) : fusion_(fusion), most_(most), make_(std::move(make)) {}
+  PlanCache(const Fusion& fusion, Communicator& communicator, size_t most, Make make)
+      : fusion_(fusion), communicator_(communicator), most_(most), make_(std::move(make)) {}
 
-  // Throws what `make` throws, to all who wait for that plan.
-  std::shared_ptr<Plan> get(std::span<const Argument> inputs);
-
-  // The plan that the last call got; null before the first.
+  // The plan of the last call; null before the first.
   std::shared_ptr<Plan> last() const;
   // Why the last call compiled: what differed from the plan used before; "" if it did not.
   std::string missReason() const;
@@ -41,14 +47,33 @@ class PlanCache {
     std::shared_future<PlanPtr> plan;
   };
 
+  // A plan and a binding of it that nobody else uses.
+  struct Seated {
+    PlanPtr plan;
+    std::unique_ptr<Binding> binding;
+  };
+
+  // True if the seat holds a plan for these arguments: it is the caller's then, until it leaves. Else the seat is empty or another's.
+  bool takeSeat(std::span<const Argument> inputs);
+  void leaveSeat();
+  // call: its number, by which ranks tell whether they make the same one. Throws what `make` throws, to all who wait for that plan.
+  PlanPtr get(std::span<const Argument> inputs, int64_t call);
   PlanPtr findLocked(std::span<const Argument> inputs);
   bool haveAgreedLocked(std::span<const Argument> inputs);
   void keepLocked(const PlanPtr& plan, std::span<const Argument> inputs);
-  PlanPtr makeFor(std::span<const Argument> inputs, std::unique_lock<std::mutex> lock);
+  PlanPtr makeFor(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex> lock);
 
   const Fusion& fusion_;
+  Communicator& communicator_;
   const size_t most_;
   const Make make_;
+
+  // Whoever sets the flag has the seat, until it clears it; whoever finds it set goes without.
+  std::atomic_flag seatTaken_;
+  Seated seat_;
+  // The plan that the last call found, which is then `last_`; null if it found none. Only this plan may be used from the seat: for
+  // any other there is something to be noted below.
+  std::atomic<const Plan*> steady_{nullptr};
 
   mutable std::mutex mutex_;  // of all below
   std::list<PlanPtr> plans_;  // most recently used first
@@ -60,7 +85,24 @@ class PlanCache {
   std::string missReason_;
   int64_t compiled_ = 0;
   bool communicates_ = false;  // some plan so far
-  int64_t calls_ = 0;
+};
+
+// The plan for the arguments of one call, and a binding of it for this call alone.
+class PlanCache::Use {
+ public:
+  // Throws what making the plan throws. call: see above.
+  Use(PlanCache& cache, std::span<const Argument> inputs, int64_t call);
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  Plan& plan() const { return *(fromSeat_ ? cache_.seat_ : own_).plan; }
+  Binding& binding() const { return *(fromSeat_ ? cache_.seat_ : own_).binding; }
+
+ private:
+  PlanCache& cache_;
+  const bool fromSeat_;
+  Seated own_;  // unless from the seat
 };
 
 }  // namespace meshfuse

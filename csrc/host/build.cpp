@@ -312,6 +312,9 @@ class HostBuilder {
     LaunchPlan& l = step.launch;
     l.kernel = std::move(kernel);
     l.program = tile::toString(plan.program);
+    l.checksIndices = std::ranges::any_of(plan.program.values, [](const tile::Value& v) {
+      return v.kind == tile::ValueKind::Point && v.op == PointOp::CheckedIndex;
+    });
     for (const IntExpr& e : plan.sizes) {
       l.sizes.push_back(bound(e));
     }

@@ -21,10 +21,6 @@ namespace {
 
 constexpr int64_t kScratchStride = 4096;  // workers' scratch starts on pages of its own
 
-int64_t scratchStride(const HostProgram& p) {
-  return (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride;
-}
-
 }  // namespace
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
@@ -35,13 +31,17 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
                             : Tensor::empty({p.arenaBytes}, DataType::Bool).storage();
   }
   if (p.scratchBytes > 0) {
-    scratch_ = Tensor::empty({scratchStride(p) * p.workers}, DataType::Bool).storage();
+    scratchStride_ = (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride;
+    scratch_ = Tensor::empty({scratchStride_ * p.workers}, DataType::Bool).storage();
   }
   pointers_.resize(p.tensors.size());
   char* arena = static_cast<char*>(arena_.get());
   for (size_t t = 0; t < p.tensors.size(); t++) {
-    if (p.tensors[t].place == Place::Arena) {
-      pointers_[t] = arena + p.tensors[t].offset;
+    const TensorPlan& plan = p.tensors[t];
+    if (plan.place == Place::Arena) {
+      pointers_[t] = arena + plan.offset;
+    } else {
+      (plan.place == Place::Input ? arguments_ : results_).push_back({t, static_cast<size_t>(plan.index)});
     }
   }
   slots_.resize(p.steps.size());
@@ -75,40 +75,44 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
 
 void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs,
                   std::span<Tensor> outputs, const ExecuteOptions& options) {
-  const HostProgram& p = *program_;
-  for (size_t t = 0; t < p.tensors.size(); t++) {
-    const TensorPlan& plan = p.tensors[t];
-    if (plan.place == Place::Input) {
-      pointers_[t] = std::get<Tensor>(inputs[static_cast<size_t>(plan.index)]).data();
-    } else if (plan.place == Place::Output) {
-      pointers_[t] = outputs[static_cast<size_t>(plan.index)].data();
-    }
+  for (const Bound& b : arguments_) {
+    pointers_[b.tensor] = std::get<Tensor>(inputs[b.index]).data();
+  }
+  for (const Bound& b : results_) {
+    pointers_[b.tensor] = outputs[b.index].data();
   }
   if (hasRunTimeScalars_) {
     bindScalars(inputs);
   }
-  for (size_t i = 0; i < p.steps.size(); i++) {
-    const Step& step = p.steps[i];
+  const std::vector<Step>& steps = program_->steps;
+  const bool watched = options.verify || options.profile != nullptr;
+  for (size_t i = 0; i < steps.size(); i++) {
     if (static_cast<int64_t>(i) == options.skipStep) {
       continue;
     }
-    std::chrono::steady_clock::time_point start;
-    if (options.profile != nullptr) [[unlikely]] {
-      start = std::chrono::steady_clock::now();
+    if (watched) {
+      executeWatched(steps[i], i, pool, communicator, inputs, options);
+    } else {
+      execute(steps[i], i, pool, communicator, inputs);
     }
-    std::vector<Argument> before;
-    bool check = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
-    if (check) [[unlikely]] {
-      before = referenceInputs(step, inputs);
-    }
-    execute(step, i, pool, communicator, inputs);
-    if (check) [[unlikely]] {
-      compareWithReference(step, before);
-    }
-    if (options.profile != nullptr) [[unlikely]] {
-      options.profile->push_back(
-          {&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
-    }
+  }
+}
+
+void Binding::executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
+                             std::span<const Argument> inputs, const ExecuteOptions& options) {
+  const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Argument> before;
+  if (compared) {
+    before = referenceInputs(step, inputs);
+  }
+  execute(step, number, pool, communicator, inputs);
+  if (compared) {
+    compareWithReference(step, before);
+  }
+  if (options.profile != nullptr) {
+    options.profile->push_back(
+        {&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
   }
 }
 
@@ -177,11 +181,15 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
     }
   }
   char* scratch = static_cast<char*>(scratch_.get());
-  int64_t stride = scratchStride(*program_);
   RefusedIndex refused;
   auto run = [&](int64_t begin, int64_t end, int worker) {
-    RefusedIndexScope scope(refused);
-    l.kernel->run(slots.data(), begin, end, scratch + worker * stride);
+    void* own = scratch + worker * scratchStride_;
+    if (l.checksIndices) {
+      RefusedIndexScope scope(refused);
+      l.kernel->run(slots.data(), begin, end, own);
+    } else {
+      l.kernel->run(slots.data(), begin, end, own);
+    }
   };
   if (l.parts == 1) {
     run(0, 1, 0);

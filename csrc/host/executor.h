@@ -45,6 +45,8 @@ class Binding {
            const ExecuteOptions& options = {});
 
  private:
+  void executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
+                      std::span<const Argument> inputs, const ExecuteOptions& options);
   void bindScalars(std::span<const Argument> inputs);
   void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                std::span<const Argument> inputs);
@@ -60,6 +62,14 @@ class Binding {
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<void> arena_;
   std::shared_ptr<void> scratch_;
+  int64_t scratchStride_ = 0;  // from one worker's scratch to the next
+  // A tensor that is argument or result number `index` of the call.
+  struct Bound {
+    size_t tensor = 0;
+    size_t index = 0;
+  };
+  std::vector<Bound> arguments_;
+  std::vector<Bound> results_;
   std::vector<void*> pointers_;               // by tensor
   std::vector<std::vector<uint64_t>> slots_;  // by step
   std::vector<std::vector<void*>> operands_;  // of contractions, by step

@@ -51,6 +51,7 @@ struct LaunchPlan {
   std::vector<DataType> scalarTypes;
   std::string program;  // the tile program's text
   int64_t scratchBytes = 0;
+  bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
 };
 
 struct CommPlan {

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "nasty/checked_cache.h"
 
@@ -73,6 +74,21 @@ TEST(PlanCache, OneOrNoPlan) {
   }
 }
 
+// Where a plan is at hand without a look at the others, what is said of the last call holds all the same.
+TEST(PlanCache, TheLastPlanIsThatOfTheLastCall) {
+  auto cache = incrementCache();
+  for (int64_t n : {4, 4, 4, 7, 4, 4, 7, 7, 7, 9, 9, 9, 7, 4}) {
+    int64_t before = cache->plansCompiled();
+    std::vector<Argument> in = {random({n, 3}), 1.0};
+    std::vector<Tensor> out = {Tensor::empty({n, 3}, DataType::Float)};
+    cache->run(std::span<const Argument>(in), out);
+    EXPECT_EQ(out[0].at({3, 2}), static_cast<float>(std::get<Tensor>(in[0]).at({3, 2})) + 1.0f);
+    EXPECT_EQ(cache->hostProgram()->tensors[0].sizes[0], n);
+    EXPECT_EQ(cache->missReason().empty(), cache->plansCompiled() == before);
+  }
+  EXPECT_EQ(cache->plansCompiled(), 3);
+}
+
 TEST(PlanCache, KindsOfNumbersDoNotMix) {
   auto cache = incrementCache();
   Tensor x = Tensor::full({2, 2}, DataType::Float, 0.5);
@@ -109,6 +125,32 @@ TEST(PlanCache, SeveralThreadsCallAtOnce) {
         for (size_t o = 0; o < got.size(); o++) {
           wrong += got[o].toVector() != expected[shape][o].toVector();
         }
+      }
+    });
+  }
+  for (std::thread& t : threads) {
+    t.join();
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+// Two threads call the same plan again and again, into tensors of their own, while two others have it forgotten now and then.
+TEST(PlanCache, SeveralThreadsMakeTheSameWarmCall) {
+  auto cache = incrementCache({.threads = 1, .maxPlans = 2});
+  constexpr int kCalls = 3000;
+  std::atomic<int> wrong{0};
+  auto call = [&](int64_t rows, double step, std::vector<Tensor>& out) {
+    std::vector<Argument> in = {Tensor::full({rows, 8}, DataType::Float, static_cast<double>(rows)), step};
+    cache->run(std::span<const Argument>(in), out);
+    wrong += out[0].at({rows - 1, 7}) != static_cast<double>(rows) + step;
+  };
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; t++) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < (t < 2 ? kCalls : kCalls / 100); i++) {
+        const int64_t rows = t < 2 ? 8 : 9 + i % 2;
+        std::vector<Tensor> out = {Tensor::empty({rows, 8}, DataType::Float)};
+        call(rows, t * 8192 + i, out);
       }
     });
   }

@@ -137,9 +137,9 @@ TEST(SteadyState, AllocatesNothing) {
       auto call = [&, &in = inputs] { cache->run(std::span<const Argument>(in), outputs); };
       call();
       EXPECT_EQ(allocationsOf([&] {
-                  call();
-                  call();
-                  call();
+                  for (int i = 0; i < 100; i++) {
+                    call();
+                  }
                 }),
                 0)
           << "program " << p << ", threads " << threads;
@@ -157,6 +157,51 @@ TEST(SteadyState, AllocatesNothing) {
       }
     }
   }
+}
+
+TEST(SteadyState, AllocatesNothingInAHundredThousandCalls) {
+  auto cache = cacheOf([](Fusion& f) {
+    TensorView* x = makeContigTensor(2);
+    f.addInput(x);
+    f.addOutput(add(x, x));
+  });
+  std::vector<Argument> inputs = {random({8, 8})};
+  std::vector<Tensor> outputs = cache->runFusionWithInputs(inputs);
+  cache->run(std::span<const Argument>(inputs), outputs);
+  EXPECT_EQ(allocationsOf([&] {
+              for (int i = 0; i < 100000; i++) {
+                cache->run(std::span<const Argument>(inputs), outputs);
+              }
+            }),
+            0);
+}
+
+// Plans that take turns: each call finds another one than the call before.
+TEST(SteadyState, AllocatesNothingForPlansInTurn) {
+  auto cache = cacheOf([](Fusion& f) {
+    TensorView* x = makeContigTensor(1);
+    f.addInput(x);
+    f.addOutput(neg(x));
+  });
+  std::vector<std::vector<Argument>> inputs;
+  std::vector<std::vector<Tensor>> outputs;
+  for (int64_t n : {10, 20, 30}) {
+    inputs.push_back({random({n})});
+    outputs.push_back(cache->runFusionWithInputs(inputs.back()));
+  }
+  auto round = [&] {
+    for (size_t i = 0; i < inputs.size(); i++) {
+      cache->run(std::span<const Argument>(inputs[i]), outputs[i]);
+    }
+  };
+  round();
+  round();
+  EXPECT_EQ(allocationsOf([&] {
+              for (int i = 0; i < 100; i++) {
+                round();
+              }
+            }),
+            0);
 }
 
 BuildFusion twoResults() {
