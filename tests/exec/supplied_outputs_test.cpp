@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <set>
 
 #include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
 #include "nasty/checked_cache.h"
 
 namespace {
@@ -202,6 +204,72 @@ TEST(SteadyState, AllocatesNothingForPlansInTurn) {
               }
             }),
             0);
+}
+
+// A tensor on a mesh, with its first dim or the one given cut over axes of the mesh, the outermost first.
+TensorView* place(TensorView* t, const DeviceMesh& mesh, std::vector<ParallelType> over, int dim = 0) {
+  t->setDeviceMesh(mesh);
+  for (ParallelType p : over) {
+    t->outer_split(dim, 2)->axis(dim)->parallelize(p);
+    dim++;
+  }
+  return t;
+}
+
+// Of 200 calls on ranks that are threads. Expects these kinds of communication.
+int64_t allocationsOnRanks(int ranks, const BuildFusion& build, const std::vector<Argument>& inputs,
+                           const std::set<std::string>& kinds) {
+  std::atomic<int64_t> allocated{-1};
+  runLoopback(ranks, [&](Communicator& world) {
+    auto cache = cacheOf(build, {.communicator = &world, .threads = 1});
+    std::vector<Tensor> outputs = cache->runFusionWithInputs(inputs);
+    std::set<std::string> communicates;
+    for (const CommRecord& c : cache->commSteps()) {
+      communicates.insert(c.kind);
+    }
+    EXPECT_EQ(communicates, kinds);
+    auto calls = [&](int n) {
+      for (int i = 0; i < n; i++) {
+        cache->run(std::span<const Argument>(inputs), outputs);
+      }
+      world.barrier(world.world());
+    };
+    calls(5);
+    const int64_t before = allocations;
+    world.barrier(world.world());  // nobody goes on before all have looked
+    calls(200);
+    if (world.rank() == 0) {
+      allocated = allocations - before;
+    }
+    world.barrier(world.world());
+  });
+  return allocated;
+}
+
+TEST(SteadyState, AllocatesNothingOnRanks) {
+  const ParallelType x = ParallelType::DIDx;
+  const ParallelType y = ParallelType::DIDy;
+  auto collectives = [&](Fusion& f) {
+    DeviceMesh mesh({0, 1});
+    TensorView* rows = makeContigTensor(2);
+    TensorView* columns = makeContigTensor(2);
+    f.addInput(place(rows, mesh, {x}));
+    f.addInput(place(columns, mesh, {x}, 1));
+    f.addOutput(place(mul(rows, 2.0), mesh, {}));
+    f.addOutput(place(sum(rows, {0}), mesh, {}));
+    f.addOutput(place(sum(mul(columns, 3.0), {1}), mesh, {x}));
+    f.addOutput(place(add(columns, 1.0), mesh, {x}));
+  };
+  EXPECT_EQ(allocationsOnRanks(2, collectives, {random({6, 12}), random({12, 6}, 2)},
+                               {"all-gather", "all-reduce", "all-to-all", "reduce-scatter"}),
+            0);
+  auto permute = [&](Fusion& f) {
+    DeviceMesh mesh({0, 1, 2, 3}, {2, 2});
+    TensorView* rows = makeContigTensor(2);
+    f.addInput(place(rows, mesh, {x, y}));
+    f.addOutput(place(neg(rows), mesh, {y, x}));
+  };
+  EXPECT_EQ(allocationsOnRanks(4, permute, {random({3, 5})}, {"permute"}), 0);
 }
 
 BuildFusion twoResults() {

@@ -201,10 +201,10 @@ class LoopbackCommunicator final : public Communicator {
   int64_t move(const Team& team, const CallRecord& call, const Blocks& blocks, int position, std::byte* out) {
     const int64_t bytes = dataTypeSize(call.type);
     const bool inputHasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
-    std::vector<PeerBuffers> peers;
+    peers_.clear();
     for (int64_t i = 0; i < static_cast<int64_t>(team.ranks.size()); ++i) {
       const int p = team.ranks[static_cast<size_t>(i)];
-      PeerBuffers& b = peers.emplace_back(meeting_->buffersOf(p));
+      PeerBuffers& b = peers_.emplace_back(meeting_->buffersOf(p));
       Blocks input = blocks;
       if (const std::span<const int64_t> sent = meeting_->sentBy(p); !sent.empty()) {
         input.sizes = sent;
@@ -217,7 +217,7 @@ class LoopbackCommunicator final : public Communicator {
     const std::function<void()> synchronize = [&] { meeting_->synchronize(rank_, team); };
     const int64_t count = blocks.number > 1 ? blocks.of(position) : blocks.total();
     const PullCall pull{.position = position,
-                        .peers = peers,
+                        .peers = peers_,
                         .out = out,
                         .parts = out,
                         .count = count,
@@ -296,6 +296,7 @@ class LoopbackCommunicator final : public Communicator {
   int uncaught_;
   FlightRecorder recorder_;
   uint64_t random_;
+  std::vector<PeerBuffers> peers_;  // of the call under way
   int64_t calls_ = 0;
   TransferCounters counters_;
 };

@@ -61,11 +61,9 @@ void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
   };
   wait(
       lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
-      [&] {
-        std::vector<int> late;
+      [&](std::vector<int>& late) {
         std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late),
                      [&](int p) { return !arrived(p); });
-        return late;
       });
 }
 
@@ -103,7 +101,7 @@ void LoopbackMeeting::wakeAll() {
 }
 
 bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive) {
-  std::deque<Parcel>& queue = seat(receive.peer).parcels[static_cast<size_t>(rank)];
+  std::vector<Parcel>& queue = seat(receive.peer).parcels[static_cast<size_t>(rank)];
   if (queue.empty()) {
     return false;
   }
@@ -117,7 +115,7 @@ bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive
   if (parcel.bytes > 0) {
     std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
   }
-  queue.pop_front();
+  queue.erase(queue.begin());
   --*parcel.pendingSends;
   seat(receive.peer).wake.notify_one();
   return true;
@@ -135,7 +133,8 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
     own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
   }
   int pendingSends = 0;
-  std::vector<const Communicator::Transfer*> receives;
+  std::vector<const Communicator::Transfer*>& receives = own.receives;
+  receives.clear();
   for (const Communicator::Transfer& t : transfers) {
     if (t.direction == Direction::Recv) {
       receives.push_back(&t);
@@ -148,33 +147,30 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
   auto hasParcel = [&](const Communicator::Transfer* r) {
     return !seat(r->peer).parcels[static_cast<size_t>(rank)].empty();
   };
+  auto ready = [&] {
+    return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
+  };
+  auto awaited = [&](std::vector<int>& peers) {
+    for (const Communicator::Transfer* r : receives) {
+      peers.push_back(r->peer);
+    }
+    for (int p = 0; p < size(); ++p) {
+      if (!own.parcels[static_cast<size_t>(p)].empty()) {
+        peers.push_back(p);
+      }
+    }
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  };
   while (!receives.empty() || pendingSends > 0) {
-    wait(
-        lock, rank,
-        [&] {
-          return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
-        },
-        [&] {
-          std::vector<int> peers;
-          for (const Communicator::Transfer* r : receives) {
-            peers.push_back(r->peer);
-          }
-          for (int p = 0; p < size(); ++p) {
-            if (!own.parcels[static_cast<size_t>(p)].empty()) {
-              peers.push_back(p);
-            }
-          }
-          std::sort(peers.begin(), peers.end());
-          peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-          return peers;
-        });
+    wait(lock, rank, std::cref(ready), std::cref(awaited));  // by reference: copies of them would be on the heap
     std::erase_if(receives, [&](const Communicator::Transfer* r) { return receiveOne(rank, *r); });
   }
   own.inCall = false;
 }
 
 void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& ready,
-                           const std::function<std::vector<int>()>& awaited) {
+                           const std::function<void(std::vector<int>&)>& awaited) {
   Seat& own = seat(rank);
   auto limit = Clock::now() + deadline_;
   for (;;) {
@@ -185,11 +181,13 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
       throwFailure(lock, rank);
     }
     own.ready = &ready;
-    own.awaited = awaited();
+    own.awaited.clear();
+    awaited(own.awaited);
     if (deadlocked()) {
       failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
     } else if (own.wake.wait_until(lock, limit) == std::cv_status::timeout && failure_.empty() && !ready()) {
-      own.awaited = awaited();
+      own.awaited.clear();
+      awaited(own.awaited);
       bool excused = std::any_of(own.awaited.begin(), own.awaited.end(), [&](int p) { return seat(p).busy; });
       if (excused) {
         limit = Clock::now() + deadline_;

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -78,8 +77,9 @@ class LoopbackMeeting {
     PeerBuffers buffers;
     std::string_view message;
     std::span<const int64_t> sent;
-    std::vector<uint64_t> arrivals;           // by peer: how often this rank came to a synchronization with it
-    std::vector<std::deque<Parcel>> parcels;  // by receiver
+    std::vector<uint64_t> arrivals;            // by peer: how often this rank came to a synchronization with it
+    std::vector<std::vector<Parcel>> parcels;  // by receiver, oldest first
+    std::vector<const Communicator::Transfer*> receives;  // of its group of transfers, those to come
     int64_t step = -1;
     std::string what;
     bool busy = false;
@@ -93,7 +93,9 @@ class LoopbackMeeting {
   using Lock = std::unique_lock<std::mutex>;
 
   Seat& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
-  void wait(Lock& lock, int rank, const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited);
+  // `awaited` adds the ranks that are waited for to the empty list it is given.
+  void wait(Lock& lock, int rank, const std::function<bool()>& ready,
+            const std::function<void(std::vector<int>&)>& awaited);
   void arrive(Lock& lock, int rank, const Team& team);
   [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
