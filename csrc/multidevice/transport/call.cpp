@@ -11,6 +11,23 @@ namespace meshfuse {
 
 namespace {
 
+// Order-sensitive.
+uint64_t teamHash(const Team& team) {
+  uint64_t hash = team.ranks.size();
+  for (int r : team.ranks) {
+    hash = hashCombine(hash, static_cast<uint64_t>(r));
+  }
+  return hash;
+}
+
+uint64_t teamMask(const Team& team) {
+  uint64_t mask = 0;
+  for (int r : team.ranks) {
+    mask |= r < 64 ? uint64_t{1} << r : 0;
+  }
+  return mask;
+}
+
 std::string teamText(const CallRecord& call) {
   std::string text;
   for (int r = 0; r < 64; ++r) {
@@ -34,20 +51,11 @@ std::string_view name(CallKind kind) {
                                     : name(static_cast<CollectiveKind>(kind));
 }
 
-uint64_t teamHash(const Team& team) {
-  uint64_t hash = team.ranks.size();
-  for (int r : team.ranks) {
-    hash = hashCombine(hash, static_cast<uint64_t>(r));
-  }
-  return hash;
-}
-
-uint64_t teamMask(const Team& team) {
-  uint64_t mask = 0;
-  for (int r : team.ranks) {
-    mask |= r < 64 ? uint64_t{1} << r : 0;
-  }
-  return mask;
+CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {
+  call.teamHash = teamHash(team);
+  call.teamMask = teamMask(team);
+  call.program = shortHash(program);
+  return call;
 }
 
 std::string describe(const CallRecord& call) {

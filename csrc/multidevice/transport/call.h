@@ -70,9 +70,8 @@ struct Blocks {
 // `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if they are as many.
 [[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
 
-// Order-sensitive hash of the ranks, and the bits of those below 64. Cheap: callers need it on every call.
-[[nodiscard]] uint64_t teamHash(const Team& team);
-[[nodiscard]] uint64_t teamMask(const Team& team);
+// The record of a call with what names its team, and the program it belongs to. Cheap: callers need it on every call.
+[[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 
 // `all-reduce(Sum) of 1024 Float in team {0, 1}`.
 [[nodiscard]] std::string describe(const CallRecord& call);

@@ -62,9 +62,7 @@ void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrie
 void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out) {
   const int position = positionInTeam(team, rank(), size(), record.kind);
   checkArguments(record, team, record.ragged || (in != nullptr && out != nullptr));
-  record.teamHash = teamHash(team);
-  record.teamMask = teamMask(team);
-  record.program = shortHash(program());
+  record = stamped(record, team, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = group_.own().status();
@@ -241,9 +239,7 @@ Communicator::Survivors HostCommunicator::shrink() {
 }
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
-  CallRecord record{.kind = CallKind::Exchange};
-  record.teamHash = teamHash(world_);
-  record.teamMask = teamMask(world_);
+  const CallRecord record = stamped({.kind = CallKind::Exchange}, world_, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = group_.own().status();

@@ -122,10 +122,7 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
 void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
                                  std::span<const int64_t> received, DataType type) {
   const int position = positionInTeam(t, rank(), size(), CallKind::AllToAll);
-  CallRecord record = pairwiseRecord(type, t, position, sent, received);
-  record.teamHash = teamHash(t);
-  record.teamMask = teamMask(t);
-  record.program = shortHash(program());
+  const CallRecord record = stamped(pairwiseRecord(type, t, position, sent, received), t, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = group_.own().status();

@@ -204,9 +204,7 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
   const int position = positionInTeam(team, rank_, size_, record.kind);
   checkArguments(record, team, buffersGiven);
-  record.teamHash = teamHash(team);
-  record.teamMask = teamMask(team);
-  record.program = shortHash(program());
+  record = stamped(record, team, program());
   event_ = &recorder_.begin(record);
   recorder_.waits();
   watch_.throwIfFailed();

@@ -103,7 +103,7 @@ class LoopbackCommunicator final : public Communicator {
       sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
     }
     std::vector<std::string> all;
-    const CallRecord call = record(world_, {.kind = CallKind::Exchange});
+    const CallRecord call = stamped({.kind = CallKind::Exchange}, world_, program());
     recorded(call, [&] {
       meeting_->begin(rank_, world_, call, {}, sent);
       for (int r = 0; r < size(); ++r) {
@@ -162,13 +162,6 @@ class LoopbackCommunicator final : public Communicator {
     FlightRecorder::end(event);
   }
 
-  CallRecord record(const Team& team, CallRecord call) const {
-    call.teamHash = teamHash(team);
-    call.teamMask = teamMask(team);
-    call.program = shortHash(program());
-    return call;
-  }
-
   static Blocks blocks(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
     return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
   }
@@ -177,7 +170,7 @@ class LoopbackCommunicator final : public Communicator {
   void collective(const Team& team, const CallRecord& given, const Blocks& blocks, const void* in, void* out,
                   std::span<const int64_t> sent = {}) {
     const int position = positionInTeam(team, rank_, size(), given.kind);
-    const CallRecord call = record(team, given);
+    const CallRecord call = stamped(given, team, program());
     checkArguments(call, team, given.ragged || (in != nullptr && out != nullptr));
     if (!startCall([&] { return describe(call); })) {
       return;
