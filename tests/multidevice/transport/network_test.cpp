@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
-#include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/processes.h"
 #include "multidevice/transport/reference.h"
 
@@ -25,10 +24,8 @@ class NetworkTest : public testing::Test {
     if (MultiDeviceTest::launched()) {
       GTEST_SKIP() << "starts processes of its own; run it without a launcher";
     }
-    try {
-      static_cast<void>(openUcxLink());
-    } catch (const DeviceError& e) {
-      GTEST_SKIP() << e.what();
+    if (const std::string why = whyNoNetwork(); !why.empty()) {
+      GTEST_SKIP() << why;
     }
   }
 };

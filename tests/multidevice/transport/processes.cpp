@@ -13,9 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "meshfuse_config.h"
+#include "multidevice/transport/host/network_link.h"
 
 namespace meshfuse {
 
@@ -132,6 +135,22 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
     usleep(1000);
   }
   return processes.outcomes();
+}
+
+std::string whyNoNetwork() {
+  if (!kHasUcx) {
+    return "this build has no UCX";
+  }
+  try {
+    (void)openUcxLink();
+  } catch (const DeviceError& e) {
+    const std::string_view text = e.what();
+    if (text.find("No such device") == std::string_view::npos) {
+      throw;
+    }
+    return std::string(text);
+  }
+  return "";
 }
 
 SharedCounters::SharedCounters(size_t count)

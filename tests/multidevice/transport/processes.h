@@ -53,6 +53,10 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
                                          const TransportOptions& options,
                                          std::chrono::milliseconds patience = std::chrono::milliseconds(60'000));
 
+// Why there are no messages between hosts to be tested: this build has no UCX, or this machine no device for it. Empty if there are.
+// DeviceError if UCX fails otherwise.
+std::string whyNoNetwork();
+
 // Memory that the processes of a test share: counters that start at zero.
 class SharedCounters {
  public:
