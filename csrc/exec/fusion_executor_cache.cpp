@@ -85,8 +85,6 @@ struct FusionExecutorCache::State {
   PlanCache plans;
   int64_t calls = 0;  // made in turns
   std::atomic<int64_t> skip{-1};
-  std::mutex mutex;                 // of `arguments`
-  std::vector<Argument> arguments;  // of the span-of-tensors call, reused
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
@@ -226,11 +224,8 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
 }
 
 void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-  std::vector<Argument> arguments;
-  {
-    std::lock_guard lock(state_->mutex);
-    arguments.swap(state_->arguments);
-  }
+  thread_local std::vector<Argument> kept;  // for its memory, and that of the sizes in it
+  std::vector<Argument> arguments = std::move(kept);
   arguments.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); i++) {
     arguments[i] = inputs[i];
@@ -238,10 +233,9 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
   run(std::span<const Argument>(arguments), outputs);
   const Tensor none;
   for (Argument& a : arguments) {
-    std::get<Tensor>(a) = none;  // gives the tensors back, but keeps the memory of their sizes
+    std::get<Tensor>(a) = none;  // gives the tensors back
   }
-  std::lock_guard lock(state_->mutex);
-  state_->arguments.swap(arguments);
+  kept = std::move(arguments);
 }
 
 std::shared_ptr<const HostProgram> FusionExecutorCache::hostProgram() const {

@@ -36,21 +36,4 @@ Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
 
 Plan::~Plan() = default;
 
-std::unique_ptr<Binding> Plan::take(Communicator& communicator) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Binding> binding = std::move(idle_.back());
-      idle_.pop_back();
-      return binding;
-    }
-  }
-  return std::make_unique<Binding>(compiled_.host, communicator);
-}
-
-void Plan::giveBack(std::unique_ptr<Binding> binding) {
-  std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(binding));
-}
-
 }  // namespace meshfuse

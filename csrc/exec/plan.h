@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "exec/argument_facts.h"
@@ -28,20 +27,16 @@ class Plan {
   // Whether peers may read the output where it lies.
   bool outputCommunicates(size_t output) const { return outputCommunicates_[output]; }
 
-  // A binding for one run, to be given back after it.
-  std::unique_ptr<Binding> take(Communicator& communicator);
-  void giveBack(std::unique_ptr<Binding> binding);
-
   // Whether a run has been compared with the reference interpreter.
   std::atomic<bool> verified{false};
+  // Bindings that no call uses. The cache's, under its lock.
+  std::vector<std::unique_ptr<Binding>> idle;
 
  private:
   std::vector<ArgumentFacts> facts_;
   CompiledProgram compiled_;
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;
-  std::mutex mutex_;  // of `idle_`
-  std::vector<std::unique_ptr<Binding>> idle_;
 };
 
 }  // namespace meshfuse

@@ -12,21 +12,47 @@
 
 namespace meshfuse {
 
-PlanCache::PlanPtr PlanCache::get(std::span<const Argument> inputs, int64_t call) {
+PlanCache::Seated PlanCache::get(std::span<const Argument> inputs, int64_t call, Seated idle) {
   std::unique_lock lock(mutex_);
+  giveBackLocked(std::move(idle));
   missReason_.clear();
   PlanPtr plan = findLocked(inputs);
   steady_.store(plan.get(), std::memory_order_relaxed);
-  if (plan != nullptr) {
-    return plan;
+  if (plan == nullptr) {
+    plan = makeOrAwait(inputs, call, lock);
   }
+  if (!plan->idle.empty()) {
+    std::unique_ptr<Binding> binding = std::move(plan->idle.back());
+    plan->idle.pop_back();
+    return {std::move(plan), std::move(binding)};
+  }
+  lock.unlock();
+  auto binding = std::make_unique<Binding>(plan->compiled().host, communicator_);
+  return {std::move(plan), std::move(binding)};
+}
+
+void PlanCache::giveBack(Seated idle) {
+  std::lock_guard lock(mutex_);
+  giveBackLocked(std::move(idle));
+}
+
+void PlanCache::giveBackLocked(Seated idle) {
+  if (idle.plan != nullptr) {
+    idle.plan->idle.push_back(std::move(idle.binding));
+  }
+}
+
+PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, int64_t call,
+                                          std::unique_lock<std::mutex>& lock) {
   auto made = std::ranges::find_if(pending_, [&](const Pending& p) { return hold(p.facts, inputs); });
   if (made == pending_.end()) {
-    return makeFor(inputs, call, std::move(lock));
+    return make(inputs, call, lock);
   }
   std::shared_future<PlanPtr> future = made->plan;
   lock.unlock();
-  return future.get();
+  PlanPtr plan = future.get();
+  lock.lock();
+  return plan;
 }
 
 PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
@@ -44,8 +70,7 @@ PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs) {
   return nullptr;
 }
 
-PlanCache::PlanPtr PlanCache::makeFor(std::span<const Argument> inputs, int64_t call,
-                                      std::unique_lock<std::mutex> lock) {
+PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex>& lock) {
   missReason_ = last_ == nullptr ? "the first call" : difference(last_->facts(), inputs);
   if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
     fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
@@ -102,7 +127,7 @@ void PlanCache::keepLocked(const PlanPtr& plan, std::span<const Argument> inputs
   steady_.store(nullptr, std::memory_order_relaxed);
 }
 
-bool PlanCache::takeSeat(std::span<const Argument> inputs) {
+bool PlanCache::takeSeat(std::span<const Argument> inputs, Seated& other) {
   if (seatTaken_.test_and_set(std::memory_order_acquire)) {
     return false;
   }
@@ -110,21 +135,17 @@ bool PlanCache::takeSeat(std::span<const Argument> inputs) {
       hold(seat_.plan->facts(), inputs)) {
     return true;
   }
-  Seated other = std::exchange(seat_, {});
+  std::swap(other, seat_);
   leaveSeat();
-  if (other.plan != nullptr) {
-    other.plan->giveBack(std::move(other.binding));
-  }
   return false;
 }
 
 void PlanCache::leaveSeat() { seatTaken_.clear(std::memory_order_release); }
 
 PlanCache::Use::Use(PlanCache& cache, std::span<const Argument> inputs, int64_t call)
-    : cache_(cache), fromSeat_(cache.takeSeat(inputs)) {
+    : cache_(cache), fromSeat_(cache.takeSeat(inputs, own_)) {
   if (!fromSeat_) {
-    own_.plan = cache.get(inputs, call);
-    own_.binding = own_.plan->take(cache.communicator_);
+    own_ = cache.get(inputs, call, std::move(own_));
   }
 }
 
@@ -138,7 +159,7 @@ PlanCache::Use::~Use() {
     cache_.leaveSeat();
   }
   if (own_.plan != nullptr) {
-    own_.plan->giveBack(std::move(own_.binding));
+    cache_.giveBack(std::move(own_));
   }
 }
 

@@ -54,14 +54,20 @@ class PlanCache {
   };
 
   // True if the seat holds a plan for these arguments: it is the caller's then, until it leaves. Else the seat is empty or another's.
-  bool takeSeat(std::span<const Argument> inputs);
+  // What was on the seat for other arguments is handed out.
+  bool takeSeat(std::span<const Argument> inputs, Seated& other);
   void leaveSeat();
   // call: its number, by which ranks tell whether they make the same one. Throws what `make` throws, to all who wait for that plan.
-  PlanPtr get(std::span<const Argument> inputs, int64_t call);
+  // idle: what the caller does not need any more.
+  Seated get(std::span<const Argument> inputs, int64_t call, Seated idle);
+  void giveBack(Seated idle);
+  void giveBackLocked(Seated idle);
   PlanPtr findLocked(std::span<const Argument> inputs);
   bool haveAgreedLocked(std::span<const Argument> inputs);
   void keepLocked(const PlanPtr& plan, std::span<const Argument> inputs);
-  PlanPtr makeFor(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex> lock);
+  // Both let the lock go meanwhile.
+  PlanPtr makeOrAwait(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex>& lock);
+  PlanPtr make(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex>& lock);
 
   const Fusion& fusion_;
   Communicator& communicator_;
@@ -101,8 +107,8 @@ class PlanCache::Use {
 
  private:
   PlanCache& cache_;
-  const bool fromSeat_;
   Seated own_;  // unless from the seat
+  const bool fromSeat_;
 };
 
 }  // namespace meshfuse

@@ -20,6 +20,7 @@ LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, 
   for (Seat& s : seats_) {
     s.arrivals.resize(seats_.size());
     s.parcels.resize(seats_.size());
+    s.awaited.reserve(2 * seats_.size());  // how many it waits for at a time is a matter of luck
   }
 }
 
