@@ -10,11 +10,6 @@ namespace meshfuse {
 
 namespace {
 
-TensorView* floating(std::string_view op, TensorView* x, std::string_view operand) {
-  checkTensor(op, x, operand);
-  return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
-}
-
 Axes trailingAxes(std::string_view op, const TensorView* x, int64_t count) {
   check(count >= 1 && count <= rankOf(x), "[{}] normalizes {} trailing dims of {}; expected 1 to {}", op, count,
         describe(x), rankOf(x));
@@ -61,15 +56,6 @@ void checkParameter(std::string_view op, std::string_view what, const TensorView
         describe(x), axes.size());
 }
 
-IntExpr countOf(const TensorView* x, const Axes& axes) {
-  IntExpr count = 1;
-  std::vector<IntExpr> shape = x->shape();
-  for (int64_t axis : axes) {
-    count *= shape[axis];
-  }
-  return count;
-}
-
 TensorView* rsqrtPlus(TensorView* x, Operand eps) {
   const Operand operands[] = {x, eps};
   return rsqrt(pointOp(PointOp::Add, operands)->asTensor());
@@ -83,35 +69,35 @@ TensorView* sumLeading(TensorView* x, const Axes& trailing) {
 }  // namespace
 
 TensorView* softmax(TensorView* x, int64_t dim) {
-  x = floating("softmax", x, "x");
+  x = floatingOperand("softmax", x, "x");
   Axes axis = {wrapAxis("softmax", dim, rankOf(x))};
   TensorView* e = exp(sub(x, max(x, axis, true)));
   return mul(e, reciprocal(sum(e, axis, true)));
 }
 
 TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
-  dy = floating("softmax_backward", dy, "dy");
-  y = floating("softmax_backward", y, "y");
+  dy = floatingOperand("softmax_backward", dy, "dy");
+  y = floatingOperand("softmax_backward", y, "y");
   Axes axis = {wrapAxis("softmax_backward", dim, rankOf(y))};
   return mul(y, sub(dy, sum(mul(dy, y), axis, true)));
 }
 
 TensorView* log_softmax(TensorView* x, int64_t dim) {
-  x = floating("log_softmax", x, "x");
+  x = floatingOperand("log_softmax", x, "x");
   Axes axis = {wrapAxis("log_softmax", dim, rankOf(x))};
   TensorView* shifted = sub(x, max(x, axis, true));
   return sub(shifted, log(sum(exp(shifted), axis, true)));
 }
 
 TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim) {
-  dy = floating("log_softmax_backward", dy, "dy");
-  y = floating("log_softmax_backward", y, "y");
+  dy = floatingOperand("log_softmax_backward", dy, "dy");
+  y = floatingOperand("log_softmax_backward", y, "y");
   Axes axis = {wrapAxis("log_softmax_backward", dim, rankOf(y))};
   return sub(dy, mul(exp(y), sum(dy, axis, true)));
 }
 
 ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps) {
-  x = floating("layer_norm", x, "x");
+  x = floatingOperand("layer_norm", x, "x");
   Axes axes = trailingAxes("layer_norm", x, normDims);
   checkParameter("layer_norm", "weight", weight, x, axes);
   checkParameter("layer_norm", "bias", bias, x, axes);
@@ -139,8 +125,8 @@ ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_sha
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                        TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
                                        const std::array<bool, 3>& output_mask) {
-  dy = floating("layer_norm_backward", dy, "dy");
-  x = floating("layer_norm_backward", x, "x");
+  dy = floatingOperand("layer_norm_backward", dy, "dy");
+  x = floatingOperand("layer_norm_backward", x, "x");
   checkTensor("layer_norm_backward", mean, "mean");
   checkTensor("layer_norm_backward", invstd, "invstd");
   x = withNormShape("layer_norm_backward", x, norm_shape);
@@ -153,7 +139,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
   if (output_mask[0]) {
     // With g = dy * weight: dx = invstd * (g - mean(g) - normalized * mean(g * normalized))
     TensorView* g = weight != nullptr ? mul(dy, weight) : dy;
-    IntExpr count = countOf(x, axes);
+    IntExpr count = countOver(x, axes);
     TensorView* meanG = div(sum(g, axes, true), count);
     TensorView* meanGx = div(sum(mul(g, normalized), axes, true), count);
     result.grad_input = mul(invstd, sub(sub(g, meanG), mul(normalized, meanGx)));
@@ -168,7 +154,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
 }
 
 ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* weight, Operand eps) {
-  x = floating("rms_norm", x, "x");
+  x = floatingOperand("rms_norm", x, "x");
   Axes axes = trailingAxes("rms_norm", x, normDims);
   checkParameter("rms_norm", "weight", weight, x, axes);
   ForwardRMSNormResult result;
@@ -189,8 +175,8 @@ ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_sh
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                         TensorView* invstd, TensorView* weight,
                                         const std::array<bool, 2>& output_mask) {
-  dy = floating("rms_norm_backward", dy, "dy");
-  x = floating("rms_norm_backward", x, "x");
+  dy = floatingOperand("rms_norm_backward", dy, "dy");
+  x = floatingOperand("rms_norm_backward", x, "x");
   checkTensor("rms_norm_backward", invstd, "invstd");
   x = withNormShape("rms_norm_backward", x, norm_shape);
   Axes axes = trailingAxes("rms_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
@@ -200,7 +186,7 @@ BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std
   BackwardRMSNormResult result;
   if (output_mask[0]) {
     TensorView* g = weight != nullptr ? mul(dy, weight) : dy;
-    TensorView* meanGx = div(sum(mul(g, normalized), axes, true), countOf(x, axes));
+    TensorView* meanGx = div(sum(mul(g, normalized), axes, true), countOver(x, axes));
     result.grad_input = mul(invstd, sub(g, mul(normalized, meanGx)));
   }
   if (output_mask[1] && weight != nullptr) {

@@ -1,7 +1,5 @@
 #include "ops/reduction.h"
 
-#include <numeric>
-
 #include "base/error.h"
 #include "ops/copy_shape.h"
 #include "ops/pointwise.h"
@@ -10,23 +8,6 @@
 namespace meshfuse {
 
 namespace {
-
-// The axes as sorted positions; {} is all of them.
-std::vector<int> reducedAxes(std::string_view op, const TensorView* x, const Axes& axes) {
-  int rank = rankOf(x);
-  if (rank == 0) {
-    for (int64_t axis : axes) {
-      (void)wrapAxis(op, axis, 1);
-    }
-    return {};
-  }
-  if (axes.empty()) {
-    std::vector<int> all(rank);
-    std::iota(all.begin(), all.end(), 0);
-    return all;
-  }
-  return wrapAxes(op, axes, rank);
-}
 
 TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
   checkTensor(name, x, "operand");

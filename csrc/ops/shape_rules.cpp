@@ -1,6 +1,7 @@
 #include "ops/shape_rules.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "ops/copy_shape.h"
@@ -24,6 +25,22 @@ std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, in
     throwUserError(fmt::format("[{}] axis {} stands twice in the list of axes; name each axis once", op, *twice));
   }
   return wrapped;
+}
+
+std::vector<int> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes) {
+  int rank = rankOf(x);
+  if (rank == 0) {
+    for (int64_t axis : axes) {
+      (void)wrapAxis(op, axis, 1);
+    }
+    return {};
+  }
+  if (axes.empty()) {
+    std::vector<int> all(rank);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  return wrapAxes(op, axes, rank);
 }
 
 int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().size()); }
@@ -111,6 +128,20 @@ std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView
     }
   }
   return result;
+}
+
+TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand) {
+  checkTensor(op, x, operand);
+  return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
+}
+
+IntExpr countOver(const TensorView* x, std::span<const int64_t> axes) {
+  IntExpr count = 1;
+  std::vector<IntExpr> shape = x->shape();
+  for (int64_t axis : axes) {
+    count *= shape[axis];
+  }
+  return count;
 }
 
 void checkTensor(std::string_view op, const Val* val, std::string_view operand) {

@@ -17,6 +17,9 @@ namespace meshfuse {
 // The same for many, sorted. UserError if one stands twice.
 [[nodiscard]] std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
 
+// The axes of a reduction as sorted positions: {} is all of them, and a tensor without dims has none.
+[[nodiscard]] std::vector<int> reducedAxes(std::string_view op, const TensorView* x, std::span<const int64_t> axes);
+
 // Number of dims of the stored shape.
 [[nodiscard]] int rankOf(const TensorView* tv);
 // A dim of this extent: a broadcast one if it is the constant 1.
@@ -42,6 +45,11 @@ namespace meshfuse {
 
 // x, said to have these extents: where that is not known yet, a copy that a call with others refuses. Equal ranks.
 [[nodiscard]] TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents);
+
+// x in the type that statistics are computed in: Double stays, all others are cast to Float.
+[[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand);
+// How many elements the dims have together.
+[[nodiscard]] IntExpr countOver(const TensorView* x, std::span<const int64_t> axes);
 
 // Non-null, a tensor; UserError otherwise.
 void checkTensor(std::string_view op, const Val* val, std::string_view operand);

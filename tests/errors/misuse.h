@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
+#include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
 #include "ops/factory.h"
@@ -16,6 +17,7 @@
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/statistics.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

@@ -25,7 +25,44 @@ TEST_F(Reduction, SumTo) {
   expectUserError([&] { sum_to(x, {1, 2, 3}); }, {"[sum_to]", "3 sizes", "at most one a dim"});
 }
 
+TEST_F(Reduction, Statistics) {
+  expectUserError([&] { variance(x, {2}); }, {"[variance]", "axis 2", "-2 to 1"});
+  expectUserError([&] { standard_deviation(x, {0}, -1); }, {"[standard_deviation]", "correction is -1", "0 or more"});
+  expectUserError([&] { variance_mean(none, {0}); }, {"[variance_mean]", "null"});
+  expectUserError([&] { Welford(x, {0}, x); }, {"[Welford]", "init_avg alone", "or none"});
+  expectUserError([&] { Welford(x, {0}, x, x, 1); }, {"[Welford]", "[2, 3]", "number of dims", "[3]"});
+  expectUserError([&] { argmax(x, 2); }, {"[argmax]", "axis 2", "-2 to 1"});
+  expectUserError([&] { argmin(makeConcreteTensor({4, 0}), 1); }, {"[argmin]", "dim 1", "[4, 0]", "no elements"});
+}
+
 using Normalization = Misuse;
+
+TEST_F(Normalization, Channels) {
+  TensorView* i = makeConcreteTensor({2, 4, 3});
+  TensorView* three = makeConcreteTensor({3});
+  TensorView* c = makeConcreteTensor({4});
+  fusion.addInput(c);
+  auto batch = [&](TensorView* t, TensorView* w, TensorView* mean, TensorView* var, bool training) {
+    batch_norm(t, w, nullptr, mean, var, training, 0.1, 1e-5);
+  };
+  expectUserError([&] { batch(three, none, none, none, true); }, {"[batch_norm]", "[3] has 1 dims", "N and C"});
+  expectUserError([&] { batch(i, three, none, none, true); },
+                  {"[batch_norm]", "weight is", "[3]", "as long as dim 1", "[2, 4, 3]"});
+  expectUserError([&] { batch(i, none, none, none, false); },
+                  {"[batch_norm]", "no running statistics", "set training"});
+  expectUserError([&] { batch(i, none, c, none, true); }, {"[batch_norm]", "alone", "both or neither"});
+  expectUserError([&] { batch(i, none, neg(c), c, true); },
+                  {"[batch_norm]", "running_mean is", "expected an input of the fusion"});
+  expectUserError([&] { batch(i, none, c, c, true); }, {"[aliasOutputToInput]", "aliased once"});
+  expectUserError([&] { batch_norm_backward(i, i, none, none, none, none, none, true, 1e-5); },
+                  {"[batch_norm_backward]", "save_mean is null"});
+  expectUserError([&] { instance_norm(x, none, none, none, none, true, 0.1, 1e-5); },
+                  {"[instance_norm]", "2 dims", "at least one more"});
+  expectUserError([&] { group_norm(i, 3, none, none, 1e-5); },
+                  {"[group_norm]", "3 groups do not divide the 4 channels", "[2, 4, 3]"});
+  expectUserError([&] { group_norm(i, 0, none, none, 1e-5); }, {"[group_norm]", "0 groups", "at least 1"});
+  expectUserError([&] { group_norm_backward(i, i, 2, none, c, none); }, {"[group_norm_backward]", "mean is null"});
+}
 
 TEST_F(Normalization, Shapes) {
   expectUserError([&] { softmax(x, 2); }, {"[softmax]", "axis 2"});

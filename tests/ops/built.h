@@ -10,6 +10,7 @@
 #include "interpret/interpret.h"
 #include "ir/text.h"
 #include "ops/activation.h"
+#include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
 #include "ops/factory.h"
@@ -17,6 +18,7 @@
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/statistics.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

@@ -70,6 +70,53 @@ TEST(Segmentation, LayerNormOfAResidualIsOneKernel) {
   EXPECT_EQ(t.arenaBytes, 0);
 }
 
+// x is read once, and whole sets of elements that belong together stay in one kernel.
+TEST(Segmentation, StatisticsAndExtremesAreOneKernel) {
+  using Define = std::function<TensorView*(TensorView*)>;
+  std::vector<Define> ops = {
+      [](TensorView* x) { return variance(x, {1}); },
+      [](TensorView* x) { return variance(x, {0}); },
+      [](TensorView* x) { return standard_deviation(x, {}, 0); },
+      [](TensorView* x) { return argmax(x, 1); },
+      [](TensorView* x) { return argmin(x, 0); },
+      [](TensorView* x) { return argmax(x); },
+  };
+  for (size_t k = 0; k < ops.size(); k++) {
+    ProgramTraffic t =
+        measure([&](Fusion& f) { f.addOutput(ops[k](input(f, {kRows, kColumns}))); }, {random({kRows, kColumns})});
+    EXPECT_EQ(t.steps, (Steps{"normalization"})) << k;
+    EXPECT_EQ(t.readBytes, kBytes) << k;
+    EXPECT_EQ(t.arenaBytes, 0) << k;
+  }
+}
+
+TEST(Segmentation, NormsByChannelAreOneKernel) {
+  const std::vector<int64_t> shape = {4, 6, 8, 10};
+  for (int norm = 0; norm < 6; norm++) {
+    ProgramTraffic t = measure(
+        [&](Fusion& f) {
+          TensorView* x = input(f, shape);
+          TensorView* w = input(f, {norm == 4 ? 10 : 6});
+          if (norm == 0) {
+            f.addOutput(batch_norm(x, w, w, nullptr, nullptr, true, 0.1, 1e-5).output);
+          } else if (norm == 1) {
+            f.addOutput(batch_norm(x, w, w, w, exp(w), false, 0.1, 1e-5).output);
+          } else if (norm == 2) {
+            f.addOutput(instance_norm(x, w, w, nullptr, nullptr, true, 0.1, 1e-5).output);
+          } else if (norm == 3) {
+            f.addOutput(group_norm(x, 3, nullptr, nullptr, 1e-5).output);
+          } else if (norm == 4) {
+            f.addOutput(batch_norm(x, w, w, nullptr, nullptr, true, 0.1, 1e-5, true).output);
+          } else {
+            f.addOutput(group_norm(x, 3, w, w, 1e-5).output);
+          }
+        },
+        {random(shape), random({norm == 4 ? 10 : 6})});
+    EXPECT_EQ(t.steps, (Steps{norm == 1 ? "pointwise" : "normalization"})) << norm;
+    EXPECT_EQ(t.arenaBytes, 0) << norm;
+  }
+}
+
 TEST(Segmentation, MlpIsTwoLibraryCallsWithOneKernelBetween) {
   ProgramTraffic t = measure(
       [](Fusion& f) {

@@ -1,0 +1,302 @@
+#include "ops/channel_norms.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Which dims of x a statistic has, ascending: {1} of [C], {0, 1} of [N, C].
+using Kept = std::vector<int>;
+
+Axes allBut(const Kept& kept, int rank) {
+  Axes axes;
+  for (int k = 0; k < rank; k++) {
+    if (std::find(kept.begin(), kept.end(), k) == kept.end()) {
+      axes.push_back(k);
+    }
+  }
+  return axes;
+}
+
+TensorView* spread(TensorView* statistic, const Kept& kept, int rank) {
+  std::vector<bool> isNew(static_cast<size_t>(rank), true);
+  for (int k : kept) {
+    isNew[static_cast<size_t>(k)] = false;
+  }
+  return broadcast(statistic, isNew);
+}
+
+int channelOf(std::string_view op, const TensorView* x, bool channelsLast, int dimsAtLeast) {
+  check(rankOf(x) >= dimsAtLeast, "[{}] {} has {} dims, expected {}{}", op, describe(x), rankOf(x),
+        dimsAtLeast == 3 ? "N, C and at least one more" : "N and C, and any more", channelsLast ? ", with C last" : "");
+  return channelsLast ? rankOf(x) - 1 : 1;
+}
+
+// A parameter or statistic in the type of computation.
+TensorView* checked(std::string_view op, std::string_view what, TensorView* statistic, const TensorView* x,
+                    const Kept& kept) {
+  std::vector<IntExpr> shape = x->shape();
+  std::vector<IntExpr> own = statistic->shape();
+  bool fits = own.size() == kept.size();
+  for (size_t k = 0; fits && k < kept.size(); k++) {
+    fits = !provenDifferent(own[k], shape[static_cast<size_t>(kept[k])]);
+  }
+  check(fits, "[{}] {} is {}, expected one dim{} of {}", op, what, describe(statistic),
+        kept.size() == 1 ? fmt::format(", as long as dim {}", kept[0]) : " for N and one for C", describe(x));
+  return floatingOperand(op, statistic, what);
+}
+
+// What is normalized, in the type of computation.
+struct Normed {
+  std::string_view op;
+  TensorView* x;
+  Kept kept;    // of the statistics
+  int channel;  // of the parameters
+  int rank() const { return rankOf(x); }
+  Axes axes() const { return allBut(kept, rank()); }
+  IntExpr count() const { return countOver(x, axes()); }
+  TensorView* statistic(TensorView* s) const { return spread(s, kept, rank()); }
+  TensorView* parameter(std::string_view what, TensorView* p) const {
+    return spread(checked(op, what, p, x, {channel}), {channel}, rank());
+  }
+};
+
+TensorView* inverseDeviation(TensorView* variance, Operand eps) {
+  const Operand operands[] = {variance, eps};
+  return rsqrt(pointOp(PointOp::Add, operands)->asTensor());
+}
+
+TensorView* scaled(const Normed& n, TensorView* y, TensorView* weight, TensorView* bias) {
+  y = weight != nullptr ? mul(y, n.parameter("weight", weight)) : y;
+  return bias != nullptr ? add(y, n.parameter("bias", bias)) : y;
+}
+
+struct Running {
+  TensorView* mean;
+  TensorView* variance;
+};
+
+void checkRunning(std::string_view op, const Running& running, bool needed, std::string_view flag) {
+  check((running.mean == nullptr) == (running.variance == nullptr),
+        "[{}] got running_mean or running_var alone; give both or neither", op);
+  check(!needed || running.mean != nullptr,
+        "[{}] got no running statistics to normalize by; give running_mean and running_var, or set {}", op, flag);
+}
+
+// running * (1 - momentum) + taken * momentum, in the place of the input that `running` is, or is cast from.
+void update(const Normed& n, std::string_view what, TensorView* running, TensorView* taken, const Operand& momentum) {
+  Fusion& fusion = n.x->fusion();
+  Val* part = momentum.in(fusion);
+  const Operand rest[] = {1.0, part};
+  const Operand kept[] = {checked(n.op, what, running, n.x, {n.channel}), pointOp(PointOp::Sub, rest)};
+  const Operand added[] = {taken, part};
+  TensorView* next = add(pointOp(PointOp::Mul, kept)->asTensor(), pointOp(PointOp::Mul, added)->asTensor());
+  TensorView* place = running;
+  auto isCopy = [](const Expr* e) {
+    return e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
+  };
+  while (isCopy(place->definition())) {
+    place = place->definition()->input(0)->asTensor();
+  }
+  check(place->isFusionInput(), "[{}] {} is {}, expected an input of the fusion, or the cast of one", n.op, what,
+        describe(running));
+  fusion.aliasOutputToInput(maybeCastOp(place->dtype(), next), place);
+}
+
+// By the statistics of x. Running ones take the mean over N of those that are by N.
+ForwardNormResult normalizeByOwn(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
+                                 const Operand& momentum, const Operand& eps) {
+  ForwardNormResult result;
+  const Axes axes = n.axes();
+  result.mean = mean(n.x, axes);
+  TensorView* centered = sub(n.x, n.statistic(result.mean));
+  TensorView* squares = sum(mul(centered, centered), axes);
+  result.invstd = inverseDeviation(div(squares, n.count()), eps);
+  result.output = scaled(n, mul(centered, n.statistic(result.invstd)), weight, bias);
+  if (running.mean != nullptr) {
+    TensorView* variance = div(squares, n.count() - IntExpr(1));
+    const bool byBatch = n.kept.size() > 1;
+    update(n, "running_mean", running.mean, byBatch ? mean(result.mean, {0}) : result.mean, momentum);
+    update(n, "running_var", running.variance, byBatch ? mean(variance, {0}) : variance, momentum);
+  }
+  return result;
+}
+
+ForwardNormResult normalizeByRunning(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
+                                     const Operand& eps) {
+  TensorView* centered = sub(n.x, n.parameter("running_mean", running.mean));
+  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps);
+  ForwardNormResult result;
+  result.output = scaled(n, mul(centered, spread(invstd, {n.channel}, n.rank())), weight, bias);
+  return result;
+}
+
+struct Statistics {
+  TensorView* mean;  // both with broadcast dims
+  TensorView* invstd;
+  bool own;  // of x, which they then vary with
+};
+
+BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight, const Statistics& statistics,
+                             const std::array<bool, 3>& mask) {
+  BackwardNormResult result;
+  TensorView* normalized = mul(sub(n.x, statistics.mean), statistics.invstd);
+  if (mask[0]) {
+    TensorView* g = weight != nullptr ? mul(dy, n.parameter("weight", weight)) : dy;
+    if (statistics.own) {
+      // dx = invstd * (g - mean(g) - normalized * mean(g * normalized))
+      TensorView* meanG = div(sum(g, n.axes(), true), n.count());
+      TensorView* meanGx = div(sum(mul(g, normalized), n.axes(), true), n.count());
+      g = sub(sub(g, meanG), mul(normalized, meanGx));
+    }
+    result.grad_input = mul(g, statistics.invstd);
+  }
+  if (mask[1] && weight != nullptr) {
+    result.grad_weight = sum(mul(dy, normalized), allBut({n.channel}, n.rank()));
+  }
+  if (mask[2]) {
+    result.grad_bias = sum(dy, allBut({n.channel}, n.rank()));
+  }
+  return result;
+}
+
+ForwardNormResult forward(const Normed& n, TensorView* weight, TensorView* bias, const Running& running, bool own,
+                          std::string_view flag, const Operand& momentum, const Operand& eps) {
+  checkRunning(n.op, running, !own, flag);
+  return own ? normalizeByOwn(n, weight, bias, running, momentum, eps)
+             : normalizeByRunning(n, weight, bias, running, eps);
+}
+
+BackwardNormResult backward(const Normed& n, TensorView* dy, TensorView* weight, const Running& running,
+                            TensorView* saveMean, TensorView* saveInvstd, bool own, std::string_view flag,
+                            const Operand& eps, const std::array<bool, 3>& mask) {
+  dy = floatingOperand(n.op, dy, "dy");
+  if (own) {
+    checkTensor(n.op, saveMean, "save_mean");
+    checkTensor(n.op, saveInvstd, "save_invstd");
+    return gradients(n, dy, weight,
+                     {n.statistic(checked(n.op, "save_mean", saveMean, n.x, n.kept)),
+                      n.statistic(checked(n.op, "save_invstd", saveInvstd, n.x, n.kept)), true},
+                     mask);
+  }
+  checkRunning(n.op, running, true, flag);
+  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps);
+  return gradients(n, dy, weight,
+                   {n.parameter("running_mean", running.mean), spread(invstd, {n.channel}, n.rank()), false}, mask);
+}
+
+Normed batchNormed(std::string_view op, TensorView* x, bool channelsLast) {
+  x = floatingOperand(op, x, "x");
+  int channel = channelOf(op, x, channelsLast, 2);
+  return {op, x, {channel}, channel};
+}
+
+Normed instanceNormed(std::string_view op, TensorView* x, bool channelsLast) {
+  x = floatingOperand(op, x, "x");
+  int channel = channelOf(op, x, channelsLast, 3);
+  return {op, x, {0, channel}, channel};
+}
+
+// [N, C, ..] as [N, groups, C / groups, ..].
+TensorView* grouped(std::string_view op, TensorView* x, int64_t groups) {
+  (void)channelOf(op, x, false, 2);
+  std::vector<IntExpr> shape = x->shape();
+  check(groups >= 1, "[{}] got {} groups, expected at least 1", op, groups);
+  check(!shape[1].isConst() || shape[1].constValue() % groups == 0,
+        "[{}] {} groups do not divide the {} channels of {}", op, groups, shape[1].toString(), describe(x));
+  shape[1] = floorDiv(shape[1], groups);
+  shape.insert(shape.begin() + 1, IntExpr(groups));
+  return reshape(x, shape);
+}
+
+// [C] as a broadcastable [groups, C / groups].
+TensorView* groupedParameter(std::string_view op, std::string_view what, TensorView* p, const TensorView* x,
+                             int64_t groups, int rank) {
+  TensorView* own = checked(op, what, p, x, {1});
+  IntExpr each = floorDiv(x->shape()[1], groups);
+  return spread(reshape(own, std::vector<IntExpr>{groups, each}), {1, 2}, rank);
+}
+
+}  // namespace
+
+ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
+                             TensorView* running_var, bool training, Operand momentum, Operand eps,
+                             bool channels_last) {
+  return forward(batchNormed("batch_norm", x, channels_last), weight, bias, {running_mean, running_var}, training,
+                 "training", momentum, eps);
+}
+
+BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+                                       TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
+                                       bool training, Operand eps, const std::array<bool, 3>& output_mask,
+                                       bool channels_last) {
+  return backward(batchNormed("batch_norm_backward", x, channels_last), dy, weight, {running_mean, running_var},
+                  save_mean, save_invstd, training, "training", eps, output_mask);
+}
+
+ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
+                                TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
+                                bool channels_last) {
+  return forward(instanceNormed("instance_norm", x, channels_last), weight, bias, {running_mean, running_var},
+                 use_input_stats, "use_input_stats", momentum, eps);
+}
+
+BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
+                                          TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
+                                          bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
+                                          bool channels_last) {
+  return backward(instanceNormed("instance_norm_backward", x, channels_last), dy, weight, {running_mean, running_var},
+                  save_mean, save_invstd, use_input_stats, "use_input_stats", eps, output_mask);
+}
+
+ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps) {
+  x = floatingOperand("group_norm", x, "x");
+  TensorView* parts = grouped("group_norm", x, num_groups);
+  ForwardNormResult result = normalizeByOwn({"group_norm", parts, {0, 1}, 1}, nullptr, nullptr, {}, 0.0, eps);
+  if (weight != nullptr) {
+    result.output = mul(result.output, groupedParameter("group_norm", "weight", weight, x, num_groups, rankOf(parts)));
+  }
+  if (bias != nullptr) {
+    result.output = add(result.output, groupedParameter("group_norm", "bias", bias, x, num_groups, rankOf(parts)));
+  }
+  result.output = reshape(result.output, x->shape());
+  return result;
+}
+
+BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t num_groups, TensorView* mean,
+                                       TensorView* invstd, TensorView* weight, const std::array<bool, 3>& output_mask) {
+  constexpr std::string_view kOp = "group_norm_backward";
+  x = floatingOperand(kOp, x, "x");
+  dy = floatingOperand(kOp, dy, "dy");
+  checkTensor(kOp, mean, "mean");
+  checkTensor(kOp, invstd, "invstd");
+  Normed n{kOp, grouped(kOp, x, num_groups), {0, 1}, 1};
+  TensorView* g = grouped(kOp, dy, num_groups);
+  TensorView* means = n.statistic(checked(kOp, "mean", mean, n.x, n.kept));
+  TensorView* inverse = n.statistic(checked(kOp, "invstd", invstd, n.x, n.kept));
+  BackwardNormResult result;
+  if (output_mask[0]) {
+    TensorView* weighted =
+        weight == nullptr ? g : mul(g, groupedParameter(kOp, "weight", weight, x, num_groups, n.rank()));
+    BackwardNormResult own = gradients(n, weighted, nullptr, {means, inverse, true}, {true, false, false});
+    result.grad_input = reshape(own.grad_input, x->shape());
+  }
+  const Axes perChannel = allBut({1, 2}, n.rank());
+  if (output_mask[1] && weight != nullptr) {
+    TensorView* normalized = mul(sub(n.x, means), inverse);
+    result.grad_weight = flatten(sum(mul(g, normalized), perChannel));
+  }
+  if (output_mask[2]) {
+    result.grad_bias = flatten(sum(g, perChannel));
+  }
+  return result;
+}
+
+}  // namespace meshfuse
