@@ -117,6 +117,11 @@ std::string_view functionName(AtomKind kind) {
 
 struct IntExprBuilder {
   static IntExpr make(int64_t constant, std::vector<IntTerm> terms) {
+    return rejoin(collect(constant, std::move(terms)));
+  }
+
+  // Like terms collected, for terms of one expression, all divided by one number: no two of those can be rejoined.
+  static IntExpr collect(int64_t constant, std::vector<IntTerm> terms) {
     std::sort(terms.begin(), terms.end(), factorsLess);
     IntExpr e(constant);
     for (IntTerm& t : terms) {
@@ -129,7 +134,7 @@ struct IntExprBuilder {
         e.terms_.pop_back();
       }
     }
-    return rejoin(std::move(e));
+    return e;
   }
 
   // A term as numerator / denominator * product of bases: floorDiv(x, k) where k divides x by facts is x / k.
@@ -239,6 +244,9 @@ struct IntExprBuilder {
   // floorDiv(a, b) * b + mod(a, b) = a, with any common factor.
   static IntExpr rejoin(IntExpr e) {
     joinFractions(e);
+    if (e.terms_.size() < 2) {
+      return e;
+    }
     for (size_t t = 0; t < e.terms_.size(); t++) {
       for (size_t f = 0; f < e.terms_[t].factors.size(); f++) {
         const IntAtomPtr remainder = e.terms_[t].factors[f];
@@ -285,6 +293,7 @@ struct IntExprBuilder {
     atom->key = fmt::format("{}({}, {})", functionName(kind), a.toString(), b.toString());
     atom->facts = facts;
     atom->args = {a, b};
+    atom->size = 1 + a.size() + b.size();
     return atom;
   }
   static IntExpr function(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
@@ -303,7 +312,7 @@ struct IntExprBuilder {
       }
     }
     int64_t q = floorDivide(e.constant_, k);
-    return {make(q, std::move(multiples)), make(e.constant_ - q * k, std::move(rest))};
+    return {collect(q, std::move(multiples)), collect(e.constant_ - q * k, std::move(rest))};
   }
 
   // The quotients of the terms of `e` that k divides by the facts of their factors, and the rest of `e`.
@@ -318,7 +327,7 @@ struct IntExprBuilder {
       }
       (quotient ? quotients : rest).push_back(quotient ? std::move(*quotient) : t);
     }
-    return {make(0, std::move(quotients)), make(e.constant_, std::move(rest))};
+    return {make(0, std::move(quotients)), collect(e.constant_, std::move(rest))};
   }
 
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
@@ -369,6 +378,16 @@ int64_t IntExpr::constValue() const {
     throwInternalError(fmt::format("[int_expr] {} is not a constant", toString()));
   }
   return constant_;
+}
+
+int64_t IntExpr::size() const {
+  int64_t n = 0;
+  for (const IntTerm& t : terms_) {
+    for (const IntAtomPtr& f : t.factors) {
+      n += f->size;
+    }
+  }
+  return n;
 }
 
 bool IntExpr::isSymbol() const {

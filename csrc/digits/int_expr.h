@@ -44,6 +44,7 @@ struct IntAtom {
   std::string key;            // canonical text; identity and order of atoms
   SymbolFacts facts;          // of a symbol: given; else derived
   std::vector<IntExpr> args;  // of a function: two
+  int64_t size = 1;           // atoms of its text: it and those of its arguments
 };
 using IntAtomPtr = std::shared_ptr<const IntAtom>;
 
@@ -64,6 +65,9 @@ class IntExpr {
   std::string_view symbolName() const;  // InternalError unless isSymbol
 
   int64_t constantTerm() const { return constant_; }
+  // Symbols and functions in the text: what it costs to compute. Composing what cannot be simplified multiplies it, so whoever
+  // composes without end has to look at it.
+  int64_t size() const;
   std::span<const IntTerm> terms() const { return terms_; }
 
   friend IntExpr operator+(const IntExpr& a, const IntExpr& b);

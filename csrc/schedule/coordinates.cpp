@@ -6,6 +6,7 @@
 
 #include "ir/fusion.h"
 #include "schedule/propagation.h"
+#include "schedule/reads.h"
 
 namespace meshfuse {
 
@@ -89,8 +90,8 @@ class CoordinateFinder {
       : group_(group), reference_(reference), propagation_(group) {}
 
   CoordinatesOrReason find() {
-    placeReference();
-    std::string reason = findReduced();
+    std::string reason = placeReference();
+    reason = reason.empty() ? findReduced() : reason;
     reason = reason.empty() ? checkWhatFollowsReductions() : reason;
     if (reason.empty()) {
       collect();
@@ -103,7 +104,7 @@ class CoordinateFinder {
   }
 
  private:
-  void placeReference() {
+  std::string placeReference() {
     c_.extents = reference_->shape();
     c_.reduced.assign(c_.extents.size(), false);
     for (size_t d = 0; d < c_.extents.size(); d++) {
@@ -117,6 +118,8 @@ class CoordinateFinder {
     for (const auto& [id, round] : c_.round) {
       c_.rounds = std::max(c_.rounds, round + 1);
     }
+    const Expr* overgrown = propagation_.overgrown();
+    return overgrown == nullptr ? std::string() : overgrownReason(*overgrown);
   }
 
   // The reduced dims: those of the first reduction; every other one must run over the same.
@@ -203,6 +206,10 @@ class CoordinateFinder {
     for (const TensorView* in : group_.inputs) {
       add(in);
     }
+    c_.readsMove =
+        c_.conflicted || !propagation_.writesEachOnce() || std::ranges::any_of(group_.exprs, [&](const Expr* e) {
+          return rewritesPositions(e->kind()) || !c_.index.contains(e->output()->id());
+        });
     for (const TensorView* out : group_.outputs) {
       if (c_.isSpread(out)) {
         (c_.waitsFor(out) > 0 ? c_.lateOutputs : c_.earlyOutputs) = true;

@@ -28,6 +28,8 @@ struct Coordinates {
   std::map<int, int> round;
   int rounds = 0;
   bool conflicted = false;  // some tensor is needed at two positions
+  bool readsMove =
+      false;  // some tensor may be read elsewhere than at its index, or at its index written in another way
   bool hasReduction() const { return rounds > 0; }
 
   // Tensors that run over the reduced dims (the others have one element a row), and how many rounds of reductions each tensor of

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
+#include "schedule/demands.h"
 
 namespace meshfuse {
 
@@ -51,6 +52,11 @@ Eligibility rowEligibility(const Group& group) {
   CoordinatesOrReason found = findCoordinates(group);
   if (!found.coordinates) {
     return {std::move(found.reason), {}};
+  }
+  if (found.coordinates->readsMove) {
+    if (std::string reason = refuseDemands(group, *found.coordinates); !reason.empty()) {
+      return {std::move(reason), {}};
+    }
   }
   return {std::nullopt, std::move(*found.coordinates)};
 }

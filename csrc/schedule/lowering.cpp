@@ -201,12 +201,6 @@ void Lowering::store(const TensorView* tensor, const Position& position, ValueId
   builder_.store(tensorParam(tensor), position, value, {.where = {}, .mask = kNone, .fill = kNone, .cache = cache});
 }
 
-Lowering::Position Lowering::shifted(const Position& position, int dim, const IntExpr& by) const {
-  Position result = position;
-  result[static_cast<size_t>(dim)].expr += by;
-  return result;
-}
-
 ValueId Lowering::indexTile(const Index& index, int space) {
   ValueId e = builder_.indexValue(index.expr, space);
   if (index.tile == kNone) {
@@ -285,51 +279,25 @@ ValueId Lowering::guarded(const TensorView* tensor, const Position& position, in
   return builder_.cast(chosen, type);
 }
 
+Read Lowering::readOf(const Expr& e, size_t operand, const Position& position) {
+  return readBy(e, operand, exprsOf(position, e), [this](const IntExpr& n) { return size(n); });
+}
+
 ValueId Lowering::pad(const Expr& e, const Position& position, int space) {
   const TensorView* p = e.tensorInputs()[0];
-  std::vector<IntExpr> shape = p->shape();
-  Position inner;
-  std::vector<Pred> where;
-  for (size_t d = 0; d < shape.size(); d++) {
-    IntExpr left = size(e.attributes().starts[d]);
-    IntExpr i = position[d].expr - left;
-    if (shape[d].isConst(1) && left.isConst(0) && e.attributes().stops[d].isConst(0)) {
-      i = 0;
-    }
-    inner.push_back({i});
-    where.push_back({IntExpr(-1), i});
-    where.push_back({i, size(shape[d])});
-  }
+  Read read = readOf(e, 0, position);
   ValueId fill = operand(e.input(1), p->dtype(), {}, space);
-  return guarded(p, inner, space, where, fill);
+  return guarded(p, toPosition(read.at), space, read.where, fill);
 }
 
 ValueId Lowering::cat(const Expr& e, const Position& position, int space) {
-  int dim = e.attributes().dim;
-  IntExpr begin = 0;
-  std::vector<const TensorView*> parts;
-  std::vector<IntExpr> begins;
-  for (const TensorView* p : e.tensorInputs()) {
-    parts.push_back(p);
-    begins.push_back(begin);
-    begin += size(p->shape()[static_cast<size_t>(dim)]);
-  }
   // last part first: each earlier one overrides where it applies
-  const IntExpr& i = position[static_cast<size_t>(dim)].expr;
+  const std::vector<TensorView*> parts = e.tensorInputs();
   DataType type = e.output()->dtype();
   ValueId result = isFloatingPoint(type) ? builder_.constant(type, 0, space) : builder_.integer(type, 0, space);
   for (size_t k = parts.size(); k-- > 0;) {
-    IntExpr end = begins[k] + size(parts[k]->shape()[static_cast<size_t>(dim)]);
-    Position at = shifted(position, dim, begins[k] * IntExpr(-1));
-    if (k + 1 == parts.size()) {
-      result = guarded(parts[k], at, space, {{begins[k] - 1, i}}, result);
-    } else {
-      std::vector<Pred> where = {{i, end}};
-      if (k > 0) {
-        where.push_back({begins[k] - 1, i});
-      }
-      result = guarded(parts[k], at, space, where, result);
-    }
+    Read read = readOf(e, k, position);
+    result = guarded(parts[k], toPosition(read.at), space, read.where, result);
   }
   return result;
 }
@@ -416,85 +384,67 @@ ValueId Lowering::embedding(const Expr& e, const Position& position, int space) 
   return builder_.load(tensorParam(weight), {Index{0, row}, position.back()}, space, std::move(options));
 }
 
+ValueId Lowering::point(const Expr& e, const Position& position, int space) {
+  const PointOp op = e.attributes().point;
+  DataType type = computeType(e);
+  std::vector<ValueId> operands;
+  for (size_t k = 0; k < e.inputs().size(); k++) {
+    bool condition = op == PointOp::Where && k == 0;
+    operands.push_back(operand(e.input(static_cast<int>(k)), condition ? DataType::Bool : type, position, space));
+  }
+  return op == PointOp::CheckedIndex ? builder_.checkedIndex(operands[0], operands[1], space, guard_)
+                                     : builder_.point(op, std::move(operands));
+}
+
+ValueId Lowering::iota(const Expr& e, const Position& position, int space) {
+  const DataType type = e.output()->dtype();
+  const std::vector<IntExpr>& starts = e.attributes().starts;
+  IntExpr index = position[0].expr + (starts.empty() ? IntExpr(0) : size(starts[0]));
+  DataType computeIn = isFloatingPoint(type) ? DataType::Double : DataType::Int;
+  ValueId i = builder_.cast(builder_.indexValue(index, space), computeIn);
+  ValueId scaled = builder_.point(PointOp::Mul, {i, operand(e.input(1), computeIn, {}, space)});
+  return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}), type);
+}
+
+ValueId Lowering::eye(const Expr& e, const Position& position, int space) {
+  const std::vector<IntExpr>& starts = e.attributes().starts;
+  IntExpr row = position[0].expr + (starts.empty() ? IntExpr(0) : size(starts[0]));
+  IntExpr column = position[1].expr + (starts.empty() ? IntExpr(0) : size(starts[1]));
+  return builder_.cast(
+      builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
+      e.output()->dtype());
+}
+
 ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
   if (tensor->definition() == nullptr) {  // a description is costly: only now
     throwInternalError(fmt::format("[lowering] {} has no definition and is no input of the group", tensor->toString()));
   }
   const Expr& e = *tensor->definition();
-  const ExprAttributes& a = e.attributes();
   switch (e.kind()) {
     case ExprKind::Set:
     case ExprKind::SegmentSet:
     case ExprKind::Expand:
       return operand(e.input(0), e.input(0)->dtype(), position, space);
+    case ExprKind::Full:
+      return operand(e.input(0), tensor->dtype(), position, space);
     case ExprKind::Cast:
       return builder_.cast(operand(e.input(0), e.input(0)->dtype(), position, space), tensor->dtype());
-    case ExprKind::Point: {
-      DataType type = computeType(e);
-      std::vector<ValueId> operands;
-      for (size_t k = 0; k < e.inputs().size(); k++) {
-        bool condition = a.point == PointOp::Where && k == 0;
-        operands.push_back(operand(e.input(static_cast<int>(k)), condition ? DataType::Bool : type, position, space));
-      }
-      return a.point == PointOp::CheckedIndex ? builder_.checkedIndex(operands[0], operands[1], space, guard_)
-                                              : builder_.point(a.point, std::move(operands));
-    }
-    case ExprKind::Broadcast: {
-      Position p;
-      for (size_t d = 0; d < position.size(); d++) {
-        if (!a.flags[d]) {
-          p.push_back(position[d]);
-        }
-      }
-      return operand(e.input(0), tensor->dtype(), p, space);
-    }
-    case ExprKind::Squeeze: {
-      Position p;
-      size_t d = 0;
-      for (bool dropped : a.flags) {
-        p.push_back(dropped ? Index{0} : position[d++]);
-      }
-      return operand(e.input(0), tensor->dtype(), p, space);
-    }
-    case ExprKind::Permute: {
-      Position p(position.size());
-      for (size_t d = 0; d < position.size(); d++) {
-        p[static_cast<size_t>(a.order[d])] = position[d];
-      }
-      return operand(e.input(0), tensor->dtype(), p, space);
-    }
-    case ExprKind::Reshape: {
-      const TensorView* in = e.tensorInputs()[0];
-      return value(in, toPosition(reshapeIndex(exprsOf(position, e), tensor->shape(), in->shape())), space);
-    }
-    case ExprKind::Slice: {
-      Position p;
-      for (size_t d = 0; d < position.size(); d++) {
-        p.push_back({position[d].expr * size(a.steps[d]) + size(a.starts[d]), position[d].tile});
-      }
-      return value(e.tensorInputs()[0], p, space);
-    }
+    case ExprKind::Broadcast:
+    case ExprKind::Squeeze:
+    case ExprKind::Permute:
+    case ExprKind::Reshape:
+    case ExprKind::Slice:
+      return value(e.tensorInputs()[0], toPosition(readOf(e, 0, position).at), space);
+    case ExprKind::Point:
+      return point(e, position, space);
     case ExprKind::Pad:
       return pad(e, position, space);
     case ExprKind::Cat:
       return cat(e, position, space);
-    case ExprKind::Full:
-      return operand(e.input(0), tensor->dtype(), position, space);
-    case ExprKind::Iota: {
-      IntExpr index = position[0].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[0]));
-      DataType computeIn = isFloatingPoint(tensor->dtype()) ? DataType::Double : DataType::Int;
-      ValueId i = builder_.cast(builder_.indexValue(index, space), computeIn);
-      ValueId scaled = builder_.point(PointOp::Mul, {i, operand(e.input(1), computeIn, {}, space)});
-      return builder_.cast(builder_.point(PointOp::Add, {operand(e.input(0), computeIn, {}, space), scaled}),
-                           tensor->dtype());
-    }
-    case ExprKind::Eye: {
-      IntExpr row = position[0].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[0]));
-      IntExpr column = position[1].expr + (a.starts.empty() ? IntExpr(0) : size(a.starts[1]));
-      return builder_.cast(
-          builder_.point(PointOp::Eq, {builder_.indexValue(row, space), builder_.indexValue(column, space)}),
-          tensor->dtype());
-    }
+    case ExprKind::Iota:
+      return iota(e, position, space);
+    case ExprKind::Eye:
+      return eye(e, position, space);
     case ExprKind::Random:
       return random(e, position, space);
     case ExprKind::TakeAlongAxis:

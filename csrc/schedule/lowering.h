@@ -1,8 +1,7 @@
 // Lowering: ops of a group -> values of a tile program, pulled from their use.
 //
-// value(t, index) is the tile of tensor t at an index over the program's coordinates. Shape ops only rewrite the index:
-// broadcast drops it, permute reorders it, reshape divides it, slice shifts it, pad and cat guard it. So a chain of any length
-// becomes one expression, and what is computed twice at one index is computed once.
+// value(t, index) is the tile of tensor t at an index over the program's coordinates. Shape ops only rewrite the index
+// (`reads.h`), and what is computed twice at one index is computed once.
 #pragma once
 
 #include <functional>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "schedule/group.h"
+#include "schedule/reads.h"
 #include "tile/builder.h"
 
 namespace meshfuse {
@@ -57,13 +57,16 @@ class Lowering {
   tile::ValueId operand(const Val* val, DataType dtype, const Position& position, int space);
   tile::ValueId guarded(const TensorView* tensor, const Position& position, int space,
                         const std::vector<tile::Pred>& where, tile::ValueId otherwise);
+  Read readOf(const Expr& expr, size_t operand, const Position& position);
+  tile::ValueId point(const Expr& expr, const Position& position, int space);
+  tile::ValueId iota(const Expr& expr, const Position& position, int space);
+  tile::ValueId eye(const Expr& expr, const Position& position, int space);
   tile::ValueId pad(const Expr& expr, const Position& position, int space);
   tile::ValueId cat(const Expr& expr, const Position& position, int space);
   tile::ValueId random(const Expr& expr, const Position& position, int space);
   tile::ValueId gather(const Expr& expr, const Position& position, int space);
   tile::ValueId embedding(const Expr& expr, const Position& position, int space);
   tile::ValueId indexTile(const tile::Index& index, int space);
-  Position shifted(const Position& position, int dim, const IntExpr& by) const;
 
   const Group& group_;
   tile::Builder& builder_;

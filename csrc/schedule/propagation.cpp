@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
+#include "schedule/reads.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
@@ -68,28 +69,59 @@ void Propagation::same(const TensorView* p, size_t pd, const TensorView* c, size
   set(parent.index[pd], child.index[cd]);
 }
 
-// The index of `to` that follows from all of the index of `from`.
+// The index of `to` that follows from all of the index of `from`, unless it is too large.
 std::optional<std::vector<IntExpr>> Propagation::reshaped(const TensorView* from, const TensorView* to) {
   std::optional<std::vector<IntExpr>> index = indexOf(from);
-  return index ? std::optional(reshapeIndex(*index, from->shape(), to->shape())) : std::nullopt;
+  if (!index) {
+    return std::nullopt;
+  }
+  std::vector<IntExpr> derived = reshapeIndex(*index, from->shape(), to->shape());
+  return isOvergrown(*index, derived) ? std::nullopt : std::optional(std::move(derived));
 }
 
-void Propagation::reshape(const TensorView* from, const TensorView* to) {
-  std::optional<std::vector<IntExpr>> forward = reshaped(from, to);
-  std::optional<std::vector<IntExpr>> back = reshaped(to, from);
-  if (forward && back) {
-    // the same position may be written in two ways: one direction that agrees proves it
-    auto agree = [&](const std::vector<IntExpr>& derived, const TensorView* tv) {
-      return std::ranges::equal(derived, of(tv), [](const IntExpr& a, const auto& b) { return a == *b; });
-    };
-    if (!agree(*forward, to) && !agree(*back, from)) {
-      conflicts_.insert(from->id());
-      conflicts_.insert(to->id());
-    }
+bool Propagation::agrees(const std::vector<IntExpr>& derived, const TensorView* tv) {
+  return std::ranges::equal(derived, of(tv), [](const IntExpr& a, const auto& b) { return a == *b; });
+}
+
+void Propagation::reshape(const Expr& e) {
+  const TensorView* from = e.tensorInputs()[0];
+  const TensorView* to = e.tensorOutput();
+  if (settled_.contains(e.id())) {
     return;
   }
-  complete(to, forward);
-  complete(from, back);
+  const bool bothKnown = indexOf(from) && indexOf(to);
+  std::optional<std::vector<IntExpr>> back = reshaped(to, from);
+  if (bothKnown && back && agrees(*back, from)) {
+    settled_.insert(e.id());
+    return;
+  }
+  std::optional<std::vector<IntExpr>> forward = reshaped(from, to);
+  if (!bothKnown) {
+    complete(to, forward);
+    complete(from, back);
+    return;
+  }
+  // the same position may be written in two ways: one direction that agrees proves it
+  rewritten_ = true;
+  settled_.insert(e.id());
+  if (!forward || !agrees(*forward, to)) {
+    conflicts_.insert(from->id());
+    conflicts_.insert(to->id());
+  }
+}
+
+const Expr* Propagation::overgrown() {
+  for (const Expr* e : group_.exprs) {
+    if (e->kind() != ExprKind::Reshape) {
+      continue;
+    }
+    const TensorView* from = e->tensorInputs()[0];
+    const TensorView* to = e->tensorOutput();
+    if (indexOf(from).has_value() != indexOf(to).has_value()) {
+      return e;
+    }
+  }
+  return nullptr;
 }
 
 void Propagation::complete(const TensorView* tv, const std::optional<std::vector<IntExpr>>& derived) {
@@ -128,7 +160,7 @@ void Propagation::visit(const Expr& e) {
       }
       return;
     case ExprKind::Reshape:
-      reshape(e.tensorInputs()[0], c);
+      reshape(e);
       return;
     case ExprKind::Reduce: {
       size_t cd = 0;

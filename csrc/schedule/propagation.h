@@ -27,6 +27,10 @@ class Propagation {
   // Two ops ask for a tensor at different positions.
   bool isConflicted(const TensorView* tensor) const;
   bool anyConflict() const { return !conflicts_.empty(); }
+  // A reshape that nothing was derived through, for what it would have cost; nullptr if there is none.
+  const Expr* overgrown();
+  // What follows from each reshape's result for its operand is written as the operand's index is.
+  bool writesEachOnce() const { return !rewritten_; }
 
  private:
   struct Known {
@@ -40,11 +44,14 @@ class Propagation {
   void same(const TensorView* parent, size_t parentDim, const TensorView* child, size_t childDim);
   void flagged(const TensorView* narrow, const TensorView* wide, const std::vector<bool>& flags);
   std::optional<std::vector<IntExpr>> reshaped(const TensorView* from, const TensorView* to);
-  void reshape(const TensorView* from, const TensorView* to);
+  bool agrees(const std::vector<IntExpr>& derived, const TensorView* tensor);
+  void reshape(const Expr& expr);
 
   const Group& group_;
   std::unordered_map<int, Known> known_;  // by Val id; never iterated
   std::set<int> conflicts_;
+  std::set<int> settled_;  // ids of reshapes both sides of which are known and agree
+  bool rewritten_ = false;
   bool changed_ = false;
 };
 

@@ -257,6 +257,20 @@ TEST(IntExpr, Divides) {
   EXPECT_EQ(divideExactly(n, 0), std::nullopt);
 }
 
+// Simplifying what is in normal form already, again at every use, would take time exponential in the depth.
+TEST(IntExpr, SimplifiesEachPartOfADeepExpressionOnce) {
+  IntExpr deep = sym("n");
+  IntExpr shared = sym("n");
+  for (int k = 0; k < 200; k++) {
+    deep = floorDiv(deep * 7 + 1, 3);
+  }
+  EXPECT_EQ(deep.size(), 201);
+  for (int k = 0; k < 12; k++) {
+    shared = mod(shared * 3 + 1, 1000 - k) * 5 + floorDiv(shared * 3 + 1, 1000 - k);
+  }
+  EXPECT_EQ(shared.size(), 3 * (1 << 12) - 2);
+}
+
 TEST(IntExpr, PrintsAndRefuses) {
   EXPECT_EQ((sym("n") * -3 + 1).toString(), "-n*3 + 1");
   EXPECT_EQ((sym("i") - sym("n") * 2 - 5).toString(), "i - n*2 - 5");

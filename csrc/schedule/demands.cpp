@@ -1,0 +1,113 @@
+#include "schedule/demands.h"
+
+#include <fmt/core.h>
+
+#include <set>
+
+#include "ir/fusion.h"
+#include "schedule/reads.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Asks for tensors as Lowering does: each at a position and under guards once.
+class Demands {
+ public:
+  explicit Demands(const Group& group) {
+    for (const Expr* e : group.exprs) {
+      for (const Val* out : e->outputs()) {
+        made_.insert(out->id());
+      }
+    }
+  }
+
+  void ask(const TensorView* tensor, const std::vector<IntExpr>& at) {
+    if (!reason_.empty() || !made_.contains(tensor->id()) || !seen_.insert(describe(tensor, at)).second) {
+      return;
+    }
+    const Expr& e = *tensor->definition();
+    if (seen_.size() > kMaxDemands) {
+      reason_ =
+          fmt::format("{} and others are needed at so many positions that a kernel would compute more than {} values",
+                      tensor->toString(), kMaxDemands);
+      return;
+    }
+    switch (e.kind()) {
+      case ExprKind::Reduce:  // is there once
+        return;
+      case ExprKind::IndexSelect:
+        ask(e.tensorInputs()[1], stretched(e.tensorInputs()[1], {at[static_cast<size_t>(e.attributes().dim)]}));
+        return;
+      case ExprKind::TakeAlongAxis:
+      case ExprKind::Gather:
+        ask(e.tensorInputs()[1], stretched(e.tensorInputs()[1], at));
+        return;
+      case ExprKind::Embedding:
+        ask(e.tensorInputs()[0], stretched(e.tensorInputs()[0], {at.begin(), at.end() - 1}));
+        return;
+      default:
+        askOperands(e, at);
+    }
+  }
+
+  std::string reason() const { return reason_; }
+
+ private:
+  void askOperands(const Expr& e, const std::vector<IntExpr>& at) {
+    const std::vector<TensorView*> operands = e.tensorInputs();
+    for (size_t k = 0; k < operands.size() && reason_.empty(); k++) {
+      const Read read = readBy(e, k, at, [](const IntExpr& n) { return n; });
+      if (e.kind() == ExprKind::Reshape && isOvergrown(at, read.at)) {
+        reason_ = overgrownReason(e);
+        return;
+      }
+      const size_t outer = guard_.size();
+      for (const tile::Pred& p : read.where) {
+        if (!provenLess(p.lhs, p.rhs)) {
+          guard_.push_back(fmt::format("{}<{}", p.lhs.toString(), p.rhs.toString()));
+        }
+      }
+      ask(operands[k], read.at);
+      guard_.resize(outer);
+    }
+  }
+
+  std::string describe(const TensorView* tensor, const std::vector<IntExpr>& at) const {
+    std::string key = fmt::format("T{}", tensor->id());
+    for (const IntExpr& i : at) {
+      key += "," + i.toString();
+    }
+    for (const std::string& g : guard_) {
+      key += "|" + g;
+    }
+    return key;
+  }
+
+  std::set<int> made_;  // Val ids
+  std::set<std::string> seen_;
+  std::vector<std::string> guard_;
+  std::string reason_;
+};
+
+}  // namespace
+
+std::string refuseDemands(const Group& group, const Coordinates& c) {
+  Demands demands(group);
+  auto askAtIndex = [&](const TensorView* tensor) {
+    if (auto it = c.index.find(tensor->id()); it != c.index.end()) {
+      demands.ask(tensor, it->second);
+    }
+  };
+  for (const TensorView* out : group.outputs) {
+    askAtIndex(out);
+  }
+  for (const Expr* e : group.exprs) {
+    if (e->kind() == ExprKind::Reduce) {
+      askAtIndex(e->tensorInputs()[0]);
+    }
+  }
+  return demands.reason();
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,20 @@
+// Demands: at how many positions a kernel would ask for the tensors of a group.
+//
+// Shifts, pads and reshapes ask for one tensor at several positions, each computed for itself. Chains of them multiply: what
+// cat({x[k:], x[:k]}) asks of x it asks twice, a chain of n of those 2^n times.
+#pragma once
+
+#include <string>
+
+#include "schedule/coordinates.h"
+#include "schedule/group.h"
+
+namespace meshfuse {
+
+// What a kernel computes at most, tensors times positions.
+inline constexpr int kMaxDemands = 1024;
+
+// Why no kernel can compute the group: too many demands, or positions too large to compute. Empty if one can.
+[[nodiscard]] std::string refuseDemands(const Group& group, const Coordinates& coordinates);
+
+}  // namespace meshfuse

@@ -1,0 +1,42 @@
+// Reads: where an op reads its operands, for a position of its result.
+//
+// Shape ops only rewrite positions: broadcast drops dims, permute reorders them, reshape divides them, slice shifts them, pad and
+// cat guard them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "tile/tile.h"
+
+namespace meshfuse {
+
+class Expr;
+class TensorView;
+
+struct Read {
+  std::vector<IntExpr> at;
+  std::vector<tile::Pred> where;  // the operand has an element there only if all of these hold; pad and cat
+};
+
+// What an extent or offset of the fusion is called.
+using SizeName = std::function<IntExpr(const IntExpr&)>;
+
+// The read of tensor operand number `operand` at a position `at` of e's result. `e` is a copy, a point op, a cast, expand,
+// broadcast, squeeze, permute, reshape, slice, pad or cat.
+[[nodiscard]] Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size);
+
+// `at` with 0 where dims of `tensor` have one element: what is read there serves all positions.
+[[nodiscard]] std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at);
+
+// A position this large, composed of positions that were divided already, costs more to compute than to make the tensor in memory.
+inline constexpr int64_t kMaxPositionSize = 32;
+
+[[nodiscard]] int64_t sizeOf(const std::vector<IntExpr>& position);
+// Whether a reshape's operand, read at `read` for its result at `at`, is better made in memory first.
+[[nodiscard]] bool isOvergrown(const std::vector<IntExpr>& at, const std::vector<IntExpr>& read);
+[[nodiscard]] std::string overgrownReason(const Expr& reshape);
+
+}  // namespace meshfuse
