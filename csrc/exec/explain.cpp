@@ -135,6 +135,7 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed) {
     step.writes.push_back(tv->toString());
     step.bytesWritten += bytesOf(tv);
   }
+  step.joins = s.joins;
   step.boundary = s.boundary.empty() && s.kind == SegmentKind::Kernel ? fixedNeighbours(s, fixed) : s.boundary;
   return step;
 }

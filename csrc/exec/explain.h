@@ -52,7 +52,8 @@ struct ExplainedStep {
   std::vector<std::string> writes;
   int64_t bytesRead = 0;  // the sizes of what it reads, each tensor once
   int64_t bytesWritten = 0;
-  std::string boundary;  // why it is no larger; empty where nothing else was near
+  std::string boundary;            // why it is no larger; empty where nothing else was near
+  std::vector<std::string> joins;  // what stands beside what, and why: \"T3[8] beside T2[8]: both read T0[8]\"
 };
 
 struct Explanation {

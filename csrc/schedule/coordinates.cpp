@@ -68,6 +68,30 @@ std::map<int, int> roundsBefore(const Group& group, std::map<int, int>& roundOf)
   return before;
 }
 
+// Numbers of the parts of a group that hand results to each other; by expr id.
+std::map<int, int> connectedParts(const Group& group) {
+  std::map<int, int> next;  // an op of the same part, itself for one of each
+  auto last = [&](int id) {
+    while (next.at(id) != id) {
+      id = next.at(id) = next.at(next.at(id));
+    }
+    return id;
+  };
+  for (const Expr* e : group.exprs) {
+    next[e->id()] = e->id();
+    for (const TensorView* in : e->tensorInputs()) {
+      if (in->definition() != nullptr && next.contains(in->definition()->id())) {
+        next[last(in->definition()->id())] = e->id();
+      }
+    }
+  }
+  std::map<int, int> parts;
+  for (const Expr* e : group.exprs) {
+    parts[e->id()] = last(e->id());
+  }
+  return parts;
+}
+
 bool rewritesPositions(ExprKind kind) {
   switch (kind) {
     case ExprKind::Slice:
@@ -113,6 +137,7 @@ class CoordinateFinder {
       }
     }
     propagation_.run();
+    placeApart();
     c_.conflicted = propagation_.anyConflict();
     c_.waits = roundsBefore(group_, c_.round);
     for (const auto& [id, round] : c_.round) {
@@ -120,6 +145,78 @@ class CoordinateFinder {
     }
     const Expr* overgrown = propagation_.overgrown();
     return overgrown == nullptr ? std::string() : overgrownReason(*overgrown);
+  }
+
+  // Ops that no result connects with the reference run beside it: a tensor of the same extents takes its dims as they are. One
+  // of each part is placed, the others follow from it.
+  void placeApart() {
+    std::vector<std::pair<const TensorView*, const Expr*>> unplaced;
+    auto note = [&](const TensorView* tv, const Expr* e) {
+      if (!propagation_.indexOf(tv)) {
+        unplaced.emplace_back(tv, e);
+      }
+    };
+    for (const Expr* e : group_.exprs) {
+      if (e->kind() == ExprKind::Reduce) {
+        note(e->tensorInputs()[0], e);
+      }
+    }
+    for (const TensorView* out : group_.outputs) {
+      note(out, out->definition());
+    }
+    if (unplaced.empty()) {
+      return;
+    }
+    const std::map<int, int> parts = connectedParts(group_);
+    std::set<int> placed = {parts.at(opOf(reference_)->id())};
+    for (const auto& [tv, e] : unplaced) {
+      if (!placed.contains(parts.at(e->id())) && takeReferenceDims(tv)) {
+        placed.insert(parts.at(e->id()));
+      }
+    }
+    if (placed.size() > 1) {
+      propagation_.run();
+    }
+  }
+
+  // The op of the group that makes a tensor, else the first that reads it.
+  const Expr* opOf(const TensorView* tv) const {
+    auto it = std::find_if(group_.exprs.begin(), group_.exprs.end(), [&](const Expr* e) {
+      std::vector<TensorView*> ins = e->tensorInputs();
+      return e == tv->definition() || std::find(ins.begin(), ins.end(), tv) != ins.end();
+    });
+    return *it;
+  }
+
+  // What is not known of an index becomes, in order, the reference dims that do not occur in it.
+  bool takeReferenceDims(const TensorView* tv) {
+    Propagation::Partial& index = propagation_.of(tv);
+    const std::vector<IntExpr> shape = tv->shape();
+    std::vector<size_t> free;
+    for (size_t d = 0; d < c_.extents.size(); d++) {
+      const std::string symbol = fmt::format("d{}", d);
+      if (!c_.extents[d].isConst(1) && std::none_of(index.begin(), index.end(), [&](const std::optional<IntExpr>& i) {
+            return i && i->contains(symbol);
+          })) {
+        free.push_back(d);
+      }
+    }
+    size_t next = 0;
+    Propagation::Partial taken = index;
+    for (size_t d = 0; d < shape.size(); d++) {
+      if (!taken[d]) {
+        if (next == free.size() || !(shape[d] == c_.extents[free[next]])) {
+          return false;
+        }
+        taken[d] = referenceDim(static_cast<int>(free[next]), shape[d]);
+        next++;
+      }
+    }
+    if (next < free.size()) {
+      return false;
+    }
+    index = std::move(taken);
+    return true;
   }
 
   // The reduced dims: those of the first reduction; every other one must run over the same.

@@ -5,6 +5,8 @@
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
 //
+// What no result connects with the reference runs beside it: its tensors of the same extents have the same index.
+//
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once
 

@@ -46,7 +46,11 @@ constexpr std::array kSchedulers = {
 std::span<const Scheduler> kernelSchedulers() { return kSchedulers; }
 
 SchedulerChoice chooseScheduler(const Group& group, const DeviceInfo& device, std::span<const Scheduler> schedulers) {
-  const Eligibility judged = rowEligibility(group);
+  return chooseScheduler(rowEligibility(group), device, schedulers);
+}
+
+SchedulerChoice chooseScheduler(const Eligibility& judged, const DeviceInfo& device,
+                                std::span<const Scheduler> schedulers) {
   SchedulerChoice choice;
   for (const Scheduler& s : schedulers) {
     std::optional<std::string> refused = s.refuse(judged, device);

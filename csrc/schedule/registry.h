@@ -17,5 +17,7 @@ struct SchedulerChoice {
 };
 [[nodiscard]] SchedulerChoice chooseScheduler(const Group& group, const DeviceInfo& device,
                                               std::span<const Scheduler> schedulers = kernelSchedulers());
+[[nodiscard]] SchedulerChoice chooseScheduler(const Eligibility& judged, const DeviceInfo& device,
+                                              std::span<const Scheduler> schedulers = kernelSchedulers());
 
 }  // namespace meshfuse

@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "schedule/registry.h"
+#include "segment/join_siblings.h"
 #include "segment/local_context.h"
+#include "segment/step_graph.h"
 
 namespace meshfuse {
 
@@ -82,21 +84,11 @@ bool isPlain(const Expr& e) {
          std::all_of(ins.begin(), ins.end(), [&](const TensorView* tv) { return tv->shape() == shape; });
 }
 
-struct Node {
-  std::vector<Expr*> exprs;
-  std::set<int> producers;  // nodes
-  std::set<int> consumers;
-  SegmentKind kind = SegmentKind::Kernel;
-  const Scheduler* scheduler = nullptr;
-  std::string boundary;
-  bool dead = false;
-};
-
 class Segmenter {
  public:
   Segmenter(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
             std::span<const Scheduler> schedulers)
-      : fusion_(fusion), context_(context), device_(device), schedulers_(schedulers) {}
+      : fusion_(fusion), context_(context), device_(device), schedulers_(schedulers), graph_(fusion, context) {}
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
@@ -104,25 +96,22 @@ class Segmenter {
         place(e);
       }
     }
-    for (Node& n : nodes_) {
+    for (int i = 0; i < graph_.size(); i++) {
+      StepNode& n = graph_.at(i);
       if (!n.dead && n.kind == SegmentKind::Kernel && isView(n)) {
         n.kind = SegmentKind::View;
       }
     }
-    return inOrder();
-  }
-
- private:
-  std::set<int> producersOf(const Expr* e) const {
-    std::set<int> result;
-    for (const TensorView* tv : e->tensorInputs()) {
-      if (tv->definition() != nullptr) {
-        result.insert(nodeOf_.at(tv->definition()->id()));
-      }
+    joinSiblings(graph_, device_, schedulers_);
+    std::vector<Segment> result;
+    for (int i : graph_.inOrder()) {
+      const StepNode& n = graph_.at(i);
+      result.push_back({n.kind, graph_.groupOf(n.exprs), n.scheduler, n.boundary, n.joins});
     }
     return result;
   }
 
+ private:
   // Topological, with the collectives in the order of their ids. What one rank adds for its own layouts may delay an op, but not
   // change the order of collectives, which is that of the program all ranks agreed on.
   std::vector<Expr*> inAgreedOrder() const {
@@ -171,20 +160,20 @@ class Segmenter {
     } else if (!isKernelOp(*e, context_)) {
       kind = SegmentKind::Library;
     }
-    std::set<int> producers = producersOf(e);
+    std::set<int> producers = graph_.producersOf(e);
     if (kind == SegmentKind::Communicate) {
       if (lastCollective_ >= 0) {
         producers.insert(lastCollective_);
       }
-      lastCollective_ = static_cast<int>(nodes_.size());
+      lastCollective_ = graph_.size();
     }
     if (kind != SegmentKind::Kernel) {
-      add({e}, producers, kind);
+      graph_.add({e}, producers, kind);
       return;
     }
     std::vector<int> joinable;
     for (int p : producers) {
-      if (nodes_[static_cast<size_t>(p)].kind == SegmentKind::Kernel) {
+      if (graph_.at(p).kind == SegmentKind::Kernel) {
         joinable.push_back(p);
       }
     }
@@ -200,65 +189,24 @@ class Segmenter {
         }
       }
     }
-    int id = add({e}, producers, kind);
-    Node& n = nodes_[static_cast<size_t>(id)];
+    int id = graph_.add({e}, producers, kind);
+    StepNode& n = graph_.at(id);
     std::string reason;
-    n.scheduler = accepting(groupOf(n.exprs), reason);
+    n.scheduler = accepting(graph_.groupOf(n.exprs), reason);
     invariant(n.scheduler != nullptr, "[segment] no scheduler takes {} alone: {}", e->output()->toString(), reason);
     for (int p : joinable) {
-      std::string& boundary = nodes_[static_cast<size_t>(p)].boundary;
+      std::string& boundary = graph_.at(p).boundary;
       if (boundary.empty()) {
         boundary = fmt::format("{} does not join: {}", e->output()->toString(), refusal);
       }
     }
   }
 
-  size_t size(int node) const { return nodes_[static_cast<size_t>(node)].exprs.size(); }
-
-  int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind) {
-    int id = static_cast<int>(nodes_.size());
-    for (Expr* e : exprs) {
-      nodeOf_[e->id()] = id;
-    }
-    for (int p : producers) {
-      nodes_[static_cast<size_t>(p)].consumers.insert(id);
-    }
-    nodes_.push_back({std::move(exprs), producers, {}, kind, nullptr, {}, false});
-    return id;
-  }
-
-  // Would a node made of `merged` and an op reading `producers` wait for itself?
-  bool makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const {
-    std::set<int> inside(merged.begin(), merged.end());
-    std::set<int> seen;
-    std::vector<int> work;
-    auto push = [&](const std::set<int>& next) {
-      for (int p : next) {
-        if (!inside.contains(p) && seen.insert(p).second) {
-          work.push_back(p);
-        }
-      }
-    };
-    push(producers);
-    for (int m : merged) {
-      push(nodes_[static_cast<size_t>(m)].producers);
-    }
-    while (!work.empty()) {
-      int at = work.back();
-      work.pop_back();
-      for (int p : nodes_[static_cast<size_t>(at)].producers) {
-        if (inside.contains(p)) {
-          return true;
-        }
-      }
-      push(nodes_[static_cast<size_t>(at)].producers);
-    }
-    return false;
-  }
+  size_t size(int node) const { return graph_.at(node).exprs.size(); }
 
   bool join(Expr* e, const std::set<int>& producers, const std::vector<int>& with, std::string& refusal) {
     if (producers.size() > with.size() || with.size() > 1) {
-      if (makesCycle(with, producers)) {
+      if (graph_.makesCycle(with, producers)) {
         refusal = "it would wait for itself";
         return false;
       }
@@ -271,58 +219,23 @@ class Segmenter {
       refusal = fmt::format("{} ops are more than a kernel takes, {}", ops, kMaxKernelOps);
       return false;
     }
-    Node& first = nodes_[static_cast<size_t>(with[0])];
+    const StepNode& first = graph_.at(with[0]);
     if (with.size() == 1 && producers.size() == 1 && isPlain(*e) && isPlain(*first.exprs.back()) &&
         readsOnly(*e, *first.exprs.back())) {
-      first.exprs.push_back(e);
-      nodeOf_[e->id()] = with[0];
+      graph_.append(with[0], e);
       return true;
     }
-    std::vector<Expr*> exprs;
-    for (int m : with) {
-      const std::vector<Expr*>& more = nodes_[static_cast<size_t>(m)].exprs;
-      exprs.insert(exprs.end(), more.begin(), more.end());
-    }
+    std::vector<Expr*> exprs = graph_.exprsOf(with);
     exprs.push_back(e);
-    inTopologicalOrder(exprs);
+    graph_.inTopologicalOrder(exprs);
     std::string reason;
-    const Scheduler* scheduler = accepting(groupOf(exprs), reason);
+    const Scheduler* scheduler = accepting(graph_.groupOf(exprs), reason);
     if (scheduler == nullptr) {
       refusal = refusal.empty() ? reason : refusal;
       return false;
     }
-    first.exprs = std::move(exprs);
-    first.scheduler = scheduler;
-    std::set<int> others(with.begin() + 1, with.end());
-    for (int m : others) {
-      Node& n = nodes_[static_cast<size_t>(m)];
-      n.dead = true;
-      for (int p : n.producers) {
-        nodes_[static_cast<size_t>(p)].consumers.erase(m);
-        if (p != with[0] && !others.contains(p)) {
-          first.producers.insert(p);
-          nodes_[static_cast<size_t>(p)].consumers.insert(with[0]);
-        }
-      }
-      for (int c : n.consumers) {
-        nodes_[static_cast<size_t>(c)].producers.erase(m);
-        if (c != with[0] && !others.contains(c)) {
-          nodes_[static_cast<size_t>(c)].producers.insert(with[0]);
-          first.consumers.insert(c);
-        }
-      }
-      first.producers.erase(m);
-      first.consumers.erase(m);
-    }
-    for (int p : producers) {
-      if (p != with[0] && !others.contains(p)) {
-        first.producers.insert(p);
-        nodes_[static_cast<size_t>(p)].consumers.insert(with[0]);
-      }
-    }
-    for (Expr* x : first.exprs) {
-      nodeOf_[x->id()] = with[0];
-    }
+    graph_.merge(with, producers, std::move(exprs));
+    graph_.at(with[0]).scheduler = scheduler;
     return true;
   }
 
@@ -336,100 +249,24 @@ class Segmenter {
     return true;
   }
 
-  void inTopologicalOrder(std::vector<Expr*>& exprs) {
-    if (position_.empty()) {
-      int at = 0;
-      for (Expr* e : fusion_.exprs()) {
-        position_[e->id()] = at++;
-      }
-    }
-    std::sort(exprs.begin(), exprs.end(), [&](Expr* a, Expr* b) { return position_[a->id()] < position_[b->id()]; });
-  }
-
-  Group groupOf(const std::vector<Expr*>& exprs) const {
-    Group g;
-    g.fusion = &fusion_;
-    g.exprs = exprs;
-    std::set<int> inside;
-    for (const Expr* e : exprs) {
-      inside.insert(e->id());
-    }
-    std::set<int> known;
-    for (const Expr* e : exprs) {
-      for (TensorView* tv : e->tensorInputs()) {
-        bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
-        if (!made && known.insert(tv->id()).second) {
-          g.inputs.push_back(tv);
-          if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
-            g.layouts[tv->id()] = it->second;
-          }
-        }
-      }
-      TensorView* out = e->tensorOutput();
-      std::vector<Expr*> uses = fusion_.uses(out);
-      bool outside = out->isFusionOutput() ||
-                     std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
-      if (outside) {
-        g.outputs.push_back(out);
-      }
-    }
-    for (const auto& [output, input] : fusion_.aliases()) {
-      bool hasInput = std::any_of(g.inputs.begin(), g.inputs.end(), [&](const Val* v) { return v == input; });
-      bool hasOutput = std::any_of(g.outputs.begin(), g.outputs.end(), [&](const Val* v) { return v == output; });
-      if (hasInput && hasOutput) {
-        g.aliases[output->id()] = input->id();
-      }
-    }
-    return g;
-  }
-
   const Scheduler* accepting(const Group& group, std::string& reason) const {
     SchedulerChoice choice = chooseScheduler(group, device_, schedulers_);
     reason = std::move(choice.reason);
     return choice.scheduler;
   }
 
-  bool isView(const Node& n) const {
-    Group g = groupOf(n.exprs);
+  bool isView(const StepNode& n) const {
+    Group g = graph_.groupOf(n.exprs);
     return g.inputs.size() == 1 && g.outputs.size() == n.exprs.size() && !g.inputs[0]->isFusionInput() &&
            std::all_of(n.exprs.begin(), n.exprs.end(), [](const Expr* e) { return isViewOp(*e); });
-  }
-
-  std::vector<Segment> inOrder() const {
-    std::vector<int> waiting(nodes_.size(), 0);
-    std::set<int> ready;
-    for (size_t i = 0; i < nodes_.size(); i++) {
-      waiting[i] = static_cast<int>(nodes_[i].producers.size());
-      if (!nodes_[i].dead && waiting[i] == 0) {
-        ready.insert(static_cast<int>(i));
-      }
-    }
-    std::vector<Segment> result;
-    while (!ready.empty()) {
-      int id = *ready.begin();
-      ready.erase(ready.begin());
-      const Node& n = nodes_[static_cast<size_t>(id)];
-      result.push_back({n.kind, groupOf(n.exprs), n.scheduler, n.boundary});
-      for (int c : n.consumers) {
-        if (--waiting[static_cast<size_t>(c)] == 0) {
-          ready.insert(c);
-        }
-      }
-    }
-    size_t alive =
-        static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.dead; }));
-    invariant(result.size() == alive, "[segment] {} of {} segments wait for each other", alive - result.size(), alive);
-    return result;
   }
 
   const Fusion& fusion_;
   const LocalContext& context_;
   const DeviceInfo& device_;
   std::span<const Scheduler> schedulers_;
-  std::vector<Node> nodes_;
-  std::map<int, int> nodeOf_;  // expr id -> node
-  int lastCollective_ = -1;    // node: the next one waits for it
-  std::map<int, int> position_;
+  StepGraph graph_;
+  int lastCollective_ = -1;  // node: the next one waits for it
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 //
 // Ops are taken in topological order; each joins all the groups it reads from if some scheduler takes the union, else the
 // largest of them that it can, else it starts a group. A join that would make two groups wait for each other is left out.
+// Groups that do not read each other join last (join_siblings.h).
 #pragma once
 
 #include <span>
@@ -28,6 +29,7 @@ struct Segment {
   Group group;
   const Scheduler* scheduler = nullptr;  // Kernel
   std::string boundary;  // why it is no larger: the first refusal that ended it; empty if nothing else was near
+  std::vector<std::string> joins;  // what stands beside what, and why
 };
 
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).

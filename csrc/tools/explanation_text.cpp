@@ -47,6 +47,9 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
       fmt::format("  {} {}: {}\n      reads {} ({} bytes), writes {} ({} bytes)\n", s.kind, s.name,
                   fmt::join(s.ops, ", "), s.reads.empty() ? "nothing" : fmt::format("{}", fmt::join(s.reads, ", ")),
                   s.bytesRead, fmt::join(s.writes, ", "), s.bytesWritten);
+  for (const std::string& join : s.joins) {
+    text += terminal.quiet(fmt::format("      joined: {}", join)) + "\n";
+  }
   if (!s.boundary.empty()) {
     text += terminal.quiet(fmt::format("      no larger: {}", s.boundary)) + "\n";
   }
@@ -121,7 +124,8 @@ std::string explanationJson(const Explanation& e) {
                           {"writes", s.writes},
                           {"bytes_read", s.bytesRead},
                           {"bytes_written", s.bytesWritten},
-                          {"boundary", s.boundary}});
+                          {"boundary", s.boundary},
+                          {"joins", s.joins}});
   }
   j["remarks"] = e.remarks;
   j["arena_bytes"] = e.arenaBytes;

@@ -62,6 +62,26 @@ TEST(Explain, ShardedSum) {
   });
 }
 
+TEST(Explain, WhatStandsInOneKernelAndWhatDoesNot) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({8, 6});
+    fusion->addInput(x);
+    fusion->addOutput(exp(x));
+    fusion->addOutput(sum(x, {1}));
+    fusion->addOutput(sum(x, {0}));
+  }
+  FusionExecutorCache cache(std::move(fusion));
+  cache.runFusionWithInputs({Tensor::zeros({8, 6}, DataType::Float)});
+  const Explanation e = cache.explain();
+  ASSERT_EQ(e.steps.size(), 2u);
+  EXPECT_EQ(e.steps[0].ops, (std::vector<std::string>{"exp", "reduce"}));
+  EXPECT_EQ(e.steps[0].joins, (std::vector<std::string>{"T2[8, r{6}] beside T1[8, 6]: both read T0[8, 6]"}));
+  EXPECT_EQ(e.steps[0].boundary, "T3 does not join: T3[r{8}, 6] reduces other dims than the reductions before it");
+  EXPECT_EQ(e.steps[1].joins, std::vector<std::string>{});
+}
+
 TEST(Explain, ResultsThatAreCopiedAreSteps) {
   auto fusion = std::make_unique<Fusion>();
   {

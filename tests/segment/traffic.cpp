@@ -82,6 +82,7 @@ ProgramTraffic measure(const std::function<void(Fusion&)>& build, const std::vec
     if (!s.boundary.empty()) {
       result.boundaries.push_back(s.boundary);
     }
+    result.joins.insert(result.joins.end(), s.joins.begin(), s.joins.end());
   }
   return result;
 }

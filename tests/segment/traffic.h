@@ -13,6 +13,7 @@ namespace meshfuse {
 struct ProgramTraffic {
   std::vector<std::string> steps;       // "normalization", "linear", "copy", ...
   std::vector<std::string> boundaries;  // why kernels are no larger, where they say so
+  std::vector<std::string> joins;       // which kernels were joined beside each other, and why
   int64_t readBytes = 0;                // distinct elements, summed over kernels
   int64_t writtenBytes = 0;
   int64_t arenaBytes = 0;

@@ -1,0 +1,290 @@
+#include "segment/join_siblings.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "schedule/eligibility.h"
+#include "schedule/extents.h"
+#include "schedule/registry.h"
+#include "segment/judge_siblings.h"
+#include "segment/step_graph.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Each kernel compiles alone and beside others: more code in one is no gain where it is long already.
+constexpr size_t kMaxJointOps = 128;
+constexpr int kMaxRefusals = 8;
+// In programs of few steps two that refused are asked again when one of them has grown.
+constexpr int kFewNodes = 64;
+
+using NodeSet = std::vector<uint64_t>;
+
+bool contains(const NodeSet& set, int node) { return (set[static_cast<size_t>(node) / 64] >> (node % 64) & 1) != 0; }
+void insert(NodeSet& set, int node) { set[static_cast<size_t>(node) / 64] |= uint64_t{1} << (node % 64); }
+void insertAll(NodeSet& set, const NodeSet& more) {
+  for (size_t i = 0; i < set.size(); i++) {
+    set[i] |= more[i];
+  }
+}
+
+int64_t elementsOf(const TensorView* tv) {
+  int64_t n = 1;
+  for (const IntExpr& e : tv->shape()) {
+    n *= usualExtent(e);
+  }
+  return n;
+}
+
+class SiblingJoiner {
+ public:
+  SiblingJoiner(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers)
+      : graph_(graph), device_(device), schedulers_(schedulers) {}
+
+  void run() {
+    const auto count = static_cast<size_t>(graph_.size());
+    before_.assign(count, NodeSet((count + 63) / 64));
+    facts_.resize(count);
+    for (int n : graph_.inOrder()) {
+      for (int p : graph_.at(n).producers) {
+        insert(before_[static_cast<size_t>(n)], p);
+        insertAll(before_[static_cast<size_t>(n)], before_[static_cast<size_t>(p)]);
+      }
+    }
+    for (int n = 0; n < graph_.size(); n++) {
+      if (isKernel(n)) {
+        learn(n, graph_.groupOf(graph_.at(n).exprs));
+      }
+    }
+    for (int n = 0; n < graph_.size(); n++) {
+      for (int at = n; at >= 0 && isKernel(at);) {
+        at = joinOnce(at, n);
+      }
+    }
+  }
+
+ private:
+  struct Facts {
+    std::vector<int> reads;             // Val ids, sorted
+    std::vector<int> writes;            // Val ids
+    int64_t elements = 0;               // of the largest tensor
+    std::unique_ptr<GroupLoops> loops;  // once asked for
+  };
+
+  bool isKernel(int n) const { return !graph_.at(n).dead && graph_.at(n).kind == SegmentKind::Kernel; }
+
+  void learn(int n, const Group& group) {
+    Facts& f = facts_[static_cast<size_t>(n)];
+    f = {};
+    for (const TensorView* in : group.inputs) {
+      f.reads.push_back(in->id());
+    }
+    std::sort(f.reads.begin(), f.reads.end());
+    for (const TensorView* out : group.outputs) {
+      f.writes.push_back(out->id());
+    }
+    for (const Expr* e : group.exprs) {
+      for (const TensorView* in : e->tensorInputs()) {
+        f.elements = std::max(f.elements, elementsOf(in));
+      }
+      f.elements = std::max(f.elements, elementsOf(e->tensorOutput()));
+    }
+  }
+
+  const GroupLoops& loopsOf(int n) {
+    Facts& f = facts_[static_cast<size_t>(n)];
+    if (f.loops == nullptr) {
+      Group group = graph_.groupOf(graph_.at(n).exprs);
+      CoordinatesOrReason found = findCoordinates(group);
+      invariant(found.coordinates.has_value(), "[segment] a kernel has no coordinates: {}", found.reason);
+      f.loops = std::make_unique<GroupLoops>(std::move(group), std::move(*found.coordinates), device_);
+    }
+    return *f.loops;
+  }
+
+  bool waitsFor(int later, int earlier) const { return contains(before_[static_cast<size_t>(later)], earlier); }
+
+  // Joins a node with the best of those up to `last`. The node that both are, or -1.
+  int joinOnce(int node, int last) {
+    struct Candidate {
+      int node;
+      bool chained;  // one reads the other's results
+      bool reads;    // so, or both read some tensor
+    };
+    std::vector<Candidate> candidates;
+    const Facts& own = facts_[static_cast<size_t>(node)];
+    for (int other = graph_.size() - 1; other >= 0; other--) {
+      if (other == node || !isKernel(other)) {
+        continue;
+      }
+      const Facts& f = facts_[static_cast<size_t>(other)];
+      const bool chained = graph_.at(node).producers.contains(other) || graph_.at(other).producers.contains(node);
+      if (!chained && (other > last || waitsFor(node, other) || waitsFor(other, node))) {
+        continue;
+      }
+      const size_t shared = countShared(own.reads, f.reads);
+      if ((chained || shared > 0 || f.elements == own.elements) && !isTooMuch(node, other, shared, chained)) {
+        candidates.push_back({other, chained, chained || shared > 0});
+      }
+    }
+    std::stable_partition(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.reads; });
+    int refusals = 0;
+    for (const Candidate& c : candidates) {
+      const auto pair = std::minmax(node, c.node);
+      std::optional<std::string> refusal = join(pair.first, pair.second, c.chained);
+      if (!refusal) {
+        return pair.first;
+      }
+      if (!refusal->empty()) {
+        remark(pair.first, pair.second, *refusal);
+        if (++refusals == kMaxRefusals) {
+          break;
+        }
+      }
+    }
+    return -1;
+  }
+
+  static size_t countShared(const std::vector<int>& a, const std::vector<int>& b) {
+    size_t n = 0;
+    for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
+      if (*i == *j) {
+        n++;
+        ++i;
+        ++j;
+      } else {
+        *i < *j ? ++i : ++j;
+      }
+    }
+    return n;
+  }
+
+  // What can be seen without a look at the loops.
+  bool isTooMuch(int a, int b, size_t shared, bool chained) const {
+    const Facts& f = facts_[static_cast<size_t>(a)];
+    const Facts& g = facts_[static_cast<size_t>(b)];
+    const size_t tensors = f.reads.size() + f.writes.size() + g.reads.size() + g.writes.size() - shared;
+    return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || (!chained && tensors > kMaxStreams);
+  }
+
+  // Nothing if they are one now; an empty text if they were looked at before.
+  std::optional<std::string> join(int a, int b, bool chained) {
+    const size_t ops = graph_.at(a).exprs.size() + graph_.at(b).exprs.size();
+    if (!refused_.insert({a, b, graph_.size() <= kFewNodes ? ops : 0}).second ||
+        (chained && graph_.makesCycle({a, b}, {}))) {
+      return "";
+    }
+    std::vector<Expr*> exprs = graph_.exprsOf({a, b});
+    Group both = graph_.groupOf(exprs);
+    if (!chained) {
+      if (std::optional<std::string> reason = delays(a, b, both)) {
+        return reason;
+      }
+    }
+    Eligibility judged = rowEligibility(both);
+    const SchedulerChoice choice = chooseScheduler(judged, device_, schedulers_);
+    if (choice.scheduler == nullptr) {
+      return choice.reason;
+    }
+    std::string gain = "reads it";
+    GroupLoops loops(std::move(both), std::move(judged.coordinates), device_);
+    const GroupLoops& first = loopsOf(a);
+    const GroupLoops& second = loopsOf(b);
+    if (!chained) {
+      SiblingJudgement siblings = judgeSiblings(first, second, loops, device_);
+      if (siblings.refusal) {
+        return siblings.refusal;
+      }
+      gain = std::move(siblings.gain);
+    }
+    const std::string who =
+        fmt::format("{} beside {}: {}", second.group.outputs[0]->toString(), first.group.outputs[0]->toString(), gain);
+    merge(a, b, std::move(exprs), choice.scheduler);
+    graph_.at(a).joins.push_back(who);
+    learn(a, loops.group);
+    facts_[static_cast<size_t>(a)].loops = std::make_unique<GroupLoops>(std::move(loops));
+    return std::nullopt;
+  }
+
+  // Of communication, what follows it has to wait, and what it waits for is wanted early.
+  std::optional<std::string> delays(int a, int b, const Group& both) const {
+    bool sameCommunication = true;
+    bool sameLibrary = true;
+    bool leads = false;
+    for (int n = 0; n < graph_.size(); n++) {
+      const SegmentKind kind = graph_.at(n).kind;
+      const bool differs = waitsFor(a, n) != waitsFor(b, n);
+      if (kind == SegmentKind::Communicate) {
+        sameCommunication = sameCommunication && !differs;
+        leads = leads || waitsFor(n, a) || waitsFor(n, b);
+      } else if (kind == SegmentKind::Library || kind == SegmentKind::Reference) {
+        sameLibrary = sameLibrary && !differs;
+      }
+    }
+    if (!sameCommunication) {
+      return "one of them waits for communication";
+    }
+    if (leads && !sameLibrary) {
+      return "communication would start later";
+    }
+    if (sameLibrary || both.inputs.size() <
+                           facts_[static_cast<size_t>(a)].reads.size() + facts_[static_cast<size_t>(b)].reads.size()) {
+      return std::nullopt;
+    }
+    int64_t bytes = 0;
+    for (const auto* list : {&both.inputs, &both.outputs}) {
+      for (const TensorView* tv : *list) {
+        bytes += elementsOf(tv) * dataTypeSize(tv->dtype());
+      }
+    }
+    return bytes <= device_.l2Bytes ? std::nullopt
+                                    : std::optional<std::string>("tensors would be kept until both can run");
+  }
+
+  void merge(int a, int b, std::vector<Expr*> exprs, const Scheduler* scheduler) {
+    graph_.merge({a, b}, {}, std::move(exprs));
+    graph_.at(a).scheduler = scheduler;
+    std::vector<std::string>& joins = graph_.at(a).joins;
+    joins.insert(joins.end(), graph_.at(b).joins.begin(), graph_.at(b).joins.end());
+    if (graph_.at(a).boundary.empty()) {
+      graph_.at(a).boundary = graph_.at(b).boundary;
+    }
+    NodeSet& before = before_[static_cast<size_t>(a)];
+    insertAll(before, before_[static_cast<size_t>(b)]);
+    for (int n = 0; n < graph_.size(); n++) {
+      if (waitsFor(n, a) || waitsFor(n, b)) {
+        insert(before_[static_cast<size_t>(n)], a);
+        insertAll(before_[static_cast<size_t>(n)], before);
+      }
+    }
+  }
+
+  void remark(int a, int b, const std::string& refusal) {
+    std::string& boundary = graph_.at(a).boundary;
+    if (boundary.empty()) {
+      boundary = fmt::format("{} does not join: {}", graph_.at(b).exprs.back()->output()->toString(), refusal);
+    }
+  }
+
+  StepGraph& graph_;
+  const DeviceInfo& device_;
+  std::span<const Scheduler> schedulers_;
+  std::vector<NodeSet> before_;                     // by node: all it waits for, directly or not
+  std::vector<Facts> facts_;                        // by node, of kernels
+  std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops where that counts
+};
+
+}  // namespace
+
+void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers) {
+  SiblingJoiner(graph, device, schedulers).run();
+}
+
+}  // namespace meshfuse

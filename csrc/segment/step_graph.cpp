@@ -1,0 +1,190 @@
+#include "segment/step_graph.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "segment/local_context.h"
+
+namespace meshfuse {
+
+StepGraph::StepGraph(const Fusion& fusion, const LocalContext& context) : fusion_(fusion), context_(context) {
+  for (const Expr* e : fusion.exprs()) {
+    const int place = static_cast<int>(position_.size());
+    position_[e->id()] = place;
+  }
+}
+
+std::set<int> StepGraph::producersOf(const Expr* e) const {
+  std::set<int> result;
+  for (const TensorView* tv : e->tensorInputs()) {
+    if (tv->definition() != nullptr) {
+      result.insert(nodeOf_.at(tv->definition()->id()));
+    }
+  }
+  return result;
+}
+
+int StepGraph::add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind) {
+  int id = size();
+  for (Expr* e : exprs) {
+    nodeOf_[e->id()] = id;
+  }
+  for (int p : producers) {
+    at(p).consumers.insert(id);
+  }
+  StepNode n;
+  n.exprs = std::move(exprs);
+  n.producers = producers;
+  n.kind = kind;
+  nodes_.push_back(std::move(n));
+  return id;
+}
+
+void StepGraph::append(int node, Expr* e) {
+  at(node).exprs.push_back(e);
+  nodeOf_[e->id()] = node;
+}
+
+void StepGraph::merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs) {
+  StepNode& first = at(with[0]);
+  first.exprs = std::move(exprs);
+  std::set<int> others(with.begin() + 1, with.end());
+  for (int m : others) {
+    StepNode& n = at(m);
+    n.dead = true;
+    for (int p : n.producers) {
+      at(p).consumers.erase(m);
+      if (p != with[0] && !others.contains(p)) {
+        first.producers.insert(p);
+        at(p).consumers.insert(with[0]);
+      }
+    }
+    for (int c : n.consumers) {
+      at(c).producers.erase(m);
+      if (c != with[0] && !others.contains(c)) {
+        at(c).producers.insert(with[0]);
+        first.consumers.insert(c);
+      }
+    }
+    first.producers.erase(m);
+    first.consumers.erase(m);
+  }
+  for (int p : producers) {
+    if (p != with[0] && !others.contains(p)) {
+      first.producers.insert(p);
+      at(p).consumers.insert(with[0]);
+    }
+  }
+  for (Expr* x : first.exprs) {
+    nodeOf_[x->id()] = with[0];
+  }
+}
+
+bool StepGraph::makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const {
+  std::set<int> inside(merged.begin(), merged.end());
+  std::set<int> seen;
+  std::vector<int> work;
+  auto push = [&](const std::set<int>& next) {
+    for (int p : next) {
+      if (!inside.contains(p) && seen.insert(p).second) {
+        work.push_back(p);
+      }
+    }
+  };
+  push(producers);
+  for (int m : merged) {
+    push(at(m).producers);
+  }
+  while (!work.empty()) {
+    const StepNode& n = at(work.back());
+    work.pop_back();
+    if (std::any_of(n.producers.begin(), n.producers.end(), [&](int p) { return inside.contains(p); })) {
+      return true;
+    }
+    push(n.producers);
+  }
+  return false;
+}
+
+void StepGraph::inTopologicalOrder(std::vector<Expr*>& exprs) const {
+  std::sort(exprs.begin(), exprs.end(),
+            [&](const Expr* a, const Expr* b) { return position_.at(a->id()) < position_.at(b->id()); });
+}
+
+std::vector<Expr*> StepGraph::exprsOf(const std::vector<int>& nodes) const {
+  std::vector<Expr*> exprs;
+  for (int n : nodes) {
+    exprs.insert(exprs.end(), at(n).exprs.begin(), at(n).exprs.end());
+  }
+  inTopologicalOrder(exprs);
+  return exprs;
+}
+
+Group StepGraph::groupOf(const std::vector<Expr*>& exprs) const {
+  Group g;
+  g.fusion = &fusion_;
+  g.exprs = exprs;
+  std::set<int> inside;
+  for (const Expr* e : exprs) {
+    inside.insert(e->id());
+  }
+  std::set<int> known;
+  for (const Expr* e : exprs) {
+    for (TensorView* tv : e->tensorInputs()) {
+      bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
+      if (!made && known.insert(tv->id()).second) {
+        g.inputs.push_back(tv);
+        if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
+          g.layouts[tv->id()] = it->second;
+        }
+      }
+    }
+    TensorView* out = e->tensorOutput();
+    std::vector<Expr*> uses = fusion_.uses(out);
+    bool outside = out->isFusionOutput() ||
+                   std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
+    if (outside) {
+      g.outputs.push_back(out);
+    }
+  }
+  for (const auto& [output, input] : fusion_.aliases()) {
+    bool hasInput = std::any_of(g.inputs.begin(), g.inputs.end(), [&](const Val* v) { return v == input; });
+    bool hasOutput = std::any_of(g.outputs.begin(), g.outputs.end(), [&](const Val* v) { return v == output; });
+    if (hasInput && hasOutput) {
+      g.aliases[output->id()] = input->id();
+    }
+  }
+  return g;
+}
+
+std::vector<int> StepGraph::inOrder() const {
+  std::vector<size_t> waiting(nodes_.size(), 0);
+  std::set<int> ready;
+  size_t alive = 0;
+  for (int i = 0; i < size(); i++) {
+    waiting[static_cast<size_t>(i)] = at(i).producers.size();
+    if (!at(i).dead) {
+      alive++;
+      if (at(i).producers.empty()) {
+        ready.insert(i);
+      }
+    }
+  }
+  std::vector<int> result;
+  while (!ready.empty()) {
+    int id = *ready.begin();
+    ready.erase(ready.begin());
+    result.push_back(id);
+    for (int c : at(id).consumers) {
+      if (--waiting[static_cast<size_t>(c)] == 0) {
+        ready.insert(c);
+      }
+    }
+  }
+  invariant(result.size() == alive, "[segment] steps wait for each other: {} of {} have an order", result.size(),
+            alive);
+  return result;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,59 @@
+// StepGraph: the steps of a program while they still grow. Each is a set of ops; who waits for whom is kept as they merge.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "segment/segment.h"
+
+namespace meshfuse {
+
+struct StepNode {
+  std::vector<Expr*> exprs;  // in topological order
+  std::set<int> producers;   // nodes
+  std::set<int> consumers;
+  SegmentKind kind = SegmentKind::Kernel;
+  const Scheduler* scheduler = nullptr;
+  std::string boundary;            // as in Segment
+  std::vector<std::string> joins;  // as in Segment
+  bool dead = false;               // part of another one
+};
+
+class StepGraph {
+ public:
+  StepGraph(const Fusion& fusion, const LocalContext& context);
+
+  const std::vector<StepNode>& nodes() const { return nodes_; }
+  StepNode& at(int node) { return nodes_[static_cast<size_t>(node)]; }
+  const StepNode& at(int node) const { return nodes_[static_cast<size_t>(node)]; }
+  int size() const { return static_cast<int>(nodes_.size()); }
+
+  // The nodes that make what an op reads.
+  std::set<int> producersOf(const Expr* e) const;
+  int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind);
+  void append(int node, Expr* e);  // it waits for nothing but the node
+  // Makes `with` one node, the first of them, that computes `exprs`, all of theirs and at most one more, which waits for
+  // `producers`.
+  void merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs);
+  // Would a node made of `merged` and an op waiting for `producers` wait for itself?
+  bool makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const;
+
+  void inTopologicalOrder(std::vector<Expr*>& exprs) const;
+  // All ops of some nodes, in topological order.
+  std::vector<Expr*> exprsOf(const std::vector<int>& nodes) const;
+  // What a step of these ops reads, writes and computes.
+  Group groupOf(const std::vector<Expr*>& exprs) const;
+  // Of the nodes that are not part of others, each after those it waits for.
+  std::vector<int> inOrder() const;
+
+ private:
+  const Fusion& fusion_;
+  const LocalContext& context_;
+  std::vector<StepNode> nodes_;
+  std::map<int, int> nodeOf_;    // expr id -> node
+  std::map<int, int> position_;  // expr id -> place in the fusion's order
+};
+
+}  // namespace meshfuse

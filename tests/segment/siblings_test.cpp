@@ -1,0 +1,209 @@
+// Kernels that do not read each other: when they become one, what that saves, and why others stay apart.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "meshfuse/meshfuse.h"
+#include "segment/traffic.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Steps = std::vector<std::string>;
+
+Tensor random(std::vector<int64_t> sizes, DataType type = DataType::Float) {
+  return randomTensor(std::move(sizes), type, 1, -2, 2);
+}
+
+TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
+  TensorView* x = makeContigConcreteTensor(shape, type);
+  f.addInput(x);
+  return x;
+}
+
+constexpr int64_t kRows = 24;
+constexpr int64_t kColumns = 80;
+constexpr int64_t kBytes = kRows * kColumns * 4;
+
+std::string text(const std::vector<std::string>& lines) {
+  return std::accumulate(lines.begin(), lines.end(), std::string(),
+                         [](const std::string& a, const std::string& b) { return a + b + "\n"; });
+}
+
+TEST(Siblings, TwoResultsOfOneInputReadItOnce) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(exp(x));
+        f.addOutput(tanh(x));
+      },
+      {random({kRows, kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"pointwise"}));
+  EXPECT_EQ(t.readBytes, kBytes);
+  EXPECT_EQ(t.writtenBytes, 2 * kBytes);
+  EXPECT_NE(text(t.joins).find("both read T0"), std::string::npos) << text(t.joins);
+}
+
+TEST(Siblings, StrangersOfOneShapeShareALaunch) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        f.addOutput(exp(input(f, {kRows, kColumns})));
+        f.addOutput(tanh(input(f, {kRows, kColumns})));
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"pointwise"}));
+  EXPECT_EQ(t.readBytes, 2 * kBytes);
+  EXPECT_EQ(t.writtenBytes, 2 * kBytes);
+  EXPECT_NE(text(t.joins).find("same loop, one launch less"), std::string::npos) << text(t.joins);
+}
+
+TEST(Siblings, StrangersOfOtherShapesStayApart) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        f.addOutput(exp(input(f, {kRows, kColumns})));
+        f.addOutput(tanh(input(f, {kRows, kColumns + 1})));
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns + 1})});
+  EXPECT_EQ(t.steps.size(), 2u);
+}
+
+TEST(Siblings, RowsAndWhatIsOfTheSameRows) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(sum(x, {1}));
+        f.addOutput(exp(x));
+      },
+      {random({kRows, kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"normalization"}));
+  EXPECT_EQ(t.readBytes, kBytes);
+  EXPECT_EQ(t.writtenBytes, kBytes + kRows * 4);
+}
+
+TEST(Siblings, RowsAndStrangersOfOneElementARowStayApart) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        f.addOutput(sum(input(f, {kRows, kColumns}), {1}));
+        f.addOutput(exp(input(f, {kRows})));
+      },
+      {random({kRows, kColumns}), random({kRows})});
+  EXPECT_EQ(t.steps.size(), 2u);
+}
+
+TEST(Siblings, ColumnSumsOfSeveralTensorsAreOneKernel) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* dy = input(f, {kRows, kColumns});
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(sum(mul(dy, x), {0}));
+        f.addOutput(sum(dy, {0}));
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"reduction"}));
+  EXPECT_EQ(t.readBytes, 2 * kBytes);
+  EXPECT_EQ(t.writtenBytes, 2 * kColumns * 4);
+}
+
+TEST(Siblings, LayerNormBackwardIsARowKernelAndAColumnKernel) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* dy = input(f, {kRows, kColumns});
+        TensorView* x = input(f, {kRows, kColumns});
+        TensorView* mean = input(f, {kRows, 1});
+        TensorView* invstd = input(f, {kRows, 1});
+        TensorView* w = input(f, {kColumns});
+        TensorView* b = input(f, {kColumns});
+        BackwardNormResult r = layer_norm_backward(dy, x, {kColumns}, mean, invstd, w, b, {true, true, true});
+        f.addOutput(r.grad_input);
+        f.addOutput(r.grad_weight);
+        f.addOutput(r.grad_bias);
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns}), random({kRows, 1}), random({kRows, 1}), random({kColumns}),
+       random({kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"normalization", "reduction"}));
+  EXPECT_EQ(t.readBytes, 4 * kBytes + (2 * kRows + kColumns) * 4);
+}
+
+TEST(Siblings, WhatWaitsForTheOtherStaysBehindIt) {
+  // the second exponential waits for the first by way of the library call: no kernel holds both
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {16, 16});
+        TensorView* w = input(f, {16, 16});
+        f.addOutput(exp(linear(exp(x), w)));
+      },
+      {random({16, 16}), random({16, 16})});
+  EXPECT_EQ(t.steps, (Steps{"pointwise", "linear", "pointwise"}));
+}
+
+TEST(Siblings, KernelsBesideALibraryCallJoin) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {16, 16});
+        TensorView* w = input(f, {16, 16});
+        TensorView* y = exp(x);
+        f.addOutput(linear(y, w));
+        f.addOutput(neg(x));
+        f.addOutput(sum(x, {1}));
+      },
+      {random({16, 16}), random({16, 16})});
+  EXPECT_EQ(t.steps, (Steps{"normalization", "linear"})) << text(t.boundaries);
+}
+
+TEST(Siblings, NoKernelRunsOverMoreTensorsThanPrefetchersFollow) {
+  constexpr int64_t kLarge = 1 << 18;  // elements: 1 MiB each, so that all together are in no cache
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        for (int i = 0; i < 12; i++) {
+          f.addOutput(neg(input(f, {kLarge})));
+        }
+      },
+      [] {
+        std::vector<Argument> inputs;
+        for (int i = 0; i < 12; i++) {
+          inputs.emplace_back(Tensor::zeros({kLarge}, DataType::Float));
+        }
+        return inputs;
+      }());
+  EXPECT_EQ(t.steps.size(), 2u) << text(t.joins);
+  EXPECT_NE(text(t.boundaries).find("more than one loop runs over, 16"), std::string::npos) << text(t.boundaries);
+}
+
+TEST(Siblings, UpdatesInPlaceStayInPlace) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* g = input(f, {kRows, kColumns});
+        for (int i = 0; i < 2; i++) {
+          TensorView* w = input(f, {kRows, kColumns});
+          TensorView* next = sub(w, g);
+          f.addOutput(next);
+          f.aliasOutputToInput(next, w);
+        }
+        f.addOutput(sum(g, {1}));
+      },
+      {random({kRows, kColumns}), random({kRows, kColumns}), random({kRows, kColumns})});
+  EXPECT_EQ(t.steps, (Steps{"reduction", "pointwise"})) << text(t.joins);
+  EXPECT_EQ(t.arenaBytes, 0);
+  EXPECT_EQ(t.readBytes, 4 * kBytes);
+}
+
+TEST(Siblings, WhatReadsAnUpdatedInputIsNotBesideTheUpdate) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* w = input(f, {kRows, kRows});
+        TensorView* next = mul(w, 0.5);
+        f.addOutput(next);
+        f.aliasOutputToInput(next, w);
+        f.addOutput(exp(transpose(w, 0, 1)));
+      },
+      {random({kRows, kRows})});
+  EXPECT_EQ(t.steps.size(), 2u);
+  EXPECT_EQ(t.arenaBytes, 0);
+  EXPECT_NE(text(t.boundaries).find("T0 could not be updated in place any more"), std::string::npos)
+      << text(t.boundaries);
+}
+
+}  // namespace
+
+}  // namespace meshfuse
