@@ -16,6 +16,7 @@
 #include "exec/explain.h"
 #include "exec/overlaps.h"
 #include "exec/plan_cache.h"
+#include "exec/trace.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -85,6 +86,7 @@ struct FusionExecutorCache::State {
   PlanCache plans;
   int64_t calls = 0;  // made in turns
   std::atomic<int64_t> skip{-1};
+  Trace* trace = nullptr;
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
@@ -95,6 +97,7 @@ FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, Executo
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world.size());
   state_ = std::make_unique<State>(*fusion_, options, world,
                                    ThreadPoolOptions{.threads = threads, .spin = threads * world.size() <= cores});
+  state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world.rank());
 }
 
 FusionExecutorCache::~FusionExecutorCache() = default;
@@ -122,6 +125,19 @@ std::vector<Tensor> FusionExecutorCache::makeOutputs(const Plan& plan, std::span
 
 void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
+  if (state_->trace == nullptr) [[likely]] {
+    runSteps(plan, binding, inputs, outputs, profile);
+    return;
+  }
+  TracedCall traced(*state_->trace, plan.host());
+  runSteps(plan, binding, inputs, outputs, &traced.records());
+  if (profile != nullptr) {
+    *profile = traced.records();
+  }
+}
+
+void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
+                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
   binding.run(state_->pool, state_->communicator, inputs, outputs,
               {.verify = verify, .profile = profile, .skipStep = state_->skip});
@@ -183,7 +199,7 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
     execute(plan, use.binding(), inputs, outputs, times != nullptr ? &records : nullptr);
   });
   for (const StepRecord& r : records) {
-    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds});
+    times->push_back({r.step->name, r.step->kind == HostStepKind::Communicate, r.seconds()});
   }
   return outputs;
 }

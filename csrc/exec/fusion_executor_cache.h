@@ -29,6 +29,7 @@ struct Explanation;
 struct HostProgram;
 class Plan;
 struct StepRecord;
+class Trace;
 
 enum class Verify : uint8_t { Off, First, Always };
 
@@ -39,6 +40,7 @@ struct ExecutorOptions {
   // Compare every step with the reference interpreter, and say which kernel made the first wrong element. Default: the
   // environment's MESHFUSE_VERIFY (first, always), else off.
   std::optional<Verify> verify;
+  Trace* trace = nullptr;  // where calls are recorded; default: as the environment's MESHFUSE_TRACE says, else nowhere
 };
 
 // A planned communication step, as a rank executes it.
@@ -94,6 +96,8 @@ class FusionExecutorCache {
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
   void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                std::vector<StepRecord>* profile = nullptr);
+  void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
+                std::vector<StepRecord>* profile);
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 

@@ -21,6 +21,14 @@ namespace {
 
 constexpr int64_t kScratchStride = 4096;  // workers' scratch starts on pages of its own
 
+int64_t receivedBy(const Communicator& communicator) {
+  int64_t bytes = 0;
+  for (const TransferCounters::Entry& e : communicator.counters().of) {
+    bytes += e.bytesReceived;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator)
@@ -101,18 +109,20 @@ void Binding::run(ThreadPool& pool, Communicator& communicator, std::span<const 
 void Binding::executeWatched(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                              std::span<const Argument> inputs, const ExecuteOptions& options) {
   const bool compared = options.verify && step.reference != nullptr && step.kind != HostStepKind::Reference;
-  const auto start = std::chrono::steady_clock::now();
   std::vector<Argument> before;
   if (compared) {
     before = referenceInputs(step, inputs);
   }
+  StepRecord record{.step = &step, .bytesReceived = -receivedBy(communicator)};
+  record.begin = std::chrono::steady_clock::now();
   execute(step, number, pool, communicator, inputs);
+  record.end = std::chrono::steady_clock::now();
+  record.bytesReceived += receivedBy(communicator);
+  if (options.profile != nullptr) {
+    options.profile->push_back(record);
+  }
   if (compared) {
     compareWithReference(step, before);
-  }
-  if (options.profile != nullptr) {
-    options.profile->push_back(
-        {&step, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
   }
 }
 

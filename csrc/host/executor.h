@@ -21,10 +21,13 @@ namespace meshfuse {
 
 class ThreadPool;
 
-// What happened in one step of a run, for profiles and verification.
+// What happened in one step of a run, for profiles and traces.
 struct StepRecord {
   const Step* step = nullptr;
-  double seconds = 0;
+  std::chrono::steady_clock::time_point begin = {};
+  std::chrono::steady_clock::time_point end = {};
+  int64_t bytesReceived = 0;  // of a communication, as the transport counted
+  double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
 struct ExecuteOptions {

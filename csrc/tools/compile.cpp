@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.h"
 #include "codegen/cuda/emit.h"
@@ -15,6 +14,7 @@
 #include "jit/nvrtc/compiler.h"
 #include "jit/orc/cpu_compiler.h"
 #include "multidevice/transport/communicator.h"
+#include "tools/output_file.h"
 #include "tools/program.h"
 #include "tools/stand_in_arguments.h"
 #include "tools/terminal.h"
@@ -39,10 +39,7 @@ class Files {
         continue;
       }
       const std::string path = directory + "/" + entry.name;
-      std::ofstream file(path, std::ios::binary);
-      file << entry.bytes;
-      file.close();
-      check(file.good(), "[compile] cannot write {}", path);
+      writeOutputFile(path, entry.bytes);
       fmt::print("  {} ({} bytes)\n", path, entry.bytes.size());
     }
   }

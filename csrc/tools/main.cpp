@@ -27,7 +27,7 @@ constexpr const char* kExitCodes =
     "failure.\n"
     "Environment: MESHFUSE_DUMP=PASS,.. or all, MESHFUSE_VERIFY=first|always, MESHFUSE_PRINT_MISSES=1, "
     "MESHFUSE_CACHE_DIR=DIR|off,\n"
-    "MESHFUSE_FLIGHT_DIR=DIR, NO_COLOR=1.";
+    "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, NO_COLOR=1.";
 
 void addProgram(CLI::App& command, ProgramOptions& program, bool fileRequired = true) {
   CLI::Option* file = command.add_option("FILE", program.file, "program in the text form, .fir");
@@ -54,13 +54,20 @@ void addRun(CLI::App& app, RunOptions& o) {
                 "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated")
       ->allow_extra_args(false);
   c->add_flag("--profile", o.profile, "run once more and print the time of each step");
+  c->add_option("--trace", o.traceTo,
+                "run once more and write what each rank did when, as a Chrome trace: kernels, collectives, waits");
   c->add_option("--save", o.saveTo, "directory for the outputs as .npy files");
-  c->footer(std::string("Examples:\n"
-                        "  meshfuse run mlp.fir --ranks 4 --verify\n"
-                        "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
-                        "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
-                        "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n") +
-            kExitCodes);
+  c->footer(
+      std::string(
+          "Examples:\n"
+          "  meshfuse run mlp.fir --ranks 4 --verify\n"
+          "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
+          "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
+          "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"
+          "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n"
+          "Planned bytes follow from the plan alone; counted bytes are what the transport saw arrive at rank 0, "
+          "and may differ from them where\nthere is an all-reduce, which is planned as the mean of its ranks.\n") +
+      kExitCodes);
 }
 
 void addExplain(CLI::App& app, ExplainOptions& o) {

@@ -35,13 +35,16 @@ struct RunOptions {
   bool verify = false;
   std::vector<std::string> expected;  // "T5=y.npy"
   bool profile = false;
-  std::string saveTo;  // directory for the outputs as .npy files; empty: none
+  std::string saveTo;   // directory for the outputs as .npy files; empty: none
+  std::string traceTo;  // file for the trace of one more run; empty: none
 };
 
 struct ExplainOptions {
   ProgramOptions program;
   std::optional<int> ranks = {};
   bool json = false;
+  std::string html;  // file for the page; empty: none
+  bool run = false;  // with a timeline of a run on virtual ranks
 };
 
 struct OptOptions {

@@ -23,8 +23,10 @@
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/concretize.h"
 #include "tensor/npy.h"
+#include "tools/output_file.h"
 #include "tools/program.h"
 #include "tools/terminal.h"
+#include "tools/traced_run.h"
 
 namespace meshfuse {
 
@@ -51,6 +53,7 @@ struct Report {
   Explanation explanation;
   int64_t transferred = 0;  // bytes that the transport counted
   std::vector<StepTime> times;
+  std::string trace;
 };
 
 Job prepare(const RunOptions& options) {
@@ -96,17 +99,10 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
 }
 
 Report runRank(Communicator& comm, const Job& job) {
-  std::vector<Argument> inputs;
-  for (size_t i = 0; i < job.inputs.size(); i++) {
-    const Tensor* t = std::get_if<Tensor>(&job.inputs[i]);
-    if (t == nullptr) {
-      inputs.push_back(job.inputs[i]);
-    } else {
-      inputs.emplace_back(
-          shardTensor(*t, job.fusion->inputs()[i]->asTensor(), comm.rank()).clone());  // may be updated in place
-    }
-  }
-  FusionExecutorCache cache(job.fusion->clone(), {.communicator = &comm});
+  const std::vector<Argument> inputs = inputsOfRank(*job.fusion, job.inputs, comm.rank());
+  Trace trace(comm.rank());
+  FusionExecutorCache cache(job.fusion->clone(),
+                            {.communicator = &comm, .trace = job.options.traceTo.empty() ? nullptr : &trace});
   comm.resetCounters();
   std::vector<Tensor> outputs = cache.runFusionWithInputs(inputs);
   Report report;
@@ -121,6 +117,12 @@ Report runRank(Communicator& comm, const Job& job) {
   }
   if (job.options.profile) {
     report.times = cache.profile(inputs);
+  }
+  if (!job.options.traceTo.empty()) {
+    trace.clear();
+    comm.barrier(comm.world());
+    (void)cache.runFusionWithInputs(inputs);
+    report.trace = gatherTrace(comm, trace);
   }
   return report;
 }
@@ -246,6 +248,10 @@ int finish(const Job& job, const Report& report, int ranks) {
       writeNpy(path, out.global);
       fmt::print("wrote {}\n", path);
     }
+  }
+  if (!job.options.traceTo.empty()) {
+    writeOutputFile(job.options.traceTo, report.trace);
+    fmt::print("wrote {}: the last run, for https://ui.perfetto.dev\n", job.options.traceTo);
   }
   const bool compares = job.options.verify || !job.expected.empty();
   return !compares || verifyOutputs(job, report, ranks, terminal) ? kSuccess : kDifference;

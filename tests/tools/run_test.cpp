@@ -1,7 +1,11 @@
 // meshfuse run: results, exit codes, and what it says of bad input.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "tensor/npy.h"
 #include "tools/tool.h"
@@ -141,6 +145,74 @@ TEST(ToolRun, ProcessesOfALauncher) {
   const ToolRun wrong = tool("run {dir}/sharded_sum.fir --mpi", launcher);
   EXPECT_EQ(wrong.code, 2);
   expectContains(wrong.err, "the meshes of the program have 4 ranks, the launcher started 2");
+}
+
+// One process of the picture a rank, its spans in rows; what collectives received is what the tool counted.
+void expectTrace(const std::string& path, int ranks, int64_t bytesOfRankZero) {
+  std::ifstream file(path);
+  const nlohmann::json j = nlohmann::json::parse(file);
+  std::map<int, std::map<int, std::vector<std::pair<double, double>>>> rows;
+  std::map<int, int64_t> bytes;
+  std::map<std::pair<int, int>, std::string> names;
+  for (const auto& e : j["traceEvents"]) {
+    if (e["name"] == "thread_name") {
+      names[{e["pid"], e["tid"]}] = e["args"]["name"];
+    }
+    if (e["ph"] == "X") {
+      rows[e["pid"]][e["tid"]].push_back({e["ts"], e["ts"].get<double>() + e["dur"].get<double>()});
+      EXPECT_EQ(e["cat"], (names[{e["pid"], e["tid"]}])) << e;
+      bytes[e["pid"]] += e["args"].value("bytes_received", 0);
+    }
+  }
+  ASSERT_EQ(rows.size(), static_cast<size_t>(ranks));
+  for (auto& [rank, own] : rows) {
+    EXPECT_GE(own.size(), 3u) << "calls, kernels and collectives of rank " << rank;
+    for (auto& [row, spans] : own) {
+      std::sort(spans.begin(), spans.end());
+      for (size_t k = 1; k < spans.size(); k++) {
+        EXPECT_LE(spans[k - 1].second, spans[k].first + 1e-4) << "in row " << row << " of rank " << rank;
+      }
+    }
+  }
+  EXPECT_EQ(bytes[0], bytesOfRankZero);
+}
+
+TEST(ToolRun, TraceOfVirtualRanks) {
+  const ToolRun run = tool("run {dir}/rows_to_columns.fir --trace {tmp}/trace.json");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out, "counted by the transport 0 bytes");  // rank 0 keeps what it has
+  expectTrace(temporaryDirectory() + "/trace.json", 4, 0);
+  const ToolRun nowhere = tool("run {dir}/softmax.fir --size i0=4 --size i1=4 --trace /proc/nowhere");
+  EXPECT_EQ(nowhere.code, 2);
+  expectContains(nowhere.err, "cannot write /proc/nowhere");
+}
+
+TEST(ToolRun, TraceOfProcesses) {
+  if (std::system("command -v mpirun >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "no mpirun";
+  }
+  const ToolRun run = tool("run {dir}/tensor_parallel_mlp.fir --mpi --size i0=8 --trace {tmp}/mpi.json",
+                           "mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2");
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  expectContains(run.out, "counted by the transport 512 bytes");
+  expectTrace(temporaryDirectory() + "/mpi.json", 2, 512);
+}
+
+TEST(ToolRun, TraceThatTheEnvironmentAsksFor) {
+  const std::string trace = temporaryDirectory() + "/environment.json";
+  ASSERT_EQ(setenv("MESHFUSE_TRACE", trace.c_str(), 1), 0);
+  const ToolRun run = tool("run {dir}/sharded_sum.fir");
+  unsetenv("MESHFUSE_TRACE");
+  EXPECT_EQ(run.code, 0) << run.err;
+  for (int rank = 0; rank < 4; rank++) {
+    std::ifstream file(temporaryDirectory() + "/environment.rank" + std::to_string(rank) + ".json");
+    const nlohmann::json j = nlohmann::json::parse(file);
+    for (const auto& e : j["traceEvents"]) {
+      EXPECT_EQ(e["pid"], rank);
+      EXPECT_TRUE(e["ph"] == "M" || (e["ts"].get<double>() >= 0 && e["ts"].get<double>() < 9007199254741.0));
+    }
+    EXPECT_GT(j["traceEvents"].size(), 8u);
+  }
 }
 
 }  // namespace

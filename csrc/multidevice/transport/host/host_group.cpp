@@ -12,6 +12,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
 
@@ -94,6 +95,7 @@ void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
 
 void HostGroup::awaitLong(const Wait& wait) {
   recorder_->waits();
+  const ObservedWait observed;
   const auto begin = Clock::now();
   auto limit = begin + deadline_;
   auto nextCircleCheck = begin + kCircleCheck;

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
 #include "multidevice/transport/pull.h"
 #include "multidevice/transport/reduce.h"
+#include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
 
@@ -143,6 +145,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
 }
 
 void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
+  std::optional<ObservedWait> observed;
   const auto begin = Clock::now();
   auto idleSince = begin;
   auto limit = begin + options_.deadline;
@@ -162,6 +165,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
     std::erase_if(pending, settle);
     if (pending.empty()) {
       return;
+    }
+    if (!observed) {
+      observed.emplace();
     }
     const auto now = Clock::now();
     if (link_->progress()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
 
@@ -172,6 +173,10 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
 
 void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& ready,
                            const std::function<void(std::vector<int>&)>& awaited) {
+  if (ready()) {
+    return;
+  }
+  const ObservedWait observed;
   Seat& own = seat(rank);
   auto limit = Clock::now() + deadline_;
   for (;;) {

@@ -1,0 +1,189 @@
+#include "exec/trace.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "host/executor.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int kRows = 4;
+constexpr int64_t kExactInJson = int64_t{1} << 53;
+
+int64_t nanoseconds(std::chrono::steady_clock::time_point t) {
+  // The steady clock counts from anywhere, which only processes of one host have in common.
+  static const int64_t calendar = [] {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return (std::chrono::nanoseconds(now) -
+            std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()))
+        .count();
+  }();
+  return calendar + std::chrono::nanoseconds(t.time_since_epoch()).count();
+}
+
+std::string jsonText(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      result += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+// Exact: no number of JSON has both microseconds and the digits behind them.
+std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+
+std::string metadata(int rank, int row, std::string_view what, std::string_view key, const std::string& value) {
+  return fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"{}":{}}}}})", rank, row, what, key, value);
+}
+
+}  // namespace
+
+std::string_view name(TraceRow row) {
+  constexpr std::string_view kNames[kRows] = {"calls", "kernels", "collectives", "waits"};
+  return kNames[static_cast<int>(row)];
+}
+
+void Trace::clear() {
+  std::lock_guard lock(mutex_);
+  spans_.clear();
+  left_ = 0;
+}
+
+int64_t Trace::begin() const {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const TraceSpan& s : spans_) {
+    first = std::min(first, s.begin);
+  }
+  return first;
+}
+
+std::string Trace::events(int64_t zero) const {
+  std::vector<std::string> lines{
+      metadata(rank_, 0, "process_name", "name", jsonText(fmt::format("rank {}", rank_))),
+      metadata(rank_, 0, "process_sort_index", "sort_index", std::to_string(rank_)),
+  };
+  for (size_t lane = 0; lane < lanes_.size(); lane++) {
+    for (int row = 0; row < kRows; row++) {
+      const std::string_view what = name(static_cast<TraceRow>(row));
+      const int id = static_cast<int>(lane) * kRows + row;
+      lines.push_back(metadata(rank_, id, "thread_name", "name",
+                               jsonText(lane == 0 ? std::string(what) : fmt::format("{} {}", what, lane + 1))));
+      lines.push_back(metadata(rank_, id, "thread_sort_index", "sort_index", std::to_string(id)));
+    }
+  }
+  for (const TraceSpan& s : spans_) {
+    std::string arguments = fmt::format("\"call\":{}", s.call);
+    if (s.step >= 0) {
+      arguments += fmt::format(",\"step\":{}", s.step);
+    }
+    if (s.row == TraceRow::Collectives) {
+      arguments += fmt::format(",\"bytes_received\":{}", s.bytes);
+    }
+    lines.push_back(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":"{}","name":{},"args":{{{}}}}})",
+                                rank_, s.lane * kRows + static_cast<int>(s.row), microseconds(s.begin - zero),
+                                microseconds(s.end - s.begin), name(s.row), jsonText(s.name), arguments));
+  }
+  if (left_ > 0) {
+    lines.push_back(
+        metadata(rank_, 0, "process_labels", "labels", jsonText(fmt::format("{} later spans not kept", left_))));
+  }
+  return fmt::format("{}", fmt::join(lines, ",\n"));
+}
+
+TracedCall::TracedCall(Trace& trace, const HostProgram& program) : trace_(trace), program_(program), observe_(*this) {
+  std::lock_guard lock(trace_.mutex_);
+  lane_ = static_cast<size_t>(std::find(trace_.lanes_.begin(), trace_.lanes_.end(), false) - trace_.lanes_.begin());
+  if (lane_ == trace_.lanes_.size()) {
+    trace_.lanes_.push_back(true);
+  }
+  trace_.lanes_[lane_] = true;
+  begin_ = Clock::now();  // not before the call that had the lane has ended
+}
+
+TracedCall::~TracedCall() {
+  const auto end = Clock::now();
+  std::lock_guard lock(trace_.mutex_);
+  trace_.lanes_[lane_] = false;
+  const int64_t call = ++trace_.calls_;
+  auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int step,
+                 int64_t bytes) {
+    if (trace_.spans_.size() == Trace::kMostSpans) {
+      trace_.left_++;
+      return;
+    }
+    trace_.spans_.push_back(
+        {row, static_cast<int>(lane_), what, nanoseconds(from), nanoseconds(to), call, step, bytes});
+  };
+  add(TraceRow::Calls, fmt::format("call {}", call), begin_, end, -1, 0);
+  for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives}) {
+    for (const StepRecord& r : records_) {
+      if ((r.step->kind == HostStepKind::Communicate) == (row == TraceRow::Collectives)) {
+        add(row, r.step->name, r.begin, r.end, static_cast<int>(r.step - program_.steps.data()), r.bytesReceived);
+      }
+    }
+  }
+  for (const Wait& w : waits_) {
+    const auto during =
+        std::ranges::find_if(records_, [&](const StepRecord& r) { return r.begin <= w.begin && w.end <= r.end; });
+    const bool known = during != records_.end();
+    add(TraceRow::Waits, known ? "wait in " + during->step->name : "wait", w.begin, w.end,
+        known ? static_cast<int>(during->step - program_.steps.data()) : -1, 0);
+  }
+}
+
+std::string chromeTrace(std::span<const std::string> eventsOfRanks) {
+  return fmt::format("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n{}\n]}}\n", fmt::join(eventsOfRanks, ",\n"));
+}
+
+namespace {
+
+// A trace and the file it goes to in the end.
+struct TraceFile {
+  TraceFile(int rank, const std::string& path) : trace(rank), file(path) {
+    check(file.good(), "[trace] cannot write the file {}, which MESHFUSE_TRACE asks for", path);
+  }
+  ~TraceFile() {
+    const int64_t first = trace.begin();
+    const int64_t zero = trace.spans().empty() ? 0 : first - first % kExactInJson;
+    file << chromeTrace(std::vector{trace.events(zero)});
+  }
+  Trace trace;
+  std::ofstream file;
+};
+
+std::string fileOfRank(const std::filesystem::path& path, int rank) {
+  const std::string name = fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string());
+  return (path.parent_path() / name).string();
+}
+
+}  // namespace
+
+Trace* traceOfEnvironment(int rank) {
+  const char* path = std::getenv("MESHFUSE_TRACE");
+  if (path == nullptr || *path == '\0') {
+    return nullptr;
+  }
+  static std::mutex mutex;
+  static std::map<int, TraceFile> files;
+  std::lock_guard lock(mutex);
+  return &files.try_emplace(rank, rank, fileOfRank(path, rank)).first->second.trace;
+}
+
+}  // namespace meshfuse

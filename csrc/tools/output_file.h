@@ -1,0 +1,12 @@
+// Files that a subcommand writes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace meshfuse {
+
+// UserError naming the path if it cannot be written.
+void writeOutputFile(const std::string& path, std::string_view bytes);
+
+}  // namespace meshfuse
