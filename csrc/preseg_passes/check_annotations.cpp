@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
+#include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
 
@@ -125,6 +126,61 @@ void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
   }
 }
 
+// A partial sum lasts until its contributions are added up: nothing else can be computed from it.
+void checkPartial(const TensorView* tv, std::vector<std::string>& violations) {
+  const int dim = partialDim(tv);
+  if (dim < 0) {
+    return;
+  }
+  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv).partial : std::vector<int>();
+  if (axes.empty()) {
+    violations.push_back(fmt::format(
+        "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: "
+        "bind the dim, or reshape what is reduced and reduce the other part",
+        dim, tv->toString()));
+    return;
+  }
+  std::string names;
+  for (int axis : axes) {
+    names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
+  }
+  auto refuse = [&](const std::string& how) {
+    violations.push_back(fmt::format(
+        "{} is a partial sum over {}, whose contributions dim {} counts, and {}; expected a reduction of dim "
+        "{} alone: put one behind {}",
+        tv->toString(), names, dim, how, dim, tv->toString()));
+  };
+  for (const Expr* use : tv->fusion().uses(tv)) {
+    const bool ends = use->kind() == ExprKind::Redistribute ? use->attributes().dim == dim : combinesPartials(use);
+    if (!ends) {
+      refuse(fmt::format("{} reads it for {}", use->opName(), use->output()->toString()));
+    }
+  }
+  if (tv->isFusionOutput()) {
+    refuse("it is an output");
+  }
+}
+
+// An output in the memory of an input lies there as the input does.
+void checkAliases(const Fusion& fusion, std::vector<std::string>& violations) {
+  for (const auto& [output, input] : fusion.aliases()) {
+    const TensorView* out = output->asTensor();
+    const TensorView* in = input->asTensor();
+    if (!out->hasDeviceMesh()) {
+      continue;  // takes the input's sharding
+    }
+    const ShardState wanted = shardState(out);
+    const bool same = in->hasDeviceMesh() ? provenEqual(wanted, shardState(in)) : !wanted.isSharded();
+    if (!same) {
+      violations.push_back(fmt::format(
+          "{} is aliased to {}, but sharded {}, where {} is {}; expected one sharding of one memory: leave out that of "
+          "{}, or alias a copy of it",
+          out->toString(), in->toString(), wanted.toString(), in->toString(),
+          in->hasDeviceMesh() ? shardState(in).toString() : "whole on every rank", out->toString()));
+    }
+  }
+}
+
 // A rank has one coordinate on an axis of a given name.
 void checkMeshes(const Fusion& fusion, std::vector<std::string>& violations) {
   std::vector<DeviceMesh> meshes;
@@ -149,9 +205,11 @@ void checkMeshes(const Fusion& fusion, std::vector<std::string>& violations) {
           std::optional<int64_t> one = coordinateOn(meshes[a], name, rank);
           std::optional<int64_t> other = coordinateOn(meshes[b], name, rank);
           if (one && other && *one != *other) {
-            violations.push_back(fmt::format(
-                "meshes {} and {} both have an axis {}, on which rank {} stands at {} and at {}; name the axes apart",
-                meshes[a].toString(), meshes[b].toString(), name, rank, *one, *other));
+            violations.push_back(
+                fmt::format("meshes {} and {} both have an axis {}, on which rank {} stands at {} and at {}; expected "
+                            "one coordinate of a rank on an axis: "
+                            "list the ranks of both in one order, or name the axes apart",
+                            meshes[a].toString(), meshes[b].toString(), name, rank, *one, *other));
             break;
           }
         }
@@ -167,6 +225,12 @@ bool checkAnnotations(Fusion& fusion, PassContext& /*context*/) {
   checkMeshes(fusion, violations);
   for (const TensorView* tv : fusion.tensors()) {
     checkTensor(tv, violations);
+  }
+  if (violations.empty()) {  // states of tensors that were refused are not known
+    for (const TensorView* tv : fusion.tensors()) {
+      checkPartial(tv, violations);
+    }
+    checkAliases(fusion, violations);
   }
   if (violations.empty()) {
     return false;

@@ -247,6 +247,11 @@ bool partialize(Expr* e) {
     return false;
   }
   Fusion& fusion = e->fusion();
+  if (combinesPartials(e)) {
+    fusion.replaceUses(result, combine(e->input(0)->asTensor(), shardState(result), e->attributes().reduce));
+    fusion.removeExpr(e);
+    return true;
+  }
   const std::vector<Dim> root = partialRoot(e, result);
   const PartialAxes axes = partialAxes(e, result, root, result->getDeviceMesh());
   if (axes.empty()) {

@@ -33,4 +33,18 @@ TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduc
   return combined;
 }
 
+bool combinesPartials(const Expr* expr) {
+  if (expr->kind() != ExprKind::Reduce) {
+    return false;
+  }
+  const int partial = partialDim(expr->tensorInputs()[0]);
+  const std::vector<IterDomain*>& dims = expr->tensorOutput()->getLogicalDomain();
+  for (size_t k = 0; k < dims.size(); k++) {
+    if (dims[k]->isReduction() != (static_cast<int>(k) == partial)) {
+      return false;
+    }
+  }
+  return partial >= 0;
+}
+
 }  // namespace meshfuse

@@ -17,4 +17,7 @@ Expr* redistribute(TensorView* from, TensorView* to);
 // The combination of a partial sum: its partial dim is a reduction dim of the result.
 [[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce);
 
+// A reduction of partial results over the dim that counts them, and no other: `combine` in the words of a user.
+[[nodiscard]] bool combinesPartials(const Expr* expr);
+
 }  // namespace meshfuse

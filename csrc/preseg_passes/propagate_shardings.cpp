@@ -1,9 +1,16 @@
 #include "preseg_passes/propagate_shardings.h"
 
-#include <map>
+#include <fmt/core.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
 
@@ -45,6 +52,14 @@ class Propagation {
         free_[tv->id()] = tv;
       }
     }
+    for (const auto& [output, input] : fusion.aliases()) {
+      if (isFree(output)) {
+        aliased_.insert(output->id());
+        if (input->asTensor()->hasDeviceMesh()) {
+          states_[output->id()] = shardState(input->asTensor());
+        }
+      }
+    }
   }
 
   // Meshes first, so that axes have a place to go; then axes to a fixpoint.
@@ -63,8 +78,13 @@ class Propagation {
     return changed;
   }
 
+  // Where operands wanted different shardings of a result: what was chosen and why, by id.
+  const std::map<int, std::string>& reasons() const { return reasons_; }
+
  private:
   bool isFree(const Val* val) const { return free_.count(val->id()) > 0; }
+  // What takes an input's memory has its sharding, and no axes if that has none.
+  bool takesAxes(const Val* val) const { return isFree(val) && !aliased_.contains(val->id()); }
   ShardState* find(const Val* val) {
     auto it = states_.find(val->id());
     return it == states_.end() ? nullptr : &it->second;
@@ -103,18 +123,85 @@ class Propagation {
     bool changed = false;
     for (const Expr* e : exprs_) {
       for (Val* out : e->outputs()) {
-        if (!out->isTensor() || !isFree(out) || find(out) == nullptr) {
+        if (!out->isTensor() || !takesAxes(out) || find(out) == nullptr) {
           continue;
         }
-        for (int operand : operandOrder(e)) {
-          const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
-          if (from != nullptr) {
-            changed |= carryForward(e, operand, *from, out->asTensor(), *find(out));
-          }
+        ShardState grown = fromOperands(e, out->asTensor());
+        if (grown.toString() != find(out)->toString()) {
+          *find(out) = std::move(grown);
+          changed = true;
         }
       }
     }
     return changed;
+  }
+
+  // The state of a result with the axes that its operands suggest.
+  ShardState fromOperands(const Expr* e, const TensorView* out) {
+    const std::vector<int> order = operandOrder(e);
+    ShardState best = inOrder(e, out, order);
+    if (e->kind() != ExprKind::Point || order.size() < 2) {
+      return best;
+    }
+    std::optional<int64_t> least;  // bytes, once some order gives another state
+    std::vector<std::string> others;
+    for (size_t k = 1; k < order.size(); k++) {
+      std::vector<int> with = order;
+      std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
+                  with.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+      ShardState other = inOrder(e, out, with);
+      const std::string text = other.toString();
+      if (text == best.toString() || std::find(others.begin(), others.end(), text) != others.end()) {
+        continue;
+      }
+      least = least ? least : bytesMoved(e, out, best);
+      const std::optional<int64_t> bytes = bytesMoved(e, out, other);
+      if (!least || !bytes) {
+        return best;  // sizes are not known yet
+      }
+      const bool cheaper = *bytes < *least;
+      others.push_back(cheaper ? best.toString() : text);
+      reasons_[out->id()] = fmt::format("{} takes {}, for which its operands receive {} bytes, not {}, for which {}",
+                                        out->toString(), cheaper ? text : best.toString(), std::min(*bytes, *least),
+                                        others.back(), std::max(*bytes, *least));
+      if (cheaper) {
+        best = std::move(other);
+        least = bytes;
+      }
+    }
+    return best;
+  }
+
+  ShardState inOrder(const Expr* e, const TensorView* out, const std::vector<int>& order) {
+    ShardState state = *find(out);
+    for (int operand : order) {
+      const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
+      if (from != nullptr) {
+        carryForward(e, operand, *from, out, state);
+      }
+    }
+    return state;
+  }
+
+  // What the busiest rank receives of the operands if the result is at `state`; nothing while sizes are symbols.
+  std::optional<int64_t> bytesMoved(const Expr* e, const TensorView* out, const ShardState& state) {
+    int64_t bytes = 0;
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      const ShardState* held =
+          e->input(static_cast<int>(k))->isTensor() ? find(e->input(static_cast<int>(k))) : nullptr;
+      if (held == nullptr || !(held->mesh == state.mesh)) {
+        continue;
+      }
+      const TensorView* tv = e->input(static_cast<int>(k))->asTensor();
+      const std::vector<IntExpr> shape = tv->shape();
+      if (std::any_of(shape.begin(), shape.end(), [](const IntExpr& extent) { return !extent.isConst(); })) {
+        return std::nullopt;
+      }
+      ShardState needed = ShardState::replicated(state.mesh, shape);
+      carryBackward(e, out, state, static_cast<int>(k), needed);
+      bytes += planRedistribution(*held, needed).elements * dataTypeSize(tv->dtype());
+    }
+    return bytes;
   }
 
   bool backward() {
@@ -124,7 +211,7 @@ class Propagation {
         const ShardState* from = out->isTensor() ? find(out) : nullptr;
         for (size_t k = 0; from != nullptr && k < (*e)->inputs().size(); k++) {
           Val* in = (*e)->input(static_cast<int>(k));
-          if (in->isTensor() && isFree(in) && find(in) != nullptr) {
+          if (in->isTensor() && takesAxes(in) && find(in) != nullptr) {
             changed |= carryBackward(*e, out->asTensor(), *from, static_cast<int>(k), *find(in));
           }
         }
@@ -136,10 +223,19 @@ class Propagation {
   std::vector<Expr*> exprs_;
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;
+  std::map<int, std::string> reasons_;
+  std::set<int> aliased_;  // of free_: outputs in the memory of an input
 };
 
 }  // namespace
 
-bool propagateShardings(Fusion& fusion, PassContext& /*context*/) { return Propagation(fusion).run(); }
+bool propagateShardings(Fusion& fusion, PassContext& context) {
+  Propagation propagation(fusion);
+  const bool changed = propagation.run();
+  for (const auto& [id, reason] : propagation.reasons()) {
+    context.remark(reason);
+  }
+  return changed;
+}
 
 }  // namespace meshfuse

@@ -21,7 +21,11 @@ TEST(Golden, EveryPassOfTheTable) {
     runGolden(kStage, row.name, [&](const std::string& input) {
       std::unique_ptr<Fusion> fusion = parseFusion(input);
       PassContext context(*fusion);
-      return runCheckedPass(row, *fusion, context, [&] { return fusion->toString(); });
+      std::string after = runCheckedPass(row, *fusion, context, [&] { return fusion->toString(); });
+      for (const std::string& remark : context.remarks()) {
+        after += "# remark: " + remark + "\n";
+      }
+      return after;
     });
   }
 }

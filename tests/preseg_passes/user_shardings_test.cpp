@@ -1,0 +1,88 @@
+// Partial sums, aliases and conflicts as users write them: their values on all ranks and what they communicate.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "preseg_passes/sharded_program.h"
+
+namespace meshfuse {
+namespace {
+
+ShardedRun run(const std::string& body) { return runSharded(*parseFusion("fusion {\n" + body + "}\n")); }
+
+std::string partialSum(const std::string& rest) {
+  return "  mesh M0 {x: 2} [0, 1]\n"
+         "  T0 = input() : Float[8, 16] contiguity[t, t] mesh M0\n"
+         "  T1 = reduce(T0, op=sum) : Float[2, r{4}, 16] root[r{8}, 16; outer_split(0, 2)] mesh M0 parallelize(0, "
+         "DIDx)\n" +
+         rest;
+}
+
+TEST(UserShardings, ReductionOfAPartialSumCombinesIt) {
+  EXPECT_EQ(run(partialSum("  T2 = reduce(T1, op=sum) : Float[r{2}, 16]\n  output T2\n")).communications,
+            Steps{"all_reduce(x)"});
+}
+
+TEST(UserShardings, ReductionOfAPartialSumToShardsScattersIt) {
+  EXPECT_EQ(
+      run(partialSum("  T2 = reduce(T1, op=sum) : Float[r{2}, 16] mesh M0 outer_split(1, 2) parallelize(1, DIDx)\n"
+                     "  T3 = neg(T2) : Float[16]\n  output T3\n"))
+          .communications,
+      Steps{"reduce_scatter(x)"});
+}
+
+TEST(UserShardings, LargestOfPartialSumsIsWhatTheTextSays) {
+  EXPECT_EQ(run(partialSum("  T2 = reduce(T1, op=max) : Float[r{2}, 16]\n  output T2\n")).communications,
+            Steps{"all_reduce(x)"});
+}
+
+TEST(UserShardings, UnfinishedPartialSumIsRefused) {
+  try {
+    (void)run(partialSum("  T2 = neg(T1) : Float[2, 16]\n  output T2\n"));
+    FAIL() << "no error";
+  } catch (const UserError& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("T1[DIDx{2}, r{4}, 16] is a partial sum over x"), std::string::npos) << what;
+    EXPECT_NE(what.find("neg reads it for T2"), std::string::npos) << what;
+    EXPECT_NE(what.find("expected a reduction of dim 0 alone"), std::string::npos) << what;
+  }
+}
+
+TEST(UserShardings, OutputInAnInputsMemoryTakesItsSharding) {
+  const ShardedRun r =
+      run("  mesh M0 {x: 4} [0, 1, 2, 3]\n"
+          "  T0 = input() : Float[8, 4] contiguity[t, t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+          "  T1 = input() : Float[8, 4] contiguity[t, t] mesh M0 outer_split(1, 4) parallelize(1, DIDx)\n"
+          "  T2 = add(T0, T1) : Float[8, 4]\n"
+          "  output T2\n"
+          "  alias T2 -> T1\n");
+  EXPECT_EQ(r.communications, Steps{"all_to_all(x)"});
+  ASSERT_EQ(r.local->aliases().size(), 1u);
+}
+
+TEST(UserShardings, OutputInTheMemoryOfAnInputOnAllRanksIsWhole) {
+  const ShardedRun r =
+      run("  mesh M0 {x: 4} [0, 1, 2, 3]\n"
+          "  T0 = input() : Float[8, 4] contiguity[t, t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+          "  T1 = input() : Float[8, 4] contiguity[t, t]\n"
+          "  T2 = add(T0, T1) : Float[8, 4]\n"
+          "  output T2\n"
+          "  alias T2 -> T1\n");
+  EXPECT_EQ(r.communications, Steps{"all_gather(x)"});
+  ASSERT_EQ(r.local->aliases().size(), 1u);
+}
+
+TEST(UserShardings, TheCheaperOfTwoShardingsIsTaken) {
+  // gathering the vector is 48 bytes a rank, moving the matrix 96
+  const ShardedRun r =
+      run("  mesh M0 {x: 4} [0, 1, 2, 3]\n"
+          "  T0 = input() : Float[16] contiguity[t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+          "  T1 = input() : Float[8, 16] contiguity[t, t] mesh M0 outer_split(0, 4) parallelize(0, DIDx)\n"
+          "  T2 = broadcast(T0, flags=[t, f]) : Float[b{1}, 16]\n"
+          "  T3 = add(T2, T1) : Float[8, 16]\n"
+          "  output T3\n");
+  EXPECT_EQ(r.communications, Steps{"all_gather(x)"});
+}
+
+}  // namespace
+}  // namespace meshfuse
