@@ -18,6 +18,7 @@ constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers 
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
 constexpr int64_t kCachedRow = 32768;  // elements of a row, several of which stay in the second cache
+constexpr int kPipelineRounds = 2;     // more stages have more sums and rows in hand than there are registers
 constexpr int64_t kPipelineRows = 64;  // of a part: two or three more are worked on in vain
 constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
 
@@ -89,8 +90,8 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.splitCount = d.grid[0].count;
     return;
   }
-  bool pipelined = !simple && isCostly(group) && a.K.isConst(1) && row >= 512 && row <= kCachedRow &&
-                   rows >= 4 * kPipelineRows && !c.earlyOutputs;
+  bool pipelined = !simple && c.rounds <= kPipelineRounds && isCostly(group) && a.K.isConst(1) && row >= 512 &&
+                   row <= kCachedRow && rows >= 4 * kPipelineRows && !c.earlyOutputs;
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});

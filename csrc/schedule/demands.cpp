@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <bit>
 #include <set>
+#include <unordered_map>
 
 #include "ir/fusion.h"
 #include "schedule/reads.h"
@@ -108,6 +110,34 @@ std::string refuseDemands(const Group& group, const Coordinates& c) {
     }
   }
   return demands.reason();
+}
+
+std::string refuseSweeps(const Group& group, const Coordinates& c) {
+  if (c.rounds > kMaxRounds) {
+    return fmt::format("{} reductions follow one another, more than {}", c.rounds, kMaxRounds);
+  }
+  if (c.rounds < 2) {
+    return {};
+  }
+  std::unordered_map<int, uint64_t>
+      sweeps;  // by Val id, never iterated: bit k: the sweep of round k, the last one stores
+  for (const TensorView* out : group.outputs) {
+    sweeps[out->id()] |= uint64_t{1} << c.rounds;
+  }
+  int work = 0;
+  for (auto e = group.exprs.rbegin(); e != group.exprs.rend(); ++e) {
+    const int id = (*e)->output()->id();
+    const bool reduces = (*e)->kind() == ExprKind::Reduce;
+    const uint64_t uses = reduces ? uint64_t{1} << c.round.at(id) : sweeps[id];
+    work += (*e)->kind() == ExprKind::Point && c.spread.contains(id) ? std::popcount(uses) : 0;
+    for (const Val* in : (*e)->inputs()) {
+      sweeps[in->id()] |= uses;
+    }
+  }
+  return work <= kMaxSweepWork
+             ? std::string()
+             : fmt::format("{} reductions follow one another: their sweeps would compute {} values, more than {}",
+                           c.rounds, work, kMaxSweepWork);
 }
 
 }  // namespace meshfuse

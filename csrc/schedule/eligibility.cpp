@@ -58,6 +58,9 @@ Eligibility rowEligibility(const Group& group) {
       return {std::move(reason), {}};
     }
   }
+  if (std::string reason = refuseSweeps(group, *found.coordinates); !reason.empty()) {
+    return {std::move(reason), {}};
+  }
   return {std::nullopt, std::move(*found.coordinates)};
 }
 

@@ -12,87 +12,109 @@ namespace meshfuse {
 // clamped and their stores left out.
 void RowWriter::pipelined() {
   chooseStash();
-  const int stages = c_.rounds + 1;
-  const IntExpr base = IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}) * digits_.pipelineRows;
-  auto rowOf = [&](int stage) { return min(max(base + coord(m_) - stage, 0), axes_.M - 1); };
-  struct Delayed {
-    const Expr* reduction;
-    int age;  // steps since it was computed
-  };
-  std::vector<Delayed> delayed;
+  const std::vector<Delayed> delayed = delayedResults();
   std::vector<ValueId> start;
-  for (const Expr* e : reductions_) {
-    for (int age = 1; age <= c_.rounds - c_.round.at(e->output()->id()); age++) {
-      delayed.push_back({e, age});
-      start.push_back(startOf(e, 0));
-    }
+  for (const Delayed& d : delayed) {
+    start.push_back(startOf(d.reduction, 0));
   }
   (void)overCarrying(m_, start, [&](std::span<const ValueId> carried) {
-    std::vector<Lowering::Scope> scopes;
-    for (int stage = 0; stage < stages; stage++) {
-      row_ = rowOf(stage);
-      lowering_.pushScope();
-      for (size_t i = 0; i < delayed.size(); i++) {
-        if (c_.round.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
-          bindResult(delayed[i].reduction, carried[i]);
-        }
-      }
-      for (int round = 0; round < stage; round++) {
-        hoistRows(round, stage);
-      }
-      scopes.push_back(lowering_.popScope());
-    }
-    const std::vector<tile::Pred> isRow = {{c_.rounds - 1, coord(m_)}, {base + coord(m_) - c_.rounds, axes_.M}};
-    std::vector<ValueId> partial;
+    const std::vector<Lowering::Scope> scopes = openStages(delayed, carried);
+    const std::vector<tile::Pred> isRow = {{c_.rounds - 1, coord(m_)},
+                                           {pipelineBase() + coord(m_) - c_.rounds, axes_.M}};
+    std::vector<ValueId> sums;
     for (const Expr* e : reductions_) {
-      partial.push_back(startOf(e, digitSet(n_)));
+      sums.push_back(startOf(e, digitSet(n_)));
     }
-    partial = overCarrying(n_, std::move(partial), [&](std::span<const ValueId> sums) {
-      std::vector<ValueId> next(sums.begin(), sums.end());
-      for (int stage = c_.rounds; stage >= 0;
-           stage--) {  // what the stage before stashed is read before it is overwritten
-        row_ = rowOf(stage);
-        useStash(stage - 1);
-        lowering_.pushScope(scopes[static_cast<size_t>(stage)]);
-        lowering_.pushScope();
-        if (stage == c_.rounds) {
-          builder_.when(isRow, [&] { storeOutputs(false, true); });
-        }
-        for (size_t i = 0; i < reductions_.size(); i++) {
-          if (c_.round.at(reductions_[i]->output()->id()) == stage) {
-            next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
-          }
-        }
-        stash(stage);
-        if (stage == 0 && digits_.prefetchRows) {
-          prefetchNextRow();
-        }
-        (void)lowering_.popScope();
-        (void)lowering_.popScope();
-        dropStash(stage - 1);
-      }
-      return next;
-    });
-    if (std::any_of(group_.outputs.begin(), group_.outputs.end(),
-                    [&](const TensorView* o) { return isRowOutput(o); })) {
-      row_ = rowOf(c_.rounds);
+    sums = overCarrying(n_, std::move(sums), [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
+    if (std::ranges::any_of(group_.outputs, [&](const TensorView* o) { return isRowOutput(o); })) {
+      row_ = pipelineRow(c_.rounds);
       lowering_.pushScope(scopes.back());
       builder_.when(isRow, [&] { storeOutputs(true, false); });
       (void)lowering_.popScope();
     }
     row_.reset();
-    std::vector<ValueId> next;
-    for (size_t i = 0; i < delayed.size(); i++) {
-      if (delayed[i].age > 1) {
-        next.push_back(carried[i - 1]);
-        continue;
-      }
-      size_t r = static_cast<size_t>(std::find(reductions_.begin(), reductions_.end(), delayed[i].reduction) -
-                                     reductions_.begin());
-      next.push_back(builder_.reduce(partial[r], digitSet(n_), delayed[i].reduction->attributes().reduce));
-    }
-    return next;
+    return ageResults(delayed, carried, sums);
   });
+}
+
+IntExpr RowWriter::pipelineBase() const {
+  return IntExpr::symbol(digits_.grid[0].symbol, {.lower = 0}) * digits_.pipelineRows;
+}
+
+IntExpr RowWriter::pipelineRow(int stage) const { return min(max(pipelineBase() + coord(m_) - stage, 0), axes_.M - 1); }
+
+// A result is used by all later stages, each a step after the one before.
+std::vector<RowWriter::Delayed> RowWriter::delayedResults() const {
+  std::vector<Delayed> delayed;
+  for (const Expr* e : reductions_) {
+    for (int age = 1; age <= c_.rounds - c_.round.at(e->output()->id()); age++) {
+      delayed.push_back({e, age});
+    }
+  }
+  return delayed;
+}
+
+// What each stage has of its row before the loop over n: the results of earlier stages, and what follows from them.
+std::vector<Lowering::Scope> RowWriter::openStages(const std::vector<Delayed>& delayed,
+                                                   std::span<const ValueId> carried) {
+  std::vector<Lowering::Scope> scopes;
+  for (int stage = 0; stage <= c_.rounds; stage++) {
+    row_ = pipelineRow(stage);
+    lowering_.pushScope();
+    for (size_t i = 0; i < delayed.size(); i++) {
+      if (c_.round.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
+        bindResult(delayed[i].reduction, carried[i]);
+      }
+    }
+    for (int round = 0; round < stage; round++) {
+      hoistRows(round, stage);
+    }
+    scopes.push_back(lowering_.popScope());
+  }
+  return scopes;
+}
+
+// One step over n, in all stages. The last one first: what the stage before stashed is read before it is overwritten.
+std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& scopes,
+                                          const std::vector<tile::Pred>& isRow, std::span<const ValueId> sums) {
+  std::vector<ValueId> next(sums.begin(), sums.end());
+  for (int stage = c_.rounds; stage >= 0; stage--) {
+    row_ = pipelineRow(stage);
+    useStash(stage - 1);
+    lowering_.pushScope(scopes[static_cast<size_t>(stage)]);
+    lowering_.pushScope();
+    if (stage == c_.rounds) {
+      builder_.when(isRow, [&] { storeOutputs(false, true); });
+    }
+    for (size_t i = 0; i < reductions_.size(); i++) {
+      if (c_.round.at(reductions_[i]->output()->id()) == stage) {
+        next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
+      }
+    }
+    stash(stage);
+    if (stage == 0 && digits_.prefetchRows) {
+      prefetchNextRow();
+    }
+    (void)lowering_.popScope();
+    (void)lowering_.popScope();
+    dropStash(stage - 1);
+  }
+  return next;
+}
+
+// The results that the next step over rows takes along: those of this step, and the others a step older.
+std::vector<ValueId> RowWriter::ageResults(const std::vector<Delayed>& delayed, std::span<const ValueId> carried,
+                                           const std::vector<ValueId>& sums) {
+  std::vector<ValueId> next;
+  for (size_t i = 0; i < delayed.size(); i++) {
+    if (delayed[i].age > 1) {
+      next.push_back(carried[i - 1]);
+      continue;
+    }
+    const auto r = static_cast<size_t>(std::ranges::find(reductions_, delayed[i].reduction) - reductions_.begin());
+    next.push_back(builder_.reduce(sums[r], digitSet(n_), delayed[i].reduction->attributes().reduce));
+  }
+  return next;
 }
 
 }  // namespace meshfuse

@@ -1,10 +1,11 @@
-// What sweeps over a row share: costly values kept from one to the next, and rows brought in ahead.
+// Rows brought in ahead, by all sweeps together.
 #include "schedule/row_writer.h"
+
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "base/error.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
@@ -14,98 +15,6 @@ namespace {
 constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
 
 }  // namespace
-
-void RowWriter::chooseStash() {
-  if (!digits_.stash || serialDigit(n_) < 0 || k_ >= 0) {
-    return;
-  }
-  for (const Expr* e : group_.exprs) {
-    if (e->kind() != ExprKind::Point || !isCostly(e->attributes().point) || !c_.isSpread(e->tensorOutput())) {
-      continue;
-    }
-    int firstUse = firstSweepOf(e->tensorOutput());
-    int lastUse = lastSweepOf(e->tensorOutput());
-    bool inTime = digits_.pipelineRows == 0 || lastUse == firstUse + 1;  // a pipeline overwrites it after one step
-    if (firstUse < c_.rounds && lastUse > firstUse && inTime) {
-      stashed_[e->output()->id()] = {firstUse, -1};
-    }
-  }
-  int stashes = 0;
-  for (auto& [id, s] : stashed_) {
-    const TensorView* tv = tensorOf(id);
-    s.param = builder_.tensor({.name = fmt::format("e{}", stashes++),
-                               .dtype = tv->dtype(),
-                               .memory = tile::Memory::Scratch,
-                               .extents = {lowering_.size(axes_.N)},
-                               .strides = {1},
-                               .alignment = 64});
-  }
-}
-
-const TensorView* RowWriter::tensorOf(int id) const {
-  for (const Expr* e : group_.exprs) {
-    if (e->output()->id() == id) {
-      return e->tensorOutput();
-    }
-  }
-  throwInternalError(fmt::format("[rows] no T{} in the group", id));
-}
-
-// Sweeps in which a tensor is computed: those of the reductions it reaches without passing one, and that of its stores.
-std::set<int> RowWriter::sweepsOf(const TensorView* tv) const {
-  std::set<int> sweeps;
-  std::set<int> reached = {tv->id()};
-  for (const Expr* e : group_.exprs) {
-    bool uses =
-        std::any_of(e->inputs().begin(), e->inputs().end(), [&](const Val* v) { return reached.contains(v->id()); });
-    if (uses && e->kind() == ExprKind::Reduce) {
-      sweeps.insert(c_.round.at(e->output()->id()));
-    } else if (uses) {
-      reached.insert(e->output()->id());
-    }
-  }
-  for (const TensorView* out : group_.outputs) {
-    if (reached.contains(out->id())) {
-      sweeps.insert(isRowOutput(out) ? c_.rounds : storeSweep_);
-    }
-  }
-  return sweeps;
-}
-
-int RowWriter::firstSweepOf(const TensorView* tv) const {
-  std::set<int> s = sweepsOf(tv);
-  return s.empty() ? c_.rounds : *s.begin();
-}
-
-int RowWriter::lastSweepOf(const TensorView* tv) const {
-  std::set<int> s = sweepsOf(tv);
-  return s.empty() ? -1 : *s.rbegin();
-}
-
-void RowWriter::stash(int round) {
-  for (const auto& [id, s] : stashed_) {
-    if (s.round == round) {
-      const TensorView* tv = tensorOf(id);
-      builder_.store(s.param, {{coord(n_)}}, lowering_.value(tv, position(tv), space_));
-    }
-  }
-}
-
-void RowWriter::dropStash(int round) {
-  for (const auto& [id, s] : stashed_) {
-    if (s.round == round) {
-      lowering_.stopReading(tensorOf(id));
-    }
-  }
-}
-
-void RowWriter::useStash(int round) {
-  for (const auto& [id, s] : stashed_) {
-    if (s.round == round) {
-      lowering_.readFrom(tensorOf(id), position(tensorOf(id)), s.param, {{coord(n_)}});
-    }
-  }
-}
 
 // Elements of n that one step covers.
 int64_t RowWriter::stepWidth() const {

@@ -38,6 +38,7 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
     }
   }
   storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.rounds : 0;
+  sweeps_ = sweepsOfAll();
 }
 
 KernelPlan RowWriter::write() {
@@ -243,7 +244,7 @@ void RowWriter::outer() {
 void RowWriter::hoistRows(int round, std::optional<int> sweep) {
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();
-    if (!c_.isSpread(out) || (sweep && !sweepsOf(out).contains(*sweep))) {
+    if (!c_.isSpread(out) || (sweep && !sweeps_[out->id()].contains(*sweep))) {
       continue;
     }
     for (const TensorView* in : e->tensorInputs()) {

@@ -56,12 +56,12 @@ class RowWriter {
   void outer();
   void hoistRows(int round, std::optional<int> sweep = std::nullopt);
 
-  // -- stash: costly tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------
+  // -- stash: dear tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------
   void chooseStash();
+  void placeStash();
+  bool isDear(const TensorView* tensor) const;
   const TensorView* tensorOf(int id) const;
-  std::set<int> sweepsOf(const TensorView* tv) const;
-  int firstSweepOf(const TensorView* tv) const;
-  int lastSweepOf(const TensorView* tv) const;
+  std::map<int, std::set<int>> sweepsOfAll() const;
   void stash(int round);
   void dropStash(int round);
   void useStash(int round);
@@ -74,7 +74,19 @@ class RowWriter {
   void prefetchPointwise();
 
   // -- software pipeline over rows --------------------------------------------------------------------------------------------
+  struct Delayed {
+    const Expr* reduction;
+    int age;  // steps since it was computed
+  };
   void pipelined();
+  IntExpr pipelineBase() const;  // first row of the part
+  IntExpr pipelineRow(int stage) const;
+  std::vector<Delayed> delayedResults() const;
+  std::vector<Lowering::Scope> openStages(const std::vector<Delayed>& delayed, std::span<const ValueId> carried);
+  std::vector<ValueId> runStages(const std::vector<Lowering::Scope>& scopes, const std::vector<tile::Pred>& isRow,
+                                 std::span<const ValueId> sums);
+  std::vector<ValueId> ageResults(const std::vector<Delayed>& delayed, std::span<const ValueId> carried,
+                                  const std::vector<ValueId>& sums);
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
   void outerInScratch();
@@ -88,7 +100,8 @@ class RowWriter {
   void split();
 
   struct Stashed {
-    int round = 0;
+    int round = 0;  // the sweep that computes it
+    int last = 0;   // the last one that reads it
     int param = -1;
   };
   const Group& group_;
@@ -105,7 +118,8 @@ class RowWriter {
   int n_ = -1;
   std::vector<const Expr*> reductions_;
   int storeSweep_ = 0;  // that of the spread outputs: the first if none waits for a reduction, else `rounds`, after all
-  std::map<int, Stashed> stashed_;
+  std::map<int, Stashed> stashed_;       // by Val id
+  std::map<int, std::set<int>> sweeps_;  // of sweepsOfAll
 };
 
 }  // namespace meshfuse

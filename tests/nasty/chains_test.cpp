@@ -1,4 +1,5 @@
-// Long chains of ops that ask for their operands at other positions: planned in time and text about linear in their length, and right.
+// Long chains of ops that ask for their operands at other positions or in many sweeps: planned in time and text about linear in
+// their length, and right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -129,6 +130,35 @@ TEST(ShapeChain, SumsOverAllOrdersOfDims) {
     std::shuffle(order.begin(), order.end(), rng);
     return add(x, permute(x, order));
   });
+}
+
+// Each layer is a sweep more over the rows of all layers before it, unless these are kept or the kernel ends.
+Layer lessItsMean(std::vector<int64_t> dims) {
+  return [=](TensorView* x, std::mt19937&) { return sub(x, mul(mean(x, dims, true), 0.5)); };
+}
+
+TEST(ReductionChain, OverRows) { checkGrowth({5, 700}, lessItsMean({1})); }
+
+TEST(ReductionChain, OverManyRows) { checkGrowth({70, 520}, lessItsMean({1})); }
+
+TEST(ReductionChain, OverColumns) { checkGrowth({40, 50}, lessItsMean({0})); }
+
+TEST(ReductionChain, OverOuterAndInnerDims) { checkGrowth({6, 5, 150}, lessItsMean({0, 2})); }
+
+TEST(ReductionChain, OfSoftmaxes) {
+  checkGrowth({260, 520}, [](TensorView* x, std::mt19937&) { return softmax(x, 1); });
+}
+
+TEST(ReductionChain, EndsAKernelThatWouldComputeTooMuchAgain) {
+  Fusion fusion;
+  {
+    FusionGuard guard(&fusion);
+    chainOf({40, 50}, 100, lessItsMean({0}))(fusion);
+  }
+  const std::vector<Segment> segments = segment(fusion, {}, {}, kernelSchedulers());
+  EXPECT_LT(segments.size(), 20u);
+  EXPECT_NE(segments[0].boundary.find("reductions follow one another: their sweeps would compute"), std::string::npos)
+      << segments[0].boundary;
 }
 
 // Sizes that are not known: the segments and their kernels are over symbols.
