@@ -26,16 +26,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Not one of those that the system gives to whoever asks for any: such a port may be gone when the ranks need it.
 std::string freePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return std::to_string(ntohs(address.sin_port));
+  static unsigned next = static_cast<unsigned>(getpid()) * 67;
+  for (;;) {
+    const auto port = static_cast<uint16_t>(10'000 + next++ % 20'000);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    const bool free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (free) {
+      return std::to_string(port);
+    }
+  }
 }
 
 [[noreturn]] void childMain(int rank, int ranks, const std::string& port, int out,
@@ -163,8 +168,12 @@ SharedCounters::~SharedCounters() { munmap(memory_, bytes_); }
 
 void SharedCounters::add(size_t which) const { std::atomic_ref<int>(memory_[which]).fetch_add(1); }
 
+bool SharedCounters::reached(size_t which, int value) const {
+  return std::atomic_ref<int>(memory_[which]).load() >= value;
+}
+
 void SharedCounters::await(size_t which, int value) const {
-  while (std::atomic_ref<int>(memory_[which]).load() < value) {
+  while (!reached(which, value)) {
     usleep(500);
   }
 }

@@ -66,6 +66,7 @@ class SharedCounters {
   SharedCounters& operator=(const SharedCounters&) = delete;
 
   void add(size_t which) const;
+  bool reached(size_t which, int value) const;
   // Sleeps until the counter has reached `value`.
   void await(size_t which, int value) const;
 

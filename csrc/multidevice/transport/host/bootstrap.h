@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "multidevice/transport/host/world.h"
+
 namespace meshfuse {
 
 class Bootstrap {
@@ -17,6 +19,10 @@ class Bootstrap {
   // Every rank's message, by rank. DeviceError if a rank does not come within the deadline.
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
 };
+
+// The world of the bootstrap's ranks: of the kind that fits where they are. `name`: in flight records.
+[[nodiscard]] std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options,
+                                                      const std::string& name);
 
 // What the launcher told this process.
 struct RankOfLauncher {

@@ -1,5 +1,6 @@
 #include "multidevice/transport/host/network_communicator.h"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/network_reunion.h"
 #include "multidevice/transport/pull.h"
 #include "multidevice/transport/reduce.h"
 #include "multidevice/transport/wait_observer.h"
@@ -27,6 +30,7 @@ constexpr auto kPeerIsSlow = 200us;
 
 const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
 std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
+bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
 
 void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (to != from && bytes > 0) {
@@ -42,11 +46,10 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
       options_(options),
-      recorder_(flight_, {.directory = options.flightDirectory,
-                          .world = std::move(world),
-                          .transport = "network",
-                          .rank = rank_,
-                          .size = size_}),
+      recorder_(
+          flight_,
+          {.directory = options.flightDirectory, .world = world, .transport = "network", .rank = rank_, .size = size_}),
+      name_(std::move(world)),
       watch_(*bootstrap_, options.deadline),
       link_(openUcxLink()),
       peers_(static_cast<size_t>(size_)),
@@ -54,6 +57,7 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
   for (int r = 0; r < size_; ++r) {
     world_.ranks.push_back(r);
   }
+  watch_.whereThisRankIs([this] { return place(); });
   watch_.whenFailed([this](const std::string& text) { recorder_.write(text); });
   link_->connect(bootstrap_->allGather(link_->address()));
   barrier(world_);
@@ -82,9 +86,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
   heads_.resize(2 * n * kHeadBytes);
   auto headTo = [&](size_t i) { return heads_.data() + i * kHeadBytes; };
   auto headFrom = [&](size_t i) { return heads_.data() + (n + i) * kHeadBytes; };
-  auto isShort = [](int64_t bytes) { return bytes <= kDataBehindHead; };
   const bool pairwise = record.ragged && record.kind == CallKind::AllToAll;
-  const int64_t elementBytes = dataTypeSize(record.type);
   std::vector<Pending> heads;
   std::vector<Pending> data;
   for (size_t i = 0; i < n; ++i) {  // receives first: an expected message needs no copy
@@ -120,11 +122,26 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
           {link_->send(p, parcel.out, static_cast<size_t>(parcel.outBytes), tag(Tag::Data, sequence, rank_)), p, -1});
     }
   }
-  waitForAll(heads);
+  try {
+    waitForAll(heads);
+    checkHeads(team, record, parcels);
+    waitForAll(data);
+  } catch (...) {
+    abandon({&heads, &data});
+    throw;
+  }
+}
+
+// What the peers say of the call, and the short data right behind.
+void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
+  const size_t n = team.ranks.size();
+  const bool pairwise = record.ragged && record.kind == CallKind::AllToAll;
+  const int64_t elementBytes = dataTypeSize(record.type);
   for (size_t i = 0; i < n; ++i) {
     const int p = team.ranks[i];
+    const std::byte* head = heads_.data() + (n + i) * kHeadBytes;
     CallRecord theirs;
-    std::memcpy(&theirs, headFrom(i), sizeof(theirs));
+    std::memcpy(&theirs, head, sizeof(theirs));
     if (pairwise && p != rank_) {
       const int64_t sent = theirs.count / elementBytes;
       theirs.count = 0;
@@ -138,10 +155,18 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
                               difference(rank_, record, p, theirs), place()));
     }
     if (p != rank_ && isShort(parcels[i].inBytes)) {
-      copyBytes(parcels[i].in, headFrom(i) + sizeof(theirs), parcels[i].inBytes);
+      copyBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
     }
   }
-  waitForAll(data);
+}
+
+void NetworkCommunicator::abandon(std::initializer_list<std::vector<Pending>*> messages) {
+  for (std::vector<Pending>* pending : messages) {
+    for (Pending& p : *pending) {
+      link_->abandon(p.operation);
+    }
+  }
+  link_.reset();
 }
 
 void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
@@ -188,12 +213,12 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     // What a rank sent before it left may still be on its way.
     if (gone != pending.end() && now - idleSince > 500ms) {
-      watch_.fail(fmt::format("[network] [rank {}/{}] has left its world, which {} still waits for", gone->peer, size_,
-                              place()));
+      watch_.fail(
+          fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place()));
     }
     if (now >= limit) {
-      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for rank {}", options_.deadline.count(),
-                              place(), pending[0].peer));
+      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(),
+                              place(), peerName(pending[0].peer)));
     }
   }
 }
@@ -204,7 +229,7 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
     watch_.throwIfFailed();
     std::this_thread::sleep_for(1ms);
   }
-  watch_.fail(fmt::format("[network] a message between ranks {} and {} failed: {}; {}", rank_, peer, error, place()));
+  watch_.fail(fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error));
 }
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
@@ -214,13 +239,23 @@ int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffer
   event_ = &recorder_.begin(record);
   recorder_.waits();
   watch_.throwIfFailed();
-  call_ = record;
-  inCall_ = true;
+  enter(record);
   return position;
 }
 
-void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
+void NetworkCommunicator::enter(const CallRecord& record) {
+  std::lock_guard lock(placeMutex_);
+  call_ = record;
+  inCall_ = true;
+}
+
+void NetworkCommunicator::leave() {
+  std::lock_guard lock(placeMutex_);
   inCall_ = false;
+}
+
+void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
+  leave();
   FlightRecorder::end(*event_);
   if (record.kind != CallKind::Close) {
     TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
@@ -393,7 +428,7 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   }
   swapParcels(world_, record, parcels);
   all[static_cast<size_t>(rank_)] = message;
-  inCall_ = false;
+  leave();
   FlightRecorder::end(*event_);
   return all;
 }
@@ -404,8 +439,7 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   FlightEvent& event = recorder_.begin(record);
   recorder_.waits();
   watch_.throwIfFailed();
-  call_ = record;
-  inCall_ = true;
+  enter(record);
   moveWithinRank(transfers, rank_);
   std::vector<Pending> pending;
   for (const Transfer& t : transfers) {
@@ -427,14 +461,21 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
            -1});
     }
   }
-  waitForAll(pending);
-  inCall_ = false;
+  try {
+    waitForAll(pending);
+  } catch (...) {
+    abandon({&pending});
+    throw;
+  }
+  leave();
   FlightRecorder::end(event);
 }
 
 void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
+  std::unique_lock lock(placeMutex_);
   step_ = step;
   what_ = what;
+  lock.unlock();
   recorder_.setStep(step, what);
 }
 
@@ -444,8 +485,39 @@ void NetworkCommunicator::abort(std::string_view reason) {
   recorder_.write(text);
 }
 
+Communicator::Survivors NetworkCommunicator::shrink() {
+  checkHasFailed(watch_.hasFailed());
+  // An attempt fails when one more rank does.
+  for (int attempt = 0;; ++attempt) {
+    auto reunion = std::make_unique<NetworkReunion>(watch_, rank_, size_, options_, place());
+    const std::vector<int> members = reunion->members();
+    try {
+      Survivors survivors{openAmong(std::move(reunion), options_, name_ + ".survivors"), members};
+      tellThoseWhoComeLater();
+      return survivors;
+    } catch (const DeviceError&) {
+      if (attempt == size_) {
+        throw;
+      }
+    }
+  }
+}
+
+void NetworkCommunicator::tellThoseWhoComeLater() {
+  answers_ = std::jthread([this](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      if (watch_.meetingPlace().waitFor(POLLIN, Clock::now() + 50ms)) {
+        NetworkReunion::sendAway(watch_, rank_);
+      }
+    }
+  });
+}
+
+std::string NetworkCommunicator::peerName(int rank) const { return fmt::format("[rank {}/{}]", rank, size_); }
+
 std::string NetworkCommunicator::place() const {
-  std::string text = fmt::format("[rank {}/{}]", rank_, size_);
+  std::lock_guard lock(placeMutex_);
+  std::string text = peerName(rank_);
   if (step_ >= 0) {
     text += fmt::format(" at step {} ({})", step_, what_);
   } else if (!what_.empty()) {

@@ -5,9 +5,12 @@
 // results have the same bits as on one host.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "multidevice/transport/call.h"
@@ -46,6 +49,7 @@ class NetworkCommunicator final : public Communicator {
   void setBusy(bool busy) override { watch_.setBusy(busy); }
   void abort(std::string_view reason) override;
   void close() override;
+  Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
@@ -72,6 +76,8 @@ class NetworkCommunicator final : public Communicator {
   // Checks a call and fills in its team; gives this rank's position.
   int start(const Team& team, CallRecord& record, bool buffersGiven);
   void finish(const CallRecord& record, int64_t received);
+  void enter(const CallRecord& record);
+  void leave();
   void meet(const Team& team, CallKind kind);
   void gather(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
   void trade(const Team& team, CallRecord record, const Blocks& sent, const Blocks& received, const void* in,
@@ -83,7 +89,12 @@ class NetworkCommunicator final : public Communicator {
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void waitForAll(std::vector<Pending>& pending);
+  void tellThoseWhoComeLater();
+  // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
+  void abandon(std::initializer_list<std::vector<Pending>*> messages);
   [[noreturn]] void failedMessage(int peer, const std::string& error);
+  void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
+  std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
   static uint64_t tag(Tag kind, uint32_t sequence, int source) {
     return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(sequence) << 24 | static_cast<uint64_t>(source);
@@ -96,16 +107,19 @@ class NetworkCommunicator final : public Communicator {
   FlightRing flight_{};
   FlightRecorder recorder_;
   FlightEvent* event_ = nullptr;  // of the call under way
-  NetworkWatch watch_;
-  std::unique_ptr<NetworkLink> link_;
-  std::vector<PeerState> peers_;
-  std::vector<std::byte> heads_;  // sent and received, of the call under way
+  std::string name_;
+  mutable std::mutex placeMutex_;  // of what place() says: the watch asks for it too
   CallRecord call_;
   bool inCall_ = false;
   int64_t step_ = -1;
   std::string what_;
+  NetworkWatch watch_;
+  std::unique_ptr<NetworkLink> link_;  // null after a failure
+  std::vector<PeerState> peers_;
+  std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
   TransferCounters counters_;
+  std::jthread answers_;  // those who come to be survivors when the others have gone on
 };
 
 }  // namespace meshfuse

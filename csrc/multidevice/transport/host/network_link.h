@@ -31,6 +31,8 @@ class NetworkLink {
   };
   // Asks after an operation, and releases it when done.
   virtual Outcome ask(Operation& operation) = 0;
+  // Releases an operation whose outcome nobody asks for any more. Its memory may be touched until the link is gone.
+  virtual void abandon(Operation operation) = 0;
   // Lets messages move; false if there was nothing to do.
   virtual bool progress() = 0;
   // Sleeps until there may be something to do, or for `limit`.

@@ -1,13 +1,10 @@
 #include "multidevice/transport/host/network_watch.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
+#include <random>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,40 +17,13 @@ using namespace std::chrono_literals;
 constexpr uint32_t kMagic = 0x6d657377;
 constexpr auto kLook = 50ms;
 constexpr auto kFrameLimit = 2s;
-constexpr unsigned kUnreachable = 10'000;  // milliseconds until unanswered bytes close a connection
-
-// Every address of this machine, the loopback's last: for ranks on the same host.
-std::string ownAddresses() {
-  std::string text;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) == 0) {
-    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) {
-        continue;
-      }
-      char buffer[INET_ADDRSTRLEN] = {};
-      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, buffer, sizeof(buffer));
-      text += std::strncmp(buffer, "127.", 4) == 0 ? "" : fmt::format("\n{}", buffer);
-    }
-    freeifaddrs(all);
-  }
-  return text + "\n127.0.0.1";
-}
-
-void closeWhenUnreachable(const Socket& s) {
-  setsockopt(s.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnreachable, sizeof(kUnreachable));
-  const int on = 1;
-  const int seconds = 2;
-  setsockopt(s.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
-  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
-}
 
 }  // namespace
 
 NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
+      meetingPlace_(Socket::create()),
       sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
       gone_(sockets_.size()),
       busy_(static_cast<size_t>(size_)),
@@ -77,23 +47,21 @@ NetworkWatch::~NetworkWatch() {
 
 void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline) {
   const auto limit = Clock::now() + deadline;
-  const Socket listener = Socket::create();
-  std::string mine;
-  if (rank_ == 0) {
-    deviceCheck(listener.listen("", "0", size_), "[network] rank 0 cannot listen: {}", std::strerror(errno));
-    mine = std::to_string(listener.port()) + ownAddresses();
+  std::random_device random;
+  const std::string number = std::to_string(uint64_t{random()} << 32 | random());
+  // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
+  const NetworkPlace mine = listenAnywhere(meetingPlace_, 4 * size_);
+  std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
+  worldNumber_ = std::stoull(all[0]);
+  for (const std::string& text : all) {
+    places_.push_back(NetworkPlace::parse(std::string_view(text).substr(text.find(' ') + 1)));
   }
-  const std::vector<std::string> all = bootstrap.allGather(mine);
-  if (rank_ == 0) {
-    acceptAll(listener, limit);
-  } else {
-    join(all[0], limit);
-  }
+  rank_ == 0 ? acceptAll(limit) : join(limit);
 }
 
-void NetworkWatch::acceptAll(const Socket& listener, Clock::time_point limit) {
+void NetworkWatch::acceptAll(Clock::time_point limit) {
   for (int missing = size_ - 1; missing > 0;) {
-    Socket joined = listener.accept(limit);
+    Socket joined = meetingPlace_.accept(limit);
     deviceCheck(joined.open(), "[network] {} of {} ranks did not reach rank 0", missing, size_);
     uint32_t hello[2] = {};
     if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic &&
@@ -106,25 +74,22 @@ void NetworkWatch::acceptAll(const Socket& listener, Clock::time_point limit) {
   }
 }
 
-void NetworkWatch::join(const std::string& addresses, Clock::time_point limit) {
-  const size_t portEnd = addresses.find('\n');
-  const std::string port = addresses.substr(0, portEnd);
-  for (size_t begin = portEnd + 1; begin < addresses.size();) {
-    const size_t end = std::min(addresses.find('\n', begin), addresses.size());
+void NetworkWatch::join(Clock::time_point limit) {
+  const NetworkPlace& place = places_[0];
+  for (const std::string& host : place.hosts) {
     Socket mine = Socket::create();
     const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
     uint32_t answer = 0;
     const auto soon = std::min(limit, Clock::now() + kFrameLimit);
-    if (mine.connect(addresses.substr(begin, end - begin), port, soon) && mine.send(hello, sizeof(hello), soon) &&
+    if (mine.connect(host, place.port, soon) && mine.send(hello, sizeof(hello), soon) &&
         mine.receive(&answer, sizeof(answer), soon) && answer == kMagic) {
       closeWhenUnreachable(mine);
       sockets_[0] = std::move(mine);
       return;
     }
-    begin = end + 1;
   }
   deviceCheck(false, "[network] rank {} cannot reach rank 0 at any of its addresses, port {}; is there a firewall?",
-              rank_, port);
+              rank_, place.port);
 }
 
 void NetworkWatch::look() {
@@ -158,8 +123,11 @@ void NetworkWatch::hear(int from) {
   }
   gone_[static_cast<size_t>(from)] = 1;
   if (!hasLeft(from) && !stop_) {
+    std::unique_lock lock(textMutex_);
+    const std::string here = place_ ? "; " + place_() : "";
+    lock.unlock();
     note({Kind::Failed, from, 0, 0},
-         fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached", from, size_));
+         fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached{}", from, size_, here));
   }
 }
 
@@ -196,6 +164,11 @@ void NetworkWatch::tell(const Frame& frame, const std::string& text) {
       static_cast<void>(s.send(&sent, sizeof(sent), limit) && s.send(text.data(), text.size(), limit));
     }
   }
+}
+
+void NetworkWatch::whereThisRankIs(std::function<std::string()> place) {
+  std::lock_guard lock(textMutex_);
+  place_ = std::move(place);
 }
 
 void NetworkWatch::keep(const std::string& text) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "multidevice/transport/host/bootstrap.h"
+#include "multidevice/transport/host/network_place.h"
 #include "multidevice/transport/host/socket.h"
 
 namespace meshfuse {
@@ -36,11 +38,21 @@ class NetworkWatch {
   [[noreturn]] void fail(const std::string& text);
   void recordFailure(const std::string& text);
 
+  bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
+
+  // What to add to the news that a process has ended: where this rank is. Called by the watch's own thread, from the first call on.
+  void whereThisRankIs(std::function<std::string()> place);
   // Called before a failure is thrown, with its text.
   void whenFailed(std::function<void(const std::string&)> action) { whenFailed_ = std::move(action); }
 
   void setBusy(bool busy);
   bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
+  // Where to meet the ranks of a failed world, by rank; one's own stays open as long as the watch.
+  const std::vector<NetworkPlace>& places() const { return places_; }
+  const Socket& meetingPlace() const { return meetingPlace_; }
+  // A number that other worlds do not have.
+  uint64_t world() const { return worldNumber_; }
+
   bool hasLeft(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0; }
 
  private:
@@ -54,8 +66,8 @@ class NetworkWatch {
   using Clock = std::chrono::steady_clock;
 
   void connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline);
-  void acceptAll(const Socket& listener, Clock::time_point limit);
-  void join(const std::string& addresses, Clock::time_point limit);
+  void acceptAll(Clock::time_point limit);
+  void join(Clock::time_point limit);
   void look();
   void hear(int from);
   void tell(const Frame& frame, const std::string& text);
@@ -65,6 +77,9 @@ class NetworkWatch {
 
   int rank_;
   int size_;
+  Socket meetingPlace_;
+  std::vector<NetworkPlace> places_;
+  uint64_t worldNumber_ = 0;
   std::vector<Socket> sockets_;  // rank 0: by peer; others: one, to rank 0, at index 0
   std::vector<uint8_t> gone_;    // closed sockets; of the thread alone
   std::vector<std::atomic<uint8_t>> busy_;
@@ -72,6 +87,7 @@ class NetworkWatch {
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
   std::string failure_;
+  std::function<std::string()> place_;
   std::function<void(const std::string&)> whenFailed_;
   std::mutex sendMutex_;
   std::atomic<bool> stop_ = false;

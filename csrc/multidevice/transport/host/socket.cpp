@@ -86,6 +86,11 @@ bool Socket::connect(const std::string& host, const std::string& port, Clock::ti
   return ::connect(fd_, found->ai_addr, found->ai_addrlen) == 0;
 }
 
+bool Socket::hasClosed() const {
+  pollfd p{fd_, POLLRDHUP, 0};
+  return poll(&p, 1, 0) > 0;
+}
+
 bool Socket::waitFor(short events, Clock::time_point limit) const {
   pollfd p{fd_, events, 0};
   for (;;) {

@@ -32,6 +32,8 @@ class Socket {
 
   // Each is false if the other side closed or reset the connection, or the limit passed.
   bool connect(const std::string& host, const std::string& port, Clock::time_point limit) const;
+  // Whether the other side has closed or reset the connection; bytes that came before may still be there.
+  bool hasClosed() const;
   bool waitFor(short events, Clock::time_point limit) const;
   bool send(const void* data, size_t bytes, Clock::time_point limit) const;
   bool receive(void* data, size_t bytes, Clock::time_point limit) const;

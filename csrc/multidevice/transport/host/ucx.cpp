@@ -176,6 +176,15 @@ class UcxLink final : public NetworkLink {
     return outcome;
   }
 
+  void abandon(Operation operation) override {
+    auto* message = static_cast<Message*>(operation);
+    if (message != nullptr && message->request != nullptr) {
+      ucx_.requestCancel(worker_, message->request);
+      ucx_.requestFree(message->request);
+    }
+    delete message;
+  }
+
   bool progress() override { return ucx_.workerProgress(worker_) != 0; }
 
   void sleep(std::chrono::milliseconds limit) override {

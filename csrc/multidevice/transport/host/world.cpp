@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
 
 #include "multidevice/transport/host/bootstrap.h"
@@ -14,17 +15,26 @@ namespace meshfuse {
 
 namespace {
 
-// The same for all processes of a machine since it was started.
+// The same for all processes of a machine since it was started. Who knows better where the ranks can share memory says so.
 std::string hostIdentity() {
+  if (const char* name = std::getenv("MESHFUSE_HOST"); name != nullptr && *name != '\0') {
+    return name;
+  }
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string line;
   std::getline(file, line);
   return line;
 }
 
-std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options) {
+std::string nextName() {
   static std::atomic<int> opened = 0;  // ranks open their worlds in the same order
-  const std::string world = fmt::format("world{}", opened++);
+  return fmt::format("world{}", opened++);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options,
+                                        const std::string& name) {
   if (options.flightDirectory.empty()) {
     options.flightDirectory = flightDirectoryOfEnvironment();
   }
@@ -35,12 +45,10 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
   const std::vector<std::string> all = bootstrap->allGather(identity);
   const bool oneHost = std::all_of(all.begin(), all.end(), [&](const std::string& other) { return other == identity; });
   if (oneHost && !options.messagesOnly) {
-    return std::make_unique<HostCommunicator>(std::move(bootstrap), options, world);
+    return std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
   }
-  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, world);
+  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, name);
 }
-
-}  // namespace
 
 bool startedByLauncher() { return pmixOffered() || starOffered(); }
 
@@ -48,7 +56,7 @@ std::unique_ptr<Communicator> openWorld(const TransportOptions& options) {
   if (!startedByLauncher()) {
     return makeSelfCommunicator();
   }
-  return openAmong(pmixOffered() ? connectPmix(options.deadline) : connectStar(options.deadline), options);
+  return openAmong(pmixOffered() ? connectPmix(options.deadline) : connectStar(options.deadline), options, nextName());
 }
 
 Communicator::Survivors openSurvivors(const TransportOptions& options) {
@@ -58,7 +66,7 @@ Communicator::Survivors openSurvivors(const TransportOptions& options) {
   const RankOfLauncher place = pmixOffered() ? pmixPlace() : starPlace();
   Communicator::Survivors survivors;
   std::unique_ptr<Bootstrap> bootstrap = meetSurvivors(place.rank, place.size, options.deadline, survivors.oldRanks);
-  survivors.world = openAmong(std::move(bootstrap), options);
+  survivors.world = openAmong(std::move(bootstrap), options, nextName());
   return survivors;
 }
 

@@ -1,0 +1,80 @@
+#include "multidevice/transport/host/network_place.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr unsigned kUnreachable = 10'000;  // milliseconds until unanswered bytes close a connection
+
+std::vector<std::string> ownAddresses() {
+  std::vector<std::string> found;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) == 0) {
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) {
+        continue;
+      }
+      char buffer[INET_ADDRSTRLEN] = {};
+      inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, buffer, sizeof(buffer));
+      if (std::strncmp(buffer, "127.", 4) != 0) {
+        found.emplace_back(buffer);
+      }
+    }
+    freeifaddrs(all);
+  }
+  found.emplace_back("127.0.0.1");
+  return found;
+}
+
+}  // namespace
+
+std::string NetworkPlace::text() const {
+  std::string text = port;
+  for (const std::string& host : hosts) {
+    text += '\n' + host;
+  }
+  return text;
+}
+
+NetworkPlace NetworkPlace::parse(std::string_view text) {
+  NetworkPlace place;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string word(text.substr(begin, end - begin));
+    if (begin == 0) {
+      place.port = word;
+    } else {
+      place.hosts.push_back(word);
+    }
+    begin = end + 1;
+  }
+  return place;
+}
+
+NetworkPlace listenAnywhere(const Socket& listener, int backlog) {
+  deviceCheck(listener.listen("", "0", backlog), "[network] this process cannot listen at any port: {}",
+              std::strerror(errno));
+  return {std::to_string(listener.port()), ownAddresses()};
+}
+
+void closeWhenUnreachable(const Socket& s) {
+  setsockopt(s.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnreachable, sizeof(kUnreachable));
+  const int on = 1;
+  const int seconds = 2;
+  setsockopt(s.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+  setsockopt(s.get(), IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,26 @@
+// Where a process can be met in the network: a port, at each of the addresses of its machine.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "multidevice/transport/host/socket.h"
+
+namespace meshfuse {
+
+struct NetworkPlace {
+  std::string port;
+  std::vector<std::string> hosts;  // the loopback's last: for ranks on the same host
+
+  std::string text() const;
+  static NetworkPlace parse(std::string_view text);
+};
+
+// Listens at any port of all addresses. DeviceError if that cannot be.
+[[nodiscard]] NetworkPlace listenAnywhere(const Socket& listener, int backlog);
+
+// Lets the kernel close the connection when the other host does not answer any more.
+void closeWhenUnreachable(const Socket& s);
+
+}  // namespace meshfuse

@@ -1,0 +1,16 @@
+// One check of all collectives, for ranks that report by a text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "multidevice/transport/communicator.h"
+
+namespace meshfuse {
+
+// Every collective of `count` elements against the plain reference: what differs, "" if nothing does. Nothing for ranks outside the
+// team.
+[[nodiscard]] std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count,
+                                              uint64_t seed);
+
+}  // namespace meshfuse

@@ -1,0 +1,59 @@
+// Cases of a rank that fails, in some way at some place, and of the others, which go on without it. Ranks are child processes; many
+// cases run side by side, for most of their time is spent waiting.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "multidevice/transport/communicator.h"
+#include "multidevice/transport/processes.h"
+
+namespace meshfuse {
+
+// Long enough that a starved rank of a crowded machine is not taken for a stopped one.
+constexpr std::chrono::milliseconds kFailureDeadline{4000};
+
+enum class Way { Throw, Exit, Kill, Stop };
+constexpr Way kWays[] = {Way::Stop, Way::Throw, Way::Exit, Way::Kill};  // the slow one first
+[[nodiscard]] std::string_view name(Way way);
+void fail(Way way);
+
+// The calls in which a rank may be missed; the last one is the teardown.
+struct FailureCall {
+  std::string_view name;
+  void (*make)(Communicator&, std::vector<float>& in, std::vector<float>& out);
+};
+[[nodiscard]] std::span<const FailureCall> failureCalls();
+
+// "" if the world of survivors is as it should be: its ranks, and all-reduces small and large, in shared and ordinary memory.
+[[nodiscard]] std::string checkSurvivors(Communicator& comm, const std::vector<int>& oldRanks,
+                                         const std::vector<int>& expected);
+// What a rank of a case says at the end: the error it got, and how it went on.
+[[nodiscard]] std::string report(std::string_view error, const std::string& wrong);
+
+struct FailureCase {
+  std::string title;
+  int ranks;
+  int victim;
+  std::vector<std::string> phrases;  // in the text of every survivor
+  std::function<std::string(int)> body;
+  bool stops = false;
+  bool wakesToError = false;  // the stopped victim, woken up when all is over, gets an error too
+  bool oneText = true;        // survivors have the same
+  int alsoDies = -1;
+
+  std::vector<int> survivors() const;
+};
+
+// One for each way, call, number of ranks and victim, 0 and the last: the victim fails instead of making the call, and the others
+// shrink.
+[[nodiscard]] std::deque<FailureCase> missedCalls(const TransportOptions& options);
+
+void runCases(std::deque<FailureCase> waiting);
+
+}  // namespace meshfuse

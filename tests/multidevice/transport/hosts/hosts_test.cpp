@@ -1,0 +1,246 @@
+// Ranks on two hosts, started by `mpirun` and by hand: collectives, a program, and what becomes of them when a rank or the cable is
+// gone. The hosts are namespaces of this machine; without the right to make such, the tests are skipped.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/scenario.h"
+#include "multidevice/transport/check_collectives.h"
+#include "multidevice/transport/failure_cases.h"
+#include "multidevice/transport/host/network_link.h"
+#include "multidevice/transport/hosts/namespace_hosts.h"
+#include "multidevice/transport/processes.h"
+#include "multidevice/transport/reference.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kRanks = 4;
+constexpr int hostOf(int rank) { return rank / 2; }
+
+// What the ranks run, on whatever world they are; on loopback, when the binary is started without a launcher.
+class AcrossHosts : public ScenarioTest {
+ protected:
+  void runOnRanks(const Body& body) {
+    ScenarioTest::runOnRanks([&](Communicator& comm) {
+      if (std::getenv("MESHFUSE_HOST") != nullptr) {
+        EXPECT_EQ(comm.transport(), "network");
+      }
+      body(comm);
+    });
+  }
+};
+
+TEST_F(AcrossHosts, Collectives) {
+  runOnRanks([](Communicator& comm) {
+    uint64_t seed = 1;
+    for (const Team& team : {comm.world(), Team{{1, 0}}}) {
+      for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Int}) {
+        for (int64_t count : {0, 1, 77, 1025, 70'001}) {
+          EXPECT_EQ(checkAllCollectives(comm, team, type, count, ++seed), "");
+        }
+      }
+    }
+  });
+}
+
+TEST_F(AcrossHosts, TransfersAndMessages) {
+  runOnRanks([](Communicator& comm) {
+    using Direction = Communicator::Transfer::Direction;
+    const int n = comm.size();
+    for (int64_t bytes : {0, 5, 5000, 300'000}) {
+      const int previous = (comm.rank() + n - 1) % n;
+      Bytes out(static_cast<size_t>(bytes), std::byte(comm.rank()));
+      Bytes in(out.size(), std::byte{99});
+      const Communicator::Transfer group[] = {{Direction::Send, (comm.rank() + 1) % n, out.data(), bytes},
+                                              {Direction::Recv, previous, in.data(), bytes}};
+      comm.transfer(group);
+      EXPECT_EQ(in, Bytes(in.size(), std::byte(previous)));
+    }
+    const std::vector<std::string> all = comm.exchange(std::string(static_cast<size_t>(comm.rank()) * 10'000, 'x'));
+    for (size_t r = 0; r < all.size(); ++r) {
+      EXPECT_EQ(all[r], std::string(r * 10'000, 'x'));
+    }
+  });
+}
+
+TEST_F(AcrossHosts, AProgramWithAnAllReduceAndARedistribution) {
+  runScenario([](int64_t n) {
+    const int64_t rows = 2 * n;
+    const int64_t columns = 3 * n;
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = DeviceMesh::create({{"x", n}});
+                      TensorView* x = input(f, {rows, columns}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      TensorView* moved = set(mul(x, x));
+                      f.addOutput(moved);
+                      moved->setDeviceMesh(mesh);
+                      shardBlock(moved, 1, mesh, "x");
+                      TensorView* total = sum(x, {0});
+                      f.addOutput(total);
+                      total->setDeviceMesh(mesh);
+                    },
+                    {randomTensor({rows, columns}, DataType::Float, 1, -2, 2)},
+                    {{fmt::format("all-reduce/{}", n), fmt::format("all-to-all/{}", n)},
+                     -1,
+                     2 * 3 * (n - 1) * 4 + 2 * columns * 4 * (n - 1) / n}};
+  });
+}
+
+class HostsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (MultiDeviceTest::launched()) {
+      GTEST_SKIP() << "starts processes of its own; run it without a launcher";
+    }
+    try {
+      static_cast<void>(openUcxLink());
+    } catch (const DeviceError& e) {
+      GTEST_SKIP() << e.what();
+    }
+    std::string whyNot;
+    hosts_ = NamespaceHosts::make(whyNot);
+    if (hosts_ == nullptr) {
+      GTEST_SKIP() << "needs two network namespaces; " << whyNot;
+    }
+  }
+
+  // In a child: goes to the host of its rank.
+  void settle(int rank) const {
+    hosts_->enter(hostOf(rank));
+    setenv("MASTER_ADDR", NamespaceHosts::address(0).c_str(), 1);
+    setenv("MESHFUSE_HOST", NamespaceHosts::name(hostOf(rank)).c_str(), 1);
+  }
+  static std::vector<std::string> ranksCommand() { return {"/proc/self/exe", "--gtest_filter=AcrossHosts.*"}; }
+  // Both ways: every rank of a host got parts of what the ranks of the other have.
+  void expectTrafficOnTheCable() const {
+    for (int h = 0; h < NamespaceHosts::kHosts; ++h) {
+      EXPECT_GT(hosts_->bytesReceived(h), 1 << 20);
+    }
+  }
+
+  std::unique_ptr<NamespaceHosts> hosts_;
+};
+
+TEST_F(HostsTest, StartedByHand) {
+  const int log = memfd_create("log", 0);
+  RankProcesses processes(kRanks, [&](int rank) -> std::string {
+    settle(rank);
+    dup2(log, 1);
+    dup2(log, 2);
+    const std::vector<std::string> command = ranksCommand();
+    execl(command[0].c_str(), command[0].c_str(), command[1].c_str(), nullptr);
+    return "cannot start itself";
+  });
+  while (!processes.haveEnded()) {
+    ASSERT_LT(processes.age(), 100s);
+    usleep(2000);
+  }
+  std::string text(1 << 20, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, pread(log, text.data(), text.size(), 0))));
+  close(log);
+  for (const ProcessOutcome& o : processes.outcomes()) {
+    EXPECT_TRUE(o.ended) << text;
+  }
+  EXPECT_NE(text.find("[  PASSED  ] 3 tests"), std::string::npos) << text;
+  expectTrafficOnTheCable();
+}
+
+TEST_F(HostsTest, StartedByMpirun) {
+  std::string text;
+  if (hosts_->run(0, {"mpirun", "--version"}, text) != 0) {
+    GTEST_SKIP() << "no mpirun: " << text;
+  }
+  char self[4096] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
+  const std::string cable = NamespaceHosts::device(0) + "," + NamespaceHosts::device(1);
+  text.clear();
+  const int code = hosts_->run(0,
+                               {"timeout",
+                                "100",
+                                "mpirun",
+                                "--allow-run-as-root",
+                                "--oversubscribe",
+                                "--mca",
+                                "plm_rsh_agent",
+                                hosts_->remoteShell(),
+                                "--mca",
+                                "plm_rsh_no_tree_spawn",
+                                "1",
+                                "--mca",
+                                "oob_tcp_if_include",
+                                cable,
+                                "-H",
+                                fmt::format("{}:2,{}:2", NamespaceHosts::name(0), NamespaceHosts::name(1)),
+                                "-n",
+                                std::to_string(kRanks),
+                                "sh",
+                                "-c",
+                                "MESHFUSE_HOST=$(hostname) exec \"$0\" \"$@\"",
+                                self,
+                                ranksCommand()[1],
+                                "--gtest_color=no"},
+                               text);
+  EXPECT_EQ(code, 0) << text;
+  EXPECT_NE(text.find("[  PASSED  ] 3 tests"), std::string::npos) << text;
+  expectTrafficOnTheCable();
+}
+
+TEST_F(HostsTest, RanksThatFailAreNamedAndTheOthersGoOn) {
+  std::deque<FailureCase> cases = missedCalls({.deadline = kFailureDeadline, .messagesOnly = true});
+  std::erase_if(cases, [](const FailureCase& c) {
+    const bool some = c.title.ends_with("all-reduce") || c.title.ends_with("close");
+    return c.ranks != kRanks || !some;
+  });
+  EXPECT_EQ(cases.size(), 16u);
+  for (FailureCase& c : cases) {
+    c.body = [this, body = c.body](int rank) {
+      settle(rank);
+      return body(rank);
+    };
+  }
+  runCases(std::move(cases));
+}
+
+TEST_F(HostsTest, RanksWithoutACableGetAnError) {
+  const SharedCounters counters(1);
+  RankProcesses processes(kRanks, [&](int rank) -> std::string {
+    settle(rank);
+    const std::unique_ptr<Communicator> world = openWorld({.deadline = kFailureDeadline});
+    std::vector<float> in(1000, 1);
+    std::vector<float> out(in.size());
+    try {
+      for (int64_t i = 0;; ++i) {
+        world->setStep(i, "the test's sum");
+        world->allReduce(world->world(), in.data(), out.data(), 1000, DataType::Float, ReduceOp::Sum);
+        counters.add(0);
+      }
+    } catch (const DeviceError& e) {
+      return e.what();
+    }
+  });
+  while (!counters.reached(0, 10 * kRanks)) {
+    ASSERT_FALSE(processes.haveEnded());
+    usleep(2000);
+  }
+  hosts_->pullTheCable();
+  while (!processes.haveEnded()) {
+    ASSERT_LT(processes.age(), 100s);
+    usleep(2000);
+  }
+  for (const ProcessOutcome& o : processes.outcomes()) {
+    EXPECT_TRUE(o.ended);
+    EXPECT_NE(o.text.find("[network]"), std::string::npos) << o.text;
+    EXPECT_NE(o.text.find("(the test's sum)"), std::string::npos) << o.text;
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
