@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "multidevice/transport/reference.h"
 
@@ -15,9 +16,25 @@ std::string wrong(std::string_view what, const Bytes& got, const Bytes& expected
   return at < 0 ? std::string() : fmt::format("{} of {}: element {} differs; ", what, count, at);
 }
 
+class Buffer {
+ public:
+  Buffer(Communicator& comm, BufferPlace place, const Bytes& content) : bytes_(content.size()) {
+    const bool shared = place == BufferPlace::Shared || (place == BufferPlace::Mixed && comm.rank() % 2 == 0);
+    memory_ = shared ? comm.allocate(bytes_) : allocateOrdinary(bytes_);
+    std::copy(content.begin(), content.end(), data());
+  }
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  Bytes content() const { return {data(), data() + bytes_}; }
+
+ private:
+  size_t bytes_;
+  std::shared_ptr<void> memory_;
+};
+
 }  // namespace
 
-std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count, uint64_t seed) {
+std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count, uint64_t seed,
+                                BufferPlace place) {
   const auto n = static_cast<int64_t>(team.ranks.size());
   const int64_t me = std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) - team.ranks.begin();
   if (me == n) {
@@ -31,27 +48,28 @@ std::string checkAllCollectives(Communicator& comm, const Team& team, DataType t
     large.push_back(testData(type, count * n, r, seed));
     blocks.push_back(elements(large.back(), type, me * count, count));
   }
-  const Bytes& in = small[static_cast<size_t>(me)];
-  const Bytes& inLarge = large[static_cast<size_t>(me)];
-  Bytes out(in.size());
-  Bytes outLarge(inLarge.size());
+  const Bytes& own = small[static_cast<size_t>(me)];
+  const Buffer in(comm, place, own);
+  const Buffer inLarge(comm, place, large[static_cast<size_t>(me)]);
+  const Buffer out(comm, place, Bytes(own.size()));
+  const Buffer outLarge(comm, place, Bytes(own.size() * static_cast<size_t>(n)));
+  const Buffer both(comm, place, own);
+  const Buffer sent(comm, place, own);
   std::string text;
   comm.allReduce(team, in.data(), out.data(), count, type, ReduceOp::Sum);
-  text += wrong("all-reduce", out, referenceReduce(small, type, ReduceOp::Sum), type, count);
+  text += wrong("all-reduce", out.content(), referenceReduce(small, type, ReduceOp::Sum), type, count);
   comm.reduceScatter(team, inLarge.data(), out.data(), count, type, ReduceOp::Max);
-  text += wrong("reduce-scatter", out, elements(referenceReduce(large, type, ReduceOp::Max), type, me * count, count),
-                type, count);
+  text += wrong("reduce-scatter", out.content(),
+                elements(referenceReduce(large, type, ReduceOp::Max), type, me * count, count), type, count);
   comm.allGather(team, in.data(), outLarge.data(), count, type);
-  text += wrong("all-gather", outLarge, concatenated(small), type, count);
+  text += wrong("all-gather", outLarge.content(), concatenated(small), type, count);
   comm.allToAll(team, inLarge.data(), outLarge.data(), count, type);
-  text += wrong("all-to-all", outLarge, concatenated(blocks), type, count);
-  Bytes both = in;
+  text += wrong("all-to-all", outLarge.content(), concatenated(blocks), type, count);
   comm.allReduce(team, both.data(), both.data(), count, type, ReduceOp::Sum);
-  text += wrong("all-reduce in place", both, referenceReduce(small, type, ReduceOp::Sum), type, count);
-  both = in;
+  text += wrong("all-reduce in place", both.content(), referenceReduce(small, type, ReduceOp::Sum), type, count);
   const int root = static_cast<int>(seed % static_cast<uint64_t>(n));
-  comm.broadcast(team, both.data(), count, type, root);
-  return text + wrong("broadcast", both, small[static_cast<size_t>(root)], type, count);
+  comm.broadcast(team, sent.data(), count, type, root);
+  return text + wrong("broadcast", sent.content(), small[static_cast<size_t>(root)], type, count);
 }
 
 }  // namespace meshfuse

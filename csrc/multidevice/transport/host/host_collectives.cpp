@@ -35,6 +35,13 @@ int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const 
   return 0;
 }
 
+int64_t HostCommunicator::carry(const Collective& c) {
+  const SizeClass size = sizeClass(c.largestInput(), std::min<int64_t>(thresholds_.slots, kSlotBytes));
+  const Algorithm algorithm = algorithms_.onHost(c.record.kind, size);
+  const bool inSlots = algorithm == Algorithm::Default || algorithm == Algorithm::Slots || c.largestInput() == 0;
+  return size == SizeClass::Small && inSlots ? small(c) : large(c, algorithm);
+}
+
 // Small inputs, read in full by everybody. One that lies in the heap need not be copied to a slot, for the price of a second
 // synchronization: worth it where synchronizations are cheap, and impossible where the output replaces the input.
 int64_t HostCommunicator::small(const Collective& c) {
@@ -50,19 +57,24 @@ int64_t HostCommunicator::small(const Collective& c) {
   }
   begin(c.team, c.record, place, kNowhere);
   setSources(c, {place, kNowhere});
+  reducesAll_ = c.record.kind == CallKind::AllReduce;
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
   end(c);
   return received;
 }
 
-int64_t HostCommunicator::large(const Collective& c) {
+int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   const int64_t bytesPerElement = c.elementBytes * (c.inputHasBlocks() ? c.blocks.number : 1);
   const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
   pieceElements -= pieceElements > kPieceMultiple ? pieceElements % kPieceMultiple : 0;
   invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks.number, pieceBytes);
-  Place in = c.publishes ? group_.heap().offsetOf(c.in, c.inBytes()) : kNowhere;
-  Place parts = c.record.kind == CallKind::AllReduce ? group_.heap().offsetOf(c.out, c.inBytes()) : kNowhere;
+  const bool readsHeaps = algorithm != Algorithm::Staged;
+  auto placeOfBuffer = [&](const std::byte* buffer) {
+    return readsHeaps ? group_.heap().offsetOf(buffer, c.inBytes()) : kNotInHeap;
+  };
+  Place in = c.publishes ? placeOfBuffer(c.in) : kNowhere;
+  Place parts = c.record.kind == CallKind::AllReduce ? placeOfBuffer(c.out) : kNowhere;
   if (in == kNotInHeap) {
     const Area area = nextArea(Stage0);
     stagePiece(c, 0, pieceElements, areaOf(rank(), area));
@@ -73,9 +85,10 @@ int64_t HostCommunicator::large(const Collective& c) {
   }
   begin(c.team, c.record, in, parts);
   setSources(c, {in, parts});
-  auto staged = [](const Source& s) { return isArea(s.in) || isArea(s.parts); };
+  reducesAll_ = everyRankReducesAll(c, algorithm);
+  auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && !reducesAll_); };
   int64_t received = 0;
-  if (everyRankReducesAll(c) || std::none_of(sources_.begin(), sources_.end(), staged)) {
+  if (std::none_of(sources_.begin(), sources_.end(), staged)) {
     received = pullPiece(c, 0, c.blocks.largest(), 0);
   } else {
     received = inPieces(c, pieceElements);
@@ -98,18 +111,17 @@ void HostCommunicator::end(const Collective& c) {
   anyInHeap ? finishSynchronized(c.team) : finish(c.team);
 }
 
-// An all-reduce in which every rank computes the whole result: small ones, and those of two ranks that fit into their caches. Two
-// ranks that share the work move as much, and wait for each other once more. Not if an output replaces an input that the other
-// reads.
-bool HostCommunicator::everyRankReducesAll(const Collective& c) const {
+// An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
+// the work move as much, and wait for each other once more. Not if an output replaces an input that the other reads.
+bool HostCommunicator::everyRankReducesAll(const Collective& c, Algorithm algorithm) const {
   if (c.record.kind != CallKind::AllReduce) {
     return false;
   }
-  auto hasNoParts = [](const Source& s) { return s.parts == kNowhere; };
-  auto isReadable = [](const Source& s) { return s.in >= 0 && s.in != s.parts; };
-  return std::all_of(sources_.begin(), sources_.end(), hasNoParts) ||
-         (sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo &&
-          std::all_of(sources_.begin(), sources_.end(), isReadable));
+  const bool asked = algorithm == Algorithm::Whole;
+  const bool pays =
+      algorithm == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo;
+  auto isReadable = [&](const Source& s) { return (s.in >= 0 && s.in != s.parts) || (asked && isArea(s.in)); };
+  return (asked || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
 }
 
 // Block after block, what there is of elements [from, from + elements) of each, side by side.
@@ -190,7 +202,7 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .op = c.record.op,
                       .synchronize = &synchronizeTeam};
   // To reduce all of it is what a reduce-scatter does with its block.
-  return everyRankReducesAll(c) ? pullReduceScatter(call) : pull(c, call);
+  return reducesAll_ ? pullReduceScatter(call) : pull(c, call);
 }
 
 }  // namespace meshfuse

@@ -20,6 +20,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
       name_(std::move(world)),
       group_(bootstrap, options, name_),
       thresholds_(options.thresholds),
+      algorithms_(AlgorithmTable::parse(options.algorithms)),
       peers_(static_cast<size_t>(group_.size())) {
   for (int r = 0; r < group_.size(); ++r) {
     world_.ranks.push_back(r);
@@ -87,10 +88,8 @@ void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& bl
     } else if (in != out) {
       std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
     }
-  } else if (c.largestInput() <= std::min<int64_t>(thresholds_.slots, kSlotBytes)) {
-    received = small(c);
   } else {
-    received = large(c);
+    received = carry(c);
   }
   status.inCall.store(0, std::memory_order_release);
   FlightRecorder::end(event);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
 #include "multidevice/transport/pull.h"
 
@@ -103,12 +104,13 @@ class HostCommunicator final : public Communicator {
   }
   // Each returns the bytes received from peers.
   int64_t small(const Collective& c);
-  int64_t large(const Collective& c);
+  int64_t large(const Collective& c, Algorithm algorithm);
+  int64_t carry(const Collective& c);
   int64_t inPieces(const Collective& c, int64_t pieceElements);
   int64_t pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece);
   int64_t pull(const Collective& c, const PullCall& call) const;
   void setSources(const Collective& c, Source own);
-  bool everyRankReducesAll(const Collective& c) const;
+  bool everyRankReducesAll(const Collective& c, Algorithm algorithm) const;
   void end(const Collective& c);
 
   // Announces a call to its team and waits for all members' announcements of the same call. `sent`: of an all-to-all-v, by
@@ -146,10 +148,12 @@ class HostCommunicator final : public Communicator {
   std::string name_;  // of the world, in flight records
   HostGroup group_;
   HostThresholds thresholds_;
+  AlgorithmTable algorithms_;
   std::vector<PeerState> peers_;
   std::array<std::vector<uint32_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
   std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
   std::array<bool, kAreas> used_{};                    // by the call under way
+  bool reducesAll_ = false;                            // each rank, in the all-reduce under way
   std::vector<Source> sources_;                        // of the call under way, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;

@@ -12,8 +12,6 @@
 #include "base/error.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/network_reunion.h"
-#include "multidevice/transport/pull.h"
-#include "multidevice/transport/reduce.h"
 #include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
@@ -24,19 +22,10 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr int64_t kDataBehindHead = 4096;
-constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
 constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataBehindHead;
 constexpr auto kPeerIsSlow = 200us;
 
-const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
-std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
 bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
-
-void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (to != from && bytes > 0) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
-}
 
 }  // namespace
 
@@ -46,6 +35,7 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
       options_(options),
+      algorithms_(AlgorithmTable::parse(options.algorithms)),
       recorder_(
           flight_,
           {.directory = options.flightDirectory, .world = world, .transport = "network", .rank = rank_, .size = size_}),
@@ -160,6 +150,26 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
   }
 }
 
+// One message each way, after the heads of a call.
+void NetworkCommunicator::pass(const Hop& hop) {
+  std::vector<Pending> pending;
+  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, peers_[static_cast<size_t>(peer)].calls, source); };
+  if (hop.from >= 0 && hop.inBytes > 0) {
+    pending.push_back(
+        {link_->receive(hop.in, static_cast<size_t>(hop.inBytes), tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
+  }
+  if (hop.to >= 0 && hop.outBytes > 0) {
+    pending.push_back(
+        {link_->send(hop.to, hop.out, static_cast<size_t>(hop.outBytes), tagOf(hop.to, rank_)), hop.to, -1});
+  }
+  try {
+    waitForAll(pending);
+  } catch (...) {
+    abandon({&pending});
+    throw;
+  }
+}
+
 void NetworkCommunicator::abandon(std::initializer_list<std::vector<Pending>*> messages) {
   for (std::vector<Pending>* pending : messages) {
     for (Pending& p : *pending) {
@@ -262,139 +272,6 @@ void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
     ++entry.calls;
     entry.bytesReceived += received;
   }
-}
-
-void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  gather(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
-}
-
-void NetworkCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                     DataType type) {
-  gather(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
-}
-
-void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks& blocks, const void* in, void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  const int64_t own = blocks.of(position) * bytes;
-  std::vector<Parcel> parcels;
-  for (int64_t i = 0; i < blocks.number; ++i) {
-    parcels.push_back({bytesOf(in), own, bytesOf(out) + blocks.begin(i) * bytes, blocks.of(i) * bytes});
-  }
-  swapParcels(t, record, parcels);
-  copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
-  finish(record, blocks.total() * bytes - own);
-}
-
-void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  const Blocks blocks = blocksOf(t, count);
-  trade(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks, blocks, in, out);
-}
-
-void NetworkCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                                    std::span<const int64_t> received, DataType type) {
-  const int position = positionInTeam(t, rank_, size_, CallKind::AllToAll);
-  trade(t, pairwiseRecord(type, t, position, sent, received), blocksOf(t, 0, sent), blocksOf(t, 0, received), in, out);
-}
-
-void NetworkCommunicator::trade(const Team& t, CallRecord record, const Blocks& sent, const Blocks& received,
-                                const void* in, void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  std::vector<Parcel> parcels;
-  for (int64_t i = 0; i < sent.number; ++i) {
-    parcels.push_back({bytesOf(in) + sent.begin(i) * bytes, sent.of(i) * bytes,
-                       bytesOf(out) + received.begin(i) * bytes, received.of(i) * bytes});
-  }
-  swapParcels(t, record, parcels);
-  const Parcel& own = parcels[static_cast<size_t>(position)];
-  copyBytes(own.in, own.out, own.outBytes);
-  finish(record, received.total() * bytes - own.inBytes);
-}
-
-void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                        ReduceOp op) {
-  reduceBlocks(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in,
-               out);
-}
-
-void NetworkCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                         DataType type, ReduceOp op) {
-  reduceBlocks(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
-               blocksOf(t, 0, counts), in, out);
-}
-
-void NetworkCommunicator::reduceBlocks(const Team& t, CallRecord record, const Blocks& blocks, const void* in,
-                                       void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  const int64_t own = blocks.of(position) * bytes;
-  std::vector<std::byte> gathered(static_cast<size_t>(blocks.number * own));
-  std::vector<Parcel> parcels;
-  std::vector<const void*> inputs;
-  for (int64_t i = 0; i < blocks.number; ++i) {
-    std::byte* theirs = gathered.data() + i * own;
-    parcels.push_back({bytesOf(in) + blocks.begin(i) * bytes, blocks.of(i) * bytes, theirs, own});
-    inputs.push_back(i == position ? bytesOf(in) + blocks.begin(i) * bytes : theirs);
-  }
-  swapParcels(t, record, parcels);
-  if (own > 0) {
-    reduceInRankOrder(inputs, out, blocks.of(position), record.type, record.op);
-  }
-  finish(record, (blocks.number - 1) * own);
-}
-
-// Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.
-void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                    ReduceOp op) {
-  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const auto n = static_cast<int64_t>(t.ranks.size());
-  const int64_t bytes = dataTypeSize(type);
-  const bool whole = count * bytes <= kReduceAll;
-  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
-  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
-  const int64_t own = begin(position) * bytes;
-  const int64_t ownCount = end(position) - begin(position);
-  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
-  std::vector<Parcel> parcels;
-  std::vector<const void*> inputs;
-  for (int64_t i = 0; i < n; ++i) {
-    std::byte* theirs = gathered.data() + i * ownCount * bytes;
-    parcels.push_back({bytesOf(in) + begin(i) * bytes, (end(i) - begin(i)) * bytes, theirs, ownCount * bytes});
-    inputs.push_back(i == position ? bytesOf(in) + own : theirs);
-  }
-  swapParcels(t, record, parcels);
-  reduceInRankOrder(inputs, bytesOf(out) + own, ownCount, type, op);
-  int64_t received = (n - 1) * ownCount * bytes;
-  if (!whole) {
-    parcels.clear();
-    for (int64_t i = 0; i < n; ++i) {
-      parcels.push_back(
-          {bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
-    }
-    swapParcels(t, record, parcels);
-    received += (count - ownCount) * bytes;
-  }
-  finish(record, received);
-}
-
-void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
-  CallRecord record{.kind = CallKind::Broadcast, .type = type, .root = root, .count = count};
-  const int position = start(t, record, buffer != nullptr);
-  const int64_t bytes = count * dataTypeSize(type);
-  std::vector<Parcel> parcels(t.ranks.size());
-  for (size_t i = 0; i < parcels.size(); ++i) {
-    if (position == root) {
-      parcels[i].out = bytesOf(buffer);
-      parcels[i].outBytes = bytes;
-    } else if (static_cast<int>(i) == root) {
-      parcels[i].in = bytesOf(buffer);
-      parcels[i].inBytes = bytes;
-    }
-  }
-  swapParcels(t, record, parcels);
-  finish(record, position == root ? 0 : bytes);
 }
 
 void NetworkCommunicator::barrier(const Team& t) { meet(t, CallKind::Barrier); }

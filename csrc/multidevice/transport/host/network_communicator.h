@@ -5,6 +5,7 @@
 // results have the same bits as on one host.
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/host/network_link.h"
@@ -61,6 +63,15 @@ class NetworkCommunicator final : public Communicator {
     std::byte* in = nullptr;
     int64_t inBytes = 0;
   };
+  // What a rank passes on in one step, -1: to nobody, and what it gets.
+  struct Hop {
+    int to = -1;
+    const std::byte* out = nullptr;
+    int64_t outBytes = 0;
+    int from = -1;
+    std::byte* in = nullptr;
+    int64_t inBytes = 0;
+  };
   struct Pending {
     NetworkLink::Operation operation;
     int peer;
@@ -88,6 +99,17 @@ class NetworkCommunicator final : public Communicator {
   }
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
+  void pass(const Hop& hop);
+  void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out);
+  void passDown(const Team& team, int position, int root, std::byte* buffer, int64_t bytes);
+  Algorithm algorithmFor(CallKind kind, int64_t bytes) const;
+  static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
+  static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
+  static void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
+    if (to != from && bytes > 0) {
+      std::memcpy(to, from, static_cast<size_t>(bytes));
+    }
+  }
   void waitForAll(std::vector<Pending>& pending);
   void tellThoseWhoComeLater();
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
@@ -104,6 +126,7 @@ class NetworkCommunicator final : public Communicator {
   int rank_;
   int size_;
   TransportOptions options_;
+  AlgorithmTable algorithms_;
   FlightRing flight_{};
   FlightRecorder recorder_;
   FlightEvent* event_ = nullptr;  // of the call under way

@@ -6,7 +6,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <utility>
 
+#include "base/error.h"
+#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/host_communicator.h"
 #include "multidevice/transport/host/network_communicator.h"
@@ -26,6 +29,11 @@ std::string hostIdentity() {
   return line;
 }
 
+std::pair<std::string, std::string> splitAtLine(const std::string& text) {
+  const size_t end = text.find('\n');
+  return {text.substr(0, end), text.substr(end + 1)};
+}
+
 std::string nextName() {
   static std::atomic<int> opened = 0;  // ranks open their worlds in the same order
   return fmt::format("world{}", opened++);
@@ -41,9 +49,21 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
   if (bootstrap->size() == 1) {
     return makeSelfCommunicator();
   }
-  const std::string identity = hostIdentity();
-  const std::vector<std::string> all = bootstrap->allGather(identity);
-  const bool oneHost = std::all_of(all.begin(), all.end(), [&](const std::string& other) { return other == identity; });
+  if (options.algorithms.empty()) {
+    options.algorithms = algorithmsOfEnvironment();
+  }
+  const std::vector<std::string> all = bootstrap->allGather(hostIdentity() + '\n' + options.algorithms);
+  bool oneHost = true;
+  for (int r = 1; r < bootstrap->size(); ++r) {
+    const auto [host0, algorithms0] = splitAtLine(all[0]);
+    const auto [host, algorithms] = splitAtLine(all[static_cast<size_t>(r)]);
+    oneHost = oneHost && host == host0;
+    check(algorithms == algorithms0,
+          "[algorithms] ranks 0 and {} disagree: rank 0 has '{}', rank {} has '{}'; set the option or "
+          "MESHFUSE_ALGORITHMS "
+          "alike on all ranks",
+          r, algorithms0, r, algorithms);
+  }
   if (oneHost && !options.messagesOnly) {
     return std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
   }

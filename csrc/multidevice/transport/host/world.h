@@ -24,6 +24,9 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
+  // How collectives are carried, where that shall not be left to the thresholds: see algorithms.h. The same on all ranks. Empty: what
+  // MESHFUSE_ALGORITHMS says, if it is set.
+  std::string algorithms = {};
   // Where each rank writes the record of its last 1000 calls when one of them fails, for `meshfuse blame`; empty: the directory that
   // MESHFUSE_FLIGHT_DIR names, if it is set.
   std::string flightDirectory = {};

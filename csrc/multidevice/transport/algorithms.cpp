@@ -1,0 +1,128 @@
+#include "multidevice/transport/algorithms.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::string_view kSizeNames[] = {"small", "medium", "large"};
+
+struct Row {
+  std::string_view name;
+  Algorithm algorithm;
+  bool onHost;
+  bool onNetwork;
+  std::vector<CallKind> kinds;
+  bool smallOnly = false;
+};
+
+const std::vector<Row>& rows() {
+  using K = CallKind;
+  static const std::vector<CallKind> all = {K::AllGather, K::AllReduce, K::ReduceScatter, K::AllToAll, K::Broadcast};
+  static const std::vector<Row> table = {
+      {"default", Algorithm::Default, true, true, all},
+      {"slots", Algorithm::Slots, true, false, all, true},
+      {"pull", Algorithm::Pull, true, false, all},
+      {"staged", Algorithm::Staged, true, false, all},
+      {"whole", Algorithm::Whole, true, true, {K::AllReduce}},
+      {"parts", Algorithm::Parts, false, true, {K::AllReduce}},
+      {"pairs", Algorithm::Pairs, false, true, {K::AllGather, K::ReduceScatter, K::AllToAll, K::Broadcast}},
+      {"ring", Algorithm::Ring, false, true, {K::AllGather}},
+      {"tree", Algorithm::Tree, false, true, {K::Broadcast}},
+  };
+  return table;
+}
+
+constexpr CallKind kKindsWithAlgorithms[] = {CallKind::AllReduce, CallKind::AllGather, CallKind::ReduceScatter,
+                                             CallKind::AllToAll, CallKind::Broadcast};
+
+std::string listed(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (std::string_view w : words) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", w);
+  }
+  return text;
+}
+
+bool has(const Row& row, CallKind kind) {
+  return std::find(row.kinds.begin(), row.kinds.end(), kind) != row.kinds.end();
+}
+
+CallKind kindNamed(std::string_view word, std::string_view entry) {
+  std::vector<std::string_view> names;
+  for (CallKind kind : kKindsWithAlgorithms) {
+    if (name(kind) == word) {
+      return kind;
+    }
+    names.push_back(name(kind));
+  }
+  throwUserError(
+      fmt::format("[algorithms] '{}': there is no collective '{}', expected one of {}", entry, word, listed(names)));
+}
+
+// Of a size class; -1 for all of them.
+int sizeNamed(std::string_view word, std::string_view entry) {
+  const auto* at = std::find(std::begin(kSizeNames), std::end(kSizeNames), word);
+  check(at != std::end(kSizeNames), "[algorithms] '{}': there is no size '{}', expected one of {}", entry, word,
+        listed({std::begin(kSizeNames), std::end(kSizeNames)}));
+  return static_cast<int>(at - std::begin(kSizeNames));
+}
+
+const Row& rowNamed(std::string_view word, CallKind kind, std::string_view entry) {
+  std::vector<std::string_view> names;
+  for (const Row& row : rows()) {
+    if (has(row, kind) && row.name == word) {
+      return row;
+    }
+    if (has(row, kind)) {
+      names.push_back(row.name);
+    }
+  }
+  throwUserError(fmt::format("[algorithms] '{}': {} has no algorithm '{}', expected one of {}", entry, name(kind), word,
+                             listed(names)));
+}
+
+}  // namespace
+
+AlgorithmTable AlgorithmTable::parse(std::string_view text) {
+  AlgorithmTable table;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    table.set(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return table;
+}
+
+void AlgorithmTable::set(std::string_view entry) {
+  const size_t equals = entry.find('=');
+  check(equals != std::string_view::npos,
+        "[algorithms] '{}' is no choice of an algorithm, expected collective=algorithm or collective:size=algorithm",
+        entry);
+  const std::string_view left = entry.substr(0, equals);
+  const size_t colon = std::min(left.find(':'), left.size());
+  const CallKind kind = kindNamed(left.substr(0, colon), entry);
+  const int size = colon == left.size() ? -1 : sizeNamed(left.substr(colon + 1), entry);
+  const Row& row = rowNamed(entry.substr(equals + 1), kind, entry);
+  check(!row.smallOnly || size == static_cast<int>(SizeClass::Small),
+        "[algorithms] '{}': {} are for small inputs only, write {}:small={}", entry, row.name, name(kind), row.name);
+  for (int s = 0; s < static_cast<int>(kSizes); ++s) {
+    if (size == -1 || size == s) {
+      const auto k = static_cast<size_t>(kind);
+      host_[k][static_cast<size_t>(s)] = row.onHost ? row.algorithm : host_[k][static_cast<size_t>(s)];
+      network_[k][static_cast<size_t>(s)] = row.onNetwork ? row.algorithm : network_[k][static_cast<size_t>(s)];
+    }
+  }
+}
+
+std::string algorithmsOfEnvironment() {
+  const char* text = std::getenv("MESHFUSE_ALGORITHMS");
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,66 @@
+// How a transport carries each collective, where the choice is the user's: a table by collective and size, which a text changes.
+//
+//   all-reduce=whole                 for all sizes
+//   all-gather:large=ring,broadcast=tree
+//
+// An algorithm belongs to one transport or to both; what it does not have, a transport carries as it would without the text. All of
+// them reduce in team order: results do not depend on the table.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "multidevice/transport/call.h"
+
+namespace meshfuse {
+
+enum class Algorithm : uint8_t {
+  Default,  // as the transport's thresholds say
+  Slots,    // host: inputs are copied to slots
+  Pull,     // host: inputs are read where they lie, if that is in a heap; of an all-reduce, each rank reduces a part
+  Staged,   // host: everything goes through the staging areas, piece by piece
+  Whole,    // host and network: of an all-reduce, each rank reduces all
+  Parts,    // network: of an all-reduce, each rank reduces a part
+  Pairs,    // network: between every two ranks
+  Ring,     // network: from neighbour to neighbour
+  Tree      // network: each rank that has it passes it on
+};
+
+// By the bytes that one rank publishes. `Small` ends where slots do, `Medium` at 1 MiB.
+enum class SizeClass : uint8_t { Small, Medium, Large };
+constexpr int64_t kLargestMedium = 1 << 20;
+
+class AlgorithmTable {
+ public:
+  AlgorithmTable() = default;
+  // UserError, with the legal words, for a text that is none.
+  static AlgorithmTable parse(std::string_view text);
+
+  Algorithm onHost(CallKind kind, SizeClass size) const { return at(host_, kind, size); }
+  Algorithm onNetwork(CallKind kind, SizeClass size) const { return at(network_, kind, size); }
+
+ private:
+  static constexpr size_t kSizes = 3;
+  static constexpr size_t kKinds = 5;  // up to Broadcast
+  using Table = std::array<std::array<Algorithm, kSizes>, kKinds>;
+
+  static Algorithm at(const Table& table, CallKind kind, SizeClass size) {
+    const auto k = static_cast<size_t>(kind);
+    return k < kKinds ? table[k][static_cast<size_t>(size)] : Algorithm::Default;
+  }
+  void set(std::string_view entry);
+
+  Table host_{};
+  Table network_{};
+};
+
+[[nodiscard]] constexpr SizeClass sizeClass(int64_t bytes, int64_t largestSmall) {
+  return bytes <= largestSmall ? SizeClass::Small : bytes <= kLargestMedium ? SizeClass::Medium : SizeClass::Large;
+}
+
+// What the variable MESHFUSE_ALGORITHMS says; "" if it is not set.
+[[nodiscard]] std::string algorithmsOfEnvironment();
+
+}  // namespace meshfuse

@@ -1,0 +1,203 @@
+// The collectives among ranks on several hosts, as messages between two ranks.
+#include <cstring>
+
+#include "multidevice/transport/host/network_communicator.h"
+#include "multidevice/transport/pull.h"
+#include "multidevice/transport/reduce.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
+
+}  // namespace
+
+void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  gather(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
+}
+
+void NetworkCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                     DataType type) {
+  gather(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
+}
+
+void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks& blocks, const void* in, void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
+  const int64_t own = blocks.of(position) * bytes;
+  if (algorithmFor(record.kind, blocks.largest() * bytes) == Algorithm::Ring) {
+    swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
+    copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
+    passAround(t, position, blocks, bytes, bytesOf(out));
+    finish(record, blocks.total() * bytes - own);
+    return;
+  }
+  std::vector<Parcel> parcels;
+  for (int64_t i = 0; i < blocks.number; ++i) {
+    parcels.push_back({bytesOf(in), own, bytesOf(out) + blocks.begin(i) * bytes, blocks.of(i) * bytes});
+  }
+  swapParcels(t, record, parcels);
+  copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
+  finish(record, blocks.total() * bytes - own);
+}
+
+// In step k each rank passes on the block that came in step k - 1, of the rank k places before it.
+void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& blocks, int64_t elementBytes,
+                                     std::byte* out) {
+  const int64_t n = blocks.number;
+  for (int64_t step = 0; step + 1 < n; ++step) {
+    const int64_t sent = (position + n - step) % n;
+    const int64_t received = (sent + n - 1) % n;
+    pass({.to = t.ranks[static_cast<size_t>((position + 1) % n)],
+          .out = out + blocks.begin(sent) * elementBytes,
+          .outBytes = blocks.of(sent) * elementBytes,
+          .from = t.ranks[static_cast<size_t>((position + n - 1) % n)],
+          .in = out + blocks.begin(received) * elementBytes,
+          .inBytes = blocks.of(received) * elementBytes});
+  }
+}
+
+void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  const Blocks blocks = blocksOf(t, count);
+  trade(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks, blocks, in, out);
+}
+
+void NetworkCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
+                                    std::span<const int64_t> received, DataType type) {
+  const int position = positionInTeam(t, rank_, size_, CallKind::AllToAll);
+  trade(t, pairwiseRecord(type, t, position, sent, received), blocksOf(t, 0, sent), blocksOf(t, 0, received), in, out);
+}
+
+void NetworkCommunicator::trade(const Team& t, CallRecord record, const Blocks& sent, const Blocks& received,
+                                const void* in, void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
+  std::vector<Parcel> parcels;
+  for (int64_t i = 0; i < sent.number; ++i) {
+    parcels.push_back({bytesOf(in) + sent.begin(i) * bytes, sent.of(i) * bytes,
+                       bytesOf(out) + received.begin(i) * bytes, received.of(i) * bytes});
+  }
+  swapParcels(t, record, parcels);
+  const Parcel& own = parcels[static_cast<size_t>(position)];
+  copyBytes(own.in, own.out, own.outBytes);
+  finish(record, received.total() * bytes - own.inBytes);
+}
+
+void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                        ReduceOp op) {
+  reduceBlocks(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in,
+               out);
+}
+
+void NetworkCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
+                                         DataType type, ReduceOp op) {
+  reduceBlocks(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
+               blocksOf(t, 0, counts), in, out);
+}
+
+void NetworkCommunicator::reduceBlocks(const Team& t, CallRecord record, const Blocks& blocks, const void* in,
+                                       void* out) {
+  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
+  const int64_t bytes = dataTypeSize(record.type);
+  const int64_t own = blocks.of(position) * bytes;
+  std::vector<std::byte> gathered(static_cast<size_t>(blocks.number * own));
+  std::vector<Parcel> parcels;
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < blocks.number; ++i) {
+    std::byte* theirs = gathered.data() + i * own;
+    parcels.push_back({bytesOf(in) + blocks.begin(i) * bytes, blocks.of(i) * bytes, theirs, own});
+    inputs.push_back(i == position ? bytesOf(in) + blocks.begin(i) * bytes : theirs);
+  }
+  swapParcels(t, record, parcels);
+  if (own > 0) {
+    reduceInRankOrder(inputs, out, blocks.of(position), record.type, record.op);
+  }
+  finish(record, (blocks.number - 1) * own);
+}
+
+// Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.
+void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                    ReduceOp op) {
+  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const auto n = static_cast<int64_t>(t.ranks.size());
+  const int64_t bytes = dataTypeSize(type);
+  const Algorithm algorithm = algorithmFor(record.kind, count * bytes);
+  const bool whole = algorithm == Algorithm::Whole || (algorithm == Algorithm::Default && count * bytes <= kReduceAll);
+  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
+  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
+  const int64_t own = begin(position) * bytes;
+  const int64_t ownCount = end(position) - begin(position);
+  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
+  std::vector<Parcel> parcels;
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < n; ++i) {
+    std::byte* theirs = gathered.data() + i * ownCount * bytes;
+    parcels.push_back({bytesOf(in) + begin(i) * bytes, (end(i) - begin(i)) * bytes, theirs, ownCount * bytes});
+    inputs.push_back(i == position ? bytesOf(in) + own : theirs);
+  }
+  swapParcels(t, record, parcels);
+  reduceInRankOrder(inputs, bytesOf(out) + own, ownCount, type, op);
+  int64_t received = (n - 1) * ownCount * bytes;
+  if (!whole) {
+    parcels.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      parcels.push_back(
+          {bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
+    }
+    swapParcels(t, record, parcels);
+    received += (count - ownCount) * bytes;
+  }
+  finish(record, received);
+}
+
+void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
+  CallRecord record{.kind = CallKind::Broadcast, .type = type, .root = root, .count = count};
+  const int position = start(t, record, buffer != nullptr);
+  const int64_t bytes = count * dataTypeSize(type);
+  std::vector<Parcel> parcels(t.ranks.size());
+  if (algorithmFor(record.kind, bytes) == Algorithm::Tree) {
+    swapParcels(t, record, parcels);
+    passDown(t, position, root, bytesOf(buffer), bytes);
+    finish(record, position == root ? 0 : bytes);
+    return;
+  }
+  for (size_t i = 0; i < parcels.size(); ++i) {
+    if (position == root) {
+      parcels[i].out = bytesOf(buffer);
+      parcels[i].outBytes = bytes;
+    } else if (static_cast<int>(i) == root) {
+      parcels[i].in = bytesOf(buffer);
+      parcels[i].inBytes = bytes;
+    }
+  }
+  swapParcels(t, record, parcels);
+  finish(record, position == root ? 0 : bytes);
+}
+
+// Places are counted from the root. Who is at place p gets it from where the lowest bit of p is cleared, and passes it on to the
+// places p + 1, p + 2, p + 4 ... below that bit, the farthest first.
+void NetworkCommunicator::passDown(const Team& t, int position, int root, std::byte* buffer, int64_t bytes) {
+  const int n = static_cast<int>(t.ranks.size());
+  const int place = (position - root + n) % n;
+  auto rankAt = [&](int p) { return t.ranks[static_cast<size_t>((p + root) % n)]; };
+  int bit = 1;
+  while (bit < n && (place & bit) == 0) {
+    bit <<= 1;
+  }
+  if (place != 0) {
+    pass({.from = rankAt(place - bit), .in = buffer, .inBytes = bytes});
+  }
+  for (bit >>= 1; bit > 0; bit >>= 1) {
+    if (place + bit < n) {
+      pass({.to = rankAt(place + bit), .out = buffer, .outBytes = bytes});
+    }
+  }
+}
+
+Algorithm NetworkCommunicator::algorithmFor(CallKind kind, int64_t bytes) const {
+  return algorithms_.onNetwork(kind, sizeClass(bytes, options_.thresholds.slots));
+}
+
+}  // namespace meshfuse
