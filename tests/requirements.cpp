@@ -44,6 +44,7 @@ constexpr Row kRows[] = {
     {"test_library_cpu", kCpuKernels, "*", "Contraction.*"},
     {"test_multidevice", kCpuKernels, "*"},
     {"test_nasty", kCpuKernels, "*"},
+    {"test_multidevice_transport", kCpuKernels, "TeamsTest.AProgram*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
