@@ -1,9 +1,10 @@
 // Are the collectives of the host transport faster than those of MPI, in the same processes?
 //
-//   mpirun -np 2 collectives_mpi_bench [--json FILE] [--quick]
+//   mpirun -np 2 collectives_mpi_bench [--json FILE] [--quick] [--only KIND]
 //
 // Both run in one job, interleaved round by round; a round's time is that of its slowest rank. Bytes are those of one rank's input
-// for all-reduce, of the whole result for all-gather, of the whole input for reduce-scatter. "shared" buffers come from
+// for all-reduce, of the whole result for all-gather, of the whole input for reduce-scatter and all-to-all. The mean is of the sizes
+// from 4 KiB on, "worst" of all. "shared" buffers come from
 // Communicator::allocate, as those of compiled programs do; "ordinary" ones from malloc. Results are compared with MPI's.
 #include <fmt/core.h>
 #include <mpi.h>
@@ -23,7 +24,8 @@ namespace {
 
 using namespace meshfuse;
 
-constexpr double kGoal = 1.5;
+constexpr double kGoal = 2;
+constexpr int64_t kSmallestInMean = 4 << 10;
 
 struct Buffers {
   float* in;
@@ -38,35 +40,45 @@ struct Collective {
 };
 
 std::vector<Collective> collectives() {
-  return {{"all-reduce",
-           [](Communicator& c, Buffers b, int64_t n) {
-             c.allReduce(c.world(), b.in, b.out, n, DataType::Float, ReduceOp::Sum);
-           },
-           [](Buffers b, int64_t n) {
-             MPI_Allreduce(b.in, b.out, static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-           },
-           [](int64_t n, int) { return n; }},
-          {"all-gather",
-           [](Communicator& c, Buffers b, int64_t n) {
-             c.allGather(c.world(), b.in, b.out, n / c.size(), DataType::Float);
-           },
-           [](Buffers b, int64_t n) {
-             int ranks = 1;
-             MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-             const int part = static_cast<int>(n / ranks);
-             MPI_Allgather(b.in, part, MPI_FLOAT, b.out, part, MPI_FLOAT, MPI_COMM_WORLD);
-           },
-           [](int64_t n, int) { return n; }},
-          {"reduce-scatter",
-           [](Communicator& c, Buffers b, int64_t n) {
-             c.reduceScatter(c.world(), b.in, b.out, n / c.size(), DataType::Float, ReduceOp::Sum);
-           },
-           [](Buffers b, int64_t n) {
-             int ranks = 1;
-             MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-             MPI_Reduce_scatter_block(b.in, b.out, static_cast<int>(n / ranks), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-           },
-           [](int64_t n, int ranks) { return n / ranks; }}};
+  return {
+      {"all-reduce",
+       [](Communicator& c, Buffers b, int64_t n) {
+         c.allReduce(c.world(), b.in, b.out, n, DataType::Float, ReduceOp::Sum);
+       },
+       [](Buffers b, int64_t n) {
+         MPI_Allreduce(b.in, b.out, static_cast<int>(n), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+       },
+       [](int64_t n, int) { return n; }},
+      {"all-gather",
+       [](Communicator& c, Buffers b, int64_t n) {
+         c.allGather(c.world(), b.in, b.out, n / c.size(), DataType::Float);
+       },
+       [](Buffers b, int64_t n) {
+         int ranks = 1;
+         MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+         const int part = static_cast<int>(n / ranks);
+         MPI_Allgather(b.in, part, MPI_FLOAT, b.out, part, MPI_FLOAT, MPI_COMM_WORLD);
+       },
+       [](int64_t n, int) { return n; }},
+      {"reduce-scatter",
+       [](Communicator& c, Buffers b, int64_t n) {
+         c.reduceScatter(c.world(), b.in, b.out, n / c.size(), DataType::Float, ReduceOp::Sum);
+       },
+       [](Buffers b, int64_t n) {
+         int ranks = 1;
+         MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+         MPI_Reduce_scatter_block(b.in, b.out, static_cast<int>(n / ranks), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+       },
+       [](int64_t n, int ranks) { return n / ranks; }},
+      {"all-to-all",
+       [](Communicator& c, Buffers b, int64_t n) { c.allToAll(c.world(), b.in, b.out, n / c.size(), DataType::Float); },
+       [](Buffers b, int64_t n) {
+         int ranks = 1;
+         MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+         const int part = static_cast<int>(n / ranks);
+         MPI_Alltoall(b.in, part, MPI_FLOAT, b.out, part, MPI_FLOAT, MPI_COMM_WORLD);
+       },
+       [](int64_t n, int) { return n; }}};
 }
 
 // Seconds of one call, of the slowest rank.
@@ -108,7 +120,7 @@ Row measure(Communicator& world, const Collective& c, int64_t bytes, int rounds)
   for (int64_t i = 0; i < n; ++i) {
     shared.in[i] = ordinary.in[i] = static_cast<float>((i * 31 + world.rank() * 17) % 1001) / 8.0f;
   }
-  const int calls = static_cast<int>(std::clamp<int64_t>((4 << 20) / bytes, 1, 400));
+  const int calls = static_cast<int>(std::clamp<int64_t>((4 << 20) / bytes, 1, 1000));
   Row row{c.name, bytes, 0, 0, 0, 0, 0};
   std::vector<double> times[3];
   std::vector<double> ratios[2];
@@ -141,16 +153,18 @@ void report(const std::vector<Row>& rows, int ranks, const std::string& json) {
   fmt::print("{:<15} {:>9} {:>10} {:>10} {:>10} {:>8} {:>9}\n", "", "bytes", "MPI us", "shared us", "ordinary",
              "shared x", "ordinary x");
   for (size_t i = 0; i < rows.size();) {
-    double logs = 0, ordinaryLogs = 0, worst = 1e9;
+    double logs = 0, ordinaryLogs = 0, count = 0, worst = 1e9;
     const size_t begin = i;
     for (; i < rows.size() && rows[i].collective == rows[begin].collective; ++i) {
       const Row& r = rows[i];
       fmt::print("{:<15} {:>9} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>9.2f}\n", r.collective, r.bytes, r.mpi * 1e6,
                  r.shared * 1e6, r.ordinary * 1e6, r.sharedRatio, r.ordinaryRatio);
-      logs += std::log(r.sharedRatio), ordinaryLogs += std::log(r.ordinaryRatio),
-          worst = std::min(worst, r.sharedRatio);
+      worst = std::min(worst, r.sharedRatio);
+      if (r.bytes >= kSmallestInMean) {
+        logs += std::log(r.sharedRatio), ordinaryLogs += std::log(r.ordinaryRatio);
+        ++count;
+      }
     }
-    const auto count = static_cast<double>(i - begin);
     const std::string name = fmt::format("collectives/{}/{} ranks", rows[begin].collective, ranks);
     fmt::print("{:<15} geometric mean {:.2f} (goal {}), worst {:.2f}; ordinary buffers {:.2f}\n\n",
                rows[begin].collective, std::exp(logs / count), kGoal, worst, std::exp(ordinaryLogs / count));
@@ -174,12 +188,15 @@ void report(const std::vector<Row>& rows, int ranks, const std::string& json) {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   std::string json;
+  std::string only;
   int rounds = 25;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
       json = argv[++i];
     } else if (std::strcmp(argv[i], "--quick") == 0) {
       rounds = 7;
+    } else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+      only = argv[++i];
     }
   }
   int rank = 0;
@@ -188,8 +205,10 @@ int main(int argc, char** argv) {
     rank = world->rank();
     std::vector<Row> rows;
     for (const Collective& c : collectives()) {
-      for (int64_t bytes = 4 << 10; bytes <= 16 << 20; bytes *= 4) {
-        rows.push_back(measure(*world, c, bytes, rounds));
+      for (int64_t bytes : {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}) {
+        if (only.empty() || only == c.name) {
+          rows.push_back(measure(*world, c, bytes, bytes > 16 << 20 ? rounds / 3 : rounds));
+        }
       }
     }
     if (rank == 0) {
