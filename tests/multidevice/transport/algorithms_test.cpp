@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/check_collectives.h"
-#include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/processes.h"
 
 namespace meshfuse {
@@ -145,10 +144,8 @@ TEST_F(AlgorithmsTest, EveryOneOfTheHost) {
 }
 
 TEST_F(AlgorithmsTest, EveryOneOfTheNetwork) {
-  try {
-    static_cast<void>(openUcxLink());
-  } catch (const DeviceError& e) {
-    GTEST_SKIP() << e.what();
+  if (const std::string why = whyNoNetwork(); !why.empty()) {
+    GTEST_SKIP() << why;
   }
   for (std::string_view algorithms : kNetwork) {
     for (const std::string& text : textsOf(4, checkSizes, [&](int) {

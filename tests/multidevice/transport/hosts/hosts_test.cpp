@@ -12,7 +12,6 @@
 #include "multidevice/scenario.h"
 #include "multidevice/transport/check_collectives.h"
 #include "multidevice/transport/failure_cases.h"
-#include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/hosts/namespace_hosts.h"
 #include "multidevice/transport/processes.h"
 #include "multidevice/transport/reference.h"
@@ -100,10 +99,8 @@ class HostsTest : public testing::Test {
     if (MultiDeviceTest::launched()) {
       GTEST_SKIP() << "starts processes of its own; run it without a launcher";
     }
-    try {
-      static_cast<void>(openUcxLink());
-    } catch (const DeviceError& e) {
-      GTEST_SKIP() << e.what();
+    if (const std::string why = whyNoNetwork(); !why.empty()) {
+      GTEST_SKIP() << why;
     }
     std::string whyNot;
     hosts_ = NamespaceHosts::make(whyNot);
