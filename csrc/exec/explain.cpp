@@ -2,10 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "base/error.h"
 #include "exec/compile.h"
+#include "exec/explain_parts.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/relation.h"
@@ -43,6 +46,18 @@ ExplainedTensor explainTensor(const TensorView* tv) {
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
   t.isOutput = tv->isFusionOutput();
+  if (tv->hasDeviceMesh()) {
+    t.mesh = state.mesh.toString();
+    t.sumsDim = partialDim(tv);
+    std::vector<int64_t> stored = t.sizes;
+    if (t.sumsDim >= 0) {
+      stored.erase(stored.begin() + t.sumsDim);
+    }
+    t.tiles = explainTiles(state, stored);
+  }
+  for (const int axis : state.partial) {
+    t.sums.push_back(state.mesh.axisName(axis));
+  }
   return t;
 }
 
@@ -60,8 +75,11 @@ ExplainedEdge explainEdge(const Expr* e, int operand) {
     const RedistributionPlan plan = planRedistribution(edge.held, shardState(result));
     for (const CommStep& step : plan.steps) {
       out.moves.push_back(step.toString());
+      out.moveBytes.push_back(step.communicates() ? step.elements * dataTypeSize(result->dtype()) : 0);
     }
     out.note = plan.note;
+    out.leastBytes = plan.leastElements * static_cast<double>(dataTypeSize(result->dtype()));
+    out.stateBytes = plan.peakState * dataTypeSize(result->dtype());
   }
   return out;
 }
@@ -119,13 +137,48 @@ std::string fixedNeighbours(const Segment& s, const FixedOps& fixed) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-ExplainedStep explainStep(const Segment& s, const FixedOps& fixed) {
+// The ops of a program by the name of their result: its text, cut into lines.
+std::map<std::string, std::string> linesByResult(const Fusion& fusion) {
+  std::map<std::string, std::string> lines;
+  std::istringstream text(fusion.toString());
+  for (std::string line; std::getline(text, line);) {
+    const size_t begin = line.find_first_not_of(' ');
+    const size_t end = line.find(" = ");
+    if (begin != std::string::npos && end != std::string::npos) {
+      const std::string results = line.substr(begin, end - begin);
+      lines[results.substr(0, results.find(','))] = line.substr(begin);
+    }
+  }
+  return lines;
+}
+
+std::vector<ExplainedMesh> explainMeshes(const Fusion& fusion) {
+  std::vector<ExplainedMesh> meshes;
+  for (const TensorView* tv : fusion.tensors()) {
+    const std::string name = tv->hasDeviceMesh() ? tv->getDeviceMesh().toString() : "";
+    if (name.empty() || std::ranges::any_of(meshes, [&](const ExplainedMesh& m) { return m.name == name; })) {
+      continue;
+    }
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    ExplainedMesh& out = meshes.emplace_back();
+    out.name = name;
+    out.ranks = mesh.devices();
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      out.axes.push_back({mesh.axisName(axis), mesh.axisSize(axis).constValue()});
+    }
+  }
+  return meshes;
+}
+
+ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::map<std::string, std::string>& lines) {
   ExplainedStep step;
   step.kind = nameOf(s.kind);
   const std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
   step.name = s.kind == SegmentKind::Kernel ? fmt::format("{} {}", s.scheduler->name, result) : result;
   for (const Expr* e : s.group.exprs) {
     step.ops.emplace_back(e->opName());
+    const auto line = lines.find(shortName(e->output()));
+    step.text.push_back(line == lines.end() ? std::string(e->opName()) : line->second);
   }
   for (const TensorView* tv : s.group.inputs) {
     step.reads.push_back(tv->toString());
@@ -154,6 +207,8 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   const SegmentedProgram& program = compiled.program;
   Explanation result;
   result.rank = rank;
+  result.program = program.planned->toString();
+  result.meshes = explainMeshes(*program.planned);
   for (const TensorView* tv : program.planned->tensors()) {
     result.tensors.push_back(explainTensor(tv));
   }
@@ -165,8 +220,9 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
     }
   }
   const FixedOps fixed = fixedOps(program.segments);
+  const std::map<std::string, std::string> lines = linesByResult(*program.local);
   for (const Segment& s : program.segments) {
-    result.steps.push_back(explainStep(s, fixed));
+    result.steps.push_back(explainStep(s, fixed, lines));
   }
   for (const Step& s : compiled.host->steps) {
     if (s.kind == HostStepKind::Copy) {
@@ -179,6 +235,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
           {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived});
     }
   }
+  result.buffers = explainBuffers(*compiled.host);
   result.arenaBytes = compiled.host->arenaBytes;
   result.peakBytes = compiled.host->peakBytes;
   result.remarks = program.remarks;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/dtype.h"
@@ -14,6 +15,31 @@
 namespace meshfuse {
 
 struct CompiledProgram;
+
+// Indices of one dim: [begin, end) each, ascending.
+struct ExplainedRanges {
+  std::vector<std::pair<int64_t, int64_t>> list;
+  bool more = false;  // there are more than kMostExplainedRanges
+};
+inline constexpr size_t kMostExplainedRanges = 64;
+
+// What a rank holds of a tensor: the product of its ranges.
+struct ExplainedTile {
+  int64_t rank = 0;
+  std::vector<ExplainedRanges> dims;
+};
+
+// An axis of a mesh.
+struct ExplainedAxis {
+  std::string name;
+  int64_t size = 1;
+};
+
+struct ExplainedMesh {
+  std::string name;  // as in the program's text: {y: 2, x: 2}[0, 1, 2, 3]
+  std::vector<ExplainedAxis> axes;
+  std::vector<int64_t> ranks;  // row-major
+};
 
 // A tensor of the planned program, in the global view.
 struct ExplainedTensor {
@@ -24,6 +50,10 @@ struct ExplainedTensor {
   std::string sharding;             // S0(x) R on {x: 2}
   std::string madeBy;               // op; "input" for inputs
   bool isOutput = false;
+  std::string mesh;                  // name; empty: on every rank
+  std::vector<std::string> sums;     // axes over which it is a partial sum
+  int sumsDim = -1;                  // the dim of `sizes` that counts its terms; local sizes and tiles have no such dim
+  std::vector<ExplainedTile> tiles;  // by rank of its mesh; empty where parts follow no digits, or without a mesh
 };
 
 struct ExplainedEdge {
@@ -34,6 +64,9 @@ struct ExplainedEdge {
   std::string reason;              // why not aligned
   std::vector<std::string> moves;  // of a redistribution, in order: "all_gather(x)", "slice(y)"
   std::string note;                // why the moves are not the best kind; else empty
+  std::vector<int64_t> moveBytes;  // of each move, received by the busiest rank
+  double leastBytes = 0;           // that any plan receives
+  int64_t stateBytes = 0;          // the largest part that a rank holds meanwhile
 };
 
 struct ExplainedCommunication {
@@ -53,15 +86,29 @@ struct ExplainedStep {
   int64_t bytesRead = 0;  // the sizes of what it reads, each tensor once
   int64_t bytesWritten = 0;
   std::string boundary;            // why it is no larger; empty where nothing else was near
-  std::vector<std::string> joins;  // what stands beside what, and why: \"T3[8] beside T2[8]: both read T0[8]\"
+  std::vector<std::string> joins;  // what stands beside what, and why: "T3[8] beside T2[8]: both read T0[8]"
+  std::vector<std::string> text;   // its ops, lines of the program of a rank
+};
+
+// A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; views are in what they view.
+struct ExplainedBuffer {
+  std::string tensor;  // of the program of a rank, or "workspace"
+  std::string place;   // argument, result, arena
+  int64_t offset = 0;  // in the arena
+  int64_t bytes = 0;
+  int firstStep = 0;
+  int lastStep = 0;
 };
 
 struct Explanation {
   int rank = 0;
+  std::string program;  // the planned program as .fir
+  std::vector<ExplainedMesh> meshes;
   std::vector<ExplainedTensor> tensors;
   std::vector<ExplainedEdge> edges;
   std::vector<ExplainedCommunication> communications;
   std::vector<ExplainedStep> steps;
+  std::vector<ExplainedBuffer> buffers;
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena of this rank
   std::vector<std::string> remarks;

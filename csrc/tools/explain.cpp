@@ -1,26 +1,34 @@
-// meshfuse explain: what the compiler makes of a program on N ranks, and why. Nothing runs.
+// meshfuse explain: what the compiler makes of a program on N ranks, and why. Nothing runs unless a timeline is asked for.
 #include "exec/explain.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
+#include "base/error.h"
 #include "exec/compile.h"
 #include "exec/kernel_compiler.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/explanation_text.h"
+#include "tools/output_file.h"
+#include "tools/page.h"
 #include "tools/program.h"
 #include "tools/stand_in_arguments.h"
 #include "tools/terminal.h"
+#include "tools/traced_run.h"
 
 namespace meshfuse {
 
 int explainProgram(const ExplainOptions& options) {
   const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
   const int ranks = virtualRankCount(*fusion, options.ranks);
+  check(!options.json || options.html.empty(),
+        "[explain] --json and --html are two forms of one thing; give one of them");
+  check(!options.run || options.json || !options.html.empty(), "[explain] --run is for --html and --json");
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
@@ -36,7 +44,18 @@ int explainProgram(const ExplainOptions& options) {
       bytes = std::max(bytes, other.communications[k].bytesReceived);
     }
   }
-  fmt::print("{}", options.json ? explanationJson(explanation) : explanationText(explanation, Terminal(STDOUT_FILENO)));
+  std::vector<RankSpans> timeline;
+  if (options.run) {
+    timeline = traceVirtualRanks(*fusion, inputValues(*fusion, options.program), ranks);
+  }
+  if (!options.html.empty()) {
+    writeOutputFile(options.html, explanationPage({std::filesystem::path(options.program.file).filename().string(),
+                                                   explanation, std::move(timeline)}));
+    fmt::print("wrote {}\n", options.html);
+    return kSuccess;
+  }
+  fmt::print("{}", options.json ? explanationJson(explanation, timeline)
+                                : explanationText(explanation, Terminal(STDOUT_FILENO)));
   return kSuccess;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "exec/explain.h"
@@ -56,6 +57,46 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
   return text;
 }
 
+// Each dim as the ranges that a rank holds of it, written begin:end and separated by commas.
+nlohmann::ordered_json tilesJson(const ExplainedTensor& t) {
+  nlohmann::ordered_json tiles = nlohmann::ordered_json::array();
+  for (const ExplainedTile& tile : t.tiles) {
+    nlohmann::ordered_json dims = nlohmann::ordered_json::array();
+    for (const ExplainedRanges& ranges : tile.dims) {
+      std::string text;
+      for (const auto& [begin, end] : ranges.list) {
+        text += fmt::format("{}{}:{}", text.empty() ? "" : ",", begin, end);
+      }
+      dims.push_back(text + (ranges.more ? ",..." : ""));
+    }
+    tiles.push_back({{"rank", tile.rank}, {"holds", dims}});
+  }
+  return tiles;
+}
+
+// Times in nanoseconds from the first span on.
+nlohmann::ordered_json timelineJson(std::span<const RankSpans> timeline) {
+  int64_t zero = std::numeric_limits<int64_t>::max();
+  for (const RankSpans& r : timeline) {
+    for (const TraceSpan& s : r.spans) {
+      zero = std::min(zero, s.begin);
+    }
+  }
+  nlohmann::ordered_json spans = nlohmann::ordered_json::array();
+  for (const RankSpans& r : timeline) {
+    for (const TraceSpan& s : r.spans) {
+      spans.push_back({{"rank", r.rank},
+                       {"row", name(s.row)},
+                       {"name", s.name},
+                       {"begin", s.begin - zero},
+                       {"end", s.end - zero},
+                       {"step", s.step},
+                       {"bytes", s.bytes}});
+    }
+  }
+  return spans;
+}
+
 }  // namespace
 
 std::string explanationText(const Explanation& e, const Terminal& terminal) {
@@ -87,9 +128,17 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
   return text;
 }
 
-std::string explanationJson(const Explanation& e) {
+std::string explanationJson(const Explanation& e, std::span<const RankSpans> timeline) {
   nlohmann::ordered_json j;
   j["rank"] = e.rank;
+  j["program"] = e.program;
+  j["meshes"] = nlohmann::ordered_json::array();
+  for (const ExplainedMesh& m : e.meshes) {
+    j["meshes"].push_back({{"name", m.name}, {"axes", nlohmann::ordered_json::array()}, {"ranks", m.ranks}});
+    for (const ExplainedAxis& a : m.axes) {
+      j["meshes"].back()["axes"].push_back({{"name", a.name}, {"size", a.size}});
+    }
+  }
   j["tensors"] = nlohmann::ordered_json::array();
   for (const ExplainedTensor& t : e.tensors) {
     j["tensors"].push_back({{"name", t.name},
@@ -98,7 +147,11 @@ std::string explanationJson(const Explanation& e) {
                             {"local_sizes", t.localSizes},
                             {"sharding", t.sharding},
                             {"made_by", t.madeBy},
-                            {"output", t.isOutput}});
+                            {"output", t.isOutput},
+                            {"mesh", t.mesh},
+                            {"sums_over", t.sums},
+                            {"sums_dim", t.sumsDim},
+                            {"tiles", tilesJson(t)}});
   }
   j["edges"] = nlohmann::ordered_json::array();
   for (const ExplainedEdge& x : e.edges) {
@@ -108,7 +161,10 @@ std::string explanationJson(const Explanation& e) {
                           {"relation", x.relation},
                           {"reason", x.reason},
                           {"moves", x.moves},
-                          {"note", x.note}});
+                          {"note", x.note},
+                          {"move_bytes", x.moveBytes},
+                          {"least_bytes", x.leastBytes},
+                          {"state_bytes", x.stateBytes}});
   }
   j["communications"] = nlohmann::ordered_json::array();
   for (const ExplainedCommunication& c : e.communications) {
@@ -125,7 +181,20 @@ std::string explanationJson(const Explanation& e) {
                           {"bytes_read", s.bytesRead},
                           {"bytes_written", s.bytesWritten},
                           {"boundary", s.boundary},
-                          {"joins", s.joins}});
+                          {"joins", s.joins},
+                          {"text", s.text}});
+  }
+  j["buffers"] = nlohmann::ordered_json::array();
+  for (const ExplainedBuffer& b : e.buffers) {
+    j["buffers"].push_back({{"tensor", b.tensor},
+                            {"place", b.place},
+                            {"offset", b.offset},
+                            {"bytes", b.bytes},
+                            {"first_step", b.firstStep},
+                            {"last_step", b.lastStep}});
+  }
+  if (!timeline.empty()) {
+    j["timeline"] = timelineJson(timeline);
   }
   j["remarks"] = e.remarks;
   j["arena_bytes"] = e.arenaBytes;

@@ -76,9 +76,13 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
   addProgram(*c, o.program);
   c->add_option("--ranks", o.ranks, "number of ranks; default: as many as the program's mesh has devices");
   c->add_flag("--json", o.json, "as JSON");
+  c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
+  c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
+  c->add_option("--seed", o.program.seed, "of the inputs of that run that are not given")->capture_default_str();
   c->footer(std::string("Examples:\n"
                         "  meshfuse explain mlp.fir --ranks 4\n"
-                        "  meshfuse explain mlp.fir --json | jq .communications\n") +
+                        "  meshfuse explain mlp.fir --json | jq .communications\n"
+                        "  meshfuse explain mlp.fir --html mlp.html --run\n") +
             kExitCodes);
 }
 
@@ -199,7 +203,9 @@ int commandLine(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     throwUserError(refusal(app, e));
   }
-  check(run.program.seed >= 0, "[command line] --seed is {}, expected 0 or more", run.program.seed);
+  for (const int64_t seed : {run.program.seed, explain.program.seed}) {
+    check(seed >= 0, "[command line] --seed is {}, expected 0 or more", seed);
+  }
   checkDumpedPasses();
   if (app.got_subcommand("run")) {
     return runProgram(run);

@@ -1,0 +1,19 @@
+// Parts of an explanation that explain() puts together.
+#pragma once
+
+#include <vector>
+
+#include "exec/explain.h"
+
+namespace meshfuse {
+
+struct HostProgram;
+struct ShardState;
+
+// What each rank of the mesh holds of a tensor of these sizes; none where the parts follow no digits.
+[[nodiscard]] std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vector<int64_t>& sizes);
+
+// The tensors in memory while a rank runs its steps, in the order of their first step.
+[[nodiscard]] std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program);
+
+}  // namespace meshfuse

@@ -1,0 +1,119 @@
+#include "tools/page_markup.h"
+
+#include <fmt/core.h>
+
+#include <cctype>
+
+namespace meshfuse {
+
+namespace {
+
+bool isWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool isNumber(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '&':
+        result += "&amp;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        // XML has no other control characters
+        result += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? ' ' : c;
+    }
+  }
+  return result;
+}
+
+std::string shortBytes(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  while (bytes >= 1024 && unit < 4) {
+    bytes /= 1024;
+    unit++;
+  }
+  return unit == 0 || bytes >= 100 ? fmt::format("{:.0f} {}", bytes, kUnits[unit])
+                                   : fmt::format("{:.1f} {}", bytes, kUnits[unit]);
+}
+
+std::string bytesMarkup(int64_t bytes) {
+  return fmt::format("<span class=\"bytes\" title=\"{} bytes\">{}</span>", bytes,
+                     shortBytes(static_cast<double>(bytes)));
+}
+
+std::string shortTime(int64_t nanoseconds) {
+  const auto ns = static_cast<double>(nanoseconds);
+  return ns < 1e3   ? fmt::format("{} ns", nanoseconds)
+         : ns < 1e6 ? fmt::format("{:.1f} \u00b5s", ns / 1e3)
+         : ns < 1e9 ? fmt::format("{:.2f} ms", ns / 1e6)
+                    : fmt::format("{:.2f} s", ns / 1e9);
+}
+
+std::string rankList(std::span<const int64_t> ranks) {
+  std::string text;
+  for (size_t k = 0; k < ranks.size();) {
+    size_t end = k + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) {
+      end++;
+    }
+    text += text.empty() ? "" : ", ";
+    text += end - k > 2 ? fmt::format("{}\u2013{}", ranks[k], ranks[end - 1]) : std::to_string(ranks[k]);
+    k = end - k > 2 ? end : k + 1;
+  }
+  return text;
+}
+
+std::string withTensors(std::string_view text, TensorScope scope) {
+  std::string result;
+  size_t plain = 0;
+  for (size_t k = 0; k < text.size(); k++) {
+    if (text[k] != 'T' || (k > 0 && isWord(text[k - 1])) || k + 1 == text.size() || !isNumber(text[k + 1])) {
+      continue;
+    }
+    size_t end = k + 1;
+    while (end < text.size() && isNumber(text[end])) {
+      end++;
+    }
+    if (end < text.size() && isWord(text[end])) {
+      continue;
+    }
+    const std::string_view tensor = text.substr(k, end - k);
+    result += escaped(text.substr(plain, k - plain));
+    result += scope == TensorScope::Planned ? fmt::format("<a class=\"t\" data-t=\"{0}\" href=\"#{0}\">{0}</a>", tensor)
+                                            : fmt::format("<span class=\"t\" data-t=\"r{0}\">{0}</span>", tensor);
+    plain = end;
+    k = end - 1;
+  }
+  return result + escaped(text.substr(plain));
+}
+
+std::string programLine(std::string_view line, TensorScope scope) {
+  const size_t equals = line.find(" = ");
+  const size_t open = equals == std::string_view::npos ? equals : line.find('(', equals);
+  const size_t type = line.rfind(") : ");
+  if (open == std::string_view::npos || type == std::string_view::npos) {
+    return fmt::format("<span class=\"quiet\">{}</span>", withTensors(line, scope));
+  }
+  return fmt::format("{}<b>{}</b>{}<span class=\"quiet\">{}</span>", withTensors(line.substr(0, equals + 3), scope),
+                     escaped(line.substr(equals + 3, open - equals - 3)),
+                     withTensors(line.substr(open, type + 1 - open), scope), withTensors(line.substr(type + 1), scope));
+}
+
+std::string section(std::string_view id, std::string_view title, std::string_view lead, std::string_view body) {
+  return fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n<p class=\"lead\">{}</p>\n{}</section>\n", id, title, lead,
+                     body);
+}
+
+}  // namespace meshfuse

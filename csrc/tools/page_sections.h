@@ -1,0 +1,19 @@
+// The sections of a page, each as markup.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "exec/explain.h"
+#include "tools/traced_run.h"
+
+namespace meshfuse {
+
+[[nodiscard]] std::string programSection(const Explanation& e);  // the text, with arcs from producer to consumer
+[[nodiscard]] std::string tensorsSection(const Explanation& e);  // which rank holds which part
+[[nodiscard]] std::string edgesSection(const Explanation& e);    // relations, reasons, plans
+[[nodiscard]] std::string stepsSection(const Explanation& e);    // kernels and collectives, and why they are no larger
+[[nodiscard]] std::string memorySection(const Explanation& e);   // the arena, step by step
+[[nodiscard]] std::string timelineSection(std::span<const RankSpans> ranks);
+
+}  // namespace meshfuse

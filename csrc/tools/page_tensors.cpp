@@ -1,0 +1,105 @@
+// Tensors with their tiles, and the edges between them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tools/page_markup.h"
+#include "tools/page_sections.h"
+#include "tools/page_tiles.h"
+
+namespace meshfuse {
+
+namespace {
+
+std::string card(const ExplainedTensor& t) {
+  std::string picture = tensorPicture(t, 208, 104, true);
+  if (picture.empty()) {
+    picture = fmt::format("<span class=\"quiet\">{}</span>",
+                          t.mesh.empty() ? "whole on every rank" : "parts too fine to draw");
+  }
+  const std::string role = t.madeBy == "input" ? "input" : t.isOutput ? t.madeBy + ", output" : t.madeBy;
+  std::string sums;
+  if (!t.sums.empty()) {
+    sums = fmt::format("<div class=\"sum\">\u03a3 terms of a sum over {}</div>",
+                       escaped(fmt::format("{}", fmt::join(t.sums, ", "))));
+  }
+  const size_t on = t.sharding.find(" on {");
+  return fmt::format(
+      "<article class=\"card tensor-card\" id=\"{0}\" data-t=\"{0}\"><header><b>{0}</b><span "
+      "class=\"quiet\">{1}</span></header>"
+      "<div class=\"picture\">{2}</div>{3}"
+      "<dl><dt>global</dt><dd>{4}[{5}]</dd><dt>a rank</dt><dd>[{6}]</dd><dt>lives</dt><dd><span class=\"chip\" "
+      "title=\"{7}\">{8}</span></dd></dl>"
+      "</article>\n",
+      t.name, escaped(role), picture, sums, name(t.dtype), fmt::join(t.sizes, ", "), fmt::join(t.localSizes, ", "),
+      escaped(t.sharding), escaped(t.sharding.substr(0, on)));
+}
+
+std::string planMarkup(const ExplainedEdge& e) {
+  if (e.moves.empty()) {
+    return "";
+  }
+  std::string text = "<ol class=\"plan\">";
+  int64_t total = 0;
+  for (size_t k = 0; k < e.moves.size(); k++) {
+    const int64_t bytes = k < e.moveBytes.size() ? e.moveBytes[k] : 0;
+    total += bytes;
+    text += fmt::format("<li><code>{}</code> {}</li>", escaped(e.moves[k]),
+                        bytes == 0 ? std::string("<span class=\"bytes\">nothing moves</span>") : bytesMarkup(bytes));
+  }
+  text += "</ol>";
+  if (total > 0) {
+    text +=
+        fmt::format("<span class=\"quiet\">{} in all; no plan receives less than {}; a rank holds at most {}</span>",
+                    bytesMarkup(total), shortBytes(e.leastBytes), shortBytes(static_cast<double>(e.stateBytes)));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string tensorsSection(const Explanation& e) {
+  std::string body = "<div class=\"meshes\">";
+  for (const ExplainedMesh& m : e.meshes) {
+    body += meshPicture(m);
+  }
+  body += "</div>\n<div class=\"tensors\">\n";
+  for (const ExplainedTensor& t : e.tensors) {
+    body += card(t);
+  }
+  return section(
+      "tensors", "Tensors",
+      "Which rank holds which part. A colour is a rank, as in the mesh; grey is whole on all of them. Tensors are "
+      "drawn to their proportions, in the dims that are cut.",
+      body + "</div>\n");
+}
+
+std::string edgesSection(const Explanation& e) {
+  std::string body = "<div class=\"filters\">";
+  for (const std::string_view relation : {"aligned", "local", "comm"}) {
+    const auto n = std::ranges::count(e.edges, relation, &ExplainedEdge::relation);
+    body += fmt::format(
+        "<label class=\"key {0}\"><input type=\"checkbox\" checked=\"checked\" data-show=\"{0}\"/>{0} "
+        "<b>{1}</b></label>",
+        relation, n);
+  }
+  body +=
+      "</div>\n<div class=\"card scroll\"><table class=\"edges\"><thead><tr><th>edge</th><th>op</th><th>relation</th>"
+      "<th>why, and what moves</th></tr></thead><tbody>\n";
+  for (const ExplainedEdge& x : e.edges) {
+    std::string why = withTensors(x.reason, TensorScope::Planned) + planMarkup(x);
+    if (!x.note.empty()) {
+      why += fmt::format("<div class=\"note\">{}</div>", escaped(x.note));
+    }
+    body += fmt::format(
+        "<tr data-relation=\"{0}\"><td class=\"edge\">{1}<span class=\"quiet\"> \u2192 "
+        "</span>{2}</td><td><code>{3}</code></td>"
+        "<td><span class=\"badge {0}\">{0}</span></td><td>{4}</td></tr>\n",
+        x.relation, withTensors(x.from, TensorScope::Planned), withTensors(x.to, TensorScope::Planned), escaped(x.op),
+        why);
+  }
+  return section("edges", "Edges", "What a rank holds against what it needs, at every operand of every op.",
+                 body + "</tbody></table></div>\n");
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,158 @@
+#include "tools/page_tiles.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "tools/page_markup.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr size_t kMostPieces = 1500;
+constexpr int kHues[] = {212, 28, 152, 338, 265, 52, 185, 5};
+
+struct Piece {
+  int64_t row0 = 0;
+  int64_t row1 = 1;
+  int64_t col0 = 0;
+  int64_t col1 = 1;
+  friend auto operator<=>(const Piece&, const Piece&) = default;
+};
+
+// The dims across and down: cut ones first, then the last; -1 where there is none.
+std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_t>& sizes) {
+  const int dims = static_cast<int>(sizes.size());
+  std::vector<int> chosen;
+  for (int k = 0; k < dims && chosen.size() < 2; k++) {
+    if (t.localSizes[static_cast<size_t>(k)] != sizes[static_cast<size_t>(k)]) {
+      chosen.push_back(k);
+    }
+  }
+  for (int k = dims - 1; k >= 0 && chosen.size() < 2; k--) {
+    if (std::ranges::find(chosen, k) == chosen.end()) {
+      chosen.push_back(k);
+    }
+  }
+  std::ranges::sort(chosen);
+  return {chosen.size() < 2 ? -1 : chosen[0], chosen.empty() ? -1 : chosen.back()};
+}
+
+std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int dim) {
+  return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[static_cast<size_t>(dim)].list;
+}
+
+// Pieces and the ranks that hold them; none if they are too many.
+std::map<Piece, std::vector<int64_t>> piecesOf(const ExplainedTensor& t, int rows, int cols) {
+  std::map<Piece, std::vector<int64_t>> pieces;
+  for (const ExplainedTile& tile : t.tiles) {
+    const bool cut = std::ranges::any_of(tile.dims, [](const ExplainedRanges& r) { return r.more; });
+    if (cut || pieces.size() > kMostPieces) {
+      return {};
+    }
+    for (const auto& [row0, row1] : rangesOf(tile, rows)) {
+      for (const auto& [col0, col1] : rangesOf(tile, cols)) {
+        pieces[{row0, row1, col0, col1}].push_back(tile.rank);
+      }
+    }
+  }
+  return pieces;
+}
+
+std::string pieceMarkup(const Piece& p, const std::vector<int64_t>& ranks, std::string_view shade, bool labels,
+                        double x, double y, double sx, double sy) {
+  const double width = static_cast<double>(p.col1 - p.col0) * sx;
+  const double height = static_cast<double>(p.row1 - p.row0) * sy;
+  const double left = x + static_cast<double>(p.col0) * sx;
+  const double top = y + static_cast<double>(p.row0) * sy;
+  const std::string held = rankList(ranks);
+  std::string text = fmt::format(
+      R"(<g><title>rank{} {}: [{}, {}) x [{}, {})</title><rect class="piece {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"></rect>)",
+      ranks.size() == 1 ? "" : "s", held, p.row0, p.row1, p.col0, p.col1,
+      shade.empty() ? fmt::format("k{}", ranks[0]) : std::string(shade), left, top, width, height);
+  const std::string label = shade == "all" && ranks.size() > 1 ? "all" : shade == "terms" ? "\u03a3 " + held : held;
+  if (labels && height >= 11 && width >= 4 + 6 * static_cast<double>(std::min<size_t>(label.size(), 12))) {
+    text += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", left + width / 2, top + height / 2 + 3.5, label);
+  }
+  return text + "</g>";
+}
+
+}  // namespace
+
+std::string rankColours(const Explanation& e) {
+  std::set<int64_t> ranks;
+  for (const ExplainedMesh& m : e.meshes) {
+    ranks.insert(m.ranks.begin(), m.ranks.end());
+  }
+  ranks.insert(e.rank);
+  const auto n = static_cast<int>(ranks.size());
+  std::string text;
+  int k = 0;
+  for (const int64_t r : ranks) {
+    text += fmt::format(".k{} {{ --h: {} }}\n", r, n <= 8 ? kHues[k] : 212 + 360 * k / n);
+    k++;
+  }
+  return text;
+}
+
+std::string meshPicture(const ExplainedMesh& mesh) {
+  constexpr double kCell = 26;
+  const int64_t across = std::max<int64_t>(1, mesh.axes.empty() ? 1 : mesh.axes.back().size);
+  const auto down = static_cast<int64_t>(mesh.ranks.size()) / across;
+  std::string axes;
+  for (const ExplainedAxis& a : mesh.axes) {
+    axes += fmt::format("{}{} {}", axes.empty() ? "" : " \u00d7 ", escaped(a.name), a.size);
+  }
+  const double width = static_cast<double>(across) * kCell;
+  const double height = static_cast<double>(down) * kCell;
+  std::string text = fmt::format(
+      R"(<figure class="mesh"><svg width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)", width, height);
+  for (size_t k = 0; k < mesh.ranks.size(); k++) {
+    const double x = static_cast<double>(static_cast<int64_t>(k) % across) * kCell;
+    const double y = static_cast<double>(static_cast<int64_t>(k) / across) * kCell;
+    text +=
+        fmt::format(R"(<rect class="piece k{}" x="{:.0f}" y="{:.0f}" width="{:.0f}" height="{:.0f}" rx="4"></rect>)",
+                    mesh.ranks[k], x + 1, y + 1, kCell - 2, kCell - 2);
+    text += fmt::format(R"(<text x="{:.0f}" y="{:.1f}">{}</text>)", x + kCell / 2, y + kCell / 2 + 3.5, mesh.ranks[k]);
+  }
+  return text + fmt::format("</svg><figcaption>{}</figcaption></figure>", axes);
+}
+
+std::string tensorPicture(const ExplainedTensor& t, double width, double height, bool labels) {
+  std::vector<int64_t> sizes = t.sizes;
+  if (t.sumsDim >= 0) {
+    sizes.erase(sizes.begin() + t.sumsDim);
+  }
+  const auto [rows, cols] = drawnDims(t, sizes);
+  const auto pieces = piecesOf(t, rows, cols);
+  const auto down = static_cast<double>(rows < 0 ? 1 : sizes[static_cast<size_t>(rows)]);
+  const auto across = static_cast<double>(cols < 0 ? 1 : sizes[static_cast<size_t>(cols)]);
+  if (pieces.empty() || down <= 0 || across <= 0) {
+    return "";
+  }
+  const double depth = t.sums.empty() ? 0 : 6;  // terms of a sum lie behind each other
+  const double least = std::min(18.0, height - depth);
+  double w = width - depth;
+  double h = std::clamp(w * down / across, least, height - depth);
+  w = std::clamp(h * across / down, std::min(w, labels ? 40.0 : 14.0), w);
+  h = rows < 0 ? std::min(h, 22.0) : h;
+  std::string text =
+      fmt::format(R"(<svg class="tensor" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)",
+                  w + depth + 2, h + depth + 2);
+  for (double d = depth; d > 0; d -= 3) {
+    text += fmt::format(R"(<rect class="behind" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"></rect>)", 1 + d,
+                        1 + depth - d, w, h);
+  }
+  for (const auto& [piece, ranks] : pieces) {
+    const bool everywhere = pieces.size() == 1 && ranks.size() == t.tiles.size();
+    const std::string_view shade = !t.sums.empty() ? "terms" : everywhere ? "all" : "";
+    text += pieceMarkup(piece, ranks, shade, labels, 1, 1 + depth, w / across, h / down);
+  }
+  return text + "</svg>";
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,89 @@
+// A run as rows of spans, one group of rows a rank.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tools/page_markup.h"
+#include "tools/page_sections.h"
+
+namespace meshfuse {
+
+namespace {
+
+struct Window {
+  int64_t begin = std::numeric_limits<int64_t>::max();
+  int64_t end = 0;
+  double percent(int64_t ns) const {
+    return 100 * static_cast<double>(ns) / static_cast<double>(std::max<int64_t>(1, end - begin));
+  }
+};
+
+std::string spanMarkup(const TraceSpan& s, const Window& window) {
+  std::string title = fmt::format("{}: {}", s.name, shortTime(s.end - s.begin));
+  if (s.row == TraceRow::Collectives) {
+    title += fmt::format(", {} bytes received", s.bytes);
+  }
+  return fmt::format("<i class=\"{}\" title=\"{}\" style=\"left:{:.4f}%;width:{:.4f}%\">{}</i>", name(s.row),
+                     escaped(title), window.percent(s.begin - window.begin), window.percent(s.end - s.begin),
+                     s.row == TraceRow::Waits ? "" : escaped(s.name));
+}
+
+// Round numbers of time, at most eight.
+std::string ticks(const Window& window) {
+  const auto length = static_cast<double>(std::max<int64_t>(1, window.end - window.begin));
+  double step = std::pow(10, std::floor(std::log10(length / 4)));
+  while (length / step > 8) {
+    step *= length / step > 16 ? 5 : 2;
+  }
+  std::string text = "<div class=\"ticks\">";
+  for (double t = 0; t <= 0.95 * length; t += step) {
+    text += fmt::format("<span style=\"left:{:.3f}%\">{}</span>", 100 * t / length, shortTime(static_cast<int64_t>(t)));
+  }
+  return text + "</div>\n";
+}
+
+}  // namespace
+
+std::string timelineSection(std::span<const RankSpans> ranks) {
+  Window window;
+  for (const RankSpans& r : ranks) {
+    for (const TraceSpan& s : r.spans) {
+      window.begin = std::min(window.begin, s.begin);
+      window.end = std::max(window.end, s.end);
+    }
+  }
+  if (ranks.empty()) {
+    return section("timeline", "Timeline",
+                   "Nothing has run: <code>explain --run --html</code> adds a run on virtual ranks.", "");
+  }
+  std::string body =
+      "<div class=\"card timeline\"><div class=\"zoom\"><label>zoom <input type=\"range\" id=\"zoom\" min=\"0\" "
+      "max=\"6\" step=\"0.1\" "
+      "value=\"0\"/></label></div><div class=\"ranks\">";
+  for (const RankSpans& r : ranks) {
+    body += fmt::format("<div class=\"rank\"><span class=\"dot k{0}\"></span>rank {0}</div>", r.rank);
+  }
+  body += "</div><div class=\"window\"><div class=\"wide\" id=\"wide\">\n";
+  for (const RankSpans& r : ranks) {
+    body += "<div class=\"rows\">";
+    for (const TraceRow row : {TraceRow::Kernels, TraceRow::Collectives, TraceRow::Waits}) {
+      body += "<div class=\"row\">";
+      for (const TraceSpan& s : r.spans) {
+        body += s.row == row ? spanMarkup(s, window) : "";
+      }
+      body += "</div>";
+    }
+    body += "</div>\n";
+  }
+  body += ticks(window) + "</div></div></div>\n";
+  return section(
+      "timeline", "Timeline",
+      fmt::format("One warm call on virtual ranks of this machine, {} long: <span class=\"key kernel\">kernels</span> "
+                  "<span class=\"key comm\">collectives</span> <span class=\"key wait\">waits for peers</span>",
+                  shortTime(window.end - window.begin)),
+      body);
+}
+
+}  // namespace meshfuse
