@@ -24,6 +24,8 @@ constexpr size_t kMaxJointOps = 128;
 constexpr int kMaxRefusals = 8;
 // In programs of few steps two that refused are asked again when one of them has grown.
 constexpr int kFewNodes = 64;
+// Who waits for whom is a table of all steps: programs of more are left as they are.
+constexpr int kMaxNodes = 16384;
 
 using NodeSet = std::vector<uint64_t>;
 
@@ -113,37 +115,29 @@ class SiblingJoiner {
 
   // Joins a node with the best of those up to `last`. The node that both are, or -1.
   int joinOnce(int node, int last) {
-    struct Candidate {
-      int node;
-      bool chained;  // one reads the other's results
-      bool reads;    // so, or both read some tensor
-    };
-    std::vector<Candidate> candidates;
+    std::vector<int> sharing;
+    std::vector<int> strangers;
     const Facts& own = facts_[static_cast<size_t>(node)];
-    for (int other = graph_.size() - 1; other >= 0; other--) {
-      if (other == node || !isKernel(other)) {
+    for (int other = last; other >= 0; other--) {
+      if (other == node || !isKernel(other) || waitsFor(node, other) || waitsFor(other, node)) {
         continue;
       }
       const Facts& f = facts_[static_cast<size_t>(other)];
-      const bool chained = graph_.at(node).producers.contains(other) || graph_.at(other).producers.contains(node);
-      if (!chained && (other > last || waitsFor(node, other) || waitsFor(other, node))) {
-        continue;
-      }
       const size_t shared = countShared(own.reads, f.reads);
-      if ((chained || shared > 0 || f.elements == own.elements) && !isTooMuch(node, other, shared, chained)) {
-        candidates.push_back({other, chained, chained || shared > 0});
+      if ((shared > 0 || f.elements == own.elements) && !isTooMuch(node, other, shared)) {
+        (shared > 0 ? sharing : strangers).push_back(other);
       }
     }
-    std::stable_partition(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.reads; });
+    sharing.insert(sharing.end(), strangers.begin(), strangers.end());
     int refusals = 0;
-    for (const Candidate& c : candidates) {
-      const auto pair = std::minmax(node, c.node);
-      std::optional<std::string> refusal = join(pair.first, pair.second, c.chained);
+    for (int other : sharing) {
+      const auto [first, second] = std::minmax(node, other);
+      std::optional<std::string> refusal = join(first, second);
       if (!refusal) {
-        return pair.first;
+        return first;
       }
       if (!refusal->empty()) {
-        remark(pair.first, pair.second, *refusal);
+        remark(first, second, *refusal);
         if (++refusals == kMaxRefusals) {
           break;
         }
@@ -167,45 +161,38 @@ class SiblingJoiner {
   }
 
   // What can be seen without a look at the loops.
-  bool isTooMuch(int a, int b, size_t shared, bool chained) const {
+  bool isTooMuch(int a, int b, size_t shared) const {
     const Facts& f = facts_[static_cast<size_t>(a)];
     const Facts& g = facts_[static_cast<size_t>(b)];
     const size_t tensors = f.reads.size() + f.writes.size() + g.reads.size() + g.writes.size() - shared;
-    return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || (!chained && tensors > kMaxStreams);
+    return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || tensors > kMaxStreams;
   }
 
   // Nothing if they are one now; an empty text if they were looked at before.
-  std::optional<std::string> join(int a, int b, bool chained) {
+  std::optional<std::string> join(int a, int b) {
     const size_t ops = graph_.at(a).exprs.size() + graph_.at(b).exprs.size();
-    if (!refused_.insert({a, b, graph_.size() <= kFewNodes ? ops : 0}).second ||
-        (chained && graph_.makesCycle({a, b}, {}))) {
+    if (!refused_.insert({a, b, graph_.size() <= kFewNodes ? ops : 0}).second) {
       return "";
     }
     std::vector<Expr*> exprs = graph_.exprsOf({a, b});
     Group both = graph_.groupOf(exprs);
-    if (!chained) {
-      if (std::optional<std::string> reason = delays(a, b, both)) {
-        return reason;
-      }
+    if (std::optional<std::string> reason = delays(a, b)) {
+      return reason;
     }
     Eligibility judged = rowEligibility(both);
     const SchedulerChoice choice = chooseScheduler(judged, device_, schedulers_);
     if (choice.scheduler == nullptr) {
       return choice.reason;
     }
-    std::string gain = "reads it";
     GroupLoops loops(std::move(both), std::move(judged.coordinates), device_);
     const GroupLoops& first = loopsOf(a);
     const GroupLoops& second = loopsOf(b);
-    if (!chained) {
-      SiblingJudgement siblings = judgeSiblings(first, second, loops, device_);
-      if (siblings.refusal) {
-        return siblings.refusal;
-      }
-      gain = std::move(siblings.gain);
+    const SiblingJudgement siblings = judgeSiblings(first, second, loops, device_);
+    if (siblings.refusal) {
+      return siblings.refusal;
     }
-    const std::string who =
-        fmt::format("{} beside {}: {}", second.group.outputs[0]->toString(), first.group.outputs[0]->toString(), gain);
+    const std::string who = fmt::format("{} beside {}: {}", second.group.outputs[0]->toString(),
+                                        first.group.outputs[0]->toString(), siblings.gain);
     merge(a, b, std::move(exprs), choice.scheduler);
     graph_.at(a).joins.push_back(who);
     learn(a, loops.group);
@@ -214,7 +201,7 @@ class SiblingJoiner {
   }
 
   // Of communication, what follows it has to wait, and what it waits for is wanted early.
-  std::optional<std::string> delays(int a, int b, const Group& both) const {
+  std::optional<std::string> delays(int a, int b) const {
     bool sameCommunication = true;
     bool sameLibrary = true;
     bool leads = false;
@@ -234,18 +221,7 @@ class SiblingJoiner {
     if (leads && !sameLibrary) {
       return "communication would start later";
     }
-    if (sameLibrary || both.inputs.size() <
-                           facts_[static_cast<size_t>(a)].reads.size() + facts_[static_cast<size_t>(b)].reads.size()) {
-      return std::nullopt;
-    }
-    int64_t bytes = 0;
-    for (const auto* list : {&both.inputs, &both.outputs}) {
-      for (const TensorView* tv : *list) {
-        bytes += elementsOf(tv) * dataTypeSize(tv->dtype());
-      }
-    }
-    return bytes <= device_.l2Bytes ? std::nullopt
-                                    : std::optional<std::string>("tensors would be kept until both can run");
+    return std::nullopt;
   }
 
   void merge(int a, int b, std::vector<Expr*> exprs, const Scheduler* scheduler) {
@@ -284,7 +260,9 @@ class SiblingJoiner {
 }  // namespace
 
 void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers) {
-  SiblingJoiner(graph, device, schedulers).run();
+  if (graph.size() <= kMaxNodes) {
+    SiblingJoiner(graph, device, schedulers).run();
+  }
 }
 
 }  // namespace meshfuse

@@ -1,13 +1,11 @@
 // Joins kernels that do not read each other:
 //
 //   y = exp(x)    z = tanh(x)            one kernel, x is read once
-//   y = exp(x)    z = tanh(w)            one kernel if x and w have one shape: one launch less
+//   y = exp(x)    z = tanh(w)            one kernel if x and w are small and alike: one launch less
 //
 // Stands after every op has its step, since only then all are known that a kernel could have beside it, and before steps are put
 // in order. Afterwards no two kernels are left that a scheduler takes together to advantage (judge_siblings.h), unless they wait
-// for each other, or one of them would wait for communication or delay it, or they stand far apart: what is large and has
-// no input in common is not kept in memory for long only to share a launch. Kernels that do read each other join as well where
-// what joined beside them makes that possible.
+// for each other, or one of them would wait for communication or delay it.
 //
 // Quadratic in the number of kernels; each is looked at with at most eight others that refuse.
 #pragma once

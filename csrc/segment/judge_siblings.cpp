@@ -15,6 +15,9 @@ namespace {
 
 // Of kMaxStreams, where they are in no cache: beyond that number prefetchers and write buffers lose track.
 constexpr size_t kMaxMemoryStreams = 16;
+// What moves in the time of a few launches: a launch less is nothing to larger kernels, and two loops in one are no faster.
+constexpr int64_t kLaunchBytesCpu = 1 << 20;
+constexpr int64_t kLaunchBytesGpu = 16 << 20;
 // Registers of a thread that rows may take on a GPU, of 255.
 constexpr int64_t kRowRegisters = 128;
 
@@ -129,18 +132,48 @@ std::optional<std::string> losesStructure(const GroupLoops& part, const GroupLoo
   return std::nullopt;
 }
 
-std::optional<std::string> lacksRoom(const GroupLoops& a, const GroupLoops& b, const GroupLoops& joint,
-                                     const DeviceInfo& device) {
-  int64_t bytes = 0;
-  size_t streams = 0;
-  for (const auto* list : {&joint.group.inputs, &joint.group.outputs}) {
-    for (const TensorView* tv : *list) {
-      bytes += bytesOf(tv);
-      streams += elementsOf(tv) * 8 >= elementsOf(joint) ? 1 : 0;
+// The innermost elements of a tensor are neighbours along the vector axis.
+bool runsAlong(const GroupLoops& l, const TensorView* tv) {
+  auto index = l.coordinates.index.find(tv->id());
+  const std::vector<IntExpr> shape = tv->shape();
+  for (size_t d = shape.size(); index != l.coordinates.index.end() && !l.axes.n.empty() && d-- > 0;) {
+    if (!shape[d].isConst(1)) {
+      return index->second[d].contains(fmt::format("d{}", l.axes.n.back()));
     }
   }
+  return false;
+}
+
+std::optional<std::string> crossesRows(const GroupLoops& part, const GroupLoops& joint) {
+  for (const auto* list : {&part.group.inputs, &part.group.outputs}) {
+    for (const TensorView* tv : *list) {
+      if (runsAlong(part, tv) && !runsAlong(joint, tv)) {
+        return fmt::format("{} would be accessed across its rows", tv->toString());
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+int64_t bytesMoved(const GroupLoops& l) {
+  int64_t bytes = 0;
+  for (const auto* list : {&l.group.inputs, &l.group.outputs}) {
+    for (const TensorView* tv : *list) {
+      bytes += bytesOf(tv);
+    }
+  }
+  return bytes;
+}
+
+std::optional<std::string> lacksRoom(const GroupLoops& a, const GroupLoops& b, const GroupLoops& joint,
+                                     const DeviceInfo& device) {
+  size_t streams = 0;
+  for (const auto* list : {&joint.group.inputs, &joint.group.outputs}) {
+    streams += static_cast<size_t>(std::count_if(
+        list->begin(), list->end(), [&](const TensorView* tv) { return elementsOf(tv) * 8 >= elementsOf(joint); }));
+  }
   const int64_t cached = device.target == tile::Target::Cpu ? device.l2Bytes : device.lastCacheBytes / 4;
-  const size_t most = bytes <= cached ? kMaxStreams : kMaxMemoryStreams;
+  const size_t most = bytesMoved(joint) <= cached ? kMaxStreams : kMaxMemoryStreams;
   if (streams > most) {
     return fmt::format("{} tensors are more than one loop runs over, {}", streams, most);
   }
@@ -209,9 +242,16 @@ SiblingJudgement judgeSiblings(const GroupLoops& a, const GroupLoops& b, const G
     result.refusal = "they loop over other extents and share no large input";
     return result;
   }
+  const int64_t least = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu;
+  if (shared == nullptr && bytesMoved(joint) > least) {
+    result.refusal = "they share no large input, and move so much that a launch less is nothing";
+    return result;
+  }
   result.gain = shared != nullptr ? fmt::format("both read {}", shared->toString()) : "same loop, one launch less";
   result.refusal = losesStructure(a, joint);
   result.refusal = result.refusal ? result.refusal : losesStructure(b, joint);
+  result.refusal = result.refusal ? result.refusal : crossesRows(a, joint);
+  result.refusal = result.refusal ? result.refusal : crossesRows(b, joint);
   result.refusal = result.refusal ? result.refusal : lacksRoom(a, b, joint, device);
   result.refusal = result.refusal ? result.refusal : losesPlace(a.group, b.group);
   result.refusal = result.refusal ? result.refusal : losesPlace(b.group, a.group);

@@ -2,7 +2,9 @@
 // known; one launch less and inputs read once are won, so it is asked what is lost:
 //
 //   the loop        groups without a large input in common join only if they run over the same extents
+//                   and are small
 //   the structure   a split reduction, a software pipeline, rows in registers stay what they are
+//   the direction   what lies along the vector axis is not accessed across it: a transposed copy stays apart
 //   room            streams that caches prefetch, rows that caches and registers hold
 //   memory in place an update in place stays one
 //
