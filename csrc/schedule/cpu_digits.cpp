@@ -14,6 +14,8 @@ using Specs = std::vector<tile::Builder::DigitSpec>;
 
 constexpr int64_t kVector = 16;
 constexpr int64_t kPartElements = 16384;
+constexpr int64_t kFewRows = 16;           // fewer than threads, it may be: long ones are shared out
+constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
@@ -68,26 +70,30 @@ void pointwise(RowDigits& d, const KernelAxes& a, int64_t interleave, const Devi
   d.prefetchRows = ahead && columns >= 512 && columns <= kCachedRow;
 }
 
+// Few long rows, each part a share of all of them.
+void innerInParts(RowDigits& d, const KernelAxes& a, int64_t interleave) {
+  const int64_t columns = usualExtent(a.N);
+  const int64_t step = kVector * interleave;
+  d.split = "p0";
+  if (!a.M.isConst(1)) {
+    d.m = {{Level::Serial, 0, ""}};
+  }
+  if (a.K.isConst(1)) {
+    d.n = inParts(d, "p0", a.N, std::max(kPartElements, divideUp(columns, kMaxParts)), step, vectors(interleave));
+  } else {
+    d.k = inParts(d, "p0", a.K, std::clamp<int64_t>(kPartElements / columns, 1, kMaxParts), 1, {});
+    d.n = prefixed(summing(divideUp(columns, step)), vectors(interleave));
+  }
+  d.splitCount = d.grid[0].count;
+}
+
 void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelAxes& a, int64_t interleave,
            const DeviceInfo& device) {
   int64_t rows = usualExtent(a.M);
   int64_t row = usualExtent(a.K) * usualExtent(a.N);
   bool simple = c.rounds == 1 && !c.spreadOutputs();
-  if (!a.K.isConst(1)) {
-    d.k = {{Level::Serial, 0, ""}};
-  }
-  if (simple && rows < 4 && row >= 4 * kPartElements) {
-    d.split = "p0";
-    if (!a.M.isConst(1)) {
-      d.m = {{Level::Serial, 0, ""}};
-    }
-    if (a.K.isConst(1)) {
-      d.n = inParts(d, "p0", a.N, kPartElements, kVector * interleave, vectors(interleave));
-    } else {
-      d.k = inParts(d, "p0", a.K, std::max<int64_t>(1, kPartElements / usualExtent(a.N)), 1, {});
-      d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
-    }
-    d.splitCount = d.grid[0].count;
+  if (simple && rows < kFewRows && row >= 4 * kPartElements) {
+    innerInParts(d, a, interleave);
     return;
   }
   bool pipelined = !simple && c.rounds <= kPipelineRounds && isCostly(group) && a.K.isConst(1) && row >= 512 &&
@@ -107,7 +113,11 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.n = vectors(divideUp(std::max<int64_t>(1, usualExtent(a.N)), kVector));
     return;
   }
-  d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
+  const int64_t steps = divideUp(usualExtent(a.N), kVector * interleave);
+  if (!a.K.isConst(1)) {
+    d.k = summing(usualExtent(a.K), steps);
+  }
+  d.n = prefixed(summing(steps), vectors(interleave));
   d.stash = row <= 65536;
   d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
 }
@@ -115,24 +125,26 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
 void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
   bool simple = c.rounds == 1 && !c.spreadOutputs();
   int64_t columns = usualExtent(a.N);
+  int64_t rows = usualExtent(a.K);
   if (!a.M.isConst(1)) {
     d.m = inParts(d, "p0", a.M, 1, 1, {});
   }
-  if (!simple || columns * usualExtent(a.K) < kPartElements || columns < kVector) {
-    d.n = inParts(d, "p1", a.N, kVector * interleave, kVector * interleave, vectors(interleave));
-    d.k = {{Level::Serial, 0, ""}};
-    return;
-  }
-  d.scratchRow = true;
-  if (a.M.isConst(1) && columns <= kScratchColumns && usualExtent(a.K) * columns >= 8 * kPartElements) {
+  if (simple && a.M.isConst(1) && columns <= kScratchColumns && rows * columns >= 8 * kPartElements) {
+    d.scratchRow = true;
     d.split = "p0";
     d.k = inParts(d, "p0", a.K, std::max<int64_t>(4, 2 * kPartElements / columns), 4, {{Level::Repeat, 4, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
     d.splitCount = d.grid[0].count;
     return;
   }
+  if (!simple || columns * rows < kPartElements || columns < kVector) {
+    d.n = inParts(d, "p1", a.N, kVector * interleave, kVector * interleave, vectors(interleave));
+    d.k = summing(rows);
+    return;
+  }
+  d.scratchRow = true;
   d.n = inParts(d, "p1", a.N, kScratchColumns, kVector * interleave, vectors(interleave));
-  d.k = {{Level::Serial, 0, ""}, {Level::Repeat, 4, ""}};
+  d.k = prefixed(summing(divideUp(rows, 4)), {{Level::Repeat, 4, ""}});
 }
 
 }  // namespace

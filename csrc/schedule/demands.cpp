@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
 #include <set>
 #include <unordered_map>
@@ -16,7 +17,8 @@ namespace {
 // Asks for tensors as Lowering does: each at a position and under guards once.
 class Demands {
  public:
-  explicit Demands(const Group& group) {
+  explicit Demands(const Group& group)
+      : most_(std::min(kMaxDemands, kFreeDemands + kDemandsOfAnOp * group.exprs.size())) {
     for (const Expr* e : group.exprs) {
       for (const Val* out : e->outputs()) {
         made_.insert(out->id());
@@ -29,10 +31,10 @@ class Demands {
       return;
     }
     const Expr& e = *tensor->definition();
-    if (seen_.size() > kMaxDemands) {
+    if (seen_.size() > most_) {
       reason_ =
           fmt::format("{} and others are needed at so many positions that a kernel would compute more than {} values",
-                      tensor->toString(), kMaxDemands);
+                      tensor->toString(), most_);
       return;
     }
     switch (e.kind()) {
@@ -86,6 +88,7 @@ class Demands {
     return key;
   }
 
+  const size_t most_;
   std::set<int> made_;  // Val ids
   std::set<std::string> seen_;
   std::vector<std::string> guard_;

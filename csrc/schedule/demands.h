@@ -12,8 +12,10 @@
 
 namespace meshfuse {
 
-// What a kernel computes at most, tensors times positions.
-inline constexpr int kMaxDemands = 1024;
+// What a kernel computes at most, tensors times positions: so much for each op, and a few more, in all no more than kMaxDemands.
+inline constexpr size_t kDemandsOfAnOp = 4;
+inline constexpr size_t kFreeDemands = 64;
+inline constexpr size_t kMaxDemands = 1024;
 
 // Why no kernel can compute the group: too many demands, or positions too large to compute. Empty if one can.
 [[nodiscard]] std::string refuseDemands(const Group& group, const Coordinates& coordinates);

@@ -76,13 +76,14 @@ void inner(RowDigits& d, const Group& group, const KernelAxes& a, int64_t v) {
   int64_t repeats = divideUp(vectors, threads);
   int64_t lanes = std::min<int64_t>(32, threads);
   int64_t warps = std::max<int64_t>(1, threads / 32);
-  if (!a.K.isConst(1)) {
-    d.k = {{Level::Serial, 0, ""}};
-  }
   Specs n;
   if (repeats * v > perThread || !a.K.isConst(1)) {
-    n.push_back({Level::Serial, 0, ""});
     repeats = std::min<int64_t>(repeats, std::max<int64_t>(1, 8 / v));
+    const int64_t steps = divideUp(vectors, repeats * threads);
+    n = summing(steps);
+    if (!a.K.isConst(1)) {
+      d.k = summing(usualExtent(a.K), steps);
+    }
   }
   push(n, Level::Repeat, repeats);
   push(n, Level::Warp, warps);
@@ -104,7 +105,8 @@ void outer(RowDigits& d, const KernelAxes& a, int64_t v) {
   push(n, Level::Lane, lanes);
   push(n, Level::Vector, v);
   d.n = inParts(d, "p1", a.N, lanes * v, n);
-  Specs k = {{Level::Serial, 0, ""}};
+  const int64_t rows = repeatsBeside(v) * 8 * (32 / lanes);  // of a step
+  Specs k = summing(divideUp(usualExtent(a.K), rows), repeatsBeside(v));
   push(k, Level::Repeat, repeatsBeside(v));
   push(k, Level::Warp, 8);
   push(k, Level::Lane, 32 / lanes);

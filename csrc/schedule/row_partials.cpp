@@ -8,52 +8,97 @@
 
 namespace meshfuse {
 
-void RowWriter::outerInScratch() {
-  std::vector<const Expr*> exprs = ofRound(0);
-  std::vector<int> rows;
-  IntExpr width = 1;  // elements of n in one part
-  IntExpr base = 0;
+// A row of scratch for each reduction, as wide as one part of n.
+std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
+  IntExpr width = 1;
   const tile::Axis n = builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(n_)];
   for (const tile::Digit& d : n.digits) {
-    if (d.level == tile::Level::Part) {
-      base += IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride;
-    } else {
-      width *= d.size;
-    }
+    width *= d.level == tile::Level::Part ? IntExpr(1) : d.size;
   }
+  std::vector<int> rows;
   for (size_t i = 0; i < exprs.size(); i++) {
-    rows.push_back(builder_.tensor({.name = fmt::format("e{}", i),
+    rows.push_back(builder_.tensor({.name = fmt::format("{}{}", name, i),
                                     .dtype = accumulateIn(exprs[i]->tensorInputs()[0]->dtype()),
                                     .memory = tile::Memory::Scratch,
                                     .extents = {width},
                                     .strides = {1},
                                     .alignment = 64}));
   }
-  auto at = [&]() -> std::vector<tile::Index> { return {{coord(n_) - base}}; };
-  over(m_, [&] {
-    over(n_, [&] {
-      for (size_t i = 0; i < exprs.size(); i++) {
-        builder_.store(rows[i], at(), startOf(exprs[i], digitSet(n_)));
-      }
-    });
-    over(k_, [&] {
+  return rows;
+}
+
+std::vector<tile::Index> RowWriter::inScratch() const {
+  IntExpr base = 0;
+  for (const tile::Digit& d :
+       builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(n_)].digits) {
+    if (d.level == tile::Level::Part) {
+      base += IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride;
+    }
+  }
+  return {{coord(n_) - base}};
+}
+
+void RowWriter::startRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
+  over(n_, [&] {
+    for (size_t i = 0; i < exprs.size(); i++) {
+      builder_.store(rows[i], inScratch(), startOf(exprs[i], digitSet(n_)));
+    }
+  });
+}
+
+void RowWriter::addRows(const std::vector<const Expr*>& exprs, const std::vector<int>& to,
+                        const std::vector<int>& from) {
+  over(n_, [&] {
+    for (size_t i = 0; i < exprs.size(); i++) {
+      ValueId sum = builder_.load(to[i], inScratch(), space_);
+      builder_.store(to[i], inScratch(), combine(exprs[i], sum, builder_.load(from[i], inScratch(), space_)));
+    }
+  });
+}
+
+// Sums over k, kept in `rows`. Where k has two serial digits, each block of the inner one has rows of its own.
+void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
+  const std::vector<int> digits = serialDigits(k_);
+  auto steps = [&](std::span<const int> digitsOfK, const std::vector<int>& into) {
+    overDigits(k_, digitsOfK, {}, [&](std::span<const ValueId>) {
       over(n_, [&] {
         for (size_t i = 0; i < exprs.size(); i++) {
           ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
           uint64_t present = builder_.program().values[static_cast<size_t>(x)].digits & digitSet(k_);
           ValueId part = present == 0 ? x : builder_.reduce(x, present, exprs[i]->attributes().reduce);
-          builder_.store(rows[i], at(), combine(exprs[i], builder_.load(rows[i], at(), space_), part));
+          builder_.store(into[i], inScratch(), combine(exprs[i], builder_.load(into[i], inScratch(), space_), part));
         }
       });
+      return std::vector<ValueId>{};
     });
+  };
+  startRows(exprs, rows);
+  if (digits.size() < 2) {
+    steps(digits, rows);
+    return;
+  }
+  const std::vector<int> block = scratchRows(exprs, "b");
+  overDigits(k_, std::span(digits).first(1), {}, [&](std::span<const ValueId>) {
+    startRows(exprs, block);
+    steps(std::span(digits).subspan(1), block);
+    addRows(exprs, rows, block);
+    return std::vector<ValueId>{};
+  });
+}
+
+void RowWriter::outerInScratch() {
+  const std::vector<const Expr*> exprs = ofRound(0);
+  const std::vector<int> rows = scratchRows(exprs, "e");
+  over(m_, [&] {
+    sumInScratch(exprs, rows);
     if (!digits_.split.empty()) {
-      combineRows(exprs, rows, at);
+      combineRows(exprs, rows);
       return;
     }
     over(n_, [&] {
       lowering_.pushScope();
       for (size_t i = 0; i < exprs.size(); i++) {
-        bindResult(exprs[i], builder_.load(rows[i], at(), space_));
+        bindResult(exprs[i], builder_.load(rows[i], inScratch(), space_));
       }
       storeOutputs(true, false);
       lowering_.popScope();
@@ -79,8 +124,7 @@ int RowWriter::workspace(const std::string& name, DataType type, std::vector<Int
   return param;
 }
 
-void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows,
-                            const std::function<std::vector<tile::Index>()>& at) {
+void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
   IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
   std::vector<int> partials;
   for (size_t i = 0; i < exprs.size(); i++) {
@@ -89,7 +133,7 @@ void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::ve
   }
   over(n_, [&] {
     for (size_t i = 0; i < exprs.size(); i++) {
-      builder_.store(partials[i], {{part}, {coord(n_)}}, builder_.load(rows[i], at(), space_));
+      builder_.store(partials[i], {{part}, {coord(n_)}}, builder_.load(rows[i], inScratch(), space_));
     }
   });
   int counter = workspace("arrived", DataType::Int32, {1}, true);

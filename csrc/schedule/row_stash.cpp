@@ -34,7 +34,7 @@ bool isFree(ExprKind kind) {
 
 // A pipeline overwrites a scratch row after one step, and reads it in the next stage only.
 void RowWriter::chooseStash() {
-  if (!digits_.stash || serialDigit(n_) < 0 || k_ >= 0) {
+  if (!digits_.stash || !isLooped(n_) || k_ >= 0) {
     return;
   }
   const bool pipeline = digits_.pipelineRows > 0;

@@ -62,18 +62,19 @@ KernelPlan RowWriter::write() {
   return std::move(plan_);
 }
 
-int RowWriter::serialDigit(int axis) const {
+std::vector<int> RowWriter::serialDigits(int axis) const {
+  std::vector<int> serial;
   if (axis < 0) {
-    return -1;
+    return serial;
   }
   const std::vector<tile::Digit>& ds =
       builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(axis)].digits;
   for (size_t d = 0; d < ds.size(); d++) {
     if (ds[d].level == tile::Level::Serial) {
-      return static_cast<int>(d);
+      serial.push_back(static_cast<int>(d));
     }
   }
-  return -1;
+  return serial;
 }
 
 void RowWriter::over(int axis, const std::function<void()>& body) {
@@ -83,15 +84,18 @@ void RowWriter::over(int axis, const std::function<void()>& body) {
   });
 }
 
-std::vector<ValueId> RowWriter::overCarrying(
-    int axis, std::vector<ValueId> init, const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
-  int digit = serialDigit(axis);
-  if (digit < 0) {
+std::vector<ValueId> RowWriter::overCarrying(int axis, std::vector<ValueId> init, const Step& body) {
+  return overDigits(axis, serialDigits(axis), std::move(init), body);
+}
+
+std::vector<ValueId> RowWriter::overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init,
+                                           const Step& body) {
+  if (digits.empty()) {
     return body(init);
   }
-  return builder_.loop(space_, axis, digit, std::move(init), [&](std::span<const ValueId> carried) {
+  return builder_.loop(space_, axis, digits[0], std::move(init), [&](std::span<const ValueId> carried) {
     lowering_.pushScope();
-    std::vector<ValueId> next = body(carried);
+    std::vector<ValueId> next = overDigits(axis, digits.subspan(1), {carried.begin(), carried.end()}, body);
     lowering_.popScope();
     return next;
   });
@@ -157,6 +161,32 @@ void RowWriter::bindResult(const Expr* reduction, ValueId value) {
   lowering_.bind(reduction->tensorOutput(), builder_.cast(value, reduction->output()->dtype()));
 }
 
+std::vector<ValueId> RowWriter::combineAll(const std::vector<const Expr*>& exprs, std::span<const ValueId> a,
+                                           std::span<const ValueId> b) {
+  std::vector<ValueId> both;
+  for (size_t i = 0; i < exprs.size(); i++) {
+    both.push_back(combine(exprs[i], a[i], b[i]));
+  }
+  return both;
+}
+
+// Results of `step` over an axis. Where the axis has two serial digits, each block of the inner one is summed for itself: a sum
+// that all terms are added to one by one loses what is small beside it.
+std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
+                                         const Step& step) {
+  const std::vector<int> digits = serialDigits(axis);
+  if (digits.size() < 2) {
+    return overDigits(axis, digits, std::move(init), step);
+  }
+  return overDigits(axis, std::span(digits).first(1), std::move(init), [&](std::span<const ValueId> sums) {
+    std::vector<ValueId> start;
+    for (const Expr* e : exprs) {
+      start.push_back(startOf(e, digitSet(m_) | digitSet(k_) | digitSet(n_)));
+    }
+    return combineAll(exprs, sums, overDigits(axis, std::span(digits).subspan(1), std::move(start), step));
+  });
+}
+
 // One sweep over k and n: the results of `round`, reduced over all their digits.
 void RowWriter::sweep(int round, const std::function<void()>& alongside) {
   std::vector<const Expr*> exprs = ofRound(round);
@@ -183,11 +213,11 @@ void RowWriter::sweep(int round, const std::function<void()>& alongside) {
       alongside();
       return next;
     };
-    partial = overCarrying(k_, std::move(partial), [&](std::span<const ValueId> carried) {
+    partial = inBlocks(k_, exprs, std::move(partial), [&](std::span<const ValueId> carried) {
       if (!axes_.innerReduced) {
         return step(carried);
       }
-      return overCarrying(n_, {carried.begin(), carried.end()}, step);
+      return inBlocks(n_, exprs, {carried.begin(), carried.end()}, step);
     });
   }
   for (size_t i = 0; i < exprs.size(); i++) {

@@ -27,10 +27,12 @@ class RowWriter {
 
  private:
   // -- loops ------------------------------------------------------------------------------------------------------------
-  int serialDigit(int axis) const;
+  using Step = std::function<std::vector<ValueId>(std::span<const ValueId>)>;
+  std::vector<int> serialDigits(int axis) const;  // outermost first
+  bool isLooped(int axis) const { return !serialDigits(axis).empty(); }
   void over(int axis, const std::function<void()>& body);
-  std::vector<ValueId> overCarrying(int axis, std::vector<ValueId> init,
-                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
+  std::vector<ValueId> overCarrying(int axis, std::vector<ValueId> init, const Step& body);
+  std::vector<ValueId> overDigits(int axis, std::span<const int> digits, std::vector<ValueId> init, const Step& body);
   IntExpr coord(int axis) const { return axis < 0 ? IntExpr(0) : builder_.coord(space_, axis); }
   IntExpr row() const { return row_ ? *row_ : coord(m_); }
   std::vector<IntExpr> here() const { return axes_.dims(c_, row(), coord(k_), coord(n_)); }
@@ -40,7 +42,7 @@ class RowWriter {
   // -- outputs ------------------------------------------------------------------------------------------------------------
   bool isRowOutput(const TensorView* out) const;
   bool storesLast() const;
-  bool sweepsAreLoops() const { return serialDigit(k_) >= 0 || serialDigit(n_) >= 0; }
+  bool sweepsAreLoops() const { return isLooped(k_) || isLooped(n_); }
   void storeOutputs(bool rows, bool full);
   bool streams(const TensorView* out) const;
 
@@ -51,6 +53,10 @@ class RowWriter {
   ValueId startOf(const Expr* reduction, uint64_t digits);
   ValueId spread(const Expr* reduction, ValueId x, uint64_t digits);
   void bindResult(const Expr* reduction, ValueId value);
+  std::vector<ValueId> combineAll(const std::vector<const Expr*>& exprs, std::span<const ValueId> a,
+                                  std::span<const ValueId> b);
+  std::vector<ValueId> inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
+                                const Step& step);
   void sweep(int round, const std::function<void()>& alongside);
   void inner();
   void outer();
@@ -89,12 +95,16 @@ class RowWriter {
                                   const std::vector<ValueId>& sums);
 
   // -- outer reduction through a scratch row ----------------------------------------------------------------------------------
+  std::vector<int> scratchRows(const std::vector<const Expr*>& exprs, const char* name);
+  std::vector<tile::Index> inScratch() const;
+  void startRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
+  void addRows(const std::vector<const Expr*>& exprs, const std::vector<int>& to, const std::vector<int>& from);
+  void sumInScratch(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
   void outerInScratch();
 
   // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------
   int workspace(const std::string& name, DataType type, std::vector<IntExpr> extents, bool zeroed);
-  void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows,
-                   const std::function<std::vector<tile::Index>()>& at);
+  void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
   std::vector<tile::Builder::DigitSpec> lastDigits() const;
   void finish(const std::vector<const Expr*>& exprs, int space, const std::function<ValueId(size_t)>& partial);
   void split();

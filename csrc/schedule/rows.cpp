@@ -1,6 +1,8 @@
 #include "schedule/rows.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -46,6 +48,17 @@ bool isCostly(PointOp op) {
 bool isCostly(const Group& group) {
   return std::any_of(group.exprs.begin(), group.exprs.end(),
                      [](const Expr* e) { return e->kind() == ExprKind::Point && isCostly(e->attributes().point); });
+}
+
+std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each) {
+  constexpr int64_t kInOneSum = 4096;
+  const int64_t terms = steps * each;
+  if (terms <= kInOneSum || steps <= 2) {
+    return {{tile::Level::Serial, 0, ""}};
+  }
+  const auto root = std::bit_ceil(static_cast<uint64_t>(std::sqrt(static_cast<double>(terms))));
+  const int64_t block = std::max<int64_t>(kInOneSum / 4, static_cast<int64_t>(root));
+  return {{tile::Level::Serial, 0, ""}, {tile::Level::Serial, std::max<int64_t>(2, block / each), ""}};
 }
 
 KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,

@@ -42,6 +42,10 @@ struct RowDigits {
 [[nodiscard]] bool isCostly(PointOp op);
 [[nodiscard]] bool isCostly(const Group& group);
 
+// Serial digits of an axis along which sums grow, in so many steps of `each` additions one after the other. Long axes have two
+// digits, and so blocks that are summed for themselves: a float to which 2^24 ones were added one by one takes no more.
+[[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1);
+
 // Digits on a CPU and on a GPU.
 [[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                                   const DeviceInfo& device);
