@@ -52,7 +52,7 @@ constexpr Row kRows[] = {
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
-     "ToolCommandLine.NamesOfDumpedPassesAreChecked",
+     "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.TimelineOfARun:Install.AProjectOutside*",
      "ToolRun.Refuses*"},
     {"test_tools", kLibraryMatmul, "ToolOpt.PassesOverTheLocalProgram"},
 };
