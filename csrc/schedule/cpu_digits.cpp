@@ -132,7 +132,10 @@ void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t inte
   if (simple && a.M.isConst(1) && columns <= kScratchColumns && rows * columns >= 8 * kPartElements) {
     d.scratchRow = true;
     d.split = "p0";
-    d.k = inParts(d, "p0", a.K, std::max<int64_t>(4, 2 * kPartElements / columns), 4, {{Level::Repeat, 4, ""}});
+    const int64_t together =
+        columns <= kVector ? 16 : 4;  // a step of narrow rows is all loads and stores of the scratch row
+    d.k = inParts(d, "p0", a.K, std::max<int64_t>(together, 2 * kPartElements / columns), together,
+                  {{Level::Repeat, together, ""}});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(interleave));
     d.splitCount = d.grid[0].count;
     return;
