@@ -1,6 +1,6 @@
 // Are the collectives of the host transport faster than those of MPI, in the same processes?
 //
-//   mpirun -np 2 collectives_mpi_bench [--json FILE] [--quick] [--only KIND]
+//   mpirun -np 2 collectives_mpi_bench [--json FILE] [--quick] [--only KIND] [--bytes N]
 //
 // Both run in one job, interleaved round by round; a round's time is that of its slowest rank. Bytes are those of one rank's input
 // for all-reduce, of the whole result for all-gather, of the whole input for reduce-scatter and all-to-all. The mean is of the sizes
@@ -189,6 +189,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   std::string json;
   std::string only;
+  std::vector<int64_t> sizes = {8,         64,      512,     4 << 10,  16 << 10, 64 << 10,
+                                256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
   int rounds = 25;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
@@ -197,6 +199,8 @@ int main(int argc, char** argv) {
       rounds = 7;
     } else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
       only = argv[++i];
+    } else if (std::strcmp(argv[i], "--bytes") == 0 && i + 1 < argc) {
+      sizes = {std::atoll(argv[++i])};
     }
   }
   int rank = 0;
@@ -205,10 +209,11 @@ int main(int argc, char** argv) {
     rank = world->rank();
     std::vector<Row> rows;
     for (const Collective& c : collectives()) {
-      for (int64_t bytes : {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20}) {
-        if (only.empty() || only == c.name) {
-          rows.push_back(measure(*world, c, bytes, bytes > 16 << 20 ? rounds / 3 : rounds));
-        }
+      if (!only.empty() && only != c.name) {
+        continue;
+      }
+      for (int64_t bytes : sizes) {
+        rows.push_back(measure(*world, c, bytes, bytes > 16 << 20 ? rounds / 3 : rounds));
       }
     }
     if (rank == 0) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "multidevice/transport/reduce.h"
+#include "multidevice/transport/stream_copy.h"
 
 namespace meshfuse {
 
@@ -14,8 +15,18 @@ int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
 int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
 
 void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (to != from && bytes > 0) {
+  if (to != from && bytes >= static_cast<int64_t>(kStreamedFrom)) {
+    copyStreaming(to, from, static_cast<size_t>(bytes));
+  } else if (to != from && bytes > 0) {
     std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
+void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {
+  if (peer.process < 0) {
+    copy(to, peer.in, bytes);
+  } else if (bytes > 0) {
+    (*call.readProcess)(peer.process, peer.in, to, bytes);
   }
 }
 
@@ -39,7 +50,7 @@ int64_t pullBlocks(const PullCall& call) {
   int64_t received = 0;
   for (int64_t d = 0; d < n; ++d) {
     const PeerBuffers& peer = call.peers[static_cast<size_t>((call.position + d) % n)];
-    copy(peer.out, peer.in, peer.bytes);
+    fetch(call, peer, peer.out, peer.bytes);
     received += d > 0 ? peer.bytes : 0;
   }
   return received;
@@ -74,7 +85,7 @@ int64_t pullBroadcast(const PullCall& call, int root) {
   if (call.position == root) {
     return 0;
   }
-  copy(call.out, call.peers[static_cast<size_t>(root)].in, call.count * elementSize(call));
+  fetch(call, call.peers[static_cast<size_t>(root)], call.out, call.count * elementSize(call));
   return call.count * elementSize(call);
 }
 

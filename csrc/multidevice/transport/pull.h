@@ -22,6 +22,8 @@ struct PeerBuffers {
   // All-gather and all-to-all: where this rank puts what it reads, and how much that is.
   std::byte* out = nullptr;
   int64_t bytes = 0;
+  // Whose memory `in` lies in, where only the kernel can read it: PullCall::readProcess does; -1: this rank can.
+  int process = -1;
 };
 
 struct PullCall {
@@ -34,6 +36,9 @@ struct PullCall {
   ReduceOp op = ReduceOp::Sum;
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
+  // Reads the memory of another process. All-gather, all-to-all and broadcast only.
+  using ReadProcess = std::function<void(int process, const std::byte* from, std::byte* to, int64_t bytes)>;
+  const ReadProcess* readProcess = nullptr;
 };
 
 // Each returns the bytes it read from other ranks.

@@ -138,7 +138,7 @@ void killWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& opti
   runCases(std::move(cases));
 }
 
-TEST_F(FailureTest, KilledWhileTheWorldIsBeingOpened) { killWhileTheWorldIsBeingOpened<HostCommunicator>(4, host()); }
+TEST_F(FailureTest, KilledWhileTheWorldIsBeingOpened) { killWhileTheWorldIsBeingOpened<HostCommunicator>(5, host()); }
 TEST_F(NetworkFailureTest, KilledWhileTheWorldIsBeingOpened) {
   killWhileTheWorldIsBeingOpened<NetworkCommunicator>(2, network());
 }

@@ -31,7 +31,7 @@ struct alignas(64) PairLine {
   uint32_t reserved;
   CallRecord call;
   int64_t in;     // where the writer's input lies: see Place in host_communicator.h
-  int64_t parts;  // where it puts its part of an all-reduce
+  int64_t parts;  // where it puts its part of an all-reduce; or a small input itself
 };
 static_assert(sizeof(PairLine) == 64);
 

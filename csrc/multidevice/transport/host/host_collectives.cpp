@@ -46,7 +46,11 @@ int64_t HostCommunicator::carry(const Collective& c) {
 // synchronization: worth it where synchronizations are cheap, and impossible where the output replaces the input.
 int64_t HostCommunicator::small(const Collective& c) {
   Place place = kNowhere;
-  if (c.publishes && c.inBytes() > 0) {
+  Place parts = kNowhere;
+  if (c.publishes && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
+    place = kInLine;
+    std::memcpy(&parts, c.in, static_cast<size_t>(c.inBytes()));
+  } else if (c.publishes && c.inBytes() > 0) {
     const bool direct = group_.coreForEachRank() && c.inBytes() > thresholds_.slotsOfSharedInput && !c.inPlace();
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
     if (place == kNotInHeap) {
@@ -55,7 +59,7 @@ int64_t HostCommunicator::small(const Collective& c) {
       place = placeOf(area);
     }
   }
-  begin(c.team, c.record, place, kNowhere);
+  begin(c.team, c.record, place, parts);
   setSources(c, {place, kNowhere});
   reducesAll_ = c.record.kind == CallKind::AllReduce;
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
@@ -75,7 +79,9 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   };
   Place in = c.publishes ? placeOfBuffer(c.in) : kNowhere;
   Place parts = c.record.kind == CallKind::AllReduce ? placeOfBuffer(c.out) : kNowhere;
-  if (in == kNotInHeap) {
+  if (in == kNotInHeap && isReadByTheKernel(c, algorithm)) {
+    in = placeOf(c.in);
+  } else if (in == kNotInHeap) {
     const Area area = nextArea(Stage0);
     stagePiece(c, 0, pieceElements, areaOf(rank(), area));
     in = placeOf(area);
@@ -100,15 +106,24 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
 void HostCommunicator::setSources(const Collective& c, Source own) {
   sources_.clear();
   for (int p : c.team.ranks) {
-    sources_.push_back(p == rank() ? own : Source{lineFrom(p).in, lineFrom(p).parts});
+    const PairLine& line = lineFrom(p);
+    sources_.push_back(p == rank() ? own : Source{line.in, line.in == kInLine ? kNowhere : line.parts});
   }
 }
 
-// Peers may read a heap until they have finished; areas are guarded by their last use.
+// A copy less than through a stage; but a reduction would read its inputs where this rank cannot.
+bool HostCommunicator::isReadByTheKernel(const Collective& c, Algorithm algorithm) const {
+  const bool moves = c.record.kind == CallKind::AllGather || c.record.kind == CallKind::AllToAll ||
+                     c.record.kind == CallKind::Broadcast;
+  return moves && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
+         c.blocks.largest() * c.elementBytes >= thresholds_.readProcess;
+}
+
+// Peers may read a buffer in place until they have finished; areas are guarded by their last use.
 void HostCommunicator::end(const Collective& c) {
-  const bool anyInHeap =
-      std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.in >= 0 || s.parts >= 0; });
-  anyInHeap ? finishSynchronized(c.team) : finish(c.team);
+  const bool anyReadInPlace = std::any_of(sources_.begin(), sources_.end(),
+                                          [](const Source& s) { return s.in >= 0 || s.parts >= 0 || isAddress(s.in); });
+  anyReadInPlace ? finishSynchronized(c.team) : finish(c.team);
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
@@ -176,6 +191,11 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
       b.in = c.in + ownBlock + offset;
     } else if (isArea(s.in)) {
       b.in = areaOf(p, areaOfPiece(s.in, piece)) + ownBlockOfPiece;
+    } else if (s.in == kInLine) {
+      b.in = reinterpret_cast<const std::byte*>(&lineFrom(p).parts) + ownBlockOfPiece;
+    } else if (isAddress(s.in)) {
+      b.in = addressOf(s.in) + ownBlock + offset;
+      b.process = p;
     } else if (s.in != kNowhere) {
       b.in = group_.heapOf(p) + s.in + ownBlock + offset;
     }
@@ -192,6 +212,9 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
     buffers_.push_back(b);
   }
   const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
+  const PullCall::ReadProcess readProcess = [this](int process, const std::byte* at, std::byte* to, int64_t bytes) {
+    group_.readProcess(process, at, to, bytes);
+  };
   const Source& own = sources_[static_cast<size_t>(c.position)];
   const PullCall call{.position = c.position,
                       .peers = buffers_,
@@ -200,7 +223,8 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .count = c.blocks.within(c.inputHasBlocks() ? c.position : 0, from, elements),
                       .type = c.record.type,
                       .op = c.record.op,
-                      .synchronize = &synchronizeTeam};
+                      .synchronize = &synchronizeTeam,
+                      .readProcess = &readProcess};
   // To reduce all of it is what a reduce-scatter does with its block.
   return reducesAll_ ? pullReduceScatter(call) : pull(c, call);
 }

@@ -153,8 +153,10 @@ void HostCommunicator::finish(const Team& team) {
       continue;
     }
     const uint32_t calls = peers_[static_cast<size_t>(p)].calls;
-    // Not sequentially consistent, and no ring: who waits for this, seldom, looks again after 5 ms at the latest.
+    // Not sequentially consistent, for that would cost as much as a small call: who goes to sleep for this at this very moment may
+    // miss the ring, and looks again after 5 ms at the latest.
     group_.own().finishedWith(p).calls.store(calls, std::memory_order_release);
+    group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
       if (used_[area]) {
         lastUse_[area][static_cast<size_t>(p)] = calls;

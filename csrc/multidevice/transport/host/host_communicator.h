@@ -2,9 +2,11 @@
 //
 // Three ways to carry a collective; which one is taken follows from the call and from where the buffers of all ranks lie, so that
 // all ranks take the same:
-//   slots   small inputs: each rank copies its input to a slot and announces it; all read all slots. One synchronization.
+//   slots   small inputs: each rank copies its input to a slot and announces it; all read all slots. One synchronization. What fits
+//           into the announcement itself goes there.
 //   pull    every buffer that others must read lies in a heap: each rank reads the peers' buffers directly.
-//   staged  else: ordinary buffers go through a staging area, piece by piece; those in a heap are still read directly.
+//   staged  else: ordinary buffers go through a staging area, piece by piece; those in a heap are still read directly. Large ones that
+//           are only moved are read by the kernel, where it may.
 // An announcement says where a rank's input lies, so the ways need no agreement beforehand.
 #pragma once
 
@@ -59,12 +61,22 @@ class HostCommunicator final : public Communicator {
   // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
   enum Area : uint8_t { Slot0, Slot1, Stage0, Stage1, Parts0, Parts1 };
   static constexpr int kAreas = 6;
-  // Where a buffer lies, as announced: an offset in the rank's heap, an area, or nowhere because nobody reads it.
+  // Where a buffer lies, as announced: an offset in the rank's heap, an area, an address in the rank's ordinary memory, or nowhere
+  // because nobody reads it.
   using Place = int64_t;
   static constexpr Place kNotInHeap = -1;  // never announced
   static constexpr Place kNowhere = -2;
   static constexpr Place placeOf(Area area) { return -3 - static_cast<Place>(area); }
-  static constexpr bool isArea(Place place) { return place < kNowhere; }
+  static constexpr bool isArea(Place place) { return place < kNowhere && place >= placeOf(Parts1); }
+  static constexpr Place kInLine = -64;  // in the announcement itself, in place of where the parts lie
+  static constexpr Place kHighestAddress = -4096;
+  static constexpr bool isAddress(Place place) { return place <= kHighestAddress; }
+  static Place placeOf(const std::byte* address) {
+    return kHighestAddress - static_cast<Place>(reinterpret_cast<uintptr_t>(address));
+  }
+  static const std::byte* addressOf(Place place) {
+    return reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(kHighestAddress - place));
+  }
   // The area of the k-th piece, where `place` is that of the first: the two of a kind alternate.
   static constexpr Area areaOfPiece(Place place, int64_t piece) {
     const Place first = -3 - place;
@@ -110,6 +122,7 @@ class HostCommunicator final : public Communicator {
   int64_t pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece);
   int64_t pull(const Collective& c, const PullCall& call) const;
   void setSources(const Collective& c, Source own);
+  bool isReadByTheKernel(const Collective& c, Algorithm algorithm) const;
   bool everyRankReducesAll(const Collective& c, Algorithm algorithm) const;
   void end(const Collective& c);
 

@@ -43,6 +43,9 @@ class HostGroup {
   // A peer's heap, to read; one's own, to write.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }
+  // Whether all ranks may have the kernel read the ordinary memory of the others.
+  bool canReadProcesses() const { return canReadProcesses_; }
+  void readProcess(int peer, const std::byte* from, std::byte* to, int64_t bytes);
   FlightRecorder& recorder() { return *recorder_; }
 
   // Wakes `peer` if it sleeps. The word it sleeps for must have been stored with sequential consistency.
@@ -131,12 +134,15 @@ class HostGroup {
   void mapAll(Bootstrap& bootstrap, const TransportOptions& options);
   bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
   void watch(Bootstrap& bootstrap);
+  void tryToReadProcesses(Bootstrap& bootstrap);
+  bool hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const;
   void beat();
 
   int rank_;
   int size_;
   std::chrono::milliseconds deadline_;
   std::chrono::milliseconds busyLimit_;
+  bool canReadProcesses_ = false;
   int spins_ = 0;
   int stolen_ = 0;  // waits left that sleep at once, because giving the core away cost a time slice
   int uncaught_;

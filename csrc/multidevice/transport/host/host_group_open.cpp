@@ -1,6 +1,7 @@
 // How the ranks of a host find each other's memory and processes.
 #include <sched.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-4";
+constexpr std::string_view kVersion = "meshfuse-host-5";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
@@ -103,12 +104,51 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   own().status().waitOwner.store(-1);
   own().status().beat.store(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
-  bootstrap.allGather("ready");  // nobody sees a block before its owner has filled it in
+  tryToReadProcesses(bootstrap);  // nobody sees a block before its owner has filled it in
   for (SharedMemory& m : memory_) {
     m.unlink();
   }
   heap_->memory().unlink();
   beatThread_ = std::jthread([this] { beat(); });
+}
+
+// Containers and hardened kernels forbid it, each in a way of its own: so each rank tries with a word of each peer.
+void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
+  constexpr uint64_t kWord = 0x6d65736866757365;
+  const uint64_t mine = kWord + static_cast<uint64_t>(rank_);
+  const std::vector<std::string> words = bootstrap.allGather(std::to_string(reinterpret_cast<uintptr_t>(&mine)));
+  bool all = true;
+  for (int r = 0; r < size_; ++r) {
+    uint64_t theirs = 0;
+    const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[static_cast<size_t>(r)]));
+    all = all && (r == rank_ || (peers_[static_cast<size_t>(r)].descriptor >= 0 &&
+                                 hasRead(r, at, reinterpret_cast<std::byte*>(&theirs), sizeof(theirs)) &&
+                                 theirs == kWord + static_cast<uint64_t>(r)));
+  }
+  const std::vector<std::string> verdicts = bootstrap.allGather(all ? "read" : "not read");
+  canReadProcesses_ = std::all_of(verdicts.begin(), verdicts.end(), [](const std::string& v) { return v == "read"; });
+}
+
+bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t bytes) const {
+  while (bytes > 0) {
+    const iovec local{to, static_cast<size_t>(bytes)};
+    const iovec remote{const_cast<std::byte*>(from), static_cast<size_t>(bytes)};
+    const ssize_t n = process_vm_readv(peers_[static_cast<size_t>(peer)].pid, &local, 1, &remote, 1, 0);
+    if (n <= 0) {
+      return false;
+    }
+    from += n;
+    to += n;
+    bytes -= n;
+  }
+  return true;
+}
+
+void HostGroup::readProcess(int peer, const std::byte* from, std::byte* to, int64_t bytes) {
+  if (!hasRead(peer, from, to, bytes)) {
+    const std::string reason = std::strerror(errno);
+    fail(fmt::format("[host] {} cannot read the buffer of {}: {}", place(rank_), place(peer), reason));
+  }
 }
 
 void HostGroup::watch(Bootstrap& bootstrap) {

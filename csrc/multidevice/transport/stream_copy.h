@@ -1,0 +1,13 @@
+// A copy that goes past the caches: for blocks that would not stay in them, and whose old content need not be read first.
+#pragma once
+
+#include <cstddef>
+
+namespace meshfuse {
+
+// From here it is faster than memcpy, on processors with 2 MiB of cache for each core.
+constexpr size_t kStreamedFrom = size_t{2} << 20;
+
+void copyStreaming(std::byte* to, const std::byte* from, size_t bytes);
+
+}  // namespace meshfuse
