@@ -102,6 +102,9 @@ void RankProcesses::collect(size_t rank) {
   ProcessOutcome& outcome = outcomes_[rank];
   outcome.ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   outcome.after = age();
+  if (WIFSIGNALED(status)) {
+    outcome.text = fmt::format("(signal {}) ", WTERMSIG(status));
+  }
   char buffer[8192];
   for (ssize_t n = read(c.in, buffer, sizeof(buffer)); n > 0; n = read(c.in, buffer, sizeof(buffer))) {
     outcome.text.append(buffer, static_cast<size_t>(n));

@@ -49,7 +49,13 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
   }
   watch_.whereThisRankIs([this] { return place(); });
   watch_.whenFailed([this](const std::string& text) { recorder_.write(text); });
-  link_->connect(bootstrap_->allGather(link_->address()));
+  const std::vector<std::string> addresses = bootstrap_->allGather(link_->address());
+  try {
+    link_->connect(addresses);
+  } catch (const DeviceError&) {
+    awaitNews();
+    throw;
+  }
   barrier(world_);
   resetCounters();
 }
@@ -197,7 +203,14 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
     return outcome.done;
   };
   for (;;) {
-    std::erase_if(pending, settle);
+    for (size_t i = 0; i < pending.size();) {  // whole at any time: one that has failed leaves by an exception
+      if (settle(pending[i])) {
+        pending[i] = pending.back();
+        pending.pop_back();
+      } else {
+        ++i;
+      }
+    }
     if (pending.empty()) {
       return;
     }
@@ -234,11 +247,15 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
 }
 
 // The watch says more than the library does, if a little later.
-void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
+void NetworkCommunicator::awaitNews() const {
   for (int i = 0; i < 1000; ++i) {
     watch_.throwIfFailed();
     std::this_thread::sleep_for(1ms);
   }
+}
+
+void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
+  awaitNews();
   watch_.fail(fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error));
 }
 

@@ -114,6 +114,7 @@ class NetworkCommunicator final : public Communicator {
   void tellThoseWhoComeLater();
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
+  void awaitNews() const;
   [[noreturn]] void failedMessage(int peer, const std::string& error);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]

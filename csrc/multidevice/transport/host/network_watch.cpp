@@ -62,7 +62,14 @@ void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds de
 void NetworkWatch::acceptAll(Clock::time_point limit) {
   for (int missing = size_ - 1; missing > 0;) {
     Socket joined = meetingPlace_.accept(limit);
-    deviceCheck(joined.open(), "[network] {} of {} ranks did not reach rank 0", missing, size_);
+    if (!joined.open()) {
+      std::string ranks;
+      for (int r = 1; r < size_; ++r) {
+        const bool came = sockets_[static_cast<size_t>(r)].open();
+        ranks += came ? "" : fmt::format("{}[rank {}/{}]", ranks.empty() ? "" : ", ", r, size_);
+      }
+      throwDeviceError(fmt::format("[network] {} did not reach rank 0 while the world was being opened", ranks));
+    }
     uint32_t hello[2] = {};
     if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic &&
         hello[1] > 0 && hello[1] < static_cast<uint32_t>(size_)) {
@@ -88,8 +95,10 @@ void NetworkWatch::join(Clock::time_point limit) {
       return;
     }
   }
-  deviceCheck(false, "[network] rank {} cannot reach rank 0 at any of its addresses, port {}; is there a firewall?",
-              rank_, place.port);
+  throwDeviceError(fmt::format(
+      "[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was being "
+      "opened; is there a firewall?",
+      rank_, size_, place.port));
 }
 
 void NetworkWatch::look() {
