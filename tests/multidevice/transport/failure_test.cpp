@@ -125,6 +125,7 @@ class FatalBootstrap final : public Bootstrap {
 template <class World>
 void killWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& options, bool after = false) {
   std::deque<FailureCase> cases;
+  // Who dies after an earlier gathering keeps some of the others waiting for the deadline: they come too late to be survivors.
   for (int gathering = after ? gatherings - 1 : 0; gathering < gatherings; ++gathering) {
     for (int victim : {0, 2}) {
       FailureCase c = openingCase(
