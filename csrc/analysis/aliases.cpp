@@ -98,6 +98,8 @@ bool isView(const Expr& expr) {
     case ExprKind::Gather:
     case ExprKind::IndexSelect:
     case ExprKind::Embedding:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
     case ExprKind::Redistribute:
     case ExprKind::Communicate:
       break;

@@ -63,6 +63,10 @@ class Mapper {
       case ExprKind::Embedding:
         embedding();
         break;
+      case ExprKind::Scan:
+      case ExprKind::ArgSort:
+        allOfOneDim();
+        break;
       case ExprKind::Communicate:
         communicate();
         break;
@@ -201,6 +205,14 @@ class Mapper {
       // A partial sum over the rows has their dim behind.
       plain(1, c_.size() - (c_.back()->isReduction() ? 2 : 1));
     }
+  }
+
+  // Every position along one dim may depend on all of the operand's.
+  void allOfOneDim() {
+    size_t axis = static_cast<size_t>(e_.attributes().dim);
+    inOrder(0, 0, axis);
+    map_.ofProducer.at(axis) = DimRead::Whole;
+    inOrder(axis + 1, axis + 1, p_.size() - axis - 1);
   }
 
   void communicate() {

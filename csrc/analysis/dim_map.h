@@ -10,7 +10,7 @@
 //   Stretched  position 0 of a broadcast dim                                             add of [N, 1] and [N, M]
 //   Window     position i - offset, where that is inside of the operand's dim            cat: operand k begins at offset
 //   Reduced    position i, and the result's dim is a reduction (so all are combined)     sum, matmul's K
-//   Whole      any position                                                              all-to-all among peers
+//   Whole      any position                                                              all-to-all among peers, the dim of a scan
 //   Indexed    (of an operand's dim only) the position that another operand's data say   embedding's rows
 //   None       nothing: of a result's dim, the operand does not vary along it (matmul's M of the second operand, a new
 //              broadcast dim); of an operand's dim, it has extent 1 and is dropped (squeeze)

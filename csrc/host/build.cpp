@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "host/along_dim.h"
 #include "host/in_place.h"
 #include "host/memory_plan.h"
 #include "ir/fusion.h"
@@ -272,6 +273,15 @@ class HostBuilder {
         launch(step, plans_[kernelOf_.at(i)], kernels_[kernelOf_.at(i)]);
         break;
       case SegmentKind::Library:
+        if (AlongDim::does(*s.group.exprs[0])) {
+          step.kind = HostStepKind::AlongDim;
+          step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
+          step.alongDim = std::make_shared<AlongDim>(*s.group.exprs[0], s.group.layouts, options_.workers);
+          if (step.alongDim->workspaceBytes() > 0) {
+            workspace(step, step.alongDim->workspaceBytes());
+          }
+          break;
+        }
         step.kind = HostStepKind::Contract;
         step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
         step.contraction = std::make_shared<Contraction>(*s.group.exprs[0], s.group.layouts);

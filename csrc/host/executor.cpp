@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/refused_index.h"
 #include "base/thread_pool.h"
+#include "host/along_dim.h"
 #include "host/scalars.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
@@ -158,6 +159,12 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       char* arena = static_cast<char*>(arena_.get());
       void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
       step.contraction->run(pool, operands, pointer(step.writes[0]), workspace);
+      return;
+    }
+    case HostStepKind::AlongDim: {
+      char* arena = static_cast<char*>(arena_.get());
+      void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
+      step.alongDim->run(pool, pointer(step.reads[0]), pointer(step.writes[0]), workspace);
       return;
     }
     case HostStepKind::Communicate:

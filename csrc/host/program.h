@@ -18,13 +18,14 @@
 
 namespace meshfuse {
 
+class AlongDim;
 class Contraction;
 class Fusion;
 class TensorView;
 class Val;
 struct CpuKernel;
 
-enum class HostStepKind : uint8_t { Launch, Contract, Communicate, Copy, Reference };
+enum class HostStepKind : uint8_t { Launch, Contract, AlongDim, Communicate, Copy, Reference };
 
 enum class Place : uint8_t { Input, Output, Arena };
 
@@ -74,9 +75,10 @@ struct Step {
   std::vector<int> writes;
   LaunchPlan launch;                               // Launch
   std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
-  std::vector<int> operands;                // Contract: tensors in the op's order, of which `reads` has each once
-  CommPlan comm;                            // Communicate
-  std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
+  std::shared_ptr<const AlongDim> alongDim;  // AlongDim; its operand is reads[0], workspace at launch.workspaces[0]
+  std::vector<int> operands;                 // Contract: tensors in the op's order, of which `reads` has each once
+  CommPlan comm;                             // Communicate
+  std::shared_ptr<const Fusion> reference;   // the same as a fusion, for Reference steps and verification
 };
 
 struct HostProgram {

@@ -49,6 +49,10 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
 // Reduces x's element at offset a into the result's at target, over all loops.
 [[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops,
                                 const Context& context);
+// Along one dim, which divides x into `outer` parts of x.sizes[dim] times `inner` elements: the reduction of all up to each.
+[[nodiscard]] Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context);
+// Where along dim the smallest (largest) elements are, in order, as many as sizes[dim].
+[[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, bool descending);
 // Adds a's element times b's to the result's, over all loops; then bias, one element a result element by biasOffsets.
 [[nodiscard]] Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype,
                                    const Sizes& sizes, const Array* bias, std::span<const int64_t> biasOffsets,

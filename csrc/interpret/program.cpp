@@ -268,6 +268,10 @@ Array Program::compute(const Expr* expr) {
     case ExprKind::IndexSelect:
     case ExprKind::Embedding:
       return computeIndexing(expr);
+    case ExprKind::Scan:
+      return computeScan(expr);
+    case ExprKind::ArgSort:
+      return computeArgSort(expr);
     case ExprKind::Redistribute:
       return computeRedistribute(expr);
     case ExprKind::Communicate:

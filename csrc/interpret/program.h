@@ -57,6 +57,8 @@ class Program {
   Array computeFactory(const Expr* expr);
   Array computeRandom(const Expr* expr);
   Array computeIndexing(const Expr* expr);
+  Array computeScan(const Expr* expr);
+  Array computeArgSort(const Expr* expr);
   Array computeRedistribute(const Expr* expr);
 
   const Fusion& fusion_;

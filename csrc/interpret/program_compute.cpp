@@ -227,6 +227,23 @@ Array Program::computeRandom(const Expr* expr) {
                      context_);
 }
 
+Array Program::computeScan(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  return scanArray(expr->attributes().reduce, x, product(std::span(x.sizes).first(dim)),
+                   product(std::span(x.sizes).subspan(dim + 1)), context_);
+}
+
+Array Program::computeArgSort(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  Sizes sizes = sizesOf(expr->tensorOutput());
+  check(sizes[dim] <= x.sizes[dim],
+        "[argsort] {} elements of dim {} of T{} are wanted, which has {}; ask for at most so many", sizes[dim], dim,
+        expr->input(0)->id(), x.sizes[dim]);
+  return argSortArray(x, dim, sizes, expr->attributes().flags.at(0));
+}
+
 // Data stay as they are, whole; a partial sum's dim of parts is combined.
 Array Program::computeRedistribute(const Expr* expr) {
   const Array& x = operand(expr, 0);

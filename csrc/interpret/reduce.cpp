@@ -193,6 +193,37 @@ Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<con
   return result;
 }
 
+Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context) {
+  Array result = makeArray(x.dtype, x.sizes);
+  const bool adds = op == ReduceOp::Sum || op == ReduceOp::Prod;
+  const bool bounded = context.bounds && (!x.error.empty() || (result.floating() && adds));
+  const bool logic = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
+  const int64_t lines = outer * inner;
+  const int64_t extent = lines == 0 ? 0 : result.numel() / lines;
+  for (int64_t line = 0; line < lines; line++) {
+    double real = result.floating() ? realIdentity(op) : 0;
+    int64_t whole = result.floating() ? 0 : wholeIdentity(op, x.dtype);
+    Tally tally(1, op == ReduceOp::Prod ? 1 : 0);
+    for (int64_t j = 0; j < extent; j++) {
+      const int64_t at = (line / inner * extent + j) * inner + line % inner;
+      if (result.floating()) {
+        real = combineReal(op, real, x.real[at]);
+        result.setReal(at, real);
+      } else {
+        whole = wrapTo(x.dtype, combineWhole(op, whole, x.whole[at]));
+        result.setWhole(at, whole);
+      }
+      if (bounded) {
+        count(tally, op, 0, x.value(at), x.errorAt(at));
+        const double bound = boundOf(op, x.dtype, tally, 0, context);
+        result.setError(at, bound);
+        result.uncertain += logic && bound > 0 ? 1 : 0;
+      }
+    }
+  }
+  return result;
+}
+
 Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype, const Sizes& sizes,
                      const Array* bias, std::span<const int64_t> biasOffsets, const Context& context) {
   Array result = makeArray(dtype, sizes);

@@ -8,9 +8,9 @@ namespace meshfuse {
 
 namespace {
 
-const std::array<ExprKindInfo, 26>& kinds() {
+const std::array<ExprKindInfo, 28>& kinds() {
   using enum Attribute;
-  static const std::array<ExprKindInfo, 26> kExprKinds = {{
+  static const std::array<ExprKindInfo, 28> kExprKinds = {{
       {ExprKind::Set, "set", {}},
       {ExprKind::SegmentSet, "segment_set", {}},
       {ExprKind::Point, "point", {}},  // the op is its name in the text
@@ -35,6 +35,8 @@ const std::array<ExprKindInfo, 26>& kinds() {
       {ExprKind::Gather, "gather", {Dim}},
       {ExprKind::IndexSelect, "index_select", {Dim}},
       {ExprKind::Embedding, "embedding", {Starts, Flags}},
+      {ExprKind::Scan, "scan", {Reduce, Dim}},
+      {ExprKind::ArgSort, "argsort", {Dim, Flags}},
       {ExprKind::Redistribute, "redistribute", {Reduce, Dim, Plan}},
       {ExprKind::Communicate, "communicate", {Comm}},
   }};

@@ -48,6 +48,9 @@ enum class ExprKind : uint8_t {
   IndexSelect,  // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
   Embedding,  // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
               // shard, rows outside give 0 if flags[0]
+  Scan,       // c[.., j, ..] = reduce of p[.., 0..j, ..] along dim
+  ArgSort,  // c[.., j, ..] = where along dim p's j-th smallest element is (flags[0]: largest), NaN the largest of all and equal ones
+            // in their order; c may have fewer elements along dim, the first ones
   Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
   Communicate,  // one collective on local tensors: see CommAttributes

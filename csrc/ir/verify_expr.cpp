@@ -100,6 +100,8 @@ class ExprVerifier {
       case ExprKind::Reshape:
       case ExprKind::Slice:
       case ExprKind::Reduce:
+      case ExprKind::Scan:
+      case ExprKind::ArgSort:
       case ExprKind::Redistribute:
       case ExprKind::Communicate:
         return Counts{1, 0};
@@ -271,6 +273,10 @@ class ExprVerifier {
       case ExprKind::IndexSelect:
       case ExprKind::Embedding:
         return indexing();
+      case ExprKind::Scan:
+        return scan();
+      case ExprKind::ArgSort:
+        return argSort();
       case ExprKind::Communicate:
         return communicate();
     }
@@ -479,6 +485,10 @@ class ExprVerifier {
     if (!reduces(root())) {
       report("no dim is reduced; mark one r{{..}}");
     }
+    reducesType();
+  }
+
+  void reducesType() {
     DataType t = out_->dtype();
     ReduceOp op = attributes().reduce;
     bool bits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
@@ -639,6 +649,40 @@ class ExprVerifier {
       }
       if (k != axis && along && !mayStretch(index[k])) {
         sameExtent(index[k], result[k], fmt::format("dim {} of the index", k));
+      }
+    }
+  }
+
+  void scan() {
+    sameType();
+    sameDims(operandDims(0), root(), 0);
+    (void)axisFits(attributes().dim, root().size());
+    reducesType();
+    if (isHalfPrecision(out_->dtype())) {
+      report("elements of {}, which do not accumulate; cast them", name(out_->dtype()));
+    }
+  }
+
+  void argSort() {
+    Dims in = operandDims(0);
+    if (out_->dtype() != DataType::Int || isHalfPrecision(e_.input(0)->dtype())) {
+      report("operand 0 is {} and the result {}; expected elements of more than 16 bits, and Int",
+             name(e_.input(0)->dtype()), name(out_->dtype()));
+    }
+    if (attributes().flags.size() != 1) {
+      report("{} flags, expected one: descending", attributes().flags.size());
+    }
+    if (in.size() != root().size() || !axisFits(attributes().dim, in.size())) {
+      report("operand 0 has {} dims, the result {}; dim={}", in.size(), root().size(), attributes().dim);
+      return;
+    }
+    const auto axis = static_cast<size_t>(attributes().dim);
+    for (size_t k = 0; k < in.size(); k++) {
+      if (k != axis) {
+        sameExtent(in[k], root()[k], fmt::format("dim {} of operand 0", k));
+      } else if (provenLess(in[k]->extent(), root()[k]->extent())) {
+        report("dim {} of the result has extent {}, expected at most operand 0's {}", k, root()[k]->extent().toString(),
+               in[k]->extent().toString());
       }
     }
   }

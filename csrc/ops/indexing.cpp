@@ -1,6 +1,9 @@
 #include "ops/indexing.h"
 
 #include "base/error.h"
+#include "ops/copy_shape.h"
+#include "ops/factory.h"
+#include "ops/pointwise.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -78,6 +81,37 @@ TensorView* index_select(TensorView* x, int64_t dim, TensorView* index) {
   std::vector<Dim> dims = dimsOf(x);
   dims[axis] = dimsOf(index)[0];
   return define(fusion, ExprKind::IndexSelect, x, index, x->dtype(), dims, axis);
+}
+
+TensorView* select(TensorView* x, int64_t dim, Operand index) {
+  checkTensor("select", x, "the tensor");
+  check(rankOf(x) > 0, "[select] {} has no dims to choose from", describe(x));
+  const int axis = wrapAxis("select", dim, rankOf(x));
+  const IntExpr extent = x->shape()[static_cast<size_t>(axis)];
+  check(!index.isMissing() && isIntegral(index.dtype()), "[select] the index is null or no integer; cast it");
+  Val* both[] = {x, index.val() != nullptr ? index.val() : x};
+  Fusion& fusion = commonFusion("select", both);
+  if (!index.isTensor()) {
+    const IntExpr at = index.in(fusion)->intExpr();
+    if (at.isConst() && extent.isConst()) {
+      const int64_t count = extent.constValue();
+      check(at.constValue() >= -count && at.constValue() < count,
+            "[select] index {} is out of range for dim {} of {}; give {} to {}", at.constValue(), axis, describe(x),
+            -count, count - 1);
+      std::vector<Slice> ranges(static_cast<size_t>(rankOf(x)));
+      const int64_t start = at.constValue() + (at.constValue() < 0 ? count : 0);
+      ranges[static_cast<size_t>(axis)] = {fusion.intScalar(start), fusion.intScalar(start + 1), nullptr};
+      return squeeze(slice(x, ranges), axis);
+    }
+  } else {
+    check(rankOf(index.val()->asTensor()) == 0, "[select] the index is {}, expected no dims; use index_select",
+          describe(index.val()->asTensor()));
+  }
+  // Where it is, or whether it is in range, only a run shows.
+  TensorView* one = index.isTensor() ? reshape(index.val()->asTensor(), {1})
+                                     : full(fusion, std::vector<int64_t>{1}, index, DataType::Int);
+  one = where(lt(one, 0), add(one, extent), one);
+  return squeeze(index_select(x, axis, one), axis);
 }
 
 TensorView* embedding_fwd(TensorView* index, TensorView* weight) {

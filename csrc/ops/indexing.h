@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ir/fusion.h"
+#include "ops/operand.h"
 
 namespace meshfuse {
 
@@ -15,6 +16,9 @@ TensorView* gather(TensorView* x, int64_t dim, TensorView* index);
 // out[.., j, ..] = x[.., index[j], ..] along dim; index is 1-D.
 TensorView* index_select(TensorView* x, int64_t dim, TensorView* index);
 inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { return index_select(x, dim, index); }
+// out[.., ..] = x[.., index, ..] along dim, which is dropped. index: an integer, an Int scalar or an integer tensor without dims; a
+// negative one counts from the end.
+TensorView* select(TensorView* x, int64_t dim, Operand index);
 // out[i.., :] = weight[index[i..], :], of weight [V, D].
 TensorView* embedding_fwd(TensorView* index, TensorView* weight);
 

@@ -101,6 +101,9 @@ class Concretizer {
   Val* find(const Val* val) const { return cloner_.find(val); }
 
   void add(const Expr* e) {
+    if (e->kind() == ExprKind::ArgSort) {
+      checkOrder(e);
+    }
     if (!e->output()->isTensor()) {
       cloner_.clone(e);
     } else if (e->kind() == ExprKind::Reshape) {
@@ -154,6 +157,16 @@ class Concretizer {
     }
     cloner_.set(old, fresh);
     to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
+  }
+
+  // An order has as many elements as there are, at most.
+  void checkOrder(const Expr* e) const {
+    const auto axis = static_cast<size_t>(e->attributes().dim);
+    const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
+    const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
+    check(!provenLess(extent, wanted),
+          "[argsort] {} elements of dim {} of {} are wanted, which has {}; ask for at most so many", wanted.toString(),
+          axis, e->input(0)->toString(), extent.toString());
   }
 
   void reshape(const Expr* e) {

@@ -50,8 +50,17 @@ class Decomposition {
     return out;
   }
 
+  // A scan or an order is made of all elements along its dim: a part of it is cut out of the whole.
+  static bool isPartOfWhole(const Expr* e) {
+    return (e->kind() == ExprKind::Scan || e->kind() == ExprKind::ArgSort) &&
+           shardState(e->tensorOutput()).dims[static_cast<size_t>(e->attributes().dim)].hasOwned();
+  }
+
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
+    if (isPartOfWhole(e)) {
+      return true;
+    }
     const std::vector<Operand> all = operands(e);
     return std::any_of(all.begin(), all.end(),
                        [](const Operand& o) { return o.edge.relation == EdgeRelation::Comm || !o.edge.needed; });
@@ -64,6 +73,12 @@ class Decomposition {
       fusion_.removeExpr(e);
       remember(redistribute(from, to));
       return;
+    }
+    if (isPartOfWhole(e)) {
+      makeWhole(e);
+      if (!needsWork(e)) {
+        return;
+      }
     }
     const ShardState wanted = shardState(e->tensorOutput());
     const int64_t before = costBefore(e);
@@ -123,6 +138,17 @@ class Decomposition {
     }
     addAxes(state, wanted);
     return state;
+  }
+
+  // The result with its dim whole on every rank, from which the wanted part is taken.
+  void makeWhole(Expr* e) {
+    TensorView* result = e->tensorOutput();
+    const ShardState wanted = shardState(result);
+    ShardState whole = wanted;
+    const auto axis = static_cast<size_t>(e->attributes().dim);
+    whole.dims[axis] = DigitList::whole(static_cast<int>(axis), result->shape()[axis]);
+    setShardState(result, whole);
+    moveResult(e, wanted);
   }
 
   void moveResult(Expr* e, const ShardState& wanted) {

@@ -51,6 +51,9 @@ bool provenInside(const TensorView* index, const IntExpr& extent) {
   if (e->kind() == ExprKind::Iota) {
     return isIntegral(e->output()->dtype()) && iotaFits(e, extent);
   }
+  if (e->kind() == ExprKind::ArgSort) {
+    return provenLessEqual(e->input(0)->asTensor()->shape()[static_cast<size_t>(e->attributes().dim)], extent);
+  }
   return e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex &&
          e->input(1)->dtype() == DataType::Int && !e->input(1)->isTensor() &&
          provenLessEqual(e->input(1)->intExpr(), extent);

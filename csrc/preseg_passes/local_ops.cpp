@@ -253,6 +253,13 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case ExprKind::IndexSelect:
     case ExprKind::Embedding:
       return partialDim(op.result) >= 0 ? indexedPart(local, op) : plain(local, op, localDims(op));
+    case ExprKind::Scan:
+    case ExprKind::ArgSort: {
+      const auto axis = static_cast<size_t>(op.expr->attributes().dim);
+      invariant(!op.state.dims[axis].hasOwned(), "[localize] {} is in parts along the dim of its {}",
+                op.result->toString(), op.expr->opName());
+      return plain(local, op, localDims(op));
+    }
     case ExprKind::Redistribute:
     case ExprKind::Communicate:
       break;

@@ -18,6 +18,8 @@ std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
   switch (e.kind()) {
     case ExprKind::Matmul:
     case ExprKind::Linear:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
       return fmt::format("{} is a library call", e.opName());
     case ExprKind::Redistribute:
     case ExprKind::Communicate:

@@ -457,6 +457,8 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
     case ExprKind::BitCast:
     case ExprKind::Matmul:
     case ExprKind::Linear:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
     case ExprKind::Redistribute:
     case ExprKind::Communicate:
       break;

@@ -185,6 +185,8 @@ void Propagation::visit(const Expr& e) {
     case ExprKind::Gather:
     case ExprKind::IndexSelect:
     case ExprKind::Embedding:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
     case ExprKind::Redistribute:
     case ExprKind::Communicate:
       return;

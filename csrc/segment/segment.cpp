@@ -18,6 +18,8 @@ bool isKernelOp(const Expr& e, const LocalContext& context) {
   switch (e.kind()) {
     case ExprKind::Communicate:
     case ExprKind::BitCast:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
       return false;
     case ExprKind::Matmul:
     case ExprKind::Linear:

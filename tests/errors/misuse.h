@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
+#include "ops/along_dim.h"
 #include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"

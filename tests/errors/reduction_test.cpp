@@ -35,6 +35,26 @@ TEST_F(Reduction, Statistics) {
   expectUserError([&] { argmin(makeConcreteTensor({4, 0}), 1); }, {"[argmin]", "dim 1", "[4, 0]", "no elements"});
 }
 
+TEST_F(Reduction, AlongADim) {
+  expectUserError([&] { cumsum(x, 2); }, {"[cumsum]", "axis 2", "-2 to 1"});
+  expectUserError([&] { cumsum(none, 0); }, {"[cumsum]", "null"});
+  expectUserError([&] { cumprod(x, 0, DataType::Bool); }, {"[cumprod]", "Bool", "ReduceOp::Or"});
+  expectUserError([&] { scan(castOp(DataType::Half, x), 0, ReduceOp::Sum); }, {"[scan]", "no sum of Half", "cast"});
+  expectUserError([&] { scan(x, 0, ReduceOp::And); }, {"[scan]", "no and of Float"});
+  expectUserError([&] { scan(gt(x, 0), 0, ReduceOp::Max); }, {"[scan]", "no max of Bool"});
+  expectUserError([&] { sort(x, -3); }, {"[sort]", "axis -3", "-2 to 1"});
+  expectUserError([&] { argsort(none); }, {"[argsort]", "null"});
+  expectUserError([&] { topk(x, 4); }, {"[topk]", "k is 4", "dim 1", "extent 3"});
+  expectUserError([&] { topk(x, -1); }, {"[topk]", "k is -1", "0 or more"});
+  expectUserError([&] { topk(x, 1.5); }, {"[topk]", "k is no integer"});
+  expectUserError([&] { topk(zeroD, 0); }, {"[topk]", "k is 0", "ask for 1"});
+  expectUserError([&] { select(x, 0, 2); }, {"[select]", "index 2", "dim 0", "-2 to 1"});
+  expectUserError([&] { select(x, 2, 0); }, {"[select]", "axis 2"});
+  expectUserError([&] { select(x, 0, 0.5); }, {"[select]", "no integer"});
+  expectUserError([&] { select(x, 0, n); }, {"[select]", "[2, 3]", "index_select"});
+  expectUserError([&] { select(zeroD, 0, 0); }, {"[select]", "no dims"});
+}
+
 using Normalization = Misuse;
 
 TEST_F(Normalization, Channels) {

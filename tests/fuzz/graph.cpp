@@ -239,7 +239,7 @@ void Graph::step() {
       {6, &Graph::activation}, {6, &Graph::cast},        {13, &Graph::reduction}, {8, &Graph::normalization},
       {5, &Graph::reshape},    {4, &Graph::order},       {6, &Graph::window},     {5, &Graph::stretch},
       {3, &Graph::join},       {7, &Graph::contraction}, {5, &Graph::indexing},   {3, &Graph::factory},
-      {2, &Graph::randomness},
+      {2, &Graph::randomness}, {5, &Graph::alongDim},    {3, &Graph::statistics},
   };
   int64_t total = 0;
   for (const auto& s : steps) {

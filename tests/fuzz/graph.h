@@ -55,6 +55,8 @@ class Graph {
   void join();
   void contraction();
   void indexing();
+  void alongDim();
+  void statistics();
   void factory();
   void randomness();
   void outputs();

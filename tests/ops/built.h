@@ -10,6 +10,7 @@
 #include "interpret/interpret.h"
 #include "ir/text.h"
 #include "ops/activation.h"
+#include "ops/along_dim.h"
 #include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"

@@ -152,6 +152,9 @@ class Builder {
         return rank > 0 && index(kind, p, dims);
       case ExprKind::Embedding:
         return rank == 2 && embedding(p, dims);
+      case ExprKind::Scan:
+      case ExprKind::ArgSort:
+        return rank > 0 && alongDim(kind, p, dims);
       case ExprKind::Redistribute:
         return redistribute(p, dims);
       case ExprKind::Communicate:
@@ -407,6 +410,24 @@ class Builder {
     TensorView* i = f_.tensor(DataType::Int, index);
     f_.addInput(i);
     return add(kind, {p, i}, f_.tensor(p->dtype(), dims), a);
+  }
+
+  bool alongDim(ExprKind kind, TensorView* p, std::vector<Dim> dims) {
+    ExprAttributes a;
+    a.dim = pick(0, static_cast<int>(dims.size()) - 1);
+    if (isHalfPrecision(p->dtype())) {
+      return false;
+    }
+    if (kind == ExprKind::ArgSort) {
+      a.flags = {chance(2)};
+      Dim& d = dims[static_cast<size_t>(a.dim)];
+      d.extent = d.extent.isConst() && chance(2) ? min(d.extent, IntExpr(2)) : d.extent;
+      return add(kind, {p}, f_.tensor(DataType::Int, dims), a);
+    }
+    a.reduce = isFloatingPoint(p->dtype())    ? static_cast<ReduceOp>(pick(0, 3))
+               : p->dtype() == DataType::Bool ? static_cast<ReduceOp>(pick(4, 6))
+                                              : static_cast<ReduceOp>(pick(0, 6));
+    return add(kind, {p}, f_.tensor(p->dtype(), dims), a);
   }
 
   bool embedding(TensorView* p, const std::vector<Dim>& dims) {

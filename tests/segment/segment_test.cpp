@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "meshfuse/meshfuse.h"
 #include "segment/traffic.h"
 
@@ -82,12 +84,27 @@ TEST(Segmentation, StatisticsAndExtremesAreOneKernel) {
       [](TensorView* x) { return argmax(x); },
   };
   for (size_t k = 0; k < ops.size(); k++) {
-    ProgramTraffic t =
-        measure([&](Fusion& f) { f.addOutput(ops[k](input(f, {kRows, kColumns}))); }, {random({kRows, kColumns})});
+    ProgramTraffic t = measure(
+        [&](Fusion& f) {
+          f.addOutput(ops[k](input(f, {kRows, kColumns})));
+        },
+        {random({kRows, kColumns})});
     EXPECT_EQ(t.steps, (Steps{"normalization"})) << k;
     EXPECT_EQ(t.readBytes, kBytes) << k;
     EXPECT_EQ(t.arenaBytes, 0) << k;
   }
+}
+
+TEST(Segmentation, ScansAndOrdersStandBetweenKernels) {
+  ProgramTraffic t = measure(
+      [](Fusion& f) {
+        TensorView* x = input(f, {kRows, kColumns});
+        f.addOutput(mul(cumsum(exp(x), 1), 2.0));
+        f.addOutput(neg(sort(x, 1).values));
+      },
+      {random({kRows, kColumns})});
+  std::sort(t.steps.begin(), t.steps.end());
+  EXPECT_EQ(t.steps, (Steps{"argsort", "pointwise", "pointwise", "scan"}));  // both readers share a kernel
 }
 
 TEST(Segmentation, NormsByChannelAreOneKernel) {

@@ -1,0 +1,107 @@
+// Where elements stand in order, and which of them could stand elsewhere.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "interpret/ops.h"
+
+namespace meshfuse::reference {
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Elements of one line of x: value(j) for j in [0, extent).
+struct Line {
+  const Array& x;
+  int64_t start;
+  int64_t stride;
+  int64_t extent;
+
+  int64_t at(int64_t j) const { return start + j * stride; }
+  double value(int64_t j) const { return x.value(at(j)); }
+  double error(int64_t j) const { return x.errorAt(at(j)); }
+  // NaN is larger than all, and equal to itself.
+  bool less(int64_t a, int64_t b) const {
+    if (!x.floating()) {
+      return x.whole[at(a)] < x.whole[at(b)];
+    }
+    const double va = x.real[at(a)];
+    const double vb = x.real[at(b)];
+    return std::isnan(vb) ? !std::isnan(va) : va < vb;
+  }
+};
+
+// For each place of an ascending order whether the element there could belong before it: not, if all before it are less by more than
+// both their errors, or exact and it is exact too.
+std::vector<bool> couldStandBefore(const Line& line, const std::vector<int64_t>& order) {
+  std::vector<bool> could(order.size(), false);
+  double highest = -kInfinity;        // of value + error
+  double highestMoving = -kInfinity;  // of those with errors
+  bool anyMoves = false;
+  for (size_t p = 0; p < order.size(); p++) {
+    const double error = line.error(order[p]);
+    const double value = std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]);
+    could[p] = p > 0 && (error > 0 ? highest >= value - error : anyMoves && highestMoving >= value);
+    anyMoves = anyMoves || error > 0;
+    highest = std::max(highest, value + error);
+    highestMoving = error > 0 ? std::max(highestMoving, value + error) : highestMoving;
+  }
+  return could;
+}
+
+std::vector<bool> couldStandBehind(const Line& line, const std::vector<int64_t>& order) {
+  std::vector<bool> could(order.size(), false);
+  double lowest = kInfinity;
+  double lowestMoving = kInfinity;
+  bool anyMoves = false;
+  for (size_t p = order.size(); p-- > 0;) {
+    const double error = line.error(order[p]);
+    const double value = std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]);
+    const bool isLast = p + 1 == order.size();
+    could[p] = !isLast && (error > 0 ? lowest <= value + error : anyMoves && lowestMoving <= value);
+    anyMoves = anyMoves || error > 0;
+    lowest = std::min(lowest, value - error);
+    lowestMoving = error > 0 ? std::min(lowestMoving, value - error) : lowestMoving;
+  }
+  return could;
+}
+
+}  // namespace
+
+Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, bool descending) {
+  Array result = makeArray(DataType::Int, sizes);
+  const int64_t extent = x.sizes[dim];
+  const int64_t wanted = sizes[dim];
+  const int64_t inner = product(std::span(sizes).subspan(dim + 1));
+  const int64_t outer = product(std::span(sizes).first(dim));
+  std::vector<int64_t> order(static_cast<size_t>(extent));
+  for (int64_t k = 0; k < outer * inner; k++) {
+    const Line line{x, k / inner * extent * inner + k % inner, inner, extent};
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return descending ? line.less(b, a) : line.less(a, b); });
+    for (int64_t j = 0; j < wanted; j++) {
+      result.setWhole((k / inner * wanted + j) * inner + k % inner, order[static_cast<size_t>(j)]);
+    }
+    if (x.error.empty()) {
+      continue;
+    }
+    if (descending) {
+      std::reverse(order.begin(), order.end());
+    }
+    const std::vector<bool> before = couldStandBefore(line, order);
+    const std::vector<bool> behind = couldStandBehind(line, order);
+    for (int64_t j = 0; j < wanted; j++) {
+      const auto place = static_cast<size_t>(descending ? extent - 1 - j : j);
+      if (before[place] || behind[place]) {
+        result.setError((k / inner * wanted + j) * inner + k % inner, kInfinity);
+        result.uncertain++;
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace meshfuse::reference
