@@ -44,6 +44,12 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
           "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
           "tensor of its own, see Tensor::clone",
           i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
+    const std::vector<int> order = output->asTensor()->memoryOrder();
+    check(!output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
+          "[run] the result {} takes the memory of input {} ({}) and is to lie in the order [{}], but the argument has "
+          "strides [{}] for sizes [{}]; pass a tensor in that order, or give the result none",
+          output->toString(), i, input->toString(), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
+          fmt::join(t.sizes(), ", "));
   }
 }
 

@@ -125,7 +125,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   // kernels and memory
   unlessItFails(communicator, communicates(*result.program.local), [&] {
     result.host = buildHostProgram(result.program.local, result.program.segments, device,
-                                   {.inputLayouts = result.program.layouts,
+                                   {.layouts = result.program.layouts,
                                     .rank = communicator.rank(),
                                     .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
                                     .workers = options.threads,

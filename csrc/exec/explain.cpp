@@ -43,6 +43,9 @@ ExplainedTensor explainTensor(const TensorView* tv) {
   t.dtype = tv->dtype();
   t.sizes = constants(tv->shape());
   t.localSizes = constants(state.localShape());
+  if (tv->hasAllocation() && !tv->isFusionInput()) {  // an input lies as the argument does
+    t.memoryOrder = tv->memoryOrder();
+  }
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
   t.isOutput = tv->isFusionOutput();

@@ -47,6 +47,7 @@ struct ExplainedTensor {
   DataType dtype = DataType::Float;
   std::vector<int64_t> sizes;
   std::vector<int64_t> localSizes;  // on one rank
+  std::vector<int> memoryOrder;     // dims, outermost first; empty where they are row-major
   std::string sharding;             // S0(x) R on {x: 2}
   std::string madeBy;               // op; "input" for inputs
   bool isOutput = false;

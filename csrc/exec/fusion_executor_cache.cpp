@@ -38,15 +38,43 @@ const TensorPlan& planOf(const HostProgram& host, size_t output) {
   return host.tensors[static_cast<size_t>(host.outputs[output])];
 }
 
-// UserError unless a tensor can take output number `output`; false if it is not contiguous.
-bool isAsPlanned(const TensorPlan& plan, const Tensor& out, size_t output) {
+// A dim of one element has no stride of its own.
+bool liesAs(const TensorPlan& plan, const Tensor& tensor) {
+  bool same = true;
+  for (size_t d = 0; d < plan.sizes.size(); d++) {
+    if (plan.sizes[d] == 0) {
+      return true;
+    }
+    same = same && (plan.sizes[d] == 1 || plan.strides[d] == tensor.strides()[d]);
+  }
+  return same;
+}
+
+// A tensor with gaps, or one in another order where the output has none of its own, is filled from a result made elsewhere.
+void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
+  const TensorView* tv = host.fusion->outputs()[output]->asTensor();
+  const std::vector<int> order = tv->memoryOrder();
+  check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
+        "[run] output {} ({}) lies in memory in the order [{}] with strides [{}], got a tensor with strides [{}]; "
+        "allocate it in that order, or give the output none",
+        output, tv->toString(), fmt::join(order, ", "), fmt::join(planOf(host, output).strides, ", "),
+        fmt::join(out.strides(), ", "));
+  check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
+        output);
+}
+
+// UserError unless a tensor can take output number `output`; false if it does not lie in memory as planned.
+bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
+  const TensorPlan& plan = planOf(host, output);
   if (!out.defined() || out.dtype() != plan.dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
     throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
                                fmt::join(plan.sizes, ", "), out.toString()));
   }
-  const bool contiguous = out.isContiguous();
-  check(contiguous || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory", output);
-  return contiguous;
+  const bool same = liesAs(plan, out);
+  if (!same) {
+    checkLayout(host, output, out);
+  }
+  return same;
 }
 
 // Whether the `bytes` bytes of a tensor reach into the memory of an input.
@@ -109,10 +137,11 @@ Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::spa
   }
   const TensorPlan& t = planOf(host, output);
   if (!plan.outputCommunicates(output)) {
-    return Tensor::empty(t.sizes, t.dtype);
+    Tensor dense = Tensor::empty(t.sizes, t.dtype);
+    return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
   }
   std::shared_ptr<void> memory = state_->communicator.allocate(static_cast<size_t>(t.bytes));
-  return Tensor::wrap(memory.get(), t.sizes, contiguousStrides(t.sizes), t.dtype, memory);
+  return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
 }
 
 std::vector<Tensor> FusionExecutorCache::makeOutputs(const Plan& plan, std::span<const Argument> inputs) const {
@@ -218,7 +247,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   bool direct = true;
   for (size_t i = 0; i < outputs.size(); i++) {
     if (!host.aliasOf[i]) {
-      direct = isAsPlanned(planOf(host, i), outputs[i], i) && alignmentOf(outputs[i].data()) == 64 && direct;
+      direct = isAsPlanned(host, i, outputs[i]) && alignmentOf(outputs[i].data()) == 64 && direct;
     }
   }
   if (plan.writesInputs() || outputs.size() != 1) {

@@ -113,8 +113,8 @@ class HostBuilder {
       t.val = tv->id();
       t.dtype = tv->dtype();
       t.sizes = tv->constantShape();
-      auto layout = options_.inputLayouts.find(tv->id());
-      t.strides = layout != options_.inputLayouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
+      auto layout = options_.layouts.find(tv->id());
+      t.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
       t.bytes = product(t.sizes) * dataTypeSize(t.dtype);
       if (tv->isFusionInput()) {
         t.place = Place::Input;
@@ -206,7 +206,7 @@ class HostBuilder {
           s.group.aliases[out->id()] = it->second;
         }
         if (auto it = direct_.find(out->id()); it != direct_.end()) {
-          if (auto layout = options_.inputLayouts.find(it->second); layout != options_.inputLayouts.end()) {
+          if (auto layout = options_.layouts.find(it->second); layout != options_.layouts.end()) {
             s.group.layouts[out->id()] = layout->second;
           }
         }
@@ -420,9 +420,9 @@ class HostBuilder {
       TensorPlan target = source;
       target.place = wanted;
       target.index = index;
-      const Val* in = alias ? fusion_->inputs()[static_cast<size_t>(*alias)] : nullptr;
-      auto layout = in != nullptr ? options_.inputLayouts.find(in->id()) : options_.inputLayouts.end();
-      target.strides = layout != options_.inputLayouts.end() ? layout->second.strides : contiguousStrides(target.sizes);
+      const Val* like = alias ? fusion_->inputs()[static_cast<size_t>(*alias)] : fusion_->outputs()[i];
+      auto layout = options_.layouts.find(like->id());
+      target.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(target.sizes);
       int to = static_cast<int>(program_.tensors.size());
       program_.tensors.push_back(target);
       storage_.push_back(to);

@@ -17,7 +17,7 @@ namespace meshfuse {
 class ThreadPool;
 
 struct BuildOptions {
-  std::map<int, Layout> inputLayouts;  // by Val id
+  std::map<int, Layout> layouts;  // by Val id: of inputs, views, and results that are not row-major
   int rank = 0;
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
   int workers = 1;

@@ -221,6 +221,21 @@ Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
   return vals_[id].get();
 }
 
+void Fusion::renumber(Val* val, int id) {
+  const auto from = static_cast<size_t>(val->id());
+  const auto to = static_cast<size_t>(id);
+  if (to >= vals_.size()) {
+    vals_.resize(to + 1);
+    uses_.resize(to + 1);
+  }
+  std::swap(vals_[to], vals_[from]);
+  std::swap(uses_[to], uses_[from]);
+  if (vals_[from] != nullptr) {
+    vals_[from]->id_ = static_cast<int>(from);
+  }
+  val->id_ = id;
+}
+
 Val* Fusion::scalar(ScalarConst value) {
   if (const int64_t* i = std::get_if<int64_t>(&value)) {
     return intScalar(*i);

@@ -85,6 +85,8 @@ class Fusion {
   void replaceInput(Expr* expr, int operand, Val* to);
   void setPlan(Expr* redistribute, std::vector<std::string> steps);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
+  // Gives `val` the number `id`; the value that has it, if any, gets that of `val`. Numbers name values, and are no order.
+  void renumber(Val* val, int id);
   int nextOrdinal() { return nextOrdinal_++; }
 
   // Meshes by number, for CommAttributes: the number of `mesh`, added if new.

@@ -7,10 +7,22 @@
 
 namespace meshfuse {
 
-FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite)
-    : from_(from), to_(to), rewrite_(std::move(rewrite)) {
+FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite, Numbers numbers)
+    : from_(from), to_(to), rewrite_(std::move(rewrite)), numbers_(numbers) {
   to_.nextSymbol_ = std::max(to_.nextSymbol_, from_.nextSymbol_);
   to_.nextOrdinal_ = std::max(to_.nextOrdinal_, from_.nextOrdinal_);
+  if (numbers_ == Numbers::Kept) {
+    invariant(to_.vals_.empty(), "[clone] a fusion with {} values cannot take over numbers", to_.vals_.size());
+    to_.vals_.resize(from_.vals_.size());
+    to_.uses_.resize(from_.vals_.size());
+  }
+}
+
+// The next value of the copy is to have the number of `val`.
+void FusionCloner::numberNext(const Val* val) {
+  if (numbers_ == Numbers::Kept) {
+    to_.nextValId_ = val->id();
+  }
 }
 
 Val* FusionCloner::find(const Val* val) const {
@@ -32,16 +44,17 @@ Val* FusionCloner::clone(const Val* val) {
   }
   Val* copy = nullptr;
   bool named = val->isFusionInput() || val->definition() != nullptr;
-  if (val->dtype() == DataType::Int) {
-    copy = named ? to_.take(std::make_unique<Val>(), DataType::Int) : to_.intScalar(rewritten(val->intExpr()));
-    if (named) {
+  if (!named && val->dtype() == DataType::Int) {
+    copy = to_.intScalar(rewritten(val->intExpr()));
+  } else if (!named && val->isConst()) {
+    copy = to_.scalar(val->constant());
+  } else {
+    numberNext(val);
+    copy = to_.take(std::make_unique<Val>(), val->dtype());
+    if (val->dtype() == DataType::Int) {
       copy->intExpr_ = rewritten(val->intExpr());
       to_.scalars_["Int " + copy->intExpr_.toString()] = copy;
     }
-  } else if (val->isConst()) {
-    copy = to_.scalar(val->constant());
-  } else {
-    copy = to_.take(std::make_unique<Val>(), val->dtype());
   }
   vals_[val] = copy;
   return copy;
@@ -51,6 +64,7 @@ TensorView* FusionCloner::clone(const TensorView* tensor) {
   if (Val* known = find(tensor)) {
     return known->asTensor();
   }
+  numberNext(tensor);
   TensorView* copy = to_.newTensor(tensor->dtype());
   vals_[tensor] = copy;
   cloneDomains(tensor, copy);

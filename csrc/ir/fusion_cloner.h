@@ -5,9 +5,11 @@
 //   for (Expr* e : group.exprs) cloner.clone(e);
 //
 // Domains, transforms, bindings, memory order and meshes are copied; symbols keep their names, random ops their ordinals. Ids are
-// fresh. The same value gives the same copy. Fusion::clone() copies a whole fusion with its ids.
+// fresh; a stage that makes a whole program anew keeps the values' numbers, so that T7 is T7 from the user's file to the kernel.
+// The same value gives the same copy. Fusion::clone() copies a whole fusion with its ids.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,7 +25,10 @@ class FusionCloner {
  public:
   // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (to bind symbols, for one).
   using Rewrite = std::function<IntExpr(const IntExpr&)>;
-  FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite = {});
+  // Kept: inputs and results have the numbers they have in `from`, and whatever else is made in `to`, which is empty, has one that
+  // no value of `from` has.
+  enum class Numbers : uint8_t { Fresh, Kept };
+  FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite = {}, Numbers numbers = Numbers::Fresh);
 
   // Without definition: clone the Expr for that. Constants map to constants.
   Val* clone(const Val* val);
@@ -41,6 +46,7 @@ class FusionCloner {
 
  private:
   IntExpr rewritten(const IntExpr& e) const { return rewrite_ ? rewrite_(e) : e; }
+  void numberNext(const Val* val);
   void cloneDomains(const TensorView* from, TensorView* to);
   std::vector<IterDomain*> mapped(const std::vector<IterDomain*>& ids) const;
   void cloneId(const IterDomain* id, std::optional<int> sameId);
@@ -50,6 +56,7 @@ class FusionCloner {
   const Fusion& from_;
   Fusion& to_;
   Rewrite rewrite_;
+  Numbers numbers_;
   // Looked up only, never iterated.
   std::unordered_map<const Val*, Val*> vals_;
   std::unordered_map<const IterDomain*, IterDomain*> ids_;

@@ -1,4 +1,6 @@
 // Fusion -> text: see ir/text.h.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -157,13 +159,7 @@ class Printer {
       result += " contiguity" + flagsText(contiguity);
     }
     if (t.hasAllocation()) {
-      std::vector<IterDomain*> stored = t.noReductions();
-      std::string order;
-      for (const IterDomain* id : t.getAllocationDomain()) {
-        order += fmt::format("{}{}", order.empty() ? "" : ", ",
-                             std::find(stored.begin(), stored.end(), id) - stored.begin());
-      }
-      result += " alloc[" + order + "]";
+      result += fmt::format(" alloc[{}]", fmt::join(t.memoryOrder(), ", "));
     }
     if (detail_ == Detail::Math) {
       return result;

@@ -11,6 +11,15 @@ std::vector<IterDomain*> TensorView::getAllocationDomain() const {
   return allocation_.empty() ? noReductions() : allocation_;
 }
 
+std::vector<int> TensorView::memoryOrder() const {
+  const std::vector<IterDomain*> stored = noReductions();
+  std::vector<int> order;
+  for (const IterDomain* id : getAllocationDomain()) {
+    order.push_back(static_cast<int>(std::find(stored.begin(), stored.end(), id) - stored.begin()));
+  }
+  return order;
+}
+
 std::vector<IterDomain*> TensorView::noReductions() const {
   std::vector<IterDomain*> dims;
   dims.reserve(logical_.size());
@@ -229,13 +238,13 @@ void TensorView::setContiguity(std::vector<bool> contiguity) {
 }
 
 void TensorView::copyAllocation(const TensorView& from) {
-  const std::vector<IterDomain*> theirs = from.noReductions();
+  const std::vector<int> theirs = from.memoryOrder();
   const std::vector<IterDomain*> stored = noReductions();
   invariant(theirs.size() == stored.size(), "[copyAllocation] {} stores {} dims, {} stores {}", from.toString(),
             theirs.size(), toString(), stored.size());
   std::vector<IterDomain*> order;
-  for (const IterDomain* id : from.getAllocationDomain()) {
-    order.push_back(stored[static_cast<size_t>(std::find(theirs.begin(), theirs.end(), id) - theirs.begin())]);
+  for (int k : theirs) {
+    order.push_back(stored[static_cast<size_t>(k)]);
   }
   setAllocationDomain(std::move(order), from.contiguity());
 }

@@ -36,6 +36,8 @@ class TensorView : public Val {
   const std::vector<IterDomain*>& getLogicalDomain() const { return logical_; }
   const std::vector<IterDomain*>& getLoopDomain() const { return loop_; }
   std::vector<IterDomain*> getAllocationDomain() const;
+  // Its dims as positions in the stored shape, outermost first; row-major: 0, 1, ...
+  std::vector<int> memoryOrder() const;
   bool hasRoot() const { return hasRoot_; }
   // Logical dims without reductions: the stored shape.
   std::vector<IterDomain*> noReductions() const;
@@ -68,8 +70,14 @@ class TensorView : public Val {
   bool hasDeviceMesh() const { return !mesh_.empty(); }
 
   // -- memory -----------------------------------------------------------------------------------------------------------
-  // `ids`: a permutation of noReductions(); contiguity one flag a dim of it (true: its stride is the product of the inner
-  // ones' extents). UserError otherwise.
+  // `ids`: a permutation of noReductions(), outermost in memory first; contiguity one flag a dim of it (true: its stride is the
+  // product of the inner ones' extents). UserError otherwise. What it does:
+  //   an output         lies in this order, without gaps; of a sharded one so does the part of each rank. Tensors supplied for it
+  //                     must lie in this order: UserError otherwise. Its kernel stores in this order; what a library or a
+  //                     collective makes is copied into it
+  //   an aliased output lies as the input does, which must be in this order: UserError otherwise
+  //   another result    lies in this order if it reaches memory, a kernel makes it and its readers take it so; else row-major
+  //   an input          lies as the argument does, whatever is said here
   void setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity);
   void setContiguity(std::vector<bool> contiguity);
   // Order and contiguity of `from`, which stores as many dims.

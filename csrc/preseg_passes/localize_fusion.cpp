@@ -36,9 +36,9 @@ class Localizer {
       if (!e->output()->isTensor()) {
         cloner_.clone(e);
       } else if (e->kind() == ExprKind::Redistribute) {
-        values_[e->output()->id()] = redistribute(e);
+        values_[e->output()->id()] = inOrderOf(e->tensorOutput(), redistribute(e));
       } else {
-        values_[e->output()->id()] = op(e);
+        values_[e->output()->id()] = inOrderOf(e->tensorOutput(), op(e));
       }
     }
     std::map<int, TensorView*> outputs;
@@ -58,6 +58,13 @@ class Localizer {
   }
 
  private:
+  static TensorView* inOrderOf(const TensorView* global, TensorView* local) {
+    if (global->hasAllocation() && !local->isFusionInput()) {
+      local->copyAllocation(*global);
+    }
+    return local;
+  }
+
   TensorView* input(const TensorView* tv) {
     const ShardState state = shardState(tv);
     const std::vector<IntExpr> shape = state.localShape();

@@ -270,6 +270,7 @@ bool partialize(Expr* e) {
   TensorView* combined =
       combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
   TensorView* done = bias != nullptr ? addBias(combined, bias, wanted) : combined;
+  done->copyAllocation(*result);
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);
   return true;

@@ -52,9 +52,9 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
 
 std::vector<KernelAxes> axesChoices(const Coordinates& c) {
   std::vector<int> dims;
-  for (size_t d = 0; d < c.extents.size(); d++) {
-    if (!c.extents[d].isConst(1)) {
-      dims.push_back(static_cast<int>(d));
+  for (int d : c.order) {
+    if (!c.extents[static_cast<size_t>(d)].isConst(1)) {
+      dims.push_back(d);
     }
   }
   auto reduced = [&](int d) { return static_cast<bool>(c.reduced[static_cast<size_t>(d)]); };

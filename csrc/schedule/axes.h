@@ -16,7 +16,7 @@
 namespace meshfuse {
 
 struct KernelAxes {
-  std::vector<int> m, k, n;  // reference dims, outermost first
+  std::vector<int> m, k, n;  // reference dims, outermost in the order of the coordinates first
   bool innerReduced = false;
   IntExpr M = 1, K = 1, N = 1;
 

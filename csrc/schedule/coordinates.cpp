@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "ir/fusion.h"
 #include "schedule/propagation.h"
@@ -131,6 +133,7 @@ class CoordinateFinder {
   std::string placeReference() {
     c_.extents = reference_->shape();
     c_.reduced.assign(c_.extents.size(), false);
+    c_.order = runOrder();
     for (size_t d = 0; d < c_.extents.size(); d++) {
       if (!c_.extents[d].isConst(1)) {
         propagation_.of(reference_)[d] = referenceDim(static_cast<int>(d), c_.extents[d]);
@@ -217,6 +220,19 @@ class CoordinateFinder {
     }
     index = std::move(taken);
     return true;
+  }
+
+  // A kernel without reductions runs through its reference as that lies in memory.
+  std::vector<int> runOrder() const {
+    std::vector<int> order(c_.extents.size());
+    std::iota(order.begin(), order.end(), 0);
+    auto layout = group_.layouts.find(reference_->id());
+    const bool reduces = std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
+    if (layout != group_.layouts.end() && !reduces) {
+      const std::vector<int64_t>& strides = layout->second.strides;
+      std::ranges::stable_sort(order, std::greater<>(), [&](int d) { return strides[static_cast<size_t>(d)]; });
+    }
+    return order;
   }
 
   // The reduced dims: those of the first reduction; every other one must run over the same.

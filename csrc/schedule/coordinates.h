@@ -24,6 +24,7 @@ namespace meshfuse {
 struct Coordinates {
   std::vector<IntExpr> extents;  // of the reference dims
   std::vector<bool> reduced;     // dims the group's reductions run over
+  std::vector<int> order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
   // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
   std::map<int, std::vector<IntExpr>> index;
   // Rounds of reductions: a reduction of round k depends on results of rounds < k only. By Val id of the result.

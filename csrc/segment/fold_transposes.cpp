@@ -54,6 +54,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
     }
     layouts[e->output()->id()] = std::move(to);
     if (std::all_of(uses.begin(), uses.end(), [&](const Expr* use) { return context.isLibraryCall(*use); })) {
+      context.views.insert(e->output()->id());
       changed = true;
     } else {
       layouts.erase(e->output()->id());

@@ -4,7 +4,7 @@
 //
 // Holds before: a local fusion in which every Matmul and Linear is a library call; after: the same. Idempotent. Left as they
 // are: permutes of inputs that a result is written into, as a view would read them too late. Runs last before segmentation,
-// which makes a View of every permute that has a layout.
+// which makes a View of every permute in `views`.
 #pragma once
 
 namespace meshfuse {

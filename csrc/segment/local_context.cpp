@@ -9,7 +9,8 @@ namespace meshfuse {
 std::string toText(const Fusion& fusion, const LocalContext& context) {
   std::string text = fusion.toString();
   for (const auto& [id, layout] : context.layouts) {
-    text += fmt::format("# T{} strides [{}] alignment {}\n", id, fmt::join(layout.strides, ", "), layout.alignment);
+    text += fmt::format("# T{} strides [{}] alignment {}{}\n", id, fmt::join(layout.strides, ", "), layout.alignment,
+                        context.views.contains(id) ? " view" : "");
   }
   return text;
 }

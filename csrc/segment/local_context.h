@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,10 @@ class Expr;
 class Fusion;
 
 struct LocalContext {
-  // By Val id: how inputs lie in memory, and the permutes that are views. All others are contiguous.
+  // By Val id: how inputs lie in memory, results in an order of their own, and views. All others are contiguous.
   std::map<int, Layout> layouts;
+  std::set<int>
+      views;  // permutes that nothing computes, by Val id: their operand's memory under the strides of `layouts`
   // Why no library takes a matmul or linear under these layouts; nothing if one does.
   std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
   std::vector<std::string> remarks;  // what passes decided and why, for explain
@@ -28,7 +31,7 @@ struct LocalContext {
   void changed(std::span<const std::string_view>) {}
 };
 
-// The program's text, then a line `# T1 strides [1, 8] alignment 64` for each layout.
+// The program's text, then a line `# T1 strides [1, 8] alignment 64` for each layout, with the word `view` behind those of views.
 [[nodiscard]] std::string toText(const Fusion& fusion, const LocalContext& context);
 
 }  // namespace meshfuse

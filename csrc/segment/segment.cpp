@@ -157,7 +157,7 @@ class Segmenter {
       kind = SegmentKind::Communicate;
     } else if (touchesEmpty(*e)) {
       kind = SegmentKind::Reference;
-    } else if (e->kind() == ExprKind::BitCast || context_.layouts.contains(e->output()->id())) {
+    } else if (e->kind() == ExprKind::BitCast || context_.views.contains(e->output()->id())) {
       kind = SegmentKind::View;
     } else if (!isKernelOp(*e, context_)) {
       kind = SegmentKind::Library;
@@ -260,6 +260,7 @@ class Segmenter {
   bool isView(const StepNode& n) const {
     Group g = graph_.groupOf(n.exprs);
     return g.inputs.size() == 1 && g.outputs.size() == n.exprs.size() && !g.inputs[0]->isFusionInput() &&
+           g.layouts.empty() &&  // all row-major
            std::all_of(n.exprs.begin(), n.exprs.end(), [](const Expr* e) { return isViewOp(*e); });
   }
 

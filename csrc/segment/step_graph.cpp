@@ -130,14 +130,17 @@ Group StepGraph::groupOf(const std::vector<Expr*>& exprs) const {
     inside.insert(e->id());
   }
   std::set<int> known;
+  auto take = [&](std::vector<TensorView*>& list, TensorView* tv) {
+    list.push_back(tv);
+    if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
+      g.layouts[tv->id()] = it->second;
+    }
+  };
   for (const Expr* e : exprs) {
     for (TensorView* tv : e->tensorInputs()) {
       bool made = tv->definition() != nullptr && inside.contains(tv->definition()->id());
       if (!made && known.insert(tv->id()).second) {
-        g.inputs.push_back(tv);
-        if (auto it = context_.layouts.find(tv->id()); it != context_.layouts.end()) {
-          g.layouts[tv->id()] = it->second;
-        }
+        take(g.inputs, tv);
       }
     }
     TensorView* out = e->tensorOutput();
@@ -145,7 +148,7 @@ Group StepGraph::groupOf(const std::vector<Expr*>& exprs) const {
     bool outside = out->isFusionOutput() ||
                    std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
     if (outside) {
-      g.outputs.push_back(out);
+      take(g.outputs, out);
     }
   }
   for (const auto& [output, input] : fusion_.aliases()) {

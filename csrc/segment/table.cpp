@@ -9,6 +9,7 @@
 #include "segment/fold_scalars.h"
 #include "segment/fold_transposes.h"
 #include "segment/local_context.h"
+#include "segment/memory_orders.h"
 
 namespace meshfuse {
 
@@ -16,8 +17,10 @@ namespace {
 
 const PassRow<Fusion, LocalContext> kPasses[] = {
     {"fold-scalars", foldScalars, "first: ops that are copied later then copy a constant, not a reader of a scalar"},
+    {"memory-orders", memoryOrders,
+     "while library calls still are what the user wrote; the layouts it adds may need copies"},
     {"contiguous-operands", contiguousOperands,
-     "needs layouts of inputs only: its copies are ops like others for what follows"},
+     "needs layouts of inputs and results: its copies are ops like others for what follows"},
     {"decompose-contractions", decomposeContractions,
      "before cheap ops are duplicated: it makes some; afterwards every contraction is a library call"},
     {"duplicate-cheap", duplicateCheap, "when all ops are there that kernels compute"},

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -132,6 +133,35 @@ std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes) {
     stride *= std::max<int64_t>(sizes[k], 1);
   }
   return strides;
+}
+
+std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t k = order.size(); k-- > 0;) {
+    const auto dim = static_cast<size_t>(order[k]);
+    strides[dim] = stride;
+    stride *= std::max<int64_t>(sizes[dim], 1);
+  }
+  return strides;
+}
+
+bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides, std::span<const int> order) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+    return true;
+  }
+  int64_t outer = std::numeric_limits<int64_t>::max();
+  for (int k : order) {
+    const auto dim = static_cast<size_t>(k);
+    if (sizes[dim] == 1) {
+      continue;
+    }
+    if (strides[dim] > outer) {
+      return false;
+    }
+    outer = strides[dim];
+  }
+  return true;
 }
 
 Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype) {

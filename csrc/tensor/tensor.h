@@ -99,8 +99,12 @@ class Tensor {
 // Of the same sizes; converts. Allocates nothing up to 16 dims. The memory of both may overlap only if both are contiguous.
 void copyElements(const StridedElements& to, const StridedElements& from);
 
-// Strides of a contiguous array.
+// Strides of a contiguous array; of one without gaps whose dims lie in `order`, outermost first.
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);
+[[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order);
+// The dims' strides decrease in `order`, or stay. Dims of one element, and all of an array without elements, lie in any order.
+[[nodiscard]] bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                               std::span<const int> order);
 
 // Reproducible values, the same on every machine: uniform in [low, high) (integers: in [low, high)), from a seed.
 [[nodiscard]] Tensor randomTensor(std::vector<int64_t> sizes, DataType dtype, uint64_t seed, double low = -1,

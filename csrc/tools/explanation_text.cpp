@@ -23,8 +23,10 @@ std::string tensorsText(const Explanation& e) {
   }
   std::string text;
   for (const ExplainedTensor& t : e.tensors) {
-    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
-                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "");
+    const std::string order =
+        t.memoryOrder.empty() ? "" : fmt::format(", in memory in the order [{}]", fmt::join(t.memoryOrder, ", "));
+    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
+                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "", order);
   }
   return text;
 }
@@ -145,6 +147,7 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                             {"dtype", name(t.dtype)},
                             {"sizes", t.sizes},
                             {"local_sizes", t.localSizes},
+                            {"memory_order", t.memoryOrder},
                             {"sharding", t.sharding},
                             {"made_by", t.madeBy},
                             {"output", t.isOutput},

@@ -39,6 +39,9 @@ LocalContext contextOf(const std::string& input) {
     }
     words.clear();
     words >> word >> layout.alignment;
+    if (words >> word && word == "view") {
+      context.views.insert(id);
+    }
   }
   return context;
 }
@@ -97,7 +100,8 @@ TEST(Table, TheOrderOfPasses) {
   EXPECT_EQ(
       printPasses(localPasses()),
       "fold-scalars: first: ops that are copied later then copy a constant, not a reader of a scalar\n"
-      "contiguous-operands: needs layouts of inputs only: its copies are ops like others for what follows\n"
+      "memory-orders: while library calls still are what the user wrote; the layouts it adds may need copies\n"
+      "contiguous-operands: needs layouts of inputs and results: its copies are ops like others for what follows\n"
       "decompose-contractions: before cheap ops are duplicated: it makes some; afterwards every contraction is a "
       "library call\n"
       "duplicate-cheap: when all ops are there that kernels compute\n"

@@ -152,7 +152,7 @@ TEST(ToolOpt, PassesOverTheLocalProgram) {
   T3 = matmul(T0, T2) : Float[3, 5, r{4}]
   output T3
 }
-# T2 strides [1, 4] alignment 64
+# T2 strides [1, 4] alignment 64 view
 )");
 }
 

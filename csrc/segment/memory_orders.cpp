@@ -1,0 +1,111 @@
+#include "segment/memory_orders.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "ir/fusion.h"
+#include "ops/copy_shape.h"
+#include "segment/local_context.h"
+#include "tensor/tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+// How `tv` lies in its order; nothing if that is row-major, dims of one element aside.
+std::optional<Layout> layoutInOrder(const TensorView* tv) {
+  const std::vector<int64_t> sizes = tv->constantShape();
+  std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
+  std::vector<int> rowMajor(sizes.size());
+  std::iota(rowMajor.begin(), rowMajor.end(), 0);
+  return liesInOrder(sizes, strides, rowMajor) ? std::nullopt : std::optional(Layout{std::move(strides)});
+}
+
+bool isAliased(const Fusion& fusion, const TensorView* tv) {
+  return std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return a.first == tv; });
+}
+
+bool isContraction(const Expr* e) { return e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear; }
+
+bool needsOnePiece(const Expr* e) { return e->kind() == ExprKind::Communicate || e->kind() == ExprKind::BitCast; }
+
+// Made by no kernel, and row-major.
+bool writesRowMajor(const Expr* e) {
+  return isContraction(e) || needsOnePiece(e) || e->kind() == ExprKind::Scan || e->kind() == ExprKind::ArgSort;
+}
+
+// Lays `tv` out in its order, or says why it cannot lie so.
+std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView* tv, const Layout& layout) {
+  const Expr* made = tv->definition();
+  if (writesRowMajor(made)) {
+    return fmt::format("{} makes it", made->opName());
+  }
+  std::vector<Expr*> calls;
+  for (Expr* use : fusion.uses(tv)) {
+    if (needsOnePiece(use)) {
+      return fmt::format("T{} = {} reads it", use->output()->id(), use->opName());
+    }
+    if (isContraction(use) && context.isLibraryCall(*use)) {
+      calls.push_back(use);
+    }
+  }
+  context.layouts[tv->id()] = layout;
+  for (const Expr* call : calls) {
+    if (std::optional<std::string> refused = context.refuseLibraryCall(*call, context.layouts)) {
+      context.layouts.erase(tv->id());
+      return fmt::format("no library would take T{} = {}: {}", call->output()->id(), call->opName(), *refused);
+    }
+  }
+  return "";
+}
+
+// A copy of `tv` in its order becomes the output; all else still reads `tv`, which has no order any more.
+TensorView* orderedCopy(Fusion& fusion, TensorView* tv) {
+  const std::vector<Expr*> readers = fusion.uses(tv);
+  TensorView* copy = set(tv);
+  copy->copyAllocation(*tv);
+  fusion.replaceUses(tv, copy);
+  for (Expr* reader : readers) {
+    for (size_t k = 0; k < reader->inputs().size(); k++) {
+      if (reader->input(static_cast<int>(k)) == copy) {
+        fusion.replaceInput(reader, static_cast<int>(k), tv);
+      }
+    }
+  }
+  return copy;
+}
+
+}  // namespace
+
+bool memoryOrders(Fusion& fusion, LocalContext& context) {
+  bool changed = false;
+  for (TensorView* tv : fusion.tensors()) {
+    if (tv->definition() == nullptr || !tv->hasAllocation() || isAliased(fusion, tv) ||
+        context.layouts.contains(tv->id())) {
+      continue;
+    }
+    const std::optional<Layout> layout = layoutInOrder(tv);
+    if (!layout) {
+      continue;
+    }
+    changed = true;
+    const std::string obstacle = layOut(fusion, context, tv, *layout);
+    if (obstacle.empty()) {
+      continue;
+    }
+    std::string instead = "it stays row-major";
+    if (tv->isFusionOutput()) {
+      TensorView* copy = orderedCopy(fusion, tv);
+      context.layouts[copy->id()] = *layout;
+      instead = fmt::format("T{} is a copy that does", copy->id());
+    }
+    context.remarks.push_back(fmt::format("T{} does not lie in the order [{}], as {}: {}", tv->id(),
+                                          fmt::join(tv->memoryOrder(), ", "), obstacle, instead));
+    tv->setAllocationDomain(tv->noReductions(), std::vector<bool>(layout->strides.size(), true));
+  }
+  return changed;
+}
+
+}  // namespace meshfuse
