@@ -95,7 +95,10 @@ bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, 
 class Concretizer {
  public:
   Concretizer(const Fusion& from, Fusion& to, const SymbolValues& values)
-      : to_(to), values_(values), cloner_(from, to, [this](const IntExpr& e) { return bound(e, values_); }) {}
+      : to_(to),
+        values_(values),
+        cloner_(
+            from, to, [this](const IntExpr& e) { return bound(e, values_); }, FusionCloner::Numbers::Kept) {}
 
   Val* cloneInput(const Val* in) { return cloner_.clone(in); }
   Val* find(const Val* val) const { return cloner_.find(val); }
@@ -155,6 +158,7 @@ class Concretizer {
     for (const Val* in : e->inputs()) {
       inputs.push_back(cloner_.clone(in));
     }
+    to_.renumber(fresh, old->id());
     cloner_.set(old, fresh);
     to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
   }
@@ -317,11 +321,14 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   auto copy = std::make_unique<Fusion>();
   Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
-    // A bound Int input stays an input, though nothing needs its value any more.
-    copy->addInput(!in->isTensor() && in->dtype() == DataType::Int &&
-                           values.count(std::string(in->intExpr().symbolName())) > 0
-                       ? copy->inputScalar(DataType::Int)
-                       : concretizer.cloneInput(in));
+    if (!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0) {
+      // stays an input, though nothing needs its value any more
+      Val* unread = copy->inputScalar(DataType::Int);
+      copy->renumber(unread, in->id());
+      copy->addInput(unread);
+    } else {
+      copy->addInput(concretizer.cloneInput(in));
+    }
   }
   for (const Expr* e : fusion.exprs()) {
     concretizer.add(e);

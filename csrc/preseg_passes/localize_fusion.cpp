@@ -21,12 +21,14 @@ namespace {
 class Localizer {
  public:
   explicit Localizer(const Fusion& global)
-      : global_(global), local_(std::make_unique<Fusion>()), cloner_(global, *local_) {}
+      : global_(global),
+        local_(std::make_unique<Fusion>()),
+        cloner_(global, *local_, {}, FusionCloner::Numbers::Kept) {}
 
   std::unique_ptr<Fusion> run() {
     for (Val* in : global_.inputs()) {
       if (in->isTensor()) {
-        values_[in->id()] = input(in->asTensor());
+        values_[in->id()] = standsFor(in->asTensor(), input(in->asTensor()));
       } else {
         scalars_[in->id()] = cloner_.clone(in);
       }
@@ -36,9 +38,9 @@ class Localizer {
       if (!e->output()->isTensor()) {
         cloner_.clone(e);
       } else if (e->kind() == ExprKind::Redistribute) {
-        values_[e->output()->id()] = inOrderOf(e->tensorOutput(), redistribute(e));
+        values_[e->output()->id()] = standsFor(e->tensorOutput(), redistribute(e));
       } else {
-        values_[e->output()->id()] = inOrderOf(e->tensorOutput(), op(e));
+        values_[e->output()->id()] = standsFor(e->tensorOutput(), op(e));
       }
     }
     std::map<int, TensorView*> outputs;
@@ -47,8 +49,9 @@ class Localizer {
         local_->addOutput(outputs.at(out->id()));
         continue;
       }
-      outputs[out->id()] = output(values_.at(out->id()));
-      outputs.at(out->id())->copyAllocation(*out->asTensor());
+      TensorView* local = output(values_.at(out->id()));
+      local->copyAllocation(*out->asTensor());
+      outputs[out->id()] = standsFor(out->asTensor(), local);
       local_->addOutput(outputs.at(out->id()));
     }
     for (const auto& [out, in] : global_.aliases()) {
@@ -58,7 +61,12 @@ class Localizer {
   }
 
  private:
-  static TensorView* inOrderOf(const TensorView* global, TensorView* local) {
+  // What a rank holds of `global` has its number and its order in memory; but a tensor that is there already keeps what it has:
+  // an input, what is moved nowhere.
+  TensorView* standsFor(const TensorView* global, TensorView* local) {
+    if (local->id() >= global_.numVals()) {
+      local_->renumber(local, global->id());
+    }
     if (global->hasAllocation() && !local->isFusionInput()) {
       local->copyAllocation(*global);
     }

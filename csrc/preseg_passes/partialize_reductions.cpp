@@ -273,6 +273,7 @@ bool partialize(Expr* e) {
   done->copyAllocation(*result);
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);
+  fusion.renumber(done, result->id());
   return true;
 }
 

@@ -54,9 +54,12 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
       continue;
     }
     TensorView* c = e->kind() == ExprKind::Matmul ? matmulResult(*e) : linearResult(*e);
-    fusion.replaceUses(e->output(), maybeCastOp(e->output()->dtype(), c));
-    context.remarks.push_back(fmt::format("T{} = {}: products and their sums, as no library takes it: {}",
-                                          e->output()->id(), e->opName(), *refused));
+    const int number = e->output()->id();
+    TensorView* sum = maybeCastOp(e->output()->dtype(), c);
+    fusion.replaceUses(e->output(), sum);
+    fusion.renumber(sum, number);
+    context.remarks.push_back(
+        fmt::format("T{} = {}: products and their sums, as no library takes it: {}", number, e->opName(), *refused));
     changed = true;
   }
   return changed;
