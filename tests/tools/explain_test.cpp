@@ -30,10 +30,10 @@ TEST(ToolExplain, SaysWhereTensorsLiveAndWhyTheyMove) {
   const ToolRun run = tool("explain {dir}/sharded_sum.fir --ranks 4");
   EXPECT_EQ(run.code, 0) << run.err;
   expectContains(run.out, "T0   Float[8, 3]  S0(x) R on {x: 4}[0, 1, 2, 3]  local [2, 3]  input\n");
-  expectContains(run.out, "T0 -> T2 add: aligned\n");
+  expectContains(run.out, "T0 -> T1 add: aligned\n");
   expectContains(run.out, "redistribute: comm; the producer is a partial sum over x; by all_reduce(x)\n");
-  expectContains(run.out, "all-reduce T4[3] among [0, 1, 2, 3]: ");
-  expectContains(run.out, "no larger: T3[r{2}, 3] goes to communication\n");
+  expectContains(run.out, "all-reduce T2[3] among [0, 1, 2, 3]: ");
+  expectContains(run.out, "no larger: T5[r{2}, 3] goes to communication\n");
   expectContains(run.out, "  peak ");
 }
 
@@ -49,7 +49,7 @@ TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
 TEST(ToolExplain, CountsTheBusiestRank) {
   const ToolRun run = tool("explain {dir}/rows_to_columns.fir");  // ranks 0 and 3 keep what they have
   expectContains(run.out, "by slice(x), permute(y, x)\n");
-  expectContains(run.out, "permute T3[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
+  expectContains(run.out, "permute T2[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
 }
 
 TEST(ToolExplain, NamesAllAxesOfAPartialSumAndWhatIsNeeded) {
@@ -90,10 +90,10 @@ TEST(ToolOpt, WholePipeline) {
   EXPECT_EQ(run.out, R"(fusion {
   mesh M0 {x: 4} [0, 1, 2, 3]
   T0 = input() : Float[2, 3] contiguity[t, t]
-  T2 = add(T0, 1.0) : Float[2, 3]
-  T3 = reduce(T2, op=sum) : Float[r{2}, 3]
-  T4 = communicate(T3, kind=all_reduce, mesh=M0, axes=[0], op=sum) : Float[3]
-  output T4
+  T1 = add(T0, 1.0) : Float[2, 3]
+  T5 = reduce(T1, op=sum) : Float[r{2}, 3]
+  T2 = communicate(T5, kind=all_reduce, mesh=M0, axes=[0], op=sum) : Float[3]
+  output T2
 }
 )");
 }

@@ -39,8 +39,8 @@ TEST(ToolRun, ShardedSumIsOneKernelAndOneAllReduce) {
   const ToolRun run = tool("run {dir}/sharded_sum.fir --ranks 4 --verify");
   EXPECT_EQ(run.code, 0) << run.err;
   expectContains(run.out, "T2 Float[3] R on {x: 4}[0, 1, 2, 3]: checksum ");
-  expectContains(run.out, "all-reduce T4[3] among [0, 1, 2, 3]: ");
-  expectContains(run.out, "kernel reduction T3[r{2}, 3]: add, reduce\n");
+  expectContains(run.out, "all-reduce T2[3] among [0, 1, 2, 3]: ");
+  expectContains(run.out, "kernel reduction T5[r{2}, 3]: add, reduce\n");
   expectContains(run.out, "agree with the reference");
 }
 
