@@ -48,7 +48,8 @@ constexpr Row kRows[] = {
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
-     "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself"},
+     "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself:"
+     "Siblings.WhatWaitsForTheOtherStaysBehindIt:Siblings.KernelsBesideALibraryCallJoin"},
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
