@@ -8,8 +8,6 @@
 #include <exception>
 #include <utility>
 
-#include "host/executor.h"
-
 namespace meshfuse {
 
 PlanCache::Seated PlanCache::get(std::span<const Argument> inputs, int64_t call, Seated idle) {

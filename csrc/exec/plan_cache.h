@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "exec/plan.h"
+#include "host/executor.h"
 
 namespace meshfuse {
 
