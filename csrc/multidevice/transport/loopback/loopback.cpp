@@ -109,8 +109,7 @@ class LoopbackCommunicator final : public Communicator {
       for (int r = 0; r < size(); ++r) {
         all.emplace_back(meeting_->messageOf(r));
       }
-      meeting_->synchronize(rank_, world_);
-      meeting_->end(rank_);
+      meeting_->end(rank_, world_);
     });
     return all;
   }
@@ -180,8 +179,7 @@ class LoopbackCommunicator final : public Communicator {
       meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)}, {},
                       sent);
       received = move(team, call, blocks, position, static_cast<std::byte*>(out));
-      meeting_->synchronize(rank_, team);
-      meeting_->end(rank_);
+      meeting_->end(rank_, team);
     });
     if (call.kind != CallKind::Close) {
       TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];

@@ -42,12 +42,20 @@ void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, 
       throwFailure(lock, rank);
     }
   }
-  own.reads = &team;
+  startReading(lock, rank, team);
 }
 
 void LoopbackMeeting::synchronize(int rank, const Team& team) {
   Lock lock(mutex_);
   arrive(lock, rank, team);
+  startReading(lock, rank, team);
+}
+
+// Since all had come, one may have left the call by an exception, and its buffers with it.
+void LoopbackMeeting::startReading(Lock& lock, int rank, const Team& team) {
+  if (!failure_.empty()) {
+    throwFailure(lock, rank);
+  }
   seat(rank).reads = &team;
 }
 
@@ -69,10 +77,10 @@ void LoopbackMeeting::arrive(Lock& lock, int rank, const Team& team) {
       });
 }
 
-void LoopbackMeeting::end(int rank) {
+void LoopbackMeeting::end(int rank, const Team& team) {
   Lock lock(mutex_);
+  arrive(lock, rank, team);
   seat(rank).inCall = false;
-  seat(rank).reads = nullptr;
   if (!failure_.empty()) {
     wakeAll();
   }

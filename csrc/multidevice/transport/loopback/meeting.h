@@ -37,8 +37,9 @@ class LoopbackMeeting {
              std::span<const int64_t> sent = {});
   // Returns when all members of the team of the call begun last have come here as often as this rank.
   void synchronize(int rank, const Team& team);
-  void end(int rank);
-  // Valid between begin() and the last synchronize() of the call.
+  // The same, for the last time of this call: nobody reads after it.
+  void end(int rank, const Team& team);
+  // Valid between begin() and end().
   PeerBuffers buffersOf(int rank) const { return seats_[static_cast<size_t>(rank)].buffers; }
   std::span<const int64_t> sentBy(int rank) const { return seats_[static_cast<size_t>(rank)].sent; }
   std::string_view messageOf(int rank) const { return seats_[static_cast<size_t>(rank)].message; }
@@ -97,6 +98,7 @@ class LoopbackMeeting {
   void wait(Lock& lock, int rank, const std::function<bool()>& ready,
             const std::function<void(std::vector<int>&)>& awaited);
   void arrive(Lock& lock, int rank, const Team& team);
+  void startReading(Lock& lock, int rank, const Team& team);
   [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
   std::string waits();
