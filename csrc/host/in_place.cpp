@@ -5,6 +5,7 @@
 
 #include "ir/fusion.h"
 #include "schedule/coordinates.h"
+#include "segment/elementwise.h"
 
 namespace meshfuse {
 
@@ -16,21 +17,6 @@ bool reads(const Segment& s, const Val* val) {
 
 bool writes(const Segment& s, const Val* val) {
   return std::any_of(s.group.outputs.begin(), s.group.outputs.end(), [&](const TensorView* tv) { return tv == val; });
-}
-
-bool isElementwise(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Point:
-    case ExprKind::Cast:
-    case ExprKind::Set:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Full:
-    case ExprKind::Random:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // The kernel reads `input` at no other element than the one of `output` it writes at the time.

@@ -8,6 +8,7 @@
 #include "ir/fusion.h"
 #include "schedule/extents.h"
 #include "schedule/rows.h"
+#include "segment/elementwise.h"
 
 namespace meshfuse {
 
@@ -192,21 +193,6 @@ std::optional<std::string> lacksRoom(const GroupLoops& a, const GroupLoops& b, c
     return fmt::format("rows of both take {} registers of a thread, at most {} are for them", held, kRowRegisters);
   }
   return std::nullopt;
-}
-
-bool isElementwise(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Point:
-    case ExprKind::Cast:
-    case ExprKind::Set:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Full:
-    case ExprKind::Random:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // An update in place needs a kernel that is elementwise and last of all, and reads the input nowhere else.
