@@ -37,6 +37,7 @@ target_compile_options(meshfuse_flags INTERFACE
   -Wno-missing-field-initializers  # designated initializers leave the rest to its default
   # false alarms of g++ 12 and 13 on inlined destructors, strings and references into containers
   -Wno-maybe-uninitialized -Wno-restrict -Wno-dangling-reference
+  -Wno-error=array-bounds -Wno-error=stringop-overflow
   -ffp-contract=off             # the same bits whatever the compiler would like to fuse
   -fno-semantic-interposition)  # calls inside the shared library may be inlined
 if(MESHFUSE_SANITIZE)

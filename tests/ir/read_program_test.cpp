@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -63,7 +64,9 @@ TEST(ReadProgram, EveryBrokenRuleHasItsPlace) {
 }
 
 TEST(ReadProgram, NestsABoundedNumberOfLevels) {
-  const std::string deep = std::string(20000, '(') + "4" + std::string(20000, ')');
+  std::string deep(40001, '(');
+  deep[20000] = '4';
+  std::fill(deep.begin() + 20001, deep.end(), ')');
   const std::string text = refusalOf("fusion {\n  T0 = input() : Float[" + deep + "]\n  output T0\n}");
   EXPECT_EQ(text.find("f.fir:2:24: [expression] parentheses and signs nest more than "), 0u);
 }
