@@ -217,6 +217,10 @@ class Mapper {
 
   void communicate() {
     CommKind kind = e_.attributes().comm.kind;
+    if (!e_.attributes().comm.sends.empty() || !e_.attributes().comm.receives.empty()) {
+      std::fill(map_.ofProducer.begin(), map_.ofProducer.end(), DimRead::Whole);
+      return;
+    }
     size_t fromP = kind == CommKind::ReduceScatter || kind == CommKind::AllToAll ? 1 : 0;
     size_t fromC = kind == CommKind::AllGather || kind == CommKind::AllToAll ? 1 : 0;
     if (fromP == 1 && fromC == 1) {

@@ -38,9 +38,10 @@ struct Digit {
   IntExpr stride = 1;
   IntExpr size = 1;
   Owner owner;
-  IntExpr bound = 0;  // of a ragged digit: the true extent of its dim; else 0
+  IntExpr bound = kEven;  // of a ragged digit: the true extent of its dim
 
-  bool isRagged() const { return !bound.isConst(0); }
+  static constexpr int64_t kEven = -1;
+  bool isRagged() const { return !bound.isConst(kEven); }
   std::string toString() const;  // d0/4%2:x0<7, without the owner when local, without the bound when even
   friend bool operator==(const Digit&, const Digit&) = default;
 };

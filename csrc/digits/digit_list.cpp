@@ -32,7 +32,7 @@ Digit above(const Digit& digit, const IntExpr& size, const IntExpr& quotient, co
 Digit below(const Digit& digit, const IntExpr& size) {
   Digit d = digit;
   d.size = size;
-  d.bound = 0;
+  d.bound = Digit::kEven;
   return d;
 }
 
@@ -166,6 +166,17 @@ std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerS
   return {DigitList(std::move(outer), prover), DigitList(std::move(inner), prover)};
 }
 
+std::pair<DigitList, DigitList> splitRagged(const Digit& top, int64_t bound, int64_t outerSize, int64_t innerSize) {
+  Digit outer = top;
+  Digit inner = top;
+  outer.stride = outer.stride * innerSize;
+  outer.size = outerSize;
+  outer.bound = outer.stride * outerSize == IntExpr(bound) ? Digit::kEven : bound;
+  inner.size = innerSize;
+  inner.bound = Digit::kEven;
+  return {DigitList({outer}), DigitList({inner})};
+}
+
 bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover) {
   if (a.isOpaque() || b.isOpaque()) {
     return false;
@@ -266,6 +277,7 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
     digits.push_back({dim, at, *gap, {}});
     digits.push_back(*next);
     digits.back().dim = dim;
+    digits.back().bound = Digit::kEven;
     at = prover.multiply(next->stride, next->size);
     owned.erase(next);
   }
@@ -274,12 +286,16 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
 
 }  // namespace
 
-DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover) {
+DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned, const Prover& prover) {
+  if (extent.isConst(0) && !owned.empty()) {
+    return fillRagged(dim, 0, owned);
+  }
   IntExpr at = 1;
-  std::optional<std::vector<Digit>> digits = fillBetween(dim, std::move(owned), at, prover);
-  std::optional<IntExpr> top = prover.divide(extent, at);
-  if (!digits || !top) {
-    return DigitList::opaque();
+  std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, prover);
+  std::optional<IntExpr> top = digits ? prover.divide(extent, at) : std::nullopt;
+  if (!top) {
+    return digits && extent.isConst() && at.isConst() ? fillRagged(dim, extent.constValue(), owned)
+                                                      : DigitList::opaque();
   }
   digits->push_back({dim, at, *top, {}});
   std::reverse(digits->begin(), digits->end());
@@ -289,7 +305,7 @@ DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, co
 DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
   IntExpr at = 1;
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, {});
-  if (!digits) {
+  if (!digits || !at.isConst()) {
     return DigitList::opaque();
   }
   const int64_t above = at.constValue();

@@ -52,6 +52,9 @@ class DigitList {
 // index / innerSize and index mod innerSize; both opaque if the cut falls into digits that it does not provably divide.
 [[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize,
                                                     const Prover& prover = {});
+// The same of the topmost digit of a dim of constant extent `bound`, where the sizes need not divide: the outer list is ragged.
+[[nodiscard]] std::pair<DigitList, DigitList> splitRagged(const Digit& top, int64_t bound, int64_t outerSize,
+                                                          int64_t innerSize);
 // True only if both select the same value, with the same owners, at every index.
 [[nodiscard]] bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover = {});
 
@@ -62,10 +65,11 @@ class DigitList {
 [[nodiscard]] DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 [[nodiscard]] DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 
-// The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Opaque where they
-// overlap or do not nest.
-[[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, std::vector<Digit> owned, const Prover& prover = {});
-// The same with the topmost digit rounded up where the sizes do not divide the extent, all of them constants.
+// The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Where the sizes do not
+// divide the extent, all of them constants, the topmost digit is rounded up. Opaque where they overlap or do not nest.
+[[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
+                                  const Prover& prover = {});
+// The same of constants.
 [[nodiscard]] DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned);
 
 }  // namespace meshfuse

@@ -43,9 +43,9 @@ std::string sharedText(const Fusion& global, const Fusion& local) {
   for (const Expr* e : local.exprs()) {
     if (e->kind() == ExprKind::Communicate) {
       const CommAttributes& c = e->attributes().comm;
-      text += fmt::format("communicate {} of T{} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
-                          e->output()->id(), fmt::join(c.axes, ", "),
-                          local.meshes().at(static_cast<size_t>(c.mesh)).toString(), name(c.reduce));
+      text += fmt::format("communicate {} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
+                          fmt::join(c.axes, ", "), local.meshes().at(static_cast<size_t>(c.mesh)).toString(),
+                          name(c.reduce));
     }
   }
   return text;
@@ -72,10 +72,16 @@ void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int6
   }
   std::vector<std::string> texts = communicator.exchange(text);
   int other = different[0];
+  const std::string difference = firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other);
+  check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
+        "[run] the parts of ranks [{}] differ in size from that of rank 0, and nothing says how large the whole is: "
+        "{}; give "
+        "it with Tensor::withGlobalShape, or as a constant size",
+        fmt::join(different, ", "), difference);
   throwDeviceError(
       fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "
                   "calls with the same fusion, mesh and global shapes",
-                  fmt::join(different, ", "), firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other)));
+                  fmt::join(different, ", "), difference));
 }
 
 void sayNo(Communicator& communicator, std::string_view why) noexcept {

@@ -7,6 +7,9 @@
 
 namespace meshfuse {
 
+// Begins a line of a shared text that says what is taken to be so: ranks in which it differs made a UserError.
+inline constexpr std::string_view kAssumedSizes = "with even parts, ";
+
 class Communicator;
 class Fusion;
 

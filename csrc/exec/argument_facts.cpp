@@ -12,7 +12,8 @@ namespace meshfuse {
 namespace {
 
 bool hasShape(const ArgumentFacts& facts, const Tensor& t) {
-  return t.dtype() == facts.dtype && std::ranges::equal(facts.sizes, t.sizes());
+  return t.dtype() == facts.dtype && std::ranges::equal(facts.sizes, t.sizes()) &&
+         std::ranges::equal(facts.globalShape, t.globalShape());
 }
 
 bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
@@ -38,6 +39,10 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
   }
   if (!std::ranges::equal(facts.sizes, t->sizes())) {
     return fmt::format("has sizes [{}] instead of [{}]", fmt::join(t->sizes(), ", "), fmt::join(facts.sizes, ", "));
+  }
+  if (!std::ranges::equal(facts.globalShape, t->globalShape())) {
+    return fmt::format("is a part of [{}] instead of [{}]", fmt::join(t->globalShape(), ", "),
+                       fmt::join(facts.globalShape, ", "));
   }
   if (!std::ranges::equal(facts.strides, t->strides())) {
     return fmt::format("has strides [{}] instead of [{}]", fmt::join(t->strides(), ", "),
@@ -66,6 +71,7 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
       facts[i].alignment = alignmentOf(t->data());
       facts[i].sizes.assign(t->sizes().begin(), t->sizes().end());
       facts[i].strides.assign(t->strides().begin(), t->strides().end());
+      facts[i].globalShape.assign(t->globalShape().begin(), t->globalShape().end());
       facts[i].extent = extentBytes(*t);
     } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]);
                value != nullptr && i < givesShapes.size() && givesShapes[i]) {
@@ -82,7 +88,8 @@ bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inp
 
 bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
   return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
-    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes;
+    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes &&
+           x.globalShape == y.globalShape;
   });
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
+#include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -87,9 +89,40 @@ std::vector<bool> shapeScalars(const Fusion& fusion) {
   return result;
 }
 
-std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs) {
+namespace {
+
+// Values of symbols that are sizes: of scalars, of dims that every rank has whole, and of wholes that arguments name.
+std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std::span<const Argument> inputs,
+                                                       const std::vector<bool>& givesShapes) {
+  std::map<std::string, int64_t, std::less<>> known;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const Val* in = fusion.inputs()[i];
+    if (!in->isTensor()) {
+      if (givesShapes[i]) {
+        known.emplace(in->intExpr().symbolName(), std::get<int64_t>(inputs[i]));
+      }
+      continue;
+    }
+    const Tensor& t = std::get<Tensor>(inputs[i]);
+    const ShardState state = shardState(in->asTensor());
+    const std::vector<IntExpr> shape = in->asTensor()->shape();
+    for (size_t k = 0; k < shape.size(); k++) {
+      const bool whole = !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
+      if (shape[k].isSymbol() && (whole || !t.globalShape().empty())) {
+        known.emplace(shape[k].symbolName(), t.globalShape().empty() ? t.sizes()[k] : t.globalShape()[k]);
+      }
+    }
+  }
+  return known;
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
+                                              std::string* assumed) {
   std::vector<std::vector<int64_t>> result(inputs.size());
   const std::vector<bool> givesShapes = shapeScalars(fusion);
+  const std::map<std::string, int64_t, std::less<>> known = knownSizes(fusion, inputs, givesShapes);
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
@@ -99,7 +132,22 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    result[i] = globalShape(in->asTensor(), t.sizes());
+    if (!t.globalShape().empty()) {
+      result[i].assign(t.globalShape().begin(), t.globalShape().end());
+      continue;
+    }
+    bool even = false;
+    result[i] = globalShape(
+        in->asTensor(), t.sizes(),
+        [&](std::string_view symbol) {
+          const auto it = known.find(symbol);
+          return it == known.end() ? std::nullopt : std::optional<int64_t>(it->second);
+        },
+        &even);
+    if (even && assumed != nullptr) {
+      *assumed += fmt::format("{}input {} ({}), of which each rank gave a part of [{}], would be of [{}]\n",
+                              kAssumedSizes, i, in->toString(), fmt::join(t.sizes(), ", "), fmt::join(result[i], ", "));
+    }
   }
   return result;
 }
@@ -116,7 +164,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
       expected.push_back(e.constValue());
     }
     check(std::equal(expected.begin(), expected.end(), t.sizes().begin(), t.sizes().end()),
-          "[run] input {} (T{}) has local sizes [{}] on each rank, got [{}]; a sharded input takes the rank's shard, "
+          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}]; a sharded input takes the rank's shard, "
           "see shardTensor",
           i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
   }

@@ -23,7 +23,10 @@ void checkMeshes(const Fusion& fusion, int ranks);
 [[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);
 // Sizes of every tensor input in the global view: a sharded dim has the local size times the sizes of the axes it is cut over.
 // Of scalars that shapes depend on their value, of others nothing.
-[[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs);
+// What nothing else says is taken from even parts; `assumed` then has a line that names it, the same on all ranks if their parts are
+// even.
+[[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
+                                                            std::string* assumed = nullptr);
 // UserError unless every argument has the local shape the plan gives its input.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.

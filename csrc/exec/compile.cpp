@@ -67,17 +67,18 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   std::shared_ptr<Fusion> global;
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
+  std::string assumed;
   try {
     // global view: static structure, then every edge aligned, local or planned
     checkDumpedPasses();
     checkArguments(fusion, inputs);
-    global = concretize(fusion, globalSizes(fusion, inputs));
+    global = concretize(fusion, globalSizes(fusion, inputs, &assumed));
     PassContext context(*global);
     runPresegPasses(*global, context);
     result.remarks = context.remarks();
 
     // the SPMD cut
-    local = localize(*global);
+    local = localize(*global, communicator.rank());
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
     if (meeting.expected) {
@@ -85,7 +86,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     }
     throw;
   }
-  const std::string shared = sharedText(*global, *local);
+  const std::string shared = assumed + sharedText(*global, *local);
   result.identity = hashText(shared).lo;
   if (!meeting.agreed && (meeting.expected || communicates(*local))) {
     agreeOnPlan(communicator, shared, meeting.call);

@@ -22,15 +22,23 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv) {
 Tensor unshardTensor(const Tensor& part, const TensorView* tv) {
   Communicator& world = defaultWorld();
   Tensor packed = part.contiguous();
-  std::string_view bytes(static_cast<const char*>(packed.data()), static_cast<size_t>(packed.nbytes()));
-  std::vector<std::string> all = world.exchange(bytes);
+  // sizes first: parts may be uneven
+  const size_t head = packed.sizes().size_bytes();
+  std::string message(reinterpret_cast<const char*>(packed.sizes().data()), head);
+  message.append(static_cast<const char*>(packed.data()), static_cast<size_t>(packed.nbytes()));
+  std::vector<std::string> all = world.exchange(message);
   std::vector<Tensor> parts;
   for (int64_t rank : tv->getDeviceMesh().devices()) {
     const std::string& text = all[static_cast<size_t>(rank)];
-    check(text.size() == bytes.size(), "[unshardTensor] rank {} has {} bytes of {}, this rank {}", rank, text.size(),
-          tv->toString(), bytes.size());
-    parts.push_back(Tensor::empty({part.sizes().begin(), part.sizes().end()}, part.dtype()));
-    std::memcpy(parts.back().data(), text.data(), text.size());
+    std::vector<int64_t> sizes(part.sizes().size());
+    check(text.size() >= head, "[unshardTensor] rank {} has {} bytes of {}, expected its sizes", rank, text.size(),
+          tv->toString());
+    std::memcpy(sizes.data(), text.data(), head);
+    parts.push_back(Tensor::empty(std::move(sizes), part.dtype()));
+    check(text.size() - head == static_cast<size_t>(parts.back().nbytes()),
+          "[unshardTensor] rank {} has {} bytes of {}, expected {}", rank, text.size() - head, tv->toString(),
+          parts.back().nbytes());
+    std::memcpy(parts.back().data(), text.data() + head, text.size() - head);
   }
   return unshardTensor(parts, tv);
 }

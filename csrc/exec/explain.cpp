@@ -10,6 +10,7 @@
 #include "exec/compile.h"
 #include "exec/explain_parts.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
@@ -36,13 +37,13 @@ int64_t bytesOf(const TensorView* tv) {
   return bytes;
 }
 
-ExplainedTensor explainTensor(const TensorView* tv) {
+ExplainedTensor explainTensor(const TensorView* tv, int rank) {
   const ShardState state = shardState(tv);
   ExplainedTensor t;
   t.name = shortName(tv);
   t.dtype = tv->dtype();
   t.sizes = constants(tv->shape());
-  t.localSizes = constants(state.localShape());
+  t.localSizes = localShape(state, rank);
   if (tv->hasAllocation() && !tv->isFusionInput()) {  // an input lies as the argument does
     t.memoryOrder = tv->memoryOrder();
   }
@@ -213,7 +214,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   result.program = program.planned->toString();
   result.meshes = explainMeshes(*program.planned);
   for (const TensorView* tv : program.planned->tensors()) {
-    result.tensors.push_back(explainTensor(tv));
+    result.tensors.push_back(explainTensor(tv, rank));
   }
   for (const Expr* e : program.planned->exprs()) {
     for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {

@@ -131,6 +131,12 @@ FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, Executo
 FusionExecutorCache::~FusionExecutorCache() = default;
 
 Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
+  Tensor out = makePart(plan, output, inputs);
+  const std::vector<int64_t>& whole = plan.unevenWhole(output);
+  return whole.empty() ? out : out.withGlobalShape(whole);
+}
+
+Tensor FusionExecutorCache::makePart(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
   const HostProgram& host = plan.host();
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);

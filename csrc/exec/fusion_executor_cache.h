@@ -98,6 +98,7 @@ class FusionExecutorCache {
                std::vector<StepRecord>* profile = nullptr);
   void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                 std::vector<StepRecord>* profile);
+  Tensor makePart(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 

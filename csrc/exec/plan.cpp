@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "host/executor.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 
 namespace meshfuse {
 
@@ -26,13 +28,27 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   return result;
 }
 
+std::vector<std::vector<int64_t>> unevenWholesOf(const Fusion& planned) {
+  std::vector<std::vector<int64_t>> wholes;
+  for (const Val* out : planned.outputs()) {
+    wholes.emplace_back();
+    if (isRagged(shardState(out->asTensor()))) {
+      for (const IntExpr& extent : out->asTensor()->shape()) {
+        wholes.back().push_back(extent.constValue());
+      }
+    }
+  }
+  return wholes;
+}
+
 }  // namespace
 
 Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
     : facts_(std::move(facts)),
       compiled_(std::move(compiled)),
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
-      outputCommunicates_(outputsThatCommunicate(host())) {}
+      outputCommunicates_(outputsThatCommunicate(host())),
+      unevenWholes_(unevenWholesOf(*compiled_.program.planned)) {}
 
 Plan::~Plan() = default;
 

@@ -26,6 +26,8 @@ class Plan {
   bool writesInputs() const { return writesInputs_; }
   // Whether peers may read the output where it lies.
   bool outputCommunicates(size_t output) const { return outputCommunicates_[output]; }
+  // Of an output of which ranks have uneven parts: the sizes of the whole; else empty.
+  const std::vector<int64_t>& unevenWhole(size_t output) const { return unevenWholes_[output]; }
 
   // Whether a run has been compared with the reference interpreter.
   std::atomic<bool> verified{false};
@@ -37,6 +39,7 @@ class Plan {
   CompiledProgram compiled_;
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;
+  std::vector<std::vector<int64_t>> unevenWholes_;
 };
 
 }  // namespace meshfuse

@@ -39,6 +39,12 @@ std::string_view verb(CommKind kind) {
       return "permute";
     case CommKind::Broadcast:
       return "broadcast";
+    case CommKind::AllGatherV:
+      return "all-gather-v";
+    case CommKind::ReduceScatterV:
+      return "reduce-scatter-v";
+    case CommKind::AllToAllV:
+      return "all-to-all-v";
   }
   return "";
 }
@@ -402,6 +408,41 @@ class HostBuilder {
         }
         c.bytesReceived = c.receiveFrom == options_.rank ? 0 : in * size;
         break;
+      }
+      case CommKind::AllGatherV:
+      case CommKind::ReduceScatterV:
+      case CommKind::AllToAllV:
+        communicateUneven(step, e);
+        break;
+    }
+  }
+
+  void communicateUneven(Step& step, const Expr& e) {
+    const CommAttributes& a = e.attributes().comm;
+    CommPlan& c = step.comm;
+    const int64_t size = dataTypeSize(c.dtype);
+    const auto counted = [](const std::vector<IndexBlock>& blocks) {
+      std::vector<int64_t> counts;
+      for (const IndexBlock& block : blocks) {
+        counts.push_back(countOf(block));
+      }
+      return counts;
+    };
+    c.counts = counted(a.sends.empty() ? a.receives : a.sends);
+    c.received = counted(a.receives);
+    c.pack = blockCopy(a.sends, e.tensorInputs()[0]->constantShape(), size);
+    c.unpack = blockCopy(a.receives, e.tensorOutput()->constantShape(), size);
+    for (const BlockCopy* copy : {&c.pack, &c.unpack}) {
+      if (!copy->isWhole()) {
+        workspace(step, copy->bytes);
+      }
+    }
+    const int64_t n = static_cast<int64_t>(c.team.ranks.size());
+    for (int64_t k = 0; k < n; k++) {
+      const size_t at = static_cast<size_t>(k);
+      if (c.team.ranks[at] != options_.rank) {
+        c.bytesReceived +=
+            size * (a.kind == CommKind::ReduceScatterV ? product(e.tensorOutput()->constantShape()) : c.received[at]);
       }
     }
   }

@@ -255,6 +255,37 @@ void Binding::communicate(const Step& step, Communicator& communicator) {
       communicator.transfer(transfers_);
       return;
     }
+    case CommKind::AllGatherV:
+    case CommKind::ReduceScatterV:
+    case CommKind::AllToAllV:
+      communicateUneven(step, communicator, in, out);
+      return;
+  }
+}
+
+void Binding::communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out) {
+  const CommPlan& c = step.comm;
+  char* arena = static_cast<char*>(arena_.get());
+  size_t workspace = 0;
+  const void* sent = in;
+  void* received = out;
+  if (!c.pack.isWhole()) {
+    void* sideBySide = arena + step.launch.workspaces[workspace++];
+    c.pack.pack(in, sideBySide);
+    sent = sideBySide;
+  }
+  if (!c.unpack.isWhole()) {
+    received = arena + step.launch.workspaces[workspace++];
+  }
+  if (c.kind == CommKind::AllGatherV) {
+    communicator.allGatherV(c.team, sent, received, c.counts, c.dtype);
+  } else if (c.kind == CommKind::ReduceScatterV) {
+    communicator.reduceScatterV(c.team, sent, received, c.counts, c.dtype, c.reduce);
+  } else {
+    communicator.allToAllV(c.team, sent, received, c.counts, c.received, c.dtype);
+  }
+  if (received != out) {
+    c.unpack.unpack(received, out);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "digits/int_expr.h"
+#include "host/block_copy.h"
 #include "ir/expr.h"
 #include "multidevice/transport/communicator.h"
 #include "schedule/group.h"
@@ -64,6 +65,12 @@ struct CommPlan {
   int receiveFrom = -1;  // Permute
   std::vector<int> sendTo;
   int root = 0;
+  // AllGatherV, ReduceScatterV: elements of every rank of the team; AllToAllV: those sent to each, and received from each. Blocks lie
+  // side by side in arena workspaces, the sent ones first, unless they lie so in the tensor.
+  std::vector<int64_t> counts;
+  std::vector<int64_t> received;
+  BlockCopy pack;
+  BlockCopy unpack;
   uint64_t program = 0;       // names the plan and the place among its communications: the same on all ranks
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
 };

@@ -10,8 +10,9 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kCommKinds = {"all_gather", "all_reduce", "reduce_scatter",
-                                                        "all_to_all", "permute",    "broadcast"};
+constexpr std::array<std::string_view, 9> kCommKinds = {"all_gather",   "all_reduce",       "reduce_scatter",
+                                                        "all_to_all",   "permute",          "broadcast",
+                                                        "all_gather_v", "reduce_scatter_v", "all_to_all_v"};
 constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
 constexpr int kReduceOps = 7;
 
@@ -32,7 +33,17 @@ std::string numbers(const std::vector<T>& values) {
   return "[" + joined(parts) + "]";
 }
 
-bool reduces(CommKind kind) { return kind == CommKind::AllReduce || kind == CommKind::ReduceScatter; }
+bool reduces(CommKind kind) {
+  return kind == CommKind::AllReduce || kind == CommKind::ReduceScatter || kind == CommKind::ReduceScatterV;
+}
+
+std::string blocksText(const std::vector<IndexBlock>& blocks) {
+  std::vector<std::string> parts;
+  for (const IndexBlock& block : blocks) {
+    parts.push_back(toString(block));
+  }
+  return "[" + joined(parts) + "]";
+}
 
 std::string commText(const CommAttributes& c) {
   std::string text =
@@ -45,6 +56,12 @@ std::string commText(const CommAttributes& c) {
   }
   if (c.kind == CommKind::Broadcast) {
     text += fmt::format(", root={}", c.root);
+  }
+  if (!c.sends.empty()) {
+    text += ", sends=" + blocksText(c.sends);
+  }
+  if (!c.receives.empty()) {
+    text += ", receives=" + blocksText(c.receives);
   }
   return text;
 }
@@ -154,9 +171,13 @@ void parseComm(std::string_view key, std::string_view value, CommAttributes& c) 
     }
   } else if (key == "root") {
     c.root = static_cast<int>(parseInteger(value));
+  } else if (key == "sends" || key == "receives") {
+    for (std::string_view part : parseList(value)) {
+      (key == "sends" ? c.sends : c.receives).push_back(parseIndexBlock(part));
+    }
   } else {
-    throwUserError(
-        fmt::format("communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root", key));
+    throwUserError(fmt::format(
+        "communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root, sends, receives", key));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "digits/int_expr.h"
+#include "ir/index_run.h"
 #include "ir/point_op.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
@@ -65,6 +66,10 @@ enum class CommKind : uint8_t {
   AllToAll,       // [n, s..] -> [n, s..]
   Permute,        // [s..] -> [s..]: from peer `source(rank)`, see CommAttributes::sources
   Broadcast,      // [s..] -> [s..] from the team's rank at `root`
+  // Of one rank's program, where ranks hold and send parts of different sizes: see CommAttributes::sends and receives.
+  AllGatherV,      // every rank sends the whole, and receives the blocks of the result
+  ReduceScatterV,  // every rank sends blocks, and receives the combination of those sent to it
+  AllToAllV,       // every rank sends blocks and receives blocks of the result
 };
 
 // A collective among the ranks along `axes` of mesh number `mesh` of the fusion, in row-major order of `axes`.
@@ -75,6 +80,9 @@ struct CommAttributes {
   ReduceOp reduce = ReduceOp::Sum;
   std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the device it receives from
   int root = 0;
+  // By position in the team: the block of the operand that goes there, and the block of the result that comes from there.
+  std::vector<IndexBlock> sends;
+  std::vector<IndexBlock> receives;
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };
 

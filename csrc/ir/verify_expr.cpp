@@ -687,6 +687,34 @@ class ExprVerifier {
     }
   }
 
+  static bool isUneven(CommKind kind) {
+    return kind == CommKind::AllGatherV || kind == CommKind::ReduceScatterV || kind == CommKind::AllToAllV;
+  }
+
+  // Blocks of one rank: as many as the team has ranks, all inside the tensor.
+  void uneven(const CommAttributes& c, const IntExpr& team) {
+    auto blocks = [&](const std::vector<IndexBlock>& list, const Dims& dims, bool wanted, const char* what) {
+      if (!wanted || provenDifferent(team, IntExpr(static_cast<int64_t>(list.size())))) {
+        if (wanted || !list.empty()) {
+          report("{} {} blocks for a team of {}", list.size(), what, team.toString());
+        }
+        return;
+      }
+      for (const IndexBlock& block : list) {
+        bool fits = block.size() == dims.size();
+        for (size_t k = 0; fits && k < dims.size(); k++) {
+          fits = block[k].empty() || !dims[k]->extent().isConst() ||
+                 block[k].back().last() < dims[k]->extent().constValue();
+        }
+        if (!fits) {
+          report("the {} block {} is not in the tensor", what, toString(block));
+        }
+      }
+    };
+    blocks(c.sends, operandDims(0), c.kind != CommKind::AllGatherV, "sent");
+    blocks(c.receives, root(), c.kind != CommKind::ReduceScatterV, "received");
+  }
+
   void communicate() {
     sameType();
     const CommAttributes& c = attributes().comm;
@@ -702,6 +730,10 @@ class ExprVerifier {
         return;
       }
       team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
+    }
+    if (isUneven(c.kind)) {
+      uneven(c, team);
+      return;
     }
     Dims in = operandDims(0);
     Dims out = root();

@@ -27,23 +27,6 @@ void originsOf(IterDomain* id, const std::vector<IterDomain*>& logical, std::vec
   }
 }
 
-// The first split on the way to `id` that does not divide what it splits; nullptr if all do.
-const IdExpr* unevenSplit(IterDomain* id, const std::vector<IterDomain*>& logical) {
-  if (std::find(logical.begin(), logical.end(), id) != logical.end() || id->definition() == nullptr) {
-    return nullptr;
-  }
-  const IdExpr* e = id->definition();
-  for (IterDomain* in : e->in) {
-    if (const IdExpr* found = unevenSplit(in, logical)) {
-      return found;
-    }
-  }
-  if (e->kind != IdExprKind::Split || !e->in[0]->extent().isConst() || !e->factor.isConst()) {
-    return nullptr;
-  }
-  return e->in[0]->extent().divisibleBy(e->factor.constValue()) ? nullptr : e;
-}
-
 void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::string>& violations) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
@@ -53,14 +36,6 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   originsOf(loop.id, logical, origins);
   const int dim = origins.empty() ? 0 : origins.front();
   const IntExpr& size = mesh.axisSize(loop.axis);
-  if (const IdExpr* split = unevenSplit(loop.id, logical)) {
-    violations.push_back(fmt::format(
-        "dim {} of {} has {} elements, which axis {} of {} does not divide (a split of {} by {}); expected a "
-        "multiple: pad the dim or choose another mesh",
-        dim, tensor, logical[dim]->extent().toString(), axis, size.toString(), split->in[0]->extent().toString(),
-        split->factor.toString()));
-    return;
-  }
   if (loop.extent.isConst() && size.isConst() && !(loop.extent == size)) {
     violations.push_back(fmt::format(
         "dim {} of {} (size {}): a loop dim of extent {} is bound to axis {} of {}; expected equal sizes: split "
@@ -68,19 +43,14 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
         dim, tensor, logical[dim]->extent().toString(), loop.extent.toString(), axis, size.toString()));
     return;
   }
-  if (!origins.empty() && logical[dim]->extent().isConst(0)) {
-    violations.push_back(
-        fmt::format("dim {} of {} has no elements, so axis {} has nothing to cut; expected at least one element a "
-                    "rank: shard another dim or none",
-                    dim, tensor, axis));
-    return;
-  }
   const bool constant =
       std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
   if (loop.digits.isOpaque() && constant) {
     violations.push_back(fmt::format(
-        "the loop dim bound to axis {} of {} cuts merged dims where they do not nest, so that a rank's part is no "
-        "rectangle; expected splits at multiples of the inner dims: shard one logical dim",
+        "the loop dim bound to axis {} of {} cuts merged dims, or a part that is uneven itself, where they do not "
+        "nest: a "
+        "rank's part is no rectangle; expected splits at multiples of the inner dims, or one split by the product of "
+        "all axes: shard one logical dim",
         axis, tensor));
   }
 }

@@ -127,11 +127,7 @@ class Decomposition {
     const ShardState wanted = shardState(result);
     ShardState state = wanted;
     for (size_t k = 0; k < state.dims.size(); k++) {
-      IntExpr extent = 1;
-      for (const Digit& d : wanted.dims[k].digits()) {
-        extent = extent * d.size;
-      }
-      state.dims[k] = DigitList::whole(static_cast<int>(k), extent);
+      state.dims[k] = DigitList::whole(static_cast<int>(k), wanted.dims[k].extent());
     }
     for (const Operand& o : operands(e)) {
       carryForward(e, o.position, o.edge.held, result, state);

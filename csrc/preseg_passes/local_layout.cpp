@@ -63,6 +63,9 @@ IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t siz
 }
 
 Dim localDim(const IntExpr& extent, IterType globalType) {
+  if (globalType == IterType::Broadcast && extent.isConst(0)) {
+    return {extent, IterType::Iteration};  // the one element is on another rank
+  }
   return {extent, globalType == IterType::Iteration && extent.isConst(1) ? IterType::Broadcast : globalType};
 }
 
@@ -156,6 +159,56 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
     return localReshape(in, shape);
   }
   return localReshape(localPermute(localReshape(in, sizes), permutation), shape);
+}
+
+TensorView* takeBlock(TensorView* in, const IndexBlock& positions) {
+  TensorView* out = in;
+  // Dims with several runs one by one, all others in one slice.
+  for (size_t k = 0; k < positions.size(); k++) {
+    if (positions[k].size() < 2) {
+      continue;
+    }
+    std::vector<Val*> parts;
+    for (const IndexRun& r : positions[k]) {
+      std::vector<IntExpr> starts(positions.size(), 0);
+      std::vector<IntExpr> stops = out->shape();
+      std::vector<IntExpr> steps(positions.size(), 1);
+      starts[k] = r.start;
+      stops[k] = r.last() + 1;
+      steps[k] = r.step;
+      parts.push_back(localSlice(out, starts, stops, steps));
+    }
+    std::vector<Dim> dims = dimsOf(out);
+    dims[k] = localDim(countOf(positions[k]), IterType::Iteration);
+    TensorView* joined = in->fusion().tensor(in->dtype(), dims);
+    ExprAttributes attributes;
+    attributes.dim = static_cast<int>(k);
+    in->fusion().addExpr(ExprKind::Cat, std::move(parts), {joined}, attributes);
+    out = joined;
+  }
+  Ranges ranges;
+  bool changes = false;
+  const std::vector<int64_t> shape = out->constantShape();
+  for (size_t k = 0; k < positions.size(); k++) {
+    if (positions[k].empty()) {
+      ranges.add(0, 0, 1);
+    } else if (positions[k].size() == 1) {
+      const IndexRun& r = positions[k][0];
+      ranges.add(r.start, r.last() + 1, r.step);
+    } else {
+      ranges.add(0, shape[k], 1);
+    }
+    changes = changes || countOf(positions[k]) != shape[k];
+  }
+  return changes ? localSlice(out, ranges.starts, ranges.stops, ranges.steps) : out;
+}
+
+std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank) {
+  if (!isRagged(state)) {
+    return state.localShape();
+  }
+  const std::vector<int64_t> shape = localShape(state, rank);
+  return {shape.begin(), shape.end()};
 }
 
 TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
@@ -13,7 +14,7 @@ namespace meshfuse {
 // The rank's coordinate on an atom of a refinement of `mesh`.
 [[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size);
 
-// What a rank holds at a state of a plan.
+// What a rank holds at a state of a plan with even parts.
 [[nodiscard]] std::vector<int64_t> localShape(const PlanState& state);
 
 // A dim of a local tensor. As everywhere, a stored dim of one element is a broadcast dim: that it is a part of a longer one has
@@ -35,7 +36,15 @@ namespace meshfuse {
 [[nodiscard]] TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
                                      const std::vector<IntExpr>& coordinates);
 
-// All ops of one step of a plan on the local tensor; `reduce` combines partial sums.
-[[nodiscard]] TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce);
+// The elements at these positions of each dim: a slice, or slices put together.
+[[nodiscard]] TensorView* takeBlock(TensorView* in, const IndexBlock& positions);
+
+// Extents of what `rank` holds. Where parts are uneven they are those of this rank, else the same on all.
+[[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);
+
+// All ops of one step of a plan on the local tensor, of which the whole has the given extents; `reduce` combines partial sums. A step
+// in which ranks hold parts of different sizes is one of the program of `rank`, all others are the same on every rank.
+[[nodiscard]] TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce,
+                                   const std::vector<int64_t>& extents, int64_t rank);
 
 }  // namespace meshfuse

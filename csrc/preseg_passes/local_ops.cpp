@@ -16,7 +16,7 @@ namespace {
 // The stored dims of the global result with local extents.
 std::vector<Dim> localDims(const LocalOp& op) {
   const std::vector<IterDomain*> stored = op.result->noReductions();
-  const std::vector<IntExpr> shape = op.state.localShape();
+  const std::vector<IntExpr> shape = localExtents(op.state, op.rank);
   invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),
             op.expr->opName());
   std::vector<Dim> dims;
@@ -37,7 +37,7 @@ std::vector<Dim> contractedDims(const LocalOp& op) {
     const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
     const std::vector<IterDomain*> global = op.expr->input(static_cast<int>(operand))->asTensor()->noReductions();
     for (size_t k = 0; k < map.size(); k++) {
-      if (map[k].root != kUnmapped && !global[k]->isBroadcast()) {
+      if (map[k].root != kUnmapped && !stretches(global[k], map[k], op.result->getRootDomain()[map[k].root])) {
         dims[map[k].root] = localDim(stored[k]->extent(), dims[map[k].root].type);
       }
     }
@@ -62,7 +62,61 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
   return *local;
 }
 
+TensorView* padded(const LocalOp& op, TensorView* in, const std::vector<IntExpr>& before,
+                   const std::vector<IntExpr>& after) {
+  TensorView* out = in->fusion().tensorFromRoot(
+      in->dtype(), dimsOf(in),
+      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, before, after); });
+  ExprAttributes attributes = op.expr->attributes();
+  attributes.starts = before;
+  attributes.stops = after;
+  std::vector<Val*> operands = op.operands;
+  operands[0] = in;
+  in->fusion().addExpr(ExprKind::Pad, operands, {out}, attributes);
+  return out;
+}
+
+// The window on uneven parts, index by index.
+TensorView* unevenWindow(const LocalOp& op) {
+  TensorView* in = op.operands[0]->asTensor();
+  const ExprAttributes& a = op.expr->attributes();
+  const IndexBlock held = localIndices(op.needed[0], op.rank);
+  const IndexBlock made = localIndices(op.state, op.rank);
+  IndexBlock positions;
+  std::vector<IntExpr> before;
+  std::vector<IntExpr> after;
+  for (size_t k = 0; k < made.size(); k++) {
+    const int64_t start = a.starts[k].constValue();
+    IndexRuns read;
+    if (op.expr->kind() == ExprKind::Slice) {
+      const int64_t step = a.steps[k].constValue();
+      for (const IndexRun& r : made[k]) {
+        read.push_back({start + r.start * step, r.count, r.step * step});
+      }
+    } else {
+      const int64_t extent = op.needed[0].dims[k].extent().constValue();
+      IndexRuns all;
+      if (extent > 0 && start + extent > 0) {
+        all.push_back({std::max<int64_t>(start, 0), extent + std::min<int64_t>(start, 0), 1});
+      }
+      const IndexRuns kept = intersection(made[k], all);
+      const IndexRuns at = positionsIn(made[k], kept);
+      before.emplace_back(at.empty() ? 0 : at.front().start);
+      after.emplace_back(countOf(made[k]) - (at.empty() ? 0 : at.back().last() + 1));
+      for (const IndexRun& r : kept) {
+        read.push_back({r.start - start, r.count, r.step});
+      }
+    }
+    positions.push_back(positionsIn(held[k], read));
+  }
+  TensorView* taken = takeBlock(in, positions);
+  return op.expr->kind() == ExprKind::Slice ? taken : padded(op, taken, before, after);
+}
+
 TensorView* window(const LocalOp& op) {
+  if (isRagged(op.state) || isRagged(op.needed[0])) {
+    return unevenWindow(op);
+  }
   TensorView* in = op.operands[0]->asTensor();
   const ExprAttributes& a = op.expr->attributes();
   const std::vector<IntExpr> shape = op.state.localShape();
@@ -81,14 +135,7 @@ TensorView* window(const LocalOp& op) {
   if (op.expr->kind() == ExprKind::Slice) {
     return localSlice(in, starts, stops, a.steps);
   }
-  TensorView* out = in->fusion().tensorFromRoot(
-      in->dtype(), dimsOf(in),
-      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, starts, stops); });
-  ExprAttributes attributes = a;
-  attributes.starts = starts;
-  attributes.stops = stops;
-  in->fusion().addExpr(ExprKind::Pad, op.operands, {out}, attributes);
-  return out;
+  return padded(op, in, starts, stops);
 }
 
 TensorView* reshape(const LocalOp& op) {
@@ -125,6 +172,9 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
     if (!start) {
       TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
       local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
+      if (isRagged(op.state)) {
+        return takeBlock(whole, localIndices(op.state, op.rank));
+      }
       const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
       std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
       invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
@@ -170,7 +220,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
   std::vector<Dim> dims;
-  const std::vector<IntExpr> shape = op.state.localShape();
+  const std::vector<IntExpr> shape = localExtents(op.state, op.rank);
   const int partial = partialDim(op.result);
   std::vector<IterDomain*> stored = op.result->noReductions();
   stored.erase(stored.begin() + partial);
@@ -178,6 +228,11 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
     dims.push_back(localDim(shape[k], stored[k]->iterType()));
   }
   ExprAttributes attributes = op.expr->attributes();
+  if (op.operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
+    TensorView* out = local.tensor(op.result->dtype(), dims);
+    local.addExpr(ExprKind::Full, {zeroOf(local, op.result->dtype())}, {out});
+    return out;
+  }
   if (embedding) {
     attributes.starts = {*start};
     attributes.flags = {true};

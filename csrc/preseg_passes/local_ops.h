@@ -15,6 +15,7 @@ struct LocalOp {
   ShardState state;                // of the result
   std::vector<Val*> operands;      // local, cut to what this op needs; scalars copied
   std::vector<ShardState> needed;  // of the tensor operands, at the same positions
+  int64_t rank = 0;                // whose program this is, where parts are uneven
 };
 
 // The result, in the local fusion.

@@ -9,7 +9,7 @@ namespace meshfuse {
 namespace {
 
 TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, const std::vector<int64_t>& shape,
-                        ReduceOp reduce) {
+                        ReduceOp reduce, std::vector<IndexBlock> sends = {}, std::vector<IndexBlock> receives = {}) {
   Fusion& fusion = in->fusion();
   std::vector<Dim> dims;
   for (int64_t n : shape) {
@@ -22,6 +22,8 @@ TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, con
   attributes.comm.axes = step.axes;
   attributes.comm.reduce = reduce;
   attributes.comm.sources = step.sources;
+  attributes.comm.sends = std::move(sends);
+  attributes.comm.receives = std::move(receives);
   fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
   return out;
 }
@@ -125,9 +127,138 @@ TensorView* unpack(TensorView* in, const CommStep& step) {
   return rearrange(in, sizes, order, localShape(step.after));
 }
 
+bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
+  for (size_t k = 0; k < extents.size(); k++) {
+    const PlanDim& dim = state.dims[k];
+    if (!dim.empty() && dim.front().stride * dim.front().size != extents[k]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A step in which ranks hold or exchange parts of different sizes, as one of them takes it.
+class UnevenStep {
+ public:
+  UnevenStep(TensorView* in, const CommStep& step, ReduceOp reduce, const std::vector<int64_t>& extents, int64_t rank)
+      : in_(in), step_(step), reduce_(reduce), extents_(extents), rank_(rank) {
+    if (step.communicates()) {
+      team_ = step.mesh.team(rank, step.axes);
+    }
+    for (int64_t member : team_) {
+      before_.push_back(indices(step.before, member));
+      after_.push_back(indices(step.after, member));
+    }
+    self_ = static_cast<size_t>(std::find(team_.begin(), team_.end(), rank) - team_.begin());
+  }
+
+  TensorView* emit() const {
+    const IndexBlock held = indices(step_.before, rank_);
+    const IndexBlock wanted = indices(step_.after, rank_);
+    std::vector<IndexBlock> sends;
+    std::vector<IndexBlock> receives;
+    switch (step_.kind) {
+      case StepKind::Slice:
+        return takeBlock(in_, positions(held, wanted, false));
+      case StepKind::AllReduce:
+        return communicate(in_, step_, CommKind::AllReduce, countsOf(held), reduce_);
+      case StepKind::AllGather:
+      case StepKind::AllGatherV:
+        for (const IndexBlock& theirs : before_) {
+          receives.push_back(positions(wanted, theirs));
+        }
+        return exchange(CommKind::AllGatherV, sends, receives);
+      case StepKind::ReduceScatter:
+      case StepKind::ReduceScatterV:
+        for (const IndexBlock& theirs : after_) {
+          sends.push_back(positions(held, theirs));
+        }
+        return exchange(CommKind::ReduceScatterV, sends, receives);
+      case StepKind::Permute:
+      case StepKind::AllToAll:
+      case StepKind::AllToAllV:
+        for (size_t k = 0; k < team_.size(); k++) {
+          sends.push_back(positions(held, passed(self_, k)));
+          receives.push_back(positions(wanted, passed(k, self_)));
+        }
+        return exchange(CommKind::AllToAllV, sends, receives);
+      default:
+        break;
+    }
+    throwInternalError(
+        fmt::format("[localize] no program for {}: the plan took a step that is not executed", step_.toString()));
+  }
+
+ private:
+  IndexBlock indices(const PlanState& state, int64_t rank) const {
+    const std::vector<int64_t> at = step_.mesh.coordinates(rank);
+    IndexBlock block;
+    for (size_t k = 0; k < extents_.size(); k++) {
+      block.push_back(localIndices(state.dims[k], extents_[k], at));
+    }
+    return block;
+  }
+
+  static std::vector<int64_t> countsOf(const IndexBlock& block) {
+    std::vector<int64_t> counts;
+    for (const IndexRuns& runs : block) {
+      counts.push_back(countOf(runs));
+    }
+    return counts;
+  }
+
+  // A block of no elements has no index in any dim; a slice keeps the sizes of the others.
+  static IndexBlock positions(const IndexBlock& all, const IndexBlock& some, bool asBlock = true) {
+    IndexBlock out;
+    const bool none = asBlock && std::any_of(some.begin(), some.end(), [](const IndexRuns& runs) { return runs.empty(); });
+    for (size_t k = 0; k < all.size(); k++) {
+      out.push_back(none ? IndexRuns{} : positionsIn(all[k], some[k]));
+    }
+    return out;
+  }
+
+  // What one member sends to another: of members that hold the same, a receiver takes its own, else one by its number.
+  IndexBlock passed(size_t from, size_t to) const {
+    std::vector<size_t> alike;
+    for (size_t k = 0; k < team_.size(); k++) {
+      if (before_[k] == before_[from]) {
+        alike.push_back(k);
+      }
+    }
+    const bool holds = before_[to] == before_[from];
+    const bool chosen = holds ? from == to : alike[to % alike.size()] == from;
+    IndexBlock block;
+    for (size_t k = 0; k < extents_.size(); k++) {
+      block.push_back(chosen ? intersection(before_[from][k], after_[to][k]) : IndexRuns{});
+    }
+    return block;
+  }
+
+  TensorView* exchange(CommKind kind, std::vector<IndexBlock> sends, std::vector<IndexBlock> receives) const {
+    return communicate(in_, step_, kind, countsOf(indices(step_.after, rank_)), reduce_, std::move(sends),
+                       std::move(receives));
+  }
+
+  TensorView* in_;
+  const CommStep& step_;
+  ReduceOp reduce_;
+  const std::vector<int64_t>& extents_;
+  int64_t rank_;
+  std::vector<int64_t> team_;
+  std::vector<IndexBlock> before_;  // by position in the team
+  std::vector<IndexBlock> after_;
+  size_t self_ = 0;
+};
+
 }  // namespace
 
-TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce) {
+TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce, const std::vector<int64_t>& extents,
+                     int64_t rank) {
+  const bool counts =
+      step.kind == StepKind::AllGatherV || step.kind == StepKind::AllToAllV || step.kind == StepKind::ReduceScatterV;
+  if (counts || isUneven(step.before, extents) || isUneven(step.after, extents)) {
+    return UnevenStep(in, step, reduce, extents, rank).emit();
+  }
   const std::vector<int64_t> before = localShape(step.before);
   const std::vector<int64_t> after = localShape(step.after);
   invariant(in->constantShape() == before, "[localize] {} enters {} with another shape than planned", in->toString(),

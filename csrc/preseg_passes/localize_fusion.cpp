@@ -20,8 +20,9 @@ namespace {
 
 class Localizer {
  public:
-  explicit Localizer(const Fusion& global)
+  Localizer(const Fusion& global, int64_t rank)
       : global_(global),
+        rank_(rank),
         local_(std::make_unique<Fusion>()),
         cloner_(global, *local_, {}, FusionCloner::Numbers::Kept) {}
 
@@ -75,7 +76,7 @@ class Localizer {
 
   TensorView* input(const TensorView* tv) {
     const ShardState state = shardState(tv);
-    const std::vector<IntExpr> shape = state.localShape();
+    const std::vector<IntExpr> shape = localExtents(state, rank_);
     const std::vector<IterDomain*> stored = tv->noReductions();
     std::vector<Dim> dims;
     for (size_t k = 0; k < stored.size(); k++) {
@@ -104,15 +105,36 @@ class Localizer {
     if (held.mesh.empty()) {
       return cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted);
     }
+    std::vector<int64_t> extents;
+    for (const DigitList& dim : wanted.dims) {
+      extents.push_back(dim.extent().constValue());
+    }
+    if (std::ranges::count(extents, 0) > 0) {
+      return nothing(at, wanted);
+    }
     std::vector<std::string> emitted;
     for (const CommStep& step : planRedistribution(held, wanted).steps) {
-      at = emitStep(at, step, e->attributes().reduce);
+      at = emitStep(at, step, e->attributes().reduce, extents, rank_);
       emitted.push_back(step.toString());
     }
     const std::vector<std::string>& planned = e->attributes().plan;
     invariant(planned.empty() || planned == emitted, "[localize] {} was planned as [{}], its shardings now need [{}]",
               e->output()->toString(), fmt::join(planned, ", "), fmt::join(emitted, ", "));
     return at;
+  }
+
+  // A part of a tensor without elements.
+  TensorView* nothing(TensorView* tv, const ShardState& wanted) {
+    std::vector<Dim> dims;
+    for (const IntExpr& extent : localExtents(wanted, rank_)) {
+      dims.push_back(localDim(extent, IterType::Iteration));
+    }
+    TensorView* out = local_->tensor(tv->dtype(), dims);
+    Val* zero = tv->dtype() == DataType::Bool  ? local_->scalar(false)
+                : isFloatingPoint(tv->dtype()) ? local_->scalar(0.0)
+                                               : local_->intScalar(0);
+    local_->addExpr(ExprKind::Full, {zero}, {out});
+    return out;
   }
 
   // What is left of `tv`, held at `held`, for an op that needs less of it.
@@ -124,9 +146,18 @@ class Localizer {
         !(held.mesh == needed.mesh)) {  // replicated on all ranks of `needed`, as the edge is not Comm
       std::vector<IntExpr> shape;
       for (const DigitList& dim : held.dims) {
-        shape.push_back(dim.size());
+        shape.push_back(dim.extent());
       }
       held = ShardState::replicated(needed.mesh, shape);
+    }
+    if (isRagged(held) || isRagged(needed)) {
+      const IndexBlock all = localIndices(held, rank_);
+      const IndexBlock some = localIndices(needed, rank_);
+      IndexBlock positions;
+      for (size_t k = 0; k < all.size(); k++) {
+        positions.push_back(positionsIn(all[k], some[k]));
+      }
+      return takeBlock(tv, positions);
     }
     std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
     invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());
@@ -155,7 +186,7 @@ class Localizer {
       }
       return cloner_.clone(e)->tensorOutput();
     }
-    LocalOp op{e, result, shardState(result), {}, {}};
+    LocalOp op{e, result, shardState(result), {}, {}, rank_};
     for (size_t k = 0; k < e->inputs().size(); k++) {
       Val* in = e->input(static_cast<int>(k));
       if (!in->isTensor()) {
@@ -182,6 +213,7 @@ class Localizer {
   }
 
   const Fusion& global_;
+  const int64_t rank_;
   std::unique_ptr<Fusion> local_;
   FusionCloner cloner_;
   std::map<int, TensorView*> values_;  // by id of the global tensor
@@ -191,6 +223,6 @@ class Localizer {
 
 }  // namespace
 
-std::unique_ptr<Fusion> localize(const Fusion& global) { return Localizer(global).run(); }
+std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank) { return Localizer(global, rank).run(); }
 
 }  // namespace meshfuse

@@ -10,13 +10,15 @@
 // Before: decompose_reshardings, constant sizes. After: the fusion verifies, has the same inputs and outputs, no Redistribute.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 namespace meshfuse {
 
 class Fusion;
 
-// Without a mesh anywhere: a copy.
-[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global);
+// Without a mesh anywhere: a copy. Where parts are uneven the program is that of `rank`, with its sizes as constants: ranks have the
+// same collectives in the same order then, and else different programs. Everywhere else all ranks have the same program.
+[[nodiscard]] std::unique_ptr<Fusion> localize(const Fusion& global, int64_t rank = 0);
 
 }  // namespace meshfuse

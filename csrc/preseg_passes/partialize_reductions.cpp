@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -64,6 +65,20 @@ bool isRange(const DigitList& dim) {
   return true;
 }
 
+// Uneven parts as one split by the product of the axes makes them.
+bool isBlock(const DigitList& dim) {
+  int64_t parts = 1;
+  int64_t below = 1;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isDevice()) {
+      parts *= d.size.constValue();
+      below = d.stride.constValue();
+    }
+  }
+  const int64_t extent = dim.extent().constValue();
+  return isRange(dim) && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
+}
+
 // Operands may cut one reduced dim differently: axes are taken in order as long as their digits nest.
 PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
   PartialAxes taken;
@@ -73,7 +88,8 @@ PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
     bool fits = true;
     for (const OwnedPiece& piece : pieces) {
       with[piece.root].push_back(piece.digit);
-      fits = fits && !fillLocal(piece.root, root[piece.root].extent, with[piece.root]).isOpaque();
+      const DigitList digits = fillLocal(piece.root, root[piece.root].extent, with[piece.root]);
+      fits = fits && !digits.isOpaque() && (!digits.isRagged() || isBlock(digits));
     }
     if (fits) {
       owned = std::move(with);
@@ -149,13 +165,28 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
       const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned);
       invariant(!digits.isOpaque(), "[partialize-reductions] digits of root dim {} overlap", k);
       IterDomain* left = ids[k];
+      if (digits.isRagged()) {  // padded as one
+        IntExpr parts = 1;
+        for (const Digit& d : digits.digits()) {
+          parts *= d.owner.isDevice() ? d.size : IntExpr(1);
+        }
+        auto [outer, inner] = f.idSplit(left, parts, false, IterType::Iteration);
+        left = outer;
+        rest.push_back(inner);
+      }
+      IntExpr uncut = left->extent();
       for (const Digit& d : digits.digits()) {
         const bool device = d.owner.isDevice();
-        if (!device && d.stride.isConst(1)) {
+        if (!device && (d.stride.isConst(1) || digits.isRagged())) {
           break;
         }
-        auto [outer, inner] = f.idSplit(left, d.size, false, device ? IterType::Iteration : IterType::Reduction);
-        left = inner;
+        IterDomain* outer = left;
+        if (digits.isRagged() && d.size == uncut) {
+          left = nullptr;  // the last of the run
+        } else {
+          std::tie(outer, left) = f.idSplit(left, d.size, false, device ? IterType::Iteration : IterType::Reduction);
+          uncut = left->extent();
+        }
         if (device) {
           const std::vector<OwnedPiece>& list = axes.at(d.owner.axis);
           const auto at = std::find_if(list.begin(), list.end(), [&](const OwnedPiece& p) {
@@ -168,7 +199,9 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
           rest.push_back(outer);
         }
       }
-      rest.push_back(left);
+      if (left != nullptr) {
+        rest.push_back(left);
+      }
     }
     IterDomain* partial = nullptr;
     for (const auto& [key, id] : pieces) {

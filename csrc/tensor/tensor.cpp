@@ -261,6 +261,7 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
   check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
         countElements(sizes), numel());
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   t.strides_ = contiguousStrides(sizes);
   t.sizes_ = std::move(sizes);
   return t;
@@ -272,6 +273,7 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
         strides.size());
   check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
   t.sizes_ = std::move(sizes);
   t.strides_ = std::move(strides);
@@ -284,6 +286,7 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
   check(start >= 0 && start <= stop && stop <= sizes_[k],
         "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   t.data_ = static_cast<char*>(data_) + (start == stop ? 0 : start * strides_[k] * dataTypeSize(dtype_));
   t.sizes_[k] = (stop - start + step - 1) / step;
   t.strides_[k] *= step;
@@ -294,6 +297,7 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   check(static_cast<int>(order.size()) == dim(), "[permute] an order of {} for a tensor of {} dims", order.size(),
         dim());
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   std::vector<bool> seen(order.size(), false);
   for (size_t k = 0; k < order.size(); k++) {
     size_t old = static_cast<size_t>(wrapAxis(order[k], dim(), "permute"));
@@ -307,6 +311,7 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
 
 Tensor Tensor::transpose(int a, int b) const {
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   size_t i = static_cast<size_t>(wrapAxis(a, dim(), "transpose"));
   size_t j = static_cast<size_t>(wrapAxis(b, dim(), "transpose"));
   std::swap(t.sizes_[i], t.sizes_[j]);
@@ -329,6 +334,7 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
   }
   countElements(sizes);
   Tensor t = *this;
+  t.globalShape_ = nullptr;
   t.sizes_ = std::move(sizes);
   t.strides_ = std::move(strides);
   return t;
@@ -336,8 +342,18 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
 
 Tensor Tensor::contiguous() const { return isContiguous() ? *this : clone(); }
 
+Tensor Tensor::withGlobalShape(std::vector<int64_t> sizes) const {
+  check(sizes.size() == sizes_.size(), "[withGlobalShape] {} for a part of sizes {}; give one size a dim",
+        listText(sizes), listText(sizes_));
+  countElements(sizes);
+  Tensor t = *this;
+  t.globalShape_ = std::make_shared<const std::vector<int64_t>>(std::move(sizes));
+  return t;
+}
+
 Tensor Tensor::clone() const {
   Tensor t = empty(sizes_, dtype_);
+  t.globalShape_ = globalShape_;
   t.copyFrom(*this);
   return t;
 }

@@ -61,6 +61,12 @@ class Tensor {
     return static_cast<T*>(data_);
   }
   const std::shared_ptr<void>& storage() const { return storage_; }
+  // This tensor as a rank's part of a whole of the given sizes: where parts are uneven, they cannot be told from a part. Clones keep
+  // them, views do not. UserError on another number of sizes, or negative ones.
+  Tensor withGlobalShape(std::vector<int64_t> sizes) const;
+  std::span<const int64_t> globalShape() const {  // empty if not given
+    return globalShape_ == nullptr ? std::span<const int64_t>() : std::span<const int64_t>(*globalShape_);
+  }
   bool isContiguous() const { return elements().isContiguous(); }
   StridedElements elements() const { return {data_, dtype_, sizes_, strides_}; }
 
@@ -94,6 +100,7 @@ class Tensor {
   DataType dtype_ = DataType::Float;
   std::vector<int64_t> sizes_;
   std::vector<int64_t> strides_;
+  std::shared_ptr<const std::vector<int64_t>> globalShape_;
 };
 
 // Of the same sizes; converts. Allocates nothing up to 16 dims. The memory of both may overlap only if both are contiguous.

@@ -29,14 +29,14 @@ int explainProgram(const ExplainOptions& options) {
   check(!options.json || options.html.empty(),
         "[explain] --json and --html are two forms of one thing; give one of them");
   check(!options.run || options.json || !options.html.empty(), "[explain] --run is for --html and --json");
-  const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
+    const std::vector<Argument> arguments = standInArguments(*own, options.program, comm.rank());
     ofRank[static_cast<size_t>(comm.rank())] =
         explain(compile(*own, arguments, comm, {.compile = standInKernels}), comm.rank());
   });
-  // ranks differ only in what they receive
+  // ranks differ in what they receive, and where parts are uneven in their sizes: those of rank 0 stand for all
   Explanation explanation = ofRank[0];
   for (const Explanation& other : ofRank) {
     for (size_t k = 0; k < explanation.communications.size(); k++) {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string_view>
 
 #include "analysis/pass_context.h"
@@ -16,6 +18,7 @@
 #include "exec/fusion_executor_cache.h"
 #include "interpret/bounds.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/host/world.h"
@@ -70,19 +73,30 @@ Job prepare(const RunOptions& options) {
 // The whole of a result. Where ranks hold copies of the same elements, they are compared.
 Output gather(Communicator& comm, std::string name, const TensorView* tv, const Tensor& part) {
   const Tensor mine = part.contiguous();
-  const auto bytes = static_cast<size_t>(mine.nbytes());
-  std::vector<char> all(bytes * static_cast<size_t>(comm.size()));
-  comm.allGather(comm.world(), mine.data(), all.data(), mine.nbytes(), DataType::Bool);
+  const ShardState state = shardState(tv);
+  std::vector<std::vector<int64_t>> sizes;  // by rank: parts may be uneven
+  std::vector<int64_t> bytes;
+  std::vector<int64_t> offsets{0};
+  for (int64_t rank = 0; rank < comm.size(); rank++) {
+    sizes.push_back(localShape(state, rank));
+    bytes.push_back(std::accumulate(sizes.back().begin(), sizes.back().end(), int64_t{dataTypeSize(mine.dtype())},
+                                    std::multiplies<int64_t>()));
+    offsets.push_back(offsets.back() + bytes.back());
+  }
+  std::vector<char> all(static_cast<size_t>(offsets.back()));
+  comm.allGatherV(comm.world(), mine.data(), all.data(), bytes, DataType::Bool);
   auto partOf = [&](int64_t rank) {
-    return Tensor::wrap(all.data() + static_cast<size_t>(rank) * bytes, {mine.sizes().begin(), mine.sizes().end()},
-                        contiguousStrides(mine.sizes()), mine.dtype());
+    const auto r = static_cast<size_t>(rank);
+    return Tensor::wrap(all.data() + offsets[r], sizes[r], contiguousStrides(sizes[r]), mine.dtype());
   };
-  auto bytesOf = [&](const Tensor& t) { return std::string_view(static_cast<const char*>(t.data()), bytes); };
+  auto bytesOf = [](const Tensor& t) {
+    return std::string_view(static_cast<const char*>(t.data()), static_cast<size_t>(t.nbytes()));
+  };
   Output out{std::move(name), "on every rank", {}, ""};
   if (!tv->hasDeviceMesh()) {
     out.global = partOf(0).clone();
   } else {
-    out.sharding = shardState(tv).toString();
+    out.sharding = state.toString();
     std::vector<Tensor> parts;
     for (int64_t device : tv->getDeviceMesh().devices()) {
       parts.push_back(partOf(device));

@@ -2,14 +2,14 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/local_indices.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/concretize.h"
 #include "tools/program.h"
 
 namespace meshfuse {
 
-std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOptions& options) {
+std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOptions& options, int rank) {
   // compiling looks at the address, never at what is there
   alignas(64) static char nowhere[64] = {};
   const std::vector<std::vector<int64_t>> shapes = inputShapes(fusion, options);
@@ -20,12 +20,11 @@ std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOption
   for (size_t i = 0; i < sized->inputs().size(); i++) {
     const Val* in = sized->inputs()[i];
     if (in->isTensor()) {
-      std::vector<int64_t> sizes;
-      for (const IntExpr& e : shardState(in->asTensor()).localShape()) {
-        sizes.push_back(e.constValue());
-      }
+      const ShardState state = shardState(in->asTensor());
+      std::vector<int64_t> sizes = localShape(state, rank);
       std::vector<int64_t> strides = contiguousStrides(sizes);
-      arguments.emplace_back(Tensor::wrap(nowhere, std::move(sizes), std::move(strides), in->dtype()));
+      const Tensor part = Tensor::wrap(nowhere, std::move(sizes), std::move(strides), in->dtype());
+      arguments.emplace_back(isRagged(state) ? part.withGlobalShape(shapes[i]) : part);
     } else if (in->dtype() == DataType::Bool) {
       arguments.emplace_back(false);
     } else if (isIntegral(in->dtype())) {

@@ -11,6 +11,6 @@ namespace meshfuse {
 class Fusion;
 
 // In the local sizes of a rank, contiguous, aligned to 64 bytes. UserError as inputShapes and checkAnnotations.
-[[nodiscard]] std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOptions& options);
+[[nodiscard]] std::vector<Argument> standInArguments(const Fusion& fusion, const ProgramOptions& options, int rank = 0);
 
 }  // namespace meshfuse

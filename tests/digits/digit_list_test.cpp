@@ -200,7 +200,11 @@ TEST(DigitList, CarriedDigitsKeepTheirValue) {
 TEST(DigitList, FillLocalCompletesADim) {
   std::vector<Digit> owned{{0, 1, 2, Owner::device(1)}, {0, 12, 2, Owner::device(0)}};
   EXPECT_EQ(fillLocal(0, 24, owned).toString(), "[d0/12%2:a0, d0/2%6, d0/1%2:a1]");
-  EXPECT_TRUE(fillLocal(0, 25, owned).isOpaque());
+  EXPECT_EQ(fillLocal(0, 25, owned).toString(), "[d0/24%2<25, d0/12%2:a0, d0/2%6, d0/1%2:a1]");
+  EXPECT_EQ(fillLocal(0, 23, owned).toString(), "[d0/12%2:a0<23, d0/2%6, d0/1%2:a1]");
+  EXPECT_EQ(fillLocal(0, 0, {{0, 1, 2, Owner::device(0)}}).toString(), "[d0/1%2:a0<0]");
+  const IntExpr n = IntExpr::symbol("n");
+  EXPECT_TRUE(fillLocal(0, n, owned).isOpaque()) << "of symbols nothing is known";
   EXPECT_TRUE(fillLocal(0, 24, {{0, 4, 3, Owner::device(0)}, {0, 6, 2, Owner::device(1)}}).isOpaque());
   EXPECT_EQ(fillLocal(0, 24, owned).localSize(), IntExpr(6));
 }

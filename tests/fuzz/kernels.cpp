@@ -35,8 +35,8 @@ DeviceMesh meshOf(const Fusion& fusion) {
   return {};
 }
 
-// Every tensor of the local program on one rank.
-Values valuesOf(const Fusion& local, const Program& program, int rank) {
+// Every tensor of the local program on one rank; `locals` are the programs of all.
+Values valuesOf(const Fusion& local, const std::map<int, SegmentedProgram>& locals, const Program& program, int rank) {
   if (rank < 0) {
     return interpretAll(local, program.inputs);
   }
@@ -60,7 +60,11 @@ Values valuesOf(const Fusion& local, const Program& program, int rank) {
     }
   }
   const auto mine = static_cast<size_t>(mesh.indexOf(rank));
-  std::vector<Tensor> results = simulateRanks(*all, mesh, parts)[mine];
+  std::vector<const Fusion*> programs;
+  for (int64_t device : mesh.devices()) {
+    programs.push_back(device == rank ? all.get() : locals.at(static_cast<int>(device)).local.get());
+  }
+  std::vector<Tensor> results = simulateRanks(programs, mesh, parts)[mine];
   Values values;
   for (size_t i = 0; i < ids.size(); i++) {
     values[ids[i]] = results[i];
@@ -212,7 +216,7 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
     made[comm.rank()] = std::move(segmented);
   });
   const SegmentedProgram& mine = made.at(std::max(0, rank));
-  Values values = valuesOf(*mine.local, program, rank);
+  Values values = valuesOf(*mine.local, made, program, rank);
   for (const Segment& s : mine.segments) {
     if (s.kind == SegmentKind::Kernel) {
       cases.push_back(caseOf(s, device, values, program.inputs, coordinatesOf(*mine.planned, std::max(0, rank))));

@@ -56,16 +56,21 @@ int loopPosition(const TensorView* tv, const IterDomain* id) {
   return static_cast<int>(std::find(loop.begin(), loop.end(), id) - loop.begin());
 }
 
-// Each axis of the mesh cuts a dim it divides, or none; two may cut the same one.
-void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, Random& random, int percent) {
+// Each axis of the mesh cuts a dim, of uneven programs any, else one it divides, or none; two may cut the same one, unless the first
+// does not divide it.
+void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, Random& random, int percent,
+                   bool uneven) {
   tv->setDeviceMesh(mesh);
   std::vector<IterDomain*> dims = tv->noReductions();
   std::vector<IterDomain*> left = dims;  // what remains to be cut of each dim
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
     std::vector<size_t> fitting;
     for (size_t k = 0; k < dims.size(); k++) {
-      if (left[k] != nullptr && !left[k]->isBroadcast() &&
-          graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0) {
+      if (left[k] == nullptr || left[k]->isBroadcast()) {
+        continue;
+      }
+      const bool divides = graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0;
+      if (divides || (uneven && left[k] == dims[k])) {
         fitting.push_back(k);
       }
     }
@@ -75,16 +80,17 @@ void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, R
     size_t k = random.of(fitting);
     int at = loopPosition(tv, left[k]);
     bool cyclic = random.chance(12);
+    const bool divides = graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0;
     tv->split(at, mesh.axisSize(axis), cyclic);
     tv->axis(cyclic ? at + 1 : at)->parallelize(mesh.typeOf(axis));
-    left[k] = cyclic ? nullptr : tv->axis(at + 1);
+    left[k] = cyclic || !divides ? nullptr : tv->axis(at + 1);
   }
 }
 
-void shardProgram(Fusion& fusion, const DeviceMesh& mesh, const Graph& graph, Random& random) {
+void shardProgram(Fusion& fusion, const DeviceMesh& mesh, const Graph& graph, Random& random, bool uneven) {
   for (Val* in : fusion.inputs()) {
     if (in->isTensor()) {
-      shardRandomly(in->asTensor(), mesh, graph, random, 70);
+      shardRandomly(in->asTensor(), mesh, graph, random, 70, uneven);
     }
   }
   for (TensorView* tv : fusion.tensors()) {
@@ -99,7 +105,7 @@ void shardProgram(Fusion& fusion, const DeviceMesh& mesh, const Graph& graph, Ra
       continue;
     }
     if (random.chance(tv->isFusionOutput() ? 45 : 8)) {
-      shardRandomly(tv, mesh, graph, random, 60);
+      shardRandomly(tv, mesh, graph, random, 60, uneven);
     }
   }
 }
@@ -134,7 +140,7 @@ Program randomProgram(uint64_t seed) {
   if (!mesh.shape.empty()) {
     DeviceMesh devices = devicesOf(mesh);
     program.ranks = static_cast<int>(devices.numDevices());
-    shardProgram(*program.fusion, devices, graph, random);
+    shardProgram(*program.fusion, devices, graph, random, seed % 4 == 3);
   }
   orderRandomly(*program.fusion, seed);
   return program;

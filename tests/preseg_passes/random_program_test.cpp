@@ -27,11 +27,17 @@ std::vector<int64_t> sizesOf(const TensorView* tv) {
 
 class RandomProgram {
  public:
-  RandomProgram(uint32_t seed, std::map<std::string, int>& histogram) : rng_(seed), histogram_(histogram) {
-    static const std::vector<DeviceMesh> kMeshes = {
-        DeviceMesh::create({{"x", 2}}), DeviceMesh::create({{"x", 4}}), DeviceMesh::create({{"x", 2}, {"y", 2}}),
-        DeviceMesh::create({{"x", 2}, {"y", 4}}), DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}})};
-    mesh_ = kMeshes[rng_() % kMeshes.size()];
+  RandomProgram(uint32_t seed, std::map<std::string, int>& histogram, bool uneven = false)
+      : rng_(seed), histogram_(histogram), uneven_(uneven) {
+    static const std::vector<DeviceMesh> kMeshes = {DeviceMesh::create({{"x", 2}}),
+                                                    DeviceMesh::create({{"x", 4}}),
+                                                    DeviceMesh::create({{"x", 2}, {"y", 2}}),
+                                                    DeviceMesh::create({{"x", 2}, {"y", 4}}),
+                                                    DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}),
+                                                    DeviceMesh::create({{"x", 3}}),
+                                                    DeviceMesh::create({{"x", 3}, {"y", 2}}),
+                                                    DeviceMesh::create({{"x", 8}})};
+    mesh_ = kMeshes[rng_() % (uneven ? kMeshes.size() : 5)];
     const int inputs = 1 + static_cast<int>(rng_() % 3);
     for (int k = 0; k < inputs; k++) {
       TensorView* in = makeContigConcreteTensor(fusion_, shape(), DataType::Float);
@@ -63,7 +69,9 @@ class RandomProgram {
   std::vector<int64_t> shape() {
     static const std::vector<std::vector<int64_t>> kShapes = {{8},       {8, 4},  {4, 8},    {16, 8},
                                                               {4, 2, 8}, {8, 12}, {2, 16, 4}};
-    return kShapes[rng_() % kShapes.size()];
+    static const std::vector<std::vector<int64_t>> kUneven = {{7},       {5, 4}, {3, 8},     {10, 7},
+                                                              {3, 2, 5}, {8, 6}, {2, 11, 3}, {6, 10}};
+    return uneven_ ? kUneven[rng_() % kUneven.size()] : kShapes[rng_() % kShapes.size()];
   }
 
   TensorView* pick() { return tensors_[rng_() % tensors_.size()]; }
@@ -73,7 +81,7 @@ class RandomProgram {
                     [](const IterDomain* id) { return id->isBroadcast(); })) {
       return;
     }
-    setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false}));
+    setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false, uneven_}));
   }
 
   TensorView* named(const char* name, TensorView* tv) {
@@ -183,18 +191,19 @@ class RandomProgram {
 
   std::mt19937 rng_;
   std::map<std::string, int>& histogram_;
+  bool uneven_;
   DeviceMesh mesh_;
   Fusion fusion_;
   std::vector<TensorView*> tensors_;
 };
 
-TEST(RandomProgram, EveryRankHasItsPartOfTheResult) {
+void runRandomPrograms(bool uneven) {
   std::map<std::string, int> histogram;
   std::map<std::string, int> communication;
   // SEEDS: more of them, by hand
   const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 400;
   for (uint32_t seed = 0; seed < count; seed++) {
-    RandomProgram program(seed, histogram);
+    RandomProgram program(seed, histogram, uneven);
     try {
       ShardedRun run = runSharded(program.fusion());
       for (const std::string& step : run.communications) {
@@ -212,6 +221,10 @@ TEST(RandomProgram, EveryRankHasItsPartOfTheResult) {
     std::printf("\n");
   }
 }
+
+TEST(RandomProgram, EveryRankHasItsPartOfTheResult) { runRandomPrograms(false); }
+
+TEST(RandomProgram, PartsMayBeUnevenOrEmpty) { runRandomPrograms(true); }
 
 }  // namespace
 }  // namespace meshfuse

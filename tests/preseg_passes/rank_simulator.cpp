@@ -109,53 +109,126 @@ Tensor stack(const std::vector<Tensor>& parts) {
   return out;
 }
 
-void runCollective(const Expr* e, const DeviceMesh& mesh, std::vector<Values>& ranks) {
-  const CommAttributes& a = e->attributes().comm;
-  const DeviceMesh& team = e->fusion().meshes().at(a.mesh);
-  std::vector<Tensor> results(ranks.size());
-  const int in = e->input(0)->id();
-  for (size_t device = 0; device < ranks.size(); device++) {
-    const int64_t rank = mesh.devices()[device];
-    std::vector<Tensor> members;
-    int64_t own = -1;
-    for (int64_t member : team.team(rank, a.axes)) {
-      own = member == rank ? static_cast<int64_t>(members.size()) : own;
-      members.push_back(ranks[mesh.indexOf(member)].at(in));
-    }
-    std::vector<Tensor> mine;
-    switch (a.kind) {
-      case CommKind::AllGather:
-        results[device] = stack(members);
-        break;
-      case CommKind::AllReduce:
-        results[device] = combine(members, a.reduce);
-        break;
-      case CommKind::ReduceScatter:
-      case CommKind::AllToAll:
-        for (const Tensor& m : members) {
-          mine.push_back(piece(m, own));
+// Positions of the elements of a block, in row-major order.
+std::vector<std::vector<int64_t>> positionsOf(const IndexBlock& block) {
+  std::vector<std::vector<int64_t>> all{{}};
+  for (const IndexRuns& dim : block) {
+    std::vector<std::vector<int64_t>> next;
+    for (const auto& prefix : all) {
+      for (const IndexRun& r : dim) {
+        for (int64_t i = 0; i < r.count; i++) {
+          next.push_back(prefix);
+          next.back().push_back(r.start + i * r.step);
         }
-        results[device] = a.kind == CommKind::AllToAll ? stack(mine) : combine(mine, a.reduce);
-        break;
-      case CommKind::Permute: {
-        const int64_t source = team.devices()[a.sources.at(team.indexOf(rank))];
-        results[device] = ranks[mesh.indexOf(source)].at(in);
-        break;
       }
-      case CommKind::Broadcast:
-        results[device] = members[a.root];
-        break;
     }
-    const std::vector<IntExpr> shape = e->tensorOutput()->shape();
-    std::vector<int64_t> sizes;
-    for (const IntExpr& extent : shape) {
-      sizes.push_back(extent.constValue());
-    }
-    invariant(std::equal(sizes.begin(), sizes.end(), results[device].sizes().begin(), results[device].sizes().end()),
-              "[test] {} gives another shape than declared", e->tensorOutput()->toString());
+    all = std::move(next);
   }
-  for (size_t device = 0; device < ranks.size(); device++) {
-    ranks[device][e->output()->id()] = results[device];
+  return all;
+}
+
+std::vector<double> elementsAt(const Tensor& t, const IndexBlock& block) {
+  std::vector<double> values;
+  for (const auto& position : positionsOf(block)) {
+    values.push_back(t.at(position));
+  }
+  return values;
+}
+
+struct Rank {
+  const Fusion* program = nullptr;
+  Values values;
+  std::vector<const Expr*> collectives;  // by id: the order that ranks agree on
+  const Expr* at = nullptr;              // the next
+
+  const Tensor& operand() const { return values.at(at->input(0)->id()); }
+};
+
+// What member `own` of the team gets.
+Tensor unevenResult(const std::vector<const Rank*>& team, size_t own, const std::vector<int64_t>& sizes) {
+  const CommAttributes& mine = team[own]->at->attributes().comm;
+  Tensor out = Tensor::empty(sizes, team[own]->operand().dtype());
+  if (mine.kind == CommKind::ReduceScatterV) {
+    std::vector<Tensor> parts;
+    for (const Rank* member : team) {
+      const std::vector<double> sent = elementsAt(member->operand(), member->at->attributes().comm.sends[own]);
+      parts.push_back(Tensor::of(sent, sizes, out.dtype()));
+    }
+    return combine(parts, mine.reduce);
+  }
+  for (size_t k = 0; k < team.size(); k++) {
+    const CommAttributes& theirs = team[k]->at->attributes().comm;
+    const std::vector<double> sent = mine.kind == CommKind::AllGatherV
+                                         ? team[k]->operand().toVector()
+                                         : elementsAt(team[k]->operand(), theirs.sends[own]);
+    const auto places = positionsOf(mine.receives[k]);
+    invariant(places.size() == sent.size(), "[test] {} expects {} elements of member {}, which sends {}",
+              team[own]->at->tensorOutput()->toString(), places.size(), k, sent.size());
+    for (size_t i = 0; i < sent.size(); i++) {
+      out.set(places[i], sent[i]);
+    }
+  }
+  return out;
+}
+
+Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh& mesh) {
+  const Expr* e = ranks[device].at;
+  const CommAttributes& a = e->attributes().comm;
+  const DeviceMesh& axes = e->fusion().meshes().at(a.mesh);
+  const int64_t rank = mesh.devices()[device];
+  std::vector<const Rank*> team;
+  std::vector<Tensor> members;
+  size_t own = 0;
+  for (int64_t member : axes.team(rank, a.axes)) {
+    own = member == rank ? team.size() : own;
+    team.push_back(&ranks[mesh.indexOf(member)]);
+    members.push_back(team.back()->operand());
+  }
+  std::vector<int64_t> sizes;
+  for (const IntExpr& extent : e->tensorOutput()->shape()) {
+    sizes.push_back(extent.constValue());
+  }
+  Tensor result;
+  std::vector<Tensor> mine;
+  switch (a.kind) {
+    case CommKind::AllGather:
+      result = stack(members);
+      break;
+    case CommKind::AllReduce:
+      result = combine(members, a.reduce);
+      break;
+    case CommKind::ReduceScatter:
+    case CommKind::AllToAll:
+      for (const Tensor& m : members) {
+        mine.push_back(piece(m, static_cast<int64_t>(own)));
+      }
+      result = a.kind == CommKind::AllToAll ? stack(mine) : combine(mine, a.reduce);
+      break;
+    case CommKind::Permute:
+      result = ranks[mesh.indexOf(axes.devices()[a.sources.at(axes.indexOf(rank))])].operand();
+      break;
+    case CommKind::Broadcast:
+      result = members[a.root];
+      break;
+    case CommKind::AllGatherV:
+    case CommKind::ReduceScatterV:
+    case CommKind::AllToAllV:
+      result = unevenResult(team, own, sizes);
+      break;
+  }
+  invariant(std::equal(sizes.begin(), sizes.end(), result.sizes().begin(), result.sizes().end()),
+            "[test] {} gives another shape than declared", e->tensorOutput()->toString());
+  return result;
+}
+
+// All ops of a rank whose operands are there.
+void runUpToCollectives(Rank& rank, const DeviceMesh& mesh, const std::vector<int64_t>& at) {
+  for (const Expr* e : rank.program->exprs()) {
+    const bool ready = std::all_of(e->inputs().begin(), e->inputs().end(),
+                                   [&](const Val* in) { return !in->isTensor() || rank.values.count(in->id()) > 0; });
+    if (e->kind() != ExprKind::Communicate && ready && rank.values.count(e->output()->id()) == 0) {
+      rank.values[e->output()->id()] = runOp(*rank.program, e, rank.values, mesh, at);
+    }
   }
 }
 
@@ -195,35 +268,54 @@ Tensor localPart(const Tensor& global, const TensorView* tv, int64_t device) {
   return out;
 }
 
-std::vector<std::vector<Tensor>> simulateRanks(const Fusion& local, const DeviceMesh& mesh,
+std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>& programs, const DeviceMesh& mesh,
                                                const std::vector<std::vector<Tensor>>& inputs) {
-  std::vector<Values> ranks(inputs.size());
+  std::vector<Rank> ranks(inputs.size());
   for (size_t device = 0; device < inputs.size(); device++) {
+    Rank& rank = ranks[device];
+    rank.program = programs[device];
     for (size_t k = 0; k < inputs[device].size(); k++) {
-      ranks[device][local.inputs()[k]->id()] = inputs[device][k];
+      rank.values[rank.program->inputs()[k]->id()] = inputs[device][k];
     }
+    for (const Expr* e : rank.program->exprs()) {
+      if (e->kind() == ExprKind::Communicate) {
+        rank.collectives.push_back(e);
+      }
+    }
+    std::sort(rank.collectives.begin(), rank.collectives.end(),
+              [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
+    invariant(rank.collectives.size() == ranks[0].collectives.size(), "[test] rank {} has other collectives", device);
   }
-  for (const Expr* e : local.exprs()) {
-    if (e->kind() == ExprKind::Communicate) {
-      runCollective(e, mesh, ranks);
-      continue;
+  for (size_t step = 0; step <= ranks[0].collectives.size(); step++) {
+    for (size_t device = 0; device < ranks.size(); device++) {
+      runUpToCollectives(ranks[device], mesh, mesh.coordinates(mesh.devices()[device]));
+    }
+    if (step == ranks[0].collectives.size()) {
+      break;
+    }
+    for (Rank& rank : ranks) {
+      rank.at = rank.collectives[step];
+    }
+    std::vector<Tensor> results;
+    for (size_t device = 0; device < ranks.size(); device++) {
+      results.push_back(resultOn(ranks, device, mesh));
     }
     for (size_t device = 0; device < ranks.size(); device++) {
-      ranks[device][e->output()->id()] = runOp(local, e, ranks[device], mesh, mesh.coordinates(mesh.devices()[device]));
+      ranks[device].values[ranks[device].at->output()->id()] = results[device];
     }
   }
   std::vector<std::vector<Tensor>> outputs(ranks.size());
   for (size_t device = 0; device < ranks.size(); device++) {
-    for (const Val* out : local.outputs()) {
-      outputs[device].push_back(ranks[device].at(out->id()));
+    for (const Val* out : programs[device]->outputs()) {
+      outputs[device].push_back(ranks[device].values.at(out->id()));
     }
   }
   return outputs;
 }
 
 std::vector<std::string> communications(const Fusion& local) {
-  constexpr std::string_view kNames[] = {"all_gather", "all_reduce", "reduce_scatter",
-                                         "all_to_all", "permute",    "broadcast"};
+  constexpr std::string_view kNames[] = {"all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",  "permute",
+                                         "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v"};
   std::vector<std::string> steps;
   for (const Expr* e : local.exprs()) {
     if (e->kind() != ExprKind::Communicate) {

@@ -13,8 +13,10 @@ namespace meshfuse {
 // The part of a global tensor that the device at position `device` of its mesh holds, and back.
 [[nodiscard]] Tensor localPart(const Tensor& global, const TensorView* tv, int64_t device);
 
-// inputs[rank][k]; the result is outputs[rank][k]. Ranks are positions in `mesh`, whose axes the coordinates count.
-[[nodiscard]] std::vector<std::vector<Tensor>> simulateRanks(const Fusion& local, const DeviceMesh& mesh,
+// programs[rank], which are one unless parts are uneven, and inputs[rank][k]; the result is outputs[rank][k]. Ranks are positions in
+// `mesh`, whose axes the coordinates count.
+[[nodiscard]] std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>& programs,
+                                                             const DeviceMesh& mesh,
                                                              const std::vector<std::vector<Tensor>>& inputs);
 
 // The collectives of a local fusion, sorted: "all_gather(x)".

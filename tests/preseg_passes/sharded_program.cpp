@@ -78,14 +78,19 @@ ShardedRun runSharded(const Fusion& original, InputRange range) {
   PassContext again(*run.planned);
   runPresegPasses(*run.planned, again);
   EXPECT_EQ(run.planned->toString(), once) << "the passes are idempotent";
-  run.local = localize(*run.planned);
-  EXPECT_EQ(verify(*run.local), std::vector<std::string>{}) << run.local->toString();
-  EXPECT_EQ(parseFusion(run.local->toString())->toString(), run.local->toString());
-  run.communications = communications(*run.local);
-
   DeviceMesh mesh;
   for (const TensorView* tv : run.planned->tensors()) {
     mesh = mesh.empty() ? tv->getDeviceMesh() : mesh;
+  }
+  std::vector<std::unique_ptr<Fusion>> programs;
+  std::vector<const Fusion*> ofRank;
+  for (int64_t rank : mesh.devices()) {
+    programs.push_back(localize(*run.planned, rank));
+    const Fusion& local = *programs.back();
+    ofRank.push_back(&local);
+    EXPECT_EQ(verify(local), std::vector<std::string>{}) << local.toString();
+    EXPECT_EQ(parseFusion(local.toString())->toString(), local.toString());
+    EXPECT_EQ(communications(local), communications(*programs[0]));
   }
   std::vector<Argument> whole;
   std::vector<std::vector<Tensor>> parts(mesh.numDevices());
@@ -101,7 +106,9 @@ ShardedRun runSharded(const Fusion& original, InputRange range) {
   }
   // A sum may be cut into a part for each rank.
   const std::vector<BoundedTensor> expected = interpretWithBounds(original, whole, {.partials = mesh.numDevices()});
-  const std::vector<std::vector<Tensor>> got = simulateRanks(*run.local, mesh, parts);
+  const std::vector<std::vector<Tensor>> got = simulateRanks(ofRank, mesh, parts);
+  run.local = std::move(programs[0]);
+  run.communications = communications(*run.local);
   for (size_t device = 0; device < got.size(); device++) {
     for (size_t k = 0; k < expected.size(); k++) {
       const TensorView* out = run.planned->outputs()[k]->asTensor();

@@ -16,10 +16,20 @@ std::vector<Digit> digitsOf(const ShardState& state, int axis) {
     for (const Digit& d : dim.digits()) {
       if (d.owner.isDevice() && d.owner.axis == axis) {
         owned.push_back(d);
+        owned.back().bound = dim.isRagged() ? dim.extent() : IntExpr(Digit::kEven);
       }
     }
   }
   return owned;
+}
+
+// Uneven parts come from uneven parts of the same extent, or are those that the axes would cut anyway; others would leave ranks
+// empty without need.
+bool mayBeRagged(const std::vector<Digit>& more, int dim, const IntExpr& extent) {
+  return std::all_of(more.begin(), more.end(), [&](const Digit& d) {
+    return d.dim != dim || d.bound == extent ||
+           (d.stride.isConst() && d.size.isConst() && ceilDiv(extent, d.size) == d.stride);
+  });
 }
 
 // The state with these digits too; nullopt where one is taken or does not fit.
@@ -39,8 +49,9 @@ std::optional<ShardState> withDigits(const ShardState& state, const std::vector<
       }
     }
     if (owned.size() > before) {
-      out.dims[k] = fillLocal(static_cast<int>(k), state.dims[k].size(prover), owned, prover);
-      if (out.dims[k].isOpaque()) {
+      const IntExpr extent = state.dims[k].extent(prover);
+      out.dims[k] = fillLocal(static_cast<int>(k), extent, owned, prover);
+      if (out.dims[k].isOpaque() || (out.dims[k].isRagged() && !mayBeRagged(more, static_cast<int>(k), extent))) {
         return std::nullopt;
       }
     }
@@ -71,6 +82,17 @@ std::vector<int> statePositions(const TensorView* tv) {
   return positions;
 }
 
+// Of stored dims, that of a dim of the state, which leaves the partial one out.
+template <class T>
+const T& storedDim(const std::vector<T>& stored, int partial, int dim) {
+  return stored[static_cast<size_t>(dim + (partial >= 0 && dim >= partial ? 1 : 0))];
+}
+
+int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
+  const auto at = std::find(ids.begin(), ids.end(), id);
+  return at == ids.end() ? -1 : static_cast<int>(at - ids.begin());
+}
+
 bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad; }
 
 }  // namespace
@@ -81,6 +103,7 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
     return false;
   }
   const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<IterDomain*> stored = expr->input(operand)->asTensor()->noReductions();
   const int partial = partialDim(expr->input(operand)->asTensor());
   const std::vector<int> positions = statePositions(result);
   const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
@@ -92,14 +115,18 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
     std::vector<Digit> arrived;
     bool ok = true;
     for (const Digit& d : digitsOf(from, axis)) {
-      const OperandDim& dim = dims[d.dim + (partial >= 0 && d.dim >= partial ? 1 : 0)];
-      ok = ok && dim.root != kUnmapped && survivesWindow(d, dim, prover);
+      const OperandDim& dim = storedDim(dims, partial, d.dim);
+      ok = ok && dim.root != kUnmapped && survivesWindow(d, dim, prover) &&
+           (isWindow(expr) || !stretches(storedDim(stored, partial, d.dim), dim, result->getRootDomain()[dim.root]));
       if (!ok) {
         break;
       }
       Digit at = d;
-      at.dim = dim.root;
-      const DigitList pieces = isWindow(expr) ? DigitList({at}) : fromBase(logical, at, prover);
+      const int same =
+          isWindow(expr) ? dim.root : positionOf(result->getLogicalDomain(), result->getRootDomain()[dim.root]);
+      at.dim = same;
+      const DigitList pieces =
+          same >= 0 ? DigitList({at}) : fromBase(logical, Digit{dim.root, d.stride, d.size, d.owner}, prover);
       ok = !pieces.isOpaque();
       for (Digit piece : pieces.digits()) {
         piece.dim = positions[piece.dim];
@@ -136,12 +163,16 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
     bool ok = true;
     for (Digit d : digitsOf(from, axis)) {
       d.dim = static_cast<int>(std::find(positions.begin(), positions.end(), d.dim) - positions.begin());
-      const DigitList pieces = isWindow(expr) ? DigitList({d}) : toBase(logical, d, prover);
+      const int same = isWindow(expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
+      Digit at = d;
+      at.dim = same;
+      const DigitList pieces = same >= 0 ? DigitList({at}) : toBase(logical, d, prover);
       ok = ok && !pieces.isOpaque();
       for (const Digit& piece : pieces.digits()) {
         bool found = false;
         for (size_t k = 0; k < dims.size() && !found; k++) {
-          found = dims[k].root == piece.dim && static_cast<int>(k) != partial && !stored[k]->isBroadcast() &&
+          found = dims[k].root == piece.dim && static_cast<int>(k) != partial &&
+                  (isWindow(expr) || !stretches(stored[k], dims[k], result->getRootDomain()[piece.dim])) &&
                   survivesWindow(piece, dims[k], prover);
           if (found) {
             Digit at = piece;

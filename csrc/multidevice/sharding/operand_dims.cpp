@@ -34,6 +34,10 @@ bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover)
          prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();
 }
 
+bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result) {
+  return !dim.window && (operand->isBroadcast() || operand->extent().isConst(1)) && !result->extent().isConst(1);
+}
+
 IndexedDim indexedDim(const Expr* expr) {
   using enum ExprKind;
   const ExprKind kind = expr->kind();

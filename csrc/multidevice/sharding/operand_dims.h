@@ -10,6 +10,7 @@
 namespace meshfuse {
 
 class Expr;
+class IterDomain;
 class Prover;
 class TensorView;
 
@@ -30,6 +31,9 @@ struct OperandDim {
 // Whether an owned digit keeps its place when index j of a window is index j + offset of the operand: its period divides the
 // offset, so that both have the same value.
 [[nodiscard]] bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover);
+
+// Whether all indices of the result's dim read the one element of the operand's.
+[[nodiscard]] bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result);
 
 // The operand whose elements data pick, and the dim along which, of embedding, take_along_axis, gather and index_select.
 struct IndexedDim {

@@ -131,7 +131,9 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   Problem slices(std::move(*second), to.mesh, shape, options);
   MoveMaker maker(slices.space, slices.prices, StepSet::all(), false);
   std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
-  invariant(cuts.has_value(), "[planner] slices miss {}", to.toString());
+  if (!cuts) {  // blocks that are larger than the axes need: one slice instead of one an atom
+    cuts = {{StepKind::Slice, slices.space.goalAtoms(), slices.space.to()}};
+  }
   append(plan, slices, *cuts);
   return plan;
 }
@@ -304,6 +306,9 @@ RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const 
   const std::vector<int64_t> shape = constantShape(from);
   if (shape != constantShape(to)) {
     throwInternalError(fmt::format("[planner] {} and {} have different extents", from.toString(), to.toString()));
+  }
+  if (std::ranges::count(shape, 0) > 0) {
+    return {};  // without elements every rank has its part
   }
   const StepSet steps = allowedSteps(options);
   if (!to.partial.empty() && !steps.has(StepKind::ToPartial)) {

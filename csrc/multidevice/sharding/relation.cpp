@@ -59,8 +59,7 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
                         result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
       }
       for (Digit d : loop.digits.digits()) {
-        const bool stretches = !dims[k].window && (stored[k]->isBroadcast() || stored[k]->extent().isConst(1));
-        if (d.dim != dims[k].root || stretches) {
+        if (d.dim != dims[k].root || stretches(stored[k], dims[k], base[d.dim])) {
           continue;
         }
         if (!survivesWindow(d, dims[k], prover)) {

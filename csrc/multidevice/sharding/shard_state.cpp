@@ -17,6 +17,12 @@ class DigitsOver {
   DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : prover_(prover) {
     for (size_t k = 0; k < base.size(); k++) {
       known_[base[k]->id()] = DigitList::whole(static_cast<int>(k), base[k]->extent());
+      if (base[k]->extent().isConst()) {
+        bounds_[static_cast<int>(k)] = base[k]->extent().constValue();
+      }
+      if (base[k]->extent().isConst(1)) {
+        ones_.emplace(base[k]->id(), Digit{static_cast<int>(k), 1, 1, {}});
+      }
     }
   }
 
@@ -29,16 +35,11 @@ class DigitsOver {
     if (IdExpr* e = id->definition()) {
       switch (e->kind) {
         case IdExprKind::Merge:
-          list = merge(of(e->in[0]), of(e->in[1]), prover_);
+          list = merge(of(e->in[0]), asPadded(of(e->in[1])), prover_);
           break;
         case IdExprKind::Split: {
-          // The factor is one side's extent; a split that does not divide has an extent rounded up and stays opaque.
-          const IntExpr& in = e->in[0]->extent();
-          std::optional<IntExpr> other = prover_.divide(in, e->factor);
-          if (other) {
-            auto [outer, inner] = split(of(e->in[0]), e->innerSplit ? e->factor : *other, prover_);
-            list = id == e->out[0] ? outer : inner;
-          }
+          auto [outer, inner] = splitOf(*e);
+          list = id == e->out[0] ? outer : inner;
           break;
         }
         case IdExprKind::Resize:
@@ -53,8 +54,59 @@ class DigitsOver {
   }
 
  private:
+  // The factor is one side's extent, the other is rounded up: a split that does not divide is ragged where all is constant, else
+  // opaque.
+  std::pair<DigitList, DigitList> splitOf(const IdExpr& e) {
+    const IntExpr& in = e.in[0]->extent();
+    const DigitList list = of(e.in[0]);
+    const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, e.factor);
+    const std::optional<Digit> top = topmost(e.in[0], list);
+    if (other) {
+      auto parts = split(list, e.innerSplit ? e.factor : *other, prover_);
+      if (top && !parts.first.isOpaque() && parts.first.empty()) {
+        Digit one = *top;
+        one.stride = one.stride * in;
+        one.size = 1;
+        ones_.emplace(e.out[0]->id(), one);
+      }
+      return parts;
+    }
+    if (!top || !in.isConst() || !e.factor.isConst()) {
+      return {DigitList::opaque(), DigitList::opaque()};
+    }
+    const int64_t factor = e.factor.constValue();
+    const int64_t rounded = std::max<int64_t>(1, (in.constValue() + factor - 1) / factor);
+    return splitRagged(*top, bounds_.at(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
+  }
+
+  // A dim counts the parts that it is split into, also where the last of them are empty.
+  static DigitList asPadded(const DigitList& list) {
+    if (list.isOpaque() || !list.isRagged()) {
+      return list;
+    }
+    std::vector<Digit> digits(list.digits().begin(), list.digits().end());
+    digits.front().bound = Digit::kEven;
+    return DigitList(std::move(digits));
+  }
+
+  // The digit that the index is, if it is the topmost of a dim of constant extent.
+  std::optional<Digit> topmost(const IterDomain* id, const DigitList& list) const {
+    if (const auto one = ones_.find(id->id()); one != ones_.end()) {
+      return one->second;
+    }
+    if (list.isOpaque() || list.digits().size() != 1) {
+      return std::nullopt;
+    }
+    const Digit& d = list.digits()[0];
+    const auto bound = bounds_.find(d.dim);
+    const bool isTop = bound != bounds_.end() && (d.isRagged() || d.stride * d.size == IntExpr(bound->second));
+    return isTop ? std::optional<Digit>(d) : std::nullopt;
+  }
+
   const Prover& prover_;
   std::map<int, DigitList> known_;
+  std::map<int, int64_t> bounds_;  // constant extents of base dims
+  std::map<int, Digit> ones_;      // by id: a topmost digit of size 1, which its list does not show
 };
 
 bool comesFromReduction(const IterDomain* id) {
@@ -83,9 +135,76 @@ std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
   return text;
 }
 
-// Owned digits first, from the outside: what an outer split by the axes gives.
+// How a dim is split into its digits.
+struct DigitSplits {
+  struct Split {
+    int at;  // position among the loops so far
+    IntExpr factor;
+    bool inner;
+  };
+  std::vector<Split> splits;
+  std::vector<int> place;  // of each digit among the loops in the end
+  int loops = 0;
+};
+
+// Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
+// every size but the topmost is exact.
+DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
+  const int count = static_cast<int>(digits.size());
+  DigitSplits out;
+  for (int i = 0; i < count; i++) {
+    out.place.push_back(i);
+  }
+  out.loops = count;
+  if (!digits.front().isRagged()) {
+    for (int i = 0; i + 1 < count; i++) {
+      out.splits.push_back({i, digits[i].size, false});
+    }
+    return out;
+  }
+  int top = 0;  // digits in the run
+  int64_t parts = 1;
+  while (top < count && digits[top].owner.isDevice()) {
+    parts *= digits[top++].size.constValue();
+  }
+  const int64_t bound = extent.constValue();
+  const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
+  const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
+  for (int i = count - 1; i >= std::max(top, 1) && !isBlock; i--) {
+    out.splits.push_back({0, digits[i].size, true});
+  }
+  if (top == 0) {
+    return out;
+  }
+  // What is left has an element for each part, or less: then a loop of one element stays behind.
+  if (isBlock || (bound + below - 1) / below != parts) {
+    out.splits.push_back({0, parts, false});
+    out.loops = isBlock ? top + 1 : count + 1;
+    for (int i = top; i < count && !isBlock; i++) {
+      out.place[i]++;
+    }
+  }
+  for (int i = 0; i + 1 < top; i++) {
+    out.splits.push_back({i, digits[i].size, false});
+  }
+  return out;
+}
+
+// Owned digits first, from the outside: what an outer split by the axes gives. Blocks larger than it would make have a text of their
+// own, with their sizes.
 bool isBlock(const DigitList& dim) {
   bool local = false;
+  if (dim.isRagged()) {
+    IntExpr parts = 1;
+    IntExpr below = 1;
+    for (const Digit& d : dim.digits()) {
+      parts = d.owner.isDevice() ? parts * d.size : parts;
+      below = d.owner.isDevice() ? d.stride : below;
+    }
+    if (below != max(1, ceilDiv(dim.extent(), parts))) {
+      return false;
+    }
+  }
   for (const Digit& d : dim.digits()) {
     if (d.owner.isDevice() && (local || !d.owner.below.isConst(1))) {
       return false;
@@ -113,7 +232,8 @@ bool ShardState::owns(int axis) const {
 }
 
 bool ShardState::isSharded() const {
-  return !partial.empty() || std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.hasOwned(); });
+  return !partial.empty() ||
+         std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.isOpaque() || dim.hasOwned(); });
 }
 
 std::vector<IntExpr> ShardState::localShape() const {
@@ -239,54 +359,18 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
   return state;
 }
 
-void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
-  const std::vector<IterDomain*> dims = stateDims(tv);
-  const int partial = partialDim(tv);
-  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(),
-            state.dims.size());
-  invariant(state.partial.empty() || partial >= 0, "[sharding] {} has no dim for its partial sum", tv->toString());
-  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
-  tv->resetLoop();
-  tv->setDeviceMesh(state.mesh);
+namespace {
 
-  // Loops of each owned digit, by axis, those with the larger `below` first.
-  struct Piece {
-    int axis;
-    IntExpr below;
-    IterDomain* loop;
-  };
-  std::vector<Piece> pieces;
-  int loop = 0;
-  size_t next = 0;
-  for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
-    std::vector<Digit> digits;
-    if (logical == partialId) {
-      IntExpr stride = 1;
-      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
-        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
-        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
-      }
-    } else if (next < dims.size() && logical == dims[next]) {
-      const DigitList& list = state.dims[next++];
-      invariant(!list.isOpaque(), "[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString());
-      digits.assign(list.digits().begin(), list.digits().end());
-    }
-    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
-      loop++;
-      continue;
-    }
-    for (size_t i = 0; i < digits.size(); i++, loop++) {
-      if (i + 1 < digits.size()) {
-        tv->outer_split(loop, digits[i].size);
-      }
-      if (digits[i].owner.isDevice()) {
-        pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop)});
-      }
-    }
-  }
+// The loop of an owned digit.
+struct Piece {
+  int axis;
+  IntExpr below;
+  IterDomain* loop;
+};
 
-  for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
-    // Pieces of one axis become one loop: the piece that others lie below comes first.
+// Pieces of one axis become one loop: the piece that others lie below comes first.
+void bindPieces(TensorView* tv, const DeviceMesh& mesh, const std::vector<Piece>& pieces, const Prover& prover) {
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
     IterDomain* whole = nullptr;
     IntExpr size = 1;
     for (bool more = true; more;) {
@@ -312,12 +396,64 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
       }
     }
     if (whole != nullptr) {
-      whole->parallelize(state.mesh.typeOf(axis));
+      whole->parallelize(mesh.typeOf(axis));
     }
   }
 }
 
-std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local) {
+}  // namespace
+
+void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
+  const std::vector<IterDomain*> dims = stateDims(tv);
+  const int partial = partialDim(tv);
+  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(),
+            state.dims.size());
+  invariant(state.partial.empty() || partial >= 0, "[sharding] {} has no dim for its partial sum", tv->toString());
+  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
+  tv->resetLoop();
+  tv->setDeviceMesh(state.mesh);
+
+  std::vector<Piece> pieces;
+  int loop = 0;
+  size_t next = 0;
+  for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
+    std::vector<Digit> digits;
+    if (logical == partialId) {
+      IntExpr stride = 1;
+      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
+        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
+        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
+      }
+    } else if (next < dims.size() && logical == dims[next]) {
+      const DigitList& list = state.dims[next++];
+      invariant(!list.isOpaque(), "[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString());
+      digits.assign(list.digits().begin(), list.digits().end());
+    }
+    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
+      loop++;
+      continue;
+    }
+    const DigitSplits splits = splitsOf(digits, logical->extent());
+    for (const DigitSplits::Split& s : splits.splits) {
+      if (s.inner) {
+        tv->inner_split(loop + s.at, s.factor);
+      } else {
+        tv->outer_split(loop + s.at, s.factor);
+      }
+    }
+    for (size_t i = 0; i < digits.size(); i++) {
+      if (digits[i].owner.isDevice()) {
+        pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop + splits.place[i])});
+      }
+    }
+    loop += splits.loops;
+  }
+
+  bindPieces(tv, state.mesh, pieces, prover);
+}
+
+std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,
+                                 const std::function<std::optional<int64_t>(std::string_view)>& known, bool* assumed) {
   std::vector<int64_t> shape(local.begin(), local.end());
   if (!tv->hasDeviceMesh()) {
     return shape;
@@ -337,8 +473,19 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part",
         tv->toString(), state.dims.size(), shape.size());
   for (size_t k = 0; k < shape.size(); k++) {
-    if (state.dims[k].isOpaque()) {
-      continue;  // a constant extent that does not divide: check-annotations says so
+    if (state.dims[k].isOpaque() || !state.dims[k].hasOwned()) {
+      continue;  // opaque: check-annotations says so
+    }
+    const IntExpr extent = tv->shape()[k].substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      const std::optional<int64_t> value = known ? known(symbol) : std::nullopt;
+      return value ? std::optional<IntExpr>(*value) : std::nullopt;
+    });
+    if (extent.isConst()) {
+      shape[k] = extent.constValue();
+      continue;
+    }
+    if (assumed != nullptr) {
+      *assumed = true;
     }
     for (const Digit& d : state.dims[k].digits()) {
       shape[k] *= d.owner.isDevice() ? d.size.constValue() : 1;

@@ -6,8 +6,11 @@
 // gives the same state.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "digits/digit_list.h"
@@ -25,7 +28,7 @@ struct ShardState {
 
   static ShardState replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape);
   bool owns(int axis) const;
-  bool isSharded() const;  // some digit is owned, or partial
+  bool isSharded() const;  // some digit is owned, or may be, or partial
   // Extents of the tensor that one rank holds.
   std::vector<IntExpr> localShape() const;
   std::string toString() const;         // S0(x) R on {x: 2}
@@ -59,8 +62,10 @@ struct BoundLoop {
 // partial dim, whose extent is the product of their sizes. InternalError on an opaque dim.
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
 
-// The global shape of a tensor of which a rank holds a part of the given shape: each dim times the sizes of the axes that own
-// digits of it. Extents of `tv` may be symbols.
-[[nodiscard]] std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local);
+// The global shape of a tensor of which a rank holds a part of the given shape. Extents of dims that axes own are those of `tv` where
+// all their symbols are known; else parts are taken to be even: times the sizes of the axes, and `assumed` says so.
+[[nodiscard]] std::vector<int64_t> globalShape(
+    const TensorView* tv, std::span<const int64_t> local,
+    const std::function<std::optional<int64_t>(std::string_view)>& known = {}, bool* assumed = nullptr);
 
 }  // namespace meshfuse

@@ -1,10 +1,13 @@
 #include "multidevice/sharding/shard_tensor.h"
 
+#include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -40,6 +43,20 @@ PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<
   return view;
 }
 
+// Copies between the elements of an uneven part and its places in the whole, run by run: `copy(part, places)` gets both.
+void forEachRun(const Tensor& part, const Tensor& whole, const IndexBlock& held,
+                const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
+  if (dim == part.dim()) {
+    copy(part, whole);
+    return;
+  }
+  int64_t at = 0;
+  for (const IndexRun& r : held[static_cast<size_t>(dim)]) {
+    forEachRun(part.slice(dim, at, at + r.count), whole.slice(dim, r.start, r.last() + 1, r.step), held, copy, dim + 1);
+    at += r.count;
+  }
+}
+
 // The state of `tv` for a global tensor of this shape.
 ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   const std::vector<IntExpr> extents = tv->shape();
@@ -63,7 +80,7 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
           "[shardTensor] dim {} of {} is {}, the tensor has {}; give the whole tensor", k, tv->toString(),
           extents[k].toString(), shape[k]);
     check(!state.dims[k].isOpaque(),
-          "[shardTensor] dim {} of {} has {} elements, which its axes do not divide; pad it or choose another mesh", k,
+          "[shardTensor] the parts of dim {} of {} (size {}) are no rectangles; shard one dim by one split", k,
           tv->toString(), shape[k]);
   }
   return state;
@@ -72,6 +89,12 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
 Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
   check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank,
         state.mesh.toString());
+  if (isRagged(state)) {
+    Tensor out = Tensor::empty(localShape(state, rank), tensor.dtype());
+    forEachRun(out, tensor, localIndices(state, rank),
+               [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
+    return out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
+  }
   const PartView view = viewOf(tensor, state, state.mesh.coordinates(rank));
   return tensor.asStrided(view.sizes, view.strides, view.offset).contiguous().view(view.localShape);
 }
@@ -85,17 +108,45 @@ Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, i
   const int meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();
   const int64_t extent = tensor.size(dim);
-  check(extent % n == 0,
-        "[shardTensor] dim {} has {} elements, which axis {} of {} does not divide; pad it or choose another mesh", dim,
-        extent, mesh.axisName(meshAxis), n);
+  const int64_t block = std::max<int64_t>(1, (extent + n - 1) / n);
   ShardState state = ShardState::replicated(mesh, std::vector<IntExpr>(tensor.sizes().begin(), tensor.sizes().end()));
-  state.dims[dim] = fillLocal(dim, extent, {{dim, extent / n, n, Owner::device(meshAxis)}});
+  state.dims[dim] = fillLocal(dim, extent, {{dim, block, n, Owner::device(meshAxis)}});
   return part(tensor, state, rank);
 }
 
 Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
   return tv->hasDeviceMesh() ? part(tensor, stateFor(tv, tensor.sizes()), rank) : tensor;
 }
+
+namespace {
+
+// Dim by dim the sum over the devices that differ only where the axes of the dim do.
+std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView* tv) {
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  // Which axes own a dim does not depend on its size.
+  const ShardState state = stateFor(tv, globalShape(tv, parts[0].sizes()));
+  std::vector<int64_t> shape(parts[0].sizes().begin(), parts[0].sizes().end());
+  for (size_t d = 0; d < shape.size(); d++) {
+    if (!state.dims[d].hasOwned()) {
+      continue;
+    }
+    shape[d] = 0;
+    for (size_t k = 0; k < parts.size(); k++) {
+      const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
+      bool counts = true;
+      for (int axis = 0; axis < mesh.numAxes(); axis++) {
+        const auto digits = state.dims[d].digits();
+        const bool owns = std::ranges::any_of(
+            digits, [&](const Digit& digit) { return digit.owner.isDevice() && digit.owner.axis == axis; });
+        counts = counts && (owns || at[static_cast<size_t>(axis)] == 0);
+      }
+      shape[d] += counts ? parts[k].size(static_cast<int>(d)) : 0;
+    }
+  }
+  return shape;
+}
+
+}  // namespace
 
 Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   check(!parts.empty(), "[unshardTensor] got no parts, expected one a device");
@@ -105,10 +156,21 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   check(static_cast<int64_t>(parts.size()) == mesh.numDevices(),
         "[unshardTensor] got {} parts for mesh {}; expected one a device", parts.size(), mesh.toString());
-  std::vector<int64_t> shape = globalShape(tv, parts[0].sizes());
+  std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
+    if (isRagged(state)) {
+      const IndexBlock held = localIndices(state, mesh.devices()[k]);
+      for (size_t d = 0; d < held.size(); d++) {
+        check(parts[k].size(static_cast<int>(d)) == countOf(held[d]),
+              "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the "
+              "mesh",
+              k, parts[k].size(static_cast<int>(d)), d, countOf(held[d]));
+      }
+      forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
+      continue;
+    }
     const PartView view = viewOf(whole, state, mesh.coordinates(mesh.devices()[k]));
     whole.asStrided(view.sizes, view.strides, view.offset).copyFrom(parts[k].contiguous().view(view.sizes));
   }

@@ -12,7 +12,7 @@ namespace meshfuse {
 class TensorView;
 
 // The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
-// contiguous. UserError if the rank is not in the mesh, or the axis of the mesh does not divide the dim.
+// contiguous. UserError if the rank is not in the mesh. Uneven parts know the whole, see Tensor::withGlobalShape.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank);
 // The part that the sharding of `tv` gives it; `tensor` has the global shape of `tv`, the symbols of which any sizes may fill. The
 // tensor itself if `tv` has no mesh.

@@ -44,6 +44,7 @@ inline std::vector<int64_t> heldElements(const ShardState& state, const std::vec
 struct StateChoice {
   bool anyDigit = true;  // owners on any digit, not only block shardings
   bool partial = false;
+  bool uneven = false;  // also where sizes do not divide the extent
 };
 
 // Every axis of the mesh is replicated, partial, or owns a digit that fits.
@@ -61,8 +62,8 @@ inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const s
       continue;
     }
     std::vector<int64_t> strides;
-    for (int64_t s = 1; s * n <= extents[pick]; s++) {
-      if (extents[pick] % (s * n) == 0) {
+    for (int64_t s = 1; s * n <= extents[pick] + (choice.uneven ? n : 0); s++) {
+      if (choice.uneven || extents[pick] % (s * n) == 0) {
         std::vector<Digit> with = owned[pick];
         with.push_back({0, s, n, Owner::device(axis)});
         if (!fillLocal(0, extents[pick], with).isOpaque()) {

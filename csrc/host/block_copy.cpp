@@ -1,0 +1,96 @@
+#include "host/block_copy.h"
+
+#include <cstring>
+
+namespace meshfuse {
+
+namespace {
+
+class Builder {
+ public:
+  Builder(BlockCopy& out, const std::vector<int64_t>& sizes, int64_t elementBytes) : out_(out), sizes_(sizes) {
+    strides_.assign(sizes.size() + 1, elementBytes);
+    for (size_t k = sizes.size(); k-- > 0;) {
+      strides_[k] = strides_[k + 1] * sizes[k];
+    }
+  }
+
+  void add(const IndexBlock& block) {
+    if (countOf(block) == 0) {
+      return;
+    }
+    inner_ = sizes_.size();  // dims from here on are whole
+    while (inner_ > 0 && countOf(block[inner_ - 1]) == sizes_[inner_ - 1]) {
+      inner_--;
+    }
+    if (inner_ == 0) {
+      append(0, strides_[0]);
+      return;
+    }
+    visit(block, 0, 0);
+  }
+
+ private:
+  void visit(const IndexBlock& block, size_t dim, int64_t offset) {
+    const bool last = dim + 1 == inner_;
+    for (const IndexRun& r : block[dim]) {
+      if (last && r.step == 1) {
+        append(offset + r.start * strides_[dim + 1], r.count * strides_[dim + 1]);
+        continue;
+      }
+      for (int64_t i = 0; i < r.count; i++) {
+        const int64_t at = offset + (r.start + i * r.step) * strides_[dim + 1];
+        if (last) {
+          append(at, strides_[dim + 1]);
+        } else {
+          visit(block, dim + 1, at);
+        }
+      }
+    }
+  }
+
+  void append(int64_t offset, int64_t bytes) {
+    out_.bytes += bytes;
+    if (!out_.pieces.empty() && out_.pieces.back().offset + out_.pieces.back().bytes == offset) {
+      out_.pieces.back().bytes += bytes;
+      return;
+    }
+    out_.pieces.push_back({offset, bytes});
+  }
+
+  BlockCopy& out_;
+  const std::vector<int64_t>& sizes_;
+  std::vector<int64_t> strides_;  // bytes; [k + 1] is that of dim k
+  size_t inner_ = 0;
+};
+
+}  // namespace
+
+BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes, int64_t elementBytes) {
+  BlockCopy copy;
+  Builder builder(copy, sizes, elementBytes);
+  for (const IndexBlock& block : blocks) {
+    builder.add(block);
+  }
+  return copy;
+}
+
+void BlockCopy::pack(const void* tensor, void* sideBySide) const {
+  const char* from = static_cast<const char*>(tensor);
+  char* to = static_cast<char*>(sideBySide);
+  for (const Piece& p : pieces) {
+    std::memcpy(to, from + p.offset, static_cast<size_t>(p.bytes));
+    to += p.bytes;
+  }
+}
+
+void BlockCopy::unpack(const void* sideBySide, void* tensor) const {
+  const char* from = static_cast<const char*>(sideBySide);
+  char* to = static_cast<char*>(tensor);
+  for (const Piece& p : pieces) {
+    std::memcpy(to + p.offset, from, static_cast<size_t>(p.bytes));
+    from += p.bytes;
+  }
+}
+
+}  // namespace meshfuse

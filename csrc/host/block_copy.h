@@ -1,0 +1,29 @@
+// Blocks of a contiguous tensor, put side by side and back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/index_run.h"
+
+namespace meshfuse {
+
+// The pieces of memory that blocks are made of, in the order of their elements.
+struct BlockCopy {
+  struct Piece {
+    int64_t offset;  // bytes, into the tensor
+    int64_t bytes;
+  };
+  std::vector<Piece> pieces;
+  int64_t bytes = 0;
+
+  // The blocks side by side lie where the tensor does: nothing has to be copied.
+  bool isWhole() const { return pieces.empty() || (pieces.size() == 1 && pieces[0].offset == 0); }
+  void pack(const void* tensor, void* sideBySide) const;
+  void unpack(const void* sideBySide, void* tensor) const;
+};
+
+[[nodiscard]] BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes,
+                                  int64_t elementBytes);
+
+}  // namespace meshfuse

@@ -1,0 +1,35 @@
+// The indices of a dim that one rank holds, as runs: where parts are uneven, ranks differ in more than an offset.
+//
+//   N = 10 in blocks over x: 4        ranks hold 0:3, 3:6, 6:9, 9:10
+//   N = 10 cyclic over x: 4           0:10:4, 1:10:4, 2:10:4, 3:10:4
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/index_run.h"
+#include "multidevice/sharding/plan_state.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+// Indices below the extent whose owned digits have the values of the device at these coordinates; ascending. Constants.
+[[nodiscard]] IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordinates);
+// `coordinates` by atom.
+[[nodiscard]] IndexRuns localIndices(const PlanDim& dim, int64_t extent, const std::vector<int64_t>& coordinates);
+// By dim of a state of constant sizes, on a device of its mesh.
+[[nodiscard]] IndexBlock localIndices(const ShardState& state, int64_t device);
+
+// How many elements of each dim a device holds.
+[[nodiscard]] std::vector<int64_t> localShape(const ShardState& state, int64_t device);
+
+// Some dim has parts of different sizes.
+[[nodiscard]] bool isRagged(const ShardState& state);
+
+[[nodiscard]] IndexRuns intersection(const IndexRuns& a, const IndexRuns& b);
+// Where the indices of `some` stand among those of `all`: InternalError if they do not.
+[[nodiscard]] IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some);
+// Indices to runs; ascending.
+[[nodiscard]] IndexRuns runsOf(const std::vector<int64_t>& indices);
+
+}  // namespace meshfuse

@@ -1,0 +1,82 @@
+// Blocks of a tensor side by side, against copying element by element.
+#include "host/block_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+namespace meshfuse {
+namespace {
+
+IndexRuns randomRuns(std::mt19937& rng, int64_t extent) {
+  IndexRuns runs;
+  for (int64_t at = static_cast<int64_t>(rng() % 3); at < extent;) {
+    const auto step = static_cast<int64_t>(1 + rng() % 3);
+    const int64_t count = 1 + static_cast<int64_t>(rng() % 4);
+    const int64_t fits = std::min(count, (extent - at + step - 1) / step);
+    runs.push_back({at, fits, fits == 1 ? 1 : step});
+    at = runs.back().last() + 1 + static_cast<int64_t>(rng() % 3);
+  }
+  return runs;
+}
+
+std::vector<int64_t> elementsOf(const IndexBlock& block, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> flat{0};
+  for (size_t k = 0; k < sizes.size(); k++) {
+    std::vector<int64_t> next;
+    for (int64_t prefix : flat) {
+      for (const IndexRun& r : block[k]) {
+        for (int64_t i = 0; i < r.count; i++) {
+          next.push_back(prefix * sizes[k] + r.start + i * r.step);
+        }
+      }
+    }
+    flat = std::move(next);
+  }
+  return flat;
+}
+
+TEST(BlockCopy, RandomBlocksThereAndBack) {
+  std::mt19937 rng(5);
+  for (int round = 0; round < 500; round++) {
+    const std::vector<int64_t> sizes = {1 + static_cast<int64_t>(rng() % 5), static_cast<int64_t>(rng() % 7),
+                                        1 + static_cast<int64_t>(rng() % 6)};
+    std::vector<int32_t> tensor(static_cast<size_t>(sizes[0] * sizes[1] * sizes[2]));
+    std::iota(tensor.begin(), tensor.end(), 0);
+    std::vector<IndexBlock> blocks;
+    std::vector<int32_t> expected;
+    for (int b = 0; b < 3; b++) {
+      IndexBlock block;
+      for (int64_t n : sizes) {
+        block.push_back(rng() % 2 == 0 && n > 0 ? IndexRuns{{0, n, 1}} : randomRuns(rng, n));
+      }
+      for (int64_t element : elementsOf(block, sizes)) {
+        expected.push_back(static_cast<int32_t>(element));
+      }
+      blocks.push_back(std::move(block));
+    }
+    const BlockCopy copy = blockCopy(blocks, sizes, 4);
+    ASSERT_EQ(copy.bytes, static_cast<int64_t>(expected.size()) * 4);
+    std::vector<int32_t> sideBySide(expected.size() + 1);
+    copy.pack(tensor.data(), sideBySide.data());
+    sideBySide.pop_back();
+    ASSERT_EQ(sideBySide, expected);
+    std::vector<int32_t> back(tensor.size() + 1, -1);
+    copy.unpack(sideBySide.data(), back.data());
+    for (int32_t element : expected) {
+      ASSERT_EQ(back[static_cast<size_t>(element)], element);
+    }
+    ASSERT_EQ(parseIndexBlock(toString(blocks[0])), blocks[0]) << toString(blocks[0]);
+  }
+}
+
+TEST(BlockCopy, WhatLiesSideBySideIsNotCopied) {
+  const std::vector<IndexBlock> rows = {{{{0, 2, 1}}, {{0, 3, 1}}}, {{{2, 2, 1}}, {{0, 3, 1}}}, {{}, {}}};
+  EXPECT_TRUE(blockCopy(rows, {4, 3}, 4).isWhole());
+  const std::vector<IndexBlock> columns = {{{{0, 4, 1}}, {{0, 2, 1}}}, {{{0, 4, 1}}, {{2, 1, 1}}}};
+  EXPECT_FALSE(blockCopy(columns, {4, 3}, 4).isWhole());
+}
+
+}  // namespace
+}  // namespace meshfuse

@@ -1,0 +1,592 @@
+// Parts of different sizes, some of them empty, end to end: every program on loopback ranks against the reference on whole tensors.
+#include <gtest/gtest.h>
+
+#include <fmt/ranges.h>
+
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "host/program.h"
+#include "interpret/bounds.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/transport/loopback/loopback.h"
+
+namespace meshfuse {
+namespace {
+
+struct Uneven {
+  std::function<void(Fusion&)> build;
+  std::vector<Argument> inputs;
+  std::vector<std::string> communication = {"any"};  // kinds in order of steps
+  int64_t bytes = -1;                                // received by all ranks together, -1: any
+};
+
+int64_t sumOverRanks(Communicator& comm, int64_t value) {
+  int64_t total = 0;
+  for (const std::string& text : comm.exchange(std::to_string(value))) {
+    total += std::stoll(text);
+  }
+  return total;
+}
+
+void runRank(Communicator& comm, const Uneven& program) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    program.build(*fusion);
+  }
+  const std::vector<BoundedTensor> whole = interpretWithBounds(*fusion, program.inputs, {.partials = comm.size()});
+  std::vector<Argument> local;
+  for (size_t i = 0; i < program.inputs.size(); i++) {
+    const Tensor* t = std::get_if<Tensor>(&program.inputs[i]);
+    local.push_back(t == nullptr ? program.inputs[i]
+                                 : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
+  for (int call = 0; call < 2; call++) {
+    comm.resetCounters();
+    const std::vector<Tensor> got = cache.runFusionWithInputs(local);
+    const std::shared_ptr<const Fusion> planned = cache.planned();
+    for (size_t i = 0; i < got.size(); i++) {
+      const TensorView* tv = planned->outputs()[i]->asTensor();
+      const BoundedTensor part{shardTensor(whole[i].value, tv, comm.rank()),
+                               shardTensor(whole[i].error, tv, comm.rank()), whole[i].uncertain};
+      EXPECT_EQ(compare(got[i], part).value_or(""), "")
+          << "output " << i << " on rank " << comm.rank() << " of " << comm.size() << "\n"
+          << cache.planText() << cache.hostProgram()->toString();
+    }
+    int64_t counted = 0;
+    for (const TransferCounters::Entry& e : comm.counters().of) {
+      counted += e.bytesReceived;
+    }
+    counted -= comm.counters()[CollectiveKind::AllReduce].bytesReceived;  // the plan has the mean of the team
+    std::vector<std::string> kinds;
+    int64_t plannedBytes = 0;
+    for (const CommRecord& c : cache.commSteps()) {
+      kinds.push_back(c.kind);
+      plannedBytes += c.kind == "all-reduce" ? 0 : c.bytesReceived;
+    }
+    if (program.communication != std::vector<std::string>{"any"}) {
+      EXPECT_EQ(kinds, program.communication) << cache.planText();
+    }
+    const std::string mine = fmt::format("{}", fmt::join(kinds, ", "));
+    for (const std::string& theirs : comm.exchange(mine)) {
+      EXPECT_EQ(theirs, mine) << "on rank " << comm.rank();
+    }
+    const int64_t total = sumOverRanks(comm, plannedBytes);
+    const int64_t arrived = sumOverRanks(comm, counted);
+    if (call > 0) {
+      EXPECT_EQ(arrived, total) << cache.hostProgram()->toString();
+    }
+    if (program.bytes >= 0) {
+      EXPECT_EQ(total, program.bytes) << cache.planText();
+    }
+  }
+}
+
+void run(int ranks, const Uneven& program) {
+  try {
+    runLoopback(ranks, [&](Communicator& comm) { runRank(comm, program); },
+                {.deadline = std::chrono::milliseconds(20000)});
+  } catch (const Error& e) {
+    ADD_FAILURE() << ranks << " ranks: " << e.what();
+  }
+}
+
+Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
+  return randomTensor(std::move(sizes), type, seed);
+}
+
+DeviceMesh line(int64_t n) { return DeviceMesh::create({{"x", n}}); }
+
+void block(TensorView* tv, int dim, const DeviceMesh& mesh, const std::string& axis = "x") {
+  tv->setDeviceMesh(mesh);
+  tv->outer_split(dim, mesh.size(axis));
+  tv->axis(dim)->parallelize(mesh.axis(axis));
+}
+
+TensorView* in(Fusion& f, std::vector<int64_t> shape, DataType type = DataType::Float) {
+  TensorView* tv = makeContigConcreteTensor(f, shape, type);
+  f.addInput(tv);
+  return tv;
+}
+
+TensorView* whole(Fusion& f, TensorView* tv, const DeviceMesh& mesh) {
+  tv->setDeviceMesh(mesh);
+  f.addOutput(tv);
+  return tv;
+}
+
+// (extent, ranks)
+using Cut = std::pair<int64_t, int>;
+const std::vector<Cut> kCuts = {{6, 4}, {5, 4}, {5, 3}, {7, 2}, {10, 4}, {1, 8},
+                                {3, 8}, {1, 2}, {0, 2}, {0, 4}, {9, 4}};
+
+TEST(Uneven, PointwiseThenASumTakesOneAllReduce) {
+  for (const auto& [n, ranks] : kCuts) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {n});
+                  block(x, 0, line(ranks));
+                  TensorView* y = add(x, 1.0);
+                  f.addOutput(y);
+                  whole(f, sum(y, {0}), line(ranks));
+                },
+                {random({n})},
+                {"all-reduce"}});
+  }
+}
+
+TEST(Uneven, ReductionsOfEmptyPartsAreIdentities) {
+  for (const auto& [n, ranks] : kCuts) {
+    if (n == 0) {
+      continue;
+    }
+    for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max}) {
+      for (DataType type : {DataType::Float, DataType::Int}) {
+        run(ranks, {[&](Fusion& f) {
+                      TensorView* x = in(f, {n, 3}, type);
+                      block(x, 0, line(ranks));
+                      whole(f, reductionOp(op, x, {0}), line(ranks));
+                    },
+                    {randomTensor({n, 3}, type, 1, -9, -1)},
+                    {"all-reduce"}});
+      }
+    }
+  }
+}
+
+TEST(Uneven, MeanDividesByTheGlobalCount) {
+  for (const auto& [n, ranks] : kCuts) {
+    if (n == 0) {
+      continue;
+    }
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {2, n});
+                  block(x, 1, line(ranks));
+                  whole(f, mean(x, {1}), line(ranks));
+                },
+                {random({2, n})},
+                {"all-reduce"}});
+  }
+}
+
+TEST(Uneven, GathersCountWhatEachRankHolds) {
+  for (const auto& [n, ranks] : kCuts) {
+    std::vector<std::string> step;
+    if (n > 0) {
+      step.emplace_back(n % ranks == 0 ? "all-gather" : "all-gather-v");
+    }
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {n, 3});
+                  block(x, 0, line(ranks));
+                  whole(f, set(x), line(ranks));
+                },
+                {random({n, 3})},
+                step,
+                (ranks - 1) * n * 3 * 4});
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {2, n, 3});
+                  block(x, 1, line(ranks));
+                  whole(f, set(x), line(ranks));
+                },
+                {random({2, n, 3})},
+                step,
+                (ranks - 1) * 2 * n * 3 * 4});
+  }
+}
+
+TEST(Uneven, WhatIsWholeIsCutInPlace) {
+  for (const auto& [n, ranks] : kCuts) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {2, n});
+                  x->setDeviceMesh(line(ranks));
+                  TensorView* y = set(x);
+                  block(y, 1, line(ranks));
+                  f.addOutput(y);
+                },
+                {random({2, n})},
+                {},
+                0});
+  }
+}
+
+// Elements that change ranks: those of other blocks.
+int64_t exchanged(int64_t rows, int64_t columns, int64_t ranks) {
+  const auto part = [&](int64_t n, int64_t k) {
+    const int64_t c = (n + ranks - 1) / ranks;
+    return std::clamp<int64_t>(n - k * c, 0, c);
+  };
+  int64_t elements = 0;
+  for (int64_t k = 0; k < ranks; k++) {
+    elements += (rows - part(rows, k)) * part(columns, k);
+  }
+  return elements;
+}
+
+TEST(Uneven, MovingAShardToAnotherDimIsAnAllToAll) {
+  for (const auto& [n, ranks] : kCuts) {
+    if (n < 2) {
+      continue;
+    }
+    for (int64_t m : {7, 8}) {
+      run(ranks, {[&](Fusion& f) {
+                    TensorView* x = in(f, {n, m});
+                    block(x, 0, line(ranks));
+                    TensorView* y = set(x);
+                    block(y, 1, line(ranks));
+                    f.addOutput(y);
+                  },
+                  {random({n, m})},
+                  {"all-to-all-v"},
+                  exchanged(n, m, ranks) * 4});
+    }
+  }
+}
+
+TEST(Uneven, BlockToCyclicSendsWhatIsLacked) {
+  run(2, {[&](Fusion& f) {
+            TensorView* x = in(f, {6});
+            block(x, 0, line(2));
+            TensorView* y = set(x);
+            y->setDeviceMesh(line(2));
+            y->inner_split(0, 2)->axis(1)->parallelize(ParallelType::DIDx);
+            f.addOutput(y);
+          },
+          {random({6})},
+          {"all-to-all-v"},
+          2 * 4});
+  for (int64_t n : {5, 10, 13}) {
+    run(4, {[&](Fusion& f) {
+              TensorView* x = in(f, {n, 2});
+              block(x, 0, line(4));
+              TensorView* y = set(x);
+              y->setDeviceMesh(line(4));
+              y->inner_split(0, 4)->axis(1)->parallelize(ParallelType::DIDx);
+              f.addOutput(y);
+              whole(f, sum(y, {0, 1}), line(4));
+              whole(f, set(y), line(4));
+            },
+            {random({n, 2})}});
+  }
+}
+
+TEST(Uneven, SumsToUnevenPartsAreReduceScatters) {
+  for (const auto& [n, ranks] : kCuts) {
+    if (n < 2 || n % ranks == 0) {
+      continue;
+    }
+    const bool few = n < ranks;  // then the whole sum costs less
+    for (DataType type : {DataType::Float, DataType::BFloat16}) {
+      run(ranks, {[&](Fusion& f) {
+                    TensorView* x = in(f, {5, n}, type);
+                    block(x, 0, line(ranks));
+                    TensorView* y = sum(x, {0});
+                    block(y, 1, line(ranks));  // dim 0 is the reduced one
+                    f.addOutput(y);
+                  },
+                  {random({5, n}, 1, type)},
+                  {few ? "all-reduce" : "reduce-scatter-v"},
+                  few ? -1 : (ranks - 1) * n * 4});
+    }
+  }
+}
+
+TEST(Uneven, MatmulsWithEveryDimCut) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
+    const DeviceMesh mesh = line(ranks);
+    run(ranks, {[&](Fusion& f) {  // K
+                  TensorView* a = in(f, {6, n});
+                  TensorView* b = in(f, {n, 7});
+                  block(a, 1, mesh);
+                  block(b, 0, mesh);
+                  whole(f, matmul(a, b), mesh);
+                },
+                {random({6, n}), random({n, 7}, 2)},
+                {"all-reduce"}});
+    run(ranks, {[&](Fusion& f) {  // M
+                  TensorView* a = in(f, {n, 6});
+                  TensorView* b = in(f, {6, 7});
+                  block(a, 0, mesh);
+                  b->setDeviceMesh(mesh);
+                  f.addOutput(matmul(a, b));
+                },
+                {random({n, 6}), random({6, 7}, 2)},
+                {}});
+    run(ranks, {[&](Fusion& f) {  // N, by a linear with a bias, then K of the next
+                  TensorView* a = in(f, {4, 6});
+                  TensorView* w = in(f, {n, 6});
+                  TensorView* bias = in(f, {n});
+                  TensorView* v = in(f, {5, n});
+                  TensorView* last = in(f, {5});
+                  a->setDeviceMesh(mesh);
+                  last->setDeviceMesh(mesh);
+                  block(w, 0, mesh);
+                  block(bias, 0, mesh);
+                  block(v, 1, mesh);
+                  whole(f, linear(relu(linear(a, w, bias)), v, last), mesh);
+                },
+                {random({4, 6}), random({n, 6}, 2), random({n}, 3), random({5, n}, 4), random({5}, 5)},
+                {"all-reduce"}});
+  }
+}
+
+TEST(Uneven, NormsAndSoftmaxAcrossTheCutDim) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
+    for (int dim : {0, 1}) {
+      run(ranks, {[&](Fusion& f) {
+                    TensorView* x = in(f, {n, n});
+                    block(x, dim, line(ranks));
+                    TensorView* y = softmax(x, 1);
+                    block(y, dim, line(ranks));
+                    f.addOutput(y);
+                  },
+                  {random({n, n})}});
+      run(ranks, {[&](Fusion& f) {
+                    TensorView* x = in(f, {n, n});
+                    TensorView* w = in(f, {n});
+                    block(x, dim, line(ranks));
+                    TensorView* y = layer_norm(x, {n}, w, nullptr, 1e-5).output;
+                    f.addOutput(y);
+                  },
+                  {random({n, n}), random({n}, 2)}});
+    }
+  }
+}
+
+TEST(Uneven, WindowsAlongTheCutDim) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {9, 4}, {5, 3}, {5, 8}, {8, 4}}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {n, 2});
+                  block(x, 0, line(ranks));
+                  f.addOutput(slice(x, std::vector<int64_t>{0, 0}, {n - 1, 2}));
+                  f.addOutput(slice(x, std::vector<int64_t>{2, 0}, {n - 1, 2}));
+                  f.addOutput(slice(x, std::vector<int64_t>{1, 0}, {n, 2}, {2, 1}));
+                  f.addOutput(pad(x, std::vector<int64_t>{0, 0, 0, 1}));
+                  f.addOutput(pad(x, std::vector<int64_t>{1, 0, 2, 3}));
+                  f.addOutput(cat({x, add(x, 1.0)}, 0));
+                  f.addOutput(cat({x, add(x, 1.0)}, 1));
+                },
+                {random({n, 2})}});
+    run(ranks, {[&](Fusion& f) {  // the result is cut, the operand too or not
+                  TensorView* x = in(f, {n, 2});
+                  x->setDeviceMesh(line(ranks));
+                  for (int64_t start : {0, 1}) {
+                    TensorView* y = slice(x, std::vector<int64_t>{start, 0}, {n - 1, 2});
+                    block(y, 0, line(ranks));
+                    f.addOutput(y);
+                    TensorView* z = pad(add(y, 1.0), std::vector<int64_t>{0, 0, start, 2});
+                    block(z, 0, line(ranks));
+                    f.addOutput(z);
+                  }
+                },
+                {random({n, 2})}});
+  }
+}
+
+TEST(Uneven, ReshapesPermutesAndBroadcasts) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {n, 6});
+                  TensorView* b = in(f, {n});
+                  block(x, 0, line(ranks));
+                  block(b, 0, line(ranks));
+                  f.addOutput(reshape(x, {n, 3, 2}));
+                  f.addOutput(reshape(x, {n * 6}));
+                  f.addOutput(transpose(x, 0, 1));
+                  f.addOutput(add(x, broadcast(b, {false, true})));
+                  f.addOutput(add(transpose(x, 0, 1), b));
+                  f.addOutput(castOp(DataType::BFloat16, x));
+                },
+                {random({n, 6}), random({n}, 2)}});
+  }
+}
+
+TEST(Uneven, IndexedDims) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {5, 3}, {3, 8}, {6, 4}}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* table = in(f, {n, 3});
+                  TensorView* index = in(f, {5}, DataType::Int);
+                  block(table, 0, line(ranks));
+                  index->setDeviceMesh(line(ranks));
+                  whole(f, embedding_fwd(index, table), line(ranks));
+                  whole(f, index_select(table, 0, index), line(ranks));
+                },
+                {random({n, 3}), randomTensor({5}, DataType::Int, 2, 0, static_cast<double>(n))},
+                {"all-reduce", "all-reduce"}});
+  }
+}
+
+TEST(Uneven, PositionsAreGlobal) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {5, 3}, {3, 8}, {6, 4}}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* x = in(f, {n, 3});
+                  block(x, 0, line(ranks));
+                  f.addOutput(add(x, broadcast(castOp(DataType::Float, iota(n)), {false, true})));
+                  f.addOutput(add(x, rand({n, 3}, DataType::Float)));
+                },
+                {random({n, 3})}});
+  }
+}
+
+TEST(Uneven, GridsOfTwoAxes) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{5, 7}, {1, 4}, {6, 2}, {3, 1}}) {
+    run(6, {[&](Fusion& f) {
+              TensorView* x = in(f, shape);
+              block(x, 0, mesh, "x");
+              TensorView* at = x;
+              at->outer_split(2, 3);
+              at->axis(2)->parallelize(mesh.axis("y"));
+              whole(f, set(x), mesh);
+              whole(f, sum(x, {0, 1}), mesh);
+              f.addOutput(sum(x, {0}));
+              TensorView* swapped = set(x);
+              block(swapped, 0, mesh, "y");
+              swapped->outer_split(2, 2);
+              swapped->axis(2)->parallelize(mesh.axis("x"));
+              f.addOutput(swapped);
+            },
+            {random(shape)}});
+    run(6, {[&](Fusion& f) {  // both axes on one dim, padded once
+              TensorView* x = in(f, shape);
+              x->setDeviceMesh(mesh);
+              x->outer_split(0, 6);
+              x->outer_split(0, 2);
+              x->axis(0)->parallelize(mesh.axis("x"));
+              x->axis(1)->parallelize(mesh.axis("y"));
+              whole(f, set(x), mesh);
+              whole(f, sum(x, {0}), mesh);
+              TensorView* y = set(x);
+              block(y, 1, mesh, "y");
+              f.addOutput(y);
+            },
+            {random(shape)}});
+  }
+}
+
+TEST(Uneven, AnMlpWithAnOddVocabulary) {
+  const int64_t vocabulary = 101;
+  run(8, {[&](Fusion& f) {
+            const DeviceMesh mesh = line(8);
+            TensorView* tokens = in(f, {6}, DataType::Int);
+            TensorView* table = in(f, {vocabulary, 12});
+            TensorView* w = in(f, {vocabulary, 12});
+            tokens->setDeviceMesh(mesh);
+            block(table, 0, mesh);
+            block(w, 0, mesh);
+            TensorView* logits = linear(embedding_fwd(tokens, table), w);
+            TensorView* p = log_softmax(logits, 1);
+            f.addOutput(p);
+            whole(f, mean(p, {0, 1}), mesh);
+          },
+          {randomTensor({6}, DataType::Int, 1, 0, 101), random({vocabulary, 12}, 2), random({vocabulary, 12}, 3)}});
+}
+
+// -- sizes known at run time --------------------------------------------------------------------------------------------------------
+
+TensorView* symbolic(Fusion& f, int dims) {
+  TensorView* tv = makeContigTensor(f, dims, DataType::Float);
+  f.addInput(tv);
+  return tv;
+}
+
+TEST(Uneven, TheWholeIsKnownFromItsParts) {
+  const auto build = [](Fusion& f) {
+    TensorView* x = symbolic(f, 2);
+    block(x, 0, line(4));
+    f.addOutput(add(x, 1.0));
+    whole(f, mean(x, {0, 1}), line(4));
+  };
+  run(4, {build, {random({6, 3})}, {"all-reduce"}});  // shardTensor names the whole
+  runLoopback(4, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      build(*fusion);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    // results go in again, and other wholes with parts of the same size
+    for (int64_t n : {5, 6, 8, 5}) {
+      const int64_t mine = std::clamp<int64_t>(n - 2 * comm.rank(), 0, 2);
+      Tensor x = Tensor::full({mine, 1}, DataType::Float, 1.0).withGlobalShape({n, 1});
+      for (int call = 0; call < 3; call++) {
+        std::vector<Tensor> got = cache.runFusionWithInputs({x});
+        EXPECT_EQ(got[1].item(), 1.0 + call) << n;
+        x = got[0];
+      }
+    }
+  });
+}
+
+TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
+  runLoopback(4, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = symbolic(*fusion, 1);
+      TensorView* y = TensorViewBuilder()
+                          .dtype(DataType::Float)
+                          .shape(std::vector<Val*>{size(x, 0)})
+                          .contiguity(true)
+                          .build();
+      fusion->addInput(y);
+      y->setDeviceMesh(line(4));
+      block(x, 0, line(4));
+      fusion->addOutput(mul(x, y));
+      whole(*fusion, sum(x, {0}), line(4));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    const Tensor x = random({6});
+    const Tensor mine = x.slice(0, std::min(6, 2 * comm.rank()), std::min(6, 2 * comm.rank() + 2)).contiguous();
+    const std::vector<Tensor> got = cache.runFusionWithInputs({mine, Tensor::full({6}, DataType::Float, 2.0)});
+    EXPECT_EQ(got[0].size(0), mine.size(0));
+    const std::vector<double> all = x.toVector();
+    EXPECT_NEAR(got[1].item(), std::accumulate(all.begin(), all.end(), 0.0), 1e-5);
+  });
+}
+
+std::string refusal(int ranks, const std::function<void(Communicator&)>& body) {
+  try {
+    runLoopback(ranks, body);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Uneven, AWholeThatNothingTellsIsRefused) {
+  const std::string text = refusal(4, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = symbolic(*fusion, 1);
+      block(x, 0, line(4));
+      whole(*fusion, sum(x, {0}), line(4));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    const int64_t mine = std::clamp<int64_t>(6 - 2 * comm.rank(), 0, 2);
+    EXPECT_THROW((void)cache.runFusionWithInputs({Tensor::zeros({mine}, DataType::Float)}), UserError);
+    (void)cache.runFusionWithInputs({Tensor::zeros({mine}, DataType::Float)});
+  });
+  EXPECT_NE(text.find("Tensor::withGlobalShape"), std::string::npos) << text;
+}
+
+TEST(Uneven, APartOfAWrongSizeIsRefusedOnAllRanks) {
+  const std::string text = refusal(4, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = in(*fusion, {6});
+      block(x, 0, line(4));
+      whole(*fusion, sum(x, {0}), line(4));
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
+    const int64_t mine = std::clamp<int64_t>(6 - 2 * comm.rank(), 0, 2);
+    (void)cache.runFusionWithInputs({Tensor::zeros({comm.rank() == 3 ? 1 : mine}, DataType::Float)});
+  });
+  EXPECT_NE(text.find("has local sizes [0] on this rank, got [1]"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace meshfuse
