@@ -113,37 +113,48 @@ void expectSameInPlan(const Case& c, const Fusion& planned, const Values& expect
   }
 }
 
-// On each rank: the values of the part of the planned program's tensor that the rank holds.
-void expectSameOnRanks(const Case& c, const SegmentedProgram& program, const Values& expected, int& compared) {
-  const DeviceMesh mesh = meshOf(*program.planned);
-  auto [all, numbers] = withAllResults(*program.local);
-  std::vector<std::vector<Tensor>> parts(mesh.empty() ? 1 : static_cast<size_t>(c.ranks));
-  for (size_t place = 0; place < parts.size(); place++) {
+// On each rank: the values of the parts of the planned program's tensors that the rank holds.
+void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made, const Values& expected,
+                       int& compared) {
+  const Fusion& planned = *made[0].planned;
+  const DeviceMesh mesh = meshOf(planned);
+  const size_t places = mesh.empty() ? 1 : static_cast<size_t>(c.ranks);
+  auto rankAt = [&](size_t place) { return mesh.empty() ? 0 : mesh.devices()[place]; };
+  std::vector<std::unique_ptr<Fusion>> programs;
+  std::vector<std::vector<int>> numbers;  // of each place's results
+  std::vector<std::vector<Tensor>> parts(places);
+  for (size_t place = 0; place < places; place++) {
+    auto [all, of] = withAllResults(*made[static_cast<size_t>(rankAt(place))].local);
+    programs.push_back(std::move(all));
+    numbers.push_back(std::move(of));
     for (size_t i = 0; i < c.inputs.size(); i++) {
-      const int64_t rank = mesh.empty() ? 0 : mesh.devices()[place];
-      parts[place].push_back(
-          shardTensor(std::get<Tensor>(c.inputs[i]), program.planned->inputs()[i]->asTensor(), rank).contiguous());
+      const TensorView* placed = planned.inputs()[i]->asTensor();
+      parts[place].push_back(shardTensor(std::get<Tensor>(c.inputs[i]), placed, rankAt(place)).contiguous());
     }
   }
+  std::vector<const Fusion*> views;
+  for (const auto& p : programs) {
+    views.push_back(p.get());
+  }
   const std::vector<std::vector<Tensor>> results =
-      mesh.empty() ? std::vector<std::vector<Tensor>>{interpret(*all, c.inputs)} : simulateRanks(*all, mesh, parts);
-  for (size_t k = 0; k < numbers.size(); k++) {
-    const int number = numbers[k];
-    auto whole = expected.find(number);
-    if (whole == expected.end()) {
-      EXPECT_GE(number, c.fusion->numVals()) << "a new tensor has the number of another value of the program";
-      continue;
+      mesh.empty() ? std::vector<std::vector<Tensor>>{interpret(*programs[0], c.inputs)}
+                   : simulateRanks(views, mesh, parts);
+  for (size_t place = 0; place < places; place++) {
+    for (size_t k = 0; k < numbers[place].size(); k++) {
+      const int number = numbers[place][k];
+      auto whole = expected.find(number);
+      if (whole == expected.end()) {
+        EXPECT_GE(number, c.fusion->numVals()) << "a new tensor has the number of another value of the program";
+        continue;
+      }
+      ASSERT_LT(number, planned.numVals());
+      const Val* placed = planned.val(number);
+      ASSERT_TRUE(placed != nullptr && placed->isTensor()) << "T" << number << " is not in the plan";
+      const BoundedTensor part{shardTensor(whole->second.value, placed->asTensor(), rankAt(place)).contiguous(),
+                               shardTensor(whole->second.error, placed->asTensor(), rankAt(place)).contiguous(), 0};
+      EXPECT_EQ(compare(results[place][k], part), std::nullopt) << "T" << number << " on rank " << rankAt(place);
+      compared += place == 0 ? 1 : 0;
     }
-    ASSERT_LT(number, program.planned->numVals());
-    const Val* placed = program.planned->val(number);
-    ASSERT_TRUE(placed != nullptr && placed->isTensor()) << "T" << number << " is not in the plan";
-    for (size_t place = 0; place < parts.size(); place++) {
-      const int64_t rank = mesh.empty() ? 0 : mesh.devices()[place];
-      const BoundedTensor part{shardTensor(whole->second.value, placed->asTensor(), rank).contiguous(),
-                               shardTensor(whole->second.error, placed->asTensor(), rank).contiguous(), 0};
-      EXPECT_EQ(compare(results[place][k], part), std::nullopt) << "T" << number << " on rank " << rank;
-    }
-    compared++;
   }
 }
 
@@ -161,7 +172,7 @@ int expectSameNumbers(const Case& c) {
   const bool scalars =
       std::ranges::any_of(c.inputs, [](const Argument& a) { return !std::holds_alternative<Tensor>(a); });
   if (!scalars) {
-    expectSameOnRanks(c, made[0], expected, compared);
+    expectSameOnRanks(c, made, expected, compared);
   }
   return compared;
 }
