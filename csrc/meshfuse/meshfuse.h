@@ -13,6 +13,7 @@
 #include "multidevice/transport/host/world.h"
 #include "ops/activation.h"
 #include "ops/along_dim.h"
+#include "ops/attention.h"
 #include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"

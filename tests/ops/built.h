@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "ops/activation.h"
 #include "ops/along_dim.h"
+#include "ops/attention.h"
 #include "ops/channel_norms.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
