@@ -3,26 +3,11 @@
 
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
+#include "multidevice/scenario_parts.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
-
-DeviceMesh axisX(int64_t n) { return DeviceMesh::create({{"x", n}}); }
-
-// An output with its own annotation: whole on the mesh.
-TensorView* output(Fusion& f, TensorView* tv, const DeviceMesh& mesh) {
-  f.addOutput(tv);
-  tv->setDeviceMesh(mesh);
-  return tv;
-}
-
-// What a rank receives of an all-reduce of `elements` among n.
-int64_t allReduceBytes(int64_t elements, int64_t n, int64_t size = 4) { return 2 * elements * size * (n - 1) / n; }
 
 // Every grid of n ranks.
 std::vector<std::pair<int64_t, int64_t>> gridsOf(int64_t n) {

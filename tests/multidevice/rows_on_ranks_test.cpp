@@ -1,0 +1,291 @@
+// Norms, softmax, losses and positions of the largest along a dim that is cut: what crosses ranks is some numbers a row, never a
+// row.
+#include "multidevice/scenario_parts.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kRows = 6;
+
+std::vector<std::string> allReduces(int64_t n, int count) {
+  std::vector<std::string> steps;
+  for (int k = 0; k < count && n > 1; k++) {
+    steps.push_back(among(n, "all-reduce")[0]);
+  }
+  return steps;
+}
+
+class RowsOnRanks : public ScenarioTest {
+ protected:
+  // Programs over x [rows, width] of which the last dim is cut, that take `count` numbers a row across the ranks.
+  using Build = std::function<void(Fusion&, TensorView* x, const DeviceMesh&)>;
+  void takesNumbersARow(int count, const Build& build, DataType type = DataType::Float, int64_t bytesOfNumber = 4) {
+    // 10 columns on 4 ranks are 3, 3, 3 and 1; 5 columns are 2, 2, 1 and none
+    for (int64_t width : {16, 10, 5}) {
+      runScenario([&](int64_t n) {
+        return Scenario{[&build, type, width, n](Fusion& f) {
+                          const DeviceMesh mesh = axisX(n);
+                          TensorView* x = input(f, {kRows, width}, mesh, type);
+                          shardBlock(x, 1, mesh, "x");
+                          build(f, x, mesh);
+                        },
+                        {random({kRows, width}, 1, type)},
+                        {allReduces(n, count), -1, count * allReduceBytes(kRows, n, bytesOfNumber)}};
+      });
+    }
+  }
+};
+
+TEST_F(RowsOnRanks, LayerNormTakesTwo) {
+  for (DataType type : {DataType::Float, DataType::BFloat16}) {
+    takesNumbersARow(
+        2,
+        [type](Fusion& f, TensorView* x, const DeviceMesh&) {
+          f.addOutput(castOp(type, layer_norm(x, 1, nullptr, nullptr, 1e-5).output));
+        },
+        type);
+  }
+}
+
+TEST_F(RowsOnRanks, LayerNormWithCutWeightsTakesTwo) {
+  for (int64_t width : {16, 10}) {
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        TensorView* x = input(f, {kRows, width}, mesh);
+                        TensorView* w = input(f, {width}, mesh);
+                        TensorView* b = input(f, {width}, mesh);
+                        shardBlock(x, 1, mesh, "x");
+                        shardBlock(w, 0, mesh, "x");
+                        shardBlock(b, 0, mesh, "x");
+                        const ForwardNormResult r = layer_norm(x, 1, w, b, 1e-5);
+                        f.addOutput(r.output);
+                        f.addOutput(r.mean);
+                        f.addOutput(r.invstd);
+                      },
+                      {random({kRows, width}, 1), random({width}, 2), random({width}, 3)},
+                      {allReduces(n, 2), -1, 2 * allReduceBytes(kRows, n)}};
+    });
+  }
+}
+
+// The gradients of weight and bias are sums over rows that no rank shares.
+TEST_F(RowsOnRanks, LayerNormBackwardTakesTwo) {
+  for (int64_t width : {16, 10}) {
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        TensorView* dy = input(f, {kRows, width}, mesh);
+                        TensorView* x = input(f, {kRows, width}, mesh);
+                        TensorView* mean = input(f, {kRows, 1}, mesh);
+                        TensorView* invstd = input(f, {kRows, 1}, mesh);
+                        TensorView* w = input(f, {width}, mesh);
+                        TensorView* b = input(f, {width}, mesh);
+                        shardBlock(dy, 1, mesh, "x");
+                        shardBlock(x, 1, mesh, "x");
+                        shardBlock(w, 0, mesh, "x");
+                        shardBlock(b, 0, mesh, "x");
+                        const BackwardNormResult r = layer_norm_backward(dy, x, {width}, mean, invstd, w, b);
+                        f.addOutput(r.grad_input);
+                        f.addOutput(r.grad_weight);
+                        f.addOutput(r.grad_bias);
+                      },
+                      {random({kRows, width}, 1), random({kRows, width}, 2), random({kRows, 1}, 3),
+                       randomTensor({kRows, 1}, DataType::Float, 4, 0.5, 2), random({width}, 5), random({width}, 6)},
+                      {allReduces(n, 2), -1, 2 * allReduceBytes(kRows, n)}};
+    });
+  }
+}
+
+TEST_F(RowsOnRanks, RmsNormTakesOne) {
+  takesNumbersARow(
+      1, [](Fusion& f, TensorView* x, const DeviceMesh&) { f.addOutput(rms_norm(x, 1, nullptr, 1e-5).output); });
+}
+
+TEST_F(RowsOnRanks, VarianceWithMeanTakesTwo) {
+  takesNumbersARow(2, [](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+    const VarMeanResult r = variance_mean(x, {1});
+    output(f, r.var, mesh);
+    output(f, r.mean, mesh);
+  });
+}
+
+// Rows that each rank wants a part of. The means are gathered: every rank needs all of them for its distances.
+TEST_F(RowsOnRanks, VarianceWithMeanToCutRowsScattersBoth) {
+  runScenario([](int64_t n) {
+    std::vector<std::string> steps;
+    for (const char* step : {"reduce-scatter", "all-gather", "reduce-scatter"}) {
+      for (const std::string& s : among(n, step)) {
+        steps.push_back(s);
+      }
+    }
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {3 * n, 10}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      const VarMeanResult r = variance_mean(x, {1});
+                      shardBlock(output(f, set(r.var), mesh), 0, mesh, "x");
+                      shardBlock(output(f, set(r.mean), mesh), 0, mesh, "x");
+                    },
+                    {random({3 * n, 10}, 1)},
+                    {steps, -1, 3 * 3 * (n - 1) * 4}};
+  });
+}
+
+TEST_F(RowsOnRanks, WelfordTakesTwoAndCountsTheWhole) {
+  takesNumbersARow(2, [](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+    const WelfordResult r = Welford(x, {1});
+    output(f, r.avg, mesh);
+    output(f, r.var_sum, mesh);
+    output(f, r.n, mesh);
+  });
+}
+
+TEST_F(RowsOnRanks, SoftmaxTakesTwo) {
+  for (bool log : {false, true}) {
+    takesNumbersARow(2, [log](Fusion& f, TensorView* x, const DeviceMesh&) {
+      f.addOutput(log ? log_softmax(x, 1) : softmax(x, 1));
+    });
+  }
+}
+
+TEST_F(RowsOnRanks, LogOfSumOfExponentialsTakesTwo) {
+  takesNumbersARow(2, [](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+    TensorView* largest = max(x, {1});
+    output(f, add(largest, log(sum(exp(sub(x, unsqueeze(largest, 1))), {1}))), mesh);
+  });
+}
+
+// The largest, then the first position that has it: two numbers, whatever the width.
+TEST_F(RowsOnRanks, PositionsOfTheExtremesTakeTwo) {
+  for (bool largest : {false, true}) {
+    for (DataType type : {DataType::Float, DataType::BFloat16, DataType::Int32}) {
+      takesNumbersARow(
+          2,
+          [largest](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+            output(f, largest ? argmax(x, 1) : argmin(x, 1), mesh);
+          },
+          type);
+    }
+  }
+}
+
+// Rows of equal elements: the first position counts, on whichever rank it is.
+TEST_F(RowsOnRanks, TheFirstOfEqualOnesIsChosen) {
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {kRows, 10}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      output(f, argmax(x, 1), mesh);
+                      output(f, argmax(x), mesh);
+                    },
+                    {randomTensor({kRows, 10}, DataType::Int, 1, 0, 2).to(DataType::Float)},
+                    {allReduces(n, 4), -1, 2 * allReduceBytes(kRows, n) + 2 * allReduceBytes(1, n)}};
+  });
+}
+
+class VocabularyOnRanks : public ScenarioTest {
+ protected:
+  // -log(softmax(logits)[target]) of each row, 0 where the target is negative.
+  static TensorView* crossEntropy(TensorView* logits, TensorView* target) {
+    TensorView* counts = ge(target, 0);
+    TensorView* largest = max(logits, {1});
+    TensorView* logSum = add(largest, log(sum(exp(sub(logits, unsqueeze(largest, 1))), {1})));
+    TensorView* picked = squeeze(takeAlongAxis(logits, unsqueeze(where(counts, target, 0), 1), 1), 1);
+    return where(counts, sub(logSum, picked), 0.0);
+  }
+  // softmax - 1 at the target.
+  static TensorView* gradient(TensorView* logits, TensorView* target) {
+    const IntExpr width = logits->shape()[1];
+    TensorView* hit = eq(unsqueeze(target, 1), unsqueeze(iota(logits->fusion(), width), 0));
+    TensorView* counts = unsqueeze(ge(target, 0), 1);
+    return where(counts, sub(softmax(logits, 1), castOp(DataType::Float, hit)), 0.0);
+  }
+  static Tensor targets(int64_t vocabulary) {
+    Tensor t = randomTensor({kRows}, DataType::Int, 9, 0, static_cast<double>(vocabulary));
+    t.set(std::vector<int64_t>{2}, -1);
+    t.set(std::vector<int64_t>{3}, static_cast<double>(vocabulary) - 1);
+    return t;
+  }
+};
+
+// The largest, the sum, and the target's logit of each row; the gradient stays where its logits are.
+TEST_F(VocabularyOnRanks, CrossEntropyTakesThreeNumbersARow) {
+  for (int64_t vocabulary : {16, 10}) {
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        TensorView* logits = input(f, {kRows, vocabulary}, mesh);
+                        TensorView* target = input(f, {kRows}, mesh, DataType::Int);
+                        shardBlock(logits, 1, mesh, "x");
+                        output(f, crossEntropy(logits, target), mesh);
+                      },
+                      {random({kRows, vocabulary}, 1), targets(vocabulary)},
+                      {allReduces(n, 3), -1, 3 * allReduceBytes(kRows, n)}};
+    });
+  }
+}
+
+TEST_F(VocabularyOnRanks, GradientOfCrossEntropyTakesTwo) {
+  for (int64_t vocabulary : {16, 10}) {
+    runScenario([=](int64_t n) {
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        TensorView* logits = input(f, {kRows, vocabulary}, mesh);
+                        TensorView* target = input(f, {kRows}, mesh, DataType::Int);
+                        shardBlock(logits, 1, mesh, "x");
+                        f.addOutput(gradient(logits, target));
+                      },
+                      {random({kRows, vocabulary}, 1), targets(vocabulary)},
+                      {allReduces(n, 2), -1, 2 * allReduceBytes(kRows, n)}};
+    });
+  }
+}
+
+// From the hidden state to the mean loss, the head's weight cut over the vocabulary: three numbers a row; and the token that the model
+// would say: two.
+TEST_F(VocabularyOnRanks, LanguageModelHeadNeverGathersLogits) {
+  for (int64_t vocabulary : {16, 10}) {
+    runScenario([=](int64_t n) {
+      constexpr int64_t kHidden = 8;
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        TensorView* hidden = input(f, {kRows, kHidden}, mesh);
+                        TensorView* weight = input(f, {vocabulary, kHidden}, mesh);
+                        TensorView* target = input(f, {kRows}, mesh, DataType::Int);
+                        shardBlock(weight, 0, mesh, "x");
+                        TensorView* logits = linear(hidden, weight);
+                        output(f, mean(crossEntropy(logits, target), {0}), mesh);
+                        output(f, argmax(logits, 1), mesh);
+                      },
+                      {random({kRows, kHidden}, 1), random({vocabulary, kHidden}, 2), targets(vocabulary)},
+                      {allReduces(n, 5), -1, 5 * allReduceBytes(kRows, n)}};
+    });
+  }
+}
+
+// Seven ranks hold 6283 words, the last one 6276.
+TEST_F(VocabularyOnRanks, OddVocabularyOnEightRanks) {
+  constexpr int64_t kVocabulary = 50257, kHidden = 4, kTokens = 2;
+  runScenarioOnLoopback(8, [](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* tokens = input(f, {kTokens}, mesh, DataType::Int);
+                      TensorView* table = input(f, {kVocabulary, kHidden}, mesh);
+                      TensorView* target = input(f, {kTokens}, mesh, DataType::Int);
+                      shardBlock(table, 0, mesh, "x");
+                      TensorView* logits = linear(tanh(embedding_fwd(tokens, table)), table);
+                      output(f, crossEntropy(logits, target), mesh);
+                      output(f, argmax(logits, 1), mesh);
+                    },
+                    {Tensor::of({50256, 6283}, {kTokens}, DataType::Int), random({kVocabulary, kHidden}, 1),
+                     Tensor::of({50255, 0}, {kTokens}, DataType::Int)},
+                    {allReduces(n, 6), -1, allReduceBytes(kTokens * kHidden, n) + 5 * allReduceBytes(kTokens, n)}};
+  });
+}
+
+}  // namespace
+
+}  // namespace meshfuse
