@@ -9,12 +9,14 @@
 #include "base/hash.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/communicator.h"
+#include "schedule/group.h"
 
 namespace meshfuse {
 
 namespace {
 
 constexpr std::string_view kNoPlan = "no plan: ";
+constexpr std::string_view kPlatform = "platform: ";
 
 std::string lineOf(const std::string& text, size_t line) {
   size_t begin = 0;
@@ -51,6 +53,11 @@ std::string sharedText(const Fusion& global, const Fusion& local) {
   return text;
 }
 
+std::string platformText(std::string_view libraryVersion, const DeviceInfo& device, size_t maxPlans) {
+  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}{3} plans kept\n", kPlatform, libraryVersion,
+                     device.target == tile::Target::Cpu ? "a CPU" : device.architecture, maxPlans);
+}
+
 void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int64_t call) {
   if (communicator.size() == 1) {
     return;
@@ -78,7 +85,11 @@ void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int6
         "{}; give "
         "it with Tensor::withGlobalShape, or as a constant size",
         fmt::join(different, ", "), difference);
-  throwDeviceError(
+  check(difference.find('"' + std::string(kPlatform)) == std::string::npos,
+        "[agreement] ranks [{}] do not run on the platform of rank 0: {}; start all ranks with one build of the "
+        "library, the same options, and devices of one model",
+        fmt::join(different, ", "), difference);
+  throwUserError(
       fmt::format("[agreement] the plans of ranks [{}] differ from that of rank 0 in {}; every rank must make the same "
                   "calls with the same fusion, mesh and global shapes",
                   fmt::join(different, ", "), difference));

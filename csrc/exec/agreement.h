@@ -1,6 +1,7 @@
 // Agreement: before anything runs, all ranks compare what they planned.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,14 +13,20 @@ inline constexpr std::string_view kAssumedSizes = "with even parts, ";
 
 class Communicator;
 class Fusion;
+struct DeviceInfo;
 
 // What ranks that run together must have alike, as text: the planned global program and the communication steps. Kernels are not
 // part of it.
 [[nodiscard]] std::string sharedText(const Fusion& global, const Fusion& local);
 
-// Compares the hash of (call number, shared text) on all ranks. DeviceError on every rank, with the same text, that names the ranks
-// that differ and the first line in which they do.
-// If a rank refuses the call (sayNo), the others' error names it and carries its text.
+// What they must have alike beside the program, one line each: the version of this library, what kernels are compiled for, and how
+// many plans are kept, which decides about the calls that compile. What may differ (processors, layouts, verification, kernels
+// at hand) is not part of it.
+[[nodiscard]] std::string platformText(std::string_view libraryVersion, const DeviceInfo& device, size_t maxPlans);
+
+// Compares the hash of (call number, shared text) on all ranks, before anything runs. UserError on every rank, with the same text, that
+// names the ranks that differ and the first line in which they do; another call may follow.
+// If a rank refuses the call (sayNo), the others get a DeviceError that names it and carries its text.
 void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int64_t call);
 
 // Tells the peers that this rank refuses a call: in the comparison, if they come to it or refuse as well; those that have begun

@@ -13,6 +13,7 @@
 #include "host/build.h"
 #include "ir/fusion.h"
 #include "library/cpu/contraction.h"
+#include "meshfuse_config.h"
 #include "multidevice/transport/communicator.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/localize_fusion.h"
@@ -89,7 +90,9 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   const std::string shared = assumed + sharedText(*global, *local);
   result.identity = hashText(shared).lo;
   if (!meeting.agreed && (meeting.expected || communicates(*local))) {
-    agreeOnPlan(communicator, shared, meeting.call);
+    const std::string_view version =
+        meeting.libraryVersion.empty() ? std::string_view(kVersion) : meeting.libraryVersion;
+    agreeOnPlan(communicator, platformText(version, device, meeting.maxPlans) + shared, meeting.call);
   }
 
   // local view: steps

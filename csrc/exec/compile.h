@@ -22,6 +22,8 @@ struct Meeting {
   int64_t call = 0;      // number of the call that compiles: part of what the ranks agree on
   bool agreed = false;   // the ranks agreed on arguments of these types and sizes before
   bool expected = true;  // the peers come to meet this rank: false for programs of which no plan has communicated yet
+  size_t maxPlans = 0;   // that are kept: the ranks forget, and so meet, alike
+  std::string libraryVersion = {};  // of this rank; "": that of this build
 };
 
 struct CompileOptions {
@@ -53,7 +55,7 @@ struct CompiledProgram {
                                                  const Meeting& meeting = {});
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
-// for arguments that do not fit; DeviceError naming ranks and the first differing line if the ranks' plans differ.
+// for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.
 [[nodiscard]] CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs,
                                       Communicator& communicator, const CompileOptions& options);
 

@@ -73,7 +73,8 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, int64_t cal
   if (std::getenv("MESHFUSE_PRINT_MISSES") != nullptr) {
     fmt::print(stderr, "[meshfuse] compiling: {}\n", missReason_);
   }
-  const Meeting meeting{.call = call, .agreed = haveAgreedLocked(inputs), .expected = compiled_ == 0 || communicates_};
+  const Meeting meeting{
+      .call = call, .agreed = haveAgreedLocked(inputs), .expected = compiled_ == 0 || communicates_, .maxPlans = most_};
   std::promise<PlanPtr> promise;
   auto entry = pending_.insert(pending_.end(), {factsOf(fusion_, inputs), promise.get_future().share()});
   lock.unlock();

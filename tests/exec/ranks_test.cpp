@@ -201,7 +201,7 @@ TEST(OneRank, HasAnotherProgram) {
     (void)cache.runFusionWithInputs({shard(2)});
   });
   for (const std::string& e : errors) {
-    EXPECT_TRUE(e.starts_with("DeviceError: [agreement]")) << e;
+    EXPECT_TRUE(e.starts_with("UserError: [agreement]")) << e;
     EXPECT_TRUE(has(e, "ranks [3]") && has(e, "add(T0, 1") && has(e, "add(T0, 2")) << e;
   }
 }
