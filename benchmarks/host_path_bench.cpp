@@ -44,8 +44,13 @@ std::unique_ptr<Fusion> fusionOf(const std::function<TensorView*(TensorView*)>& 
 }
 
 void warmAdd(benchmark::State& state) {
-  FusionExecutorCache cache(fusionOf([](TensorView* x) { return add(x, x); }), {.threads = 2});
-  std::vector<Argument> in = {randomTensor({8, 8}, DataType::Float, 1)};
+  FusionExecutorCache cache(fusionOf([](TensorView* x) {
+                              TensorView* y = makeContigTensor(2);
+                              FusionGuard::current()->addInput(y);
+                              return add(x, y);
+                            }),
+                            {.threads = 2});
+  std::vector<Argument> in = {randomTensor({8, 8}, DataType::Float, 1), randomTensor({8, 8}, DataType::Float, 2)};
   std::vector<Tensor> out = cache.runFusionWithInputs(in);
   for (int i = 0; i < 1000; i++) {
     cache.run(std::span<const Argument>(in), out);

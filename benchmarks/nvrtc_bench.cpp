@@ -9,11 +9,13 @@
 #include <sstream>
 #include <string>
 
+#include "base/error.h"
 #include "codegen/cuda/emit.h"
+#include "exec/compile.h"
 #include "figures.h"
 #include "jit/nvrtc/capabilities.h"
 #include "jit/nvrtc/compiler.h"
-#include "tile/builder.h"
+#include "meshfuse/meshfuse.h"
 
 namespace meshfuse {
 
@@ -36,21 +38,20 @@ double cpuMilliseconds(const std::function<void()>& body) {
   return now() - start;
 }
 
-// Rows of up to 4096 elements of bfloat16 in the registers of 128 threads; N is a multiple of 8.
-Program softmax() {
-  Builder b("softmax", Target::Gpu);
-  IntExpr rows = b.size("M", {.lower = 1});
-  IntExpr columns = b.size("N", {.lower = 1, .upper = 4096, .divisor = 8});
-  int x = b.tensor({"X", DataType::BFloat16, Memory::Input, {rows, columns}, {columns, 1}, 16, false});
-  int y = b.tensor({"Y", DataType::BFloat16, Memory::Output, {rows, columns}, {columns, 1}, 16, false});
-  b.gridDim("row", rows);
-  int s = b.space("s", {{"m", rows, {{Level::Part, 0, "row"}}},
-                        {"n", columns, {{Level::Repeat, 4}, {Level::Warp, 4}, {Level::Lane, 32}, {Level::Vector, 8}}}});
-  std::vector<Index> at{{b.coord(s, 0)}, {b.coord(s, 1)}};
-  ValueId value = b.cast(b.load(x, at, s), DataType::Float);
-  ValueId e = b.point(PointOp::Exp, {b.point(PointOp::Sub, {value, b.reduceAxis(value, 1, Combiner::Max)})});
-  b.store(y, at, b.cast(b.point(PointOp::Div, {e, b.reduceAxis(e, 1, Combiner::Sum)}), DataType::BFloat16));
-  return b.take();
+// Softmax of rows of 4096 elements of bfloat16, as the scheduler makes it for a GPU.
+Program softmaxRows() {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  TensorView* x = makeContigTensor(2, DataType::BFloat16);
+  fusion.addInput(x);
+  fusion.addOutput(castOp(DataType::BFloat16, softmax(x, 1)));
+  const DeviceInfo gpu = DeviceInfo::hopper();
+  const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
+  const SegmentedProgram program =
+      compileToSegments(fusion, std::vector<Argument>{Tensor::zeros({16, 4096}, DataType::BFloat16)}, *alone, gpu);
+  invariant(program.segments.size() == 1, "[nvrtc bench] softmax is {} kernels", program.segments.size());
+  const Segment& only = program.segments[0];
+  return only.scheduler->schedule(only.group, gpu).program;
 }
 
 std::string handWritten() {
@@ -67,7 +68,7 @@ void compileSoftmax(benchmark::State& state) {
     return;
   }
   NvrtcCompiler compiler;
-  const CudaSource source = emitCuda(softmax());
+  const CudaSource source = emitCuda(softmaxRows());
   const std::string hand = handWritten();
   auto cost = [&](const std::string& text) {
     return cpuMilliseconds([&] { (void)compiler.compileCubin(text, "sm_90a"); });
@@ -91,7 +92,7 @@ void compileSoftmax(benchmark::State& state) {
 }
 
 void emitSoftmax(benchmark::State& state) {
-  const Program program = softmax();
+  const Program program = softmaxRows();
   (void)emitCuda(program);
   for (auto _ : state) {
     double best = kNever;

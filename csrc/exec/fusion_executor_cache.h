@@ -65,11 +65,11 @@ class FusionExecutorCache {
   FusionExecutorCache& operator=(const FusionExecutorCache&) = delete;
 
   // inputs: one a fusion input, tensors in local sizes. Returns the outputs in order; one that aliases an input shares its
-  // memory. UserError on a wrong number, rank, size, type or device of an argument, before anything runs; DeviceError if a
-  // peer fails.
+  // memory. UserError on a wrong number, rank, size or type of an argument, before anything runs (a tensor of another
+  // device is refused where it becomes a Tensor, see tensor/dlpack.h); DeviceError if a peer fails.
   std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
-  // The same into tensors the caller supplies (contiguous, of the right sizes and types; those of aliased outputs are
-  // ignored). Allocates nothing once the plan exists.
+  // The same into tensors the caller supplies, of the right sizes and types (those of aliased outputs are ignored).
+  // Allocates nothing once the plan exists and where they lie as the plan's own would.
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
   void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 

@@ -142,6 +142,55 @@ TEST(Verification, EnvironmentChooses) {
   unsetenv("MESHFUSE_VERIFY");
 }
 
+// A call that a wrong index refuses leaves a plan behind that has not been verified. Its references are then those of a subtraction,
+// which no right kernel agrees with.
+TEST(Verification, IsOfNoCallOfTheFirstOrOfEach) {
+  auto fusionWith = [](PointOp op) {
+    auto fusion = std::make_unique<Fusion>();
+    FusionGuard guard(fusion.get());
+    TensorView* x = makeContigConcreteTensor({3, 5});
+    TensorView* at = makeContigConcreteTensor({2}, DataType::Int);
+    fusion->addInput(x);
+    fusion->addInput(at);
+    TensorView* taken = index_select(x, 0, at);
+    fusion->addOutput(op == PointOp::Add ? add(taken, 1.0) : sub(taken, 1.0));
+    return fusion;
+  };
+  const Tensor x = randomTensor({3, 5}, DataType::Float, 1);
+  auto indices = [](int64_t last) {
+    Tensor at = Tensor::zeros({2}, DataType::Int);
+    at.set(std::vector<int64_t>{1}, static_cast<double>(last));
+    return at;
+  };
+  FusionExecutorCache other(fusionWith(PointOp::Sub), {.verify = Verify::Off});
+  (void)other.runFusionWithInputs({x, indices(2)});
+
+  struct Case {
+    const char* chosen;
+    bool firstIsVerified, secondIsVerified;
+  };
+  for (const Case& c : {Case{"off", false, false}, {"first", true, false}, {"always", true, true}}) {
+    SCOPED_TRACE(c.chosen);
+    ASSERT_EQ(setenv("MESHFUSE_VERIFY", c.chosen, 1), 0);
+    FusionExecutorCache cache(fusionWith(PointOp::Add));
+    unsetenv("MESHFUSE_VERIFY");
+    auto call = [&](int64_t last) { return errorOf([&] { (void)cache.runFusionWithInputs({x, indices(last)}); }); };
+    ASSERT_TRUE(call(7).starts_with("UserError"));
+    auto& steps = const_cast<HostProgram&>(*cache.hostProgram()).steps;
+    ASSERT_EQ(steps.size(), 1u);
+    const std::shared_ptr<const Fusion> right = steps[0].reference;
+    auto callWithAWrongReference = [&] {
+      steps[0].reference = other.hostProgram()->steps[0].reference;
+      const std::string error = call(2);
+      steps[0].reference = right;
+      return error;
+    };
+    EXPECT_EQ(callWithAWrongReference().starts_with("InternalError: [verify]"), c.firstIsVerified);
+    EXPECT_EQ(call(2), "");
+    EXPECT_EQ(callWithAWrongReference().starts_with("InternalError: [verify]"), c.secondIsVerified);
+  }
+}
+
 }  // namespace
 
 }  // namespace meshfuse

@@ -21,6 +21,7 @@
 #include "fuzz/minimize.h"
 #include "fuzz/planted.h"
 #include "fuzz/program.h"
+#include "jit/nvrtc/capabilities.h"
 
 namespace meshfuse::fuzz {
 
@@ -162,6 +163,15 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
     EXPECT_GE(3 * shape, programs);
     EXPECT_GE(2 * communicate, programs);
     EXPECT_LE(10 * vague, elements);
+    auto programsOn = [&](size_t axes) {
+      int64_t n = 0;
+      for (const auto& [mesh, count] : meshes) {
+        n += mesh != "none" && static_cast<size_t>(std::count(mesh.begin(), mesh.end(), '=')) == axes ? count : 0;
+      }
+      return n;
+    };
+    EXPECT_GE(programsOn(1), 100);
+    EXPECT_GE(programsOn(2), 100);
   }
 }
 
@@ -183,9 +193,11 @@ TEST(Fuzz, KernelsAgree) {
                                  << kernels[i]->fusion << tile::toString(kernels[i]->plan.program);
     }
   };
+  NvrtcCompiler nvrtc;
   auto flush = [&] {
+    NvrtcCompiler* compiler = emulated == 0 && cudaCapabilities().nvrtc ? &nvrtc : nullptr;
     emulated += static_cast<int64_t>(batch.size());
-    judge(batch, emulateKernels(batch), "emulator");
+    judge(batch, emulateKernels(batch, compiler), "emulator");
     batch.clear();
   };
   uint64_t step = range.fixed ? kKernelStep : 1;
@@ -216,14 +228,17 @@ TEST(Fuzz, KernelsAgree) {
   }
   flush();
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{} programs, {}, in {:.0f} s: {} kernels interpreted, {} emulated\n", programs,
-             step == 1 ? "all" : fmt::format("one of {}", step), seconds, interpreted, emulated);
+  fmt::print("{} programs, {}, in {:.0f} s: {} kernels interpreted, {} emulated, {} compiled for sm_90a\n", programs,
+             step == 1 ? "all" : fmt::format("one of {}", step), seconds, interpreted, emulated,
+             nvrtc.counters().compiled);
   if (range.fixed) {
     EXPECT_GE(programs * static_cast<int64_t>(kKernelStep), 500);
+    EXPECT_GE(interpreted, 2 * programs);
+    EXPECT_GE(emulated, programs);
   }
 }
 
-// Each bug is looked for in program after program until the fuzzer sees it.
+// Each bug is looked for in program after program until the fuzzer sees it; there, the same without the bug agrees.
 TEST(Fuzz, FindsPlantedBugs) {
   prepare();
   struct Search {
@@ -236,6 +251,8 @@ TEST(Fuzz, FindsPlantedBugs) {
   for (PlantedBug& bug : plantedBugs()) {
     searches.push_back({std::move(bug)});
   }
+  const PlantedBug noneInKernels{"none", [](tile::Program&) { return true; }};
+  const PlantedBug noneInSteps{"none", {}, [](HostProgram&) { return true; }};
   size_t found = 0;
   for (uint64_t seed = kFirstSeed; seed <= kLastSeed && found < searches.size(); seed++) {
     currentSeed = seed;
@@ -251,6 +268,8 @@ TEST(Fuzz, FindsPlantedBugs) {
       PlantedRun run = runPlanted(program, reference, s.bug);
       s.tried += run.applied ? 1 : 0;
       if (run.difference) {
+        const PlantedRun right = runPlanted(program, reference, s.bug.kernel ? noneInKernels : noneInSteps);
+        ASSERT_EQ(right.difference.value_or(""), "") << "without a bug, seed " << seed;
         s.foundIn = seed;
         s.how = run.difference->substr(0, run.difference->find('\n'));
         found++;

@@ -244,7 +244,7 @@ std::vector<std::string> interpretKernels(const KernelCases& kernels) {
   return verdicts;
 }
 
-std::vector<std::string> emulateKernels(const KernelCases& kernels) {
+std::vector<std::string> emulateKernels(const KernelCases& kernels, NvrtcCompiler* compiler) {
   std::vector<simt::Launch> launches;
   for (const auto& k : kernels) {
     poison(*k);
@@ -259,6 +259,10 @@ std::vector<std::string> emulateKernels(const KernelCases& kernels) {
   std::vector<std::string> verdicts;
   for (size_t i = 0; i < kernels.size(); i++) {
     verdicts.push_back(results[i].faults.empty() ? verdict(*kernels[i]) : results[i].faults[0]);
+    if (compiler != nullptr &&
+        compiler->compileCubin(launches[i].kernel.source.text, "sm_90a").text != results[i].text) {
+      verdicts.back() += "another text was compiled than emulated";
+    }
   }
   return verdicts;
 }

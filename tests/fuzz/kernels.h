@@ -13,6 +13,7 @@
 #include "fuzz/checks.h"
 #include "fuzz/program.h"
 #include "interpret/bounds.h"
+#include "jit/nvrtc/compiler.h"
 #include "schedule/group.h"
 
 namespace meshfuse::fuzz {
@@ -35,8 +36,9 @@ using KernelCases = std::vector<std::unique_ptr<KernelCase>>;
 // All kernels of a program on a device, as one of its ranks runs them; without shardings where `rank` is negative.
 [[nodiscard]] KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank);
 
-// Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right.
+// Through the tile interpreter; through the emulator, all in one batch. One verdict a kernel, empty if it is right. A compiler, where
+// there is one, has to take the texts that were emulated for sm_90a.
 [[nodiscard]] std::vector<std::string> interpretKernels(const KernelCases& kernels);
-[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels);
+[[nodiscard]] std::vector<std::string> emulateKernels(const KernelCases& kernels, NvrtcCompiler* compiler);
 
 }  // namespace meshfuse::fuzz

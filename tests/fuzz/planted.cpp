@@ -247,7 +247,8 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
       outputs.push_back(std::get<Tensor>(inputs[static_cast<size_t>(*program->aliasOf[i])]));
       continue;
     }
-    outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1));
+    outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1)
+                          .asStrided(plan.sizes, plan.strides));
   }
   Binding binding(program, comm);
   ThreadPool pool({.threads = 1});

@@ -279,6 +279,19 @@ TEST(Pointwise, FmaRoundsOnce) {
   EXPECT_EQ(y.item(), 0x1p-60);
 }
 
+TEST(Pointwise, BuildersMakeTheOpsOfTheirNames) {
+  Tensor a = Tensor::of({-kInf, -1.5, 2, kInf}, {4});
+  Tensor b = Tensor::of({-1, -1.5, 1, 3}, {4});
+  auto values = [&](const std::function<TensorView*(const Views&)>& f) { return run1({a, b}, f).toVector(); };
+  EXPECT_EQ(values([](const Views& v) { return isneginf(v[0]); }), (std::vector<double>{1, 0, 0, 0}));
+  EXPECT_EQ(values([](const Views& v) { return isposinf(v[0]); }), (std::vector<double>{0, 0, 0, 1}));
+  EXPECT_EQ(values([](const Views& v) { return ge(v[0], v[1]); }), (std::vector<double>{0, 1, 1, 1}));
+  EXPECT_EQ(values([](const Views& v) { return le(v[0], v[1]); }), (std::vector<double>{1, 1, 0, 0}));
+  EXPECT_EQ(values([](const Views& v) { return logical_or(gt(v[0], 2.0), lt(v[1], -1.0)); }),
+            (std::vector<double>{0, 1, 0, 1}));
+  EXPECT_EQ(values([](const Views& v) { return frac(v[1]); }), (std::vector<double>{0, -0.5, 0, 0}));
+}
+
 TEST(Pointwise, Composed) {
   Tensor a = Tensor::of({1, 2, 3}, {3});
   Tensor b = Tensor::of({10, 20, 30}, {3});

@@ -63,6 +63,20 @@ TEST(ToolCommandLine, RefusesADirectoryAsAFile) {
   expectRefused("explain {tmp}", "is a directory");
 }
 
+TEST(ToolCommandLine, ColoursOnATerminalOnly) {
+  const std::string terminal = "python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)'";
+  const std::string command = "explain {dir}/sharded_sum.fir";
+  const ToolRun coloured = tool(command, "env -u NO_COLOR TERM=xterm " + terminal);
+  EXPECT_EQ(coloured.code, 0) << coloured.err;
+  expectContains(coloured.out, "\033[1mtensors of the planned program\033[0m");
+  for (const std::string& plain : {"env NO_COLOR=1 TERM=xterm " + terminal, "env -u NO_COLOR TERM=dumb " + terminal,
+                                   std::string("env -u NO_COLOR TERM=xterm")}) {
+    const ToolRun run = tool(command, plain);
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(run.out.find('\033'), std::string::npos) << plain;
+  }
+}
+
 TEST(ToolCommandLine, NamesOfDumpedPassesAreChecked) {
   for (const char* command : {"run", "explain", "compile --arch cpu -o {tmp}/dumped", "opt --pass=all"}) {
     const ToolRun run = expectRefused(std::string(command) + " {dir}/sharded_sum.fir",

@@ -37,6 +37,16 @@ TEST(ToolExplain, SaysWhereTensorsLiveAndWhyTheyMove) {
   expectContains(run.out, "  peak ");
 }
 
+TEST(ToolExplain, PrintsWhatTheDocumentsShow) {
+  const std::string document = fileText(MESHFUSE_SOURCE_DIR "/docs/sharding.md");
+  const std::string command = "$ meshfuse explain tests/tools/sharded_sum.fir\n";
+  const size_t begin = document.find(command);
+  ASSERT_NE(begin, std::string::npos);
+  const size_t shown = begin + command.size();
+  expectContains(tool("explain {dir}/sharded_sum.fir").out,
+                 document.substr(shown, document.find("```", shown) - shown));
+}
+
 TEST(ToolExplain, SaysWhyAGroupIsNoLarger) {
   const ToolRun run = tool("explain {dir}/column_and_row_sums.fir");
   EXPECT_EQ(run.code, 0) << run.err;

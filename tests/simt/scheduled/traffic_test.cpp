@@ -30,6 +30,7 @@ struct Traffic {
   int cpuSweeps = 1;
   std::vector<size_t> wholes = {};  // other inputs of which as many elements are read as of the first
   DataType type = DataType::Float;  // of all tensors
+  size_t workspaces = 0;
 };
 
 struct Case {
@@ -128,7 +129,7 @@ void expectTraffic(const Case& c, const std::string& who, int sweeps, const std:
   SCOPED_TRACE(c.name + ", " + who);
   int64_t size = dataTypeSize(c.traffic.type);
   size_t inputs = c.shapes.size();
-  ASSERT_GT(read.size(), inputs);
+  ASSERT_EQ(read.size(), inputs + 1 + c.traffic.workspaces);
   for (size_t i = 0; i < inputs; i++) {
     EXPECT_EQ(written[i], 0) << "input " << i;
     if (i == 0 || std::find(c.traffic.wholes.begin(), c.traffic.wholes.end(), i) != c.traffic.wholes.end()) {
