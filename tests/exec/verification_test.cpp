@@ -185,9 +185,10 @@ TEST(Verification, IsOfNoCallOfTheFirstOrOfEach) {
       steps[0].reference = right;
       return error;
     };
-    EXPECT_EQ(callWithAWrongReference().starts_with("InternalError: [verify]"), c.firstIsVerified);
+    auto isFound = [&] { return callWithAWrongReference().find("[verify] T") != std::string::npos; };
+    EXPECT_EQ(isFound(), c.firstIsVerified);
     EXPECT_EQ(call(2), "");
-    EXPECT_EQ(callWithAWrongReference().starts_with("InternalError: [verify]"), c.secondIsVerified);
+    EXPECT_EQ(isFound(), c.secondIsVerified);
   }
 }
 
