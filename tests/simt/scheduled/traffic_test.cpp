@@ -30,7 +30,7 @@ struct Traffic {
   int cpuSweeps = 1;
   std::vector<size_t> wholes = {};  // other inputs of which as many elements are read as of the first
   DataType type = DataType::Float;  // of all tensors
-  size_t workspaces = 0;
+  size_t cpuScratch = 0;            // a worker's own memory: a row that is kept, the sums of columns
 };
 
 struct Case {
@@ -95,16 +95,19 @@ std::vector<Case> cases() {
        {.elements = 1920, .written = 3840, .wholes = {1}}},
       {"sum of short rows", {{9, 100}}, sumOf({1}), {.elements = 900, .written = 9}},
       {"sum of long rows", {{9, 5000}}, sumOf({1}), {.elements = 45000, .written = 9}},
-      {"sum of columns", {{37, 1500}}, sumOf({0}), {.elements = 55500, .written = 1500}},
-      {"sum of long columns", {{2000, 40}}, sumOf({0}), {.elements = 80000, .written = 40}},
+      {"sum of columns", {{37, 1500}}, sumOf({0}), {.elements = 55500, .written = 1500, .cpuScratch = 1}},
+      {"sum of long columns", {{2000, 40}}, sumOf({0}), {.elements = 80000, .written = 40, .cpuScratch = 1}},
       {"sum of both", {{100, 130}}, sumOf({0, 1}), {.elements = 13000, .written = 1}},
       {"softmax of short rows", {{5, 100}}, softmaxRows, {.elements = 500, .written = 500}},
       // a CPU keeps what it wrote of the row, and reads it for the last sweep
-      {"softmax of long rows", {{5, 5000}}, softmaxRows, {.elements = 25000, .written = 25000, .cpuSweeps = 2}},
+      {"softmax of long rows",
+       {{5, 5000}},
+       softmaxRows,
+       {.elements = 25000, .written = 25000, .cpuSweeps = 2, .cpuScratch = 1}},
       {"softmax of long rows, bfloat16",
        {{5, 5000}},
        softmaxRows,
-       {.elements = 25000, .written = 25000, .cpuSweeps = 2, .type = DataType::BFloat16}},
+       {.elements = 25000, .written = 25000, .cpuSweeps = 2, .type = DataType::BFloat16, .cpuScratch = 1}},
       // no axis of a column's tile stays in registers
       {"softmax of columns",
        {{60, 33}},
@@ -124,12 +127,12 @@ int64_t product(const Shape& shape) {
 }
 
 // What one tensor's bytes are, as `who` counted them; inputs first, then the output.
-void expectTraffic(const Case& c, const std::string& who, int sweeps, const std::vector<int64_t>& read,
+void expectTraffic(const Case& c, const std::string& who, int sweeps, size_t scratch, const std::vector<int64_t>& read,
                    const std::vector<int64_t>& written) {
   SCOPED_TRACE(c.name + ", " + who);
   int64_t size = dataTypeSize(c.traffic.type);
   size_t inputs = c.shapes.size();
-  ASSERT_EQ(read.size(), inputs + 1 + c.traffic.workspaces);
+  ASSERT_EQ(read.size(), inputs + 1 + scratch);
   for (size_t i = 0; i < inputs; i++) {
     EXPECT_EQ(written[i], 0) << "input " << i;
     if (i == 0 || std::find(c.traffic.wholes.begin(), c.traffic.wholes.end(), i) != c.traffic.wholes.end()) {
@@ -165,12 +168,14 @@ TEST(ScheduledTraffic, OfTheInterpreter) {
   std::vector<Case> all = cases();
   ScheduledBatch batch = batchOf(all);
   for (size_t i = 0; i < all.size(); i++) {
-    for (const auto& [who, device, sweeps] : {std::tuple{"GPU", DeviceInfo::hopper(), all[i].traffic.gpuSweeps},
-                                              {"CPU", DeviceInfo{}, all[i].traffic.cpuSweeps}}) {
+    const Traffic& expected = all[i].traffic;
+    for (const auto& [who, device, sweeps, scratch] :
+         {std::tuple{"GPU", DeviceInfo::hopper(), expected.gpuSweeps, size_t{0}},
+          {"CPU", DeviceInfo{}, expected.cpuSweeps, expected.cpuScratch}}) {
       KernelCheck check = checkKernel(*batch.fusions[i], device, batch.cases[i].inputs);
       EXPECT_EQ(check.difference, "");
       auto [read, written] = bytes(check.traffic.tensors);
-      expectTraffic(all[i], who, sweeps, read, written);
+      expectTraffic(all[i], who, sweeps, scratch, read, written);
     }
   }
 }
@@ -182,7 +187,7 @@ TEST(ScheduledTraffic, OfTheEmulator) {
   for (size_t i = 0; i < all.size(); i++) {
     EXPECT_TRUE(verdicts[i].right()) << verdicts[i].describe();
     auto [read, written] = bytes(verdicts[i].result.tensors);
-    expectTraffic(all[i], "emulator", all[i].traffic.gpuSweeps, read, written);
+    expectTraffic(all[i], "emulator", all[i].traffic.gpuSweeps, 0, read, written);
   }
 }
 
