@@ -184,6 +184,21 @@ TEST_F(Layouts, OuterProductsNeedNothing) {
   });
 }
 
+TEST_F(Layouts, DimsOfOneComeAndGoBesideAShard) {
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {1, 3 * n, 5}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      TensorView* rows = squeeze(neg(x), {0});
+                      TensorView* y = output(f, unsqueeze(exp(rows), 1), mesh);
+                      shardBlock(y, 0, mesh, "x");
+                    },
+                    {random({1, 3 * n, 5}, 1)},
+                    {{}, 1, 0}};
+  });
+}
+
 // [2x, 3y] in tiles of a grid, then only one dim cut.
 Scenario gatherOverOneAxis(int64_t nx, int64_t ny, bool overY) {
   int64_t team = overY ? ny : nx;
