@@ -43,6 +43,7 @@ constexpr Row kRows[] = {
     {"test_jit_orc", kCpuKernels, "*"},
     {"test_library_cpu", kCpuKernels, "*", "Contraction.*"},
     {"test_multidevice", kCpuKernels, "*"},
+    {"test_multidevice", kLibraryMatmul, "Attention.IsOneKernelBetweenLibraryCalls"},
     {"test_nasty", kCpuKernels, "*"},
     {"test_multidevice_transport", kCpuKernels, "TeamsTest.AProgram*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},

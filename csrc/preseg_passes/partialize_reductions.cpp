@@ -1,7 +1,10 @@
 #include "preseg_passes/partialize_reductions.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "base/error.h"
@@ -271,7 +274,19 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state) 
   return cast(total, dtype, state);
 }
 
-bool partialize(Expr* e) {
+// What makes two reductions one.
+std::string reductionText(const Expr* e, const TensorView* result) {
+  std::string text = fmt::format("{} of {} to {} {} on", name(e->attributes().reduce), e->input(0)->id(),
+                                 name(result->dtype()), shardState(result).toString());
+  for (const Dim& dim : dimsOf(result->getRootDomain())) {
+    text += dim.type == IterType::Reduction ? " r" : " i";
+  }
+  return text;
+}
+
+using Combined = std::map<std::string, TensorView*>;  // by reductionText: what ranks have combined
+
+bool partialize(Expr* e, Combined& combinedBefore) {
   if (!e->output()->isTensor()) {
     return false;
   }
@@ -290,6 +305,13 @@ bool partialize(Expr* e) {
   if (axes.empty()) {
     return false;
   }
+  const bool shared = e->kind() == ExprKind::Reduce && !result->hasAllocation() && !result->isFusionOutput();
+  TensorView** before = shared ? &combinedBefore[reductionText(e, result)] : nullptr;
+  if (before != nullptr && *before != nullptr) {
+    fusion.replaceUses(result, *before);
+    fusion.removeExpr(e);
+    return true;
+  }
   const ShardState wanted = shardState(result);
   std::vector<Val*> operands = e->inputs();
   TensorView* bias = nullptr;
@@ -307,6 +329,9 @@ bool partialize(Expr* e) {
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);
   fusion.renumber(done, result->id());
+  if (before != nullptr) {
+    *before = done;
+  }
   return true;
 }
 
@@ -314,8 +339,9 @@ bool partialize(Expr* e) {
 
 bool partializeReductions(Fusion& fusion, PassContext& /*context*/) {
   bool changed = false;
+  Combined combinedBefore;
   for (Expr* e : fusion.exprs()) {
-    changed |= partialize(e);
+    changed |= partialize(e, combinedBefore);
   }
   return changed;
 }

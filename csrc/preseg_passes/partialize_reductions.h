@@ -5,6 +5,7 @@
 //
 // The same for matmul and linear over a sharded K, of which a bias is split off and added once, after; and for embedding,
 // take_along_axis, gather and index_select along a sharded dim, whose result is a sum of which one rank has the term.
+// Equal reductions of one tensor are combined once, for all their readers.
 // A user's reduction of partial results over the dim that counts them is the combination itself.
 // An axis takes part where every operand either owns it on the reduced dims or does not own it at all.
 // Before: propagate_shardings. After: no reduced or indexed dim of an operand is owned but by a partial result, or by an axis that
