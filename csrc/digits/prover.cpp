@@ -20,34 +20,25 @@ std::optional<IntExpr> Prover::divide(const IntExpr& a, const IntExpr& b) const 
   }
   for (const Fact& fact : facts_) {
     // a = k * dividend = k * quotient * divisor
-    std::optional<IntExpr> k = divideExactly(a, fact.dividend);
-    if (!k) {
-      continue;
-    }
-    if (b == fact.divisor) {
-      return *k * fact.quotient;
-    }
-    if (b == fact.quotient) {
-      return *k * fact.divisor;
-    }
-    if (std::optional<IntExpr> rest = divideExactly(fact.divisor, b)) {
-      return *k * *rest * fact.quotient;
+    const std::optional<IntExpr> k = divideExactly(a, fact.dividend);
+    if (std::optional<IntExpr> q = k ? divideExactly(*k * fact.divisor * fact.quotient, b) : std::nullopt) {
+      return q;
     }
   }
   return std::nullopt;
 }
 
 IntExpr Prover::multiply(const IntExpr& a, const IntExpr& b) const {
+  const IntExpr product = a * b;
+  if (product.isConst()) {
+    return product;
+  }
   for (const Fact& fact : facts_) {
-    for (const auto& [u, v] : {std::pair(&a, &b), std::pair(&b, &a)}) {
-      std::optional<IntExpr> k = divideExactly(*u, fact.divisor);
-      std::optional<IntExpr> l = divideExactly(*v, fact.quotient);
-      if (k && l) {
-        return *k * *l * fact.dividend;
-      }
+    if (std::optional<IntExpr> k = divideExactly(product, fact.divisor * fact.quotient)) {
+      return *k * fact.dividend;
     }
   }
-  return a * b;
+  return product;
 }
 
 bool Prover::equal(const IntExpr& a, const IntExpr& b) const {

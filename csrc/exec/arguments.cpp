@@ -57,6 +57,9 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
 
 void checkMeshes(const Fusion& fusion, int ranks) {
   for (const TensorView* tv : fusion.tensors(true)) {
+    check(!tv->getDeviceMesh().isSymbolic(),
+          "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
+          tv->id());
     const std::vector<int64_t>& devices = tv->getDeviceMesh().devices();
     std::vector<bool> named(static_cast<size_t>(ranks));
     for (int64_t rank : devices) {

@@ -16,11 +16,14 @@
 #include "exec/explain.h"
 #include "exec/overlaps.h"
 #include "exec/plan_cache.h"
+#include "exec/symbolic_costs.h"
+#include "exec/symbolic_program.h"
 #include "exec/trace.h"
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/transport/communicator.h"
+#include "preseg_passes/specialize.h"
 
 namespace meshfuse {
 
@@ -121,6 +124,22 @@ FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, Executo
     : fusion_(std::move(fusion)), verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
   check(fusion_ != nullptr, "[run] the executor cache got no fusion");
   Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
+  openAxes_ = openAxes(*fusion_);
+  if (!openAxes_.empty()) {
+    fusion_ = SymbolicProgram(std::move(fusion_)).forRanks(world.size(), options.meshSizes)->clone();
+  }
+  start(options, world);
+}
+
+FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptions options)
+    : verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
+  Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
+  openAxes_ = openAxes(program.propagated());
+  fusion_ = program.forRanks(world.size(), options.meshSizes)->clone();
+  start(options, world);
+}
+
+void FusionExecutorCache::start(const ExecutorOptions& options, Communicator& world) {
   const int cores = availableCores();
   const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world.size());
   state_ = std::make_unique<State>(*fusion_, options, world,
@@ -322,6 +341,8 @@ std::string FusionExecutorCache::outputSharding(int output) const {
 Explanation FusionExecutorCache::explain() const {
   return meshfuse::explain(state_->lastPlan()->compiled(), state_->communicator.rank());
 }
+
+SymbolicCosts FusionExecutorCache::costs() const { return symbolicCosts(state_->lastPlan()->compiled(), openAxes_); }
 
 std::vector<StepTime> FusionExecutorCache::profile(const std::vector<Argument>& inputs) {
   std::vector<StepTime> times;

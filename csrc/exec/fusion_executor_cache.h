@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,6 +30,8 @@ struct Explanation;
 struct HostProgram;
 class Plan;
 struct StepRecord;
+struct SymbolicCosts;
+class SymbolicProgram;
 class Trace;
 
 enum class Verify : uint8_t { Off, First, Always };
@@ -41,6 +44,8 @@ struct ExecutorOptions {
   // environment's MESHFUSE_VERIFY (first, always), else off.
   std::optional<Verify> verify;
   Trace* trace = nullptr;  // where calls are recorded; default: as the environment's MESHFUSE_TRACE says, else nowhere
+  // Of mesh axes of symbolic size; of each mesh, one may be left to the number of ranks.
+  std::map<std::string, int64_t> meshSizes = {};
 };
 
 // A planned communication step, as a rank executes it.
@@ -60,6 +65,9 @@ struct StepTime {
 class FusionExecutorCache {
  public:
   explicit FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options = {});
+  // Of a program for any number of devices, at this communicator's; UserError where the number fits none of its meshes. A fusion with
+  // axes of symbolic size is such a program for itself.
+  explicit FusionExecutorCache(SymbolicProgram& program, ExecutorOptions options = {});
   ~FusionExecutorCache();
   FusionExecutorCache(const FusionExecutorCache&) = delete;
   FusionExecutorCache& operator=(const FusionExecutorCache&) = delete;
@@ -73,6 +81,7 @@ class FusionExecutorCache {
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
   void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
+  // The program that is called: as given, or with the sizes of this communicator in the place of symbols.
   const Fusion& fusion() const { return *fusion_; }
   // Of the plan the last call used.
   std::vector<CommRecord> commSteps() const;
@@ -82,6 +91,8 @@ class FusionExecutorCache {
   std::string outputSharding(int output) const;
   // Shardings, edges, communication, kernels and memory, with the reasons: see exec/explain.h.
   Explanation explain() const;
+  // What the last call's plan costs, in the sizes of mesh axes that were symbols: see exec/symbolic_costs.h. Constants else.
+  SymbolicCosts costs() const;
   // Steps of one more run with the given inputs, with their times.
   std::vector<StepTime> profile(const std::vector<Argument>& inputs);
   // Why the last call compiled: what differed from the plan used before; empty if it did not.
@@ -92,6 +103,7 @@ class FusionExecutorCache {
 
  private:
   class Turn;
+  void start(const ExecutorOptions& options, Communicator& world);
   std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
   void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
@@ -103,6 +115,7 @@ class FusionExecutorCache {
   std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 
   std::unique_ptr<Fusion> fusion_;
+  std::vector<std::string> openAxes_;  // mesh axes whose sizes were symbols
   Verify verify_;
   struct State;
   std::unique_ptr<State> state_;

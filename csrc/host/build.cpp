@@ -496,6 +496,12 @@ class HostBuilder {
       }
     }
     program_.arenaBytes = planMemory(blocks_);
+    for (const MemoryBlock& b : blocks_) {
+      program_.arena.push_back({-1, b.bytes, b.offset, b.firstStep, b.lastStep});
+    }
+    for (const auto& [storage, block] : blockOf) {
+      program_.arena[block].tensor = storage;
+    }
     for (size_t t = 0; t < program_.tensors.size(); t++) {
       auto it = blockOf.find(root(static_cast<int>(t)));
       if (it != blockOf.end()) {

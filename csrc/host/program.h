@@ -88,6 +88,15 @@ struct Step {
   std::shared_ptr<const Fusion> reference;   // the same as a fusion, for Reference steps and verification
 };
 
+// What lies in the arena while steps [firstStep, lastStep] run.
+struct ArenaBlock {
+  int tensor = -1;  // whose memory it is; -1: a workspace
+  int64_t bytes = 0;
+  int64_t offset = 0;
+  int firstStep = 0;
+  int lastStep = 0;
+};
+
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::vector<TensorPlan> tensors;
@@ -95,6 +104,7 @@ struct HostProgram {
   int numInputs = 0;                        // of the fusion, scalars included
   std::vector<int> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int>> aliasOf;  // fusion input whose memory an output is
+  std::vector<ArenaBlock> arena;
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena
   int workers = 1;

@@ -128,7 +128,7 @@ void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
   to->loop_ = mapped(from->loop_);
   to->allocation_ = mapped(from->allocation_);
   to->contiguity_ = from->contiguity_;
-  to->mesh_ = from->mesh_;
+  to->mesh_ = rewritten(from->mesh_);
   to->transforms_ = from->transforms_;
   for (LoopTransform& t : to->transforms_) {
     t.factor = rewritten(t.factor);
@@ -143,7 +143,7 @@ ExprAttributes FusionCloner::attributesOf(const Expr* expr) {
     }
   }
   if (expr->kind() == ExprKind::Communicate) {
-    attributes.comm.mesh = to_.meshNumber(from_.meshes().at(static_cast<size_t>(attributes.comm.mesh)));
+    attributes.comm.mesh = to_.meshNumber(rewritten(from_.meshes().at(static_cast<size_t>(attributes.comm.mesh))));
   }
   return attributes;
 }

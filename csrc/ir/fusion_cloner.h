@@ -29,6 +29,8 @@ class FusionCloner {
   // no value of `from` has.
   enum class Numbers : uint8_t { Fresh, Kept };
   FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite = {}, Numbers numbers = Numbers::Fresh);
+  // From here on copies are on these meshes in the place of their own.
+  void rewriteMeshes(std::function<DeviceMesh(const DeviceMesh&)> rewrite) { rewriteMesh_ = std::move(rewrite); }
 
   // Without definition: clone the Expr for that. Constants map to constants.
   Val* clone(const Val* val);
@@ -46,6 +48,9 @@ class FusionCloner {
 
  private:
   IntExpr rewritten(const IntExpr& e) const { return rewrite_ ? rewrite_(e) : e; }
+  DeviceMesh rewritten(const DeviceMesh& mesh) const {
+    return rewriteMesh_ && !mesh.empty() ? rewriteMesh_(mesh) : mesh;
+  }
   void numberNext(const Val* val);
   void cloneDomains(const TensorView* from, TensorView* to);
   std::vector<IterDomain*> mapped(const std::vector<IterDomain*>& ids) const;
@@ -56,6 +61,7 @@ class FusionCloner {
   const Fusion& from_;
   Fusion& to_;
   Rewrite rewrite_;
+  std::function<DeviceMesh(const DeviceMesh&)> rewriteMesh_;
   Numbers numbers_;
   // Looked up only, never iterated.
   std::unordered_map<const Val*, Val*> vals_;

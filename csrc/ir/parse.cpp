@@ -380,15 +380,20 @@ class FusionParser {
              fmt::format("mesh {} stands where M{} is next; number meshes from 0", number, fusion_->meshes().size()));
     }
     std::vector<DeviceMesh::Axis> axes;
+    MeshSizes hints;
     for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
       standAt(part);
       size_t colon = part.find(':');
       check(colon != std::string_view::npos, "expected an axis as name: size, got '{}'", part);
       std::string name(trimmed(part.substr(0, colon)));
       std::string_view size = trimmed(part.substr(colon + 1));
-      if (size == name) {
+      const std::string_view hint = size.starts_with(name) ? trimmed(size.substr(name.size())) : std::string_view();
+      if (size == name || hint.starts_with("hint ")) {
         axes.emplace_back(name);
         facts_.emplace(name, SymbolFacts{.lower = 1});
+        if (!hint.empty()) {
+          hints[name] = parseInteger(trimmed(hint.substr(5)));
+        }
       } else {
         axes.emplace_back(name, parseInteger(size));
       }
@@ -399,7 +404,7 @@ class FusionParser {
       ids.push_back(parseInteger(part));
     }
     standAt(number);
-    DeviceMesh mesh = DeviceMesh::create(std::move(axes), std::move(ids));
+    DeviceMesh mesh = DeviceMesh::create(std::move(axes), std::move(ids)).hint(hints);
     check(std::find(fusion_->meshes_.begin(), fusion_->meshes_.end(), mesh) == fusion_->meshes_.end(),
           "mesh {} repeats one above; name a mesh once", number);
     fusion_->meshes_.push_back(mesh);

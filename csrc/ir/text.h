@@ -23,7 +23,7 @@
 //   inner_split(axis, factor)  outer_split(axis, factor)  merge(axis)  reorder[new order of old axes]  parallelize(axis, DIDx)
 //   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected
 //   symbol i0 {lower: 1, upper: 64, divisor: 4}     where more is known than i0 >= 0 (of the size of a mesh axis: >= 1)
-//   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself
+//   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself; tp: tp hint 4 for a cost hint
 //   undefined()    in the place of input(): read, but neither given nor computed; the verifier objects
 //   # ...          a comment, to the end of the line
 #pragma once

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/axis_facts.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -45,7 +46,7 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   }
   const bool constant =
       std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
-  if (loop.digits.isOpaque() && constant) {
+  if (loop.digits.isOpaque() && constant && !mesh.isSymbolic()) {
     violations.push_back(fmt::format(
         "the loop dim bound to axis {} of {} cuts merged dims, or a part that is uneven itself, where they do not "
         "nest: a "
@@ -55,8 +56,8 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   }
 }
 
-void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
-  std::vector<ParallelType> seen;
+void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
+  std::vector<const IterDomain*> bound;
   for (const IterDomain* id : tv->getLoopDomain()) {
     if (!id->isDeviceDim()) {
       continue;
@@ -66,23 +67,41 @@ void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
                                        id->parallelType().toString()));
       return;
     }
-    if (id->isReduction()) {
+    if (!id->isReduction()) {
+      bound.push_back(id);
+    }
+  }
+  for (size_t k = 0; k < bound.size(); k++) {
+    const auto first =
+        std::find_if(bound.begin(), bound.begin() + static_cast<std::ptrdiff_t>(k),
+                     [&](const IterDomain* id) { return id->parallelType() == bound[k]->parallelType(); });
+    if (first == bound.begin() + static_cast<std::ptrdiff_t>(k)) {
       continue;
     }
-    if (std::find(seen.begin(), seen.end(), id->parallelType()) != seen.end()) {
-      violations.push_back(fmt::format("{} binds {} twice; an axis owns one dim of a tensor", tv->toString(),
-                                       id->parallelType().toString()));
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    const std::vector<IterDomain*>& loops = tv->getLoopDomain();
+    const auto place = [&](const IterDomain* id) { return std::find(loops.begin(), loops.end(), id) - loops.begin(); };
+    std::string free;
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      const bool taken = std::any_of(bound.begin(), bound.end(),
+                                     [&](const IterDomain* id) { return id->parallelType() == mesh.typeOf(axis); });
+      free += taken ? "" : (free.empty() ? "" : ", ") + mesh.axisName(axis);
     }
-    seen.push_back(id->parallelType());
+    violations.push_back(fmt::format(
+        "{} binds {}, axis {} of {}, to its loop dims {} and {}; an axis owns one digit of a tensor: leave one of them "
+        "serial, {}",
+        tv->toString(), bound[k]->parallelType().toString(), mesh.axisName(mesh.axisOf(bound[k]->parallelType())),
+        mesh.toString(), place(*first), place(bound[k]),
+        free.empty() ? "or give the mesh one more axis" : "or bind it to one that is free: " + free));
   }
   if (!tv->hasDeviceMesh()) {
     return;
   }
   const size_t before = violations.size();
-  for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
+  for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain(), facts)) {
     checkLoop(tv, loop, violations);
   }
-  if (violations.size() > before) {
+  if (violations.size() > before || tv->getDeviceMesh().isSymbolic()) {
     return;
   }
   const ShardState state = shardState(tv);
@@ -97,12 +116,12 @@ void checkTensor(const TensorView* tv, std::vector<std::string>& violations) {
 }
 
 // A partial sum lasts until its contributions are added up: nothing else can be computed from it.
-void checkPartial(const TensorView* tv, std::vector<std::string>& violations) {
+void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
   const int dim = partialDim(tv);
   if (dim < 0) {
     return;
   }
-  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv).partial : std::vector<int>();
+  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, facts).partial : std::vector<int>();
   if (axes.empty()) {
     violations.push_back(fmt::format(
         "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: "
@@ -132,15 +151,15 @@ void checkPartial(const TensorView* tv, std::vector<std::string>& violations) {
 }
 
 // An output in the memory of an input lies there as the input does.
-void checkAliases(const Fusion& fusion, std::vector<std::string>& violations) {
+void checkAliases(const Fusion& fusion, const Prover& facts, std::vector<std::string>& violations) {
   for (const auto& [output, input] : fusion.aliases()) {
     const TensorView* out = output->asTensor();
     const TensorView* in = input->asTensor();
     if (!out->hasDeviceMesh()) {
       continue;  // takes the input's sharding
     }
-    const ShardState wanted = shardState(out);
-    const bool same = in->hasDeviceMesh() ? provenEqual(wanted, shardState(in)) : !wanted.isSharded();
+    const ShardState wanted = shardState(out, facts);
+    const bool same = in->hasDeviceMesh() ? provenEqual(wanted, shardState(in, facts), facts) : !wanted.isSharded();
     if (!same) {
       violations.push_back(fmt::format(
           "{} is aliased to {}, but sharded {}, where {} is {}; expected one sharding of one memory: leave out that of "
@@ -190,17 +209,18 @@ void checkMeshes(const Fusion& fusion, std::vector<std::string>& violations) {
 
 }  // namespace
 
-bool checkAnnotations(Fusion& fusion, PassContext& /*context*/) {
+bool checkAnnotations(Fusion& fusion, PassContext& context) {
+  const Prover& facts = context.get<AxisFacts>().prover();
   std::vector<std::string> violations;
   checkMeshes(fusion, violations);
   for (const TensorView* tv : fusion.tensors()) {
-    checkTensor(tv, violations);
+    checkTensor(tv, facts, violations);
   }
   if (violations.empty()) {  // states of tensors that were refused are not known
     for (const TensorView* tv : fusion.tensors()) {
-      checkPartial(tv, violations);
+      checkPartial(tv, facts, violations);
     }
-    checkAliases(fusion, violations);
+    checkAliases(fusion, facts, violations);
   }
   if (violations.empty()) {
     return false;

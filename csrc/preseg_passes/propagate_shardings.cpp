@@ -9,6 +9,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/planner.h"
 
@@ -44,19 +45,27 @@ std::vector<int> operandOrder(const Expr* expr) {
 
 class Propagation {
  public:
-  explicit Propagation(Fusion& fusion) : exprs_(fusion.exprs()) {
+  Propagation(Fusion& fusion, const Prover& facts) : exprs_(fusion.exprs()), facts_(facts) {
+    bool symbolic = false;
+    bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
+      symbolic |= tv->getDeviceMesh().isSymbolic();
+      awaits |= std::ranges::any_of(tv->getLogicalDomain(), [](const IterDomain* id) { return id->isSymbolic(); });
       if (tv->hasDeviceMesh()) {
-        states_[tv->id()] = shardState(tv);
+        states_[tv->id()] = shardState(tv, facts_);
+        if (std::ranges::any_of(tv->getLoopDomain(), [](auto* id) { return id->isDeviceDim() && id->isReduction(); })) {
+          bindsReduced_.push_back(tv);
+        }
       } else if (!tv->isFusionInput()) {
         free_[tv->id()] = tv;
       }
     }
+    leavesWhole_ = symbolic && awaits;
     for (const auto& [output, input] : fusion.aliases()) {
       if (isFree(output)) {
         aliased_.insert(output->id());
         if (input->asTensor()->hasDeviceMesh()) {
-          states_[output->id()] = shardState(input->asTensor());
+          states_[output->id()] = shardState(input->asTensor(), facts_);
         }
       }
     }
@@ -68,10 +77,17 @@ class Propagation {
     while (forward() || backward()) {
     }
     bool changed = false;
+    for (TensorView* tv : bindsReduced_) {
+      const ShardState& state = states_.at(tv->id());
+      if (std::ranges::none_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); })) {
+        setShardState(tv, state, facts_);
+        changed = true;
+      }
+    }
     for (const auto& [id, tv] : free_) {
       auto state = states_.find(id);
-      if (state != states_.end()) {
-        setShardState(tv, state->second);
+      if (state != states_.end() && (!leavesWhole_ || state->second.isSharded())) {
+        setShardState(tv, state->second, facts_);
         changed = true;
       }
     }
@@ -177,13 +193,14 @@ class Propagation {
     for (int operand : order) {
       const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
       if (from != nullptr) {
-        carryForward(e, operand, *from, out, state);
+        carryForward(e, operand, *from, out, state, facts_);
       }
     }
     return state;
   }
 
-  // What the busiest rank receives of the operands if the result is at `state`; nothing while sizes are symbols.
+  // What the busiest rank receives of the operands if the result is at `state`; sizes of axes that are symbols at their hints.
+  // Nothing while other sizes are symbols.
   std::optional<int64_t> bytesMoved(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
     for (size_t k = 0; k < e->inputs().size(); k++) {
@@ -198,8 +215,13 @@ class Propagation {
         return std::nullopt;
       }
       ShardState needed = ShardState::replicated(state.mesh, shape);
-      carryBackward(e, out, state, static_cast<int>(k), needed);
-      bytes += planRedistribution(*held, needed).elements * dataTypeSize(tv->dtype());
+      carryBackward(e, out, state, static_cast<int>(k), needed, facts_);
+      const std::optional<ShardState> from = atHints(*held, shape);
+      const std::optional<ShardState> to = atHints(needed, shape);
+      if (!from || !to) {
+        return std::nullopt;
+      }
+      bytes += planRedistribution(*from, *to).elements * dataTypeSize(tv->dtype());
     }
     return bytes;
   }
@@ -212,7 +234,7 @@ class Propagation {
         for (size_t k = 0; from != nullptr && k < (*e)->inputs().size(); k++) {
           Val* in = (*e)->input(static_cast<int>(k));
           if (in->isTensor() && takesAxes(in) && find(in) != nullptr) {
-            changed |= carryBackward(*e, out->asTensor(), *from, static_cast<int>(k), *find(in));
+            changed |= carryBackward(*e, out->asTensor(), *from, static_cast<int>(k), *find(in), facts_);
           }
         }
       }
@@ -221,6 +243,11 @@ class Propagation {
   }
 
   std::vector<Expr*> exprs_;
+  const Prover& facts_;
+  // Tensors that no axis reached may get one when the structure of those that await their sizes is known.
+  bool leavesWhole_ = false;
+  // No rank has a part of what is reduced: such a binding says nothing of the result, and is dropped.
+  std::vector<TensorView*> bindsReduced_;
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;
   std::map<int, std::string> reasons_;
@@ -230,7 +257,7 @@ class Propagation {
 }  // namespace
 
 bool propagateShardings(Fusion& fusion, PassContext& context) {
-  Propagation propagation(fusion);
+  Propagation propagation(fusion, context.get<AxisFacts>().prover());
   const bool changed = propagation.run();
   for (const auto& [id, reason] : propagation.reasons()) {
     context.remark(reason);

@@ -2,12 +2,14 @@
 //
 //   T0 mesh S0(x), T1 = add(T0, 1)      ->      T1 mesh S0(x)
 //
-// A tensor with a mesh is pinned exactly as written, an output in an input's memory as that input is. Axes travel forward and
+// A tensor with a mesh is pinned exactly as written (but a binding of a reduced dim, which no rank has, is dropped), an output in an input's memory as that input is. Axes travel forward and
 // backward to a fixpoint: an axis may be added to a free tensor, never moved or removed. Where operands of an elementwise op want
 // different shardings of its result, that one is taken for which the operands receive the fewest bytes, and a remark says so; of
 // linear and matmul the larger of weight and activations comes first, so that the smaller is gathered if both want one axis;
 // then the first operand; forward before backward, ties by id. A fusion input without a mesh is on every rank and stays so. What
 // is still free in the end is replicated on its neighbours' mesh, tensors without operands by their uses.
+// Sizes of axes may be symbols: axes are taken to divide what they cut (axis_facts.h), costs are those at the meshes' hints, and the
+// result holds for every size. Where some tensor awaits its sizes, one that no axis reached is left to be placed when they are known.
 // Before: check_annotations. After: if any tensor has a mesh, all but such inputs have one that they can reach. Idempotent.
 #pragma once
 

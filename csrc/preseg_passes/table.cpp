@@ -1,5 +1,7 @@
 #include "preseg_passes/table.h"
 
+#include <algorithm>
+
 #include "analysis/pass_context.h"
 #include "base/reproducer.h"
 #include "ir/fusion.h"
@@ -37,15 +39,27 @@ const PassRow<Fusion, PassContext> kPasses[] = {
 
 std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 
-void runPresegPasses(Fusion& fusion, PassContext& context) {
+namespace {
+
+void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
   const PassRunner<Fusion, PassContext> runner{
       .stage = "preseg",
       .print = [](const Fusion& f) { return f.toString(); },
       .verify = [](const Fusion& f) { return verify(f); },
-      .reproduce = [](std::string_view pass,
-                      const std::string& text) { return writeReproducer(passNames(presegPasses()), pass, text); },
+      .reproduce = [rows](std::string_view pass,
+                          const std::string& text) { return writeReproducer(passNames(rows), pass, text); },
   };
-  runner.run(presegPasses(), fusion, context);
+  runner.run(rows, fusion, context);
+}
+
+}  // namespace
+
+void runPresegPasses(Fusion& fusion, PassContext& context) { run(presegPasses(), fusion, context); }
+
+void runPassesBeforeSizes(Fusion& fusion, PassContext& context) {
+  const auto rows = presegPasses();
+  const auto last = std::ranges::find(rows, "propagate-shardings", &PassRow<Fusion, PassContext>::name);
+  run(rows.first(static_cast<size_t>(last - rows.begin()) + 1), fusion, context);
 }
 
 }  // namespace meshfuse

@@ -21,4 +21,7 @@ class PassContext;
 // check-annotations; InternalError if a pass leaves a wrong fusion.
 void runPresegPasses(Fusion& fusion, PassContext& context);
 
+// Those up to propagate-shardings, which do without sizes: afterwards specialize.h gives axes of symbolic size theirs.
+void runPassesBeforeSizes(Fusion& fusion, PassContext& context);
+
 }  // namespace meshfuse

@@ -88,7 +88,7 @@ int compileProgram(const EmitOptions& options) {
   if (gpu && cuda.nvrtc) {
     NvrtcCompiler::expectArchitecture(options.arch);
   }
-  const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
+  const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, std::nullopt);
   const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
   const SegmentedProgram program = compileToSegments(*fusion, arguments, *alone, device);

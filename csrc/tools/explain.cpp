@@ -1,16 +1,18 @@
 // meshfuse explain: what the compiler makes of a program on N ranks, and why. Nothing runs unless a timeline is asked for.
 #include "exec/explain.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "exec/compile.h"
 #include "exec/kernel_compiler.h"
+#include "exec/symbolic_costs.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "tools/explanation_text.h"
@@ -24,17 +26,22 @@
 namespace meshfuse {
 
 int explainProgram(const ExplainOptions& options) {
-  const std::unique_ptr<Fusion> fusion = loadGlobalProgram(options.program);
+  std::vector<std::string> open;
+  const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
   const int ranks = virtualRankCount(*fusion, options.ranks);
   check(!options.json || options.html.empty(),
         "[explain] --json and --html are two forms of one thing; give one of them");
   check(!options.run || options.json || !options.html.empty(), "[explain] --run is for --html and --json");
+  std::optional<SymbolicCosts> costs;  // of rank 0
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
     const std::vector<Argument> arguments = standInArguments(*own, options.program, comm.rank());
-    ofRank[static_cast<size_t>(comm.rank())] =
-        explain(compile(*own, arguments, comm, {.compile = standInKernels}), comm.rank());
+    const CompiledProgram compiled = compile(*own, arguments, comm, {.compile = standInKernels});
+    ofRank[static_cast<size_t>(comm.rank())] = explain(compiled, comm.rank());
+    if (comm.rank() == 0 && !open.empty()) {
+      costs = symbolicCosts(compiled, open);
+    }
   });
   // ranks differ in what they receive, and where parts are uneven in their sizes: those of rank 0 stand for all
   Explanation explanation = ofRank[0];
@@ -56,6 +63,15 @@ int explainProgram(const ExplainOptions& options) {
   }
   fmt::print("{}", options.json ? explanationJson(explanation, timeline)
                                 : explanationText(explanation, Terminal(STDOUT_FILENO)));
+  if (costs && !options.json) {
+    fmt::print(
+        "\nby the sizes of {}, where they give these steps\n  bytes that all ranks receive: {}\n  peak bytes of "
+        "rank 0: {}\n",
+        fmt::join(open, ", "), costs->commBytes.toString(), costs->peakMemory.toString());
+    for (const std::string& constant : costs->constants) {
+      fmt::print("  as it is here: {}\n", constant);
+    }
+  }
   return kSuccess;
 }
 

@@ -37,6 +37,11 @@ void addProgram(CLI::App& command, ProgramOptions& program, bool fileRequired = 
   command.add_option("--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated")
       ->allow_extra_args(false);
   command
+      .add_option(
+          "--mesh", program.mesh,
+          "size of a mesh axis that has a symbol for one: tp=4; may be repeated; --ranks gives one that is left")
+      ->allow_extra_args(false);
+  command
       .add_option("--input", program.inputs, "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated")
       ->allow_extra_args(false);
 }
@@ -61,6 +66,7 @@ void addRun(CLI::App& app, RunOptions& o) {
       std::string(
           "Examples:\n"
           "  meshfuse run mlp.fir --ranks 4 --verify\n"
+          "  meshfuse run mlp_of_any_size.fir --mesh tp=4\n"
           "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
           "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
           "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"

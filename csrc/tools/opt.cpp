@@ -12,6 +12,7 @@
 #include "library/cpu/contraction.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/localize_fusion.h"
+#include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
 #include "segment/local_context.h"
 #include "segment/table.h"
@@ -21,15 +22,19 @@ namespace meshfuse {
 
 namespace {
 
+constexpr std::string_view kSpecialize = "specialize";
 constexpr std::string_view kConcretize = "concretize";
 constexpr std::string_view kLocalize = "localize";
 constexpr std::string_view kAll = "all";
 
 std::string pipeline() {
   return fmt::format(
+      "{}: before all passes, or after propagate-shardings; not part of all: sizes for mesh axes that have a symbol "
+      "for "
+      "one\n"
       "{}: before all passes: binds the sizes of the inputs, dynamic structure becomes static\n{}{}: after the passes "
       "over the global program: that of one rank, the coordinates of ranks as symbols\n{}",
-      kConcretize, printPasses(presegPasses()), kLocalize, printPasses(localPasses()));
+      kSpecialize, kConcretize, printPasses(presegPasses()), kLocalize, printPasses(localPasses()));
 }
 
 std::vector<std::string> namesOfAll() {
@@ -63,6 +68,9 @@ bool runRow(std::span<const PassRow<Fusion, Context>> rows, std::string_view pas
 
 std::unique_ptr<Fusion> apply(std::string_view pass, std::unique_ptr<Fusion> fusion, LocalContext& local,
                               const ProgramOptions& options) {
+  if (pass == kSpecialize) {
+    return specialize(*fusion, meshSizes(options));
+  }
   if (pass == kConcretize) {
     return concretize(*fusion, inputShapes(*fusion, options));
   }
@@ -92,8 +100,8 @@ int optimizeProgram(const OptOptions& options) {
       passes.insert(passes.end(), known.begin(), known.end());
       continue;
     }
-    check(std::find(known.begin(), known.end(), pass) != known.end(),
-          "[opt] there is no pass \"{}\"; there are: {}, and all", pass, fmt::join(known, ", "));
+    check(pass == kSpecialize || std::find(known.begin(), known.end(), pass) != known.end(),
+          "[opt] there is no pass \"{}\"; there are: {}, {}, and all", pass, fmt::join(known, ", "), kSpecialize);
     passes.push_back(pass);
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
@@ -105,7 +113,8 @@ int optimizeProgram(const OptOptions& options) {
     } catch (const InternalError& e) {
       // in the order of the pipeline it is a bug of the pass
       const auto place = std::find(known.begin(), known.end(), passes[k]);
-      if (std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {
+      if (place == known.end() ||
+          std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {
         throw;
       }
       throwUserError(

@@ -12,8 +12,10 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "exec/symbolic_program.h"
 #include "ir/fusion.h"
 #include "ir/read_program.h"
+#include "preseg_passes/specialize.h"
 #include "tensor/npy.h"
 
 namespace meshfuse {
@@ -248,6 +250,35 @@ std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {
           options.file, e->output()->toString(), sign);
   }
   return fusion;
+}
+
+MeshSizes meshSizes(const ProgramOptions& options) {
+  MeshSizes sizes;
+  for (const auto& [name, value] : assignments(options.mesh, "--mesh", "a mesh axis and its size, such as tp=4")) {
+    sizes[name] = numberOf<int64_t>(value, name);
+  }
+  return sizes;
+}
+
+std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int> ranks,
+                                         std::vector<std::string>* open) {
+  std::unique_ptr<Fusion> fusion = loadGlobalProgram(options);
+  const MeshSizes sizes = meshSizes(options);
+  const std::vector<std::string> axes = openAxes(*fusion);
+  if (open != nullptr) {
+    *open = axes;
+  }
+  if (axes.empty()) {
+    return sizes.empty() ? std::move(fusion) : specialize(*fusion, sizes);
+  }
+  for (const std::string& axis : axes) {
+    check(ranks || sizes.contains(axis),
+          "[command line] mesh axis {} of {} has no size; give it: --mesh {}=4, or "
+          "--ranks where it is the only one",
+          axis, options.file, axis);
+  }
+  SymbolicProgram program(std::move(fusion));
+  return (ranks ? program.forRanks(*ranks, sizes) : program.at(sizes))->clone();
 }
 
 std::vector<std::vector<int64_t>> inputShapes(const Fusion& fusion, const ProgramOptions& options) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "multidevice/mesh/device_mesh.h"
 #include "tensor/argument.h"
 #include "tools/options.h"
 
@@ -19,6 +20,14 @@ class Fusion;
 
 // The same of a program over global tensors; UserError if it is what one rank does, as `meshfuse compile` writes it.
 [[nodiscard]] std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options);
+
+// Of --mesh, by axis.
+[[nodiscard]] MeshSizes meshSizes(const ProgramOptions& options);
+
+// A global program with sizes for all mesh axes: those of --mesh, and where that leaves one open, what makes a mesh of `ranks` ranks. `open`:
+// the names of axes that the program leaves open.
+[[nodiscard]] std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int> ranks,
+                                                       std::vector<std::string>* open = nullptr);
 
 // One entry an input, as concretize takes them: the global shape of a tensor, from its .npy file or from --size; {value} of an Int
 // scalar. UserError naming the symbols that nothing gives a value.

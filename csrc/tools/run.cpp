@@ -59,8 +59,8 @@ struct Report {
   std::string trace;
 };
 
-Job prepare(const RunOptions& options) {
-  Job job{options, loadGlobalProgram(options.program), {}, {}};
+Job prepare(const RunOptions& options, std::optional<int> ranks) {
+  Job job{options, loadSizedProgram(options.program, ranks), {}, {}};
   job.inputs = inputValues(*job.fusion, options.program);
   job.expected = expectedOutputs(*job.fusion, options.expected);
   // all that is wrong with shardings and sizes, before tensors are cut
@@ -277,7 +277,7 @@ int runOnProcesses(const RunOptions& options) {
   try {
     check(!options.ranks || *options.ranks == world->size(),
           "[command line] --ranks is {}, the launcher started {} processes", options.ranks.value_or(0), world->size());
-    const Job job = prepare(options);
+    const Job job = prepare(options, world->size());
     const int ranks = rankCount(*job.fusion, {});
     check(!hasMesh(*job.fusion) || ranks == world->size(),
           "[command line] the meshes of the program have {} ranks, the launcher started {}", ranks, world->size());
@@ -298,7 +298,7 @@ int runProgram(const RunOptions& options) {
   if (options.mpi) {
     return runOnProcesses(options);
   }
-  const Job job = prepare(options);
+  const Job job = prepare(options, options.ranks);
   const int ranks = virtualRankCount(*job.fusion, options.ranks);
   Report report;
   runLoopback(ranks, [&](Communicator& comm) {

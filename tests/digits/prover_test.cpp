@@ -47,6 +47,23 @@ TEST(Prover, ConclusionsHoldWhereTheFactsDo) {
   }
 }
 
+// Two axes on one dim: quotients by one of them and by both are written alike.
+TEST(Prover, PartsOfADivisorDivideToo) {
+  const IntExpr x = IntExpr::symbol("x", {.lower = 1});
+  const IntExpr y = IntExpr::symbol("y", {.lower = 1});
+  Prover prover;
+  prover.assumeDivides(x * y, 24);
+  const IntExpr byX = *prover.divide(24, x);
+  const IntExpr byBoth = *prover.divide(byX, y);
+  EXPECT_EQ(prover.divide(24, x * y), std::optional<IntExpr>(byBoth));
+  EXPECT_EQ(prover.multiply(byX, x), IntExpr(24));
+  EXPECT_EQ(prover.multiply(byBoth * y, x), IntExpr(24));
+  EXPECT_EQ(prover.multiply(byBoth * 2, x * y), IntExpr(48));
+  EXPECT_EQ(prover.divide(24, byX), std::optional<IntExpr>(x));
+  EXPECT_FALSE(prover.divide(24, x * x).has_value());
+  EXPECT_FALSE(prover.divide(12, x).has_value());
+}
+
 TEST(Prover, BlockShardsOfASymbolicDimAreDigits) {
   const IntExpr n = IntExpr::symbol("n", {.lower = 1});
   Prover prover;

@@ -63,6 +63,37 @@ TEST(Meshes, SameAxisNamesInAnotherOrder) {
   EXPECT_NE(error.find("name the axes apart"), std::string::npos) << error;
 }
 
+TEST(Meshes, OneAxisOnTwoDims) {
+  std::string error = errorOnEveryRank(
+      2,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8, 4});
+        f.addInput(x);
+        const DeviceMesh mesh = DeviceMesh::create({{"x"}});
+        cut(cut(x, mesh, 1), mesh, 0);
+        f.addOutput(neg(x));
+      },
+      Tensor::zeros({4, 2}, DataType::Float));
+  EXPECT_TRUE(
+      error.starts_with("[sharding] T0[DIDx{x}, ceilDiv(8, x), DIDx{x}, ceilDiv(4, x)] binds DIDx, axis x of "
+                        "{x: x}[], to its loop dims 0 and 2"))
+      << error;
+}
+
+TEST(Meshes, SymbolicAxesThatTheRanksDoNotFill) {
+  std::string error = errorOnEveryRank(
+      3,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8});
+        f.addInput(x);
+        cut(x, DeviceMesh::create({{"y", 2}, {"x"}}), 0);
+        f.addOutput(sum(x, {0}));
+      },
+      Tensor::zeros({4}, DataType::Float));
+  EXPECT_TRUE(error.starts_with("[specialize] 3 ranks are no multiple of the 2 along the other axes of {y: 2, x: x}[]"))
+      << error;
+}
+
 TEST(Meshes, OfSomeRanksCalledFromAll) {
   std::string error = errorOnEveryRank(
       4,

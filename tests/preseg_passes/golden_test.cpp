@@ -1,5 +1,5 @@
 // The golden programs of the passes (programs/golden.h), and of the changes of stage around them. For concretize the input ends
-// with a line `sizes: [6, 16] [4]`.
+// with a line `sizes: [6, 16] [4]`, for specialize with `sizes: dp=2 tp=4`.
 #include "programs/golden.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "analysis/pass_context.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/localize_fusion.h"
+#include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
 
 namespace meshfuse {
@@ -50,6 +51,19 @@ TEST(Golden, Concretize) {
       }
     }
     return concretize(*parseFusion(input.substr(0, at)), sizes)->toString();
+  });
+}
+
+TEST(Golden, Specialize) {
+  runGolden(kStage, "specialize", [](const std::string& input) {
+    const size_t at = input.find("sizes:");
+    MeshSizes sizes;
+    std::istringstream in(input.substr(at + 6));
+    for (std::string word; in >> word;) {
+      const size_t equals = word.find('=');
+      sizes[word.substr(0, equals)] = std::stoll(word.substr(equals + 1));
+    }
+    return specialize(*parseFusion(input.substr(0, at)), sizes)->toString();
   });
 }
 

@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
 #include "preseg_passes/sharded_program.h"
 
 namespace meshfuse {
@@ -70,6 +72,22 @@ TEST(UserShardings, OutputInTheMemoryOfAnInputOnAllRanksIsWhole) {
           "  alias T2 -> T1\n");
   EXPECT_EQ(r.communications, Steps{"all_gather(x)"});
   ASSERT_EQ(r.local->aliases().size(), 1u);
+}
+
+// The reduced dim of a result may be bound, whether or not the operand is cut there: the sum is whole.
+TEST(UserShardings, ReducedDimsMayBeBound) {
+  for (bool cut : {false, true}) {
+    Fusion fusion;
+    const DeviceMesh mesh = DeviceMesh::createForNumDevices(2);
+    TensorView* x = makeContigConcreteTensor(fusion, {8, 4}, DataType::Float);
+    fusion.addInput(x);
+    shard(x, mesh, cut ? std::vector<DimAxis>{{0, "x"}} : std::vector<DimAxis>{});
+    TensorView* y = sum(x, {0});
+    fusion.addOutput(y);
+    shard(y, mesh, {{0, "x"}});
+    ASSERT_TRUE(y->axis(0)->isReduction());
+    EXPECT_EQ(runSharded(fusion).communications, cut ? Steps{"all_reduce(x)"} : Steps{});
+  }
 }
 
 TEST(UserShardings, TheCheaperOfTwoShardingsIsTaken) {

@@ -131,11 +131,29 @@ TEST(ToolOpt, APassThatNeedsThoseBeforeItSaysSo) {
   }
 }
 
+TEST(ToolOpt, SizesComeAfterPropagation) {
+  const ToolRun spread = tool("opt {dir}/mlp_of_any_size.fir --pass=propagate-shardings");
+  EXPECT_EQ(spread.code, 0) << spread.err;
+  expectContains(spread.out, "T4 = tanh(T3) : Float[6, 64] mesh M0 outer_split(1, tp) parallelize(1, DIDx)");
+  const ToolRun both = tool("opt {dir}/mlp_of_any_size.fir --pass=propagate-shardings,specialize --mesh tp=4");
+  EXPECT_EQ(both.code, 0) << both.err;
+  expectContains(both.out, "mesh M0 {tp: 4} [0, 1, 2, 3]");
+  expectContains(both.out, "T4 = tanh(T3) : Float[6, 64] mesh M0 outer_split(1, 4) parallelize(1, DIDx)");
+}
+
+TEST(ToolExplain, CostsInTheSizesOfTheMesh) {
+  const ToolRun run = tool("explain {dir}/mlp_of_any_size.fir --mesh tp=2");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(run.out,
+                 "by the sizes of tp, where they give these steps\n  bytes that all ranks receive: tp*768 - 768");
+}
+
 TEST(ToolOpt, PrintsThePipelineWithReasons) {
   const ToolRun run = tool("opt --print-pipeline");
   EXPECT_EQ(run.code, 0) << run.err;
-  size_t at = run.out.find("concretize: ");
-  EXPECT_EQ(at, 0u);
+  EXPECT_EQ(run.out.find("specialize: "), 0u);
+  size_t at = run.out.find("\nconcretize: ");
+  ASSERT_NE(at, std::string::npos);
   for (const auto& row : presegPasses()) {
     const size_t next = run.out.find("\n" + std::string(row.name) + ": " + std::string(row.reason));
     ASSERT_NE(next, std::string::npos) << row.name << "\n" << run.out;

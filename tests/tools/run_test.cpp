@@ -60,6 +60,15 @@ TEST(ToolRun, RanksFollowFromTheMesh) {
   }
 }
 
+TEST(ToolRun, SizesOfTheMeshAreGiven) {
+  for (const char* flags : {"--mesh tp=1", "--mesh tp=2", "--ranks 3", "--mesh tp=4 --ranks 4"}) {
+    const ToolRun run = tool(std::string("run --verify {dir}/mlp_of_any_size.fir ") + flags);
+    EXPECT_EQ(run.code, 0) << flags << "\n" << run.out << run.err;
+  }
+  const ToolRun half = tool("run --verify {dir}/mesh_without_ranks.fir --size i0=8 --ranks 4");
+  EXPECT_EQ(half.code, 0) << half.err;
+}
+
 TEST(ToolRun, TheSeedMakesTheInputs) {
   const std::string softmax = "run {dir}/softmax.fir --size i0=4 --size i1=8";
   EXPECT_EQ(tool(softmax).out, tool(softmax + " --seed 0").out);
@@ -117,8 +126,14 @@ TEST(ToolRun, RefusesBadInput) {
       "run {dir}/misplanned.fir",
       "T1[8, 4] is written as planned by [all_to_all(x)], its shardings need [all_gather(x)]; leave out plan=");
   expectRefused("run {dir}/uneven.fir", "or a part that is uneven itself, where they do not nest");
-  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4",
-                "mesh {dp: 2, tp: tp}[] of T0[DIDy{2}, ceilDiv(i0, 2), 16] has no ranks yet");
+  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4", "mesh axis tp of ");
+  expectRefused("run {dir}/mlp_of_any_size.fir", "has no size; give it: --mesh tp=4, or --ranks");
+  expectRefused("run {dir}/mlp_of_any_size.fir --mesh pp=4", "mesh axis tp of ");
+  expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --mesh pp=4",
+                "[specialize] no mesh has an axis pp; those of symbolic size are: tp");
+  expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --ranks 3", "got --ranks 3; give --ranks 4");
+  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4 --ranks 3", "3 ranks are no multiple of the 2 along");
+  expectRefused("run {dir}/sharded_sum.fir --mesh x=3", "axis x of {x: 4}[0, 1, 2, 3] has size 4, got 3");
   expectRefused("run {dir}/two_meshes.fir", "mesh {x: 2}[0, 1] of T0[DIDx{2}, 4] holds 2 of the program's 4 ranks");
   expectRefused("explain {dir}/two_meshes.fir", "holds 2 of the program's 4 ranks");
   expectRefused("run {dir}/sharded_sum.fir --ranks 3", "give --ranks 4");

@@ -11,6 +11,8 @@ namespace meshfuse {
 
 namespace {
 
+constexpr int64_t kHintWithout = 2;  // the least with which anything communicates
+
 std::string defaultName(int axisFromLast) {
   switch (axisFromLast) {
     case 0:
@@ -146,8 +148,52 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
   check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count, "[mesh] {} device ids for a mesh of {}; {}",
         ids.size(), shape,
         symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
+  mesh.hints_.resize(mesh.names_.size());
   mesh.ids_ = std::move(ids);
   return mesh;
+}
+
+DeviceMesh DeviceMesh::hint(const MeshSizes& sizes) const {
+  DeviceMesh mesh = *this;
+  for (const auto& [name, size] : sizes) {
+    const auto position = static_cast<size_t>(axisOf(axis(name)));
+    check(!sizes_[position].isConst(), "[mesh] axis {} has size {}; only an axis of symbolic size takes a hint", name,
+          sizes_[position].toString());
+    check(size >= 1, "[mesh] the hint for axis {} is {}; a mesh axis has at least 1 device", name, size);
+    mesh.hints_[position] = size;
+  }
+  return mesh;
+}
+
+DeviceMesh DeviceMesh::bind(const MeshSizes& sizes) const {
+  if (!isSymbolic()) {
+    return *this;
+  }
+  std::vector<Axis> axes;
+  MeshSizes open;
+  for (size_t k = 0; k < names_.size(); k++) {
+    const auto given = sizes.find(names_[k]);
+    if (sizes_[k].isConst()) {
+      axes.emplace_back(names_[k], sizes_[k].constValue());
+    } else if (given != sizes.end()) {
+      axes.emplace_back(names_[k], given->second);
+    } else {
+      axes.emplace_back(names_[k]);
+      if (hints_[k] > 0) {
+        open[names_[k]] = hints_[k];
+      }
+    }
+  }
+  return create(std::move(axes)).hint(open);
+}
+
+bool DeviceMesh::isSymbolic() const {
+  return std::any_of(sizes_.begin(), sizes_.end(), [](const IntExpr& size) { return !size.isConst(); });
+}
+
+int64_t DeviceMesh::hintSize(int axis) const {
+  const auto k = static_cast<size_t>(axis);
+  return sizes_.at(k).isConst() ? sizes_[k].constValue() : hints_[k] > 0 ? hints_[k] : kHintWithout;
 }
 
 int64_t DeviceMesh::numDevices() const {
@@ -249,12 +295,13 @@ std::string DeviceMesh::toString() const {
   std::string text;
   for (size_t k = 0; k < names_.size(); k++) {
     text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", names_[k], sizes_[k].toString());
+    text += hints_[k] > 0 ? fmt::format(" hint {}", hints_[k]) : "";
   }
   return fmt::format("{{{}}}[{}]", text, join(ids_));
 }
 
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
-  return a.names_ == b.names_ && a.sizes_ == b.sizes_ && a.ids_ == b.ids_;
+  return a.names_ == b.names_ && a.sizes_ == b.sizes_ && a.hints_ == b.hints_ && a.ids_ == b.ids_;
 }
 
 }  // namespace meshfuse

@@ -6,9 +6,12 @@
 //   DeviceMesh({0, 1, 2, 3})                  one axis of 4
 //   DeviceMesh({0, 1, 2, 3}, {2, 2})          ranks [[0, 1], [2, 3]], axes y and x
 //   DeviceMesh::create({{"dp", 2}, {"tp"}})   named axes, the second of symbolic size
+//
+// A symbolic size is the symbol of the axis' name; what is decided before it is known is decided for its hint.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,6 +56,9 @@ inline constexpr ParallelType ParallelType::DIDz = ParallelType::device(2);
 
 [[nodiscard]] std::optional<ParallelType> parseParallelType(std::string_view text);
 
+// Sizes of axes by name.
+using MeshSizes = std::map<std::string, int64_t>;
+
 class DeviceMesh {
  public:
   struct Axis {
@@ -71,9 +77,18 @@ class DeviceMesh {
   static DeviceMesh create(std::vector<Axis> axes);
   static DeviceMesh create(std::vector<Axis> axes, std::vector<int64_t> ids);
 
+  // The same axes with sizes for which costs are compared while they are symbols; 2 without a hint. UserError on a name that is no
+  // axis of symbolic size, or a size below 1.
+  [[nodiscard]] DeviceMesh hint(const MeshSizes& sizes) const;
+  // With these sizes in the place of symbols, and ids 0..product-1 once all are known. Other names are ignored. UserError on a size
+  // below 1 and on too many devices.
+  [[nodiscard]] DeviceMesh bind(const MeshSizes& sizes) const;
+
   bool empty() const { return names_.empty(); }
   int numAxes() const { return static_cast<int>(names_.size()); }
-  int64_t numDevices() const;  // InternalError while a size is symbolic
+  bool isSymbolic() const;           // some size is a symbol
+  int64_t numDevices() const;        // InternalError while a size is symbolic
+  int64_t hintSize(int axis) const;  // its size where that is known
   const std::string& axisName(int axis) const { return names_.at(axis); }
   const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
   // Position of the axis a device type names; UserError if the mesh has no such axis.
@@ -92,12 +107,13 @@ class DeviceMesh {
   // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.
   std::vector<int64_t> team(int64_t rank, const std::vector<int>& axes) const;
 
-  std::string toString() const;  // {y: 2, x: 2}[0, 1, 2, 3]
+  std::string toString() const;  // {y: 2, x: 2}[0, 1, 2, 3]    {dp: 2, tp: tp hint 4}[]
   friend bool operator==(const DeviceMesh&, const DeviceMesh&);
 
  private:
   std::vector<std::string> names_;
   std::vector<IntExpr> sizes_;
+  std::vector<int64_t> hints_;  // of each axis, 0: none
   std::vector<int64_t> ids_;
 };
 

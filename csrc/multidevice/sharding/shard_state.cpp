@@ -57,8 +57,10 @@ class DigitsOver {
   // The factor is one side's extent, the other is rounded up: a split that does not divide is ragged where all is constant, else
   // opaque.
   std::pair<DigitList, DigitList> splitOf(const IdExpr& e) {
-    const IntExpr& in = e.in[0]->extent();
     const DigitList list = of(e.in[0]);
+    // under facts the size of the digits is a quotient where the extent is rounded up
+    const bool exact = !list.isOpaque() && !list.isRagged() && !e.in[0]->extent().isConst();
+    const IntExpr in = exact ? list.size(prover_) : e.in[0]->extent();
     const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, e.factor);
     const std::optional<Digit> top = topmost(e.in[0], list);
     if (other) {
@@ -147,6 +149,8 @@ struct DigitSplits {
   int loops = 0;
 };
 
+bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
+
 // Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
 // every size but the topmost is exact.
 DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
@@ -157,8 +161,29 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   }
   out.loops = count;
   if (!digits.front().isRagged()) {
+    // A run of axes on top, of which one has a symbol for its size, is padded as one where sizes turn out not to divide.
+    int run = 0;
+    IntExpr together = 1;
+    while (run < count && digits[run].owner.isDevice()) {
+      together *= digits[run++].size;
+    }
+    if (run > 1 && run < count && !together.isConst()) {
+      out.splits.push_back({0, together, false});
+    } else {
+      run = 0;
+    }
     for (int i = 0; i + 1 < count; i++) {
-      out.splits.push_back({i, digits[i].size, false});
+      if (i + 1 == run) {
+        continue;
+      }
+      // The loop of an axis has its size, whether or not that divides what is cut. A quotient, which may be nothing for other sizes, is
+      // what is left over.
+      const bool isQuotient = digits[i].owner.isLocal() && !isPositive(digits[i].size);
+      if (isQuotient && isPositive(digits[i].stride)) {
+        out.splits.push_back({i, digits[i].stride, true});
+      } else {
+        out.splits.push_back({i, isQuotient ? max(1, digits[i].size) : digits[i].size, false});
+      }
     }
     return out;
   }

@@ -73,6 +73,27 @@ TEST(DeviceMesh, NamedAndSymbolicAxes) {
   EXPECT_EQ(DeviceMesh().numDevices(), 0);
 }
 
+TEST(DeviceMesh, HintsAndSizesOfSymbolicAxes) {
+  const DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"tp"}});
+  EXPECT_TRUE(mesh.isSymbolic());
+  EXPECT_EQ(mesh.hintSize(0), 2);
+  EXPECT_EQ(mesh.hintSize(1), 2);
+  const DeviceMesh hinted = mesh.hint({{"tp", 4}});
+  EXPECT_EQ(hinted.hintSize(1), 4);
+  EXPECT_EQ(hinted.toString(), "{dp: 2, tp: tp hint 4}[]");
+  EXPECT_FALSE(hinted == mesh);
+  for (const DeviceMesh& m : {mesh, hinted}) {
+    EXPECT_EQ(m.bind({{"tp", 3}, {"other", 7}}), DeviceMesh::create({{"dp", 2}, {"tp", 3}}));
+    EXPECT_EQ(m.bind({}), m);
+  }
+  EXPECT_FALSE(mesh.bind({{"tp", 1}}).isSymbolic());
+  EXPECT_THROW((void)mesh.hint({{"dp", 2}}), UserError);
+  EXPECT_THROW((void)mesh.hint({{"pp", 2}}), UserError);
+  EXPECT_THROW((void)mesh.hint({{"tp", 0}}), UserError);
+  EXPECT_THROW((void)mesh.bind({{"tp", 0}}), UserError);
+  EXPECT_THROW((void)mesh.bind({{"tp", int64_t{1} << 40}}), UserError);
+}
+
 TEST(DeviceMesh, Mistakes) {
   EXPECT_THROW(DeviceMesh({0, 0}), UserError);
   EXPECT_THROW(DeviceMesh({-1}), UserError);

@@ -1,0 +1,338 @@
+#include "exec/symbolic_costs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "exec/compile.h"
+#include "host/memory_plan.h"
+#include "host/program.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Sizes of axes by name, as symbols where they were.
+class AxisSizes {
+ public:
+  AxisSizes(const Fusion& planned, std::span<const std::string> open) : open_(open.begin(), open.end()) {
+    for (const TensorView* tv : planned.tensors()) {
+      const DeviceMesh& mesh = tv->getDeviceMesh();
+      for (int axis = 0; axis < mesh.numAxes(); axis++) {
+        sizes_[mesh.axisName(axis)] = mesh.axisSize(axis).constValue();
+      }
+    }
+  }
+
+  IntExpr of(const DeviceMesh& mesh, int axis) const {
+    const std::string& name = mesh.axisName(axis);
+    return open_.contains(name) ? IntExpr::symbol(name, {.lower = 1}) : mesh.axisSize(axis);
+  }
+  IntExpr product(const DeviceMesh& mesh, const std::set<int>& axes) const {
+    IntExpr n = 1;
+    for (int axis : axes) {
+      n *= of(mesh, axis);
+    }
+    return n;
+  }
+  // At the plan's own sizes.
+  int64_t value(const IntExpr& e) const {
+    return e.evaluate([&](std::string_view name) -> std::optional<int64_t> { return sizes_.at(std::string(name)); });
+  }
+
+ private:
+  std::set<std::string> open_;
+  std::map<std::string, int64_t> sizes_;
+};
+
+// -- what travels -------------------------------------------------------------------------------------------------------
+
+// A step whose atoms are whole axes, with the axes in place of the atoms.
+struct WholeAxes {
+  const DeviceMesh& mesh;
+  std::set<int> team;
+  std::set<int> before;  // axes that own a digit
+  std::set<int> after;
+};
+
+std::optional<WholeAxes> wholeAxes(const CommStep& step) {
+  WholeAxes axes{step.tensorMesh, {}, {}, {}};
+  for (size_t atom = 0; atom < step.origins.size(); atom++) {
+    const AtomOrigin& origin = step.origins[atom];
+    if (origin.below != 1 || !(step.mesh.axisSize(static_cast<int>(atom)) == step.tensorMesh.axisSize(origin.axis))) {
+      return std::nullopt;
+    }
+  }
+  const auto add = [&](std::set<int>& to, const std::vector<int>& atoms) {
+    for (int atom : atoms) {
+      to.insert(step.origins[static_cast<size_t>(atom)].axis);
+    }
+  };
+  add(axes.team, step.axes);
+  add(axes.before, usedAtoms(step.before));
+  add(axes.after, usedAtoms(step.after));
+  return axes;
+}
+
+// Axes that own nothing: along them ranks have copies.
+std::set<int> without(const DeviceMesh& mesh, const std::set<int>& owning) {
+  std::set<int> rest;
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    if (!owning.contains(axis)) {
+      rest.insert(axis);
+    }
+  }
+  return rest;
+}
+
+// The dim that the one atom of the team cuts in blocks, alone; -1 if it is no such thing.
+int cutAlone(const PlanState& state, int atom) {
+  for (size_t k = 0; k < state.dims.size(); k++) {
+    const PlanDim& dim = state.dims[k];
+    if (std::ranges::any_of(dim, [&](const PlanDigit& d) { return d.atom == atom; })) {
+      const bool alone = std::ranges::count_if(dim, [](const PlanDigit& d) { return d.atom != kLocal; }) == 1;
+      return alone && dim.front().atom == atom ? static_cast<int>(k) : -1;
+    }
+  }
+  return -1;
+}
+
+// Elements of an `a` x `b` array that lie in block k of both dims, summed over k, where each dim is cut in n blocks.
+IntExpr onTheDiagonal(int64_t a, int64_t b, const IntExpr& n) {
+  const IntExpr blockA = ceilDiv(a, n);
+  const IntExpr blockB = ceilDiv(b, n);
+  const IntExpr fullA = floorDiv(a, blockA);  // whole blocks; one more may be smaller, the others are empty
+  const IntExpr fullB = floorDiv(b, blockB);
+  const IntExpr both = min(fullA, fullB);
+  const IntExpr lastA = min(blockA, IntExpr(a) - both * blockA);
+  const IntExpr lastB = min(blockB, IntExpr(b) - both * blockB);
+  return both * blockA * blockB + lastA * lastB;
+}
+
+// Elements that all ranks together receive in a step on a tensor of these extents.
+std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>& extents, const AxisSizes& sizes) {
+  const std::optional<WholeAxes> axes = wholeAxes(step);
+  if (!axes) {
+    return std::nullopt;
+  }
+  int64_t all = 1;
+  for (int64_t extent : extents) {
+    all *= extent;
+  }
+  const DeviceMesh& mesh = axes->mesh;
+  const IntExpr team = sizes.product(mesh, axes->team);
+  const IntExpr copiesBefore = sizes.product(mesh, without(mesh, axes->before));
+  const IntExpr copiesAfter = sizes.product(mesh, without(mesh, axes->after));
+  switch (step.kind) {
+    case StepKind::AllGather:
+    case StepKind::AllGatherV:
+      return (copiesAfter - copiesBefore) * all;
+    case StepKind::ReduceScatter:
+    case StepKind::ReduceScatterV:
+      return (team - 1) * copiesAfter * all;
+    case StepKind::AllReduce: {
+      std::set<int> owningOrTeam = axes->after;
+      owningOrTeam.insert(axes->team.begin(), axes->team.end());
+      return (team - 1) * sizes.product(mesh, without(mesh, owningOrTeam)) * (2 * all);
+    }
+    case StepKind::AllToAll:
+    case StepKind::AllToAllV: {
+      if (step.axes.size() != 1) {
+        return std::nullopt;
+      }
+      const int from = cutAlone(step.before, step.axes[0]);
+      const int to = cutAlone(step.after, step.axes[0]);
+      if (from < 0 || to < 0 || from == to) {
+        return std::nullopt;
+      }
+      const int64_t a = extents[static_cast<size_t>(from)];
+      const int64_t b = extents[static_cast<size_t>(to)];
+      return (IntExpr(all) - onTheDiagonal(a, b, team) * (all / (a * b))) * copiesAfter;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector<std::string>& constants) {
+  IntExpr bytes = 0;
+  for (const Expr* e : planned.exprs()) {
+    if (e->kind() != ExprKind::Redistribute) {
+      continue;
+    }
+    const ShardState from = shardState(e->input(0)->asTensor());
+    const ShardState to = shardState(e->tensorOutput());
+    std::vector<int64_t> extents;
+    for (const DigitList& dim : to.dims) {
+      extents.push_back(dim.extent().constValue());
+    }
+    if (from.mesh.empty() || std::ranges::count(extents, 0) > 0) {
+      continue;
+    }
+    for (const CommStep& step : sharedPlan(from, to)->steps) {
+      if (!step.communicates()) {
+        continue;
+      }
+      std::optional<IntExpr> elements = received(step, extents, sizes);
+      if (!elements) {
+        elements = step.elements * step.tensorMesh.numDevices();
+        constants.push_back(fmt::format("{} of {}, counted as if all ranks received what the busiest one does",
+                                        step.toString(), e->output()->toString()));
+      }
+      bytes += *elements * dataTypeSize(e->output()->dtype());
+    }
+  }
+  return bytes;
+}
+
+// -- what lies in memory ------------------------------------------------------------------------------------------------
+
+// Elements that rank 0 holds.
+class LocalElements {
+ public:
+  LocalElements(const Fusion& planned, const AxisSizes& sizes) : sizes_(sizes) {
+    for (const TensorView* tv : planned.tensors()) {
+      known_.emplace(tv->id(), ofState(shardState(tv)));
+    }
+  }
+
+  // Of a tensor of the program of a rank; nullopt where it is neither a part of a tensor of the whole program nor made of one without
+  // loss or gain.
+  std::optional<IntExpr> of(const Val* local, int64_t count) {
+    const auto known = known_.find(local->id());
+    if (known != known_.end() && known->second && sizes_.value(*known->second) == count) {
+      return known->second;
+    }
+    const Expr* e = local->definition();
+    if (e == nullptr || e->tensorInputs().size() != 1) {
+      return std::nullopt;
+    }
+    const TensorView* operand = e->tensorInputs()[0];
+    int64_t operandCount = 1;
+    for (int64_t extent : operand->constantShape()) {
+      operandCount *= extent;
+    }
+    const std::optional<IntExpr> elements = operandCount == count ? of(operand, count) : std::nullopt;
+    return elements && sizes_.value(*elements) == count ? elements : std::nullopt;
+  }
+
+ private:
+  std::optional<IntExpr> ofState(const ShardState& state) const {
+    IntExpr elements = 1;
+    for (const DigitList& dim : state.dims) {
+      if (dim.isOpaque()) {
+        return std::nullopt;
+      }
+      std::set<int> axes;
+      for (const Digit& d : dim.digits()) {
+        if (d.owner.isDevice()) {
+          axes.insert(d.owner.axis);
+        }
+      }
+      elements *= ceilDiv(dim.extent(), sizes_.product(state.mesh, axes));
+    }
+    return elements;
+  }
+
+  const AxisSizes& sizes_;
+  std::map<int, std::optional<IntExpr>> known_;  // by number in the whole program
+};
+
+IntExpr rounded(const IntExpr& bytes) { return ceilDiv(bytes, kArenaAlignment) * kArenaAlignment; }
+
+class Memory {
+ public:
+  Memory(const CompiledProgram& compiled, const AxisSizes& sizes, std::vector<std::string>& constants)
+      : host_(*compiled.host), elements_(*compiled.program.planned, sizes), constants_(constants) {}
+
+  IntExpr peak() {
+    IntExpr bytes = arena();
+    for (const TensorPlan& t : host_.tensors) {
+      const bool counts = t.place == Place::Input ? isArgument(t) : t.place == Place::Output && isResult(t);
+      if (counts) {
+        bytes += bytesOf(t);
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  bool isArgument(const TensorPlan& t) { return host_.fusion->inputs()[static_cast<size_t>(t.index)]->id() == t.val; }
+  bool isResult(const TensorPlan& t) {
+    const auto output = static_cast<size_t>(t.index);
+    return !host_.aliasOf[output] && &host_.tensors[static_cast<size_t>(host_.outputs[output])] == &t;
+  }
+
+  IntExpr bytesOf(const TensorPlan& t) {
+    const int64_t size = dataTypeSize(t.dtype);
+    const std::optional<IntExpr> count = elements_.of(host_.fusion->val(t.val), t.bytes / size);
+    if (!count) {
+      constants_.push_back(fmt::format("T{} of {} bytes", t.val, t.bytes));
+    }
+    return count ? *count * size : IntExpr(t.bytes);
+  }
+
+  // Each block begins at 0 or where one that lives beside it ends.
+  IntExpr arena() {
+    const std::vector<ArenaBlock>& blocks = host_.arena;
+    std::vector<size_t> order(blocks.size());
+    for (size_t i = 0; i < order.size(); i++) {
+      order[i] = i;
+    }
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return blocks[i].offset; });
+    std::vector<IntExpr> ends(blocks.size());
+    IntExpr size = 0;
+    for (size_t at = 0; at < order.size(); at++) {
+      const ArenaBlock& block = blocks[order[at]];
+      IntExpr begin = 0;
+      for (size_t before = 0; before < at; before++) {
+        const ArenaBlock& other = blocks[order[before]];
+        const int64_t end = other.offset + (other.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+        if (end == block.offset && other.firstStep <= block.lastStep && block.firstStep <= other.lastStep) {
+          begin = ends[order[before]];
+        }
+      }
+      if (block.tensor < 0 && block.bytes > 0) {
+        constants_.push_back(fmt::format("a workspace of {} bytes", block.bytes));
+      }
+      const IntExpr bytes =
+          block.tensor < 0 ? IntExpr(block.bytes) : bytesOf(host_.tensors[static_cast<size_t>(block.tensor)]);
+      ends[order[at]] = begin + rounded(bytes);
+      size = max(size, ends[order[at]]);
+    }
+    return size;
+  }
+
+  const HostProgram& host_;
+  LocalElements elements_;
+  std::vector<std::string>& constants_;
+};
+
+int64_t valueAt(const IntExpr& e, const MeshSizes& sizes) {
+  return e.evaluate([&](std::string_view name) -> std::optional<int64_t> {
+    const auto size = sizes.find(std::string(name));
+    check(size != sizes.end(), "[costs] axis {} has no size; give it one", name);
+    return size->second;
+  });
+}
+
+}  // namespace
+
+int64_t SymbolicCosts::commBytesAt(const MeshSizes& sizes) const { return valueAt(commBytes, sizes); }
+
+int64_t SymbolicCosts::peakMemoryAt(const MeshSizes& sizes) const { return valueAt(peakMemory, sizes); }
+
+SymbolicCosts symbolicCosts(const CompiledProgram& compiled, std::span<const std::string> openAxes) {
+  const AxisSizes sizes(*compiled.program.planned, openAxes);
+  SymbolicCosts costs;
+  costs.commBytes = communication(*compiled.program.planned, sizes, costs.constants);
+  costs.peakMemory = Memory(compiled, sizes, costs.constants).peak();
+  return costs;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,74 @@
+#include "exec/symbolic_program.h"
+
+#include <fmt/core.h>
+
+#include "analysis/pass_context.h"
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/axis_facts.h"
+#include "preseg_passes/specialize.h"
+#include "preseg_passes/table.h"
+
+namespace meshfuse {
+
+SymbolicProgram::SymbolicProgram(std::unique_ptr<Fusion> fusion) : written_(std::move(fusion)) {
+  check(written_ != nullptr, "[specialize] got no fusion");
+  propagated_ = written_->clone();
+  PassContext context(*propagated_);
+  for (const Prover::Fact& fact : context.get<AxisFacts>().prover().facts()) {
+    guards_.push_back({fact.divisor, fact.dividend});
+  }
+  runPassesBeforeSizes(*propagated_, context);
+  propagations_++;
+  remarks_ = context.remarks();
+}
+
+SymbolicProgram::~SymbolicProgram() = default;
+
+std::vector<std::string> SymbolicProgram::guards() const {
+  std::vector<std::string> texts;
+  for (const Guard& g : guards_) {
+    texts.push_back(fmt::format("{} divides {}", g.divisor.toString(), g.dividend.toString()));
+  }
+  return texts;
+}
+
+std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) const {
+  std::vector<std::string> texts;
+  for (const Guard& g : guards_) {
+    const IntExpr divisor = g.divisor.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      const auto size = sizes.find(std::string(symbol));
+      return size == sizes.end() ? std::nullopt : std::optional<IntExpr>(size->second);
+    });
+    if (divisor.isConst() && g.dividend.isConst() && !g.dividend.divisibleBy(divisor.constValue())) {
+      texts.push_back(
+          fmt::format("{} = {} does not divide {}", g.divisor.toString(), divisor.toString(), g.dividend.toString()));
+    }
+  }
+  return texts;
+}
+
+std::shared_ptr<const Fusion> SymbolicProgram::at(const MeshSizes& sizes) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<const Fusion>& fusion = specialized_[sizes];
+  if (fusion == nullptr) {
+    try {
+      fusion = specialize(*propagated_, sizes, written_.get());
+    } catch (...) {
+      specialized_.erase(sizes);
+      throw;
+    }
+  }
+  return fusion;
+}
+
+std::shared_ptr<const Fusion> SymbolicProgram::forRanks(int64_t ranks, const MeshSizes& given) {
+  return at(sizesForRanks(*propagated_, ranks, given));
+}
+
+int64_t SymbolicProgram::specializations() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(specialized_.size());
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,34 @@
+// What is taken to be so while sizes of mesh axes are symbols: the axes that cut a dim divide it.
+//
+//   mesh {tp: tp}, T[512] outer_split(0, tp), bound to tp, reshaped to [8, 64]      tp divides 8, and so 512
+//
+// Shardings spread under these facts. Nothing rests on them once sizes are known: where one does not hold, the same splits make
+// uneven parts.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "digits/prover.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+// An analysis of a fusion, see analysis/pass_context.h. Without symbolic axes there are no facts.
+class AxisFacts {
+ public:
+  static constexpr std::string_view kName = "axis-facts";
+  explicit AxisFacts(const Fusion& fusion);
+  const Prover& prover() const { return prover_; }
+
+ private:
+  Prover prover_;
+};
+
+// The state of a tensor of this shape at the hints of its mesh; nullopt where extents are symbols, or the hints do not divide them.
+[[nodiscard]] std::optional<ShardState> atHints(const ShardState& state, const std::vector<IntExpr>& shape);
+
+}  // namespace meshfuse

@@ -1,0 +1,161 @@
+#include "preseg_passes/specialize.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/fusion_cloner.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Meshes that tensors are on, in order of appearance.
+std::vector<DeviceMesh> meshesOf(const Fusion& fusion) {
+  std::vector<DeviceMesh> meshes;
+  for (const TensorView* tv : fusion.tensors()) {
+    if (tv->hasDeviceMesh() && std::ranges::find(meshes, tv->getDeviceMesh()) == meshes.end()) {
+      meshes.push_back(tv->getDeviceMesh());
+    }
+  }
+  return meshes;
+}
+
+// Names of axes without a size, in order.
+std::vector<std::string> openAxes(const std::vector<DeviceMesh>& meshes) {
+  std::vector<std::string> names;
+  for (const DeviceMesh& mesh : meshes) {
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      const std::string& name = mesh.axisName(axis);
+      if (!mesh.axisSize(axis).isConst() && std::ranges::find(names, name) == names.end()) {
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+// Names that stand for an axis of these meshes, with sizes that they can have.
+void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
+  const std::vector<std::string> open = openAxes(meshes);
+  for (const auto& [name, size] : sizes) {
+    bool known = std::ranges::find(open, name) != open.end();
+    for (const DeviceMesh& mesh : meshes) {
+      for (int axis = 0; axis < mesh.numAxes(); axis++) {
+        if (mesh.axisName(axis) == name && mesh.axisSize(axis).isConst()) {
+          known = true;
+          check(mesh.axisSize(axis).isConst(size),
+                "[specialize] axis {} of {} has size {}, got {}; leave it out, or give the mesh a symbolic axis", name,
+                mesh.toString(), mesh.axisSize(axis).toString(), size);
+        }
+      }
+    }
+    check(known, "[specialize] no mesh has an axis {}; those of symbolic size are: {}", name, listed(open));
+    check(size >= 1, "[specialize] axis {} got size {}; a mesh axis has at least 1 device", name, size);
+  }
+}
+
+// Whether some axis owns what is no range of whole digits, or another number of them than it has devices.
+bool isNoRectangle(const TensorView* tv) {
+  for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
+    const IntExpr& size = tv->getDeviceMesh().axisSize(loop.axis);
+    if (loop.digits.isOpaque() || (loop.extent.isConst() && !(loop.extent == size))) {
+      return true;
+    }
+  }
+  return std::ranges::any_of(shardState(tv).dims, [](const DigitList& dim) { return dim.isOpaque(); });
+}
+
+bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
+  if (tv->isFusionInput() || asWritten == nullptr) {
+    return tv->isFusionInput() || tv->isFusionOutput();
+  }
+  const Val* written = tv->id() < asWritten->numVals() ? asWritten->val(tv->id()) : nullptr;
+  return written != nullptr && written->isTensor() && written->asTensor()->hasDeviceMesh();
+}
+
+// What spread under the assumption that axes divide what they cut, and cannot be held where they do not.
+void replicateWhatNoRankHolds(Fusion& fusion, const Fusion* asWritten) {
+  for (TensorView* tv : fusion.tensors()) {
+    const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
+    const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && partialDim(tv) < 0;
+    const bool sized = std::ranges::all_of(logical, [](const IterDomain* id) { return id->extent().isConst(); });
+    if (placed && sized && isNoRectangle(tv)) {
+      setShardState(tv, ShardState::replicated(tv->getDeviceMesh(), tv->shape()));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> openAxes(const Fusion& fusion) { return openAxes(meshesOf(fusion)); }
+
+std::unique_ptr<Fusion> specialize(const Fusion& fusion, const MeshSizes& sizes, const Fusion* asWritten) {
+  const std::vector<DeviceMesh> meshes = meshesOf(fusion);
+  checkSizes(meshes, sizes);
+  std::vector<std::string> missing = openAxes(meshes);
+  std::erase_if(missing, [&](const std::string& name) { return sizes.contains(name); });
+  check(missing.empty(), "[specialize] axes without a size: {}; give each a number of devices", listed(missing));
+
+  const std::vector<std::string> open = openAxes(meshes);
+  const auto bound = [&](const IntExpr& e) {
+    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      const bool isAxis = std::ranges::find(open, symbol) != open.end();
+      return isAxis ? std::optional<IntExpr>(sizes.at(std::string(symbol))) : std::nullopt;
+    });
+  };
+  auto copy = std::make_unique<Fusion>();
+  FusionCloner cloner(fusion, *copy, bound, FusionCloner::Numbers::Kept);
+  cloner.rewriteMeshes([&](const DeviceMesh& mesh) { return mesh.bind(sizes); });
+  for (const Val* in : fusion.inputs()) {
+    copy->addInput(cloner.clone(in));
+  }
+  for (const Expr* e : fusion.exprs()) {
+    cloner.clone(e);
+  }
+  for (const Val* out : fusion.outputs()) {
+    copy->addOutput(cloner.clone(out));
+  }
+  for (const auto& [out, in] : fusion.aliases()) {
+    copy->aliasOutputToInput(cloner.clone(out), cloner.clone(in));
+  }
+  replicateWhatNoRankHolds(*copy, asWritten);
+  return copy;
+}
+
+MeshSizes sizesForRanks(const Fusion& fusion, int64_t ranks, const MeshSizes& given) {
+  MeshSizes sizes = given;
+  const std::vector<DeviceMesh> meshes = meshesOf(fusion);
+  checkSizes(meshes, given);
+  for (const DeviceMesh& mesh : meshes) {
+    const DeviceMesh bound = mesh.bind(sizes);
+    const std::vector<std::string> open = openAxes(std::vector<DeviceMesh>{bound});
+    if (open.empty()) {
+      continue;
+    }
+    check(open.size() == 1, "[specialize] axes {} of {} have no size and {} ranks do not tell which; give all but one",
+          listed(open), mesh.toString(), ranks);
+    int64_t known = 1;
+    for (int axis = 0; axis < bound.numAxes(); axis++) {
+      known *= bound.axisSize(axis).isConst() ? bound.axisSize(axis).constValue() : 1;
+    }
+    check(
+        ranks % known == 0 && ranks > 0,
+        "[specialize] {} ranks are no multiple of the {} along the other axes of {}, so axis {} has no size; start {}, "
+        "{} or another multiple",
+        ranks, known, bound.toString(), open[0], known, 2 * known);
+    sizes[open[0]] = ranks / known;
+  }
+  return sizes;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,451 @@
+// One fusion with axes of symbolic size, run on several numbers of ranks after its shardings have spread once.
+#include <algorithm>
+#include <mutex>
+
+#include "analysis/pass_context.h"
+#include "exec/symbolic_program.h"
+#include "host/program.h"
+#include "interpret/bounds.h"
+#include "meshfuse/meshfuse.h"
+#include "multidevice/multidevice_test.h"
+#include "multidevice/scenario.h"
+#include "preseg_passes/propagate_shardings.h"
+#include "preseg_passes/specialize.h"
+
+namespace meshfuse {
+
+namespace {
+
+Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
+  return randomTensor(std::move(sizes), DataType::Float, seed, -1, 1);
+}
+
+struct Program {
+  std::function<void(Fusion&)> build;
+  std::vector<Argument> inputs;  // global
+
+  std::shared_ptr<SymbolicProgram> make() const {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      build(*fusion);
+    }
+    return std::make_shared<SymbolicProgram>(std::move(fusion));
+  }
+};
+
+// Column and row parallel, with a bias: 16 hidden features, which 3 does not divide.
+Program mlp() {
+  return {[](Fusion& f) {
+            DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+            TensorView* x = input(f, {6, 8}, mesh);
+            TensorView* w0 = input(f, {16, 8}, mesh);
+            TensorView* b0 = input(f, {16}, mesh);
+            TensorView* w1 = input(f, {8, 16}, mesh);
+            shardBlock(w0, 0, mesh, "tp");
+            shardBlock(b0, 0, mesh, "tp");
+            shardBlock(w1, 1, mesh, "tp");
+            f.addOutput(linear(tanh_gelu(linear(x, w0, b0)), w1));
+          },
+          {random({6, 8}, 1), random({16, 8}, 2), random({16}, 3), random({8, 16}, 4)}};
+}
+
+// Rows over dp, features over tp, a loss over all of them.
+Program dataAndTensorParallel() {
+  return {[](Fusion& f) {
+            DeviceMesh mesh = DeviceMesh::create({{"dp"}, {"tp"}});
+            TensorView* x = input(f, {8, 6}, mesh);
+            TensorView* w0 = input(f, {12, 6}, mesh);
+            TensorView* w1 = input(f, {6, 12}, mesh);
+            shardBlock(x, 0, mesh, "dp");
+            shardBlock(w0, 0, mesh, "tp");
+            shardBlock(w1, 1, mesh, "tp");
+            TensorView* y = linear(relu(linear(x, w0)), w1);
+            f.addOutput(y);
+            f.addOutput(sum(mul(y, y), {0, 1}));
+          },
+          {random({8, 6}, 1), random({12, 6}, 2), random({6, 12}, 3)}};
+}
+
+// Heads of an attention block: the axis that cuts the features cuts heads where it divides them.
+Program heads() {
+  return {[](Fusion& f) {
+            DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+            TensorView* x = input(f, {5, 16}, mesh);
+            TensorView* w = input(f, {32, 16}, mesh);
+            shardBlock(w, 0, mesh, "tp");
+            TensorView* q = reshape(linear(x, w), {5, 8, 4});
+            f.addOutput(permute(softmax(q, 2), {1, 0, 2}));
+          },
+          {random({5, 16}, 1), random({32, 16}, 2)}};
+}
+
+BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank) {
+  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(),
+          whole.uncertain};
+}
+
+// Since the counters were reset, but for what this exchange takes.
+int64_t receivedByAll(Communicator& comm) {
+  int64_t mine = 0;
+  for (const TransferCounters::Entry& e : comm.counters().of) {
+    mine += e.bytesReceived;
+  }
+  int64_t all = 0;
+  for (const std::string& text : comm.exchange(std::to_string(mine))) {
+    all += std::stoll(text);
+  }
+  return all;
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no UserError";
+}
+
+class Symbolic : public MultiDeviceTest {
+ protected:
+  struct Seen {
+    std::vector<std::string> communication;  // of rank 0, or of this process under a launcher
+    std::vector<std::string> shardings;      // of outputs
+    bool communicates = false;
+    SymbolicCosts costs;
+    int64_t peakBytes = 0;  // of rank 0
+    int64_t received = 0;   // by all ranks in a call, as the transport counted
+  };
+
+  // Runs on so many ranks, compares with the reference, and says what rank 0 did.
+  Seen run(const Program& program, const std::shared_ptr<SymbolicProgram>& symbolic, int ranks,
+           const MeshSizes& sizes = {}) {
+    Seen seen;
+    std::mutex mutex;
+    const std::vector<BoundedTensor> whole =
+        interpretWithBounds(symbolic->written(), program.inputs, {.partials = ranks});
+    auto body = [&](Communicator& comm) {
+      FusionExecutorCache cache(*symbolic, {.communicator = &comm, .verify = Verify::Always, .meshSizes = sizes});
+      std::vector<Argument> local;
+      for (size_t i = 0; i < program.inputs.size(); i++) {
+        local.emplace_back(
+            shardTensor(std::get<Tensor>(program.inputs[i]), cache.fusion().inputs()[i]->asTensor(), comm.rank()));
+      }
+      int64_t received = 0;
+      for (int call = 0; call < 2; call++) {
+        comm.resetCounters();
+        std::vector<Tensor> got = cache.runFusionWithInputs(local);
+        for (size_t i = 0; i < got.size(); i++) {
+          BoundedTensor part = shardOf(whole[i], cache.planned()->outputs()[i]->asTensor(), comm.rank());
+          EXPECT_EQ(compare(got[i], part).value_or(""), "") << "output " << i << " of\n" << cache.planText();
+        }
+        received = receivedByAll(comm);
+      }
+      EXPECT_EQ(cache.plansCompiled(), 1);
+      if (comm.rank() == 0 || launched()) {
+        std::lock_guard lock(mutex);
+        for (const CommRecord& c : cache.commSteps()) {
+          seen.communication.push_back(c.kind);
+        }
+        for (size_t i = 0; i < whole.size(); i++) {
+          seen.shardings.push_back(cache.outputSharding(static_cast<int>(i)));
+        }
+        seen.communicates = cache.hostProgram()->communicates;
+        seen.costs = cache.costs();
+        seen.peakBytes = cache.hostProgram()->peakBytes;
+        seen.received = received;
+      }
+    };
+    runOnRanks(ranks, body);
+    return seen;
+  }
+
+  // Under a launcher only as many ranks as it started.
+  static std::vector<int> counts() {
+    if (!launched()) {
+      return {1, 2, 3, 4, 8};
+    }
+    const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+    return {ranks == nullptr ? 1 : std::atoi(ranks)};
+  }
+};
+
+TEST_F(Symbolic, MlpRunsOnEveryCountFromOnePropagation) {
+  const Program program = mlp();
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  for (int n : counts()) {
+    SCOPED_TRACE(n);
+    const Seen seen = run(program, symbolic, n);
+    EXPECT_EQ(seen.communication, n == 1 ? std::vector<std::string>{} : std::vector<std::string>{"all-reduce"});
+    EXPECT_EQ(seen.communicates, n > 1);
+    EXPECT_EQ(seen.shardings[0].substr(0, 6), "R R on");
+  }
+  EXPECT_EQ(symbolic->propagations(), 1);
+  EXPECT_EQ(symbolic->specializations(), static_cast<int64_t>(counts().size()));
+}
+
+TEST_F(Symbolic, SpecialisingLeavesNothingToPropagate) {
+  for (const Program& program : {mlp(), heads()}) {
+    const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+    for (int64_t n : {1, 2, 3, 4, 8}) {
+      std::unique_ptr<Fusion> fusion = symbolic->at({{"tp", n}})->clone();
+      PassContext context(*fusion);
+      EXPECT_FALSE(propagateShardings(*fusion, context)) << n;
+      EXPECT_EQ(openAxes(*fusion), std::vector<std::string>{});
+      EXPECT_EQ(verify(*fusion), std::vector<std::string>{});
+    }
+    EXPECT_EQ(symbolic->propagations(), 1);
+    EXPECT_EQ(symbolic->specializations(), 5);
+  }
+}
+
+// What is spread has the symbol where the count will be, whatever ranks were asked for before.
+TEST_F(Symbolic, TheTextHasNoCount) {
+  const std::shared_ptr<SymbolicProgram> symbolic = mlp().make();
+  const std::string before = symbolic->propagated().toString();
+  EXPECT_NE(before.find("mesh M0 {tp: tp} []"), std::string::npos) << before;
+  EXPECT_NE(before.find("outer_split(0, tp) parallelize(0, DIDx) loop[DIDx{tp}, ceilDiv(16, tp), 8]"),
+            std::string::npos)
+      << before;
+  for (const char* count : {"DIDx{1}", "DIDx{2}", "DIDx{3}", "DIDx{4}", "DIDx{8}", "split(0, 2", "split(1, 2"}) {
+    EXPECT_EQ(before.find(count), std::string::npos) << count << " in\n" << before;
+  }
+  for (int64_t n : {1, 2, 3, 4, 8}) {
+    (void)symbolic->at({{"tp", n}});
+  }
+  EXPECT_EQ(symbolic->propagated().toString(), before);
+  std::unique_ptr<Fusion> again = parseFusion(before);
+  EXPECT_EQ(again->toString(), before);
+  for (int64_t n : {1, 3, 8}) {
+    EXPECT_EQ(specialize(*again, {{"tp", n}})->toString(), symbolic->at({{"tp", n}})->toString());
+  }
+}
+
+TEST_F(Symbolic, DataAndTensorParallelOnEveryGrid) {
+  const Program program = dataAndTensorParallel();
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  std::vector<std::pair<int64_t, int64_t>> grids;
+  for (int n : counts()) {
+    for (int64_t dp = 1; dp <= n; dp++) {
+      if (n % dp == 0) {
+        grids.emplace_back(dp, n / dp);
+      }
+    }
+  }
+  for (const auto& [dp, tp] : grids) {
+    SCOPED_TRACE(fmt::format("dp {} tp {}", dp, tp));
+    const Seen seen = run(program, symbolic, static_cast<int>(dp * tp), {{"dp", dp}});
+    EXPECT_EQ(seen.communicates, dp * tp > 1);
+    EXPECT_EQ(std::ranges::count(seen.communication, "all-gather"), 0) << dp << tp;
+  }
+  EXPECT_EQ(symbolic->propagations(), 1);
+  EXPECT_EQ(symbolic->specializations(), static_cast<int64_t>(grids.size()));
+}
+
+// 3 divides neither 32 features nor 8 heads, 16 only the features: the guard says so, and the parts are uneven.
+TEST_F(Symbolic, HeadsAreCutWhereTheCountDividesThem) {
+  const Program program = heads();
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  EXPECT_EQ(symbolic->guards(), (std::vector<std::string>{"tp divides 4"}));
+  for (int n : counts()) {
+    SCOPED_TRACE(n);
+    const Seen seen = run(program, symbolic, n);
+    if (n == 2 || n == 4 || n == 8) {
+      EXPECT_EQ(seen.communication, std::vector<std::string>{});
+      EXPECT_EQ(seen.shardings[0].substr(0, 9), "S0(tp) R ") << seen.shardings[0];
+    }
+    EXPECT_EQ(symbolic->failingGuards({{"tp", n}}).empty(), 4 % n == 0);
+  }
+}
+
+// The expressions are those of the plan for 2 ranks, and hold for the others; where steps differ, those of a plan with such steps.
+TEST_F(Symbolic, CostsAreExpressionsThatTheCountersMeet) {
+  if (launched()) {
+    return;  // between processes small all-reduces read whole inputs
+  }
+  const Program program = mlp();
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  const SymbolicCosts two = run(program, symbolic, 2).costs;
+  EXPECT_EQ(two.commBytes.toString(), "tp*384 - 384");  // 48 elements, twice through all but one rank
+  EXPECT_EQ(two.constants, std::vector<std::string>{});
+  EXPECT_EQ(refusal([&] { (void)two.commBytesAt({}); }), "[costs] axis tp has no size; give it one");
+  for (int n : counts()) {
+    SCOPED_TRACE(n);
+    const Seen seen = run(program, symbolic, n);
+    EXPECT_EQ(two.commBytesAt({{"tp", n}}), seen.received);
+    EXPECT_EQ(seen.costs.commBytesAt({{"tp", n}}), seen.received);
+    EXPECT_EQ(seen.costs.peakMemoryAt({{"tp", n}}), seen.peakBytes) << seen.costs.peakMemory.toString();
+    if (n > 1) {
+      EXPECT_EQ(two.peakMemoryAt({{"tp", n}}), seen.peakBytes) << two.peakMemory.toString();
+    }
+  }
+}
+
+TEST_F(Symbolic, CostsOfTwoAxes) {
+  if (launched()) {
+    return;
+  }
+  const Program program = dataAndTensorParallel();
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  const SymbolicCosts four = run(program, symbolic, 4, {{"dp", 2}}).costs;
+  EXPECT_EQ(four.constants, std::vector<std::string>{});
+  for (const auto& [dp, tp] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {1, 2}, {2, 1}, {2, 2}, {3, 1}, {1, 3}, {2, 4}, {4, 2}, {2, 3}, {3, 2}}) {
+    SCOPED_TRACE(fmt::format("dp {} tp {}", dp, tp));
+    const MeshSizes sizes{{"dp", dp}, {"tp", tp}};
+    const Seen seen = run(program, symbolic, static_cast<int>(dp * tp), sizes);
+    EXPECT_EQ(four.commBytesAt(sizes), seen.received) << four.commBytes.toString();
+    EXPECT_EQ(seen.costs.peakMemoryAt(sizes), seen.peakBytes) << seen.costs.peakMemory.toString();
+  }
+}
+
+// Rows to columns: all-to-alls, of equal and of unequal parts.
+TEST_F(Symbolic, CostsOfMovingAShard) {
+  if (launched()) {
+    return;
+  }
+  const Program program{[](Fusion& f) {
+                          DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+                          TensorView* x = input(f, {8, 16, 3}, mesh);
+                          shardBlock(x, 0, mesh, "tp");
+                          TensorView* y = exp(x);
+                          TensorView* z = set(y);
+                          f.addOutput(z);
+                          z->setDeviceMesh(mesh);
+                          shardBlock(z, 1, mesh, "tp");
+                          TensorView* all = set(y);
+                          f.addOutput(all);
+                          all->setDeviceMesh(mesh);
+                          f.addOutput(sum(y, {0}));
+                        },
+                        {random({8, 16, 3}, 1)}};
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  const SymbolicCosts two = run(program, symbolic, 2).costs;
+  for (int n : {1, 2, 3, 4, 5, 8}) {
+    SCOPED_TRACE(n);
+    const Seen seen = run(program, symbolic, n);
+    EXPECT_EQ(two.commBytesAt({{"tp", n}}), seen.received) << two.commBytes.toString();
+    EXPECT_EQ(seen.costs.peakMemoryAt({{"tp", n}}), seen.peakBytes) << seen.costs.peakMemory.toString();
+  }
+}
+
+// Dims that counts do not divide, that are smaller than they, or empty; merged, split, and reduced before what is not linear.
+TEST_F(Symbolic, DimsThatNoCountSuits) {
+  for (int64_t extent : {6, 1, 0, 2, 3, 4, 5}) {
+    const Program program{[=](Fusion& f) {
+                            DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+                            TensorView* x = input(f, {extent, 12}, mesh);
+                            shardBlock(x, 0, mesh, "tp");
+                            f.addOutput(reshape(exp(x), {extent * 12}));
+                            f.addOutput(reshape(neg(x), {extent, 3, 4}));
+                            f.addOutput(reshape(add(x, 1.0), {extent * 3, 4}));
+                            f.addOutput(exp(sum(x, {0})));
+                            f.addOutput(relu(sum(mul(x, x), {0, 1})));
+                            f.addOutput(softmax(x, 0));
+                            TensorView* w = input(f, {12, extent}, mesh);
+                            shardBlock(w, 1, mesh, "tp");
+                            f.addOutput(tanh(matmul(w, x)));
+                          },
+                          {random({extent, 12}, 1), random({12, extent}, 2)}};
+    const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+    for (int n : counts()) {
+      SCOPED_TRACE(fmt::format("{} on {}", extent, n));
+      EXPECT_EQ(run(program, symbolic, n).communicates, n > 1);
+    }
+    EXPECT_EQ(symbolic->propagations(), 1);
+  }
+}
+
+TEST_F(Symbolic, BlocksOverTwoAxesOfOneDim) {
+  const Program program{[](Fusion& f) {
+                          DeviceMesh mesh = DeviceMesh::create({{"dp"}, {"tp"}});
+                          TensorView* x = input(f, {10, 4}, mesh);
+                          x->outer_split(0, mesh.size("dp") * mesh.size("tp"));
+                          x->outer_split(0, mesh.size("dp"));
+                          x->axis(0)->parallelize(mesh.axis("dp"));
+                          x->axis(1)->parallelize(mesh.axis("tp"));
+                          TensorView* y = mul(exp(x), x);
+                          f.addOutput(y);
+                          f.addOutput(sum(y, {0}));
+                        },
+                        {random({10, 4}, 1)}};
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  for (int n : counts()) {
+    for (int64_t dp = 1; dp <= n; dp++) {
+      if (n % dp == 0) {
+        SCOPED_TRACE(fmt::format("dp {} tp {}", dp, n / dp));
+        const Seen seen = run(program, symbolic, n, {{"dp", dp}});
+        EXPECT_EQ(seen.communicates, n > 1);
+        EXPECT_EQ(seen.shardings[0].substr(0, 2), n == 1 ? "R " : "S0") << seen.shardings[0];
+      }
+    }
+  }
+}
+
+// Extents of inputs are symbols too, bound by each call.
+TEST_F(Symbolic, SizesOfInputsAreOpenToo) {
+  Program program{[](Fusion& f) {
+                    DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+                    TensorView* x = makeContigTensor(2);
+                    TensorView* w = makeContigTensor(2);
+                    for (TensorView* in : {x, w}) {
+                      f.addInput(in);
+                      in->setDeviceMesh(mesh);
+                    }
+                    shardBlock(w, 0, mesh, "tp");
+                    TensorView* y = tanh(linear(x, w));
+                    f.addOutput(sum(y, {1}));
+                  },
+                  {random({3, 8}, 1), random({12, 8}, 2)}};
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  for (int n : counts()) {
+    SCOPED_TRACE(n);
+    EXPECT_EQ(run(program, symbolic, n).communication,
+              n == 1 ? std::vector<std::string>{} : std::vector<std::string>{"all-reduce"});
+  }
+  EXPECT_EQ(symbolic->propagations(), 1);
+}
+
+TEST_F(Symbolic, AFusionSpecialisesItselfToItsRanks) {
+  if (launched()) {
+    return;
+  }
+  runOnRanks(4, [](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      dataAndTensorParallel().build(*fusion);
+    }
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .meshSizes = {{"tp", 2}}});
+    EXPECT_EQ(cache.fusion().inputs()[0]->asTensor()->getDeviceMesh().toString(), "{dp: 2, tp: 2}[0, 1, 2, 3]");
+  });
+}
+
+TEST_F(Symbolic, CountsThatDoNotFit) {
+  const std::shared_ptr<SymbolicProgram> symbolic = dataAndTensorParallel().make();
+  EXPECT_EQ(refusal([&] { (void)symbolic->forRanks(4); }),
+            "[specialize] axes dp, tp of {dp: dp, tp: tp}[] have no size and 4 ranks do not tell which; give all but "
+            "one");
+  EXPECT_EQ(refusal([&] {
+              (void)symbolic->forRanks(6, {{"dp", 4}});
+            }),
+            "[specialize] 6 ranks are no multiple of the 4 along the other axes of {dp: 4, tp: tp}[], so axis tp has "
+            "no size; start 4, 8 or another multiple");
+  EXPECT_EQ(refusal([&] {
+              (void)symbolic->at({{"dp", 4}});
+            }),
+            "[specialize] axes without a size: tp; give each a number of devices");
+  EXPECT_EQ(refusal([&] {
+              (void)symbolic->at({{"dp", 4}, {"pp", 2}, {"tp", 1}});
+            }),
+            "[specialize] no mesh has an axis pp; those of symbolic size are: dp, tp");
+  EXPECT_EQ(refusal([&] {
+              (void)symbolic->at({{"dp", 4}, {"tp", 0}});
+            }),
+            "[specialize] axis tp got size 0; a mesh axis has at least 1 device");
+  EXPECT_EQ(symbolic->specializations(), 0);
+}
+
+}  // namespace
+}  // namespace meshfuse
