@@ -151,12 +151,18 @@ Group VectorMath::scale(const Group& p, const Group& n, const Group& shifted) {
   });
 }
 
+// p, but 0 where x < limit: scaling that into the subnormal numbers would take a processor a hundred times as long.
+Group VectorMath::zeroBelow(const Group& x, double limit, const Group& p) {
+  return selectBelow(x, limit, each(p, [&](Value*) { return number(p, 0); }), p);
+}
+
 Group VectorMath::exp(const Group& argument) {
   Group x = atMost(atLeast(argument, -104), 89);
   Group shifted = multiplyAdd(x, kLog2e, kRounder);
   Group n = subtract(shifted, kRounder);
   Group r = multiplyAdd(n, -kLn2Low, multiplyAdd(n, -kLn2High, x));
-  return scale(polynomial(r, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254}), n, shifted);
+  Group p = polynomial(r, {1, 1, 0.499999911, 0.166664153, 0.0416682586, 0.00837522931, 0.00138363254});
+  return scale(zeroBelow(argument, -104, p), n, shifted);
 }
 
 Group VectorMath::coarseExp(const Group& x, double s) {
@@ -173,8 +179,8 @@ Group VectorMath::exp2(const Group& argument) {
   Group shifted = each(x, [&](Value* v) { return b_.CreateFAdd(v, number(x, kRounder)); });
   Group n = subtract(shifted, kRounder);
   Group f = pairwise(x, n, [&](Value* a, Value* b) { return b_.CreateFSub(a, b); });
-  return scale(polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841}),
-               n, shifted);
+  Group p = polynomial(f, {1, 0.693147182, 0.240226477, 0.0555033088, 0.00961844344, 0.00133995211, 0.00015352841});
+  return scale(zeroBelow(argument, -152, p), n, shifted);
 }
 
 Group VectorMath::log(const Group& x) {

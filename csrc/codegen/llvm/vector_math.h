@@ -59,6 +59,7 @@ class VectorMath {
   Group absolute(const Group& x);
   Group withSignOf(const Group& magnitude, const Group& x);
   Group selectBelow(const Group& x, double limit, const Group& below, const Group& above);
+  Group zeroBelow(const Group& x, double limit, const Group& p);
   Group reciprocal(const Group& x);  // of normal numbers whose reciprocals are normal
   // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: where it is added to something larger.
   Group coarseExp(const Group& x, double scale);
