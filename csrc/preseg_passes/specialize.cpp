@@ -64,8 +64,19 @@ void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
   }
 }
 
-// Whether some axis owns what is no range of whole digits, or another number of them than it has devices.
-bool isNoRectangle(const TensorView* tv) {
+// Whether some axis owns what is no range of whole digits, or another number of them than it has devices. Sizes of inputs that are
+// still symbols are taken to be such that all splits divide them: what is no rectangle then is none for any.
+bool isNoRectangle(const TensorView* original) {
+  int64_t size = 1;
+  for (const LoopTransform& t : original->loopTransforms()) {
+    const bool fits = t.kind == LoopTransform::Kind::Split && t.factor.isConst() && t.factor.constValue() > 0;
+    size *= fits && size < (int64_t{1} << 24) ? std::min(t.factor.constValue(), int64_t{1} << 24) : 1;
+  }
+  Fusion scratch;
+  FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) {
+    return e.substitute([&](std::string_view) { return std::optional<IntExpr>(size); });
+  });
+  const TensorView* tv = cloner.clone(original);
   for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
     const IntExpr& size = tv->getDeviceMesh().axisSize(loop.axis);
     if (loop.digits.isOpaque() || (loop.extent.isConst() && !(loop.extent == size))) {
@@ -86,10 +97,8 @@ bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
 // What spread under the assumption that axes divide what they cut, and cannot be held where they do not.
 void replicateWhatNoRankHolds(Fusion& fusion, const Fusion* asWritten) {
   for (TensorView* tv : fusion.tensors()) {
-    const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
     const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && partialDim(tv) < 0;
-    const bool sized = std::ranges::all_of(logical, [](const IterDomain* id) { return id->extent().isConst(); });
-    if (placed && sized && isNoRectangle(tv)) {
+    if (placed && isNoRectangle(tv)) {
       setShardState(tv, ShardState::replicated(tv->getDeviceMesh(), tv->shape()));
     }
   }

@@ -407,6 +407,28 @@ TEST_F(Symbolic, SizesOfInputsAreOpenToo) {
   EXPECT_EQ(symbolic->propagations(), 1);
 }
 
+// Merged under a dim of open size: where 3 does not divide 8, no rank has a part of the merged dim.
+TEST_F(Symbolic, MergedUnderADimOfOpenSize) {
+  const Program program{[](Fusion& f) {
+                          DeviceMesh mesh = DeviceMesh::create({{"tp"}});
+                          TensorView* x = makeContigTensor(2);
+                          TensorView* y = makeContigConcreteTensor({-1, 8});
+                          for (TensorView* in : {x, y}) {
+                            f.addInput(in);
+                            in->setDeviceMesh(mesh);
+                          }
+                          shardBlock(y, 1, mesh, "tp");
+                          f.addOutput(neg(flatten(exp(y), 0, 1)));
+                          f.addOutput(sum(x, {0}));
+                        },
+                        {random({3, 5}, 1), random({4, 8}, 2)}};
+  const std::shared_ptr<SymbolicProgram> symbolic = program.make();
+  for (int n : counts()) {
+    SCOPED_TRACE(n);
+    EXPECT_EQ(run(program, symbolic, n).communicates, n == 3);
+  }
+}
+
 TEST_F(Symbolic, AFusionSpecialisesItselfToItsRanks) {
   if (launched()) {
     return;
