@@ -111,8 +111,9 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     for (size_t k = 0; k < shape.size(); k++) {
       const bool whole = !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
-      if (shape[k].isSymbol() && (whole || !t.globalShape().empty())) {
-        known.emplace(shape[k].symbolName(), t.globalShape().empty() ? t.sizes()[k] : t.globalShape()[k]);
+      const bool named = !t.globalShape().empty() && in->asTensor()->hasDeviceMesh();
+      if (shape[k].isSymbol() && (whole || named)) {
+        known.emplace(shape[k].symbolName(), named ? t.globalShape()[k] : t.sizes()[k]);
       }
     }
   }
@@ -135,7 +136,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    if (!t.globalShape().empty()) {
+    if (!t.globalShape().empty() && in->asTensor()->hasDeviceMesh()) {
       result[i].assign(t.globalShape().begin(), t.globalShape().end());
       continue;
     }

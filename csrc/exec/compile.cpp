@@ -82,14 +82,15 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     local = localize(*global, communicator.rank());
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
-    if (meeting.expected) {
+    if (meeting.expected || !assumed.empty()) {
       sayNo(communicator, e.what());
     }
     throw;
   }
   const std::string shared = assumed + sharedText(*global, *local);
   result.identity = hashText(shared).lo;
-  if (!meeting.agreed && (meeting.expected || communicates(*local))) {
+  // A rank whose part alone has another size assumes what the others do not: it meets nobody, and ends with the deadline.
+  if (!meeting.agreed && (meeting.expected || communicates(*local) || !assumed.empty())) {
     const std::string_view version =
         meeting.libraryVersion.empty() ? std::string_view(kVersion) : meeting.libraryVersion;
     agreeOnPlan(communicator, platformText(version, device, meeting.maxPlans) + shared, meeting.call);

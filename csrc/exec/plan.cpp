@@ -52,4 +52,9 @@ Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
 
 Plan::~Plan() = default;
 
+bool Plan::redistributes() const {
+  return std::ranges::any_of(compiled_.program.planned->exprs(),
+                             [](const Expr* e) { return e->kind() == ExprKind::Redistribute; });
+}
+
 }  // namespace meshfuse

@@ -22,6 +22,8 @@ class Plan {
   const std::vector<ArgumentFacts>& facts() const { return facts_; }
   const CompiledProgram& compiled() const { return compiled_; }
   const HostProgram& host() const { return *compiled_.host; }
+  // Whether the global program moves anything between ranks; for some sizes, such as none, this plan may not.
+  bool redistributes() const;
   // Whether some output takes the place of an input.
   bool writesInputs() const { return writesInputs_; }
   // Whether peers may read the output where it lies.

@@ -110,7 +110,7 @@ bool PlanCache::haveAgreedLocked(std::span<const Argument> inputs) {
 // The shapes that are forgotten for a plan take their plans along, as the ranks will agree on them anew.
 void PlanCache::keepLocked(const PlanPtr& plan, std::span<const Argument> inputs) {
   compiled_++;
-  communicates_ = communicates_ || plan->host().communicates;
+  communicates_ = communicates_ || plan->redistributes();
   plans_.push_front(plan);
   if (!haveAgreedLocked(inputs)) {
     agreed_.push_front(plan->facts());

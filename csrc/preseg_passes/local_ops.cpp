@@ -138,6 +138,21 @@ TensorView* window(const LocalOp& op) {
   return padded(op, in, starts, stops);
 }
 
+// A dim of one may be cut: ranks without the element make it all the same, and take nothing of it.
+TensorView* broadcast(Fusion& local, const LocalOp& op) {
+  std::vector<Dim> dims = localDims(op);
+  IndexBlock taken;
+  for (size_t k = 0; k < dims.size(); k++) {
+    const bool none = op.expr->attributes().flags[k] && dims[k].extent.isConst(0);
+    dims[k] = none ? Dim{1, IterType::Broadcast} : dims[k];
+    taken.push_back({});
+    if (!none && !dims[k].extent.isConst(0)) {
+      taken.back().push_back({0, dims[k].extent.constValue(), 1});
+    }
+  }
+  return takeBlock(plain(local, op, dims), taken);
+}
+
 TensorView* reshape(const LocalOp& op) {
   std::vector<int64_t> shape;
   for (const Dim& d : localDims(op)) {
@@ -212,6 +227,20 @@ Val* zeroOf(Fusion& local, DataType dtype) {
   return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
 }
 
+// One row where there is none: what is read of it is masked, and what the table and the index are made from stays, so that ranks with
+// and without rows take part in the same collectives.
+TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
+  std::vector<Dim> dims = dimsOf(table);
+  dims[dim] = localDim(1, IterType::Iteration);
+  TensorView* zeros = local.tensor(table->dtype(), dims);
+  local.addExpr(ExprKind::Full, {zeroOf(local, table->dtype())}, {zeros});
+  TensorView* out = local.tensor(table->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.dim = dim;
+  local.addExpr(ExprKind::Cat, {table, zeros}, {out}, attributes);
+  return out;
+}
+
 // Rows of a sharded table: those of other ranks count as zero.
 TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const bool embedding = op.expr->kind() == ExprKind::Embedding;
@@ -228,28 +257,27 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
     dims.push_back(localDim(shape[k], stored[k]->iterType()));
   }
   ExprAttributes attributes = op.expr->attributes();
-  if (op.operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
-    TensorView* out = local.tensor(op.result->dtype(), dims);
-    local.addExpr(ExprKind::Full, {zeroOf(local, op.result->dtype())}, {out});
-    return out;
+  std::vector<Val*> operands = op.operands;
+  if (operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
+    operands[table] = withARowOfZeros(local, operands[table]->asTensor(), dim);
   }
   if (embedding) {
     attributes.starts = {*start};
     attributes.flags = {true};
     TensorView* out = local.tensor(op.result->dtype(), dims);
-    local.addExpr(ExprKind::Embedding, op.operands, {out}, attributes);
+    local.addExpr(ExprKind::Embedding, operands, {out}, attributes);
     return out;
   }
   TensorView* index = op.operands[1]->asTensor();
   const std::vector<Dim> indexDims = dimsOf(index);
-  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];
+  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // none, where the only one is of zeros
   TensorView* shifted = point(local, PointOp::Sub, {index, local.intScalar(*start)}, index->dtype(), indexDims);
   TensorView* above = point(local, PointOp::Ge, {shifted, local.intScalar(0)}, DataType::Bool, indexDims);
   TensorView* below = point(local, PointOp::Lt, {shifted, local.intScalar(rows)}, DataType::Bool, indexDims);
   TensorView* mine = point(local, PointOp::LogicalAnd, {above, below}, DataType::Bool, indexDims);
   TensorView* row = point(local, PointOp::Where, {mine, shifted, local.intScalar(0)}, index->dtype(), indexDims);
   TensorView* picked = local.tensor(op.result->dtype(), dims);
-  local.addExpr(op.expr->kind(), {op.operands[0], row}, {picked}, attributes);
+  local.addExpr(op.expr->kind(), {operands[0], row}, {picked}, attributes);
   TensorView* mask = mine;
   if (op.expr->kind() == ExprKind::IndexSelect && dims.size() > 1) {
     std::vector<Dim> maskDims(dims.size(), Dim{1, IterType::Broadcast});
@@ -282,12 +310,13 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case ExprKind::Point:
     case ExprKind::Cast:
     case ExprKind::BitCast:
-    case ExprKind::Broadcast:
     case ExprKind::Squeeze:
     case ExprKind::Expand:
     case ExprKind::Cat:
     case ExprKind::Full:
       return plain(local, op, localDims(op));
+    case ExprKind::Broadcast:
+      return broadcast(local, op);
     case ExprKind::Permute:
       return localPermute(op.operands[0]->asTensor(), op.expr->attributes().order);
     case ExprKind::Reshape:

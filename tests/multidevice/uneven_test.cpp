@@ -417,6 +417,59 @@ TEST(Uneven, IndexedDims) {
   }
 }
 
+// A rank without rows takes part in what moves the indices and the table.
+TEST(Uneven, RowsOfATableByIndicesThatMove) {
+  for (const auto& [n, ranks] : std::vector<Cut>{{5, 4}, {1, 2}, {6, 4}}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* table = in(f, {n, 3});
+                  TensorView* index = in(f, {8}, DataType::Int);
+                  block(table, 0, line(ranks));
+                  block(index, 0, line(ranks));
+                  TensorView* all = set(index);
+                  all->setDeviceMesh(line(ranks));
+                  whole(f, embedding_fwd(all, table), line(ranks));
+                  whole(f, index_select(table, 0, all), line(ranks));
+                },
+                {random({n, 3}), randomTensor({8}, DataType::Int, 2, 0, static_cast<double>(n))}});
+  }
+}
+
+// The one element of a dim may be cut: one rank has it.
+TEST(Uneven, ADimOfOneThatIsCutIsBroadcast) {
+  for (int ranks : {2, 3}) {
+    run(ranks, {[&](Fusion& f) {
+                  TensorView* a = in(f, {2, 6});
+                  TensorView* b = in(f, {6, 1});
+                  block(b, 1, line(ranks));
+                  TensorView* product = matmul(a, b);
+                  f.addOutput(sub(product, broadcast(max(product, {1}), {false, true})));
+                },
+                {random({2, 6}), random({6, 1}, 2)}});
+  }
+}
+
+// One axis in parts over two dims, evenly and not: tiles come together to the whole they were cut from.
+TEST(Uneven, OneAxisOverTwoDimsOfAWhole) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{6, 4}, {7, 5}, {1, 3}}) {
+    const DeviceMesh mesh = line(4);
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeContigConcreteTensor(shape);
+    x->setDeviceMesh(mesh);
+    x->outer_split(0, 2);
+    x->outer_split(2, 2);
+    x->reorder({{1, 2}, {2, 1}});
+    x->merge(0);
+    x->axis(0)->parallelize(ParallelType::DIDx);
+    const Tensor global = random(shape);
+    std::vector<Tensor> parts;
+    for (int64_t rank = 0; rank < 4; rank++) {
+      parts.push_back(shardTensor(global, x, rank));
+    }
+    EXPECT_EQ(unshardTensor(parts, x).toVector(), global.toVector());
+  }
+}
+
 TEST(Uneven, PositionsAreGlobal) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {5, 3}, {3, 8}, {6, 4}}) {
     run(ranks, {[&](Fusion& f) {
@@ -525,11 +578,8 @@ TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
     {
       FusionGuard guard(fusion.get());
       TensorView* x = symbolic(*fusion, 1);
-      TensorView* y = TensorViewBuilder()
-                          .dtype(DataType::Float)
-                          .shape(std::vector<Val*>{size(x, 0)})
-                          .contiguity(true)
-                          .build();
+      TensorView* y =
+          TensorViewBuilder().dtype(DataType::Float).shape(std::vector<Val*>{size(x, 0)}).contiguity(true).build();
       fusion->addInput(y);
       y->setDeviceMesh(line(4));
       block(x, 0, line(4));

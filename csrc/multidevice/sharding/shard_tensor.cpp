@@ -120,7 +120,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
 
 namespace {
 
-// Dim by dim the sum over the devices that differ only where the axes of the dim do.
+// Dim by dim the sum over the devices that differ only where the axes, or parts of axes, of the dim do.
 std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   // Which axes own a dim does not depend on its size.
@@ -135,10 +135,14 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
       bool counts = true;
       for (int axis = 0; axis < mesh.numAxes(); axis++) {
-        const auto digits = state.dims[d].digits();
-        const bool owns = std::ranges::any_of(
-            digits, [&](const Digit& digit) { return digit.owner.isDevice() && digit.owner.axis == axis; });
-        counts = counts && (owns || at[static_cast<size_t>(axis)] == 0);
+        int64_t others = at[static_cast<size_t>(axis)];  // what of the coordinate says nothing of this dim
+        for (const Digit& digit : state.dims[d].digits()) {
+          if (digit.owner.isDevice() && digit.owner.axis == axis) {
+            const int64_t below = digit.owner.below.constValue();
+            others -= at[static_cast<size_t>(axis)] / below % digit.size.constValue() * below;
+          }
+        }
+        counts = counts && others == 0;
       }
       shape[d] += counts ? parts[k].size(static_cast<int>(d)) : 0;
     }
