@@ -15,13 +15,15 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/pass_settings.h"
+
 namespace meshfuse {
 
 class Fusion;
 
 class PassContext {
  public:
-  explicit PassContext(const Fusion& fusion) : fusion_(fusion) {}
+  explicit PassContext(const Fusion& fusion, PassSettings settings = {}) : fusion_(fusion), settings_(settings) {}
   PassContext(const PassContext&) = delete;
   PassContext& operator=(const PassContext&) = delete;
 
@@ -40,6 +42,8 @@ class PassContext {
                   [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
   }
 
+  const PassSettings& settings() const { return settings_; }
+
   // What a pass decided and why, for explain.
   void remark(std::string text) { remarks_.push_back(std::move(text)); }
   const std::vector<std::string>& remarks() const { return remarks_; }
@@ -55,6 +59,7 @@ class PassContext {
   };
 
   const Fusion& fusion_;
+  const PassSettings settings_;
   std::map<std::string_view, std::unique_ptr<Held>> analyses_;
   std::vector<std::string> remarks_;
 };

@@ -64,7 +64,7 @@ std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) 
 }  // namespace
 
 SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs, Communicator& communicator,
-                                   const DeviceInfo& device, const Meeting& meeting) {
+                                   const DeviceInfo& device, const Meeting& meeting, const PassSettings& passes) {
   std::shared_ptr<Fusion> global;
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
@@ -74,7 +74,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkDumpedPasses();
     checkArguments(fusion, inputs);
     global = concretize(fusion, globalSizes(fusion, inputs, &assumed));
-    PassContext context(*global);
+    PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.remarks = context.remarks();
 
@@ -125,7 +125,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
     }
     throw;
   }
-  result.program = compileToSegments(fusion, inputs, communicator, device, options.meeting);
+  result.program = compileToSegments(fusion, inputs, communicator, device, options.meeting, options.passes);
 
   // kernels and memory
   unlessItFails(communicator, communicates(*result.program.local), [&] {

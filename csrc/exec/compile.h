@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/pass_settings.h"
 #include "host/program.h"
 #include "segment/segment.h"
 #include "tensor/argument.h"
@@ -29,6 +30,7 @@ struct Meeting {
 struct CompileOptions {
   int threads = 1;
   Meeting meeting = {};
+  PassSettings passes = {};
   // Compiles all kernels of a program; default: the compiler that the process shares.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile = {};
 };
@@ -52,7 +54,7 @@ struct CompiledProgram {
 // errors as compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
                                                  Communicator& communicator, const DeviceInfo& device,
-                                                 const Meeting& meeting = {});
+                                                 const Meeting& meeting = {}, const PassSettings& passes = {});
 
 // A program for arguments like `inputs` on this rank of `communicator`. Collective: every rank compiles the same call. UserError
 // for arguments that do not fit, or naming ranks and the first differing line if the ranks' plans, devices or libraries differ.

@@ -102,8 +102,9 @@ struct FusionExecutorCache::State {
       : communicator(world),
         pool(threads),
         plans(fusion, world, std::max<size_t>(1, options.maxPlans),
-              [&fusion, this](std::span<const Argument> inputs, const Meeting& meeting) {
-                return compile(fusion, inputs, communicator, {.threads = pool.threads(), .meeting = meeting});
+              [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Meeting& meeting) {
+                return compile(fusion, inputs, communicator,
+                               {.threads = pool.threads(), .meeting = meeting, .passes = passes});
               }) {}
 
   std::shared_ptr<Plan> lastPlan() const {

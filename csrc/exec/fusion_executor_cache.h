@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/pass_settings.h"
 #include "tensor/argument.h"
 #include "tensor/tensor.h"
 
@@ -40,6 +41,7 @@ struct ExecutorOptions {
   Communicator* communicator = nullptr;  // default: this thread's default world
   int threads = 0;                       // of a rank; default: cores / ranks, at least 1
   size_t maxPlans = 64;
+  PassSettings passes = {};  // the same on all ranks
   // Compare every step with the reference interpreter, and say which kernel made the first wrong element. Default: the
   // environment's MESHFUSE_VERIFY (first, always), else off.
   std::optional<Verify> verify;

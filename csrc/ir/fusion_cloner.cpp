@@ -129,6 +129,7 @@ void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
   to->allocation_ = mapped(from->allocation_);
   to->contiguity_ = from->contiguity_;
   to->mesh_ = rewritten(from->mesh_);
+  to->pinned_ = from->pinned_;
   to->transforms_ = from->transforms_;
   for (LoopTransform& t : to->transforms_) {
     t.factor = rewritten(t.factor);
@@ -191,6 +192,7 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
       t->allocation_ = cloner.mapped(f->allocation_);
       t->contiguity_ = f->contiguity_;
       t->mesh_ = f->mesh_;
+      t->pinned_ = f->pinned_;
       t->transforms_ = f->transforms_;
       c = t;
     } else {

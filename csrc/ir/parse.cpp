@@ -662,7 +662,7 @@ class FusionParser {
     dims = std::move(reordered);
   }
 
-  // One of contiguity[], alloc[], mesh, a loop transform, loop[]; false if none follows.
+  // One of contiguity[], alloc[], mesh, pinned, a loop transform, loop[]; false if none follows.
   bool suffix(TensorView* t) {
     size_t end = std::min(text_.find('\n', at_), text_.size());
     std::string_view w = peekWord();
@@ -699,6 +699,11 @@ class FusionParser {
       int64_t k = parseInteger(number.substr(1));
       check(k >= 0 && k < static_cast<int64_t>(fusion_->meshes().size()), "mesh {} is not defined above", number);
       t->setDeviceMesh(fusion_->meshes()[static_cast<size_t>(k)]);
+      return true;
+    }
+    if (w == "pinned") {
+      at_ += w.size();
+      t->setPinned(true);
       return true;
     }
     if (w == "split" || w == "inner_split" || w == "outer_split" || w == "merge" || w == "parallelize") {

@@ -165,7 +165,7 @@ class Printer {
       return result;
     }
     if (t.hasDeviceMesh()) {
-      result += fmt::format(" mesh M{}", meshNumber(t.getDeviceMesh()));
+      result += fmt::format(" mesh M{}{}", meshNumber(t.getDeviceMesh()), t.isPinned() ? " pinned" : "");
     }
     std::vector<LoopTransform> transforms = t.loopTransforms();
     for (const LoopTransform& transform : transforms) {

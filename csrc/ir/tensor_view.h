@@ -68,6 +68,9 @@ class TensorView : public Val {
   void setDeviceMesh(const DeviceMesh& mesh) { mesh_ = mesh; }
   const DeviceMesh& getDeviceMesh() const { return mesh_; }
   bool hasDeviceMesh() const { return !mesh_.empty(); }
+  // Placed by the user, once propagation has told those tensors from the ones that it placed: passes leave it where it is.
+  bool isPinned() const { return pinned_; }
+  void setPinned(bool pinned) { pinned_ = pinned; }
 
   // -- memory -----------------------------------------------------------------------------------------------------------
   // `ids`: a permutation of noReductions(), outermost in memory first; contiguity one flag a dim of it (true: its stride is the
@@ -100,6 +103,7 @@ class TensorView : public Val {
   std::vector<bool> contiguity_;
   std::vector<LoopTransform> transforms_;  // without bindings: those stand on the loop dims
   DeviceMesh mesh_;
+  bool pinned_ = false;
 };
 
 }  // namespace meshfuse

@@ -19,6 +19,7 @@
 //   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1
 //   root[..]       a root domain other than the op implies, with the way from it to the logical one: see root_text.h
 //   contiguity[..] on inputs, and where not all true
+//   mesh M0 pinned placed there by the user, once passes have placed others
 //   alloc[2, 0, 1] where memory order differs: positions in the stored shape, outermost first
 //   inner_split(axis, factor)  outer_split(axis, factor)  merge(axis)  reorder[new order of old axes]  parallelize(axis, DIDx)
 //   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected

@@ -141,7 +141,8 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   };
   for (const Expr* use : tv->fusion().uses(tv)) {
     const bool ends = use->kind() == ExprKind::Redistribute ? use->attributes().dim == dim : combinesPartials(use);
-    if (!ends) {
+    const bool adds = use->output()->isTensor() && partialDim(use->tensorOutput()) >= 0;
+    if (!ends && !adds) {
       refuse(fmt::format("{} reads it for {}", use->opName(), use->output()->toString()));
     }
   }

@@ -152,6 +152,8 @@ class Decomposition {
     TensorView* moved = plainTensor(result, result->dtype(), wanted);
     fusion_.replaceUses(result, moved);
     remember(redistribute(result, moved));
+    moved->setPinned(result->isPinned());
+    result->setPinned(false);
   }
 
   void moveOperands(Expr* e) {

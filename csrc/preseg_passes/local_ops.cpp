@@ -15,8 +15,11 @@ namespace {
 
 // The stored dims of the global result with local extents.
 std::vector<Dim> localDims(const LocalOp& op) {
-  const std::vector<IterDomain*> stored = op.result->noReductions();
+  std::vector<IterDomain*> stored = op.result->noReductions();
   const std::vector<IntExpr> shape = localExtents(op.state, op.rank);
+  if (const int partial = partialDim(op.result); partial >= 0 && op.expr->kind() == ExprKind::Point) {
+    stored.erase(stored.begin() + partial);  // a rank has one contribution
+  }
   invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),
             op.expr->opName());
   std::vector<Dim> dims;

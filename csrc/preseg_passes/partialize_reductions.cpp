@@ -296,7 +296,9 @@ bool partialize(Expr* e, Combined& combinedBefore) {
   }
   Fusion& fusion = e->fusion();
   if (combinesPartials(e)) {
-    fusion.replaceUses(result, combine(e->input(0)->asTensor(), shardState(result), e->attributes().reduce));
+    TensorView* combined = combine(e->input(0)->asTensor(), shardState(result), e->attributes().reduce);
+    combined->setPinned(result->isPinned());
+    fusion.replaceUses(result, combined);
     fusion.removeExpr(e);
     return true;
   }
@@ -326,6 +328,7 @@ bool partialize(Expr* e, Combined& combinedBefore) {
       combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
   TensorView* done = bias != nullptr ? addBias(combined, bias, wanted) : combined;
   done->copyAllocation(*result);
+  done->setPinned(result->isPinned());
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);
   fusion.renumber(done, result->id());

@@ -33,6 +33,14 @@ TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduc
   return combined;
 }
 
+void takePlace(TensorView* was, TensorView* now) {
+  Fusion& fusion = was->fusion();
+  fusion.replaceUses(was, now);
+  now->copyAllocation(*was);
+  now->setPinned(was->isPinned());
+  fusion.renumber(now, was->id());
+}
+
 bool combinesPartials(const Expr* expr) {
   if (expr->kind() != ExprKind::Reduce) {
     return false;

@@ -16,6 +16,8 @@ namespace meshfuse {
 Expr* redistribute(TensorView* from, TensorView* to);
 // The combination of a partial sum: its partial dim is a reduction dim of the result.
 [[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce);
+// `now` stands where `was` stood: the same readers, number, memory order and pin.
+void takePlace(TensorView* was, TensorView* now);
 
 // A reduction of partial results over the dim that counts them, and no other: `combine` in the words of a user.
 [[nodiscard]] bool combinesPartials(const Expr* expr);

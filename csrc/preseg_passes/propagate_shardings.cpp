@@ -43,9 +43,31 @@ std::vector<int> operandOrder(const Expr* expr) {
   return order;
 }
 
+bool sameDigits(const ShardState& a, const ShardState& b) {
+  return std::ranges::equal(a.dims, b.dims, [](const DigitList& x, const DigitList& y) {
+    return x.isOpaque() == y.isOpaque() && std::ranges::equal(x.digits(), y.digits());
+  });
+}
+
+// What the user placed is told from what propagation places, once: later all tensors have a mesh.
+bool pinWhatIsPlaced(const Fusion& fusion) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  if (std::ranges::any_of(tensors, &TensorView::isPinned)) {
+    return false;
+  }
+  bool changed = false;
+  for (TensorView* tv : tensors) {
+    tv->setPinned(tv->hasDeviceMesh());
+    changed |= tv->isPinned();
+  }
+  return changed;
+}
+
+// The axes travel by a worklist of exprs: forward first, in their order; then backward, from the last one on, one expr at a time.
+// An expr is looked at again when the state of an operand or a result has changed.
 class Propagation {
  public:
-  Propagation(Fusion& fusion, const Prover& facts) : exprs_(fusion.exprs()), facts_(facts) {
+  Propagation(Fusion& fusion, const Prover& facts) : fusion_(fusion), exprs_(fusion.exprs()), facts_(facts) {
     bool symbolic = false;
     bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
@@ -61,6 +83,9 @@ class Propagation {
       }
     }
     leavesWhole_ = symbolic && awaits;
+    for (size_t k = 0; k < exprs_.size(); k++) {
+      places_[exprs_[k]->id()] = k;
+    }
     for (const auto& [output, input] : fusion.aliases()) {
       if (isFree(output)) {
         aliased_.insert(output->id());
@@ -73,8 +98,20 @@ class Propagation {
 
   // Meshes first, so that axes have a place to go; then axes to a fixpoint.
   bool run() {
+    if (free_.empty() && bindsReduced_.empty()) {
+      return false;
+    }
     spreadMeshes();
-    while (forward() || backward()) {
+    for (size_t k = 0; k < exprs_.size(); k++) {
+      forward_.insert(k);
+      backward_.insert(k);
+    }
+    while (!forward_.empty() || !backward_.empty()) {
+      if (!forward_.empty()) {
+        forward(exprs_[*forward_.begin()]);
+      } else {
+        backward(exprs_[*backward_.rbegin()]);
+      }
     }
     bool changed = false;
     for (TensorView* tv : bindsReduced_) {
@@ -135,28 +172,41 @@ class Propagation {
     }
   }
 
-  bool forward() {
-    bool changed = false;
-    for (const Expr* e : exprs_) {
-      for (Val* out : e->outputs()) {
-        if (!out->isTensor() || !takesAxes(out) || find(out) == nullptr) {
-          continue;
-        }
-        ShardState grown = fromOperands(e, out->asTensor());
-        if (grown.toString() != find(out)->toString()) {
-          *find(out) = std::move(grown);
-          changed = true;
-        }
+  // Whoever reads or makes `val` looks at it again.
+  void hasChanged(const Val* val) {
+    if (const Expr* definition = val->definition(); definition != nullptr && places_.contains(definition->id())) {
+      forward_.insert(places_.at(definition->id()));
+      backward_.insert(places_.at(definition->id()));
+    }
+    for (const Expr* use : fusion_.uses(val)) {
+      if (places_.contains(use->id())) {
+        forward_.insert(places_.at(use->id()));
+        backward_.insert(places_.at(use->id()));
       }
     }
-    return changed;
+  }
+
+  void forward(const Expr* e) {
+    forward_.erase(places_.at(e->id()));
+    for (Val* out : e->outputs()) {
+      if (!out->isTensor() || !takesAxes(out) || find(out) == nullptr) {
+        continue;
+      }
+      ShardState grown = fromOperands(e, out->asTensor());
+      if (!sameDigits(grown, *find(out))) {
+        *find(out) = std::move(grown);
+        hasChanged(out);
+      }
+    }
   }
 
   // The state of a result with the axes that its operands suggest.
   ShardState fromOperands(const Expr* e, const TensorView* out) {
     const std::vector<int> order = operandOrder(e);
     ShardState best = inOrder(e, out, order);
-    if (e->kind() != ExprKind::Point || order.size() < 2) {
+    const bool mayChoose =
+        e->kind() == ExprKind::Point || e->kind() == ExprKind::Linear || e->kind() == ExprKind::Matmul;
+    if (!mayChoose || order.size() < 2) {
       return best;
     }
     std::optional<int64_t> least;  // bytes, once some order gives another state
@@ -226,22 +276,21 @@ class Propagation {
     return bytes;
   }
 
-  bool backward() {
-    bool changed = false;
-    for (auto e = exprs_.rbegin(); e != exprs_.rend() && !changed; ++e) {
-      for (Val* out : (*e)->outputs()) {
-        const ShardState* from = out->isTensor() ? find(out) : nullptr;
-        for (size_t k = 0; from != nullptr && k < (*e)->inputs().size(); k++) {
-          Val* in = (*e)->input(static_cast<int>(k));
-          if (in->isTensor() && takesAxes(in) && find(in) != nullptr) {
-            changed |= carryBackward(*e, out->asTensor(), *from, static_cast<int>(k), *find(in), facts_);
-          }
+  void backward(const Expr* e) {
+    backward_.erase(places_.at(e->id()));
+    for (Val* out : e->outputs()) {
+      const ShardState* from = out->isTensor() ? find(out) : nullptr;
+      for (size_t k = 0; from != nullptr && k < e->inputs().size(); k++) {
+        Val* in = e->input(static_cast<int>(k));
+        if (in->isTensor() && takesAxes(in) && find(in) != nullptr &&
+            carryBackward(e, out->asTensor(), *from, static_cast<int>(k), *find(in), facts_)) {
+          hasChanged(in);
         }
       }
     }
-    return changed;
   }
 
+  const Fusion& fusion_;
   std::vector<Expr*> exprs_;
   const Prover& facts_;
   // Tensors that no axis reached may get one when the structure of those that await their sizes is known.
@@ -251,14 +300,18 @@ class Propagation {
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;
   std::map<int, std::string> reasons_;
-  std::set<int> aliased_;  // of free_: outputs in the memory of an input
+  std::set<int> aliased_;         // of free_: outputs in the memory of an input
+  std::map<int, size_t> places_;  // by id of an expr: where it stands in exprs_
+  std::set<size_t> forward_;      // of exprs_, to be looked at
+  std::set<size_t> backward_;
 };
 
 }  // namespace
 
 bool propagateShardings(Fusion& fusion, PassContext& context) {
+  const bool pinned = pinWhatIsPlaced(fusion);
   Propagation propagation(fusion, context.get<AxisFacts>().prover());
-  const bool changed = propagation.run();
+  const bool changed = propagation.run() || pinned;
   for (const auto& [id, reason] : propagation.reasons()) {
     context.remark(reason);
   }

@@ -10,6 +10,7 @@
 // is still free in the end is replicated on its neighbours' mesh, tensors without operands by their uses.
 // Sizes of axes may be symbols: axes are taken to divide what they cut (axis_facts.h), costs are those at the meshes' hints, and the
 // result holds for every size. Where some tensor awaits its sizes, one that no axis reached is left to be placed when they are known.
+// The tensors that had a mesh are marked as pinned, so that later passes know what is not theirs to move.
 // Before: check_annotations. After: if any tensor has a mesh, all but such inputs have one that they can reach. Idempotent.
 #pragma once
 

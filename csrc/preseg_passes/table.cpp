@@ -9,6 +9,7 @@
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/guard_indices.h"
+#include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/partialize_reductions.h"
 #include "preseg_passes/plan_redistributions.h"
 #include "preseg_passes/privatize_casts.h"
@@ -29,6 +30,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "before reshards: a sum over a sharded dim must not gather its operand"},
     {"decompose-reshardings", decomposeReshardings,
      "when all shardings are final; afterwards only Redistribute communicates"},
+    {"optimize-reshards", optimizeReshards,
+     "when all reshards stand alone, and before they are planned: it moves, joins and splits them"},
     {"remove-unneeded-sets", removeUnneededSets,
      "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
     {"plan-redistributions", planRedistributions,

@@ -100,7 +100,8 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
     local.push_back(t == nullptr ? scenario.inputs[i]
                                  : Argument(shardTensor(*t, fusion->inputs()[i]->asTensor(), comm.rank())));
   }
-  FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});
+  FusionExecutorCache cache(std::move(fusion),
+                            {.communicator = &comm, .passes = scenario.passes, .verify = Verify::Always});
   for (int call = 0; call < 2; call++) {
     comm.resetCounters();
     std::vector<Tensor> got = cache.runFusionWithInputs(local);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/pass_settings.h"
 #include "ir/fusion.h"
 #include "multidevice/multidevice_test.h"
 #include "tensor/argument.h"
@@ -21,6 +22,7 @@ struct Scenario {
   std::function<void(Fusion&)> build;  // writes the fusion; a FusionGuard is held
   std::vector<Argument> inputs;        // global tensors
   Expected expected;
+  PassSettings passes = {};
 };
 
 class ScenarioTest : public MultiDeviceTest {

@@ -75,6 +75,8 @@ TEST(Table, TheOrderOfPasses) {
             "guard-indices: a check takes the place of its index; before tables are cut, for their extent counts\n"
             "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
             "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
+            "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
+            "them\n"
             "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
             "kernels\n"
             "plan-redistributions: last: what each reshard costs is known when no sharding changes any more\n");

@@ -68,14 +68,14 @@ std::vector<std::string> ShardedRun::computations() const {
   return names;
 }
 
-ShardedRun runSharded(const Fusion& original, InputRange range) {
+ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings settings) {
   ShardedRun run;
   run.planned = concretize(original, SymbolValues{});
-  PassContext context(*run.planned);
+  PassContext context(*run.planned, settings);
   runPresegPasses(*run.planned, context);
   expectOnlyRedistributesCommunicate(*run.planned);
   const std::string once = run.planned->toString();
-  PassContext again(*run.planned);
+  PassContext again(*run.planned, settings);
   runPresegPasses(*run.planned, again);
   EXPECT_EQ(run.planned->toString(), once) << "the passes are idempotent";
   DeviceMesh mesh;

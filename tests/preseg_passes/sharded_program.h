@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/pass_settings.h"
 #include "ir/fusion.h"
 
 namespace meshfuse {
@@ -35,7 +36,7 @@ struct InputRange {
 
 // `original` is left as it was. Inputs are reproducible; all ranks' outputs are compared with the interpreter's result, within
 // its bounds.
-[[nodiscard]] ShardedRun runSharded(const Fusion& original, InputRange range = {});
+[[nodiscard]] ShardedRun runSharded(const Fusion& original, InputRange range = {}, PassSettings settings = {});
 
 using Steps = std::vector<std::string>;
 

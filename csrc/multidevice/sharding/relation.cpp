@@ -47,6 +47,10 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
   ShardState needed{result->getDeviceMesh(), {}, {}};
   for (size_t k = 0; k < stored.size(); k++) {
     if (static_cast<int>(k) == partial) {
+      // sums are added contribution by contribution
+      if (!result->hasRoot() && partialDim(result) == dims[k].root) {
+        needed.partial = shardState(result, prover).partial;
+      }
       continue;
     }
     const int position = static_cast<int>(needed.dims.size());
@@ -100,7 +104,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     reason = needed.isSharded() ? "the producer is on every rank" : "";
     return needed.isSharded() ? EdgeRelation::Local : EdgeRelation::Aligned;
   }
-  if (!held.partial.empty()) {
+  if (held.partial != needed.partial) {
     std::vector<std::string> axes;
     for (int axis : held.partial) {
       axes.push_back(held.mesh.axisName(axis));

@@ -350,7 +350,11 @@ int partialDim(const TensorView* tv) {
       return static_cast<int>(k);
     }
   }
-  return -1;
+  // Partial sums added up are partial sums. A chain of additions is as long as it is: the first operand speaks for both.
+  const Expr* e = tv->definition();
+  const bool adds = e != nullptr && e->kind() == ExprKind::Point &&
+                    (e->attributes().point == PointOp::Add || e->attributes().point == PointOp::Sub);
+  return adds && e->input(0)->isTensor() && e->input(1)->isTensor() ? partialDim(e->input(0)->asTensor()) : -1;
 }
 
 ShardState shardState(const TensorView* tv, const Prover& prover) {

@@ -1,0 +1,49 @@
+#include "preseg_passes/optimize_reshards.h"
+
+#include <algorithm>
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "preseg_passes/reshard_edges.h"
+#include "preseg_passes/reshard_regions.h"
+#include "preseg_passes/reshard_sums.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool hasConstantSizes(const TensorView* tv) {
+  for (int axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {
+    if (!tv->getDeviceMesh().axisSize(axis).isConst()) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
+}
+
+// Something is to be moved, what it costs can be said, and nothing is planned yet.
+bool canOptimize(const Fusion& fusion) {
+  const std::vector<Expr*> exprs = fusion.exprs();
+  const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
+  return std::ranges::any_of(exprs, isReshard) &&
+         std::ranges::none_of(exprs, [](const Expr* e) { return !e->attributes().plan.empty(); }) &&
+         std::ranges::all_of(fusion.tensors(), hasConstantSizes);
+}
+
+}  // namespace
+
+bool optimizeReshards(Fusion& fusion, PassContext& context) {
+  if (!context.settings().optimizeReshards || !canOptimize(fusion)) {
+    return false;
+  }
+  bool changed = false;
+  for (bool more = true; more;) {
+    more = addPartialSums(fusion);
+    more |= rewriteReshardEdges(fusion);
+    more |= splitAllReduces(fusion, context);
+    changed |= more;
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,85 @@
+#include "preseg_passes/reshard_cost.h"
+
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+
+namespace meshfuse {
+
+ReshardCost& ReshardCost::operator+=(const ReshardCost& more) {
+  bytes += more.bytes;
+  calls += more.calls;
+  held += more.held;
+  return *this;
+}
+
+ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
+  bytes -= less.bytes;
+  calls -= less.calls;
+  held -= less.held;
+  return *this;
+}
+
+ReshardCost costOf(const ShardState& from, const ShardState& to, DataType type) {
+  const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
+  if (from.mesh.empty() || empty) {
+    return {};
+  }
+  const std::shared_ptr<const RedistributionPlan> plan = sharedPlan(from, to);
+  return {.bytes = plan->elements * dataTypeSize(type),
+          .calls = std::ranges::count_if(plan->steps, &CommStep::communicates)};
+}
+
+ReshardCost costOf(const Expr* redistribute) {
+  const TensorView* from = redistribute->input(0)->asTensor();
+  return costOf(shardState(from), shardState(redistribute->tensorOutput()), from->dtype());
+}
+
+ReshardCost costOf(const Fusion& fusion) {
+  ReshardCost cost;
+  for (const Expr* e : fusion.exprs()) {
+    if (isOneMeshReshard(e)) {
+      cost += costOf(e);
+    }
+    for (const Val* out : e->outputs()) {
+      if (out->isTensor() && out->asTensor()->hasDeviceMesh()) {
+        cost.held += localBytes(shardState(out->asTensor()), out->dtype());
+      }
+    }
+  }
+  return cost;
+}
+
+int64_t localBytes(const ShardState& state, DataType type) {
+  int64_t bytes = dataTypeSize(type);
+  for (const DigitList& dim : state.dims) {
+    bytes *= dim.localSize().constValue();
+  }
+  return bytes;
+}
+
+bool isMovable(const TensorView* tv) {
+  return tv->hasDeviceMesh() && !tv->isFusionInput() && !tv->isFusionOutput() && !tv->isPinned();
+}
+
+bool isOneMeshReshard(const Expr* expr) {
+  if (expr->kind() != ExprKind::Redistribute) {
+    return false;
+  }
+  const TensorView* from = expr->input(0)->asTensor();
+  const TensorView* to = expr->tensorOutput();
+  return from->hasDeviceMesh() && from->getDeviceMesh() == to->getDeviceMesh();
+}
+
+TensorView* knownReshard(const TensorView* tv, const ShardState& state) {
+  for (const Expr* use : tv->fusion().uses(tv)) {
+    const bool isRead = !use->output()->fusion().uses(use->output()).empty() || use->output()->isFusionOutput();
+    if (isRead && isOneMeshReshard(use) && provenEqual(shardState(use->tensorOutput()), state)) {
+      return use->tensorOutput();
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,40 @@
+// What redistributions cost, for the rewrites that choose where they stand.
+#pragma once
+
+#include <cstdint>
+
+#include "multidevice/sharding/shard_state.h"
+#include "tensor/dtype.h"
+
+namespace meshfuse {
+
+class Expr;
+class Fusion;
+
+struct ReshardCost {
+  int64_t bytes = 0;  // received by the busiest rank
+  int64_t calls = 0;
+  int64_t held = 0;  // bytes of what a rank computes and receives, each tensor counted once
+
+  ReshardCost& operator+=(const ReshardCost& more);
+  ReshardCost& operator-=(const ReshardCost& less);
+};
+
+// Of one tensor brought from one state to another on one mesh; nothing is held.
+[[nodiscard]] ReshardCost costOf(const ShardState& from, const ShardState& to, DataType type);
+// Of a Redistribute as it stands, without what it gives.
+[[nodiscard]] ReshardCost costOf(const Expr* redistribute);
+// Of all tensors with a mesh and all Redistributes of a fusion of constant sizes.
+[[nodiscard]] ReshardCost costOf(const Fusion& fusion);
+
+// Bytes that a rank holds of a tensor; where parts are uneven not less than that.
+[[nodiscard]] int64_t localBytes(const ShardState& state, DataType type);
+
+// A tensor that only passes placed, and nobody outside sees: its sharding may be another.
+[[nodiscard]] bool isMovable(const TensorView* tv);
+// A Redistribute that these rewrites understand: both ends are placed, on one mesh.
+[[nodiscard]] bool isOneMeshReshard(const Expr* expr);
+// The redistribution of `tv` to `state` that there is, or nullptr.
+[[nodiscard]] TensorView* knownReshard(const TensorView* tv, const ShardState& state);
+
+}  // namespace meshfuse

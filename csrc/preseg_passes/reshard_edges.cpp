@@ -1,0 +1,313 @@
+#include "preseg_passes/reshard_edges.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isCheaper(const ReshardCost& a, const ReshardCost& b) { return a.bytes < b.bytes; }
+bool isNotDearer(const ReshardCost& a, const ReshardCost& b) {
+  return a.bytes < b.bytes || (a.bytes == b.bytes && a.calls <= b.calls);
+}
+
+// One element of each operand for one of the result, or a change of shape: worth repeating on more ranks to move less.
+bool isCheapToRepeat(const Expr* e) {
+  switch (e->kind()) {
+    case ExprKind::Set:
+    case ExprKind::Point:
+    case ExprKind::Cast:
+    case ExprKind::BitCast:
+    case ExprKind::Broadcast:
+    case ExprKind::Squeeze:
+    case ExprKind::Expand:
+    case ExprKind::Permute:
+    case ExprKind::Reshape:
+    case ExprKind::Slice:
+    case ExprKind::Pad:
+    case ExprKind::Full:
+    case ExprKind::Iota:
+    case ExprKind::Eye:
+      return e->output()->isTensor();
+    default:
+      return false;
+  }
+}
+
+// Reads one tensor, once, and may shrink it.
+bool canPass(const Expr* e) {
+  return (isCheapToRepeat(e) || e->kind() == ExprKind::Reduce) && e->tensorInputs().size() == 1 &&
+         e->output()->isTensor() && partialDim(e->tensorOutput()) < 0;
+}
+
+int tensorOperand(const Expr* e) {
+  for (size_t k = 0; k < e->inputs().size(); k++) {
+    if (e->input(static_cast<int>(k))->isTensor()) {
+      return static_cast<int>(k);
+    }
+  }
+  return 0;
+}
+
+class EdgeRewrites {
+ public:
+  explicit EdgeRewrites(Fusion& fusion) : fusion_(fusion) {}
+
+  bool run() {
+    bool any = false;
+    for (bool changed = true; changed;) {
+      changed = merge();
+      std::vector<int> reshards;  // by id: a rewrite may take others away
+      for (const Expr* e : fusion_.exprs()) {
+        if (isOneMeshReshard(e)) {
+          reshards.push_back(e->id());
+        }
+      }
+      for (int id : reshards) {
+        Expr* e = fusion_.expr(id);
+        changed |= e != nullptr && (compose(e) || narrow(e) || sink(e) || hoist(e));
+      }
+      any |= changed;
+    }
+    return any;
+  }
+
+ private:
+  // The same tensor brought to the same state twice.
+  bool merge() {
+    bool changed = false;
+    std::map<std::tuple<int, std::string, ReduceOp>, TensorView*> known;
+    for (Expr* e : fusion_.exprs()) {
+      if (!isOneMeshReshard(e)) {
+        continue;
+      }
+      TensorView* to = e->tensorOutput();
+      TensorView*& first = known[{e->input(0)->id(), shardState(to).toString(), e->attributes().reduce}];
+      if (first == nullptr) {
+        first = to;
+      } else if (isMovable(to) && !to->hasAllocation()) {
+        fusion_.replaceUses(to, first);
+        fusion_.removeExpr(e);
+        changed = true;
+      }
+    }
+    return changed;
+  }
+
+  bool compose(Expr* e) {
+    TensorView* middle = e->input(0)->asTensor();
+    Expr* before = middle->definition();
+    if (before == nullptr || !isOneMeshReshard(before) || !isMovable(middle)) {
+      return false;
+    }
+    TensorView* from = before->input(0)->asTensor();
+    TensorView* to = e->tensorOutput();
+    const bool shared = fusion_.uses(middle).size() > 1;
+    ReshardCost apart = costOf(e);
+    if (!shared) {
+      apart += costOf(before);
+    }
+    const ReshardCost together = costOf(shardState(from), shardState(to), from->dtype());
+    if (shared ? !isCheaper(together, apart) : !isNotDearer(together, apart)) {
+      return false;
+    }
+    if (partialDim(from) < 0) {
+      fusion_.replaceInput(e, 0, from);
+    } else {
+      TensorView* combined = combine(from, shardState(to), before->attributes().reduce);
+      fusion_.removeExpr(e);
+      takePlace(to, combined);
+    }
+    if (!shared) {
+      fusion_.removeExpr(before);
+    }
+    return true;
+  }
+
+  // What all readers need, if they all need the same less than there is.
+  std::optional<ShardState> neededByAll(const TensorView* tv) const {
+    std::optional<ShardState> needed;
+    for (const Expr* use : fusion_.uses(tv)) {
+      for (size_t k = 0; k < use->inputs().size(); k++) {
+        if (use->input(static_cast<int>(k)) != tv) {
+          continue;
+        }
+        if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
+          return std::nullopt;
+        }
+        const Edge edge = edgeRelation(use, static_cast<int>(k), use->tensorOutput());
+        if (edge.relation != EdgeRelation::Local || !edge.needed || (needed && !provenEqual(*needed, *edge.needed))) {
+          return std::nullopt;
+        }
+        needed = edge.needed;
+      }
+    }
+    return needed;
+  }
+
+  bool narrow(Expr* e) {
+    TensorView* to = e->tensorOutput();
+    if (!isMovable(to)) {
+      return false;
+    }
+    const std::optional<ShardState> needed = neededByAll(to);
+    const TensorView* from = e->input(0)->asTensor();
+    if (!needed || !isCheaper(costOf(shardState(from), *needed, from->dtype()), costOf(e))) {
+      return false;
+    }
+    setShardState(to, *needed);
+    return true;
+  }
+
+  // Behind the first of the ops that follow, each read by the next alone, whose result is cheaper to move.
+  bool sink(Expr* e) {
+    TensorView* from = e->input(0)->asTensor();
+    TensorView* middle = e->tensorOutput();
+    if (!isMovable(middle) || partialDim(from) >= 0) {
+      return false;
+    }
+    const ReshardCost now = costOf(e);
+    std::vector<std::pair<TensorView*, ShardState>> passed;  // with their states before
+    TensorView* at = middle;
+    for (bool goesOn = true; goesOn;) {
+      const std::vector<Expr*> uses = fusion_.uses(at);
+      if (uses.size() != 1 || !isMovable(at) || !canPass(uses[0]) ||
+          !(uses[0]->tensorOutput()->getDeviceMesh() == from->getDeviceMesh())) {
+        break;
+      }
+      Expr* op = uses[0];
+      const int operand = tensorOperand(op);
+      if (at == middle) {
+        fusion_.replaceInput(op, operand, from);
+      }
+      TensorView* result = op->tensorOutput();
+      const ShardState wanted = shardState(result);
+      ShardState natural = ShardState::replicated(wanted.mesh, result->shape());
+      carryForward(op, operand, shardState(op->input(operand)->asTensor()), result, natural);
+      passed.emplace_back(result, wanted);
+      setShardState(result, natural);
+      const Edge edge = edgeRelation(op, operand, result);
+      goesOn = edge.relation != EdgeRelation::Comm && edge.needed.has_value();
+      if (goesOn && isCheaper(costOf(natural, wanted, result->dtype()), now)) {
+        TensorView* moved = plainTensor(result, result->dtype(), wanted);
+        redistribute(result, moved);
+        takePlace(result, moved);
+        result->setPinned(false);
+        fusion_.removeExpr(e);
+        return true;
+      }
+      at = result;
+    }
+    for (const auto& [tv, state] : passed) {
+      setShardState(tv, state);
+    }
+    if (!passed.empty()) {
+      Expr* first = passed[0].first->definition();
+      fusion_.replaceInput(first, tensorOperand(first), middle);
+    }
+    return false;
+  }
+
+  static bool canRepeat(const TensorView* tv) {
+    const Expr* op = tv->definition();
+    return op != nullptr && isCheapToRepeat(op) && isMovable(tv) && partialDim(tv) < 0 &&
+           tv->fusion().uses(tv).size() == 1;
+  }
+
+  // What it costs to compute `tv` at `wanted` from operands that are moved, or computed so themselves.
+  std::optional<ReshardCost> costToRepeat(TensorView* tv, const ShardState& wanted, int depth = 0) {
+    constexpr int kMaxDepth = 8;
+    if (depth == kMaxDepth || !canRepeat(tv)) {
+      return std::nullopt;
+    }
+    const ShardState before = shardState(tv);
+    setShardState(tv, wanted);
+    std::optional<ReshardCost> cost = ReshardCost{};
+    const Expr* op = tv->definition();
+    for (size_t k = 0; k < op->inputs().size() && cost; k++) {
+      if (!op->input(static_cast<int>(k))->isTensor()) {
+        continue;
+      }
+      const Edge edge = edgeRelation(op, static_cast<int>(k), tv);
+      if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh)) {
+        cost = std::nullopt;
+      } else if (edge.relation == EdgeRelation::Comm) {
+        *cost += costToHave(op->input(static_cast<int>(k))->asTensor(), *edge.needed, depth + 1);
+      }
+    }
+    setShardState(tv, before);
+    return cost;
+  }
+
+  ReshardCost costToMove(const TensorView* tv, const ShardState& wanted) const {
+    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(shardState(tv), wanted, tv->dtype());
+  }
+
+  ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int depth) {
+    const ReshardCost moved = costToMove(tv, wanted);
+    const std::optional<ReshardCost> repeated = costToRepeat(tv, wanted, depth);
+    return repeated && isCheaper(*repeated, moved) ? *repeated : moved;
+  }
+
+  // `tv` at `wanted`, as costToHave has it.
+  TensorView* have(TensorView* tv, const ShardState& wanted, int depth) {
+    const std::optional<ReshardCost> repeated = costToRepeat(tv, wanted, depth);
+    if (repeated && isCheaper(*repeated, costToMove(tv, wanted))) {
+      repeat(tv, wanted, depth);
+      return tv;
+    }
+    TensorView* moved = knownReshard(tv, wanted);
+    if (moved == nullptr) {
+      moved = plainTensor(tv, tv->dtype(), wanted);
+      redistribute(tv, moved);
+    }
+    return moved;
+  }
+
+  void repeat(TensorView* tv, const ShardState& wanted, int depth) {
+    setShardState(tv, wanted);
+    Expr* op = tv->definition();
+    for (size_t k = 0; k < op->inputs().size(); k++) {
+      const auto operand = static_cast<int>(k);
+      if (!op->input(operand)->isTensor()) {
+        continue;
+      }
+      const Edge edge = edgeRelation(op, operand, tv);
+      if (edge.relation == EdgeRelation::Comm) {
+        fusion_.replaceInput(op, operand, have(op->input(operand)->asTensor(), *edge.needed, depth + 1));
+      }
+    }
+  }
+
+  // Before the ops that make what is moved, as far up as that is cheaper.
+  bool hoist(Expr* e) {
+    TensorView* from = e->input(0)->asTensor();
+    TensorView* to = e->tensorOutput();
+    const ShardState wanted = shardState(to);
+    const std::optional<ReshardCost> repeated = costToRepeat(from, wanted);
+    if (!repeated || !isCheaper(*repeated, costOf(e))) {
+      return false;
+    }
+    repeat(from, wanted, 0);
+    fusion_.removeExpr(e);
+    takePlace(to, from);
+    return true;
+  }
+
+  Fusion& fusion_;
+};
+
+}  // namespace
+
+bool rewriteReshardEdges(Fusion& fusion) { return EdgeRewrites(fusion).run(); }
+
+}  // namespace meshfuse

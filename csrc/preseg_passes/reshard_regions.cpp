@@ -1,0 +1,386 @@
+#include "preseg_passes/reshard_regions.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/decompose_reshardings.h"
+#include "preseg_passes/partialize_reductions.h"
+#include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool ownsAny(const ShardState& state, const std::vector<int>& axes) {
+  return std::ranges::any_of(axes, [&](int axis) {
+    return state.owns(axis) || std::ranges::find(state.partial, axis) != state.partial.end();
+  });
+}
+
+bool ownsAll(const ShardState& state, const std::vector<int>& axes) {
+  return std::ranges::all_of(axes, [&](int axis) { return state.owns(axis); });
+}
+
+// The state with the outermost local digit of a dim that the axes divide cut into blocks for them.
+std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const std::vector<int>& axes) {
+  const DigitList& digits = state.dims[dim];
+  if (digits.isOpaque() || digits.isRagged()) {
+    return std::nullopt;
+  }
+  int64_t parts = 1;
+  for (int axis : axes) {
+    parts *= state.mesh.axisSize(axis).constValue();
+  }
+  std::vector<Digit> owned;
+  bool placed = false;
+  for (const Digit& d : digits.digits()) {
+    if (d.owner.isDevice()) {
+      owned.push_back(d);
+    } else if (!placed && d.owner.isLocal() && d.size.constValue() % parts == 0) {
+      int64_t stride = d.stride.constValue() * d.size.constValue();
+      for (int axis : axes) {
+        const int64_t size = state.mesh.axisSize(axis).constValue();
+        stride /= size;
+        owned.push_back({static_cast<int>(dim), stride, size, Owner::device(axis)});
+      }
+      placed = true;
+    }
+  }
+  ShardState cut = state;
+  cut.dims[dim] = fillLocal(static_cast<int>(dim), digits.extent(), owned);
+  return placed && !cut.dims[dim].isOpaque() && !cut.dims[dim].isRagged() ? std::optional(cut) : std::nullopt;
+}
+
+// A set of tensors that take axes together. What has to stay as it is, pinned or an output, takes part as a stand-in: computed in
+// parts and then redistributed to where it was.
+class Region {
+ public:
+  Region(Fusion& fusion, std::vector<int> axes) : fusion_(fusion), axes_(std::move(axes)) {}
+
+  void grow(TensorView* seed, ShardState state) {
+    take(seed, std::move(state), false);
+    while (!open_.empty()) {
+      const Member& member = members_.at(*open_.begin());
+      open_.erase(open_.begin());
+      if (!member.standsIn) {
+        intoReaders(member);
+      }
+      intoOperands(member.tv);
+    }
+  }
+
+  void apply() {
+    for (auto& [id, member] : members_) {
+      setShardState(member.tv, member.state);
+    }
+  }
+  void undo() {
+    for (auto& [id, member] : members_) {
+      setShardState(member.tv, member.before);
+    }
+  }
+
+  // Once applied: what it costs more than before.
+  ReshardCost difference() const {
+    ReshardCost more;
+    std::set<int> exprs;
+    for (const auto& [id, member] : members_) {
+      more.held += localBytes(member.state, member.tv->dtype());
+      exprs.insert(member.tv->definition()->id());
+      if (member.standsIn) {
+        more += costOf(member.state, member.before, member.tv->dtype());
+        continue;
+      }
+      more.held -= localBytes(member.before, member.tv->dtype());
+      for (const Expr* use : fusion_.uses(member.tv)) {
+        exprs.insert(use->id());
+      }
+    }
+    std::set<std::pair<int, std::string>> gathered;
+    for (int id : exprs) {
+      const Expr* e = fusion_.expr(id);
+      if (isOneMeshReshard(e)) {
+        const TensorView* from = e->input(0)->asTensor();
+        more += costOf(readState(from), shardState(e->tensorOutput()), from->dtype());
+        more -= costOf(beforeOf(from), beforeOf(e->tensorOutput()), from->dtype());
+      } else if (e->output()->isTensor()) {
+        more += costOfEdges(e, gathered);
+      }
+    }
+    return more;
+  }
+
+  // Applied for good: readers of a stand-in read what it is redistributed to.
+  void settle() {
+    apply();
+    for (const auto& [id, member] : members_) {
+      if (member.standsIn) {
+        TensorView* moved = plainTensor(member.tv, member.tv->dtype(), member.before);
+        redistribute(member.tv, moved);
+        takePlace(member.tv, moved);
+        member.tv->setPinned(false);
+      }
+    }
+  }
+
+  // Tensors and their states as text, by id.
+  std::vector<std::pair<int, std::string>> members() const {
+    std::vector<std::pair<int, std::string>> all;
+    for (const auto& [id, member] : members_) {
+      all.emplace_back(id, member.state.toString());
+    }
+    return all;
+  }
+
+ private:
+  struct Member {
+    TensorView* tv;
+    ShardState state;
+    ShardState before;
+    bool standsIn;
+  };
+
+  bool contains(const Val* val) const { return members_.contains(val->id()); }
+
+  void take(TensorView* tv, ShardState state, bool standsIn) {
+    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), shardState(tv), standsIn});
+    open_.insert(tv->id());
+  }
+
+  ShardState beforeOf(const TensorView* tv) const {
+    const auto at = members_.find(tv->id());
+    return at == members_.end() ? shardState(tv) : at->second.before;
+  }
+  // What readers find.
+  ShardState readState(const TensorView* tv) const {
+    const auto at = members_.find(tv->id());
+    return at != members_.end() && at->second.standsIn ? at->second.before : shardState(tv);
+  }
+  bool standsIn(const Val* val) const {
+    const auto at = members_.find(val->id());
+    return at != members_.end() && at->second.standsIn;
+  }
+
+  bool mayTake(const TensorView* tv, const DeviceMesh& mesh) const {
+    return !contains(tv) && tv->definition() != nullptr && tv->hasDeviceMesh() && tv->getDeviceMesh() == mesh &&
+           partialDim(tv) < 0 && !ownsAny(shardState(tv), axes_);
+  }
+
+  void intoReaders(const Member& member) {
+    for (const Expr* use : fusion_.uses(member.tv)) {
+      if (use->kind() == ExprKind::Redistribute || use->outputs().size() != 1 || !use->output()->isTensor() ||
+          !mayTake(use->tensorOutput(), member.state.mesh)) {
+        continue;
+      }
+      TensorView* out = use->tensorOutput();
+      ShardState state = shardState(out);
+      for (size_t k = 0; k < use->inputs().size(); k++) {
+        if (use->input(static_cast<int>(k)) == member.tv) {
+          carryForward(use, static_cast<int>(k), member.state, out, state);
+        }
+      }
+      // a stand-in is gathered in place of the operand
+      const bool movable = isMovable(out);
+      if (ownsAll(state, axes_) &&
+          (movable || localBytes(state, out->dtype()) <= localBytes(member.state, member.tv->dtype()))) {
+        take(out, std::move(state), !movable);
+      }
+    }
+  }
+
+  // What only tensors of the region read, all of them the same part.
+  void intoOperands(const TensorView* tv) {
+    for (Val* in : tv->definition()->inputs()) {
+      if (!in->isTensor() || !mayTake(in->asTensor(), tv->getDeviceMesh()) || !isMovable(in->asTensor())) {
+        continue;
+      }
+      if (std::optional<ShardState> needed = neededOf(in->asTensor())) {
+        take(in->asTensor(), std::move(*needed), false);
+      }
+    }
+  }
+
+  std::optional<ShardState> neededOf(const TensorView* tv) const {
+    std::optional<ShardState> needed;
+    for (const Expr* use : fusion_.uses(tv)) {
+      if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor() || !contains(use->output())) {
+        return std::nullopt;
+      }
+      for (size_t k = 0; k < use->inputs().size(); k++) {
+        if (use->input(static_cast<int>(k)) != tv) {
+          continue;
+        }
+        ShardState state = shardState(tv);
+        carryBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, static_cast<int>(k), state);
+        if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
+          return std::nullopt;
+        }
+        needed = std::move(state);
+      }
+    }
+    return needed;
+  }
+
+  // The axes cut a dim of the operand that the op reduces, and nothing else of it: it becomes a partial sum.
+  bool becomesPartial(const Expr* e, int operand) const {
+    const TensorView* out = e->tensorOutput();
+    if ((e->kind() != ExprKind::Reduce && e->kind() != ExprKind::Matmul && e->kind() != ExprKind::Linear) ||
+        partialDim(out) >= 0 || ownsAny(shardState(out), axes_)) {
+      return false;
+    }
+    const ShardState held = shardState(e->input(operand)->asTensor());
+    const std::vector<OperandDim> dims = operandDims(e, operand, out);
+    const std::vector<IterDomain*>& root = out->getRootDomain();
+    for (size_t k = 0; k < held.dims.size(); k++) {
+      const bool cut = std::ranges::any_of(held.dims[k].digits(), [&](const Digit& d) {
+        return d.owner.isDevice() && std::ranges::find(axes_, d.owner.axis) != axes_.end();
+      });
+      if (cut && (dims[k].root == kUnmapped || !root[static_cast<size_t>(dims[k].root)]->isReduction())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // What partialize-reductions and decompose-reshardings will have to add; at most: they may find something cheaper.
+  ReshardCost costOfEdges(const Expr* e, std::set<std::pair<int, std::string>>& gathered) const {
+    ReshardCost more;
+    const TensorView* out = e->tensorOutput();
+    bool summed = false;
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      const Val* operand = e->input(static_cast<int>(k));
+      if (!operand->isTensor() || standsIn(operand)) {
+        continue;
+      }
+      const TensorView* in = operand->asTensor();
+      const Edge edge = edgeRelation(e, static_cast<int>(k), out);
+      if (edge.relation != EdgeRelation::Comm) {
+        continue;
+      }
+      if (becomesPartial(e, static_cast<int>(k))) {
+        summed = true;
+        continue;
+      }
+      const ShardState needed = edge.needed ? *edge.needed : ShardState::replicated(edge.held.mesh, in->shape());
+      if (edge.held.mesh == needed.mesh && gathered.emplace(in->id(), needed.toString()).second &&
+          knownReshard(in, needed) == nullptr) {
+        more += costOf(edge.held, needed, in->dtype());
+        more.held += localBytes(needed, in->dtype());
+      }
+    }
+    if (summed) {
+      ShardState sums = shardState(out);
+      sums.partial = axes_;
+      more += costOf(sums, shardState(out), out->dtype());
+      more.held += localBytes(sums, out->dtype());
+    }
+    return more;
+  }
+
+  Fusion& fusion_;
+  std::vector<int> axes_;
+  std::map<int, Member> members_;  // by id
+  std::set<int> open_;             // of members_, whose neighbours are to be asked
+};
+
+// The axes over which a Redistribute sums, all of which end whole on every rank; empty if it is no all-reduce.
+std::vector<int> allReduced(const Expr* e) {
+  if (!isOneMeshReshard(e) || !isMovable(e->tensorOutput())) {
+    return {};
+  }
+  const std::vector<int> axes = shardState(e->input(0)->asTensor()).partial;
+  return ownsAny(shardState(e->tensorOutput()), axes) ? std::vector<int>{} : axes;
+}
+
+class Split {
+ public:
+  Split(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context) {}
+
+  bool run() {
+    bool changed = false;
+    std::vector<int> reshards;
+    for (const Expr* e : fusion_.exprs()) {
+      if (!allReduced(e).empty()) {
+        reshards.push_back(e->id());
+      }
+    }
+    for (int id : reshards) {
+      changed |= splitAt(fusion_.expr(id));
+    }
+    return changed;
+  }
+
+ private:
+  struct Choice {
+    Region region;
+    ReshardCost more;
+    size_t dim;
+  };
+
+  int64_t weight(const ReshardCost& more) const { return more.held + context_.settings().callBytes * more.calls; }
+
+  bool splitAt(const Expr* e) {
+    const std::vector<int> axes = allReduced(e);  // an earlier region may have taken it
+    if (axes.empty()) {
+      return false;
+    }
+    TensorView* sum = e->tensorOutput();
+    const ShardState state = shardState(sum);
+    std::optional<Choice> best;
+    for (size_t dim = 0; dim < state.dims.size(); dim++) {
+      std::optional<ShardState> cut = inBlocks(state, dim, axes);
+      if (!cut || !tried_.emplace(sum->id(), cut->toString()).second) {
+        continue;
+      }
+      Region region(fusion_, axes);
+      region.grow(sum, std::move(*cut));
+      region.apply();
+      const ReshardCost more = region.difference();
+      region.undo();
+      // who is in a region that is refused would grow the same one, or a part of it
+      const std::vector<std::pair<int, std::string>> members = region.members();
+      tried_.insert(members.begin(), members.end());
+      const auto key = [&](const ReshardCost& c) { return std::pair(c.bytes, weight(c)); };
+      if (more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more))) {
+        best.emplace(Choice{std::move(region), more, dim});
+      }
+    }
+    if (!best) {
+      return false;
+    }
+    context_.remark(fmt::format(
+        "T{} is scattered over its dim {}, and {} tensors behind it are in parts: {} bytes less to receive, {} less to "
+        "compute and hold, {} more collectives",
+        sum->id(), best->dim, best->region.members().size() - 1, -best->more.bytes, -best->more.held,
+        best->more.calls));
+    best->region.settle();
+    return true;
+  }
+
+  Fusion& fusion_;
+  PassContext& context_;
+  std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were looked at
+};
+
+}  // namespace
+
+bool splitAllReduces(Fusion& fusion, PassContext& context) {
+  if (!Split(fusion, context).run()) {
+    return false;
+  }
+  partializeReductions(fusion, context);
+  decomposeReshardings(fusion, context);
+  return true;
+}
+
+}  // namespace meshfuse

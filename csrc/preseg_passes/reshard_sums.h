@@ -1,0 +1,18 @@
+// Partial sums that are added before they are combined: one collective for all of them.
+//
+//   T2 = redistribute(T0 P(x))
+//   T3 = redistribute(T1 P(x))        ->   T6 P(x) = add(T0, T1)
+//   T4 = add(add(T2, T9), T3)              T4 = add(redistribute(T6), T9)
+//
+// All of a tree of additions that are read once and are in one sharding, of types of 32 bits or more: between numbers of 16 bits a
+// sum in another order would be rounded more often.
+#pragma once
+
+namespace meshfuse {
+
+class Fusion;
+
+// Of a fusion in which only Redistributes communicate, as it is afterwards. True if it changed.
+bool addPartialSums(Fusion& fusion);
+
+}  // namespace meshfuse

@@ -1,0 +1,192 @@
+// What the optimization of redistributions saves: each rewrite moves fewer bytes than the program without it, and a transformer with
+// and without it gives the same numbers.
+#include <gtest/gtest.h>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "analysis/pass_context.h"
+#include "interpret/bounds.h"
+#include "ops/contraction.h"
+#include "ops/copy_shape.h"
+#include "ops/normalization.h"
+#include "ops/pointwise.h"
+#include "ops/reduction.h"
+#include "ops/tensors.h"
+#include "preseg_passes/reshard_cost.h"
+#include "preseg_passes/sharded_program.h"
+#include "programs/transformer.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr PassSettings kOff{.optimizeReshards = false};
+constexpr PassSettings kFreeCalls{.callBytes = 0};  // small tensors stand for large ones
+
+struct OnAndOff {
+  ShardedRun on;
+  ShardedRun off;
+  ReshardCost with;
+  ReshardCost without;
+};
+
+// Both give what the interpreter gives.
+OnAndOff runOnAndOff(const Fusion& fusion, PassSettings settings = kFreeCalls) {
+  OnAndOff runs{runSharded(fusion, {}, settings), runSharded(fusion, {}, kOff), {}, {}};
+  runs.with = costOf(*runs.on.planned);
+  runs.without = costOf(*runs.off.planned);
+  return runs;
+}
+
+class OptimizeReshards : public ::testing::Test {
+ protected:
+  TensorView* input(const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims = {},
+                    DataType type = DataType::Float) {
+    TensorView* tv = makeContigConcreteTensor(fusion, shape, type);
+    fusion.addInput(tv);
+    shard(tv, mesh, dims);
+    return tv;
+  }
+  TensorView* output(TensorView* tv, const std::vector<DimAxis>& dims = {}) {
+    shard(tv, mesh, dims);
+    fusion.addOutput(tv);
+    return tv;
+  }
+
+  Fusion fusion;
+  FusionGuard guard{&fusion};
+  DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+};
+
+// The gathered tensor is cast up on the way: it travels as it was.
+TEST_F(OptimizeReshards, CastsUpFollowTheGather) {
+  TensorView* x = input({8, 4}, {{0, "x"}}, DataType::Half);
+  output(abs(castOp(DataType::Float, x)));
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.on.communications, Steps{"all_gather(x)"});
+  EXPECT_EQ(runs.without.bytes, 3 * 2 * 4 * 4);
+  EXPECT_EQ(runs.with.bytes, 3 * 2 * 4 * 2);
+}
+
+TEST_F(OptimizeReshards, WhatIsStretchedIsGatheredBefore) {
+  TensorView* x = input({8}, {{0, "x"}});
+  output(neg(expand(unsqueeze(x, 1), {8, 16})));
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.on.communications, Steps{"all_gather(x)"});
+  EXPECT_EQ(runs.without.bytes, 3 * 2 * 16 * 4);
+  EXPECT_EQ(runs.with.bytes, 3 * 2 * 4);
+}
+
+TEST_F(OptimizeReshards, SumsOfSumsAreCombinedOnce) {
+  TensorView* x = input({8, 4}, {{1, "x"}});
+  TensorView* y = input({8, 4}, {{1, "x"}});
+  TensorView* u = input({6, 4}, {{1, "x"}});
+  TensorView* v = input({6, 4}, {{1, "x"}});
+  TensorView* r = input({8, 6});
+  output(add(add(r, linear(x, u)), add(linear(y, v), linear(y, u))));
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{});
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.off.communications, (Steps{"all_reduce(x)", "all_reduce(x)", "all_reduce(x)"}));
+  EXPECT_EQ(runs.with.bytes * 3, runs.without.bytes);
+}
+
+// A sum of numbers of 16 bits is rounded where the program says so.
+TEST_F(OptimizeReshards, SumsOfNarrowNumbersStayApart) {
+  TensorView* x = input({8, 4}, {{1, "x"}}, DataType::Half);
+  TensorView* u = input({6, 4}, {{1, "x"}}, DataType::Half);
+  TensorView* v = input({6, 4}, {{1, "x"}}, DataType::Half);
+  output(add(linear(x, u), linear(x, v)));
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.with.bytes, runs.without.bytes);
+}
+
+// What the user placed is left where it is.
+TEST_F(OptimizeReshards, PinnedTensorsStay) {
+  TensorView* x = input({8, 12}, {{1, "x"}});
+  TensorView* w = input({4, 12}, {{1, "x"}});
+  TensorView* y = linear(x, w);
+  shard(y, mesh);
+  output(neg(y), {{0, "x"}});
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+}
+
+// An all-reduce of which nothing follows in parts stays one.
+TEST_F(OptimizeReshards, AnAllReduceBehindWhichNothingIsComputedStays) {
+  TensorView* x = input({8, 12}, {{1, "x"}});
+  TensorView* w = input({4, 12}, {{1, "x"}});
+  TensorView* again = input({4, 4}, {{0, "x"}});
+  output(linear(linear(x, w), again), {{1, "x"}});
+  EXPECT_EQ(runOnAndOff(fusion).on.communications, Steps{"all_reduce(x)"});
+}
+
+// One more collective has to save more than it costs: small tensors stay whole.
+TEST_F(OptimizeReshards, ACallHasAPrice) {
+  TensorView* x = input({8, 12}, {{1, "x"}});
+  TensorView* w = input({4, 12}, {{1, "x"}});
+  TensorView* again = input({4, 4}, {{0, "x"}});
+  output(linear(layerNormOver(linear(x, w), 1, nullptr, nullptr, 1e-5).output, again), {{1, "x"}});
+  EXPECT_EQ(runOnAndOff(fusion).on.communications, (Steps{"all_gather(x)", "reduce_scatter(x)"}));
+  EXPECT_EQ(runOnAndOff(fusion, PassSettings{}).on.communications, Steps{"all_reduce(x)"});
+}
+
+Steps times(int64_t n, const Steps& steps) {
+  Steps all;
+  for (const std::string& step : steps) {
+    all.insert(all.end(), static_cast<size_t>(n), step);
+  }
+  return all;
+}
+
+class TransformerReshards : public ::testing::Test {
+ protected:
+  OnAndOff run(const TransformerSizes& sizes) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    fusion.addOutput(transformer(fusion, mesh, sizes));
+    OnAndOff runs = runOnAndOff(fusion);
+    fmt::print(
+        "{} layers{}: bytes received {} without, {} with; bytes computed and held {} without, {} with; "
+        "collectives {} without, {} with\n",
+        sizes.layers, sizes.parallel ? ", parallel halves" : "", runs.without.bytes, runs.with.bytes, runs.without.held,
+        runs.with.held, runs.without.calls, runs.with.calls);
+    return runs;
+  }
+
+  DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"tp", 2}});
+};
+
+// Sequence parallelism: an all-gather and a reduce-scatter a half block, and a gather at the end, for the output is whole. The first
+// half begins with what is whole.
+TEST_F(TransformerReshards, SequenceParallelismAppearsByItself) {
+  const OnAndOff runs = run({.layers = 4, .dropout = true});
+  EXPECT_EQ(runs.off.communications, times(8, {"all_reduce(tp)"}));
+  EXPECT_EQ(runs.on.communications, times(8, {"all_gather(tp)", "reduce_scatter(tp)"}));
+  EXPECT_LE(runs.with.bytes, runs.without.bytes);
+  EXPECT_LT(runs.with.held, runs.without.held);
+}
+
+TEST_F(TransformerReshards, HalvesThatAreAddedShareTheirCollectives) {
+  const OnAndOff runs = run({.layers = 4, .parallel = true});
+  EXPECT_EQ(runs.off.communications, times(8, {"all_reduce(tp)"}));
+  EXPECT_EQ(runs.on.communications, times(4, {"all_gather(tp)", "reduce_scatter(tp)"}));
+  EXPECT_EQ(runs.with.bytes * 2, runs.without.bytes);
+}
+
+// Where the input is in parts of the sequence, so is all between the halves, and the output.
+TEST_F(TransformerReshards, WeightsCutOverDataParallelRanksAreGatheredOnce) {
+  const OnAndOff runs = run({.layers = 2, .dataSharded = true});
+  EXPECT_EQ(std::ranges::count(runs.on.communications, "all_gather(dp)"), 2 * 6);
+  EXPECT_EQ(std::ranges::count(runs.on.communications, "all_reduce(tp)"), 0);
+  EXPECT_LE(runs.with.bytes, runs.without.bytes);
+}
+
+TEST_F(TransformerReshards, NarrowTypesToo) {
+  const OnAndOff runs = run({.layers = 2, .dtype = DataType::BFloat16});
+  EXPECT_EQ(runs.on.communications, times(4, {"all_gather(tp)", "reduce_scatter(tp)"}));
+  EXPECT_LE(runs.with.bytes, runs.without.bytes);
+}
+
+}  // namespace
+}  // namespace meshfuse
