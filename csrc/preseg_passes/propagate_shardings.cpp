@@ -216,8 +216,11 @@ class Propagation {
       std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
                   with.begin() + static_cast<std::ptrdiff_t>(k) + 1);
       ShardState other = inOrder(e, out, with);
+      if (sameDigits(other, best)) {
+        continue;
+      }
       const std::string text = other.toString();
-      if (text == best.toString() || std::find(others.begin(), others.end(), text) != others.end()) {
+      if (std::find(others.begin(), others.end(), text) != others.end()) {
         continue;
       }
       least = least ? least : bytesMoved(e, out, best);

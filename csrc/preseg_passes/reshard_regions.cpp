@@ -133,11 +133,14 @@ class Region {
     }
   }
 
-  // Tensors and their states as text, by id.
-  std::vector<std::pair<int, std::string>> members() const {
+  size_t size() const { return members_.size(); }
+  // Redistributed tensors of the region and their states, by id.
+  std::vector<std::pair<int, std::string>> redistributed() const {
     std::vector<std::pair<int, std::string>> all;
     for (const auto& [id, member] : members_) {
-      all.emplace_back(id, member.state.toString());
+      if (member.tv->definition()->kind() == ExprKind::Redistribute) {
+        all.emplace_back(id, member.state.toString());
+      }
     }
     return all;
   }
@@ -348,7 +351,7 @@ class Split {
       const ReshardCost more = region.difference();
       region.undo();
       // who is in a region that is refused would grow the same one, or a part of it
-      const std::vector<std::pair<int, std::string>> members = region.members();
+      const std::vector<std::pair<int, std::string>> members = region.redistributed();
       tried_.insert(members.begin(), members.end());
       const auto key = [&](const ReshardCost& c) { return std::pair(c.bytes, weight(c)); };
       if (more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more))) {
@@ -361,8 +364,7 @@ class Split {
     context_.remark(fmt::format(
         "T{} is scattered over its dim {}, and {} tensors behind it are in parts: {} bytes less to receive, {} less to "
         "compute and hold, {} more collectives",
-        sum->id(), best->dim, best->region.members().size() - 1, -best->more.bytes, -best->more.held,
-        best->more.calls));
+        sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
     return true;
   }

@@ -344,17 +344,27 @@ std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDo
 }
 
 int partialDim(const TensorView* tv) {
-  const std::vector<IterDomain*> dims = tv->noReductions();
-  for (size_t k = 0; k < dims.size(); k++) {
-    if (comesFromReduction(dims[k])) {
-      return static_cast<int>(k);
+  for (;;) {
+    int stored = 0;
+    for (const IterDomain* id : tv->getLogicalDomain()) {
+      if (id->isReduction()) {
+        continue;
+      }
+      if (comesFromReduction(id)) {
+        return stored;
+      }
+      stored++;
     }
+    // Partial sums added up are partial sums: the first operand speaks for both.
+    const Expr* e = tv->definition();
+    const bool adds = e != nullptr && e->kind() == ExprKind::Point &&
+                      (e->attributes().point == PointOp::Add || e->attributes().point == PointOp::Sub) &&
+                      e->input(0)->isTensor() && e->input(1)->isTensor();
+    if (!adds) {
+      return -1;
+    }
+    tv = e->input(0)->asTensor();
   }
-  // Partial sums added up are partial sums. A chain of additions is as long as it is: the first operand speaks for both.
-  const Expr* e = tv->definition();
-  const bool adds = e != nullptr && e->kind() == ExprKind::Point &&
-                    (e->attributes().point == PointOp::Add || e->attributes().point == PointOp::Sub);
-  return adds && e->input(0)->isTensor() && e->input(1)->isTensor() ? partialDim(e->input(0)->asTensor()) : -1;
 }
 
 ShardState shardState(const TensorView* tv, const Prover& prover) {
