@@ -68,6 +68,15 @@ bool canCarry(const ShardState& from, const ShardState& to, int axis) {
          !digitsOf(from, axis).empty();
 }
 
+bool canCarryAny(const ShardState& from, const ShardState& to) {
+  for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
+    if (canCarry(from, to, axis)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
 std::vector<int> statePositions(const TensorView* tv) {
   const int partial = partialDim(tv);
@@ -99,7 +108,7 @@ bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr
 
 bool carryForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result, ShardState& state,
                   const Prover& prover) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state)) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
     return false;
   }
   const std::vector<OperandDim> dims = operandDims(expr, operand, result);
@@ -145,7 +154,7 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
 
 bool carryBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand, ShardState& state,
                    const Prover& prover) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state)) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
     return false;
   }
   const TensorView* producer = expr->input(operand)->asTensor();

@@ -445,9 +445,11 @@ void bindPieces(TensorView* tv, const DeviceMesh& mesh, const std::vector<Piece>
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
   const std::vector<IterDomain*> dims = stateDims(tv);
   const int partial = partialDim(tv);
-  invariant(dims.size() == state.dims.size(), "[sharding] {} has {} dims, its state {}", tv->toString(), dims.size(),
-            state.dims.size());
-  invariant(state.partial.empty() || partial >= 0, "[sharding] {} has no dim for its partial sum", tv->toString());
+  if (dims.size() != state.dims.size() ||
+      (!state.partial.empty() && partial < 0)) {  // the text is made where it is needed
+    throwInternalError(fmt::format("[sharding] {} has {} dims{}, its state is {}", tv->toString(), dims.size(),
+                                   partial < 0 ? " and none for a partial sum" : "", state.toString()));
+  }
   const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
   tv->resetLoop();
   tv->setDeviceMesh(state.mesh);
@@ -465,7 +467,9 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
       }
     } else if (next < dims.size() && logical == dims[next]) {
       const DigitList& list = state.dims[next++];
-      invariant(!list.isOpaque(), "[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString());
+      if (list.isOpaque()) {
+        throwInternalError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));
+      }
       digits.assign(list.digits().begin(), list.digits().end());
     }
     if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
