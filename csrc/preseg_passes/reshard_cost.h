@@ -30,6 +30,10 @@ struct ReshardCost {
 // Bytes that a rank holds of a tensor; where parts are uneven not less than that.
 [[nodiscard]] int64_t localBytes(const ShardState& state, DataType type);
 
+// Axes own digits with their whole coordinate or not at all: a tensor can have this state. What an op needs may be in parts that
+// several ranks of an axis share.
+[[nodiscard]] bool usesWholeAxes(const ShardState& state);
+
 // A tensor that only passes placed, and nobody outside sees: its sharding may be another.
 [[nodiscard]] bool isMovable(const TensorView* tv);
 // A Redistribute that these rewrites understand: both ends are placed, on one mesh.

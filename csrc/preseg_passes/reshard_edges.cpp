@@ -161,7 +161,7 @@ class EdgeRewrites {
     }
     const std::optional<ShardState> needed = neededByAll(to);
     const TensorView* from = e->input(0)->asTensor();
-    if (!needed || !isCheaper(costOf(shardState(from), *needed, from->dtype()), costOf(e))) {
+    if (!needed || !usesWholeAxes(*needed) || !isCheaper(costOf(shardState(from), *needed, from->dtype()), costOf(e))) {
       return false;
     }
     setShardState(to, *needed);
@@ -239,6 +239,8 @@ class EdgeRewrites {
       }
       const Edge edge = edgeRelation(op, static_cast<int>(k), tv);
       if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh)) {
+        cost = std::nullopt;
+      } else if (edge.relation == EdgeRelation::Comm && !usesWholeAxes(*edge.needed)) {
         cost = std::nullopt;
       } else if (edge.relation == EdgeRelation::Comm) {
         *cost += costToHave(op->input(static_cast<int>(k))->asTensor(), *edge.needed, depth + 1);

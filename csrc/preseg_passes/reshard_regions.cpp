@@ -274,7 +274,9 @@ class Region {
         summed = true;
         continue;
       }
-      const ShardState needed = edge.needed ? *edge.needed : ShardState::replicated(edge.held.mesh, in->shape());
+      const ShardState needed = edge.needed && usesWholeAxes(*edge.needed)
+                                    ? *edge.needed
+                                    : ShardState::replicated(edge.held.mesh, in->shape());
       if (edge.held.mesh == needed.mesh && gathered.emplace(in->id(), needed.toString()).second &&
           knownReshard(in, needed) == nullptr) {
         more += costOf(edge.held, needed, in->dtype());
