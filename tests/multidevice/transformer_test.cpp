@@ -51,7 +51,7 @@ TEST_F(Transformers, ABlockTakesTwoAllReduces) {
   });
 }
 
-// A program of four layers. The input of the first half is whole and the output is made whole: n gathers and n reduce-scatters take
+// The input of the first half is whole and the output is made whole: n gathers and n reduce-scatters take
 // the place of n all-reduces, and receive the same.
 TEST_F(Transformers, WhatIsBetweenTheHalvesRunsInPartsOfTheSequence) {
   runScenario([](int64_t n) {

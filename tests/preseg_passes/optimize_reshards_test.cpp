@@ -174,7 +174,7 @@ TEST_F(TransformerReshards, HalvesThatAreAddedShareTheirCollectives) {
   EXPECT_EQ(runs.with.bytes * 2, runs.without.bytes);
 }
 
-// Where the input is in parts of the sequence, so is all between the halves, and the output.
+// Weights cut over both axes: each is gathered over dp once, and the sums over tp are scattered.
 TEST_F(TransformerReshards, WeightsCutOverDataParallelRanksAreGatheredOnce) {
   const OnAndOff runs = run({.layers = 2, .dataSharded = true});
   EXPECT_EQ(std::ranges::count(runs.on.communications, "all_gather(dp)"), 2 * 6);
