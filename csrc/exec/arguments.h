@@ -21,7 +21,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
 void checkMeshes(const Fusion& fusion, int ranks);
 // By input: whether it is an Int scalar that the shape of some tensor depends on.
 [[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);
-// Sizes of every tensor input in the global view: a sharded dim has the local size times the sizes of the axes it is cut over.
+// Sizes of every tensor input in the global view: a sharded dim is as long as its parts together.
 // Of scalars that shapes depend on their value, of others nothing.
 // What nothing else says is taken from even parts; `assumed` then has a line that names it, the same on all ranks if their parts are
 // even.

@@ -1,11 +1,8 @@
 // check_annotations: what users may say of shardings; every violation at once, as one UserError.
 //
-//   T0[6] outer_split(0, 4), DIDx of mesh {x: 4}     "dim 0 of T0 has 6 elements, which axis x of 4 does not divide"
-//
 // A bound loop dim has the extent of its axis; an axis is bound once in a tensor among iteration dims; a bound index is made of
-// whole digits of logical dims, so that a rank's part is a rectangle; parts are even; partial sums are added up before anything
-// else is made of them. Changes nothing. Sizes that are still
-// symbols are not judged. Before: any fusion. After: shardState() of every tensor has no opaque dim.
+// whole digits of logical dims, so that a rank's part is a rectangle; partial sums are added up before anything else is made of them.
+// Changes nothing. Sizes that are still symbols are not judged. Before: any fusion. After: shardState() of every tensor has no opaque dim.
 #pragma once
 
 namespace meshfuse {

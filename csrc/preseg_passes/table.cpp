@@ -21,7 +21,7 @@ namespace meshfuse {
 namespace {
 
 const PassRow<Fusion, PassContext> kPasses[] = {
-    {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles with even parts"},
+    {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles"},
     {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
     {"guard-indices", guardIndices,

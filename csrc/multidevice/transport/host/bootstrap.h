@@ -30,7 +30,7 @@ struct RankOfLauncher {
   int size;
 };
 
-// The launcher's PMIx server; null without one (or without PMIx in this build).
+// The launcher's PMIx server. A build without PMIx refuses one with a DeviceError.
 [[nodiscard]] bool pmixOffered();
 [[nodiscard]] RankOfLauncher pmixPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline);

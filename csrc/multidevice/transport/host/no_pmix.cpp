@@ -1,16 +1,28 @@
+#include <cstdlib>
+
 #include "base/error.h"
 #include "multidevice/transport/host/bootstrap.h"
 
 namespace meshfuse {
 
-bool pmixOffered() { return false; }
+namespace {
 
-RankOfLauncher pmixPlace() { return {0, 1}; }
-
-std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds) {
+[[noreturn]] void refuse() {
   throwDeviceError(
-      "[host] this build has no PMIx; start the ranks with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or build "
-      "with libpmix-dev");
+      "[host] the launcher offers PMIx, which this build has not; start the ranks with RANK, WORLD_SIZE, MASTER_ADDR "
+      "and "
+      "MASTER_PORT, or build with libpmix-dev");
 }
+
+}  // namespace
+
+// A rank of several that took itself for the only one would be silently wrong.
+bool pmixOffered() {
+  return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr && !starOffered();
+}
+
+RankOfLauncher pmixPlace() { refuse(); }
+
+std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds) { refuse(); }
 
 }  // namespace meshfuse
