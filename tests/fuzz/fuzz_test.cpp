@@ -166,7 +166,8 @@ TEST(Fuzz, EveryWayOfRunningAgrees) {
     auto programsOn = [&](size_t axes) {
       int64_t n = 0;
       for (const auto& [mesh, count] : meshes) {
-        n += mesh != "none" && static_cast<size_t>(std::count(mesh.begin(), mesh.end(), '=')) == axes ? count : 0;
+        const std::string sizes = mesh.substr(0, mesh.find(' '));  // y2x2
+        n += mesh != "none" && static_cast<size_t>(std::ranges::count_if(sizes, ::isalpha)) == axes ? count : 0;
       }
       return n;
     };
