@@ -24,6 +24,15 @@ def is_private(header):
     return all(f.suffix == ".cpp" and f.parent == header.parent for f in readers)
 
 
+def third_party_folders():
+    """Where the first build found the headers of what may be anywhere: a CUDA toolkit, or unpacked wheels."""
+    for cache in sorted(ROOT.glob("build/*/CMakeCache.txt")):
+        found = re.findall(r"^(?:CUDA_HEADERS|NVRTC_HEADERS):PATH=(/.*)$", cache.read_text(), re.M)
+        if found:
+            return sorted(set(found))
+    return []
+
+
 def problems(header):
     name = header.relative_to(ROOT).as_posix()
     found = []
@@ -32,6 +41,7 @@ def problems(header):
             found.append(f"{name}:{number}: shows a third-party header: {line.strip()}")
     generated = next(ROOT.glob("build/*/generated"), ROOT)
     command = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-O0", f"-I{ROOT}/csrc", f"-I{generated}"]
+    command += [f"-isystem{folder}" for folder in third_party_folders()]
     command += ["-x", "c++", "-", "-fsyntax-only", "-MMD", "-MF", "/dev/stdout"]
     run = subprocess.run(command, input=f'#include "{header}"\n', capture_output=True, text=True)
     if run.returncode:

@@ -305,7 +305,7 @@ DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& ow
 DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
   IntExpr at = 1;
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, {});
-  if (!digits || !at.isConst()) {
+  if (!digits || !at.isConst() || at.isConst(0)) {
     return DigitList::opaque();
   }
   const int64_t above = at.constValue();

@@ -22,7 +22,7 @@ struct ArgumentFacts {
   std::vector<int64_t> sizes;        // of a scalar that shapes depend on: its value
   std::vector<int64_t> strides;
   std::vector<int64_t> globalShape;  // see Tensor::withGlobalShape
-  int64_t extent = 0;  // bytes from the first element to the end of the last: follows from the above
+  int64_t extent = 0;                // bytes from the first element to the end of the last: follows from the above
 
   bool areOfTensor() const { return kind == 0; }
   bool holdFor(const Argument& argument) const;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "interpret/point_functions.h"
+#include "ir/fusion.h"
 
 namespace meshfuse {
 

@@ -7,10 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "ir/fusion.h"
+#include "ir/point_op.h"
 #include "tensor/argument.h"
 
 namespace meshfuse {
+
+class Fusion;
+class IntExpr;
+class Val;
 
 // An integer expression over the fusion's Int inputs.
 [[nodiscard]] int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs);

@@ -115,6 +115,32 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
   }
 }
 
+// The axes that count a tensor's contributions, as its loops name them: slowest first.
+std::vector<ParallelType> axesOfContributions(const TensorView* tv) {
+  std::vector<ParallelType> axes;
+  const std::vector<int> partial = shardState(tv).partial;
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (id->isDeviceDim() &&
+        std::ranges::find(partial, tv->getDeviceMesh().axisOf(id->parallelType())) != partial.end()) {
+      axes.push_back(id->parallelType());
+    }
+  }
+  return axes;
+}
+
+// A sum or difference of partial sums is one only if a rank's contributions are the same of both.
+bool addsAlike(const Expr* e) {
+  if (!e->output()->isTensor() || partialDim(e->tensorOutput()) < 0) {
+    return false;
+  }
+  const TensorView* out = e->tensorOutput();
+  return std::ranges::all_of(e->inputs(), [&](const Val* in) {
+    return in->isTensor() && partialDim(in->asTensor()) == partialDim(out) && in->asTensor()->hasDeviceMesh() &&
+           out->hasDeviceMesh() && in->asTensor()->getDeviceMesh() == out->getDeviceMesh() &&
+           axesOfContributions(in->asTensor()) == axesOfContributions(out);
+  });
+}
+
 // A partial sum lasts until its contributions are added up: nothing else can be computed from it.
 void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
   const int dim = partialDim(tv);
@@ -133,6 +159,18 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   for (int axis : axes) {
     names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
   }
+  int64_t ranks = 1;
+  for (int axis : axes) {
+    const IntExpr size = tv->getDeviceMesh().axisSize(axis);
+    ranks *= size.isConst() ? size.constValue() : 0;
+  }
+  const IntExpr contributions = tv->shape()[static_cast<size_t>(dim)];
+  if (ranks > 0 && contributions.isConst() && contributions.constValue() != ranks) {
+    violations.push_back(fmt::format(
+        "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one a rank: reduce the "
+        "rest first",
+        dim, tv->toString(), contributions.toString(), names, ranks));
+  }
   auto refuse = [&](const std::string& how) {
     violations.push_back(fmt::format(
         "{} is a partial sum over {}, whose contributions dim {} counts, and {}; expected a reduction of dim "
@@ -141,8 +179,7 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   };
   for (const Expr* use : tv->fusion().uses(tv)) {
     const bool ends = use->kind() == ExprKind::Redistribute ? use->attributes().dim == dim : combinesPartials(use);
-    const bool adds = use->output()->isTensor() && partialDim(use->tensorOutput()) >= 0;
-    if (!ends && !adds) {
+    if (!ends && !addsAlike(use)) {
       refuse(fmt::format("{} reads it for {}", use->opName(), use->output()->toString()));
     }
   }

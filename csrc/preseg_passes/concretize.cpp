@@ -150,6 +150,7 @@ class Concretizer {
     }
     fresh->applyLoopTransforms(transforms);
     fresh->copyAllocation(*old);
+    fresh->setPinned(old->isPinned());
     ExprAttributes attributes = e->attributes();
     attributes.starts = boundAll(attributes.starts);
     attributes.stops = boundAll(attributes.stops);

@@ -210,7 +210,8 @@ class UnevenStep {
   // A block of no elements has no index in any dim; a slice keeps the sizes of the others.
   static IndexBlock positions(const IndexBlock& all, const IndexBlock& some, bool asBlock = true) {
     IndexBlock out;
-    const bool none = asBlock && std::any_of(some.begin(), some.end(), [](const IndexRuns& runs) { return runs.empty(); });
+    const bool none =
+        asBlock && std::any_of(some.begin(), some.end(), [](const IndexRuns& runs) { return runs.empty(); });
     for (size_t k = 0; k < all.size(); k++) {
       out.push_back(none ? IndexRuns{} : positionsIn(all[k], some[k]));
     }

@@ -310,6 +310,7 @@ bool partialize(Expr* e, Combined& combinedBefore) {
   const bool shared = e->kind() == ExprKind::Reduce && !result->hasAllocation() && !result->isFusionOutput();
   TensorView** before = shared ? &combinedBefore[reductionText(e, result)] : nullptr;
   if (before != nullptr && *before != nullptr) {
+    (*before)->setPinned((*before)->isPinned() || result->isPinned());
     fusion.replaceUses(result, *before);
     fusion.removeExpr(e);
     return true;

@@ -46,7 +46,7 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
   for (const Digit& d : digits.digits()) {
     if (d.owner.isDevice()) {
       owned.push_back(d);
-    } else if (!placed && d.owner.isLocal() && d.size.constValue() % parts == 0) {
+    } else if (!placed && d.owner.isLocal() && d.size.constValue() > 0 && d.size.constValue() % parts == 0) {
       int64_t stride = d.stride.constValue() * d.size.constValue();
       for (int axis : axes) {
         const int64_t size = state.mesh.axisSize(axis).constValue();
@@ -118,6 +118,35 @@ class Region {
       }
     }
     return more;
+  }
+
+  // Once applied: whether what is summed in parts is summed as well as before. Parts of 16-bit types would be rounded before they are
+  // added; rows of a table that is in parts would travel as sums.
+  bool keepsSums() const {
+    for (const auto& [id, member] : members_) {
+      if (member.standsIn) {
+        continue;
+      }
+      for (const Expr* use : fusion_.uses(member.tv)) {
+        if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
+          continue;
+        }
+        for (size_t k = 0; k < use->inputs().size(); k++) {
+          const auto operand = static_cast<int>(k);
+          if (use->input(operand) != member.tv ||
+              edgeRelation(use, operand, use->tensorOutput()).relation != EdgeRelation::Comm) {
+            continue;
+          }
+          const bool rounds = becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4;
+          const bool indexed = use->kind() == ExprKind::Gather || use->kind() == ExprKind::TakeAlongAxis ||
+                               use->kind() == ExprKind::IndexSelect || use->kind() == ExprKind::Embedding;
+          if (rounds || indexed) {
+            return false;
+          }
+        }
+      }
+    }
+    return true;
   }
 
   // Applied for good: readers of a stand-in read what it is redistributed to.
@@ -351,12 +380,13 @@ class Split {
       region.grow(sum, std::move(*cut));
       region.apply();
       const ReshardCost more = region.difference();
+      const bool keepsSums = region.keepsSums();
       region.undo();
       // who is in a region that is refused would grow the same one, or a part of it
       const std::vector<std::pair<int, std::string>> members = region.redistributed();
       tried_.insert(members.begin(), members.end());
       const auto key = [&](const ReshardCost& c) { return std::pair(c.bytes, weight(c)); };
-      if (more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more))) {
+      if (keepsSums && more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more))) {
         best.emplace(Choice{std::move(region), more, dim});
       }
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
@@ -48,7 +49,7 @@ class SumTrees {
     }
     // from the last one on: a tree begins at its root
     for (auto id = adds.rbegin(); id != adds.rend(); ++id) {
-      const Expr* e = fusion_.expr(*id);
+      const Expr* e = inTrees_.contains(*id) ? nullptr : fusion_.expr(*id);
       if (e == nullptr || !isPlainAdd(e)) {
         continue;
       }
@@ -73,6 +74,7 @@ class SumTrees {
         continue;
       }
       if (isPlainAdd(definition)) {
+        inTrees_.insert(definition->id());
         collect(definition, sums);
       } else if (isOneMeshReshard(definition) && partialDim(definition->input(0)->asTensor()) >= 0 &&
                  definition->attributes().reduce == ReduceOp::Sum && isReadOnce(definition->input(0))) {
@@ -123,6 +125,7 @@ class SumTrees {
   }
 
   Fusion& fusion_;
+  std::set<int> inTrees_;  // additions below a root
 };
 
 }  // namespace

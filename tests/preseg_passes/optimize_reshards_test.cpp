@@ -69,6 +69,34 @@ TEST_F(OptimizeReshards, CastsUpFollowTheGather) {
   EXPECT_EQ(runs.with.bytes, 3 * 2 * 4 * 2);
 }
 
+TEST_F(OptimizeReshards, SumsWithoutElementsStay) {
+  TensorView* x = input({8, 0}, {{0, "x"}});
+  output(exp(neg(sum(x, {0}))));
+  EXPECT_EQ(runOnAndOff(fusion).on.communications, Steps{});
+}
+
+// A product of 16-bit numbers is rounded once: it is not summed in parts because what it reads could be in parts.
+TEST_F(OptimizeReshards, ProductsOf16BitsAreNotSummedInParts) {
+  for (DataType type : {DataType::Float, DataType::Half}) {
+    Fusion products;
+    FusionGuard inner(&products);
+    auto in = [&](const std::vector<int64_t>& shape, const std::vector<DimAxis>& dims) {
+      TensorView* tv = makeContigConcreteTensor(products, shape, type);
+      products.addInput(tv);
+      shard(tv, mesh, dims);
+      return tv;
+    };
+    TensorView* x = in({1, 64}, {{1, "x"}});
+    TensorView* w = in({4096, 64}, {{1, "x"}});
+    TensorView* v = in({8, 4096}, {});
+    TensorView* hidden = linear(x, w);
+    products.addOutput(linear(permute(hidden, {0, 1}), v));
+    const OnAndOff runs = runOnAndOff(products);
+    const bool scattered = runs.on.communications != runs.off.communications;
+    EXPECT_EQ(scattered, type == DataType::Float) << name(type);
+  }
+}
+
 TEST_F(OptimizeReshards, WhatIsStretchedIsGatheredBefore) {
   TensorView* x = input({8}, {{0, "x"}});
   output(neg(expand(unsqueeze(x, 1), {8, 16})));

@@ -23,10 +23,9 @@
 namespace meshfuse {
 
 // What the host programs of this library can run.
-inline constexpr StepSet kExecutedSteps{StepKind::Slice,          StepKind::Permute,   StepKind::AllToAll,
-                                        StepKind::AllToAllV,      StepKind::AllGather, StepKind::AllGatherV,
-                                        StepKind::ReduceScatter,  StepKind::ReduceScatterV,
-                                        StepKind::AllReduce};
+inline constexpr StepSet kExecutedSteps{StepKind::Slice,         StepKind::Permute,        StepKind::AllToAll,
+                                        StepKind::AllToAllV,     StepKind::AllGather,      StepKind::AllGatherV,
+                                        StepKind::ReduceScatter, StepKind::ReduceScatterV, StepKind::AllReduce};
 
 enum class DirectChoice : uint8_t {
   Fallback,  // only where there is no chain
