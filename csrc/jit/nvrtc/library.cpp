@@ -27,6 +27,16 @@ bool bind(DynamicLibrary& library, const char* symbol, Function*& member) {
   return member != nullptr;
 }
 
+// NVRTC loads its builtins by name when it first compiles. They lie beside it, but are not found there in a process whose dlopen
+// AddressSanitizer has replaced: what is loaded already is found by anyone.
+void loadBuiltins(const std::string& nvrtc, int major, int minor) {
+  const size_t folder = nvrtc.rfind('/');
+  if (folder != std::string::npos) {
+    const std::string beside = fmt::format("{}/libnvrtc-builtins.so.{}.{}", nvrtc.substr(0, folder), major, minor);
+    const DynamicLibrary builtins(std::vector<std::string>{beside});  // where it is not, NVRTC looks itself
+  }
+}
+
 std::string describe(const DriverLibrary& d, CUresult status) {
   const char* text = nullptr;
   d.getErrorString(status, &text);
@@ -50,6 +60,7 @@ NvrtcLibrary::NvrtcLibrary() : library(nvrtcNames()) {
     return;
   }
   version(&major, &minor);
+  loadBuiltins(library.name(), major, minor);
 }
 
 DriverLibrary::DriverLibrary() : library(driverNames()) {
