@@ -69,6 +69,13 @@ Dim localDim(const IntExpr& extent, IterType globalType) {
   return {extent, globalType == IterType::Iteration && extent.isConst(1) ? IterType::Broadcast : globalType};
 }
 
+Val* zeroOf(Fusion& local, DataType dtype) {
+  if (isFloatingPoint(dtype)) {
+    return local.scalar(0.0);
+  }
+  return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
+}
+
 std::vector<int64_t> localShape(const PlanState& state) {
   std::vector<int64_t> shape;
   for (const PlanDim& dim : state.dims) {

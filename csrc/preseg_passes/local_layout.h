@@ -20,6 +20,8 @@ namespace meshfuse {
 // A dim of a local tensor. As everywhere, a stored dim of one element is a broadcast dim: that it is a part of a longer one has
 // no meaning on a rank.
 [[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);
+// Zero, or false, of a type.
+[[nodiscard]] Val* zeroOf(Fusion& local, DataType dtype);
 
 // Ops on local tensors; each returns its operand where nothing changes.
 [[nodiscard]] TensorView* localReshape(TensorView* in, const std::vector<int64_t>& shape);

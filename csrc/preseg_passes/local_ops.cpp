@@ -223,13 +223,6 @@ TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataTyp
   return out;
 }
 
-Val* zeroOf(Fusion& local, DataType dtype) {
-  if (isFloatingPoint(dtype)) {
-    return local.scalar(0.0);
-  }
-  return dtype == DataType::Bool ? local.scalar(false) : local.intScalar(0);
-}
-
 // One row where there is none: what is read of it is masked, and what the table and the index are made from stays, so that ranks with
 // and without rows take part in the same collectives.
 TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {

@@ -130,10 +130,7 @@ class Localizer {
       dims.push_back(localDim(extent, IterType::Iteration));
     }
     TensorView* out = local_->tensor(tv->dtype(), dims);
-    Val* zero = tv->dtype() == DataType::Bool  ? local_->scalar(false)
-                : isFloatingPoint(tv->dtype()) ? local_->scalar(0.0)
-                                               : local_->intScalar(0);
-    local_->addExpr(ExprKind::Full, {zero}, {out});
+    local_->addExpr(ExprKind::Full, {zeroOf(*local_, tv->dtype())}, {out});
     return out;
   }
 
