@@ -287,7 +287,10 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
 }  // namespace
 
 DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned, const Prover& prover) {
-  if (extent.isConst(0) && !owned.empty()) {
+  if (owned.empty()) {
+    return DigitList::whole(dim, extent);
+  }
+  if (extent.isConst(0)) {
     return fillRagged(dim, 0, owned);
   }
   IntExpr at = 1;

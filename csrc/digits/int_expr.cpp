@@ -335,6 +335,9 @@ struct IntExprBuilder {
       return a == b ? std::optional<IntExpr>(1) : std::nullopt;
     }
     int64_t k = b.terms_.empty() ? b.constant_ : b.terms_[0].coefficient;
+    if (a.isConst() && b.isConst()) {
+      return a.constant_ % k == 0 ? std::optional<IntExpr>(a.constant_ / k) : std::nullopt;
+    }
     if (a.constant_ % k != 0 || (!b.terms_.empty() && a.constant_ != 0)) {
       return std::nullopt;
     }
@@ -414,6 +417,9 @@ IntExpr operator+(const IntExpr& a, const IntExpr& b) {
 IntExpr operator-(const IntExpr& a, const IntExpr& b) { return a + b * IntExpr(-1); }
 
 IntExpr operator*(const IntExpr& a, const IntExpr& b) {
+  if (a.isConst() && b.isConst()) {
+    return mulExact(a.constant_, b.constant_);
+  }
   std::vector<IntTerm> terms;
   for (const IntTerm& t : a.terms_) {
     if (b.constant_ != 0) {

@@ -45,7 +45,9 @@ Fusion::~Fusion() = default;
 
 void Fusion::checkOwn(const Val* val, const char* what) const {
   check(val != nullptr, "[{}] got null; give a value of this fusion", what);
-  check(&val->fusion() == this, "[{}] {} belongs to another fusion; build all values in one", what, val->toString());
+  if (&val->fusion() != this) [[unlikely]] {  // the text is made where it is needed
+    throwUserError(fmt::format("[{}] {} belongs to another fusion; build all values in one", what, val->toString()));
+  }
 }
 
 void Fusion::addInput(Val* val) {
@@ -320,7 +322,9 @@ Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*>
   e->attributes_ = std::move(attributes);
   for (Val* v : outputs) {
     invariant(v != nullptr && &v->fusion() == this, "[{}] a result belongs to another fusion", op);
-    invariant(v->definition_ == nullptr && !v->isInput_, "[{}] {} has a definition or is an input", op, v->toString());
+    if (v->definition_ != nullptr || v->isInput_) [[unlikely]] {  // the text is made where it is needed
+      throwInternalError(fmt::format("[{}] {} has a definition or is an input", op, v->toString()));
+    }
     v->definition_ = e;
   }
   e->inputs_ = std::move(inputs);
@@ -355,8 +359,9 @@ IdExpr* Fusion::newIdExpr(IdExpr expr) {
 
 std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                                     std::optional<IterType> outerType) {
-  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of dim {}; expected at least 1", factor.toString(),
-        in->toString());
+  if (factor.upper() && *factor.upper() < 1) [[unlikely]] {  // the text is made where it is needed
+    throwUserError(fmt::format("[split] factor {} of dim {}; expected at least 1", factor.toString(), in->toString()));
+  }
   IntExpr other = ceilDiv(in->extent(), factor);
   IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(in->iterType()));
   IterDomain* inner = idNew(innerSplit ? factor : other, in->iterType());

@@ -58,17 +58,23 @@ bool TensorView::hasBroadcast() const {
 
 int TensorView::wrapAxis(int axis, const char* what) const {
   int n = nDims();
-  check(axis >= -n && axis < n, "[{}] axis {} of {}; expected {} to {}", what, axis, toString(), -n, n - 1);
+  if (axis < -n || axis >= n) [[unlikely]] {  // the text is made where it is needed
+    throwUserError(fmt::format("[{}] axis {} of {}; expected {} to {}", what, axis, toString(), -n, n - 1));
+  }
   return axis < 0 ? axis + n : axis;
 }
 
 TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) {
   axis = wrapAxis(axis, "split");
-  check(!factor.upper() || *factor.upper() >= 1, "[split] factor {} of axis {} of {}; expected at least 1",
-        factor.toString(), axis, toString());
   IterDomain* in = loop_[axis];
-  check(in->parallelType() == ParallelType::Serial, "[split] axis {} of {} is bound to {}; split before parallelize",
-        axis, toString(), in->parallelType().toString());
+  if (factor.upper() && *factor.upper() < 1) [[unlikely]] {
+    throwUserError(
+        fmt::format("[split] factor {} of axis {} of {}; expected at least 1", factor.toString(), axis, toString()));
+  }
+  if (in->parallelType() != ParallelType::Serial) [[unlikely]] {
+    throwUserError(fmt::format("[split] axis {} of {} is bound to {}; split before parallelize", axis, toString(),
+                               in->parallelType().toString()));
+  }
   auto [outer, inner] = fusion_->idSplit(in, factor, innerSplit);
   loop_[axis] = outer;
   loop_.insert(loop_.begin() + axis + 1, inner);

@@ -21,12 +21,16 @@ std::string doubleText(double value) {
 }  // namespace
 
 TensorView* Val::asTensor() {
-  invariant(isTensor_, "[ir] {} is a scalar, not a tensor", toString());
+  if (!isTensor_) [[unlikely]] {  // the text is made where it is needed: this is called everywhere
+    throwInternalError(fmt::format("[ir] {} is a scalar, not a tensor", toString()));
+  }
   return static_cast<TensorView*>(this);
 }
 
 const TensorView* Val::asTensor() const {
-  invariant(isTensor_, "[ir] {} is a scalar, not a tensor", toString());
+  if (!isTensor_) [[unlikely]] {  // the text is made where it is needed: this is called everywhere
+    throwInternalError(fmt::format("[ir] {} is a scalar, not a tensor", toString()));
+  }
   return static_cast<const TensorView*>(this);
 }
 

@@ -18,14 +18,14 @@ class Decomposition {
  public:
   explicit Decomposition(Fusion& fusion) : fusion_(fusion) {}
 
-  bool run() {
+  bool run(const std::function<bool(const Expr*)>& among) {
     bool changed = false;
     for (Expr* e : fusion_.exprs()) {
       if (e->kind() == ExprKind::Redistribute) {
         remember(e);
         continue;
       }
-      if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() &&
+      if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && among(e) &&
           needsWork(e)) {
         changed = true;
         rewrite(e);
@@ -187,6 +187,12 @@ class Decomposition {
 
 }  // namespace
 
-bool decomposeReshardings(Fusion& fusion, PassContext& /*context*/) { return Decomposition(fusion).run(); }
+bool decomposeReshardings(Fusion& fusion, PassContext& /*context*/) {
+  return decomposeReshardings(fusion, [](const Expr*) { return true; });
+}
+
+bool decomposeReshardings(Fusion& fusion, const std::function<bool(const Expr*)>& among) {
+  return Decomposition(fusion).run(among);
+}
 
 }  // namespace meshfuse

@@ -8,11 +8,16 @@
 // redistributed once for each sharding that is needed of it. Idempotent.
 #pragma once
 
+#include <functional>
+
 namespace meshfuse {
 
+class Expr;
 class Fusion;
 class PassContext;
 
 bool decomposeReshardings(Fusion& fusion, PassContext& context);
+// Of a fusion of which only the edges of these exprs may be neither aligned nor local.
+bool decomposeReshardings(Fusion& fusion, const std::function<bool(const Expr*)>& among);
 
 }  // namespace meshfuse

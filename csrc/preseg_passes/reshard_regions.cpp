@@ -163,6 +163,18 @@ class Region {
   }
 
   size_t size() const { return members_.size(); }
+
+  // Once settled: the ids of all exprs one of whose edges may not be aligned or local.
+  std::set<int> touched() const {
+    std::set<int> ids;
+    for (const auto& [id, member] : members_) {
+      ids.insert(member.tv->definition()->id());
+      for (const Expr* use : fusion_.uses(member.tv)) {
+        ids.insert(use->id());
+      }
+    }
+    return ids;
+  }
   // Redistributed tensors of the region and their states, by id.
   std::vector<std::pair<int, std::string>> redistributed() const {
     std::vector<std::pair<int, std::string>> all;
@@ -354,6 +366,9 @@ class Split {
     return changed;
   }
 
+  // After run: the exprs around what has changed, by id.
+  const std::set<int>& touched() const { return touched_; }
+
  private:
   struct Choice {
     Region region;
@@ -380,13 +395,14 @@ class Split {
       region.grow(sum, std::move(*cut));
       region.apply();
       const ReshardCost more = region.difference();
-      const bool keepsSums = region.keepsSums();
+      const auto key = [&](const ReshardCost& c) { return std::pair(c.bytes, weight(c)); };
+      const bool pays = more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more));
+      const bool isBetter = pays && region.keepsSums();
       region.undo();
       // who is in a region that is refused would grow the same one, or a part of it
       const std::vector<std::pair<int, std::string>> members = region.redistributed();
       tried_.insert(members.begin(), members.end());
-      const auto key = [&](const ReshardCost& c) { return std::pair(c.bytes, weight(c)); };
-      if (keepsSums && more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more))) {
+      if (isBetter) {
         best.emplace(Choice{std::move(region), more, dim});
       }
     }
@@ -398,22 +414,27 @@ class Split {
         "compute and hold, {} more collectives",
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
+    const std::set<int> touched = best->region.touched();
+    touched_.insert(touched.begin(), touched.end());
     return true;
   }
 
   Fusion& fusion_;
   PassContext& context_;
   std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were looked at
+  std::set<int> touched_;                        // exprs around regions that were settled, by id
 };
 
 }  // namespace
 
 bool splitAllReduces(Fusion& fusion, PassContext& context) {
-  if (!Split(fusion, context).run()) {
+  Split split(fusion, context);
+  const int before = fusion.numExprs();
+  if (!split.run()) {
     return false;
   }
   partializeReductions(fusion, context);
-  decomposeReshardings(fusion, context);
+  decomposeReshardings(fusion, [&](const Expr* e) { return e->id() >= before || split.touched().contains(e->id()); });
   return true;
 }
 

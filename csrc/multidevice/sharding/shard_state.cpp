@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -14,22 +15,30 @@ namespace {
 // Every dim between `base` and what is asked for, as digits of the base; filled on demand.
 class DigitsOver {
  public:
-  DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : prover_(prover) {
-    for (size_t k = 0; k < base.size(); k++) {
-      known_[base[k]->id()] = DigitList::whole(static_cast<int>(k), base[k]->extent());
-      if (base[k]->extent().isConst()) {
-        bounds_[static_cast<int>(k)] = base[k]->extent().constValue();
-      }
-      if (base[k]->extent().isConst(1)) {
-        ones_.emplace(base[k]->id(), Digit{static_cast<int>(k), 1, 1, {}});
-      }
+  DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : base_(base), prover_(prover) {}
+
+  const DigitList& of(IterDomain* id) {
+    const auto known = std::ranges::find(known_, id, &Known::id);
+    if (known != known_.end()) {
+      return *known->digits;
     }
+    const DigitList& list = *known_.emplace_back(Known{id, std::make_unique<DigitList>(made(id))}).digits;
+    return list;
   }
 
-  DigitList of(IterDomain* id) {
-    auto known = known_.find(id->id());
-    if (known != known_.end()) {
-      return known->second;
+ private:
+  struct Known {
+    IterDomain* id;
+    std::unique_ptr<DigitList> digits;  // stays where it is when others become known
+  };
+
+  DigitList made(IterDomain* id) {
+    if (const auto at = std::ranges::find(base_, id); at != base_.end()) {
+      const auto dim = static_cast<int>(at - base_.begin());
+      if (id->extent().isConst(1)) {
+        ones_.emplace(id->id(), Digit{dim, 1, 1, {}});
+      }
+      return DigitList::whole(dim, id->extent());
     }
     DigitList list = DigitList::opaque();
     if (IdExpr* e = id->definition()) {
@@ -49,15 +58,13 @@ class DigitsOver {
           break;
       }
     }
-    known_[id->id()] = list;
     return list;
   }
 
- private:
   // The factor is one side's extent, the other is rounded up: a split that does not divide is ragged where all is constant, else
   // opaque.
   std::pair<DigitList, DigitList> splitOf(const IdExpr& e) {
-    const DigitList list = of(e.in[0]);
+    const DigitList& list = of(e.in[0]);
     // under facts the size of the digits is a quotient where the extent is rounded up
     const bool exact = !list.isOpaque() && !list.isRagged() && !e.in[0]->extent().isConst();
     const IntExpr in = exact ? list.size(prover_) : e.in[0]->extent();
@@ -78,7 +85,8 @@ class DigitsOver {
     }
     const int64_t factor = e.factor.constValue();
     const int64_t rounded = std::max<int64_t>(1, (in.constValue() + factor - 1) / factor);
-    return splitRagged(*top, bounds_.at(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
+    return splitRagged(*top, base_[static_cast<size_t>(top->dim)]->extent().constValue(),
+                       e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
   }
 
   // A dim counts the parts that it is split into, also where the last of them are empty.
@@ -100,15 +108,15 @@ class DigitsOver {
       return std::nullopt;
     }
     const Digit& d = list.digits()[0];
-    const auto bound = bounds_.find(d.dim);
-    const bool isTop = bound != bounds_.end() && (d.isRagged() || d.stride * d.size == IntExpr(bound->second));
+    const IntExpr& bound = base_[static_cast<size_t>(d.dim)]->extent();
+    const bool isTop = bound.isConst() && (d.isRagged() || d.stride * d.size == bound);
     return isTop ? std::optional<Digit>(d) : std::nullopt;
   }
 
+  const std::vector<IterDomain*>& base_;
   const Prover& prover_;
-  std::map<int, DigitList> known_;
-  std::map<int, int64_t> bounds_;  // constant extents of base dims
-  std::map<int, Digit> ones_;      // by id: a topmost digit of size 1, which its list does not show
+  std::vector<Known> known_;
+  std::map<int, Digit> ones_;  // by id: a topmost digit of size 1, which its list does not show
 };
 
 bool comesFromReduction(const IterDomain* id) {
