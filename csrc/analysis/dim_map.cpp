@@ -217,7 +217,7 @@ class Mapper {
 
   void communicate() {
     CommKind kind = e_.attributes().comm.kind;
-    if (!e_.attributes().comm.sends.empty() || !e_.attributes().comm.receives.empty()) {
+    if (kind == CommKind::Transfer || !e_.attributes().comm.sends.empty() || !e_.attributes().comm.receives.empty()) {
       std::fill(map_.ofProducer.begin(), map_.ofProducer.end(), DimRead::Whole);
       return;
     }

@@ -2,12 +2,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/window_fetch.h"
 #include "multidevice/transport/communicator.h"
 #include "schedule/group.h"
 
@@ -40,17 +43,19 @@ std::string firstDifference(const std::string& a, const std::string& b, int rank
 
 }  // namespace
 
-std::string sharedText(const Fusion& global, const Fusion& local) {
-  std::string text = global.toString();
-  for (const Expr* e : local.exprs()) {
-    if (e->kind() == ExprKind::Communicate) {
-      const CommAttributes& c = e->attributes().comm;
-      text += fmt::format("communicate {} over axes [{}] of {}, reduce {}\n", static_cast<int>(c.kind),
-                          fmt::join(c.axes, ", "), local.meshes().at(static_cast<size_t>(c.mesh)).toString(),
-                          name(c.reduce));
+bool communicates(const Fusion& global) {
+  const std::vector<Expr*> exprs = global.exprs();
+  return std::ranges::any_of(exprs, [](const Expr* e) {
+    if (fetchesWindow(e)) {
+      return std::ranges::any_of(e->attributes().plan, [](const std::string& step) { return step != "slice"; });
     }
-  }
-  return text;
+    if (e->kind() != ExprKind::Redistribute || !e->input(0)->asTensor()->hasDeviceMesh()) {
+      return false;
+    }
+    const RedistributionPlan plan =
+        planRedistribution(shardState(e->input(0)->asTensor()), shardState(e->tensorOutput()));
+    return std::ranges::any_of(plan.steps, &CommStep::communicates);
+  });
 }
 
 std::string platformText(std::string_view libraryVersion, const DeviceInfo& device, size_t maxPlans) {
@@ -58,11 +63,11 @@ std::string platformText(std::string_view libraryVersion, const DeviceInfo& devi
                      device.target == tile::Target::Cpu ? "a CPU" : device.architecture, maxPlans);
 }
 
-void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int64_t call) {
+void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t call) {
   if (communicator.size() == 1) {
     return;
   }
-  const std::string text = fmt::format("call {}\n{}", call, sharedText);
+  const std::string text = fmt::format("call {}\n{}{}", call, shared.platform, shared.program);
   std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
   for (size_t r = 0; r < hashes.size(); r++) {
     deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
@@ -77,7 +82,8 @@ void agreeOnPlan(Communicator& communicator, const std::string& sharedText, int6
   if (different.empty()) {
     return;
   }
-  std::vector<std::string> texts = communicator.exchange(text);
+  std::vector<std::string> texts =
+      communicator.exchange(fmt::format("call {}\n{}{}{}", call, shared.platform, shared.assumed, shared.program));
   int other = different[0];
   const std::string difference = firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,

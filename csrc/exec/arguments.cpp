@@ -10,6 +10,7 @@
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -35,8 +36,9 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     check(t->dtype() == in->dtype(), "[run] input {} ({}) has type {}, got {}", i, in->toString(), name(in->dtype()),
           name(t->dtype()));
     size_t dims = in->asTensor()->shape().size();
-    check(static_cast<size_t>(t->dim()) == dims, "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i,
-          in->toString(), dims, t->dim(), fmt::join(t->sizes(), ", "));
+    check(static_cast<size_t>(t->dim()) == dims || (dims == 0 && std::ranges::equal(t->sizes(), shapeOfNothing(0))),
+          "[run] input {} ({}) has {} dims, got {} with sizes [{}]", i, in->toString(), dims, t->dim(),
+          fmt::join(t->sizes(), ", "));
   }
   for (const auto& [output, input] : fusion.aliases()) {
     size_t i =
@@ -60,18 +62,11 @@ void checkMeshes(const Fusion& fusion, int ranks) {
     check(!tv->getDeviceMesh().isSymbolic(),
           "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
           tv->id());
-    const std::vector<int64_t>& devices = tv->getDeviceMesh().devices();
-    std::vector<bool> named(static_cast<size_t>(ranks));
-    for (int64_t rank : devices) {
+    for (int64_t rank : tv->getDeviceMesh().devices()) {
       check(rank < ranks,
             "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(),
             rank, ranks);
-      named[static_cast<size_t>(rank)] = true;
     }
-    auto left = std::ranges::find(named, false);
-    check(devices.empty() || left == named.end(),
-          "[run] the mesh of T{} leaves out rank {} of {}; a mesh is of all ranks that call: start as many as it has",
-          tv->id(), left - named.begin(), ranks);
   }
 }
 
@@ -96,7 +91,7 @@ namespace {
 
 // Values of symbols that are sizes: of scalars, of dims that every rank has whole, and of wholes that arguments name.
 std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std::span<const Argument> inputs,
-                                                       const std::vector<bool>& givesShapes) {
+                                                       int64_t rank, const std::vector<bool>& givesShapes) {
   std::map<std::string, int64_t, std::less<>> known;
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
@@ -110,7 +105,7 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
     const ShardState state = shardState(in->asTensor());
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     for (size_t k = 0; k < shape.size(); k++) {
-      const bool whole = !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
+      const bool whole = holds(state.mesh, rank) && !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
       const bool named = !t.globalShape().empty() && in->asTensor()->hasDeviceMesh();
       if (shape[k].isSymbol() && (whole || named)) {
         known.emplace(shape[k].symbolName(), named ? t.globalShape()[k] : t.sizes()[k]);
@@ -120,13 +115,32 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
   return known;
 }
 
+// The sizes of an input of which this rank holds nothing.
+std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t rank,
+                                    const std::map<std::string, int64_t, std::less<>>& known) {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& extent : tv->shape()) {
+    const IntExpr bound = extent.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+      const auto it = known.find(symbol);
+      return it == known.end() ? std::nullopt : std::optional<IntExpr>(it->second);
+    });
+    check(
+        bound.isConst(),
+        "[run] input {} (T{}) is on mesh {}, of which rank {} is none, and nothing says there how large it is; give a "
+        "tensor without elements that knows the whole, see shardTensor and Tensor::withGlobalShape",
+        input, tv->id(), tv->getDeviceMesh().toString(), rank);
+    sizes.push_back(bound.constValue());
+  }
+  return sizes;
+}
+
 }  // namespace
 
-std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
+std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs, int64_t rank,
                                               std::string* assumed) {
   std::vector<std::vector<int64_t>> result(inputs.size());
   const std::vector<bool> givesShapes = shapeScalars(fusion);
-  const std::map<std::string, int64_t, std::less<>> known = knownSizes(fusion, inputs, givesShapes);
+  const std::map<std::string, int64_t, std::less<>> known = knownSizes(fusion, inputs, rank, givesShapes);
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
@@ -138,6 +152,10 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     const Tensor& t = std::get<Tensor>(inputs[i]);
     if (!t.globalShape().empty() && in->asTensor()->hasDeviceMesh()) {
       result[i].assign(t.globalShape().begin(), t.globalShape().end());
+      continue;
+    }
+    if (!holds(in->asTensor()->getDeviceMesh(), rank)) {
+      result[i] = sizesElsewhere(in->asTensor(), i, rank, known);
       continue;
     }
     bool even = false;
@@ -169,7 +187,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
     }
     check(std::equal(expected.begin(), expected.end(), t.sizes().begin(), t.sizes().end()),
           "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}]; a sharded input takes the rank's shard, "
-          "see shardTensor",
+          "without elements where its mesh leaves the rank out, see shardTensor",
           i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
   }
 }

@@ -17,16 +17,17 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// UserError if a mesh names ranks that there are not, or leaves out some.
+// UserError if a mesh names ranks that there are not.
 void checkMeshes(const Fusion& fusion, int ranks);
 // By input: whether it is an Int scalar that the shape of some tensor depends on.
 [[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);
-// Sizes of every tensor input in the global view: a sharded dim is as long as its parts together.
+// Sizes of every tensor input in the global view: a sharded dim is as long as its parts together. Of inputs that are on other ranks
+// only: as the argument, constants and other inputs say; UserError if they do not.
 // Of scalars that shapes depend on their value, of others nothing.
 // What nothing else says is taken from even parts; `assumed` then has a line that names it, the same on all ranks if their parts are
 // even.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
-                                                            std::string* assumed = nullptr);
+                                                            int64_t rank, std::string* assumed = nullptr);
 // UserError unless every argument has the local shape the plan gives its input.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.

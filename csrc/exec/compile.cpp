@@ -14,6 +14,7 @@
 #include "ir/fusion.h"
 #include "library/cpu/contraction.h"
 #include "meshfuse_config.h"
+#include "multidevice/sharding/coordinates.h"
 #include "multidevice/transport/communicator.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/localize_fusion.h"
@@ -39,9 +40,11 @@ class Busy {
   Communicator& communicator_;
 };
 
-bool communicates(const Fusion& local) {
-  const std::vector<Expr*> exprs = local.exprs();
-  return std::ranges::any_of(exprs, [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+bool isOnAllRanks(const Fusion& fusion, int ranks) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  return std::ranges::all_of(tensors, [&](const TensorView* tv) {
+    return !tv->hasDeviceMesh() || std::ssize(tv->getDeviceMesh().devices()) == ranks;
+  });
 }
 
 // What a rank does once the ranks have agreed to run: if it fails, peers that wait for it are told.
@@ -69,11 +72,13 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
   std::string assumed;
+  // Ranks that hold nothing of an input assume nothing of it, and where there are some those that do meet only to communicate.
+  const auto assumes = [&] { return !assumed.empty() && isOnAllRanks(fusion, communicator.size()); };
   try {
     // global view: static structure, then every edge aligned, local or planned
     checkDumpedPasses();
     checkArguments(fusion, inputs);
-    global = concretize(fusion, globalSizes(fusion, inputs, &assumed));
+    global = concretize(fusion, globalSizes(fusion, inputs, communicator.rank(), &assumed));
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.remarks = context.remarks();
@@ -82,22 +87,23 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     local = localize(*global, communicator.rank());
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
-    if (meeting.expected || !assumed.empty()) {
+    if (meeting.expected || assumes()) {
       sayNo(communicator, e.what());
     }
     throw;
   }
-  const std::string shared = assumed + sharedText(*global, *local);
+  const std::string shared = global->toString();
   result.identity = hashText(shared).lo;
+  result.communicates = communicates(*global);
   // A rank whose part alone has another size assumes what the others do not: it meets nobody, and ends with the deadline.
-  if (!meeting.agreed && (meeting.expected || communicates(*local) || !assumed.empty())) {
+  if (!meeting.agreed && (meeting.expected || result.communicates || assumes())) {
     const std::string_view version =
         meeting.libraryVersion.empty() ? std::string_view(kVersion) : meeting.libraryVersion;
-    agreeOnPlan(communicator, platformText(version, device, meeting.maxPlans) + shared, meeting.call);
+    agreeOnPlan(communicator, {platformText(version, device, meeting.maxPlans), shared, assumed}, meeting.call);
   }
 
   // local view: steps
-  unlessItFails(communicator, communicates(*local), [&] {
+  unlessItFails(communicator, result.communicates, [&] {
     LocalContext context{
         .layouts = inputLayouts(*local, inputs),
         .refuseLibraryCall = device.target == tile::Target::Cpu ? Contraction::refuse : noLibrary,
@@ -128,14 +134,16 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
   result.program = compileToSegments(fusion, inputs, communicator, device, options.meeting, options.passes);
 
   // kernels and memory
-  unlessItFails(communicator, communicates(*result.program.local), [&] {
-    result.host = buildHostProgram(result.program.local, result.program.segments, device,
-                                   {.layouts = result.program.layouts,
-                                    .rank = communicator.rank(),
-                                    .coordinates = coordinatesOf(*result.program.planned, communicator.rank()),
-                                    .workers = options.threads,
-                                    .identity = result.program.identity,
-                                    .compile = options.compile ? options.compile : compileKernels});
+  unlessItFails(communicator, result.program.communicates, [&] {
+    result.host =
+        buildHostProgram(result.program.local, result.program.segments, device,
+                         {.layouts = result.program.layouts,
+                          .rank = communicator.rank(),
+                          .coordinates = CoordinateSymbols(*result.program.planned).valuesOn(communicator.rank()),
+                          .workers = options.threads,
+                          .identity = result.program.identity,
+                          .communicates = result.program.communicates,
+                          .compile = options.compile ? options.compile : compileKernels});
   });
   return result;
 }

@@ -41,6 +41,7 @@ struct SegmentedProgram {
   std::shared_ptr<const Fusion> local;    // the program of a rank
   std::vector<Segment> segments;          // of `local`
   std::map<int, Layout> layouts;          // by Val id in `local`: of inputs, views, and results that are not row-major
+  bool communicates = false;              // some rank does
   uint64_t identity = 0;                  // of all that ranks which run together have alike
   std::vector<std::string> remarks;       // what passes decided and why
 };

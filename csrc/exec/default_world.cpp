@@ -23,14 +23,14 @@ Tensor unshardTensor(const Tensor& part, const TensorView* tv) {
   Communicator& world = defaultWorld();
   Tensor packed = part.contiguous();
   // sizes first: parts may be uneven
-  const size_t head = packed.sizes().size_bytes();
-  std::string message(reinterpret_cast<const char*>(packed.sizes().data()), head);
+  std::string message(reinterpret_cast<const char*>(packed.sizes().data()), packed.sizes().size_bytes());
   message.append(static_cast<const char*>(packed.data()), static_cast<size_t>(packed.nbytes()));
   std::vector<std::string> all = world.exchange(message);
   std::vector<Tensor> parts;
   for (int64_t rank : tv->getDeviceMesh().devices()) {
     const std::string& text = all[static_cast<size_t>(rank)];
-    std::vector<int64_t> sizes(part.sizes().size());
+    std::vector<int64_t> sizes(tv->shape().size());
+    const size_t head = sizes.size() * sizeof(int64_t);
     check(text.size() >= head, "[unshardTensor] rank {} has {} bytes of {}, expected its sizes", rank, text.size(),
           tv->toString());
     std::memcpy(sizes.data(), text.data(), head);

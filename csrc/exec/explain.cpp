@@ -14,6 +14,7 @@
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -75,6 +76,11 @@ ExplainedEdge explainEdge(const Expr* e, int operand) {
                     edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
                     {},
                     {}};
+  if (fetchesWindow(e)) {
+    const std::optional<WindowFetch> fetch = windowFetch(e, operand);
+    out.moves.push_back(fetch->step);
+    out.moveBytes.push_back(fetch->received * dataTypeSize(result->dtype()));
+  }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const RedistributionPlan plan = planRedistribution(edge.held, shardState(result));
     for (const CommStep& step : plan.steps) {

@@ -5,6 +5,7 @@
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -28,11 +29,13 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   return result;
 }
 
-std::vector<std::vector<int64_t>> unevenWholesOf(const Fusion& planned) {
+// Of outputs of which a part does not tell the whole.
+std::vector<std::vector<int64_t>> unevenWholesOf(const Fusion& planned, int64_t rank) {
   std::vector<std::vector<int64_t>> wholes;
   for (const Val* out : planned.outputs()) {
     wholes.emplace_back();
-    if (isRagged(shardState(out->asTensor()))) {
+    const ShardState state = shardState(out->asTensor());
+    if (isRagged(state) || !holds(state.mesh, rank)) {
       for (const IntExpr& extent : out->asTensor()->shape()) {
         wholes.back().push_back(extent.constValue());
       }
@@ -48,13 +51,13 @@ Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
       compiled_(std::move(compiled)),
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host())),
-      unevenWholes_(unevenWholesOf(*compiled_.program.planned)) {}
+      unevenWholes_(unevenWholesOf(*compiled_.program.planned, host().rank)) {}
 
 Plan::~Plan() = default;
 
 bool Plan::redistributes() const {
   return std::ranges::any_of(compiled_.program.planned->exprs(),
-                             [](const Expr* e) { return e->kind() == ExprKind::Redistribute; });
+                             [](const Expr* e) { return e->kind() == ExprKind::Redistribute || fetchesWindow(e); });
 }
 
 }  // namespace meshfuse

@@ -12,6 +12,7 @@
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -159,9 +160,28 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
   }
 }
 
+// Bytes that all ranks receive for a window, at these sizes.
+int64_t windowBytes(const Expr* e, std::vector<std::string>& constants) {
+  int64_t elements = 0;
+  for (size_t k = 0; k < e->tensorInputs().size(); k++) {
+    const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
+    for (const WindowMessage& m : fetch->messages) {
+      elements += countOf(m.block);
+    }
+    if (!fetch->messages.empty()) {
+      constants.push_back(
+          fmt::format("{} of {}, counted as it is on so many ranks", fetch->step, e->output()->toString()));
+    }
+  }
+  return elements * dataTypeSize(e->output()->dtype());
+}
+
 IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector<std::string>& constants) {
   IntExpr bytes = 0;
   for (const Expr* e : planned.exprs()) {
+    if (fetchesWindow(e)) {
+      bytes += IntExpr(windowBytes(e, constants));
+    }
     if (e->kind() != ExprKind::Redistribute) {
       continue;
     }

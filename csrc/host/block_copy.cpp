@@ -1,5 +1,6 @@
 #include "host/block_copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace meshfuse {
@@ -90,6 +91,26 @@ void BlockCopy::unpack(const void* sideBySide, void* tensor) const {
   for (const Piece& p : pieces) {
     std::memcpy(to + p.offset, from, static_cast<size_t>(p.bytes));
     from += p.bytes;
+  }
+}
+
+void copyBlock(const void* fromTensor, const BlockCopy& from, void* toTensor, const BlockCopy& to) {
+  const char* source = static_cast<const char*>(fromTensor);
+  char* target = static_cast<char*>(toTensor);
+  size_t piece = 0;
+  int64_t done = 0;  // of the source's piece
+  for (const BlockCopy::Piece& t : to.pieces) {
+    for (int64_t filled = 0; filled < t.bytes;) {
+      const BlockCopy::Piece& s = from.pieces[piece];
+      const int64_t bytes = std::min(t.bytes - filled, s.bytes - done);
+      std::memcpy(target + t.offset + filled, source + s.offset + done, static_cast<size_t>(bytes));
+      filled += bytes;
+      done += bytes;
+      if (done == s.bytes) {
+        piece++;
+        done = 0;
+      }
+    }
   }
 }
 

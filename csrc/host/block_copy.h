@@ -19,11 +19,17 @@ struct BlockCopy {
 
   // The blocks side by side lie where the tensor does: nothing has to be copied.
   bool isWhole() const { return pieces.empty() || (pieces.size() == 1 && pieces[0].offset == 0); }
+  // All elements lie side by side in the tensor.
+  bool isOnePiece() const { return pieces.size() <= 1; }
+  int64_t begin() const { return pieces.empty() ? 0 : pieces[0].offset; }  // of the first piece
   void pack(const void* tensor, void* sideBySide) const;
   void unpack(const void* sideBySide, void* tensor) const;
 };
 
 [[nodiscard]] BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes,
                                   int64_t elementBytes);
+
+// The elements of a block of one tensor to those of another block, in order.
+void copyBlock(const void* fromTensor, const BlockCopy& from, void* toTensor, const BlockCopy& to);
 
 }  // namespace meshfuse

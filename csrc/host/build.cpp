@@ -45,6 +45,8 @@ std::string_view verb(CommKind kind) {
       return "reduce-scatter-v";
     case CommKind::AllToAllV:
       return "all-to-all-v";
+    case CommKind::Transfer:
+      return "transfer";
   }
   return "";
 }
@@ -95,6 +97,8 @@ class HostBuilder {
     program_.fusion = fusion_;
     program_.numInputs = static_cast<int>(fusion_->inputs().size());
     program_.workers = options_.workers;
+    program_.rank = options_.rank;
+    program_.communicates = options_.communicates;
     direct_ = arrangeInPlace(*fusion_, segments_);
     for (const Val* in : fusion_->inputs()) {
       if (in->isTensor()) {
@@ -259,9 +263,16 @@ class HostBuilder {
     });
   }
 
+  // What is on other ranks only takes no step.
+  bool makesNothing(const Segment& s) {
+    return std::all_of(s.group.outputs.begin(), s.group.outputs.end(), [this](const TensorView* tv) {
+      return program_.tensors[static_cast<size_t>(tensor(tv))].bytes == 0;
+    });
+  }
+
   void addStep(size_t i) {
     const Segment& s = segments_[i];
-    if (s.kind == SegmentKind::View) {
+    if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing(s))) {
       return;
     }
     Step step;
@@ -272,6 +283,10 @@ class HostBuilder {
       step.writes.push_back(tensor(tv));
     }
     std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
+    if (s.kind == SegmentKind::Communicate && step.writes.empty()) {  // of a rank that only sends
+      step.writes.push_back(tensor(s.group.exprs[0]->tensorOutput()));
+      result = s.group.exprs[0]->output()->toString();
+    }
     switch (s.kind) {
       case SegmentKind::Kernel:
         step.kind = HostStepKind::Launch;
@@ -302,7 +317,8 @@ class HostBuilder {
         step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", verb(step.comm.kind), result);
-        step.comm.program = hashCombine(options_.identity, ++communications_);
+        step.comm.program =
+            hashCombine(options_.identity, static_cast<uint64_t>(s.group.exprs[0]->attributes().comm.number + 1));
         program_.communicates = true;
         break;
       case SegmentKind::Reference:
@@ -369,6 +385,10 @@ class HostBuilder {
     c.reduce = a.reduce;
     c.root = a.root;
     c.dtype = e.output()->dtype();
+    if (a.kind == CommKind::Transfer) {
+      transfer(step, e);
+      return;
+    }
     for (int64_t r : mesh.team(options_.rank, a.axes)) {
       c.team.ranks.push_back(static_cast<int>(r));
     }
@@ -414,7 +434,47 @@ class HostBuilder {
       case CommKind::AllToAllV:
         communicateUneven(step, e);
         break;
+      case CommKind::Transfer:
+        break;
     }
+  }
+
+  void transfer(Step& step, const Expr& e) {
+    const CommAttributes& a = e.attributes().comm;
+    CommPlan& c = step.comm;
+    const int64_t size = dataTypeSize(c.dtype);
+    const std::vector<int64_t> in = e.tensorInputs()[0]->constantShape();
+    const std::vector<int64_t> out = e.tensorOutput()->constantShape();
+    int64_t space = 0;
+    const auto add = [&](std::vector<CommPlan::Message>& list, int64_t peer, BlockCopy block) {
+      const bool inPlace = block.isOnePiece();
+      c.team.ranks.push_back(static_cast<int>(peer));
+      list.push_back({static_cast<int>(peer), std::move(block), space});
+      space += inPlace ? 0 : list.back().block.bytes;
+    };
+    c.team.ranks.push_back(options_.rank);
+    for (size_t k = 0; k < a.sends.size(); k++) {
+      BlockCopy block = blockCopy({a.sends[k]}, in, size);
+      if (a.to[k] == options_.rank) {
+        c.keptFrom = std::move(block);
+      } else {
+        add(c.sends, a.to[k], std::move(block));
+      }
+    }
+    for (size_t k = 0; k < a.receives.size(); k++) {
+      BlockCopy block = blockCopy({a.receives[k]}, out, size);
+      if (a.from[k] == options_.rank) {
+        c.keptTo = std::move(block);
+      } else {
+        c.bytesReceived += block.bytes;
+        add(c.receives, a.from[k], std::move(block));
+      }
+    }
+    if (space > 0) {
+      workspace(step, space);
+    }
+    std::sort(c.team.ranks.begin(), c.team.ranks.end());
+    c.team.ranks.erase(std::unique(c.team.ranks.begin(), c.team.ranks.end()), c.team.ranks.end());
   }
 
   void communicateUneven(Step& step, const Expr& e) {
@@ -527,7 +587,6 @@ class HostBuilder {
   const DeviceInfo& device_;
   const BuildOptions& options_;
   HostProgram program_;
-  uint64_t communications_ = 0;
   std::map<int, int> direct_;
   std::map<int, int> position_;  // Val id -> tensor
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
@@ -538,21 +597,6 @@ class HostBuilder {
 };
 
 }  // namespace
-
-std::map<std::string, int64_t, std::less<>> coordinatesOf(const Fusion& global, int rank) {
-  std::map<std::string, int64_t, std::less<>> coordinates;
-  for (const TensorView* tv : global.tensors()) {
-    const DeviceMesh& mesh = tv->getDeviceMesh();
-    if (!mesh.contains(rank)) {
-      continue;
-    }
-    std::vector<int64_t> at = mesh.coordinates(rank);
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      coordinates["coord." + mesh.axisName(axis)] = at[static_cast<size_t>(axis)];
-    }
-  }
-  return coordinates;
-}
 
 std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,
                                                     const DeviceInfo& device, const BuildOptions& options) {

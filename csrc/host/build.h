@@ -21,7 +21,8 @@ struct BuildOptions {
   int rank = 0;
   std::map<std::string, int64_t, std::less<>> coordinates;  // of this rank, by symbol: coord.x
   int workers = 1;
-  uint64_t identity = 0;  // of the plan; the same on all ranks
+  uint64_t identity = 0;      // of the plan; the same on all ranks
+  bool communicates = false;  // some rank of the plan does
   // Compiles tile programs, all at once.
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile;
 };
@@ -31,8 +32,5 @@ struct BuildOptions {
                                                                   std::vector<Segment> segments,
                                                                   const DeviceInfo& device,
                                                                   const BuildOptions& options);
-
-// The coordinates of a rank on all meshes of a fusion, by the symbols that stand for them in its local program.
-[[nodiscard]] std::map<std::string, int64_t, std::less<>> coordinatesOf(const Fusion& global, int rank);
 
 }  // namespace meshfuse

@@ -260,6 +260,37 @@ void Binding::communicate(const Step& step, Communicator& communicator) {
     case CommKind::AllToAllV:
       communicateUneven(step, communicator, in, out);
       return;
+    case CommKind::Transfer:
+      transfer(step, communicator, in, out);
+      return;
+  }
+}
+
+void Binding::transfer(const Step& step, Communicator& communicator, const void* in, void* out) {
+  using enum Communicator::Transfer::Direction;
+  const CommPlan& c = step.comm;
+  char* sideBySide =
+      step.launch.workspaces.empty() ? nullptr : static_cast<char*>(arena_.get()) + step.launch.workspaces[0];
+  char* from = static_cast<char*>(const_cast<void*>(in));
+  char* to = static_cast<char*>(out);
+  transfers_.clear();
+  for (const CommPlan::Message& m : c.sends) {
+    char* data = m.block.isOnePiece() ? from + m.block.begin() : sideBySide + m.offset;
+    if (!m.block.isOnePiece()) {
+      m.block.pack(in, data);
+    }
+    transfers_.push_back({Send, m.peer, data, m.block.bytes});
+  }
+  for (const CommPlan::Message& m : c.receives) {
+    transfers_.push_back(
+        {Recv, m.peer, m.block.isOnePiece() ? to + m.block.begin() : sideBySide + m.offset, m.block.bytes});
+  }
+  copyBlock(in, c.keptFrom, out, c.keptTo);
+  communicator.transfer(transfers_);
+  for (const CommPlan::Message& m : c.receives) {
+    if (!m.block.isOnePiece()) {
+      m.block.unpack(sideBySide + m.offset, out);
+    }
   }
 }
 

@@ -56,6 +56,7 @@ class Binding {
   void launch(const Step& step, size_t number, ThreadPool& pool);
   void communicate(const Step& step, Communicator& communicator);
   void communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out);
+  void transfer(const Step& step, Communicator& communicator, const void* in, void* out);
   void reference(const Step& step, std::span<const Argument> inputs);
   void compareWithReference(const Step& step, std::span<const Argument> inputs) const;
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;

@@ -58,7 +58,7 @@ struct LaunchPlan {
 
 struct CommPlan {
   CommKind kind = CommKind::AllGather;
-  Team team;
+  Team team;  // Transfer: this rank and those it sends to or receives from
   ReduceOp reduce = ReduceOp::Sum;
   int64_t count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
@@ -71,6 +71,16 @@ struct CommPlan {
   std::vector<int64_t> received;
   BlockCopy pack;
   BlockCopy unpack;
+  // Transfer: what goes to other ranks and comes from them, and what this rank keeps, in the operand and in the result.
+  struct Message {
+    int peer = 0;
+    BlockCopy block;
+    int64_t offset = 0;  // into the workspace, where the block is not one piece of the tensor
+  };
+  std::vector<Message> sends;
+  std::vector<Message> receives;
+  BlockCopy keptFrom;
+  BlockCopy keptTo;
   uint64_t program = 0;       // names the plan and the place among its communications: the same on all ranks
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
 };
@@ -109,7 +119,8 @@ struct HostProgram {
   int64_t peakBytes = 0;  // arguments, results and arena
   int workers = 1;
   int64_t scratchBytes = 0;  // of one worker
-  bool communicates = false;
+  int rank = 0;
+  bool communicates = false;  // some rank does
 
   std::string toString() const;
 };

@@ -10,9 +10,9 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kCommKinds = {"all_gather",   "all_reduce",       "reduce_scatter",
-                                                        "all_to_all",   "permute",          "broadcast",
-                                                        "all_gather_v", "reduce_scatter_v", "all_to_all_v"};
+constexpr std::array<std::string_view, 10> kCommKinds = {
+    "all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",   "permute",
+    "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v", "transfer"};
 constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
 constexpr int kReduceOps = 7;
 
@@ -62,6 +62,12 @@ std::string commText(const CommAttributes& c) {
   }
   if (!c.receives.empty()) {
     text += ", receives=" + blocksText(c.receives);
+  }
+  if (c.kind == CommKind::Transfer) {
+    text += ", to=" + numbers(c.to) + ", from=" + numbers(c.from);
+  }
+  if (c.number != 0) {
+    text += fmt::format(", number={}", c.number);
   }
   return text;
 }
@@ -165,10 +171,13 @@ void parseComm(std::string_view key, std::string_view value, CommAttributes& c) 
     c.axes = parseIntegers(value);
   } else if (key == "op") {
     c.reduce = parseReduceOp(value);
-  } else if (key == "sources") {
+  } else if (key == "sources" || key == "to" || key == "from") {
+    std::vector<int64_t>& list = key == "sources" ? c.sources : key == "to" ? c.to : c.from;
     for (std::string_view part : parseList(value)) {
-      c.sources.push_back(parseInteger(part));
+      list.push_back(parseInteger(part));
     }
+  } else if (key == "number") {
+    c.number = parseInteger(value);
   } else if (key == "root") {
     c.root = static_cast<int>(parseInteger(value));
   } else if (key == "sends" || key == "receives") {
@@ -177,7 +186,9 @@ void parseComm(std::string_view key, std::string_view value, CommAttributes& c) 
     }
   } else {
     throwUserError(fmt::format(
-        "communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root, sends, receives", key));
+        "communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root, sends, receives, to, from, "
+        "number",
+        key));
   }
 }
 

@@ -70,6 +70,7 @@ enum class CommKind : uint8_t {
   AllGatherV,      // every rank sends the whole, and receives the blocks of the result
   ReduceScatterV,  // every rank sends blocks, and receives the combination of those sent to it
   AllToAllV,       // every rank sends blocks and receives blocks of the result
+  Transfer,        // blocks go to some ranks and come from some, with what stays: see CommAttributes::to and from
 };
 
 // A collective among the ranks along `axes` of mesh number `mesh` of the fusion, in row-major order of `axes`.
@@ -83,6 +84,11 @@ struct CommAttributes {
   // By position in the team: the block of the operand that goes there, and the block of the result that comes from there.
   std::vector<IndexBlock> sends;
   std::vector<IndexBlock> receives;
+  // Transfer: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
+  std::vector<int64_t> to;
+  std::vector<int64_t> from;
+  // Place among all communications of the program. Ranks that do not take part in one leave its number out.
+  int64_t number = 0;
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };
 
@@ -99,7 +105,7 @@ struct ExprAttributes {
   std::vector<IntExpr> stops;
   std::vector<IntExpr> steps;
   CommAttributes comm;
-  std::vector<std::string> plan;  // Redistribute: the steps that move the data, once planned: all_gather(x)
+  std::vector<std::string> plan;  // once planned, steps of a Redistribute: all_gather(x); or one a window's operand
 };
 
 enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Comm, Plan };

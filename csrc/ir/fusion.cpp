@@ -119,6 +119,13 @@ std::optional<int> Fusion::aliasOf(int output) const {
 
 // -- nodes ----------------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// Other ranks wait for it, whether or not something here needs what it gives.
+bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
+
+}  // namespace
+
 std::vector<Expr*> Fusion::exprs(bool dead) const {
   std::vector<bool> needed(exprs_.size(), false);
   if (dead) {
@@ -134,6 +141,11 @@ std::vector<Expr*> Fusion::exprs(bool dead) const {
       }
     };
     std::for_each(outputs_.begin(), outputs_.end(), visit);
+    for (const std::unique_ptr<Expr>& e : exprs_) {
+      if (e != nullptr && isAwaited(*e)) {
+        visit(e->output());
+      }
+    }
     while (!open.empty()) {
       Expr* e = open.back();
       open.pop_back();

@@ -49,7 +49,7 @@ class Fusion {
   const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
 
   // -- nodes ----------------------------------------------------------------------------------------------------------
-  // Topological order with ties by id, only what outputs need (plus all of it with dead = true).
+  // Topological order with ties by id, only what outputs and communications need (all of it with dead = true).
   std::vector<Expr*> exprs(bool dead = false) const;
   std::vector<TensorView*> tensors(bool dead = false) const;  // in the order of definition
   std::vector<Expr*> uses(const Val* val) const;              // in id order

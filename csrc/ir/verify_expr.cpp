@@ -691,6 +691,28 @@ class ExprVerifier {
     return kind == CommKind::AllGatherV || kind == CommKind::ReduceScatterV || kind == CommKind::AllToAllV;
   }
 
+  void blocksInside(const std::vector<IndexBlock>& list, const Dims& dims, const char* what) {
+    for (const IndexBlock& block : list) {
+      bool fits = block.size() == dims.size();
+      for (size_t k = 0; fits && k < dims.size(); k++) {
+        fits =
+            block[k].empty() || !dims[k]->extent().isConst() || block[k].back().last() < dims[k]->extent().constValue();
+      }
+      if (!fits) {
+        report("the {} block {} is not in the tensor", what, toString(block));
+      }
+    }
+  }
+
+  void transfer(const CommAttributes& c) {
+    if (c.sends.size() != c.to.size() || c.receives.size() != c.from.size()) {
+      report("{} blocks to {} ranks, {} blocks from {}", c.sends.size(), c.to.size(), c.receives.size(), c.from.size());
+      return;
+    }
+    blocksInside(c.sends, operandDims(0), "sent");
+    blocksInside(c.receives, root(), "received");
+  }
+
   // Blocks of one rank: as many as the team has ranks, all inside the tensor.
   void uneven(const CommAttributes& c, const IntExpr& team) {
     auto blocks = [&](const std::vector<IndexBlock>& list, const Dims& dims, bool wanted, const char* what) {
@@ -700,16 +722,7 @@ class ExprVerifier {
         }
         return;
       }
-      for (const IndexBlock& block : list) {
-        bool fits = block.size() == dims.size();
-        for (size_t k = 0; fits && k < dims.size(); k++) {
-          fits = block[k].empty() || !dims[k]->extent().isConst() ||
-                 block[k].back().last() < dims[k]->extent().constValue();
-        }
-        if (!fits) {
-          report("the {} block {} is not in the tensor", what, toString(block));
-        }
-      }
+      blocksInside(list, dims, what);
     };
     blocks(c.sends, operandDims(0), c.kind != CommKind::AllGatherV, "sent");
     blocks(c.receives, root(), c.kind != CommKind::ReduceScatterV, "received");
@@ -730,6 +743,10 @@ class ExprVerifier {
         return;
       }
       team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
+    }
+    if (c.kind == CommKind::Transfer) {
+      transfer(c);
+      return;
     }
     if (isUneven(c.kind)) {
       uneven(c, team);

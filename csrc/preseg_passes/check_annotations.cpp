@@ -208,49 +208,11 @@ void checkAliases(const Fusion& fusion, const Prover& facts, std::vector<std::st
   }
 }
 
-// A rank has one coordinate on an axis of a given name.
-void checkMeshes(const Fusion& fusion, std::vector<std::string>& violations) {
-  std::vector<DeviceMesh> meshes;
-  for (const TensorView* tv : fusion.tensors()) {
-    if (tv->hasDeviceMesh() && std::find(meshes.begin(), meshes.end(), tv->getDeviceMesh()) == meshes.end()) {
-      meshes.push_back(tv->getDeviceMesh());
-    }
-  }
-  auto coordinateOn = [](const DeviceMesh& mesh, const std::string& name, int64_t rank) -> std::optional<int64_t> {
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      if (mesh.axisName(axis) == name && mesh.contains(rank)) {
-        return mesh.coordinates(rank)[static_cast<size_t>(axis)];
-      }
-    }
-    return std::nullopt;
-  };
-  for (size_t a = 0; a < meshes.size(); a++) {
-    for (size_t b = a + 1; b < meshes.size(); b++) {
-      for (int axis = 0; axis < meshes[a].numAxes(); axis++) {
-        const std::string& name = meshes[a].axisName(axis);
-        for (int64_t rank : meshes[a].devices()) {
-          std::optional<int64_t> one = coordinateOn(meshes[a], name, rank);
-          std::optional<int64_t> other = coordinateOn(meshes[b], name, rank);
-          if (one && other && *one != *other) {
-            violations.push_back(
-                fmt::format("meshes {} and {} both have an axis {}, on which rank {} stands at {} and at {}; expected "
-                            "one coordinate of a rank on an axis: "
-                            "list the ranks of both in one order, or name the axes apart",
-                            meshes[a].toString(), meshes[b].toString(), name, rank, *one, *other));
-            break;
-          }
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool checkAnnotations(Fusion& fusion, PassContext& context) {
   const Prover& facts = context.get<AxisFacts>().prover();
   std::vector<std::string> violations;
-  checkMeshes(fusion, violations);
   for (const TensorView* tv : fusion.tensors()) {
     checkTensor(tv, facts, violations);
   }

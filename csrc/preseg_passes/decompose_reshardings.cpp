@@ -8,18 +8,23 @@
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
 
 namespace {
 
+constexpr double kTie = 0.01;  // plans that are as dear differ by what makes their order certain
+
 class Decomposition {
  public:
   explicit Decomposition(Fusion& fusion) : fusion_(fusion) {}
 
+  // Windows that ranks may fetch come last: where an operand is moved for another reader, it is there.
   bool run(const std::function<bool(const Expr*)>& among) {
     bool changed = false;
+    std::vector<Expr*> windows;
     for (Expr* e : fusion_.exprs()) {
       if (e->kind() == ExprKind::Redistribute) {
         remember(e);
@@ -28,6 +33,17 @@ class Decomposition {
       if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && among(e) &&
           needsWork(e)) {
         changed = true;
+        if (isWindowOp(e) && fetchOf(e)) {
+          windows.push_back(e);
+        } else {
+          rewrite(e);
+        }
+      }
+    }
+    for (Expr* e : windows) {
+      if (std::optional<std::vector<std::string>> steps = fetchOf(e)) {
+        fusion_.setPlan(e, std::move(*steps));
+      } else {
         rewrite(e);
       }
     }
@@ -58,6 +74,9 @@ class Decomposition {
 
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
+    if (fetchesWindow(e)) {
+      return false;
+    }
     if (isPartOfWhole(e)) {
       return true;
     }
@@ -104,6 +123,43 @@ class Decomposition {
       return;
     }
     moveOperands(e);
+  }
+
+  // How ranks fetch what a window needs, where nothing else is cheaper.
+  std::optional<std::vector<std::string>> fetchOf(Expr* e) {
+    double cost = 0;
+    std::vector<std::string> steps;
+    for (const Operand& o : operands(e)) {
+      const std::optional<WindowFetch> fetch = windowFetch(e, o.position);
+      if (!fetch) {
+        return std::nullopt;
+      }
+      cost += fetch->cost;
+      steps.push_back(fetch->step);
+    }
+    return cost < costOfMoving(e) - kTie ? std::optional(std::move(steps)) : std::nullopt;
+  }
+
+  // What it costs to move the operands of a window, or its result, whichever is less.
+  double costOfMoving(Expr* e) {
+    TensorView* result = e->tensorOutput();
+    const ShardState wanted = shardState(result);
+    double cost = 0;
+    for (const Operand& o : operands(e)) {
+      if (o.edge.relation == EdgeRelation::Comm) {
+        const TensorView* from = e->input(o.position)->asTensor();
+        const ShardState needed = o.edge.needed ? *o.edge.needed : ShardState::replicated(wanted.mesh, from->shape());
+        const auto known = moved_.find({from->id(), needed.toString()});
+        cost += known == moved_.end() ? planRedistribution(o.edge.held, needed).cost : 0;
+      }
+    }
+    const ShardState natural = naturalState(e);
+    setShardState(result, natural);
+    if (!needsWork(e)) {
+      cost = std::min(cost, planRedistribution(natural, wanted).cost);
+    }
+    setShardState(result, wanted);
+    return cost;
   }
 
   // Bytes received per rank if the operands are moved; -1 if what is needed of one is no rectangle.

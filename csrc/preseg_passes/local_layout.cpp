@@ -54,12 +54,17 @@ bool addWindow(const PlanDim& digits, const std::vector<IntExpr>& coordinates, R
 
 }  // namespace
 
-IntExpr coordinate(const DeviceMesh& mesh, int axis) {
-  return IntExpr::symbol("coord." + mesh.axisName(axis), {.lower = 0, .upper = mesh.axisSize(axis).constValue() - 1});
-}
-
-IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size) {
-  return mod(floorDiv(coordinate(mesh, origin.axis), origin.below), size);
+TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
+  std::vector<Dim> dims;
+  for (int64_t n : sizes) {
+    dims.push_back(localDim(n, IterType::Iteration));
+  }
+  TensorView* out = local.tensor(dtype, dims);
+  Val* zero = dtype == DataType::Bool  ? local.scalar(false)
+              : isFloatingPoint(dtype) ? local.scalar(0.0)
+                                       : local.intScalar(0);
+  local.addExpr(ExprKind::Full, {zero}, {out});
+  return out;
 }
 
 Dim localDim(const IntExpr& extent, IterType globalType) {
@@ -125,6 +130,17 @@ TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts, const
   attributes.stops = stops;
   attributes.steps = steps;
   in->fusion().addExpr(ExprKind::Slice, {in}, {out}, attributes);
+  return out;
+}
+
+TensorView* localPad(TensorView* in, Val* fill, const std::vector<IntExpr>& before, const std::vector<IntExpr>& after) {
+  TensorView* out = in->fusion().tensorFromRoot(
+      in->dtype(), dimsOf(in),
+      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, before, after); });
+  ExprAttributes attributes;
+  attributes.starts = before;
+  attributes.stops = after;
+  in->fusion().addExpr(ExprKind::Pad, {in, fill}, {out}, attributes);
   return out;
 }
 

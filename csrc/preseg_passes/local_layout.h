@@ -4,15 +4,17 @@
 #include <vector>
 
 #include "ir/fusion.h"
+#include "multidevice/sharding/coordinates.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
 
-// The rank's coordinate on an axis of a mesh: a symbol of 0 .. size - 1.
-[[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, int axis);
-// The rank's coordinate on an atom of a refinement of `mesh`.
-[[nodiscard]] IntExpr coordinate(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size);
+// Whose program is written: a rank, and the symbols that stand for its coordinates where all ranks have one program.
+struct LocalRank {
+  int64_t rank = 0;
+  const CoordinateSymbols* coordinates = nullptr;
+};
 
 // What a rank holds at a state of a plan with even parts.
 [[nodiscard]] std::vector<int64_t> localShape(const PlanState& state);
@@ -29,6 +31,9 @@ namespace meshfuse {
 [[nodiscard]] TensorView* localSlice(TensorView* in, const std::vector<IntExpr>& starts,
                                      const std::vector<IntExpr>& stops, const std::vector<IntExpr>& steps);
 
+[[nodiscard]] TensorView* localPad(TensorView* in, Val* fill, const std::vector<IntExpr>& before,
+                                   const std::vector<IntExpr>& after);
+
 // `in` read as [pieces..], which its dims regroup; the pieces in `order`, regrouped to `shape`. At most one permute.
 [[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                                     const std::vector<int64_t>& shape);
@@ -44,9 +49,24 @@ namespace meshfuse {
 // Extents of what `rank` holds. Where parts are uneven they are those of this rank, else the same on all.
 [[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);
 
-// All ops of one step of a plan on the local tensor, of which the whole has the given extents; `reduce` combines partial sums. A step
-// in which ranks hold parts of different sizes is one of the program of `rank`, all others are the same on every rank.
-[[nodiscard]] TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce,
-                                   const std::vector<int64_t>& extents, int64_t rank);
+// A tensor without elements, in place of one of so many dims that is on other ranks, or of the given sizes.
+[[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
+
+// What all ranks of a program agree on about a tensor that a plan moves.
+struct MovedTensor {
+  DataType dtype;
+  std::vector<int64_t> extents;  // of the whole
+  ReduceOp reduce;               // combines partial sums
+  int64_t number;                // of the step among all communications
+};
+
+// All ops of one step of a plan on the local tensor, null where the rank holds nothing; null if it holds nothing afterwards. A step
+// in which ranks hold parts of different sizes, or send directly, is one of the program of `rank`, all others are the same on
+// every rank that takes part.
+[[nodiscard]] TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
+                                   const LocalRank& at);
+// The same of a direct transfer.
+[[nodiscard]] TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
+                                       int64_t rank);
 
 }  // namespace meshfuse

@@ -16,7 +16,7 @@ namespace {
 // The stored dims of the global result with local extents.
 std::vector<Dim> localDims(const LocalOp& op) {
   std::vector<IterDomain*> stored = op.result->noReductions();
-  const std::vector<IntExpr> shape = localExtents(op.state, op.rank);
+  const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
   if (const int partial = partialDim(op.result); partial >= 0 && op.expr->kind() == ExprKind::Point) {
     stored.erase(stored.begin() + partial);  // a rank has one contribution
   }
@@ -65,26 +65,12 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
   return *local;
 }
 
-TensorView* padded(const LocalOp& op, TensorView* in, const std::vector<IntExpr>& before,
-                   const std::vector<IntExpr>& after) {
-  TensorView* out = in->fusion().tensorFromRoot(
-      in->dtype(), dimsOf(in),
-      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, before, after); });
-  ExprAttributes attributes = op.expr->attributes();
-  attributes.starts = before;
-  attributes.stops = after;
-  std::vector<Val*> operands = op.operands;
-  operands[0] = in;
-  in->fusion().addExpr(ExprKind::Pad, operands, {out}, attributes);
-  return out;
-}
-
 // The window on uneven parts, index by index.
 TensorView* unevenWindow(const LocalOp& op) {
   TensorView* in = op.operands[0]->asTensor();
   const ExprAttributes& a = op.expr->attributes();
-  const IndexBlock held = localIndices(op.needed[0], op.rank);
-  const IndexBlock made = localIndices(op.state, op.rank);
+  const IndexBlock held = localIndices(op.needed[0], op.at.rank);
+  const IndexBlock made = localIndices(op.state, op.at.rank);
   IndexBlock positions;
   std::vector<IntExpr> before;
   std::vector<IntExpr> after;
@@ -113,7 +99,7 @@ TensorView* unevenWindow(const LocalOp& op) {
     positions.push_back(positionsIn(held[k], read));
   }
   TensorView* taken = takeBlock(in, positions);
-  return op.expr->kind() == ExprKind::Slice ? taken : padded(op, taken, before, after);
+  return op.expr->kind() == ExprKind::Slice ? taken : localPad(taken, op.operands[1], before, after);
 }
 
 TensorView* window(const LocalOp& op) {
@@ -138,7 +124,7 @@ TensorView* window(const LocalOp& op) {
   if (op.expr->kind() == ExprKind::Slice) {
     return localSlice(in, starts, stops, a.steps);
   }
-  return padded(op, in, starts, stops);
+  return localPad(in, op.operands[1], starts, stops);
 }
 
 // A dim of one may be cut: ranks without the element make it all the same, and take nothing of it.
@@ -165,7 +151,7 @@ TensorView* reshape(const LocalOp& op) {
 }
 
 // Where the local part of a dim begins, if it is one range: owned digits outermost.
-std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh) {
+std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const CoordinateSymbols& symbols) {
   IntExpr start = 0;
   bool local = false;
   for (const Digit& d : dim.digits()) {
@@ -176,7 +162,7 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh) 
     if (local) {
       return std::nullopt;
     }
-    start += mod(floorDiv(coordinate(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
+    start += mod(floorDiv(symbols.of(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
   }
   return start;
 }
@@ -186,20 +172,20 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
   std::vector<IntExpr> offsets;
   for (const DigitList& dim : op.state.dims) {
-    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh);
+    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, *op.at.coordinates);
     if (!start) {
       TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
       local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
       if (isRagged(op.state)) {
-        return takeBlock(whole, localIndices(op.state, op.rank));
+        return takeBlock(whole, localIndices(op.state, op.at.rank));
       }
       const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
       std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
       invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
       std::vector<IntExpr> coordinates;
       for (size_t atom = 0; atom < pair->origins.size(); atom++) {
-        coordinates.push_back(
-            coordinate(op.state.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+        coordinates.push_back(op.at.coordinates->of(op.state.mesh, pair->origins[atom],
+                                                    pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
       }
       return sliceOwned(whole, pair->from, pair->to, coordinates);
     }
@@ -242,10 +228,10 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const bool embedding = op.expr->kind() == ExprKind::Embedding;
   const int table = embedding ? 1 : 0;
   const int dim = embedding ? 0 : op.expr->attributes().dim;
-  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh);
+  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, *op.at.coordinates);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
   std::vector<Dim> dims;
-  const std::vector<IntExpr> shape = localExtents(op.state, op.rank);
+  const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
   const int partial = partialDim(op.result);
   std::vector<IterDomain*> stored = op.result->noReductions();
   stored.erase(stored.begin() + partial);

@@ -5,6 +5,7 @@
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
+#include "preseg_passes/local_layout.h"
 
 namespace meshfuse {
 
@@ -15,8 +16,19 @@ struct LocalOp {
   ShardState state;                // of the result
   std::vector<Val*> operands;      // local, cut to what this op needs; scalars copied
   std::vector<ShardState> needed;  // of the tensor operands, at the same positions
-  int64_t rank = 0;                // whose program this is, where parts are uneven
+  LocalRank at;                    // whose program this is
 };
+
+// A slice, a pad or a concatenation that fetches what it needs from other ranks.
+struct WindowOp {
+  const Expr* expr;
+  std::vector<TensorView*> operands;  // local; null where this rank holds nothing
+  Val* fill;                          // of a pad
+  LocalRank at;
+};
+
+// The result, null if it is on other ranks only; `communications` is counted up.
+[[nodiscard]] TensorView* emitWindow(Fusion& local, const WindowOp& op, int64_t& communications);
 
 // The result, in the local fusion.
 [[nodiscard]] TensorView* emitLocalOp(Fusion& local, const LocalOp& op);

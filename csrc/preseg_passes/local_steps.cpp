@@ -9,7 +9,8 @@ namespace meshfuse {
 namespace {
 
 TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, const std::vector<int64_t>& shape,
-                        ReduceOp reduce, std::vector<IndexBlock> sends = {}, std::vector<IndexBlock> receives = {}) {
+                        const MovedTensor& moved, std::vector<IndexBlock> sends = {},
+                        std::vector<IndexBlock> receives = {}) {
   Fusion& fusion = in->fusion();
   std::vector<Dim> dims;
   for (int64_t n : shape) {
@@ -20,7 +21,8 @@ TensorView* communicate(TensorView* in, const CommStep& step, CommKind kind, con
   attributes.comm.kind = kind;
   attributes.comm.mesh = fusion.meshNumber(step.mesh);
   attributes.comm.axes = step.axes;
-  attributes.comm.reduce = reduce;
+  attributes.comm.reduce = moved.reduce;
+  attributes.comm.number = moved.number;
   attributes.comm.sources = step.sources;
   attributes.comm.sends = std::move(sends);
   attributes.comm.receives = std::move(receives);
@@ -140,8 +142,8 @@ bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
 // A step in which ranks hold or exchange parts of different sizes, as one of them takes it.
 class UnevenStep {
  public:
-  UnevenStep(TensorView* in, const CommStep& step, ReduceOp reduce, const std::vector<int64_t>& extents, int64_t rank)
-      : in_(in), step_(step), reduce_(reduce), extents_(extents), rank_(rank) {
+  UnevenStep(TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank)
+      : in_(in), step_(step), moved_(moved), extents_(moved.extents), rank_(rank) {
     if (step.communicates()) {
       team_ = step.mesh.team(rank, step.axes);
     }
@@ -161,7 +163,7 @@ class UnevenStep {
       case StepKind::Slice:
         return takeBlock(in_, positions(held, wanted, false));
       case StepKind::AllReduce:
-        return communicate(in_, step_, CommKind::AllReduce, countsOf(held), reduce_);
+        return communicate(in_, step_, CommKind::AllReduce, countsOf(held), moved_);
       case StepKind::AllGather:
       case StepKind::AllGatherV:
         for (const IndexBlock& theirs : before_) {
@@ -236,13 +238,13 @@ class UnevenStep {
   }
 
   TensorView* exchange(CommKind kind, std::vector<IndexBlock> sends, std::vector<IndexBlock> receives) const {
-    return communicate(in_, step_, kind, countsOf(indices(step_.after, rank_)), reduce_, std::move(sends),
+    return communicate(in_, step_, kind, countsOf(indices(step_.after, rank_)), moved_, std::move(sends),
                        std::move(receives));
   }
 
   TensorView* in_;
   const CommStep& step_;
-  ReduceOp reduce_;
+  const MovedTensor& moved_;
   const std::vector<int64_t>& extents_;
   int64_t rank_;
   std::vector<int64_t> team_;
@@ -253,12 +255,19 @@ class UnevenStep {
 
 }  // namespace
 
-TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce, const std::vector<int64_t>& extents,
-                     int64_t rank) {
+TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
+                     const LocalRank& at) {
+  if (step.transfer) {
+    return emitTransfer(local, in, step, moved, at.rank);
+  }
+  if (!step.mesh.contains(at.rank)) {
+    return nullptr;
+  }
+  const std::vector<int64_t>& extents = moved.extents;
   const bool counts =
       step.kind == StepKind::AllGatherV || step.kind == StepKind::AllToAllV || step.kind == StepKind::ReduceScatterV;
   if (counts || isUneven(step.before, extents) || isUneven(step.after, extents)) {
-    return UnevenStep(in, step, reduce, extents, rank).emit();
+    return UnevenStep(in, step, moved, at.rank).emit();
   }
   const std::vector<int64_t> before = localShape(step.before);
   const std::vector<int64_t> after = localShape(step.after);
@@ -269,21 +278,21 @@ TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce, cons
       std::vector<IntExpr> coordinates;
       for (size_t a = 0; a < step.origins.size(); a++) {
         coordinates.push_back(
-            coordinate(step.tensorMesh, step.origins[a], step.mesh.axisSize(static_cast<int>(a)).constValue()));
+            at.coordinates->of(step.tensorMesh, step.origins[a], step.mesh.axisSize(static_cast<int>(a)).constValue()));
       }
       return sliceOwned(in, step.before, step.after, coordinates);
     }
     case StepKind::AllReduce:
-      return communicate(in, step, CommKind::AllReduce, before, reduce);
+      return communicate(in, step, CommKind::AllReduce, before, moved);
     case StepKind::Permute:
-      return communicate(in, step, CommKind::Permute, after, reduce);
+      return communicate(in, step, CommKind::Permute, after, moved);
     case StepKind::AllGather: {
       std::vector<int64_t> shape{teamSize(step)};
       shape.insert(shape.end(), before.begin(), before.end());
-      return unpack(communicate(in, step, CommKind::AllGather, shape, reduce), step);
+      return unpack(communicate(in, step, CommKind::AllGather, shape, moved), step);
     }
     case StepKind::ReduceScatter:
-      return communicate(pack(in, step, after), step, CommKind::ReduceScatter, after, reduce);
+      return communicate(pack(in, step, after), step, CommKind::ReduceScatter, after, moved);
     case StepKind::AllToAll: {
       // What is left of each dim when the digits of both sides are taken out.
       std::vector<int64_t> rest;
@@ -296,7 +305,7 @@ TensorView* emitStep(TensorView* in, const CommStep& step, ReduceOp reduce, cons
       }
       std::vector<int64_t> shape{teamSize(step)};
       shape.insert(shape.end(), rest.begin(), rest.end());
-      return unpack(communicate(pack(in, step, rest), step, CommKind::AllToAll, shape, reduce), step);
+      return unpack(communicate(pack(in, step, rest), step, CommKind::AllToAll, shape, moved), step);
     }
     default:
       break;

@@ -11,6 +11,7 @@
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/planner.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/local_layout.h"
 #include "preseg_passes/local_ops.h"
 
@@ -22,26 +23,31 @@ class Localizer {
  public:
   Localizer(const Fusion& global, int64_t rank)
       : global_(global),
-        rank_(rank),
+        symbols_(global),
+        at_{rank, &symbols_},
         local_(std::make_unique<Fusion>()),
         cloner_(global, *local_, {}, FusionCloner::Numbers::Kept) {}
 
+  // values_ has null for what is on other ranks only: nothing is computed for it.
   std::unique_ptr<Fusion> run() {
     for (Val* in : global_.inputs()) {
       if (in->isTensor()) {
-        values_[in->id()] = standsFor(in->asTensor(), input(in->asTensor()));
+        local_->addInput(input(in->asTensor()));
       } else {
-        scalars_[in->id()] = cloner_.clone(in);
+        local_->addInput(cloner_.clone(in));
       }
-      local_->addInput(in->isTensor() ? values_.at(in->id()) : scalars_.at(in->id()));
     }
     for (const Expr* e : global_.exprs()) {
       if (!e->output()->isTensor()) {
         cloner_.clone(e);
       } else if (e->kind() == ExprKind::Redistribute) {
-        values_[e->output()->id()] = standsFor(e->tensorOutput(), redistribute(e));
+        define(e->tensorOutput(), redistribute(e));
+      } else if (fetchesWindow(e)) {
+        define(e->tensorOutput(), window(e));
+      } else if (isHere(e->tensorOutput())) {
+        define(e->tensorOutput(), op(e));
       } else {
-        values_[e->output()->id()] = standsFor(e->tensorOutput(), op(e));
+        define(e->tensorOutput(), nullptr);
       }
     }
     std::map<int, TensorView*> outputs;
@@ -50,45 +56,69 @@ class Localizer {
         local_->addOutput(outputs.at(out->id()));
         continue;
       }
-      TensorView* local = output(values_.at(out->id()));
-      local->copyAllocation(*out->asTensor());
+      TensorView* local = output(out->asTensor());
+      if (isHere(out->asTensor())) {
+        local->copyAllocation(*out->asTensor());
+      }
       outputs[out->id()] = standsFor(out->asTensor(), local);
       local_->addOutput(outputs.at(out->id()));
     }
     for (const auto& [out, in] : global_.aliases()) {
-      local_->aliasOutputToInput(outputs.at(out->id()), values_.at(in->id()));
+      local_->aliasOutputToInput(outputs.at(out->id()), inputs_.at(in->id()));
     }
     return std::move(local_);
   }
 
  private:
+  bool isHere(const TensorView* tv) const { return holds(tv->getDeviceMesh(), at_.rank); }
+
+  void define(const TensorView* global, TensorView* local) {
+    values_[global->id()] = local == nullptr ? nullptr : standsFor(global, local);
+  }
+
   // What a rank holds of `global` has its number and its order in memory; but a tensor that is there already keeps what it has:
   // an input, what is moved nowhere.
   TensorView* standsFor(const TensorView* global, TensorView* local) {
     if (local->id() >= global_.numVals()) {
       local_->renumber(local, global->id());
     }
-    if (global->hasAllocation() && !local->isFusionInput()) {
+    if (global->hasAllocation() && !local->isFusionInput() && isHere(global)) {
       local->copyAllocation(*global);
     }
     return local;
   }
 
+  // The argument of a tensor that is on other ranks has no elements.
   TensorView* input(const TensorView* tv) {
     const ShardState state = shardState(tv);
-    const std::vector<IntExpr> shape = localExtents(state, rank_);
     const std::vector<IterDomain*> stored = tv->noReductions();
     std::vector<Dim> dims;
-    for (size_t k = 0; k < stored.size(); k++) {
-      dims.push_back(localDim(shape[k], stored[k]->iterType()));
+    if (isHere(tv)) {
+      const std::vector<IntExpr> shape = localExtents(state, at_.rank);
+      for (size_t k = 0; k < stored.size(); k++) {
+        dims.push_back(localDim(shape[k], stored[k]->iterType()));
+      }
+    } else {
+      for (int64_t n : shapeOfNothing(stored.size())) {
+        dims.push_back(localDim(n, IterType::Iteration));
+      }
     }
     TensorView* out = local_->tensor(tv->dtype(), dims);
-    out->copyAllocation(*tv);
+    if (isHere(tv)) {
+      out->copyAllocation(*tv);
+    }
+    out = standsFor(tv, out);
+    values_[tv->id()] = isHere(tv) ? out : nullptr;
+    inputs_[tv->id()] = out;
     return out;
   }
 
   // An output has a definition of its own, so that no output's memory is an input's or another output's.
-  TensorView* output(TensorView* tv) {
+  TensorView* output(const TensorView* global) {
+    TensorView* tv = values_.at(global->id());
+    if (tv == nullptr) {
+      return nothing(*local_, global->dtype(), shapeOfNothing(global->noReductions().size()));
+    }
     if (!tv->isFusionInput() && !tv->isFusionOutput()) {
       return tv;
     }
@@ -103,35 +133,38 @@ class Localizer {
     const ShardState wanted = shardState(e->tensorOutput());
     TensorView* at = values_.at(from->id());
     if (held.mesh.empty()) {
-      return cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted);
+      return isHere(e->tensorOutput()) ? cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted) : nullptr;
     }
-    std::vector<int64_t> extents;
+    MovedTensor moved{from->dtype(), {}, e->attributes().reduce, 0};
     for (const DigitList& dim : wanted.dims) {
-      extents.push_back(dim.extent().constValue());
+      moved.extents.push_back(dim.extent().constValue());
     }
-    if (std::ranges::count(extents, 0) > 0) {
-      return nothing(at, wanted);
+    if (std::ranges::count(moved.extents, 0) > 0) {
+      return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), localShape(wanted, at_.rank)) : nullptr;
     }
     std::vector<std::string> emitted;
     for (const CommStep& step : planRedistribution(held, wanted).steps) {
-      at = emitStep(at, step, e->attributes().reduce, extents, rank_);
+      moved.number = communications_;
+      communications_ += step.communicates() ? 1 : 0;
+      at = emitStep(*local_, at, step, moved, at_);
       emitted.push_back(step.toString());
     }
     const std::vector<std::string>& planned = e->attributes().plan;
     invariant(planned.empty() || planned == emitted, "[localize] {} was planned as [{}], its shardings now need [{}]",
               e->output()->toString(), fmt::join(planned, ", "), fmt::join(emitted, ", "));
-    return at;
+    return isHere(e->tensorOutput()) ? at : nullptr;
   }
 
-  // A part of a tensor without elements.
-  TensorView* nothing(TensorView* tv, const ShardState& wanted) {
-    std::vector<Dim> dims;
-    for (const IntExpr& extent : localExtents(wanted, rank_)) {
-      dims.push_back(localDim(extent, IterType::Iteration));
+  TensorView* window(const Expr* e) {
+    WindowOp op{e, {}, nullptr, at_};
+    for (Val* in : e->inputs()) {
+      if (in->isTensor()) {
+        op.operands.push_back(values_.at(in->id()));
+      } else {
+        op.fill = cloner_.clone(in);
+      }
     }
-    TensorView* out = local_->tensor(tv->dtype(), dims);
-    local_->addExpr(ExprKind::Full, {zeroOf(*local_, tv->dtype())}, {out});
-    return out;
+    return emitWindow(*local_, op, communications_);
   }
 
   // What is left of `tv`, held at `held`, for an op that needs less of it.
@@ -139,17 +172,16 @@ class Localizer {
     if (needed.mesh.empty()) {
       return tv;
     }
-    if (held.mesh.empty() ||
-        !(held.mesh == needed.mesh)) {  // replicated on all ranks of `needed`, as the edge is not Comm
+    if (held.mesh.empty()) {
       std::vector<IntExpr> shape;
       for (const DigitList& dim : held.dims) {
         shape.push_back(dim.extent());
       }
       held = ShardState::replicated(needed.mesh, shape);
     }
-    if (isRagged(held) || isRagged(needed)) {
-      const IndexBlock all = localIndices(held, rank_);
-      const IndexBlock some = localIndices(needed, rank_);
+    if (isRagged(held) || isRagged(needed) || !(held.mesh == needed.mesh)) {
+      const IndexBlock all = localIndices(held, at_.rank);
+      const IndexBlock some = localIndices(needed, at_.rank);
       IndexBlock positions;
       for (size_t k = 0; k < all.size(); k++) {
         positions.push_back(positionsIn(all[k], some[k]));
@@ -161,7 +193,7 @@ class Localizer {
     std::vector<IntExpr> coordinates;
     for (size_t atom = 0; atom < pair->origins.size(); atom++) {
       coordinates.push_back(
-          coordinate(needed.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
+          symbols_.of(needed.mesh, pair->origins[atom], pair->mesh.axisSize(static_cast<int>(atom)).constValue()));
     }
     return sliceOwned(tv, pair->from, pair->to, coordinates);
   }
@@ -183,7 +215,7 @@ class Localizer {
       }
       return cloner_.clone(e)->tensorOutput();
     }
-    LocalOp op{e, result, shardState(result), {}, {}, rank_};
+    LocalOp op{e, result, shardState(result), {}, {}, at_};
     for (size_t k = 0; k < e->inputs().size(); k++) {
       Val* in = e->input(static_cast<int>(k));
       if (!in->isTensor()) {
@@ -210,11 +242,13 @@ class Localizer {
   }
 
   const Fusion& global_;
-  const int64_t rank_;
+  const CoordinateSymbols symbols_;
+  const LocalRank at_;
   std::unique_ptr<Fusion> local_;
   FusionCloner cloner_;
-  std::map<int, TensorView*> values_;  // by id of the global tensor
-  std::map<int, Val*> scalars_;
+  std::map<int, TensorView*> values_;                          // by id of the global tensor
+  std::map<int, TensorView*> inputs_;                          // the same; also what is on other ranks
+  int64_t communications_ = 0;                                 // of all ranks
   std::map<std::pair<int, std::string>, TensorView*> slices_;  // (tensor, needed state)
 };
 

@@ -279,7 +279,7 @@ int runOnProcesses(const RunOptions& options) {
           "[command line] --ranks is {}, the launcher started {} processes", options.ranks.value_or(0), world->size());
     const Job job = prepare(options, world->size());
     const int ranks = rankCount(*job.fusion, {});
-    check(!hasMesh(*job.fusion) || ranks == world->size(),
+    check(!hasMesh(*job.fusion) || ranks <= world->size(),
           "[command line] the meshes of the program have {} ranks, the launcher started {}", ranks, world->size());
     const Report report = runRank(*world, job);
     return world->rank() == 0 ? finish(job, report, world->size()) : kSuccess;

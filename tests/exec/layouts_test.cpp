@@ -82,29 +82,33 @@ TEST(Layouts, RunTimeIntegersKeepTheirSign) {
   EXPECT_EQ(cache.runFusionWithInputs({x, int64_t{-3}})[0].toVector(), expected[0].toVector());
 }
 
-// Meshes that place a rank differently on axes of one name are refused before anything runs.
-TEST(Layouts, AxesOfOneNamePlaceARankOnce) {
+// Meshes that place a rank differently on axes of one name are two: each cuts its own part of what is whole.
+TEST(Layouts, AxesOfOneNameMayPlaceARankTwice) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
     TensorView* x = makeContigConcreteTensor({4});
     fusion->addInput(x);
     x->setDeviceMesh(DeviceMesh({0, 1}));
-    TensorView* y = set(x);
-    fusion->addOutput(y);
-    y->setDeviceMesh(DeviceMesh({1, 0}));
+    for (const std::vector<int64_t>& ids : {std::vector<int64_t>{0, 1}, {1, 0}}) {
+      TensorView* y = neg(x);
+      fusion->addOutput(y);
+      y->setDeviceMesh(DeviceMesh(ids));
+      y->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
+    }
   }
-  runLoopback(2,
-              [&](Communicator& comm) {
-                FusionExecutorCache cache(fusion->clone(), {.communicator = &comm});
-                try {
-                  cache.runFusionWithInputs({Tensor::zeros({4}, DataType::Float)});
-                  ADD_FAILURE() << "nothing was thrown";
-                } catch (const UserError& e) {
-                  EXPECT_NE(std::string(e.what()).find("name the axes apart"), std::string::npos) << e.what();
-                }
-              },
-              {.deadline = std::chrono::milliseconds(5000)});
+  runLoopback(
+      2,
+      [&](Communicator& comm) {
+        FusionExecutorCache cache(fusion->clone(), {.communicator = &comm});
+        const std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::of({1, 2, 3, 4}, {4}, DataType::Float)});
+        const std::vector<double> low{-1, -2};
+        const std::vector<double> high{-3, -4};
+        EXPECT_EQ(out[0].toVector(), comm.rank() == 0 ? low : high);
+        EXPECT_EQ(out[1].toVector(), comm.rank() == 0 ? high : low);
+        EXPECT_TRUE(cache.commSteps().empty());
+      },
+      {.deadline = std::chrono::milliseconds(5000)});
 }
 
 }  // namespace

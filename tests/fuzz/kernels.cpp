@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "exec/compile.h"
-#include "host/build.h"
 #include "host/scalars.h"
 #include "interpret/interpret.h"
 #include "ir/fusion_cloner.h"
+#include "multidevice/sharding/coordinates.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "preseg_passes/rank_simulator.h"
@@ -219,7 +219,8 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
   Values values = valuesOf(*mine.local, made, program, rank);
   for (const Segment& s : mine.segments) {
     if (s.kind == SegmentKind::Kernel) {
-      cases.push_back(caseOf(s, device, values, program.inputs, coordinatesOf(*mine.planned, std::max(0, rank))));
+      cases.push_back(caseOf(s, device, values, program.inputs,
+                             CoordinateSymbols(*mine.planned).valuesOn(std::max(0, rank))));
       cases.back()->seed = program.seed;
     }
   }

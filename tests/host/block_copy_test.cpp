@@ -71,6 +71,36 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
   }
 }
 
+TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
+  std::mt19937 rng(6);
+  for (int round = 0; round < 300; round++) {
+    // A block of rows and columns of one matrix, the same count of them in another.
+    const std::vector<int64_t> from = {6, 7};
+    const std::vector<int64_t> to = {5, 9};
+    IndexBlock source;
+    IndexBlock target;
+    for (size_t k = 0; k < 2; k++) {
+      const int64_t count = 1 + static_cast<int64_t>(rng() % 3);
+      for (const auto& [block, sizes] : {std::pair(&source, &from), std::pair(&target, &to)}) {
+        const int64_t step = count > 1 ? 1 + static_cast<int64_t>(rng() % 2) : 1;
+        const int64_t room = (*sizes)[k] - (count - 1) * step;
+        block->push_back({{static_cast<int64_t>(rng() % static_cast<uint64_t>(room)), count, step}});
+      }
+    }
+    std::vector<int32_t> a(42);
+    std::iota(a.begin(), a.end(), 0);
+    std::vector<int32_t> b(45, -1);
+    copyBlock(a.data(), blockCopy({source}, from, 4), b.data(), blockCopy({target}, to, 4));
+    std::vector<int32_t> expected(45, -1);
+    const std::vector<int64_t> reads = elementsOf(source, from);
+    const std::vector<int64_t> writes = elementsOf(target, to);
+    for (size_t i = 0; i < reads.size(); i++) {
+      expected[static_cast<size_t>(writes[i])] = static_cast<int32_t>(reads[i]);
+    }
+    ASSERT_EQ(b, expected);
+  }
+}
+
 TEST(BlockCopy, WhatLiesSideBySideIsNotCopied) {
   const std::vector<IndexBlock> rows = {{{{0, 2, 1}}, {{0, 3, 1}}}, {{{2, 2, 1}}, {{0, 3, 1}}}, {{}, {}}};
   EXPECT_TRUE(blockCopy(rows, {4, 3}, 4).isWhole());

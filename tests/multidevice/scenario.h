@@ -15,7 +15,7 @@ namespace meshfuse {
 struct Expected {
   std::vector<std::string> communication;  // kinds in order of steps, with team sizes: "all-gather/4"
   int64_t kernels = -1;                    // launches, -1: any
-  int64_t bytes = 0;                       // received by a rank in one run
+  int64_t bytes = 0;                       // received by a rank in one run, -1: any
 };
 
 struct Scenario {
@@ -23,6 +23,7 @@ struct Scenario {
   std::vector<Argument> inputs;        // global tensors
   Expected expected;
   PassSettings passes = {};
+  std::vector<Expected> byRank = {};  // where ranks differ, instead of `expected`
 };
 
 class ScenarioTest : public MultiDeviceTest {
@@ -33,6 +34,8 @@ class ScenarioTest : public MultiDeviceTest {
   void runScenario(const std::function<Scenario(int64_t ranks)>& scenario);
   // On `ranks` loopback ranks; nothing under a launcher.
   void runScenarioOnLoopback(int ranks, const std::function<Scenario(int64_t ranks)>& scenario);
+  // On `ranks` loopback ranks, or on the first ones of a launcher.
+  void runScenarioOn(int ranks, const Scenario& scenario);
 };
 
 // `step` among `team` ranks as communication: nothing if there is only one.

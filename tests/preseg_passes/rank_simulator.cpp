@@ -171,11 +171,39 @@ Tensor unevenResult(const std::vector<const Rank*>& team, size_t own, const std:
   return out;
 }
 
+// What `own` receives: the blocks that others send it, and what it keeps.
+Tensor transferred(const std::vector<Rank>& ranks, const DeviceMesh& mesh, int64_t own,
+                   const std::vector<int64_t>& sizes) {
+  const Rank& receiver = ranks[mesh.indexOf(own)];
+  const CommAttributes& mine = receiver.at->attributes().comm;
+  Tensor out = Tensor::empty(sizes, receiver.operand().dtype());
+  for (size_t k = 0; k < mine.from.size(); k++) {
+    const Rank& sender = ranks[mesh.indexOf(mine.from[k])];
+    const CommAttributes& theirs = sender.at->attributes().comm;
+    const size_t message = std::find(theirs.to.begin(), theirs.to.end(), own) - theirs.to.begin();
+    const std::vector<double> sent = elementsAt(sender.operand(), theirs.sends.at(message));
+    const auto places = positionsOf(mine.receives[k]);
+    invariant(places.size() == sent.size(), "[test] rank {} expects {} elements of rank {}, which sends {}", own,
+              places.size(), mine.from[k], sent.size());
+    for (size_t i = 0; i < sent.size(); i++) {
+      out.set(places[i], sent[i]);
+    }
+  }
+  return out;
+}
+
 Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh& mesh) {
   const Expr* e = ranks[device].at;
   const CommAttributes& a = e->attributes().comm;
   const DeviceMesh& axes = e->fusion().meshes().at(a.mesh);
   const int64_t rank = mesh.devices()[device];
+  std::vector<int64_t> sizes;
+  for (const IntExpr& extent : e->tensorOutput()->shape()) {
+    sizes.push_back(extent.constValue());
+  }
+  if (a.kind == CommKind::Transfer) {
+    return transferred(ranks, mesh, rank, sizes);
+  }
   std::vector<const Rank*> team;
   std::vector<Tensor> members;
   size_t own = 0;
@@ -183,10 +211,6 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
     own = member == rank ? team.size() : own;
     team.push_back(&ranks[mesh.indexOf(member)]);
     members.push_back(team.back()->operand());
-  }
-  std::vector<int64_t> sizes;
-  for (const IntExpr& extent : e->tensorOutput()->shape()) {
-    sizes.push_back(extent.constValue());
   }
   Tensor result;
   std::vector<Tensor> mine;
@@ -214,6 +238,8 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
     case CommKind::ReduceScatterV:
     case CommKind::AllToAllV:
       result = unevenResult(team, own, sizes);
+      break;
+    case CommKind::Transfer:
       break;
   }
   invariant(std::equal(sizes.begin(), sizes.end(), result.sizes().begin(), result.sizes().end()),
@@ -271,6 +297,7 @@ Tensor localPart(const Tensor& global, const TensorView* tv, int64_t device) {
 std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>& programs, const DeviceMesh& mesh,
                                                const std::vector<std::vector<Tensor>>& inputs) {
   std::vector<Rank> ranks(inputs.size());
+  int64_t last = -1;  // number of a communication
   for (size_t device = 0; device < inputs.size(); device++) {
     Rank& rank = ranks[device];
     rank.program = programs[device];
@@ -284,24 +311,30 @@ std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>&
     }
     std::sort(rank.collectives.begin(), rank.collectives.end(),
               [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
-    invariant(rank.collectives.size() == ranks[0].collectives.size(), "[test] rank {} has other collectives", device);
+    last = std::max(last, rank.collectives.empty() ? -1 : rank.collectives.back()->attributes().comm.number);
   }
-  for (size_t step = 0; step <= ranks[0].collectives.size(); step++) {
+  for (int64_t step = 0; step <= last + 1; step++) {
     for (size_t device = 0; device < ranks.size(); device++) {
       runUpToCollectives(ranks[device], mesh, mesh.coordinates(mesh.devices()[device]));
     }
-    if (step == ranks[0].collectives.size()) {
+    if (step > last) {
       break;
     }
     for (Rank& rank : ranks) {
-      rank.at = rank.collectives[step];
+      const auto own = std::find_if(rank.collectives.begin(), rank.collectives.end(),
+                                    [&](const Expr* e) { return e->attributes().comm.number == step; });
+      rank.at = own == rank.collectives.end() ? nullptr : *own;
     }
-    std::vector<Tensor> results;
+    std::vector<Tensor> results(ranks.size());
     for (size_t device = 0; device < ranks.size(); device++) {
-      results.push_back(resultOn(ranks, device, mesh));
+      if (ranks[device].at != nullptr) {
+        results[device] = resultOn(ranks, device, mesh);
+      }
     }
     for (size_t device = 0; device < ranks.size(); device++) {
-      ranks[device].values[ranks[device].at->output()->id()] = results[device];
+      if (ranks[device].at != nullptr) {
+        ranks[device].values[ranks[device].at->output()->id()] = results[device];
+      }
     }
   }
   std::vector<std::vector<Tensor>> outputs(ranks.size());
@@ -314,8 +347,8 @@ std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>&
 }
 
 std::vector<std::string> communications(const Fusion& local) {
-  constexpr std::string_view kNames[] = {"all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",  "permute",
-                                         "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v"};
+  constexpr std::string_view kNames[] = {"all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",   "permute",
+                                         "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v", "transfer"};
   std::vector<std::string> steps;
   for (const Expr* e : local.exprs()) {
     if (e->kind() != ExprKind::Communicate) {

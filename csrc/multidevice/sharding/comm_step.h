@@ -28,7 +28,8 @@ enum class StepKind : uint8_t {
   ReduceScatter,
   ReduceScatterV,
   AllReduce,
-  Transfer,  // every rank fetches the pieces it lacks from those that hold them, between two meshes too
+  Transfer,         // every rank fetches the pieces it lacks from those that hold them, between two meshes too
+  TransferPartial,  // the same, of contributions to a sum, which the receiver adds up
 };
 [[nodiscard]] std::string_view name(StepKind kind);  // without the V
 

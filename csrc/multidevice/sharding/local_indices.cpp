@@ -87,7 +87,14 @@ IndexRuns localIndices(const PlanDim& dim, int64_t extent, const std::vector<int
   return indicesOf(places, extent);
 }
 
+std::vector<int64_t> shapeOfNothing(size_t dims) { return std::vector<int64_t>(std::max<size_t>(1, dims), 0); }
+
+bool holds(const DeviceMesh& mesh, int64_t device) { return mesh.empty() || mesh.contains(device); }
+
 IndexBlock localIndices(const ShardState& state, int64_t device) {
+  if (!holds(state.mesh, device)) {
+    return IndexBlock(shapeOfNothing(state.dims.size()).size());
+  }
   const std::vector<int64_t> at = state.mesh.empty() ? std::vector<int64_t>{} : state.mesh.coordinates(device);
   IndexBlock block;
   for (const DigitList& dim : state.dims) {

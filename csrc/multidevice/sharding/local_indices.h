@@ -17,11 +17,15 @@ namespace meshfuse {
 [[nodiscard]] IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordinates);
 // `coordinates` by atom.
 [[nodiscard]] IndexRuns localIndices(const PlanDim& dim, int64_t extent, const std::vector<int64_t>& coordinates);
-// By dim of a state of constant sizes, on a device of its mesh.
+// By dim of a state of constant sizes. A device outside its mesh holds nothing.
 [[nodiscard]] IndexBlock localIndices(const ShardState& state, int64_t device);
 
 // How many elements of each dim a device holds.
 [[nodiscard]] std::vector<int64_t> localShape(const ShardState& state, int64_t device);
+// Of a device that holds nothing of a tensor of so many dims: without elements, and so with a dim where the tensor has none.
+[[nodiscard]] std::vector<int64_t> shapeOfNothing(size_t dims);
+// Whether a device holds some of a tensor: a tensor without a mesh is on all.
+[[nodiscard]] bool holds(const DeviceMesh& mesh, int64_t device);
 
 // Some dim has parts of different sizes.
 [[nodiscard]] bool isRagged(const ShardState& state);

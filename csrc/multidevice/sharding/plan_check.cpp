@@ -73,6 +73,7 @@ class Checker {
         require(most == step_.elements, "receives another number of elements than planned");
         break;
       case StepKind::Transfer:
+      case StepKind::TransferPartial:
         checkTransfer();
         break;
       default:

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/moves.h"
 #include "multidevice/sharding/permutes.h"
 #include "multidevice/sharding/plan_check.h"
@@ -179,7 +180,8 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
 
 CommStep transferStep(const Problem& problem, TileTransfer transfer) {
   CommStep step;
-  step.kind = StepKind::Transfer;
+  const bool ofSums = !transfer.before.partial.empty() || !transfer.after.partial.empty();
+  step.kind = ofSums ? StepKind::TransferPartial : StepKind::Transfer;
   step.mesh = problem.pair.mesh;
   step.tensorMesh = problem.tensorMesh;
   step.origins = problem.pair.origins;
@@ -218,6 +220,8 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
     plan.note = "the digits cut an axis in ways that do not nest: tiles are sent directly";
     return plan;
   }
+  const bool ofSums = !from.partial.empty() || !to.partial.empty();
+  const bool mayTransfer = ofSums ? allowedSteps(options).has(StepKind::TransferPartial) : hasTransfer;
   std::unique_ptr<Problem> problem;
   std::optional<FoundChain> chain;
   double least = 0;
@@ -232,13 +236,20 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
   if (chain) {
     append(plan, *problem, chain->moves);
   }
-  if (hasTransfer && problem &&
+  // One collective of uneven parts moves what ranks lack, and is priced as if parts were even.
+  const bool oneUnevenCall =
+      chain && (isRagged(from) || isRagged(to)) && std::ranges::count_if(plan.steps, &CommStep::communicates) <= 1;
+  if (mayTransfer && problem && !oneUnevenCall &&
       (!chain || (options.direct == DirectChoice::Priced && mayPay(*problem, least, plan.cost, options)))) {
     RedistributionPlan direct = directPlan(*problem, options);
-    if (!chain || direct.cost < plan.cost - kTieCost * static_cast<double>(plan.steps.size())) {
+    if (!chain || direct.cost < plan.cost - 2 * kTieCost * static_cast<double>(plan.steps.size())) {
       plan = std::move(direct);
       plan.note = chain ? "" : "no chain of collectives stays within the bound: tiles are sent directly";
     }
+  } else if (!chain && hasTransfer && problem && to.partial.empty() &&
+             usedAtoms(problem->pair.to) != usedAtoms(problem->pair.from)) {
+    plan = planBetween(from, to, shape, options);
+    plan.note = "no chain of collectives stays within the bound: sums are combined, then tiles are sent directly";
   } else if (!chain) {
     plan = throughWhole(from, to, shape, options);
     plan.note = "no chain of collectives stays within the larger of both local sizes: gathers, then slices";
@@ -272,6 +283,7 @@ std::string_view name(StepKind kind) {
     case StepKind::AllReduce:
       return "all_reduce";
     case StepKind::Transfer:
+    case StepKind::TransferPartial:
       return "transfer";
   }
   return "";

@@ -6,8 +6,8 @@
 //                          R -> S1(x)            slice, nothing received
 //
 // Best-first search over states; a move takes or frees digits of a set of atoms at once. No intermediate state is larger than
-// the larger of source and destination. A direct transfer of tiles is priced beside the chain where the executor has it, and is what
-// remains where there is no chain, or two meshes. The plan depends on its arguments only.
+// the larger of source and destination. A direct transfer of tiles is priced beside the chain, and is what remains where there is no
+// chain, or two meshes. The plan depends on its arguments only.
 #pragma once
 
 #include <memory>
@@ -23,9 +23,9 @@
 namespace meshfuse {
 
 // What the host programs of this library can run.
-inline constexpr StepSet kExecutedSteps{StepKind::Slice,         StepKind::Permute,        StepKind::AllToAll,
-                                        StepKind::AllToAllV,     StepKind::AllGather,      StepKind::AllGatherV,
-                                        StepKind::ReduceScatter, StepKind::ReduceScatterV, StepKind::AllReduce};
+inline constexpr StepSet kExecutedSteps{
+    StepKind::Slice,      StepKind::Permute,       StepKind::AllToAll,       StepKind::AllToAllV, StepKind::AllGather,
+    StepKind::AllGatherV, StepKind::ReduceScatter, StepKind::ReduceScatterV, StepKind::AllReduce, StepKind::Transfer};
 
 enum class DirectChoice : uint8_t {
   Fallback,  // only where there is no chain
@@ -57,9 +57,9 @@ struct RedistributionPlan {
   std::vector<std::string> communications() const;
 };
 
-// Both states have constant sizes and the same extents. Where the executor lacks steps that a pair needs: the destination is partial
-// over no axis the source is not (InternalError otherwise), and the meshes have the same devices (UserError otherwise); a pair
-// without a chain is gathered and sliced then, and `note` says so.
+// Both states have constant sizes and the same extents. Without the step ToPartial the destination is not partial (InternalError
+// otherwise). Without direct transfers the meshes have the same devices (UserError otherwise), and a pair without a chain is
+// gathered and sliced: `note` says so.
 [[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to,
                                                     const PlanOptions& options = {});
 // The same, shared: plans are remembered by their arguments.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
@@ -99,6 +100,38 @@ std::string_view name(EdgeRelation relation) {
   return "";
 }
 
+namespace {
+
+bool isConstant(const ShardState& state) {
+  return !state.mesh.devices().empty() && std::all_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) {
+    return !dim.isOpaque() && dim.extent().isConst() &&
+           std::all_of(dim.digits().begin(), dim.digits().end(), [](const Digit& d) {
+             return d.size.isConst() && d.stride.isConst() && d.owner.below.isConst();
+           });
+  });
+}
+
+// On two meshes what axes are called says nothing: every rank's indices are compared.
+EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
+  bool aligned = true;
+  for (const int64_t device : needed.mesh.devices()) {
+    if (!held.mesh.contains(device)) {
+      return EdgeRelation::Comm;
+    }
+    const IndexBlock there = localIndices(held, device);
+    const IndexBlock wanted = localIndices(needed, device);
+    for (size_t k = 0; k < wanted.size(); k++) {
+      if (intersection(there[k], wanted[k]) != wanted[k]) {
+        return EdgeRelation::Comm;
+      }
+      aligned = aligned && there[k] == wanted[k];
+    }
+  }
+  return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
+}
+
+}  // namespace
+
 EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason, const Prover& prover) {
   if (held.mesh.empty()) {
     reason = needed.isSharded() ? "the producer is on every rank" : "";
@@ -125,7 +158,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
       return EdgeRelation::Aligned;
     }
     reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
-    return EdgeRelation::Comm;
+    return isConstant(held) && isConstant(needed) ? compareRanks(held, needed) : EdgeRelation::Comm;
   }
   bool aligned = true;
   for (size_t k = 0; k < held.dims.size(); k++) {

@@ -115,7 +115,15 @@ Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, i
 }
 
 Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
-  return tv->hasDeviceMesh() ? part(tensor, stateFor(tv, tensor.sizes()), rank) : tensor;
+  if (!tv->hasDeviceMesh()) {
+    return tensor;
+  }
+  const ShardState state = stateFor(tv, tensor.sizes());
+  if (!holds(state.mesh, rank)) {
+    Tensor nothing = Tensor::empty(shapeOfNothing(tensor.sizes().size()), tensor.dtype());
+    return tensor.dim() == 0 ? nothing : nothing.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
+  }
+  return part(tensor, state, rank);
 }
 
 namespace {

@@ -109,6 +109,7 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
           }
           break;
         case StepKind::Transfer:
+        case StepKind::TransferPartial:
           break;
         case StepKind::AllGather:
         case StepKind::AllGatherV:
@@ -201,10 +202,15 @@ ShardState block(const DeviceMesh& mesh, const std::vector<int64_t>& extents, co
   return state;
 }
 
+// The chain of collectives; what is planned where tiles may be sent directly receives no more.
 std::vector<std::string> planned(const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents,
-                                 const PlanOptions& options = {}) {
+                                 PlanOptions options = {}) {
+  const RedistributionPlan cheapest = planRedistribution(from, to, options);
+  options.direct = DirectChoice::Fallback;
   const RedistributionPlan plan = planRedistribution(from, to, options);
   expectPlanWorks(plan, from, to, extents);
+  expectPlanWorks(cheapest, from, to, extents);
+  EXPECT_LE(cheapest.elements, plan.elements);
   return plan.communications();
 }
 
@@ -228,8 +234,9 @@ TEST(Planner, OneAxis) {
 TEST(Planner, GatherAndSliceWhereExchangesAreForbidden) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const std::vector<int64_t> e{8, 8};
-  const RedistributionPlan plan = planRedistribution(block(mesh, e, {"x", ""}), block(mesh, e, {"", "x"}),
-                                                     {.bound = 64, .forbid = {StepKind::AllToAll}});
+  const RedistributionPlan plan =
+      planRedistribution(block(mesh, e, {"x", ""}), block(mesh, e, {"", "x"}),
+                         {.bound = 64, .forbid = {StepKind::AllToAll}, .direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
   EXPECT_EQ(plan.steps.back().kind, StepKind::Slice);
 }
@@ -265,18 +272,27 @@ TEST(Planner, AxisSwapIsAPermutation) {
 
 TEST(Planner, AxesOfDifferentSize) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
-  const RedistributionPlan plan = planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}));
+  const RedistributionPlan plan =
+      planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}), {.direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.communications(), (Steps{"permute(x, y)", "all_gather(x)"}));
+  EXPECT_EQ(plan.elements, 4);
   EXPECT_LE(plan.peakState, 6);
   expectPlanWorks(plan, block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}), {12});
+  const RedistributionPlan cheapest = planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}));
+  EXPECT_EQ(cheapest.communications(), Steps{"transfer(x)"});
+  EXPECT_EQ(cheapest.elements, 4);
 }
 
 TEST(Planner, MeshesThatDifferInRankOrder) {
   const DeviceMesh mesh({0, 1});
   const DeviceMesh reversed({1, 0});
   const RedistributionPlan plan = planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}));
-  EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
-  EXPECT_FALSE(plan.note.empty());
+  EXPECT_EQ(plan.communications(), Steps{"transfer({x: 2}[0, 1] -> {x: 2}[1, 0])"});
+  EXPECT_EQ(plan.elements, 2);
+  const RedistributionPlan through =
+      planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}), {.forbid = {StepKind::Transfer}});
+  EXPECT_EQ(through.communications(), Steps{"all_gather(x)"});
+  EXPECT_FALSE(through.note.empty());
 }
 
 // Every pair has a plan that works; how often it needed the fallback, and how long it is, is printed.
@@ -337,7 +353,7 @@ TEST(Planner, SumsOnBothSidesAndDirectTransfers) {
       options.alpha = round % 3;  // where calls are dear, tiles may be sent directly
       const bool onlyTiles = round % 5 == 0;
       if (onlyTiles) {
-        options.steps = {StepKind::Transfer, StepKind::ToPartial};
+        options.steps = {StepKind::Transfer, StepKind::TransferPartial, StepKind::ToPartial};
       }
       const RedistributionPlan plan = planRedistribution(from, to, options);
       ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
@@ -385,10 +401,10 @@ TEST(Planner, TwoMeshes) {
       ASSERT_LE(plan.peakState, static_cast<int64_t>(bound));
     }
   }
-  EXPECT_THROW(
-      (void)planRedistribution(block(meshes[0].first, extents, {"x", ""}), block(meshes[0].second, extents, {"a", ""})),
-      UserError)
-      << "today's executor has no transfer between meshes";
+  EXPECT_THROW((void)planRedistribution(block(meshes[0].first, extents, {"x", ""}),
+                                        block(meshes[0].second, extents, {"a", ""}), {.forbid = {StepKind::Transfer}}),
+               UserError)
+      << "without transfers nothing goes between meshes";
 }
 
 // What is replicated on the source leaves it once, and is spread again where links inside the target are cheaper.

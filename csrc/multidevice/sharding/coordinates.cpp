@@ -1,0 +1,78 @@
+#include "multidevice/sharding/coordinates.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool agree(const DeviceMesh& a, int axisOfA, const DeviceMesh& b, int axisOfB) {
+  return a.axisSize(axisOfA) == b.axisSize(axisOfB) &&
+         std::all_of(a.devices().begin(), a.devices().end(), [&](int64_t rank) {
+           return !b.contains(rank) || a.coordinates(rank)[static_cast<size_t>(axisOfA)] ==
+                                           b.coordinates(rank)[static_cast<size_t>(axisOfB)];
+         });
+}
+
+}  // namespace
+
+CoordinateSymbols::CoordinateSymbols(const Fusion& global) {
+  for (const TensorView* tv : global.tensors()) {
+    if (tv->hasDeviceMesh() && std::find(meshes_.begin(), meshes_.end(), tv->getDeviceMesh()) == meshes_.end()) {
+      meshes_.push_back(tv->getDeviceMesh());
+    }
+  }
+  std::map<std::string, int> used;
+  for (size_t m = 0; m < meshes_.size(); m++) {
+    const DeviceMesh& mesh = meshes_[m];
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      const std::string plain = "coord." + mesh.axisName(axis);
+      auto known = std::find_if(symbols_.begin(), symbols_.end(), [&](const Symbol& s) {
+        return std::all_of(s.axes.begin(), s.axes.end(), [&](const Axis& other) {
+          const DeviceMesh& there = meshes_[other.mesh];
+          return there.axisName(other.axis) == mesh.axisName(axis) && agree(there, other.axis, mesh, axis);
+        });
+      });
+      if (known == symbols_.end()) {
+        const int number = used[plain]++;
+        symbols_.push_back({number == 0 ? plain : fmt::format("{}.{}", plain, number), {}});
+        known = symbols_.end() - 1;
+      }
+      known->axes.push_back({m, axis});
+    }
+  }
+}
+
+IntExpr CoordinateSymbols::of(const DeviceMesh& mesh, int axis) const {
+  for (const Symbol& s : symbols_) {
+    for (const Axis& a : s.axes) {
+      if (a.axis == axis && meshes_[a.mesh] == mesh) {
+        return IntExpr::symbol(s.name, {.lower = 0, .upper = mesh.axisSize(axis).constValue() - 1});
+      }
+    }
+  }
+  throwInternalError(fmt::format("[localize] no tensor of the program is on mesh {}", mesh.toString()));
+}
+
+IntExpr CoordinateSymbols::of(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size) const {
+  return mod(floorDiv(of(mesh, origin.axis), origin.below), size);
+}
+
+std::map<std::string, int64_t, std::less<>> CoordinateSymbols::valuesOn(int64_t rank) const {
+  std::map<std::string, int64_t, std::less<>> values;
+  for (const Symbol& s : symbols_) {
+    for (const Axis& a : s.axes) {
+      if (meshes_[a.mesh].contains(rank)) {
+        values[s.name] = meshes_[a.mesh].coordinates(rank)[static_cast<size_t>(a.axis)];
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,250 @@
+#include "multidevice/sharding/window_fetch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/operand_dims.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool areConstant(const std::vector<IntExpr>& values) {
+  return std::all_of(values.begin(), values.end(), [](const IntExpr& e) { return e.isConst(); });
+}
+
+bool isConstant(const ShardState& state) {
+  return state.partial.empty() && std::all_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) {
+           return !dim.isOpaque() && dim.extent().isConst() &&
+                  std::all_of(dim.digits().begin(), dim.digits().end(),
+                              [](const Digit& d) { return d.size.isConst() && d.stride.isConst(); });
+         });
+}
+
+// Indices moved by `offset`, those outside 0 .. extent - 1 left out.
+IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
+  IndexRuns out;
+  for (const IndexRun& r : runs) {
+    IndexRun moved = r;
+    moved.start += offset;
+    const int64_t skipped = moved.start < 0 ? (-moved.start + r.step - 1) / r.step : 0;
+    moved.start += skipped * r.step;
+    moved.count = std::min(r.count - skipped, (extent - moved.start + r.step - 1) / r.step);
+    if (moved.count > 0 && moved.start < extent) {
+      out.push_back(moved);
+    }
+  }
+  return out;
+}
+
+IndexBlock shared(const IndexBlock& a, const IndexBlock& b) {
+  IndexBlock block;
+  for (size_t k = 0; k < a.size(); k++) {
+    block.push_back(intersection(a[k], b[k]));
+  }
+  return block;
+}
+
+// Devices that hold the same part.
+struct Part {
+  IndexBlock indices;
+  std::vector<size_t> holders;  // positions in the mesh
+};
+
+class Fetching {
+ public:
+  Fetching(const Expr* expr, int operand, const ShardState& held, const ShardState& made)
+      : held_(held), made_(made), sent_(held.mesh.devices().size()) {
+    const std::vector<int64_t>& holders = held.mesh.devices();
+    for (size_t q = 0; q < holders.size(); q++) {
+      IndexBlock block = localIndices(held, holders[q]);
+      auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.indices == block; });
+      if (part == parts_.end()) {
+        part = parts_.insert(part, Part{std::move(block), {}});
+      }
+      part->holders.push_back(q);
+    }
+    for (const int64_t device : made.mesh.devices()) {
+      needs_.push_back(windowNeeds(expr, operand, made, device));
+    }
+  }
+
+  WindowFetch run(const PlanOptions& options) {
+    const std::vector<int64_t>& readers = made_.mesh.devices();
+    std::vector<std::pair<size_t, const Part*>> wanted;  // what is to be sent, after what is there
+    for (size_t r = 0; r < readers.size(); r++) {
+      const int64_t here = held_.mesh.indexOf(readers[r]);
+      for (const Part& part : parts_) {
+        IndexBlock block = shared(part.indices, needs_[r]);
+        if (countOf(block) == 0) {
+          continue;
+        }
+        if (here >= 0 && std::count(part.holders.begin(), part.holders.end(), static_cast<size_t>(here)) > 0) {
+          out_.kept.push_back({readers[r], readers[r], std::move(block)});
+        } else {
+          wanted.emplace_back(r, &part);
+        }
+      }
+    }
+    std::vector<int64_t> received(readers.size());
+    std::vector<int64_t> in(readers.size());
+    std::vector<int64_t> outgoing(sent_.size());
+    int64_t peers = 0;
+    for (const auto& [r, part] : wanted) {
+      IndexBlock block = shared(part->indices, needs_[r]);
+      const size_t q = sender(*part, readers[r]);
+      const int64_t n = countOf(block);
+      sent_[q] += n;
+      received[r] += n;
+      peers = std::max({peers, ++outgoing[q], ++in[r]});
+      out_.messages.push_back({held_.mesh.devices()[q], readers[r], std::move(block)});
+    }
+    out_.received = received.empty() ? 0 : *std::max_element(received.begin(), received.end());
+    const int64_t most = sent_.empty() ? 0 : *std::max_element(sent_.begin(), sent_.end());
+    out_.cost = options.alphaPeer * static_cast<double>(peers) + static_cast<double>(std::max(out_.received, most));
+    describe(options);
+    return std::move(out_);
+  }
+
+ private:
+  int64_t apart(int64_t a, int64_t b) const {
+    if (!(held_.mesh == made_.mesh)) {
+      return 0;
+    }
+    const std::vector<int64_t> x = held_.mesh.coordinates(a);
+    const std::vector<int64_t> y = held_.mesh.coordinates(b);
+    int64_t n = 0;
+    for (size_t axis = 0; axis < x.size(); axis++) {
+      n += x[axis] != y[axis] ? 1 : 0;
+    }
+    return n;
+  }
+
+  // The holder that has sent least, then the nearest, then the first.
+  size_t sender(const Part& part, int64_t reader) const {
+    const auto rank = [&](size_t q) { return std::tuple(sent_[q], apart(held_.mesh.devices()[q], reader), q); };
+    return *std::min_element(part.holders.begin(), part.holders.end(),
+                             [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  }
+
+  void describe(const PlanOptions& options) {
+    if (out_.messages.empty()) {
+      out_.step = "slice";
+      return;
+    }
+    if (!(held_.mesh == made_.mesh)) {
+      out_.step = fmt::format("transfer({} -> {})", held_.mesh.toString(), made_.mesh.toString());
+      return;
+    }
+    std::vector<int> axes;
+    std::string names;
+    for (int axis = 0; axis < held_.mesh.numAxes(); axis++) {
+      const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const WindowMessage& m) {
+        return held_.mesh.coordinates(m.from)[static_cast<size_t>(axis)] !=
+               held_.mesh.coordinates(m.to)[static_cast<size_t>(axis)];
+      });
+      if (crossed) {
+        axes.push_back(axis);
+        names += (names.empty() ? "" : ", ") + held_.mesh.axisName(axis);
+      }
+    }
+    const std::optional<int64_t> root = rootAlong(axes);
+    if (root) {
+      out_.broadcastAxes = axes;
+      out_.root = *root;
+      out_.cost = options.alpha + static_cast<double>(out_.received);
+    }
+    out_.step = fmt::format("{}({})", root ? "broadcast" : "transfer", names);
+  }
+
+  // The place in every team of the one rank that holds what all of it want; parts are even, so that it lies alike in all of them.
+  std::optional<int64_t> rootAlong(const std::vector<int>& axes) const {
+    if (isRagged(held_) || isRagged(made_)) {
+      return std::nullopt;
+    }
+    std::optional<int64_t> root;
+    for (size_t r = 0; r < needs_.size(); r++) {
+      const std::vector<int64_t> team = made_.mesh.team(made_.mesh.devices()[r], axes);
+      for (size_t place = 0; place < team.size(); place++) {
+        const auto position = static_cast<size_t>(made_.mesh.indexOf(team[place]));
+        if (needs_[position] != needs_[r]) {
+          return std::nullopt;
+        }
+        const bool has = shared(localIndices(held_, team[place]), needs_[r]) == needs_[r];
+        if (has && root && *root != static_cast<int64_t>(place)) {
+          return std::nullopt;
+        }
+        root = has ? static_cast<int64_t>(place) : root;
+      }
+    }
+    if (!root) {
+      return std::nullopt;
+    }
+    // everyone who lacks it gets it whole, from its own team
+    for (const WindowMessage& m : out_.messages) {
+      const std::vector<int64_t> team = made_.mesh.team(m.to, axes);
+      if (countOf(m.block) != countOf(needs_[static_cast<size_t>(made_.mesh.indexOf(m.to))]) ||
+          team[static_cast<size_t>(*root)] != m.from) {
+        return std::nullopt;
+      }
+    }
+    return root;
+  }
+
+  const ShardState& held_;
+  const ShardState& made_;
+  std::vector<Part> parts_;
+  std::vector<IndexBlock> needs_;  // by position in the mesh of the result
+  std::vector<int64_t> sent_;      // elements, by position in the mesh of the operand
+  WindowFetch out_;
+};
+
+}  // namespace
+
+bool isWindowOp(const Expr* expr) {
+  return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad || expr->kind() == ExprKind::Cat;
+}
+
+bool fetchesWindow(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().plan.empty(); }
+
+IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
+  const IndexBlock made = localIndices(result, device);
+  const std::vector<IntExpr> extents = expr->input(operand)->asTensor()->shape();
+  const ExprAttributes& a = expr->attributes();
+  const std::vector<OperandDim> dims = operandDims(expr, operand, expr->tensorOutput());
+  IndexBlock block;
+  for (size_t k = 0; k < extents.size(); k++) {
+    const int64_t extent = extents[k].constValue();
+    if (expr->kind() == ExprKind::Slice) {
+      IndexRuns read;
+      for (const IndexRun& r : made[k]) {
+        const int64_t step = a.steps[k].constValue();
+        read.push_back({a.starts[k].constValue() + r.start * step, r.count, r.count == 1 ? 1 : r.step * step});
+      }
+      block.push_back(std::move(read));
+    } else {
+      block.push_back(movedInto(made[k], dims[k].window ? dims[k].offset.constValue() : 0, extent));
+    }
+  }
+  return block;
+}
+
+std::optional<WindowFetch> windowFetch(const Expr* expr, int operand, const PlanOptions& options) {
+  const TensorView* from = expr->input(operand)->asTensor();
+  const TensorView* result = expr->tensorOutput();
+  const ExprAttributes& a = expr->attributes();
+  ShardState held = shardState(from);
+  const ShardState made = shardState(result);
+  if (held.mesh.empty()) {
+    held = ShardState::replicated(made.mesh, from->shape());
+  }
+  if (!areConstant(a.starts) || !areConstant(a.stops) || !areConstant(a.steps) || !isConstant(held) ||
+      !isConstant(made) || partialDim(from) >= 0 || made.mesh.devices().empty() || held.mesh.devices().empty()) {
+    return std::nullopt;
+  }
+  return Fetching(expr, operand, held, made).run(options);
+}
+
+}  // namespace meshfuse

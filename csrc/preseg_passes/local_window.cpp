@@ -1,0 +1,161 @@
+// Slices, pads and concatenations whose parts do not fall on those of their operands, as one rank takes them.
+#include <algorithm>
+
+#include "base/error.h"
+#include "multidevice/sharding/window_fetch.h"
+#include "preseg_passes/local_ops.h"
+
+namespace meshfuse {
+
+namespace {
+
+IndexBlock positions(const IndexBlock& all, const IndexBlock& some) {
+  IndexBlock block;
+  for (size_t k = 0; k < all.size(); k++) {
+    block.push_back(positionsIn(all[k], some[k]));
+  }
+  return block;
+}
+
+std::vector<int64_t> countsOf(const IndexBlock& block) {
+  std::vector<int64_t> counts;
+  for (const IndexRuns& runs : block) {
+    counts.push_back(countOf(runs));
+  }
+  return counts;
+}
+
+TensorView* tensorOf(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
+  std::vector<Dim> dims;
+  for (int64_t n : sizes) {
+    dims.push_back(localDim(n, IterType::Iteration));
+  }
+  return local.tensor(dtype, dims);
+}
+
+// What the op on this rank needs of an operand, and the part in a broadcast or a transfer that other ranks need this one for. Null if
+// the rank makes nothing of the result.
+TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const WindowFetch& fetch, int64_t number) {
+  const TensorView* from = op.expr->input(operand)->asTensor();
+  const ShardState made = shardState(op.expr->tensorOutput());
+  ShardState held = shardState(from);
+  if (held.mesh.empty()) {
+    held = ShardState::replicated(made.mesh, from->shape());
+  }
+  const int64_t rank = op.at.rank;
+  const bool wants = holds(made.mesh, rank);
+  const IndexBlock mine = localIndices(held, rank);
+  const IndexBlock wanted = wants ? windowNeeds(op.expr, operand, made, rank) : IndexBlock{};
+  TensorView* in = op.operands[static_cast<size_t>(operand)];
+  ExprAttributes attributes;
+  CommAttributes& comm = attributes.comm;
+  comm.number = number;
+  if (!fetch.broadcastAxes.empty()) {
+    const int64_t root = made.mesh.team(rank, fetch.broadcastAxes)[static_cast<size_t>(fetch.root)];
+    TensorView* sent = takeBlock(in, positions(localIndices(held, root), wanted));  // of other ranks: the same places
+    comm.kind = CommKind::Broadcast;
+    comm.mesh = local.meshNumber(made.mesh);
+    comm.axes = fetch.broadcastAxes;
+    comm.root = static_cast<int>(fetch.root);
+    TensorView* out = tensorOf(local, from->dtype(), countsOf(wanted));
+    local.addExpr(ExprKind::Communicate, {sent}, {out}, attributes);
+    return out;
+  }
+  bool communicates = false;
+  for (const std::vector<WindowMessage>* list : {&fetch.messages, &fetch.kept}) {
+    for (const WindowMessage& m : *list) {
+      communicates = communicates || ((m.from == rank) != (m.to == rank));
+      if (m.from == rank) {
+        comm.to.push_back(m.to);
+        comm.sends.push_back(positions(mine, m.block));
+      }
+      if (m.to == rank) {
+        comm.from.push_back(m.from);
+        comm.receives.push_back(positions(wanted, m.block));
+      }
+    }
+  }
+  if (!communicates) {
+    return !wants                 ? nullptr
+           : countOf(wanted) == 0 ? nothing(local, from->dtype(), countsOf(wanted))
+                                  : takeBlock(in, positions(mine, wanted));
+  }
+  const std::vector<int64_t> none = shapeOfNothing(from->shape().size());
+  comm.kind = CommKind::Transfer;
+  comm.mesh = local.meshNumber(held.mesh);
+  TensorView* out = tensorOf(local, from->dtype(), wants ? countsOf(wanted) : none);
+  local.addExpr(ExprKind::Communicate, {in == nullptr ? nothing(local, from->dtype(), none) : in}, {out}, attributes);
+  return wants ? out : nullptr;
+}
+
+// The indices of the result that a pad's operand does not reach, before and after.
+TensorView* padded(const WindowOp& op, TensorView* in, const IndexBlock& needs) {
+  const Expr* e = op.expr;
+  const ExprAttributes& a = e->attributes();
+  const IndexBlock made = localIndices(shardState(e->tensorOutput()), op.at.rank);
+  std::vector<IntExpr> before;
+  std::vector<IntExpr> after;
+  for (size_t k = 0; k < made.size(); k++) {
+    IndexRuns reached = needs[k];
+    for (IndexRun& r : reached) {
+      r.start += a.starts[k].constValue();
+    }
+    const IndexRuns at = positionsIn(made[k], reached);
+    before.emplace_back(at.empty() ? 0 : at.front().start);
+    after.emplace_back(countOf(made[k]) - (at.empty() ? 0 : at.back().last() + 1));
+  }
+  return localPad(in, op.fill, before, after);
+}
+
+// The parts of the operands behind each other, those without elements left out.
+TensorView* joined(Fusion& local, const WindowOp& op, const std::vector<TensorView*>& parts) {
+  const TensorView* result = op.expr->tensorOutput();
+  const std::vector<int64_t> sizes = localShape(shardState(result), op.at.rank);
+  const auto axis = static_cast<size_t>(op.expr->attributes().dim);
+  std::vector<Val*> some;
+  for (TensorView* part : parts) {
+    if (!part->shape()[axis].isConst(0)) {
+      some.push_back(part);
+    }
+  }
+  if (some.empty()) {
+    return nothing(local, result->dtype(), sizes);
+  }
+  if (some.size() == 1) {
+    return some[0]->asTensor();
+  }
+  TensorView* out = tensorOf(local, result->dtype(), sizes);
+  ExprAttributes attributes;
+  attributes.dim = op.expr->attributes().dim;
+  local.addExpr(ExprKind::Cat, std::move(some), {out}, attributes);
+  return out;
+}
+
+}  // namespace
+
+TensorView* emitWindow(Fusion& local, const WindowOp& op, int64_t& communications) {
+  std::vector<TensorView*> parts;
+  std::vector<std::string> steps;
+  for (size_t k = 0; k < op.operands.size(); k++) {
+    const std::optional<WindowFetch> fetch = windowFetch(op.expr, static_cast<int>(k));
+    invariant(fetch.has_value(), "[localize] {} was planned to fetch what it needs, and cannot",
+              op.expr->output()->toString());
+    parts.push_back(fetched(local, op, static_cast<int>(k), *fetch, communications));
+    communications += fetch->messages.empty() ? 0 : 1;
+    steps.push_back(fetch->step);
+  }
+  invariant(steps == op.expr->attributes().plan, "[localize] {} was planned otherwise", op.expr->output()->toString());
+  if (!holds(op.expr->tensorOutput()->getDeviceMesh(), op.at.rank)) {
+    return nullptr;
+  }
+  switch (op.expr->kind()) {
+    case ExprKind::Pad:
+      return padded(op, parts[0], windowNeeds(op.expr, 0, shardState(op.expr->tensorOutput()), op.at.rank));
+    case ExprKind::Cat:
+      return joined(local, op, parts);
+    default:
+      return parts[0];
+  }
+}
+
+}  // namespace meshfuse

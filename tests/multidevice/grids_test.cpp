@@ -1,0 +1,152 @@
+// Shards that move between the axes of a grid, and between parts of an axis: one collective each, of as few elements as there can be.
+#include "meshfuse/meshfuse.h"
+#include "multidevice/scenario.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+namespace {
+
+Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
+  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
+}
+
+DeviceMesh grid(int64_t nx, int64_t ny) { return DeviceMesh::create({{"x", nx}, {"y", ny}}); }
+
+// Each dim cut over the named axes, the first outermost: {"xy", ""}.
+ShardState tiles(const DeviceMesh& mesh, const std::vector<int64_t>& shape, const std::vector<std::string>& axes) {
+  ShardState state{mesh, {}, {}};
+  for (size_t k = 0; k < shape.size(); k++) {
+    std::vector<Digit> owned;
+    int64_t stride = shape[k];
+    for (const char name : axes[k]) {
+      const int axis = mesh.axisOf(mesh.axis(std::string(1, name)));
+      stride /= mesh.axisSize(axis).constValue();
+      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
+    }
+    state.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned));
+  }
+  return state;
+}
+
+// y = x from one placement to another.
+Scenario moved(const std::vector<int64_t>& shape, const ShardState& from, const ShardState& to,
+               std::vector<Expected> byRank) {
+  return {[=](Fusion& f) {
+            TensorView* x = input(f, shape, from.mesh);
+            setShardState(x, from);
+            TensorView* y = set(x);
+            f.addOutput(y);
+            setShardState(y, to);
+          },
+          {random(shape, 1)},
+          {},
+          std::move(byRank)};
+}
+
+int64_t shared(int64_t beginA, int64_t endA, int64_t beginB, int64_t endB) {
+  return std::max<int64_t>(0, std::min(endA, endB) - std::max(beginA, beginB));
+}
+
+class Grids : public ScenarioTest {};
+
+TEST_F(Grids, SwappingTheAxesOfTwoDimsIsAPermutation) {
+  const DeviceMesh mesh = grid(2, 2);
+  const Expected stays{{"permute/4"}, 0, 0};
+  const Expected swaps{{"permute/4"}, 0, 6 * 4};
+  runScenarioOn(
+      4, moved({4, 6}, tiles(mesh, {4, 6}, {"x", "y"}), tiles(mesh, {4, 6}, {"y", "x"}), {stays, swaps, swaps, stays}));
+}
+
+TEST_F(Grids, SwappingAxesOfOtherSizesIsOneUnevenExchange) {
+  const DeviceMesh mesh = grid(2, 3);
+  std::vector<Expected> ranks;
+  for (int64_t x = 0; x < 2; x++) {
+    for (int64_t y = 0; y < 3; y++) {
+      const int64_t kept = shared(6 * x, 6 * x + 6, 4 * y, 4 * y + 4);
+      ranks.push_back({{"all-to-all-v/6"}, 0, (24 - kept * kept) * 4});
+    }
+  }
+  runScenarioOn(6, moved({12, 12}, tiles(mesh, {12, 12}, {"x", "y"}), tiles(mesh, {12, 12}, {"y", "x"}), ranks));
+}
+
+TEST_F(Grids, ReorderingTheAxesOfADimIsAPermutation) {
+  const DeviceMesh mesh = grid(2, 4);
+  std::vector<Expected> ranks;
+  for (int64_t rank = 0; rank < 8; rank++) {
+    const bool stays = rank == rank % 4 * 2 + rank / 4;
+    ranks.push_back({{"permute/8"}, 0, stays ? 0 : 6 * 4});
+  }
+  runScenarioOn(8, moved({16, 3}, tiles(mesh, {16, 3}, {"xy", ""}), tiles(mesh, {16, 3}, {"yx", ""}), ranks));
+}
+
+TEST_F(Grids, DroppingTheOuterAxisGathersOverItAlone) {
+  const DeviceMesh mesh = grid(2, 4);
+  const std::vector<Expected> ranks(8, Expected{{"permute/8", "all-gather/2"}, 0, -1});
+  runScenarioOn(8, moved({16, 3}, tiles(mesh, {16, 3}, {"xy", ""}), tiles(mesh, {16, 3}, {"y", ""}), ranks));
+}
+
+TEST_F(Grids, SumsOverBothAxesAreOneAllReduce) {
+  runScenario([](int64_t n) {
+    const int64_t nx = n % 2 == 0 ? 2 : 1;
+    const DeviceMesh mesh = grid(nx, n / nx);
+    const std::vector<int64_t> shape{4, 3 * n};
+    return Scenario{[=](Fusion& f) {
+                      TensorView* x = input(f, shape, mesh);
+                      setShardState(x, tiles(mesh, shape, {"x", "y"}));
+                      TensorView* y = sum(x, {0, 1});
+                      f.addOutput(y);
+                      y->setDeviceMesh(mesh);
+                    },
+                    {random(shape, 1)},
+                    {among(n, "all-reduce"), 1, 2 * 4 * (n - 1) / n}};
+  });
+}
+
+TEST_F(Grids, ASumOverOneAxisKeepsTheOther) {
+  const DeviceMesh mesh = grid(2, 2);
+  const std::vector<Expected> ranks(4, Expected{{"all-reduce/2"}, 1, 3 * 4});
+  runScenarioOn(4, {[=](Fusion& f) {
+                      TensorView* x = input(f, {4, 6}, mesh);
+                      setShardState(x, tiles(mesh, {4, 6}, {"x", "y"}));
+                      TensorView* y = sum(x, {0});
+                      f.addOutput(y);
+                      setShardState(y, tiles(mesh, {6}, {"y"}));
+                    },
+                    {random({4, 6}, 1)},
+                    {},
+                    ranks});
+}
+
+TEST_F(Grids, SumsOverBothAxesToShardsAreOneReduceScatter) {
+  const DeviceMesh mesh = grid(2, 2);
+  for (const std::vector<std::string>& to : {std::vector<std::string>{"x", "y"}, {"xy", ""}}) {
+    const std::vector<Expected> ranks(4, Expected{{"reduce-scatter/4"}, -1, 3 * 6 * 4});
+    runScenarioOn(4, {[=](Fusion& f) {
+                        TensorView* x = input(f, {4, 6, 4, 6}, mesh);
+                        setShardState(x, tiles(mesh, {4, 6, 4, 6}, {"x", "y", "", ""}));
+                        TensorView* y = sum(x, {0, 1});
+                        f.addOutput(y);
+                        setShardState(y, tiles(mesh, {4, 6}, to));
+                      },
+                      {random({4, 6, 4, 6}, 1)},
+                      {},
+                      ranks});
+  }
+}
+
+// Of 8 rows over x, the outer half of the axis keeps the rows; the inner quarter takes the columns.
+TEST_F(Grids, ToPartsOfOneAxisOnlyTheInnerPartExchanges) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 8}});
+  ShardState from{mesh, {fillLocal(0, 8, {{0, 1, 8, Owner::device(0)}}), fillLocal(1, 8, {})}, {}};
+  Digit outer{0, 4, 2, Owner::device(0)};
+  outer.owner.below = 4;
+  Digit inner{1, 2, 4, Owner::device(0)};
+  ShardState to{mesh, {fillLocal(0, 8, {outer}), fillLocal(1, 8, {inner})}, {}};
+  const std::vector<Expected> ranks(8, Expected{{"all-to-all/4"}, -1, 6 * 4});
+  runScenarioOn(8, moved({8, 8}, from, to, ranks));
+}
+
+}  // namespace
+
+}  // namespace meshfuse
