@@ -4,6 +4,8 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/window_fetch.h"
+#include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/reshard_edges.h"
 #include "preseg_passes/reshard_regions.h"
 #include "preseg_passes/reshard_sums.h"
@@ -26,8 +28,22 @@ bool canOptimize(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
   return std::ranges::any_of(exprs, isReshard) &&
-         std::ranges::none_of(exprs, [](const Expr* e) { return !e->attributes().plan.empty(); }) &&
+         std::ranges::none_of(exprs, [&](const Expr* e) { return isReshard(e) && !e->attributes().plan.empty(); }) &&
          std::ranges::all_of(fusion.tensors(), hasConstantSizes);
+}
+
+// What was decided of windows holds for the shardings that there were.
+void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
+  bool any = false;
+  for (Expr* e : fusion.exprs()) {
+    if (fetchesWindow(e)) {
+      fusion.setPlan(e, {});
+      any = true;
+    }
+  }
+  if (any) {
+    decomposeReshardings(fusion, context);
+  }
 }
 
 }  // namespace
@@ -42,6 +58,9 @@ bool optimizeReshards(Fusion& fusion, PassContext& context) {
     more |= rewriteReshardEdges(fusion);
     more |= splitAllReduces(fusion, context);
     changed |= more;
+  }
+  if (changed) {
+    decideOnWindowsAgain(fusion, context);
   }
   return changed;
 }

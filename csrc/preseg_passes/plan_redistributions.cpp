@@ -6,12 +6,42 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
+
+namespace {
+
+void checkGiven(const Expr* e, const std::vector<std::string>& needed) {
+  const std::vector<std::string>& given = e->attributes().plan;
+  check(given == needed,
+        "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
+        e->output()->toString(), fmt::join(given, ", "), fmt::join(needed, ", "));
+}
+
+// A window has its plan since it was decided that it fetches; what is written may be another's.
+void checkWindow(const Expr* e) {
+  std::vector<std::string> steps;
+  for (size_t k = 0; k < e->inputs().size(); k++) {
+    if (e->input(static_cast<int>(k))->isTensor()) {
+      const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
+      check(fetch.has_value(),
+            "[plan-redistributions] {} is written as planned by [{}], but it cannot fetch what it needs; leave out plan=",
+            e->output()->toString(), fmt::join(e->attributes().plan, ", "));
+      steps.push_back(fetch->step);
+    }
+  }
+  checkGiven(e, steps);
+}
+
+}  // namespace
 
 bool planRedistributions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
+    if (fetchesWindow(e)) {
+      checkWindow(e);
+    }
     if (e->kind() != ExprKind::Redistribute) {
       continue;
     }
@@ -25,10 +55,8 @@ bool planRedistributions(Fusion& fusion, PassContext& context) {
     for (const CommStep& step : plan.steps) {
       steps.push_back(step.toString());
     }
-    if (const std::vector<std::string>& given = e->attributes().plan; !given.empty()) {
-      check(given == steps,
-            "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
-            to->toString(), fmt::join(given, ", "), fmt::join(steps, ", "));
+    if (!e->attributes().plan.empty()) {
+      checkGiven(e, steps);
       continue;
     }
     if (!plan.note.empty()) {

@@ -22,8 +22,8 @@ struct Scenario {
   std::function<void(Fusion&)> build;  // writes the fusion; a FusionGuard is held
   std::vector<Argument> inputs;        // global tensors
   Expected expected;
-  PassSettings passes = {};
   std::vector<Expected> byRank = {};  // where ranks differ, instead of `expected`
+  PassSettings passes = {};
 };
 
 class ScenarioTest : public MultiDeviceTest {

@@ -27,7 +27,7 @@ class Transformers : public ScenarioTest {
 
   static Scenario scenario(int64_t n, const TransformerSizes& sizes, Expected expected, PassSettings passes) {
     const auto build = [=](Fusion& f) { f.addOutput(transformer(f, grid(n), sizes)); };
-    return {build, valuesOf(build), std::move(expected), passes};
+    return {build, valuesOf(build), std::move(expected), {}, passes};
   }
   // Of an activation, on one rank.
   static int64_t activationBytes(int64_t n, const TransformerSizes& s) {
