@@ -16,7 +16,7 @@ void checkGiven(const Expr* e, const std::vector<std::string>& needed) {
   const std::vector<std::string>& given = e->attributes().plan;
   check(given == needed,
         "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
-        e->output()->toString(), fmt::join(given, ", "), fmt::join(needed, ", "));
+        e->tensorOutput()->toString(), fmt::join(given, ", "), fmt::join(needed, ", "));
 }
 
 // A window has its plan since it was decided that it fetches; what is written may be another's.
@@ -25,9 +25,10 @@ void checkWindow(const Expr* e) {
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
       const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
-      check(fetch.has_value(),
-            "[plan-redistributions] {} is written as planned by [{}], but it cannot fetch what it needs; leave out plan=",
-            e->output()->toString(), fmt::join(e->attributes().plan, ", "));
+      check(
+          fetch.has_value(),
+          "[plan-redistributions] {} is written as planned by [{}], but it cannot fetch what it needs; leave out plan=",
+          e->tensorOutput()->toString(), fmt::join(e->attributes().plan, ", "));
       steps.push_back(fetch->step);
     }
   }

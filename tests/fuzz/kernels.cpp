@@ -219,8 +219,8 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
   Values values = valuesOf(*mine.local, made, program, rank);
   for (const Segment& s : mine.segments) {
     if (s.kind == SegmentKind::Kernel) {
-      cases.push_back(caseOf(s, device, values, program.inputs,
-                             CoordinateSymbols(*mine.planned).valuesOn(std::max(0, rank))));
+      cases.push_back(
+          caseOf(s, device, values, program.inputs, CoordinateSymbols(*mine.planned).valuesOn(std::max(0, rank))));
       cases.back()->seed = program.seed;
     }
   }

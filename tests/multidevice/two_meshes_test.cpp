@@ -134,12 +134,13 @@ TEST_F(TwoMeshes, ASumThatOneRankSends) {
                     {first(oneTransfer(2, 0)), first(kNothing), oneTransfer(2, 5)}});
 }
 
-// Weights live with their stage; each stage is tensor parallel on its own.
+// Weights live with their stage; each stage is tensor parallel on its own. The sum of the first is scattered only, as its readers are
+// elsewhere: each of them is sent both halves.
 TEST_F(TwoMeshes, PipelineOfTensorParallelLayers) {
   constexpr int64_t kRows = 6;
   constexpr int64_t kWidth = 8;
-  const Expected first{{"all-reduce/2", "transfer/2"}, -1, kRows * kWidth * 4};
-  const Expected second{{"transfer/2", "all-reduce/2"}, -1, 2 * kRows * kWidth * 4};
+  const Expected first{{"reduce-scatter/2", "transfer/3"}, -1, kRows * kWidth / 2 * 4};
+  const Expected second{{"transfer/3", "all-reduce/2"}, -1, 2 * kRows * kWidth * 4};
   runScenarioOn(4, {[=](Fusion& f) {
                       TensorView* t = source(f, {kRows, kWidth}, onX({0, 1}));
                       for (const DeviceMesh& mesh : {onX({0, 1}), onX({2, 3})}) {
