@@ -1,0 +1,386 @@
+#include "multidevice/sharding/random_edge.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "interpret/interpret.h"
+#include "multidevice/sharding/random_op.h"
+#include "multidevice/sharding/shard_state.h"
+#include "ops/tensors.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kMostElements = 256;
+
+std::vector<int64_t> constants(const std::vector<IterDomain*>& ids) {
+  std::vector<int64_t> out;
+  for (const IterDomain* id : ids) {
+    out.push_back(id->extent().constValue());
+  }
+  return out;
+}
+
+std::vector<int64_t> sizesOf(const TensorView* tv) { return constants(tv->noReductions()); }
+
+int64_t product(const std::vector<int64_t>& v) {
+  return std::accumulate(v.begin(), v.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::vector<int64_t> unflatten(int64_t flat, const std::vector<int64_t>& sizes) {
+  std::vector<int64_t> index(sizes.size());
+  for (size_t k = sizes.size(); k-- > 0;) {
+    index[k] = flat % sizes[k];
+    flat /= sizes[k];
+  }
+  return index;
+}
+
+int64_t flatten(const std::vector<int64_t>& index, const std::vector<int64_t>& sizes) {
+  int64_t flat = 0;
+  for (size_t k = 0; k < sizes.size(); k++) {
+    flat = flat * sizes[k] + index[k];
+  }
+  return flat;
+}
+
+// Of elements of the logical domain those that are stored, the reduced dims left out.
+Elements storedOf(const TensorView* tv, const Elements& logical) {
+  const std::vector<IterDomain*>& ids = tv->getLogicalDomain();
+  const std::vector<int64_t> sizes = constants(ids);
+  const std::vector<int64_t> stored = sizesOf(tv);
+  Elements out;
+  for (int64_t flat : logical) {
+    const std::vector<int64_t> index = unflatten(flat, sizes);
+    std::vector<int64_t> kept;
+    for (size_t k = 0; k < ids.size(); k++) {
+      if (!ids[k]->isReduction()) {
+        kept.push_back(index[k]);
+      }
+    }
+    out.insert(flatten(kept, stored));
+  }
+  return out;
+}
+
+int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
+
+std::vector<int64_t> pickShape(std::mt19937& rng, bool uneven) {
+  static const std::vector<std::vector<int64_t>> kEven = {
+      {8}, {12}, {4, 8}, {8, 4}, {6, 4}, {4, 2, 4}, {16}, {24}, {2, 12}, {4, 4}, {3, 8}, {2, 6, 4}, {1, 8}, {6, 1, 4}};
+  static const std::vector<std::vector<int64_t>> kUneven = {{7},  {5, 6}, {6, 4}, {3, 2, 5}, {1, 8},
+                                                            {10}, {3, 3}, {13},   {4, 1, 5}, {9, 2}};
+  const auto& shapes = uneven ? kUneven : kEven;
+  return shapes[rng() % shapes.size()];
+}
+
+using Shape = std::vector<int64_t>;
+
+// The exprs from `from` to `to`, by the first operand of each that comes from there.
+bool findHops(TensorView* from, TensorView* to, std::vector<Hop>& hops) {
+  if (from == to) {
+    return true;
+  }
+  Expr* e = to->definition();
+  for (size_t k = 0; e != nullptr && k < e->inputs().size(); k++) {
+    if (e->input(static_cast<int>(k))->isTensor() && findHops(from, e->input(static_cast<int>(k))->asTensor(), hops)) {
+      hops.push_back({e, static_cast<int>(k)});
+      return true;
+    }
+  }
+  return false;
+}
+
+// The dim along which data say which element is read, and the operand that is read so.
+struct ByData {
+  int table = -1;
+  int dim = 0;
+};
+
+ByData byData(const Expr* e) {
+  switch (e->kind()) {
+    case ExprKind::Embedding:
+      return {1, 0};
+    case ExprKind::TakeAlongAxis:
+    case ExprKind::Gather:
+    case ExprKind::IndexSelect:
+      return {0, e->attributes().dim};
+    default:
+      return {};
+  }
+}
+
+// Numbers of a table along `dim`: every element says where it stands.
+Tensor positionsAlong(const Shape& sizes, int dim) {
+  std::vector<double> numbers;
+  for (int64_t flat = 0; flat < product(sizes); flat++) {
+    numbers.push_back(static_cast<double>(unflatten(flat, sizes)[static_cast<size_t>(dim)]));
+  }
+  return Tensor::of(numbers, sizes, DataType::Double);
+}
+
+std::vector<Elements> sumNeeds(const Hop& edge) {
+  std::vector<Elements> needs;  // the logical domain holds the reduced dims
+  for (int64_t flat = 0; flat < product(constants(edge.consumer()->getLogicalDomain())); flat++) {
+    needs.push_back({flat});
+  }
+  return needs;
+}
+
+std::vector<Elements> linearNeeds(const Hop& edge) {
+  const Shape sizes = constants(edge.consumer()->getLogicalDomain());  // [.., N, r{K}]
+  const Shape shape = sizesOf(edge.producer());
+  std::vector<Elements> needs;
+  for (int64_t flat = 0; flat < product(sizes); flat++) {
+    Shape index = unflatten(flat, sizes);
+    const int64_t k = index.back();
+    const int64_t n = index[index.size() - 2];
+    index.resize(index.size() - 2);
+    index.push_back(k);
+    needs.push_back({edge.operand == 0 ? flatten(index, shape) : n * shape.back() + k});
+  }
+  return needs;
+}
+
+void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std::vector<Elements>& needs) {
+  const Tensor out = interpret(fusion, arguments)[0];
+  const std::vector<double> values = out.toVector();
+  needs.resize(values.size());
+  for (size_t flat = 0; flat < values.size(); flat++) {
+    if (values[flat] >= 0) {
+      needs[flat].insert(static_cast<int64_t>(values[flat]));
+    }
+  }
+}
+
+// One loop, of the size of the axis, or of a stream.
+void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType type, Reduced reduced) {
+  std::vector<int> fits;
+  for (int k = 0; k < tv->nDims(); k++) {
+    if (tv->axis(k)->extent() == IntExpr(size) && tv->axis(k)->parallelType() == ParallelType::Serial &&
+        (reduced == Reduced::Bound || !tv->axis(k)->isReduction())) {
+      fits.push_back(k);
+    }
+  }
+  if (!fits.empty()) {
+    tv->parallelize(fits[rng() % fits.size()], type);
+  }
+}
+
+}  // namespace
+
+Elements heldBy(const TensorView* tv, int64_t device) {
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[device]);
+  const std::vector<int64_t> sizes = constants(tv->getLogicalDomain());
+  Elements held;
+  for (int64_t flat = 0; flat < product(sizes); flat++) {
+    std::vector<int64_t> index = unflatten(flat, sizes);
+    std::vector<int64_t> extents = sizes;
+    bool mine = true;
+    for (const LoopTransform& t : tv->loopTransforms()) {
+      const auto axis = static_cast<ptrdiff_t>(t.axis);
+      switch (t.kind) {
+        case LoopTransform::Kind::Split: {
+          const int64_t factor = t.factor.constValue();
+          const int64_t inner = t.innerSplit ? factor : (extents[axis] + factor - 1) / factor;
+          const int64_t outer = t.innerSplit ? (extents[axis] + factor - 1) / factor : factor;
+          const int64_t v = index[axis];
+          index[axis] = v / inner;
+          extents[axis] = outer;
+          index.insert(index.begin() + axis + 1, v % inner);
+          extents.insert(extents.begin() + axis + 1, inner);
+          break;
+        }
+        case LoopTransform::Kind::Merge:
+          index[axis] = index[axis] * extents[axis + 1] + index[axis + 1];
+          extents[axis] *= extents[axis + 1];
+          index.erase(index.begin() + axis + 1);
+          extents.erase(extents.begin() + axis + 1);
+          break;
+        case LoopTransform::Kind::Reorder: {
+          std::vector<int64_t> i2;
+          std::vector<int64_t> e2;
+          for (int old : t.order) {
+            i2.push_back(index[old]);
+            e2.push_back(extents[old]);
+          }
+          index = i2;
+          extents = e2;
+          break;
+        }
+        case LoopTransform::Kind::Parallelize:
+          mine = mine && (t.type == ParallelType::Stream || index[axis] == at[mesh.axisOf(t.type)]);
+          break;
+      }
+    }
+    if (mine) {
+      held.insert(flat);
+    }
+  }
+  return held;
+}
+
+void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven) {
+  Fusion& fusion = chain.fusion;
+  chain.head = makeContigConcreteTensor(fusion, pickShape(rng, uneven), DataType::Double);
+  fusion.addInput(chain.head);
+  TensorView* at = chain.head;
+  while (static_cast<int>(chain.kinds.size()) < ops) {
+    const Shape shape = sizesOf(at);
+    if (!chain.kinds.empty() && (shape.empty() || product(shape) == 0 || product(shape) > kMostElements)) {
+      break;
+    }
+    const RandomOp op = pickOp(rng, shape);
+    const size_t before = chain.hops.size();
+    TensorView* next = op.apply(at);
+    findHops(at, next, chain.hops);
+    chain.kinds.push_back(op.kind);
+    if (static_cast<int>(chain.kinds.size()) == ops) {  // an op may be several exprs: look at any of them
+      chain.hops.resize(before + 1 + rng() % (chain.hops.size() - before));
+    }
+    at = next;
+  }
+}
+
+std::vector<Elements> tracedNeeds(RandomChain& chain) {
+  const Hop edge = chain.edge();
+  if (edge.expr->kind() == ExprKind::Reduce) {
+    return sumNeeds(edge);
+  }
+  if (edge.expr->kind() == ExprKind::Linear) {
+    return linearNeeds(edge);
+  }
+  Fusion& fusion = chain.fusion;
+  const Shape shape = sizesOf(edge.producer());
+  const ByData data = byData(edge.expr);
+  const DataType dtype = edge.producer()->dtype();
+  TensorView* consumer = edge.consumer();
+  const auto replace = [&](int operand, const Shape& sizes, DataType type) {
+    TensorView* fresh = makeContigConcreteTensor(fusion, sizes, type);
+    fusion.addInput(fresh);
+    fusion.replaceInput(edge.expr, operand, fresh);
+    return fresh;
+  };
+  TensorView* numbered = replace(edge.operand, shape, dtype);
+  TensorView* index = nullptr;
+  if (data.table == edge.operand) {
+    const TensorView* was = edge.expr->input(1 - data.table)->asTensor();
+    index = replace(1 - data.table, sizesOf(was), DataType::Int);
+  }
+  fusion.addOutput(consumer);
+  std::vector<double> numbers(static_cast<size_t>(product(shape)));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const int64_t values = index != nullptr ? shape[static_cast<size_t>(data.dim)] : 1;
+  std::vector<Elements> needs;
+  for (int64_t value = 0; value < values; value++) {  // data may say any place
+    std::vector<Argument> arguments;
+    for (const Val* in : fusion.inputs()) {
+      const TensorView* tv = in->asTensor();
+      if (tv == numbered) {
+        arguments.emplace_back(Tensor::of(numbers, shape, dtype));
+      } else if (tv == index) {
+        arguments.emplace_back(Tensor::full(sizesOf(tv), DataType::Int, static_cast<double>(value)));
+      } else if (data.table >= 0 && tv == edge.expr->input(data.table)) {
+        arguments.emplace_back(positionsAlong(sizesOf(tv), data.dim));
+      } else {
+        const bool isUsed =
+            std::find(edge.expr->inputs().begin(), edge.expr->inputs().end(), in) != edge.expr->inputs().end();
+        arguments.emplace_back(Tensor::full(sizesOf(tv), tv->dtype(), isUsed ? -1 : 0));
+      }
+    }
+    addNeeds(fusion, arguments, needs);
+  }
+  return needs;
+}
+
+Truth truthOf(RandomChain& chain) {
+  TensorView* producer = chain.edge().producer();
+  TensorView* consumer = chain.edge().consumer();
+  const std::vector<Elements> needs = tracedNeeds(chain);
+  const DeviceMesh& mesh = consumer->getDeviceMesh();
+  Truth truth;
+  Elements used;  // a window leaves elements that nobody needs
+  for (const Elements& n : needs) {
+    used.insert(n.begin(), n.end());
+  }
+  for (int64_t device = 0; device < mesh.numDevices(); device++) {
+    const Elements held = storedOf(producer, heldBy(producer, device));
+    Elements needed;
+    const Elements made = heldBy(consumer, device);
+    for (int64_t flat : made) {
+      needed.insert(needs[static_cast<size_t>(flat)].begin(), needs[static_cast<size_t>(flat)].end());
+    }
+    Elements wanted;
+    std::set_intersection(held.begin(), held.end(), used.begin(), used.end(), std::inserter(wanted, wanted.begin()));
+    truth.equal = truth.equal && (needed == wanted || made.empty());  // a rank with nothing to do may hold anything
+    truth.proper = truth.proper || static_cast<int64_t>(held.size()) < product(sizesOf(producer));
+    truth.contained = truth.contained && std::includes(held.begin(), held.end(), needed.begin(), needed.end());
+  }
+  return truth;
+}
+
+void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool uneven, Reduced reduced) {
+  tv->setDeviceMesh(mesh);
+  for (int step = 0; step < 3 && tv->nDims() > 0; step++) {
+    const int k = static_cast<int>(below(rng, tv->nDims()));
+    if (rng() % 3 == 0 && k + 1 < tv->nDims() && tv->axis(k)->isReduction() == tv->axis(k + 1)->isReduction()) {
+      tv->merge(k);
+    } else {
+      const int64_t n = tv->axis(k)->extent().constValue();
+      const int64_t f = 2 + below(rng, 3);
+      if (uneven || (n % f == 0 && n > f)) {
+        tv->split(k, f, rng() % 2 == 0);
+      }
+    }
+  }
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    if (rng() % 4 != 0) {
+      bindAtRandom(rng, tv, mesh.axisSize(axis).constValue(), mesh.typeOf(axis), reduced);
+    }
+  }
+  if (rng() % 6 == 0) {
+    bindAtRandom(rng, tv, 2, ParallelType::Stream, reduced);
+  }
+}
+
+void randomDigits(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh) {
+  const Shape shape = sizesOf(tv);
+  std::vector<std::vector<Digit>> owned(shape.size());
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    const int64_t n = mesh.axisSize(axis).constValue();
+    std::vector<int64_t> parts{n};
+    if (n == 4 && rng() % 4 != 0) {
+      parts = {2, 2};
+    }
+    std::vector<std::vector<Digit>> with = owned;
+    int64_t coordinate = 1;
+    bool fits = rng() % 5 != 0;
+    for (int64_t part : parts) {
+      const size_t k = rng() % shape.size();
+      std::vector<std::vector<Digit>> choices;
+      for (int64_t s = 1; s * part <= shape[k]; s++) {
+        std::vector<Digit> more = with[k];
+        more.push_back({static_cast<int>(k), s, part, Owner::device(axis, coordinate)});
+        if (shape[k] % (s * part) == 0 && !fillLocal(static_cast<int>(k), shape[k], more).isOpaque()) {
+          choices.push_back(more);
+        }
+      }
+      fits = fits && !choices.empty();
+      if (fits) {
+        with[k] = choices[rng() % choices.size()];
+      }
+      coordinate *= part;
+    }
+    owned = fits ? with : owned;
+  }
+  ShardState state{mesh, {}, {}};
+  for (size_t k = 0; k < shape.size(); k++) {
+    state.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned[k]));
+  }
+  setShardState(tv, state);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,22 @@
+// Ops on a tensor of a shape at random: what moves, drops, repeats, picks or adds up elements.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+// One op: its first operand is `x`, what else it reads it makes itself as inputs of the fusion.
+struct RandomOp {
+  std::string kind;
+  std::function<TensorView*(TensorView* x)> apply;
+};
+
+[[nodiscard]] RandomOp pickOp(std::mt19937& rng, const std::vector<int64_t>& shape);
+
+}  // namespace meshfuse
