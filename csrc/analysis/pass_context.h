@@ -47,6 +47,9 @@ class PassContext {
   // What a pass decided and why, for explain.
   void remark(std::string text) { remarks_.push_back(std::move(text)); }
   const std::vector<std::string>& remarks() const { return remarks_; }
+  // Why a tensor is where it is, by id.
+  void because(int tensor, std::string reason) { reasons_[tensor] = std::move(reason); }
+  const std::map<int, std::string>& reasons() const { return reasons_; }
 
  private:
   struct Held {
@@ -62,6 +65,7 @@ class PassContext {
   const PassSettings settings_;
   std::map<std::string_view, std::unique_ptr<Held>> analyses_;
   std::vector<std::string> remarks_;
+  std::map<int, std::string> reasons_;
 };
 
 }  // namespace meshfuse

@@ -82,6 +82,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.remarks = context.remarks();
+    result.reasons = context.reasons();
 
     // the SPMD cut
     local = localize(*global, communicator.rank());

@@ -38,7 +38,7 @@ int64_t bytesOf(const TensorView* tv) {
   return bytes;
 }
 
-ExplainedTensor explainTensor(const TensorView* tv, int rank) {
+ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int, std::string>& reasons) {
   const ShardState state = shardState(tv);
   ExplainedTensor t;
   t.name = shortName(tv);
@@ -50,6 +50,8 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank) {
   }
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
+  const auto reason = reasons.find(tv->id());
+  t.reason = reason != reasons.end() ? reason->second : tv->isPinned() && !tv->isFusionInput() ? "as written" : "";
   t.isOutput = tv->isFusionOutput();
   if (tv->hasDeviceMesh()) {
     t.mesh = state.mesh.toString();
@@ -220,7 +222,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   result.program = program.planned->toString();
   result.meshes = explainMeshes(*program.planned);
   for (const TensorView* tv : program.planned->tensors()) {
-    result.tensors.push_back(explainTensor(tv, rank));
+    result.tensors.push_back(explainTensor(tv, rank, program.reasons));
   }
   for (const Expr* e : program.planned->exprs()) {
     for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {

@@ -50,6 +50,8 @@ struct ExplainedTensor {
   std::vector<int> memoryOrder;     // dims, outermost first; empty where they are row-major
   std::string sharding;             // S0(x) R on {x: 2}
   std::string madeBy;               // op; "input" for inputs
+  std::string
+      reason;  // where its axes come from: "from T0", "for T5", "as written"; empty for inputs and what passes add
   bool isOutput = false;
   std::string mesh;                  // name; empty: on every rank
   std::vector<std::string> sums;     // axes over which it is a partial sum

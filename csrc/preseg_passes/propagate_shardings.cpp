@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -63,8 +65,30 @@ bool pinWhatIsPlaced(const Fusion& fusion) {
   return changed;
 }
 
-// The axes travel by a worklist of exprs: forward first, in their order; then backward, from the last one on, one expr at a time.
-// An expr is looked at again when the state of an operand or a result has changed.
+// How soon an op hands axes of its result back to an operand: where elements pass through it, before where they are added up; one
+// that stretches its operand last, for it says least.
+enum class Way : uint8_t { PassesThrough, Reduces, Stretches };
+constexpr int kWays = 3;
+
+Way wayOf(const Expr* e) {
+  switch (e->kind()) {
+    case ExprKind::Broadcast:
+    case ExprKind::Expand:
+      return Way::Stretches;
+    case ExprKind::Reduce:
+    case ExprKind::Linear:
+    case ExprKind::Matmul:
+    case ExprKind::Scan:
+    case ExprKind::ArgSort:
+      return Way::Reduces;
+    default:
+      return Way::PassesThrough;
+  }
+}
+
+// The axes travel by a worklist: forward first, the exprs in their order; then backward, one tensor at a time, by the ways of the
+// exprs that read it, from the last one made on. An expr or a tensor is looked at again when the state of what is beside it has
+// changed.
 class Propagation {
  public:
   Propagation(Fusion& fusion, const Prover& facts) : fusion_(fusion), exprs_(fusion.exprs()), facts_(facts) {
@@ -89,6 +113,7 @@ class Propagation {
     for (const auto& [output, input] : fusion.aliases()) {
       if (isFree(output)) {
         aliased_.insert(output->id());
+        reasons_[output->id()] = fmt::format("in the memory of T{}", input->id());
         if (input->asTensor()->hasDeviceMesh()) {
           states_[output->id()] = shardState(input->asTensor(), facts_);
         }
@@ -104,40 +129,38 @@ class Propagation {
     spreadMeshes();
     for (size_t k = 0; k < exprs_.size(); k++) {
       forward_.insert(k);
-      backward_.insert(k);
-    }
-    while (!forward_.empty() || !backward_.empty()) {
-      if (!forward_.empty()) {
-        forward(exprs_[*forward_.begin()]);
-      } else {
-        backward(exprs_[*backward_.rbegin()]);
+      for (const Val* in : exprs_[k]->inputs()) {
+        mayTakeFrom(exprs_[k], in);
       }
     }
-    bool changed = false;
-    for (TensorView* tv : bindsReduced_) {
-      const ShardState& state = states_.at(tv->id());
-      if (std::ranges::none_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); })) {
-        setShardState(tv, state, facts_);
-        changed = true;
-      }
+    while (step()) {
     }
-    for (const auto& [id, tv] : free_) {
-      auto state = states_.find(id);
-      if (state != states_.end() && (!leavesWhole_ || state->second.isSharded())) {
-        setShardState(tv, state->second, facts_);
-        changed = true;
-      }
-    }
-    return changed;
+    return settle();
   }
 
-  // Where operands wanted different shardings of a result: what was chosen and why, by id.
+  // Where tensors could have been placed in several ways: what was chosen and why, by id.
+  const std::map<int, std::string>& choices() const { return choices_; }
+  // Of every tensor that was placed: where its axes come from, by id.
   const std::map<int, std::string>& reasons() const { return reasons_; }
 
  private:
-  bool isFree(const Val* val) const { return free_.count(val->id()) > 0; }
+  struct Suggestion {
+    ShardState state;
+    std::string from;  // who suggests what is new in it; empty: nobody
+  };
+  using Bytes = std::optional<int64_t>;  // nothing while sizes are symbols
+  using Ready =
+      std::set<std::pair<size_t, int>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
+
+  bool isFree(const Val* val) const { return free_.contains(val->id()); }
   // What takes an input's memory has its sharding, and no axes if that has none.
   bool takesAxes(const Val* val) const { return isFree(val) && !aliased_.contains(val->id()); }
+  // A checked index is where its index is: what reads it speaks to that.
+  bool takesFromReaders(const Val* val) const {
+    const Expr* e = val->definition();
+    const bool checks = e != nullptr && e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex;
+    return takesAxes(val) && (!checks || takesFromReaders(e->input(0)));
+  }
   ShardState* find(const Val* val) {
     auto it = states_.find(val->id());
     return it == states_.end() ? nullptr : &it->second;
@@ -172,125 +195,242 @@ class Propagation {
     }
   }
 
+  // An operand of `e` may take axes of its results.
+  void mayTakeFrom(const Expr* e, const Val* operand) {
+    if (operand->isTensor() && takesFromReaders(operand)) {
+      backward_[static_cast<size_t>(wayOf(e))].emplace(places_.at(operand->definition()->id()), operand->id());
+    }
+  }
+
   // Whoever reads or makes `val` looks at it again.
   void hasChanged(const Val* val) {
     if (const Expr* definition = val->definition(); definition != nullptr && places_.contains(definition->id())) {
       forward_.insert(places_.at(definition->id()));
-      backward_.insert(places_.at(definition->id()));
+      for (const Val* in : definition->inputs()) {
+        mayTakeFrom(definition, in);
+      }
     }
     for (const Expr* use : fusion_.uses(val)) {
       if (places_.contains(use->id())) {
         forward_.insert(places_.at(use->id()));
-        backward_.insert(places_.at(use->id()));
+        mayTakeFrom(use, val);
       }
     }
+  }
+
+  // Whatever comes first of the worklist; false if nothing is left.
+  bool step() {
+    if (!forward_.empty()) {
+      const size_t place = *forward_.begin();
+      forward_.erase(forward_.begin());
+      forward(exprs_[place]);
+      return true;
+    }
+    for (int way = 0; way < kWays; way++) {
+      Ready& ready = backward_[static_cast<size_t>(way)];
+      if (!ready.empty()) {
+        const int id = ready.begin()->second;
+        ready.erase(ready.begin());
+        backward(free_.at(id), static_cast<Way>(way));
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void place(const Val* tv, Suggestion suggestion) {
+    ShardState& state = *find(tv);
+    if (sameDigits(suggestion.state, state)) {
+      return;
+    }
+    state = std::move(suggestion.state);
+    std::string& reason = reasons_[tv->id()];
+    reason += (reason.empty() ? "" : ", then ") + suggestion.from;
+    hasChanged(tv);
   }
 
   void forward(const Expr* e) {
-    forward_.erase(places_.at(e->id()));
     for (Val* out : e->outputs()) {
-      if (!out->isTensor() || !takesAxes(out) || find(out) == nullptr) {
-        continue;
-      }
-      ShardState grown = fromOperands(e, out->asTensor());
-      if (!sameDigits(grown, *find(out))) {
-        *find(out) = std::move(grown);
-        hasChanged(out);
+      if (out->isTensor() && takesAxes(out) && find(out) != nullptr) {
+        place(out, fromOperands(e, out->asTensor()));
       }
     }
   }
 
-  // The state of a result with the axes that its operands suggest.
-  ShardState fromOperands(const Expr* e, const TensorView* out) {
-    const std::vector<int> order = operandOrder(e);
-    ShardState best = inOrder(e, out, order);
-    const bool mayChoose =
-        e->kind() == ExprKind::Point || e->kind() == ExprKind::Linear || e->kind() == ExprKind::Matmul;
-    if (!mayChoose || order.size() < 2) {
-      return best;
+  void backward(const TensorView* tv, Way way) {
+    if (find(tv) != nullptr) {
+      place(tv, fromReaders(tv, way));
     }
-    std::optional<int64_t> least;  // bytes, once some order gives another state
+  }
+
+  // The first of the suggestions for which the fewest bytes move; the first of all where sizes are not known yet.
+  Suggestion choose(const TensorView* tv, const std::vector<Suggestion>& all, std::string_view who,
+                    const std::function<Bytes(const ShardState&)>& bytesOf) {
+    size_t best = 0;
+    Bytes least;  // once some suggestion differs
     std::vector<std::string> others;
-    for (size_t k = 1; k < order.size(); k++) {
-      std::vector<int> with = order;
-      std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
-                  with.begin() + static_cast<std::ptrdiff_t>(k) + 1);
-      ShardState other = inOrder(e, out, with);
-      if (sameDigits(other, best)) {
+    for (size_t k = 1; k < all.size(); k++) {
+      const std::string text = all[k].state.toString();
+      if (sameDigits(all[k].state, all[best].state) || std::ranges::find(others, text) != others.end()) {
         continue;
       }
-      const std::string text = other.toString();
-      if (std::find(others.begin(), others.end(), text) != others.end()) {
-        continue;
-      }
-      least = least ? least : bytesMoved(e, out, best);
-      const std::optional<int64_t> bytes = bytesMoved(e, out, other);
+      least = least ? least : bytesOf(all[best].state);
+      const Bytes bytes = bytesOf(all[k].state);
       if (!least || !bytes) {
-        return best;  // sizes are not known yet
+        return all[best];
       }
       const bool cheaper = *bytes < *least;
-      others.push_back(cheaper ? best.toString() : text);
-      reasons_[out->id()] = fmt::format("{} takes {}, for which its operands receive {} bytes, not {}, for which {}",
-                                        out->toString(), cheaper ? text : best.toString(), std::min(*bytes, *least),
-                                        others.back(), std::max(*bytes, *least));
+      others.push_back(cheaper ? all[best].state.toString() : text);
+      choices_[tv->id()] = fmt::format("{} takes {}, for which {} {} bytes, not {}, for which {}", tv->toString(),
+                                       cheaper ? text : all[best].state.toString(), who, std::min(*bytes, *least),
+                                       others.back(), std::max(*bytes, *least));
       if (cheaper) {
-        best = std::move(other);
+        best = k;
         least = bytes;
       }
     }
-    return best;
+    return all[best];
   }
 
-  ShardState inOrder(const Expr* e, const TensorView* out, const std::vector<int>& order) {
-    ShardState state = *find(out);
+  // The state of a result with the axes that its operands suggest: each of them first once, where they may differ.
+  Suggestion fromOperands(const Expr* e, const TensorView* out) {
+    const std::vector<int> order = operandOrder(e);
+    std::vector<Suggestion> all{inOrder(e, out, order)};
+    const bool mayChoose =
+        e->kind() == ExprKind::Point || e->kind() == ExprKind::Linear || e->kind() == ExprKind::Matmul;
+    for (size_t k = 1; mayChoose && k < order.size(); k++) {
+      std::vector<int> with = order;
+      std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
+                  with.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+      all.push_back(inOrder(e, out, with));
+    }
+    return choose(out, all, "its operands receive",
+                  [&](const ShardState& state) { return bytesOfOperands(e, out, state); });
+  }
+
+  Suggestion inOrder(const Expr* e, const TensorView* out, const std::vector<int>& order) {
+    Suggestion suggestion{*find(out), ""};
     for (int operand : order) {
       const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
-      if (from != nullptr) {
-        carryForward(e, operand, *from, out, state, facts_);
+      if (from != nullptr && carryForward(e, operand, *from, out, suggestion.state, facts_)) {
+        suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
       }
     }
-    return state;
+    return suggestion;
   }
 
-  // What the busiest rank receives of the operands if the result is at `state`; sizes of axes that are symbols at their hints.
-  // Nothing while other sizes are symbols.
-  std::optional<int64_t> bytesMoved(const Expr* e, const TensorView* out, const ShardState& state) {
+  // The state of a tensor with the axes that its readers of this way suggest: each of them first once.
+  Suggestion fromReaders(const TensorView* tv, Way way) {
+    std::vector<const Expr*> readers;
+    for (const Expr* use : fusion_.uses(tv)) {
+      if (places_.contains(use->id()) && wayOf(use) == way && std::ranges::find(readers, use) == readers.end()) {
+        readers.push_back(use);
+      }
+    }
+    std::ranges::sort(readers, {}, [&](const Expr* e) { return places_.at(e->id()); });
+    std::vector<Suggestion> all;
+    for (size_t first = 0; first < readers.size(); first++) {
+      Suggestion suggestion{*find(tv), ""};
+      takeFrom(readers[first], tv, suggestion);
+      for (size_t k = 0; k < readers.size(); k++) {
+        if (k != first) {
+          takeFrom(readers[k], tv, suggestion);
+        }
+      }
+      all.push_back(std::move(suggestion));
+    }
+    return choose(tv, all, "its neighbours receive", [&](const ShardState& state) { return bytesAround(tv, state); });
+  }
+
+  void takeFrom(const Expr* reader, const TensorView* tv, Suggestion& suggestion) {
+    for (const Val* out : reader->outputs()) {
+      const ShardState* from = out->isTensor() ? find(out) : nullptr;
+      for (size_t k = 0; from != nullptr && k < reader->inputs().size(); k++) {
+        if (reader->inputs()[k] == tv &&
+            carryBackward(reader, out->asTensor(), *from, static_cast<int>(k), suggestion.state, facts_)) {
+          suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
+        }
+      }
+    }
+  }
+
+  // What the busiest rank receives of a tensor; sizes of axes that are symbols at their hints.
+  static Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) {
+    const std::vector<IntExpr> shape = tv->shape();
+    if (!std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); })) {
+      return std::nullopt;
+    }
+    const std::optional<ShardState> from = atHints(held, shape);
+    const std::optional<ShardState> to = atHints(needed, shape);
+    return from && to ? Bytes(planRedistribution(*from, *to).elements * dataTypeSize(tv->dtype())) : std::nullopt;
+  }
+
+  // What `result` at `state` needs of operand number k.
+  ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, size_t k) {
+    ShardState needed = ShardState::replicated(state.mesh, e->inputs()[k]->asTensor()->shape());
+    carryBackward(e, result, state, static_cast<int>(k), needed, facts_);
+    return needed;
+  }
+
+  // What operands receive if the result is at `state`.
+  Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
     for (size_t k = 0; k < e->inputs().size(); k++) {
-      const ShardState* held =
-          e->input(static_cast<int>(k))->isTensor() ? find(e->input(static_cast<int>(k))) : nullptr;
+      const ShardState* held = e->inputs()[k]->isTensor() ? find(e->inputs()[k]) : nullptr;
       if (held == nullptr || !(held->mesh == state.mesh)) {
         continue;
       }
-      const TensorView* tv = e->input(static_cast<int>(k))->asTensor();
-      const std::vector<IntExpr> shape = tv->shape();
-      if (std::any_of(shape.begin(), shape.end(), [](const IntExpr& extent) { return !extent.isConst(); })) {
+      const Bytes more = bytesBetween(e->inputs()[k]->asTensor(), *held, neededOf(e, out, state, k));
+      if (!more) {
         return std::nullopt;
       }
-      ShardState needed = ShardState::replicated(state.mesh, shape);
-      carryBackward(e, out, state, static_cast<int>(k), needed, facts_);
-      const std::optional<ShardState> from = atHints(*held, shape);
-      const std::optional<ShardState> to = atHints(needed, shape);
-      if (!from || !to) {
-        return std::nullopt;
-      }
-      bytes += planRedistribution(*from, *to).elements * dataTypeSize(tv->dtype());
+      bytes += *more;
     }
     return bytes;
   }
 
-  void backward(const Expr* e) {
-    backward_.erase(places_.at(e->id()));
-    for (Val* out : e->outputs()) {
-      const ShardState* from = out->isTensor() ? find(out) : nullptr;
-      for (size_t k = 0; from != nullptr && k < e->inputs().size(); k++) {
-        Val* in = e->input(static_cast<int>(k));
-        if (in->isTensor() && takesAxes(in) && find(in) != nullptr &&
-            carryBackward(e, out->asTensor(), *from, static_cast<int>(k), *find(in), facts_)) {
-          hasChanged(in);
+  // What its operands and, of itself, its readers receive if a tensor is at `state`. Readers that have no axes yet may follow it.
+  Bytes bytesAround(const TensorView* tv, const ShardState& state) {
+    Bytes bytes = bytesOfOperands(tv->definition(), tv, state);
+    std::set<std::string> moved;
+    for (const Expr* use : fusion_.uses(tv)) {
+      for (const Val* out : use->outputs()) {
+        const ShardState* reader = out->isTensor() ? find(out) : nullptr;
+        if (reader == nullptr || !(reader->mesh == state.mesh) || (takesAxes(out) && !reader->isSharded())) {
+          continue;
+        }
+        for (size_t k = 0; bytes && k < use->inputs().size(); k++) {
+          if (use->inputs()[k] != tv) {
+            continue;
+          }
+          const ShardState needed = neededOf(use, out->asTensor(), *reader, k);
+          const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(tv, state, needed) : Bytes(0);
+          bytes = more ? Bytes(*bytes + *more) : std::nullopt;
         }
       }
     }
+    return bytes;
+  }
+
+  // The states are written into the tensors. True if one has changed.
+  bool settle() {
+    bool changed = false;
+    for (TensorView* tv : bindsReduced_) {
+      const ShardState& state = states_.at(tv->id());
+      if (std::ranges::none_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); })) {
+        setShardState(tv, state, facts_);
+        changed = true;
+      }
+    }
+    for (const auto& [id, tv] : free_) {
+      auto state = states_.find(id);
+      if (state != states_.end() && (!leavesWhole_ || state->second.isSharded())) {
+        setShardState(tv, state->second, facts_);
+        reasons_.try_emplace(id, "no axis reaches it");
+        changed = true;
+      }
+    }
+    return changed;
   }
 
   const Fusion& fusion_;
@@ -302,11 +442,12 @@ class Propagation {
   std::vector<TensorView*> bindsReduced_;
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;
+  std::map<int, std::string> choices_;
   std::map<int, std::string> reasons_;
   std::set<int> aliased_;         // of free_: outputs in the memory of an input
   std::map<int, size_t> places_;  // by id of an expr: where it stands in exprs_
   std::set<size_t> forward_;      // of exprs_, to be looked at
-  std::set<size_t> backward_;
+  std::array<Ready, kWays> backward_;
 };
 
 }  // namespace
@@ -315,8 +456,11 @@ bool propagateShardings(Fusion& fusion, PassContext& context) {
   const bool pinned = pinWhatIsPlaced(fusion);
   Propagation propagation(fusion, context.get<AxisFacts>().prover());
   const bool changed = propagation.run() || pinned;
+  for (const auto& [id, choice] : propagation.choices()) {
+    context.remark(choice);
+  }
   for (const auto& [id, reason] : propagation.reasons()) {
-    context.remark(reason);
+    context.because(id, reason);
   }
   return changed;
 }

@@ -25,8 +25,9 @@ std::string tensorsText(const Explanation& e) {
   for (const ExplainedTensor& t : e.tensors) {
     const std::string order =
         t.memoryOrder.empty() ? "" : fmt::format(", in memory in the order [{}]", fmt::join(t.memoryOrder, ", "));
-    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
-                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "", order);
+    text += fmt::format("  {:<4} {:<{}}  {:<{}}  local [{}]  {}{}{}{}\n", t.name, shapeOf(t), shapeWidth, t.sharding,
+                        shardingWidth, fmt::join(t.localSizes, ", "), t.madeBy, t.isOutput ? ", output" : "", order,
+                        t.reason.empty() ? "" : "; " + t.reason);
   }
   return text;
 }
@@ -150,6 +151,7 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                             {"memory_order", t.memoryOrder},
                             {"sharding", t.sharding},
                             {"made_by", t.madeBy},
+                            {"reason", t.reason},
                             {"output", t.isOutput},
                             {"mesh", t.mesh},
                             {"sums_over", t.sums},

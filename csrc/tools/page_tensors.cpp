@@ -29,10 +29,11 @@ std::string card(const ExplainedTensor& t) {
       "class=\"quiet\">{1}</span></header>"
       "<div class=\"picture\">{2}</div>{3}"
       "<dl><dt>global</dt><dd>{4}[{5}]</dd><dt>a rank</dt><dd>[{6}]</dd><dt>lives</dt><dd><span class=\"chip\" "
-      "title=\"{7}\">{8}</span></dd></dl>"
+      "title=\"{7}\">{8}</span></dd>{9}</dl>"
       "</article>\n",
       t.name, escaped(role), picture, sums, name(t.dtype), fmt::join(t.sizes, ", "), fmt::join(t.localSizes, ", "),
-      escaped(t.sharding), escaped(t.sharding.substr(0, on)));
+      escaped(t.sharding), escaped(t.sharding.substr(0, on)),
+      t.reason.empty() ? "" : "<dt>why</dt><dd>" + escaped(t.reason) + "</dd>");
 }
 
 std::string planMarkup(const ExplainedEdge& e) {

@@ -26,6 +26,9 @@ TEST(Golden, EveryPassOfTheTable) {
       for (const std::string& remark : context.remarks()) {
         after += "# remark: " + remark + "\n";
       }
+      for (const auto& [id, reason] : context.reasons()) {
+        after += fmt::format("# T{}: {}\n", id, reason);
+      }
       return after;
     });
   }

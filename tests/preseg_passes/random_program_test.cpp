@@ -2,19 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <random>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/text.h"
-#include "multidevice/sharding/random_state.h"
-#include "ops/contraction.h"
-#include "ops/copy_shape.h"
-#include "ops/indexing.h"
-#include "ops/pointwise.h"
-#include "ops/reduction.h"
-#include "ops/tensors.h"
 #include "preseg_passes/propagate_shardings.h"
+#include "preseg_passes/random_program.h"
 #include "preseg_passes/sharded_program.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
@@ -22,228 +15,13 @@
 namespace meshfuse {
 namespace {
 
-std::vector<int64_t> sizesOf(const TensorView* tv) {
-  std::vector<int64_t> sizes;
-  for (const IntExpr& e : tv->shape()) {
-    sizes.push_back(e.constValue());
-  }
-  return sizes;
-}
-
-class RandomProgram {
- public:
-  // `symbolic`: on meshes whose sizes are symbols, where any size may turn out not to divide a dim.
-  RandomProgram(uint32_t seed, std::map<std::string, int>& histogram, bool uneven = false, bool symbolic = false)
-      : rng_(seed), histogram_(histogram), uneven_(uneven), symbolic_(symbolic) {
-    static const std::vector<DeviceMesh> kMeshes = {DeviceMesh::create({{"x", 2}}),
-                                                    DeviceMesh::create({{"x", 4}}),
-                                                    DeviceMesh::create({{"x", 2}, {"y", 2}}),
-                                                    DeviceMesh::create({{"x", 2}, {"y", 4}}),
-                                                    DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}),
-                                                    DeviceMesh::create({{"x", 3}}),
-                                                    DeviceMesh::create({{"x", 3}, {"y", 2}}),
-                                                    DeviceMesh::create({{"x", 8}})};
-    mesh_ = kMeshes[rng_() % (uneven ? kMeshes.size() : 5)];
-    if (symbolic) {
-      mesh_ = rng_() % 2 == 0 ? DeviceMesh::create({{"x"}}) : DeviceMesh::create({{"x"}, {"y"}});
-      mesh_ = rng_() % 3 == 0 ? mesh_.hint({{"x", 4}}) : mesh_;
-    }
-    const int inputs = 1 + static_cast<int>(rng_() % 3);
-    for (int k = 0; k < inputs; k++) {
-      TensorView* in = makeContigConcreteTensor(fusion_, shape(), DataType::Float);
-      fusion_.addInput(in);
-      if (k == 0 || rng_() % 3 != 0) {
-        annotate(in);
-      }
-      tensors_.push_back(in);
-    }
-    const int ops = 2 + static_cast<int>(rng_() % 5);
-    for (int k = 0; k < ops; k++) {
-      if (TensorView* tv = randomOp()) {
-        if (rng_() % 4 == 0) {
-          annotate(tv);
-          histogram_["annotated intermediate"]++;
-        }
-        tensors_.push_back(tv);
-      }
-    }
-    fusion_.addOutput(tensors_.back()->isFusionInput() ? set(tensors_.back()) : tensors_.back());
-    if (tensors_.size() > 3 && !tensors_[tensors_.size() - 2]->isFusionInput()) {
-      fusion_.addOutput(tensors_[tensors_.size() - 2]);
-    }
-  }
-
-  const Fusion& fusion() const { return fusion_; }
-
- private:
-  std::vector<int64_t> shape() {
-    static const std::vector<std::vector<int64_t>> kShapes = {{8},       {8, 4},  {4, 8},    {16, 8},
-                                                              {4, 2, 8}, {8, 12}, {2, 16, 4}};
-    static const std::vector<std::vector<int64_t>> kUneven = {{7},       {5, 4}, {3, 8},     {10, 7},
-                                                              {3, 2, 5}, {8, 6}, {2, 11, 3}, {6, 10}};
-    return uneven_ ? kUneven[rng_() % kUneven.size()] : kShapes[rng_() % kShapes.size()];
-  }
-
-  TensorView* pick() { return tensors_[rng_() % tensors_.size()]; }
-
-  void annotate(TensorView* tv) {
-    if (std::any_of(tv->getLogicalDomain().begin(), tv->getLogicalDomain().end(),
-                    [](const IterDomain* id) { return id->isBroadcast(); })) {
-      return;
-    }
-    if (symbolic_) {
-      cutBySymbols(tv);
-      return;
-    }
-    setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false, uneven_}));
-  }
-
-  // Each axis cuts a dim of its own in blocks or cycles, or none; now and then both cut one dim in blocks.
-  void cutBySymbols(TensorView* tv) {
-    tv->setDeviceMesh(mesh_);
-    const int dims = tv->nDims();
-    if (mesh_.numAxes() == 2 && rng_() % 4 == 0) {
-      const int dim = static_cast<int>(rng_() % static_cast<uint32_t>(dims));
-      tv->outer_split(dim, mesh_.size("x") * mesh_.size("y"))->outer_split(dim, mesh_.size("x"));
-      tv->parallelize(dim, mesh_.axis("x"))->parallelize(dim + 1, mesh_.axis("y"));
-      return;
-    }
-    std::vector<int> axisOf(static_cast<size_t>(dims), -1);
-    for (int axis = 0; axis < mesh_.numAxes(); axis++) {
-      int& at = axisOf[rng_() % axisOf.size()];
-      at = at < 0 && rng_() % 4 != 0 ? axis : at;
-    }
-    for (int dim = dims - 1; dim >= 0; dim--) {
-      const int axis = axisOf[static_cast<size_t>(dim)];
-      const bool cyclic = axis >= 0 && rng_() % 4 == 0;
-      if (axis >= 0) {
-        tv->split(dim, mesh_.axisSize(axis), cyclic);
-        tv->parallelize(cyclic ? dim + 1 : dim, mesh_.typeOf(axis));
-      }
-    }
-  }
-
-  TensorView* named(const char* name, TensorView* tv) {
-    histogram_[name]++;
-    return tv;
-  }
-
-  TensorView* reshaped(TensorView* a, std::vector<int64_t> sizes) {
-    if (rng_() % 2 == 0 && sizes.size() > 1) {
-      const size_t k = rng_() % (sizes.size() - 1);
-      sizes[k] *= sizes[k + 1];
-      sizes.erase(sizes.begin() + static_cast<ptrdiff_t>(k) + 1);
-    } else {
-      const size_t k = rng_() % sizes.size();
-      if (sizes[k] % 2 != 0) {
-        return nullptr;
-      }
-      const int64_t factor = sizes[k] % 4 == 0 && rng_() % 2 == 0 ? 4 : 2;
-      sizes.insert(sizes.begin() + static_cast<ptrdiff_t>(k), sizes[k] / factor);
-      sizes[k + 1] = factor;
-      if (sizes.size() > 4) {
-        return nullptr;
-      }
-    }
-    return named("reshape", reshape(a, sizes));
-  }
-
-  TensorView* windowed(TensorView* a, const std::vector<int64_t>& sizes) {
-    const size_t k = rng_() % sizes.size();
-    const int64_t n = sizes[k];
-    std::vector<int64_t> starts(sizes.size(), 0);
-    std::vector<int64_t> stops = sizes;
-    std::vector<int64_t> steps(sizes.size(), 1);
-    switch (rng_() % 4) {
-      case 0:
-        starts[k] = n / 2;
-        break;
-      case 1:
-        stops[k] = n / 2;
-        break;
-      case 2:
-        steps[k] = 2;
-        break;
-      default:
-        starts[k] = n / 4;
-        stops[k] = n - n / 4;
-    }
-    if (stops[k] - starts[k] < 2) {
-      return nullptr;
-    }
-    return named("slice", slice(a, starts, stops, steps));
-  }
-
-  TensorView* randomOp() {
-    TensorView* a = pick();
-    const std::vector<int64_t> sizes = sizesOf(a);
-    const int rank = static_cast<int>(sizes.size());
-    if (rank == 0) {
-      return nullptr;
-    }
-    switch (rng_() % 12) {
-      case 0:
-        return named("unary", sin(a));
-      case 1: {
-        for (TensorView* b : tensors_) {
-          if (b != a && sizesOf(b) == sizes) {
-            return named("binary", mul(a, b));
-          }
-        }
-        return named("binary", add(a, a));
-      }
-      case 2:
-        return rank > 1 ? named("transpose", transpose(a, 0, 1)) : nullptr;
-      case 3:
-      case 4:
-        return reshaped(a, sizes);
-      case 5: {
-        TensorView* s = sum(a, {static_cast<int64_t>(rng_() % sizes.size())});
-        return named("sum", s);
-      }
-      case 6:
-        return named("max", max(a, {static_cast<int64_t>(rng_() % sizes.size())}));
-      case 7: {
-        TensorView* s = sum(a, {rank - 1}, true);
-        return named("softmax-like", div(a, add(abs(s), 1.0)));
-      }
-      case 8:
-        return windowed(a, sizes);
-      case 9:
-        return named("cat", cat({a, a}, static_cast<int64_t>(rng_() % sizes.size())));
-      case 10:
-        return named("pad", pad(a, std::vector<int64_t>{sizes[rank - 1], 0}));
-      default: {
-        for (TensorView* b : tensors_) {
-          const std::vector<int64_t> other = sizesOf(b);
-          if (other.size() == 2 && rank >= 2 && other[1] == sizes[rank - 1]) {
-            return named("linear", linear(a, b));
-          }
-          if (other.size() == 2 && rank == 2 && other[0] == sizes[1]) {
-            return named("matmul", matmul(a, b));
-          }
-        }
-        return nullptr;
-      }
-    }
-  }
-
-  std::mt19937 rng_;
-  std::map<std::string, int>& histogram_;
-  bool uneven_;
-  bool symbolic_;
-  DeviceMesh mesh_;
-  Fusion fusion_;
-  std::vector<TensorView*> tensors_;
-};
-
 void runRandomPrograms(bool uneven) {
   std::map<std::string, int> histogram;
   std::map<std::string, int> communication;
   // SEEDS: more of them, by hand
   const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 400;
   for (uint32_t seed = 0; seed < count; seed++) {
-    RandomProgram program(seed, histogram, uneven);
+    const RandomProgram program(seed, histogram, {.uneven = uneven});
     try {
       ShardedRun run = runSharded(program.fusion(), {}, {.callBytes = 0});
       for (const std::string& step : run.communications) {
@@ -272,7 +50,7 @@ TEST(RandomProgram, SizesOfMeshesMayComeLater) {
   const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 80;
   int steps = 0;
   for (uint32_t seed = 0; seed < count; seed++) {
-    const RandomProgram program(seed, histogram, seed % 2 == 1, true);
+    const RandomProgram program(seed, histogram, {.uneven = seed % 2 == 1, .symbolic = true});
     std::string at;
     try {
       std::unique_ptr<Fusion> spread = program.fusion().clone();

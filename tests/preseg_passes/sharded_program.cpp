@@ -1,8 +1,10 @@
 #include "preseg_passes/sharded_program.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "analysis/pass_context.h"
 #include "interpret/bounds.h"
@@ -76,12 +78,69 @@ std::vector<std::string> ShardedRun::computations() const {
   return names;
 }
 
+namespace {
+
+// What the user placed.
+struct Placements {
+  std::vector<std::string> ends;      // of inputs and outputs, in their order; empty where the passes are free
+  std::set<std::string> inTheMiddle;  // of all others
+};
+
+std::string placement(const TensorView* tv) {
+  std::vector<std::string> shape;
+  for (const IntExpr& extent : tv->shape()) {
+    shape.push_back(extent.toString());
+  }
+  return fmt::format("[{}] {}", fmt::join(shape, ", "), shardState(tv).toString());
+}
+
+Placements placements(const Fusion& fusion) {
+  Placements written;
+  for (const std::vector<Val*>& vals : {fusion.inputs(), fusion.outputs()}) {
+    for (const Val* val : vals) {
+      const bool placed = val->isTensor() && val->asTensor()->hasDeviceMesh();
+      written.ends.push_back(placed ? placement(val->asTensor()) : "");
+    }
+  }
+  for (const TensorView* tv : fusion.tensors()) {
+    // sums in parts are combined where they are, and a binding of a reduced dim is of no rank
+    if (tv->hasDeviceMesh() && !tv->isFusionInput() && !tv->isFusionOutput() && partialDim(tv) < 0 &&
+        std::ranges::none_of(tv->getLoopDomain(), [](auto* id) { return id->isReduction() && id->isDeviceDim(); })) {
+      written.inTheMiddle.insert(placement(tv));
+    }
+  }
+  return written;
+}
+
+// Nothing moves what the user placed.
+void expectPinsStay(const Placements& written, const Fusion& planned) {
+  const Placements now = placements(planned);
+  for (size_t k = 0; k < written.ends.size(); k++) {
+    if (!written.ends[k].empty()) {
+      EXPECT_EQ(now.ends[k], written.ends[k]) << "input or output " << k;
+    }
+  }
+  std::set<std::string> pinned;
+  for (const TensorView* tv : planned.tensors()) {
+    if (tv->isPinned()) {
+      pinned.insert(placement(tv));
+    }
+  }
+  for (const std::string& one : written.inTheMiddle) {
+    EXPECT_TRUE(pinned.contains(one)) << one << "\n" << planned.toString();
+  }
+}
+
+}  // namespace
+
 ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings settings) {
   ShardedRun run;
   run.planned = concretize(original, SymbolValues{});
+  const Placements written = placements(*run.planned);
   PassContext context(*run.planned, settings);
   runPresegPasses(*run.planned, context);
   expectOnlyRedistributesCommunicate(*run.planned);
+  expectPinsStay(written, *run.planned);
   const std::string once = run.planned->toString();
   PassContext again(*run.planned, settings);
   runPresegPasses(*run.planned, again);
