@@ -96,15 +96,19 @@ std::string placement(const TensorView* tv) {
 
 Placements placements(const Fusion& fusion) {
   Placements written;
+  // after a first propagation all tensors have a mesh, and those that the user placed are marked
+  const bool marked = std::ranges::any_of(fusion.tensors(), &TensorView::isPinned);
   for (const std::vector<Val*>& vals : {fusion.inputs(), fusion.outputs()}) {
     for (const Val* val : vals) {
-      const bool placed = val->isTensor() && val->asTensor()->hasDeviceMesh();
+      const bool placed =
+          val->isTensor() && val->asTensor()->hasDeviceMesh() && (!marked || val->asTensor()->isPinned());
       written.ends.push_back(placed ? placement(val->asTensor()) : "");
     }
   }
   for (const TensorView* tv : fusion.tensors()) {
     // sums in parts are combined where they are, and a binding of a reduced dim is of no rank
-    if (tv->hasDeviceMesh() && !tv->isFusionInput() && !tv->isFusionOutput() && partialDim(tv) < 0 &&
+    if (tv->hasDeviceMesh() && (!marked || tv->isPinned()) && !tv->isFusionInput() && !tv->isFusionOutput() &&
+        partialDim(tv) < 0 &&
         std::ranges::none_of(tv->getLoopDomain(), [](auto* id) { return id->isReduction() && id->isDeviceDim(); })) {
       written.inTheMiddle.insert(placement(tv));
     }
