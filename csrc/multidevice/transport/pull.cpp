@@ -1,7 +1,6 @@
 #include "multidevice/transport/pull.h"
 
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "multidevice/transport/reduce.h"
@@ -15,11 +14,7 @@ int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
 int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
 
 void copy(std::byte* to, const std::byte* from, int64_t bytes) {
-  if (to != from && bytes >= static_cast<int64_t>(kStreamedFrom)) {
-    copyStreaming(to, from, static_cast<size_t>(bytes));
-  } else if (to != from && bytes > 0) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
-  }
+  copyOfBlock(to, from, static_cast<size_t>(bytes), static_cast<size_t>(bytes));
 }
 
 void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {

@@ -8,25 +8,55 @@
 
 namespace meshfuse {
 
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kPage = 4096;
+// Read side by side: a processor fetches ahead within a page only, and one page alone does not keep it busy.
+constexpr size_t kPages = 4;
+
+inline void streamLine(std::byte* to, const std::byte* from) {
+  const auto* source = reinterpret_cast<const __m128i*>(from);
+  auto* line = reinterpret_cast<__m128i*>(to);
+  const __m128i a = _mm_loadu_si128(source);
+  const __m128i b = _mm_loadu_si128(source + 1);
+  const __m128i c = _mm_loadu_si128(source + 2);
+  const __m128i d = _mm_loadu_si128(source + 3);
+  _mm_stream_si128(line, a);
+  _mm_stream_si128(line + 1, b);
+  _mm_stream_si128(line + 2, c);
+  _mm_stream_si128(line + 3, d);
+}
+
+}  // namespace
+
 void copyStreaming(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t kLine = 64;
   const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, head);
   size_t at = head;
+  for (; at + kPages * kPage <= bytes; at += kPages * kPage) {
+    for (size_t line = at; line < at + kPage; line += kLine) {
+      for (size_t page = 0; page < kPages; ++page) {
+        streamLine(to + line + page * kPage, from + line + page * kPage);
+      }
+    }
+  }
   for (; at + kLine <= bytes; at += kLine) {
-    const auto* source = reinterpret_cast<const __m128i*>(from + at);
-    auto* line = reinterpret_cast<__m128i*>(to + at);
-    const __m128i a = _mm_loadu_si128(source);
-    const __m128i b = _mm_loadu_si128(source + 1);
-    const __m128i c = _mm_loadu_si128(source + 2);
-    const __m128i d = _mm_loadu_si128(source + 3);
-    _mm_stream_si128(line, a);
-    _mm_stream_si128(line + 1, b);
-    _mm_stream_si128(line + 2, c);
-    _mm_stream_si128(line + 3, d);
+    streamLine(to + at, from + at);
   }
   std::memcpy(to + at, from + at, bytes - at);
   _mm_sfence();  // before anybody is told that the copy is there
+}
+
+void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whole) {
+  if (to == from || bytes == 0) {
+    return;
+  }
+  if (whole >= kStreamedFrom) {
+    copyStreaming(to, from, bytes);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
 }
 
 }  // namespace meshfuse

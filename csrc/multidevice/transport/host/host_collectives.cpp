@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "multidevice/transport/host/host_communicator.h"
+#include "multidevice/transport/stream_copy.h"
 
 namespace meshfuse {
 
@@ -59,7 +60,9 @@ int64_t HostCommunicator::small(const Collective& c) {
       place = placeOf(area);
     }
   }
-  begin(c.team, c.record, place, parts);
+  announce(c.team, c.record, place, parts);
+  copyOwnBlock(c, 0, c.ownBytesOnArrival());
+  meet(c.team, c.record);
   setSources(c, {place, kNowhere});
   reducesAll_ = c.record.kind == CallKind::AllReduce;
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
@@ -89,7 +92,9 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   if (parts == kNotInHeap) {
     parts = placeOf(nextArea(Parts0));
   }
-  begin(c.team, c.record, in, parts);
+  announce(c.team, c.record, in, parts);
+  copyOwnBlock(c, 0, c.ownBytesOnArrival());
+  meet(c.team, c.record);
   setSources(c, {in, parts});
   reducesAll_ = everyRankReducesAll(c, algorithm);
   auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && !reducesAll_); };
@@ -113,8 +118,7 @@ void HostCommunicator::setSources(const Collective& c, Source own) {
 
 // A copy less than through a stage; but a reduction would read its inputs where this rank cannot.
 bool HostCommunicator::isReadByTheKernel(const Collective& c, Algorithm algorithm) const {
-  const bool moves = c.record.kind == CallKind::AllGather || c.record.kind == CallKind::AllToAll ||
-                     c.record.kind == CallKind::Broadcast;
+  const bool moves = c.gathers() || c.record.kind == CallKind::Broadcast;
   return moves && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
          c.blocks.largest() * c.elementBytes >= thresholds_.readProcess;
 }
@@ -123,7 +127,21 @@ bool HostCommunicator::isReadByTheKernel(const Collective& c, Algorithm algorith
 void HostCommunicator::end(const Collective& c) {
   const bool anyReadInPlace = std::any_of(sources_.begin(), sources_.end(),
                                           [](const Source& s) { return s.in >= 0 || s.parts >= 0 || isAddress(s.in); });
-  anyReadInPlace ? finishSynchronized(c.team) : finish(c.team);
+  if (anyReadInPlace) {
+    finishSynchronized(c);
+  } else {
+    copyOwnBlock(c, c.ownBytesOnArrival(), c.ownBytes());
+    finish(c.team);
+  }
+}
+
+void HostCommunicator::copyOwnBlock(const Collective& c, int64_t from, int64_t to) {
+  if (from == to) {
+    return;
+  }
+  const int64_t before = c.blocks.begin(c.position) * c.elementBytes;
+  copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, static_cast<size_t>(to - from),
+              static_cast<size_t>(c.ownBytes()));
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
@@ -181,7 +199,6 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
   const int64_t ownBlock = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes : 0;
   const int64_t ownBlockOfPiece =
       c.inputHasBlocks() ? c.blocks.beginWithin(c.position, from, elements) * c.elementBytes : 0;
-  const bool gathers = c.record.kind == CallKind::AllGather || c.record.kind == CallKind::AllToAll;
   buffers_.clear();
   for (size_t i = 0; i < sources_.size(); ++i) {
     const int p = c.team.ranks[i];
@@ -204,10 +221,10 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
     } else if (s.parts != kNowhere) {
       b.parts = group_.heapOf(p) + s.parts + offset;
     }
-    if (gathers) {
+    if (c.gathers()) {
       const auto block = static_cast<int64_t>(i);
       b.out = c.out + c.blocks.begin(block) * c.elementBytes + offset;
-      b.bytes = c.blocks.within(block, from, elements) * c.elementBytes;
+      b.bytes = p == rank() ? 0 : c.blocks.within(block, from, elements) * c.elementBytes;  // see copyOwnBlock
     }
     buffers_.push_back(b);
   }

@@ -9,6 +9,13 @@
 
 namespace meshfuse {
 
+namespace {
+
+// What is written next is with the peer that read it last: it comes back while there is other work, not when it is waited for.
+void fetchForWriting(const PairLine& line) { asm volatile("prefetchw %0" : : "m"(line.step)); }
+
+}  // namespace
+
 HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
                                    std::string world)
     : HostCommunicator(*bootstrap, options, std::move(world)) {
@@ -100,8 +107,8 @@ void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& bl
   }
 }
 
-void HostCommunicator::begin(const Team& team, const CallRecord& record, Place in, Place parts,
-                             std::span<const int64_t> sent) {
+void HostCommunicator::announce(const Team& team, const CallRecord& record, Place in, Place parts,
+                                std::span<const int64_t> sent) {
   for (size_t i = 0; i < team.ranks.size(); ++i) {
     const int p = team.ranks[i];
     if (p == rank()) {
@@ -115,7 +122,11 @@ void HostCommunicator::begin(const Team& team, const CallRecord& record, Place i
     line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
+    fetchForWriting(group_.own().linesTo(p).ofCall[(peer.calls + 1) % 2]);
   }
+}
+
+void HostCommunicator::meet(const Team& team, const CallRecord& record) {
   for (int p : team.ranks) {
     if (p == rank()) {
       continue;
@@ -129,10 +140,11 @@ void HostCommunicator::begin(const Team& team, const CallRecord& record, Place i
                               difference(rank(), record, p, theirs), group_.place(rank()), group_.place(p)));
     }
     peer.finished = peer.calls - 1;
+    fetchForWriting(group_.own().linesTo(p).ofCall[peer.calls % 2]);
   }
 }
 
-void HostCommunicator::synchronize(const Team& team) {
+void HostCommunicator::arrive(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
       PeerState& peer = peers_[static_cast<size_t>(p)];
@@ -140,11 +152,19 @@ void HostCommunicator::synchronize(const Team& team) {
       group_.ring(p);
     }
   }
+}
+
+void HostCommunicator::awaitArrival(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
       group_.await(p, lineFrom(p).step, peers_[static_cast<size_t>(p)].steps);
     }
   }
+}
+
+void HostCommunicator::synchronize(const Team& team) {
+  arrive(team);
+  awaitArrival(team);
 }
 
 void HostCommunicator::finish(const Team& team) {
@@ -166,10 +186,12 @@ void HostCommunicator::finish(const Team& team) {
   used_.fill(false);
 }
 
-void HostCommunicator::finishSynchronized(const Team& team) {
-  synchronize(team);
+void HostCommunicator::finishSynchronized(const Collective& c) {
+  arrive(c.team);
+  copyOwnBlock(c, c.ownBytesOnArrival(), c.ownBytes());
+  awaitArrival(c.team);
   used_.fill(false);
-  for (int p : team.ranks) {
+  for (int p : c.team.ranks) {
     if (p != rank()) {
       peers_[static_cast<size_t>(p)].finished = peers_[static_cast<size_t>(p)].calls;
       group_.own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_release);
@@ -253,7 +275,8 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   std::byte* slot = areaOf(rank(), area);
   std::memcpy(slot, &length, sizeof(length));
   std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kRoom));
-  begin(world_, record, placeOf(area), kNowhere);
+  announce(world_, record, placeOf(area), kNowhere);
+  meet(world_, record);
   std::vector<int64_t> lengths;
   std::vector<std::string> all;
   for (int p = 0; p < size(); ++p) {

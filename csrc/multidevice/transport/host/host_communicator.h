@@ -99,9 +99,13 @@ class HostCommunicator final : public Communicator {
 
     bool inPlace() const { return in == out && record.kind == CallKind::AllReduce; }
     bool inputHasBlocks() const { return record.kind == CallKind::ReduceScatter || record.kind == CallKind::AllToAll; }
+    bool gathers() const { return record.kind == CallKind::AllGather || record.kind == CallKind::AllToAll; }
     // The block that is the whole input, where it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes; }
+    // Of a call that gathers: the block of this rank, and how much of it is copied on arrival.
+    int64_t ownBytes() const { return gathers() ? blocks.of(position) * elementBytes : 0; }
+    int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
       return (inputHasBlocks() ? blocks.total() : blocks.largest()) * elementBytes;  // of all ranks
     }
@@ -126,14 +130,20 @@ class HostCommunicator final : public Communicator {
   bool everyRankReducesAll(const Collective& c, Algorithm algorithm) const;
   void end(const Collective& c);
 
-  // Announces a call to its team and waits for all members' announcements of the same call. `sent`: of an all-to-all-v, by
-  // position; announced in the place of `parts`.
-  void begin(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
+  // Announces a call to its team. `sent`: of an all-to-all-v, by position; announced in the place of `parts`.
+  void announce(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
+  // Waits for all members' announcements of the same call.
+  void meet(const Team& team, const CallRecord& record);
+  void arrive(const Team& team);
+  void awaitArrival(const Team& team);
   void synchronize(const Team& team);
+  // The block that a gathering rank has for itself is copied while it waits for the others: part of it on arrival, the rest when it
+  // has read what it needs of its peers.
+  static void copyOwnBlock(const Collective& c, int64_t from, int64_t to);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
   // Ends a call by a synchronization: nobody reads anything of it any more.
-  void finishSynchronized(const Team& team);
+  void finishSynchronized(const Collective& c);
 
   // The next area of a kind, once its last readers have finished.
   Area nextArea(Area first);

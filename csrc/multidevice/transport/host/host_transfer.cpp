@@ -128,7 +128,8 @@ void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::
   Status& status = group_.own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
-  begin(t, record, kNowhere, kNowhere, sent);
+  announce(t, record, kNowhere, kNowhere, sent);
+  meet(t, record);
   const int64_t elementBytes = dataTypeSize(type);
   std::vector<Transfer> messages;
   const auto* from = static_cast<const std::byte*>(in);
