@@ -45,7 +45,8 @@ constexpr Row kRows[] = {
     {"test_multidevice", kCpuKernels, "*"},
     {"test_multidevice", kLibraryMatmul, "Attention.IsOneKernelBetweenLibraryCalls"},
     {"test_nasty", kCpuKernels, "*"},
-    {"test_multidevice_transport", kCpuKernels, "TeamsTest.AProgram*"},
+    {"test_multidevice_transport", kCpuKernels,
+     "TeamsTest.AProgram*:*/AgreementTest.*Plans*:*/AgreementTest.*Program*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"

@@ -32,6 +32,15 @@ void sendAround(Communicator& c, std::vector<float>& in, std::vector<float>& out
   c.transfer(group);
 }
 
+// A count for each rank, none the same.
+std::vector<int64_t> someOf(const Communicator& c) {
+  std::vector<int64_t> counts;
+  for (int r = 0; r < c.size(); ++r) {
+    counts.push_back(kCount - 100 * r);
+  }
+  return counts;
+}
+
 constexpr FailureCall kCalls[] = {
     {"all-reduce",
      [](Communicator& c, auto& in, auto& out) {
@@ -47,6 +56,21 @@ constexpr FailureCall kCalls[] = {
                       auto& out) { c.allToAll(c.world(), in.data(), out.data(), kCount, DataType::Float); }},
     {"broadcast",
      [](Communicator& c, auto& in, auto&) { c.broadcast(c.world(), in.data(), kCount, DataType::Float, 0); }},
+    {"all-gather-v",
+     [](Communicator& c, auto& in, auto& out) {
+       const std::vector<int64_t> counts = someOf(c);
+       c.allGatherV(c.world(), in.data(), out.data(), counts, DataType::Float);
+     }},
+    {"reduce-scatter-v",
+     [](Communicator& c, auto& in, auto& out) {
+       const std::vector<int64_t> counts = someOf(c);
+       c.reduceScatterV(c.world(), in.data(), out.data(), counts, DataType::Float, ReduceOp::Sum);
+     }},
+    {"all-to-all-v",
+     [](Communicator& c, auto& in, auto& out) {
+       const std::vector<int64_t> counts(static_cast<size_t>(c.size()), kCount - 1);
+       c.allToAllV(c.world(), in.data(), out.data(), counts, counts, DataType::Float);
+     }},
     {"barrier", [](Communicator& c, auto&, auto&) { c.barrier(c.world()); }},
     {"exchange", [](Communicator& c, auto&, auto&) { static_cast<void>(c.exchange("a message")); }},
     {"sends and receives", sendAround},
@@ -77,33 +101,96 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
   }
 }
 
-// One rank of a case in which the victim fails instead of making a call.
-std::string missACall(int rank, int victim, Way way, const FailureCall& call, const std::vector<int>& survivors,
-                      const SharedCounters& ready, const TransportOptions& options) {
-  const std::unique_ptr<Communicator> world = openWorld(options);
-  std::vector<float> in(kCount * 4, 1);
-  std::vector<float> out(kCount * 4);
+// Where the ranks of the cases with calls are when one of them fails.
+std::unique_ptr<Communicator> openAndWarmUp(std::string_view call, const TransportOptions& options) {
+  std::unique_ptr<Communicator> world = openWorld(options);
   for (int64_t step = 0; step < 7; ++step) {
     world->setStep(step, "warming up");
     world->barrier(world->world());
   }
-  world->setStep(7, fmt::format("{} of T3", call.name));
+  world->setStep(7, fmt::format("{} of T3", call));
+  return world;
+}
+
+// The call that is to fail, and what the rank has left to do after it.
+std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors) {
   std::string error = "no error";
   try {
-    if (rank == victim) {
-      ready.await(0, static_cast<int>(survivors.size()));  // else somebody may not have left the last barrier yet
-      fail(way);
+    call();
+    for (;;) {  // a victim that wakes up may find all there that it needs, once or twice
+      world.barrier(world.world());
     }
-    ready.add(0);
-    call.make(*world, in, out);
-    world->barrier(world->world());
   } catch (const DeviceError& e) {
     error = e.what();
   }
-  const Communicator::Survivors s = world->shrink();
+  const Communicator::Survivors s = world.shrink();
   const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
   s.world->close();
   return report(error, wrong);
+}
+
+// One rank of a case in which the victim fails instead of making a call.
+std::string missACall(int rank, int victim, Way way, const FailureCall& call, const std::vector<int>& survivors,
+                      const SharedCounters& ready, const TransportOptions& options) {
+  const std::unique_ptr<Communicator> world = openAndWarmUp(call.name, options);
+  std::vector<float> in(kCount * 4, 1);
+  std::vector<float> out(kCount * 4);
+  return survive(
+      *world,
+      [&] {
+        if (rank == victim) {
+          ready.await(0, static_cast<int>(survivors.size()));  // else somebody may not have left the last barrier yet
+          fail(way);
+        }
+        ready.add(0);
+        call.make(*world, in, out);
+      },
+      survivors);
+}
+
+// One rank of a case in which the victim fails in the midst of a call: it has come to it, and the others come when it has failed.
+std::string breakACall(int rank, int victim, Way way, const FailureCall& call, const std::vector<int>& survivors,
+                       const SharedCounters& ready, const TransportOptions& options) {
+  const std::unique_ptr<Communicator> world = openAndWarmUp(call.name, options);
+  std::vector<float> in(kCount * 4, 1);
+  std::vector<float> out(kCount * 4);
+  if (rank == victim) {
+    std::thread([&] {
+      ready.await(0, static_cast<int>(survivors.size()));
+      std::this_thread::sleep_for(100ms);
+      ready.add(1);
+      fail(way);
+    }).detach();
+  }
+  return survive(
+      *world,
+      [&] {
+        if (rank != victim) {
+          ready.add(0);
+          ready.await(1, 1);
+          std::this_thread::sleep_for(50ms);
+        }
+        call.make(*world, in, out);
+      },
+      survivors);
+}
+
+// What the texts of all survivors say of the victim's last call.
+void expectNamed(FailureCase& c, const FailureCall& call, Way way, const TransportOptions& options) {
+  c.phrases = {fmt::format("[rank {}/{}] at step 7 ({} of T3)", c.victim, c.ranks, call.name)};
+  if (options
+          .messagesOnly) {  // a rank does not know where its peers are; without rank 0 nobody decides whose text it is
+    c.phrases = {"[network]", fmt::format("[rank {}/{}]", c.victim, c.ranks),
+                 fmt::format("at step 7 ({} of T3)", call.name)};
+    c.oneText = c.victim != 0;
+  } else if (way == Way::Stop) {
+    c.phrases.emplace_back("without a sign of life");
+  }
+  if (way == Way::Stop) {
+    c.phrases.emplace_back(fmt::format("deadline of {} ms expired", options.deadline.count()));
+  }
+  c.stops = way == Way::Stop;
+  c.wakesToError = way == Way::Stop;
 }
 
 }  // namespace
@@ -178,27 +265,82 @@ std::deque<FailureCase> missedCalls(const TransportOptions& options) {
         for (int victim : {0, ranks - 1}) {
           FailureCase c{.title = fmt::format("rank {} of {} {} in {}", victim, ranks, name(way), call.name),
                         .ranks = ranks,
-                        .victim = victim,
-                        .phrases = {fmt::format("[rank {}/{}] at step 7 ({} of T3)", victim, ranks, call.name)},
-                        .body = {},
-                        .stops = way == Way::Stop,
-                        .wakesToError = way == Way::Stop};
-          if (options
-                  .messagesOnly) {  // a rank does not know where its peers are; without rank 0 nobody decides whose text it is
-            c.phrases = {"[network]", fmt::format("[rank {}/{}]", victim, ranks),
-                         fmt::format("at step 7 ({} of T3)", call.name)};
-            c.oneText = victim != 0;
-          } else if (way == Way::Stop) {
-            c.phrases.emplace_back("without a sign of life");
-          }
-          if (way == Way::Stop) {
-            c.phrases.emplace_back(fmt::format("deadline of {} ms expired", options.deadline.count()));
-          }
+                        .victim = victim};
+          expectNamed(c, call, way, options);
           c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(1)](int rank) {
             return missACall(rank, victim, way, call, survivors, *ready, options);
           };
           cases.push_back(std::move(c));
         }
+      }
+    }
+  }
+  return cases;
+}
+
+std::deque<FailureCase> brokenCalls(const TransportOptions& options) {
+  std::deque<FailureCase> cases;
+  for (Way way : {Way::Stop, Way::Exit, Way::Kill}) {
+    for (const FailureCall& call : kCalls) {
+      for (int ranks : {2, 4}) {
+        const int victim = ranks == 2 ? 0 : ranks - 1;
+        FailureCase c{.title = fmt::format("rank {} of {} {} inside of {}", victim, ranks, name(way), call.name),
+                      .ranks = ranks,
+                      .victim = victim};
+        expectNamed(c, call, way, options);
+        if (!options
+                 .messagesOnly) {  // there the others may have got all that they need of it, and miss it in their next call
+          c.phrases.push_back(call.name == "sends and receives" ? "in a group of" : fmt::format(" in {}", call.name));
+        }
+        c.body = [=, survivors = c.survivors(), &call, ready = std::make_shared<SharedCounters>(2)](int rank) {
+          return breakACall(rank, victim, way, call, survivors, *ready, options);
+        };
+        cases.push_back(std::move(c));
+      }
+    }
+  }
+  return cases;
+}
+
+// What the ranks do when the world cannot be opened.
+std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
+                           const TransportOptions& options) {
+  std::string error = "no error";
+  try {
+    opens();
+  } catch (const DeviceError& e) {
+    error = e.what();
+  }
+  const Communicator::Survivors s = openSurvivors(options);
+  const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
+  s.world->close();
+  return report(error, wrong);
+}
+
+FailureCase openingCase(std::string title, int ranks, int victim) {
+  return {.title = std::move(title),
+          .ranks = ranks,
+          .victim = victim,
+          .phrases = {fmt::format("[rank {}/{}]", victim, ranks), "the world"},
+          .body = {},
+          .oneText = victim != 0};
+}
+
+std::deque<FailureCase> missedOpenings(const TransportOptions& options) {
+  std::deque<FailureCase> cases;
+  for (Way way : kWays) {
+    for (int ranks : {2, 4}) {
+      for (int victim : {0, ranks - 1}) {
+        FailureCase c = openingCase(fmt::format("rank {} of {} {} before it opens its world", victim, ranks, name(way)),
+                                    ranks, victim);
+        c.stops = way == Way::Stop;
+        c.body = [=, survivors = c.survivors()](int rank) {
+          if (rank == victim) {
+            fail(way);
+          }
+          return surviveOpening([&] { static_cast<void>(openWorld(options)); }, survivors, options);
+        };
+        cases.push_back(std::move(c));
       }
     }
   }

@@ -54,6 +54,16 @@ struct FailureCase {
 // shrink.
 [[nodiscard]] std::deque<FailureCase> missedCalls(const TransportOptions& options);
 
+// The same of a victim that has come to the call, and fails while it waits for the others.
+[[nodiscard]] std::deque<FailureCase> brokenCalls(const TransportOptions& options);
+
+// A case of a world that cannot be opened, and what its ranks do then: `opens` throws, and the survivors meet.
+[[nodiscard]] FailureCase openingCase(std::string title, int ranks, int victim);
+[[nodiscard]] std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
+                                         const TransportOptions& options);
+// One for each way, number of ranks and victim: the victim fails before it opens its world.
+[[nodiscard]] std::deque<FailureCase> missedOpenings(const TransportOptions& options);
+
 void runCases(std::deque<FailureCase> waiting);
 
 }  // namespace meshfuse

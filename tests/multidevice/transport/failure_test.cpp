@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
+#include "multidevice/transport/call_queue.h"
 #include "multidevice/transport/failure_cases.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/host_communicator.h"
@@ -49,43 +50,49 @@ TransportOptions network() { return {.deadline = kFailureDeadline, .messagesOnly
 TEST_F(FailureTest, AnyWayInAnyCall) { runCases(missedCalls(host())); }
 TEST_F(NetworkFailureTest, AnyWayInAnyCall) { runCases(missedCalls(network())); }
 
-// What the ranks do when the world cannot be opened.
-std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
-                           const TransportOptions& options) {
-  std::string error = "no error";
-  try {
-    opens();
-  } catch (const DeviceError& e) {
-    error = e.what();
+TEST_F(FailureTest, AnyWayBeforeTheWorldIsOpen) { runCases(missedOpenings(host())); }
+TEST_F(NetworkFailureTest, AnyWayBeforeTheWorldIsOpen) { runCases(missedOpenings(network())); }
+
+TEST_F(FailureTest, AnyWayInsideAnyCall) { runCases(brokenCalls(host())); }
+TEST_F(NetworkFailureTest, AnyWayInsideAnyCall) { runCases(brokenCalls(network())); }
+
+// A bootstrap whose process fails before one of its gatherings.
+class FatalBootstrap final : public Bootstrap {
+ public:
+  FatalBootstrap(std::unique_ptr<Bootstrap> star, int gatheringsLeft, Way way)
+      : star_(std::move(star)), gatheringsLeft_(gatheringsLeft), way_(way) {}
+  int rank() const override { return star_->rank(); }
+  int size() const override { return star_->size(); }
+  std::vector<std::string> allGather(std::string_view mine) override {
+    if (gatheringsLeft_-- == 0) {
+      fail(way_);
+    }
+    return star_->allGather(mine);
   }
-  const Communicator::Survivors s = openSurvivors(options);
-  const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
-  s.world->close();
-  return report(error, wrong);
-}
 
-FailureCase openingCase(std::string title, int ranks, int victim) {
-  return {.title = std::move(title),
-          .ranks = ranks,
-          .victim = victim,
-          .phrases = {fmt::format("[rank {}/{}]", victim, ranks), "the world"},
-          .body = {},
-          .oneText = victim != 0};
-}
+ private:
+  std::unique_ptr<Bootstrap> star_;
+  int gatheringsLeft_;
+  Way way_;
+};
 
-void failBeforeTheWorldIsOpen(const TransportOptions& options) {
+template <class World>
+void failWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& options) {
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
-    for (int ranks : {2, 4}) {
-      for (int victim : {0, ranks - 1}) {
-        FailureCase c = openingCase(fmt::format("rank {} of {} {} before it opens its world", victim, ranks, name(way)),
-                                    ranks, victim);
+    for (int gathering = 0; gathering < gatherings; ++gathering) {
+      for (int victim : {0, 2}) {
+        FailureCase c =
+            openingCase(fmt::format("rank {} of 3 {} before gathering {}", victim, name(way), gathering), 3, victim);
         c.stops = way == Way::Stop;
         c.body = [=, survivors = c.survivors()](int rank) {
-          if (rank == victim) {
-            fail(way);
-          }
-          return surviveOpening([&] { static_cast<void>(openWorld(options)); }, survivors, options);
+          return surviveOpening(
+              [&] {
+                World world(std::make_unique<FatalBootstrap>(connectStar(kFailureDeadline),
+                                                             rank == victim ? gathering : -1, way),
+                            options, "world");
+              },
+              survivors, options);
         };
         cases.push_back(std::move(c));
       }
@@ -94,53 +101,9 @@ void failBeforeTheWorldIsOpen(const TransportOptions& options) {
   runCases(std::move(cases));
 }
 
-TEST_F(FailureTest, AnyWayBeforeTheWorldIsOpen) { failBeforeTheWorldIsOpen(host()); }
-TEST_F(NetworkFailureTest, AnyWayBeforeTheWorldIsOpen) { failBeforeTheWorldIsOpen(network()); }
-
-// A bootstrap whose process is killed before one of its gatherings.
-class FatalBootstrap final : public Bootstrap {
- public:
-  FatalBootstrap(std::unique_ptr<Bootstrap> star, int gatheringsLeft)
-      : star_(std::move(star)), gatheringsLeft_(gatheringsLeft) {}
-  int rank() const override { return star_->rank(); }
-  int size() const override { return star_->size(); }
-  std::vector<std::string> allGather(std::string_view mine) override {
-    if (gatheringsLeft_-- == 0) {
-      fail(Way::Kill);
-    }
-    return star_->allGather(mine);
-  }
-
- private:
-  std::unique_ptr<Bootstrap> star_;
-  int gatheringsLeft_;
-};
-
-template <class World>
-void killWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& options) {
-  std::deque<FailureCase> cases;
-  for (int gathering = 0; gathering < gatherings; ++gathering) {
-    for (int victim : {0, 2}) {
-      FailureCase c =
-          openingCase(fmt::format("rank {} of 3 is killed before gathering {}", victim, gathering), 3, victim);
-      c.body = [=, survivors = c.survivors()](int rank) {
-        return surviveOpening(
-            [&] {
-              World world(
-                  std::make_unique<FatalBootstrap>(connectStar(kFailureDeadline), rank == victim ? gathering : -1),
-                  options, "world");
-            },
-            survivors, options);
-      };
-      cases.push_back(std::move(c));
-    }
-  }
-  runCases(std::move(cases));
-}
-
-TEST_F(FailureTest, KilledWhileTheWorldIsBeingOpened) { killWhileTheWorldIsBeingOpened<HostCommunicator>(5, host()); }
-TEST_F(NetworkFailureTest, KilledWhileTheWorldIsBeingOpened) {
-  killWhileTheWorldIsBeingOpened<NetworkCommunicator>(2, network());
+TEST_F(FailureTest, AnyWayWhileTheWorldIsBeingOpened) { failWhileTheWorldIsBeingOpened<HostCommunicator>(5, host()); }
+TEST_F(NetworkFailureTest, AnyWayWhileTheWorldIsBeingOpened) {
+  failWhileTheWorldIsBeingOpened<NetworkCommunicator>(2, network());
 }
 
 // Rank 3 fails; rank 2 is killed at some moment after that. Who is left agrees on a world, and on another if the first fails.
@@ -198,6 +161,55 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
 
 TEST_F(FailureTest, DeathsWhileTheSurvivorsMeet) { dieWhileTheSurvivorsMeet(host()); }
 // Not between hosts: UCX 1.13 ends or blocks a process whose peer dies in the moment in which the two connect.
+
+// Many calls in flight when a rank is killed: each of them ends, those that had to with the one error, and the others go on.
+void killWhileCallsAreInFlight(const TransportOptions& options) {
+  std::deque<FailureCase> cases;
+  for (int victim : {0, 2}) {
+    FailureCase c{.title = fmt::format("rank {} of 3 is killed with calls in flight", victim),
+                  .ranks = 3,
+                  .victim = victim,
+                  .phrases = {fmt::format("[rank {}/3]", victim), "(a queue)"},
+                  .body = {},
+                  .oneText = victim != 0 || !options.messagesOnly};
+    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+      constexpr size_t kCalls = 40;
+      const std::unique_ptr<Communicator> world = openWorld(options);
+      world->setStep(1, "a queue");
+      std::vector<std::vector<int64_t>> in(kCalls, std::vector<int64_t>(3000, rank));
+      std::vector<std::vector<int64_t>> out = in;
+      std::string error;
+      {
+        CallQueue queue(*world);
+        std::vector<CallQueue::Handle> handles;
+        for (size_t i = 0; i < kCalls; ++i) {
+          handles.push_back(queue.post([&, i](Communicator& comm) {
+            if (rank == victim && i == kCalls / 2) {
+              fail(Way::Kill);
+            }
+            comm.allReduce(comm.world(), in[i].data(), out[i].data(), 3000, DataType::Int, ReduceOp::Sum);
+          }));
+        }
+        for (size_t i = 0; i < kCalls; ++i) {
+          try {
+            handles[i].wait();
+            error += i < kCalls / 2 && out[i] == std::vector<int64_t>(3000, 3) ? "" : "a call is wrong";
+          } catch (const DeviceError& e) {
+            error += error.empty() || error == e.what() ? "" : "another error: ";
+            error = error == e.what() ? error : error + e.what();
+          }
+        }
+      }
+      const Communicator::Survivors s = world->shrink();
+      return report(error, checkSurvivors(*s.world, s.oldRanks, survivors));
+    };
+    cases.push_back(std::move(c));
+  }
+  runCases(std::move(cases));
+}
+
+TEST_F(FailureTest, CallsInFlight) { killWhileCallsAreInFlight(host()); }
+TEST_F(NetworkFailureTest, CallsInFlight) { killWhileCallsAreInFlight(network()); }
 
 void abortAndGoOn(const TransportOptions& options) {
   auto outcomes = runProcesses(

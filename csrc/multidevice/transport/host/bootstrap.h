@@ -40,8 +40,7 @@ struct RankOfLauncher {
 [[nodiscard]] RankOfLauncher starPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline);
 
-// The ranks of the launcher that live on, each of which calls this, on one host: those who come within the deadline of the first
-// one. `members`: by new rank, as the launcher counts. DeviceError for one who comes later.
+// The ranks of the launcher that live on, each of which calls this: those who come within the deadline of the first one. `members`: by new rank, as the launcher counts. DeviceError for one who comes later.
 [[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
                                                        std::vector<int>& members);
 

@@ -1,8 +1,9 @@
-// The star of those who live on when a world could not be opened: on one host, at a local address that the launcher's words
-// give. The first to come is the centre. Who comes when the others have gone on is not let in.
+// The star of those who live on when a world could not be opened, at an address that the launcher's words give: a local one, or one
+// of the network if MASTER_ADDR is such. The first to come is the centre. Who comes when the others have gone on is not let in.
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -22,32 +23,71 @@ std::string word(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
+bool isLoopback(const std::string& address) {
+  return address.empty() || address == "localhost" || address.starts_with("127.");
+}
+
+// Where the survivors meet: at a name that only processes of this host find, or at the port behind MASTER_PORT, which lies on the
+// host of rank 0. (MASTER_PORT itself may still be held by a rank 0 that was stopped.)
+struct MeetingPlace {
+  std::string host;  // empty: of this host alone
+  std::string name;  // or the port
+
+  static MeetingPlace ofThisHost() {
+    const std::string job = pmixOffered() ? word("PMIX_NAMESPACE") : word("MASTER_ADDR") + ":" + word("MASTER_PORT");
+    return {"", fmt::format("meshfuse.survivors.{}.{}", getuid(), job)};
+  }
+  static MeetingPlace ofAllHosts() {
+    int port = 29500;
+    const std::string given = word("MASTER_PORT");
+    std::from_chars(given.data(), given.data() + given.size(), port);
+    return {word("MASTER_ADDR"), std::to_string(port < 65535 ? port + 1 : port - 1)};
+  }
+
+  Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
+  // False also for a process that is not on the host of the place.
+  bool listen(const Socket& s, int backlog) const {
+    return host.empty() ? s.listenLocal(name, backlog) : s.listen(host, name, backlog);
+  }
+  bool connect(const Socket& s, Socket::Clock::time_point limit) const {
+    return host.empty() ? s.connectLocal(name) : s.connect(host, name, limit);
+  }
+  std::string text() const { return host.empty() ? name : fmt::format("{} port {}", host, name); }
+};
+
 class SurvivorStar final : public Star {
  public:
   SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
-    const std::string job = pmixOffered() ? word("PMIX_NAMESPACE") : word("MASTER_ADDR") + ":" + word("MASTER_PORT");
-    const std::string name = fmt::format("meshfuse.survivors.{}.{}", getuid(), job);
-    const auto limit = Clock::now() + deadline;
-    for (;;) {
-      Socket mine = Socket::createLocal();
-      if (mine.listenLocal(name, size_)) {
-        listener_ = std::move(mine);
-        gather(limit);
-        return;
-      }
-      if (mine.connectLocal(name)) {
-        join(std::move(mine), limit);
-        return;
-      }
-      deviceCheck(Clock::now() < limit,
-                  "[host] rank {} can neither make nor find the meeting place of the survivors, {}", rank_, name);
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed between the two
-    }
+    // Where nobody is left on the host of rank 0, those of each host make a world of their own.
+    const bool met = !isLoopback(word("MASTER_ADDR")) && meet(MeetingPlace::ofAllHosts());
+    const MeetingPlace here = MeetingPlace::ofThisHost();
+    deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the meeting place of the survivors, {}",
+                rank_, here.text());
   }
 
   const std::vector<int>& members() const { return members_; }
 
  private:
+  // Whether the place could be made or found within the deadline.
+  bool meet(const MeetingPlace& place) {
+    const auto limit = Clock::now() + deadline();
+    while (Clock::now() < limit) {
+      Socket mine = place.create();
+      if (place.listen(mine, size_)) {
+        listener_ = std::move(mine);
+        gather(limit);
+        return true;
+      }
+      mine = place.create();
+      if (place.connect(mine, limit)) {
+        join(std::move(mine), limit);
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed between the two, or is not open yet
+    }
+    return false;
+  }
+
   void gather(Clock::time_point limit) {
     std::vector<Socket> byRank(static_cast<size_t>(size_));
     for (int missing = size_ - 1; missing > 0;) {

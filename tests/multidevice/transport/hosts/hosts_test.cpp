@@ -206,6 +206,34 @@ TEST_F(HostsTest, RanksThatFailAreNamedAndTheOthersGoOn) {
   runCases(std::move(cases));
 }
 
+TEST_F(HostsTest, RanksThatFailBeforeTheWorldIsOpenAreNamedAndTheOthersMeet) {
+  std::deque<FailureCase> cases = missedOpenings({.deadline = kFailureDeadline});
+  std::erase_if(cases, [](const FailureCase& c) { return c.ranks != kRanks; });
+  EXPECT_EQ(cases.size(), 8u);
+  // All of the host of rank 0: those of the other one find no place to meet in the network, and one at home.
+  FailureCase both = openingCase("the ranks of host 0 are killed before they open their world", kRanks, 0);
+  both.alsoDies = 1;
+  both.body = [survivors = both.survivors()](int rank) {
+    const TransportOptions options{.deadline = kFailureDeadline};
+    return surviveOpening(
+        [&] {
+          if (hostOf(rank) == 0) {
+            fail(Way::Kill);
+          }
+          static_cast<void>(openWorld(options));
+        },
+        survivors, options);
+  };
+  cases.push_back(std::move(both));
+  for (FailureCase& c : cases) {
+    c.body = [this, body = c.body](int rank) {
+      settle(rank);
+      return body(rank);
+    };
+  }
+  runCases(std::move(cases));
+}
+
 TEST_F(HostsTest, RanksWithoutACableGetAnError) {
   const SharedCounters counters(1);
   RankProcesses processes(kRanks, [&](int rank) -> std::string {
