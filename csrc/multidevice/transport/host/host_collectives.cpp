@@ -65,6 +65,9 @@ int64_t HostCommunicator::small(const Collective& c) {
   meet(c.team, c.record);
   setSources(c, {place, kNowhere});
   reducesAll_ = c.record.kind == CallKind::AllReduce;
+  if (isArea(place)) {
+    fetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
+  }
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
   end(c);
   return received;

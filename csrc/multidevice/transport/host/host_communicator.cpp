@@ -9,13 +9,6 @@
 
 namespace meshfuse {
 
-namespace {
-
-// What is written next is with the peer that read it last: it comes back while there is other work, not when it is waited for.
-void fetchForWriting(const PairLine& line) { asm volatile("prefetchw %0" : : "m"(line.step)); }
-
-}  // namespace
-
 HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
                                    std::string world)
     : HostCommunicator(*bootstrap, options, std::move(world)) {
@@ -122,7 +115,7 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
     line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
-    fetchForWriting(group_.own().linesTo(p).ofCall[(peer.calls + 1) % 2]);
+    fetchForWriting(&group_.own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
   }
 }
 
@@ -140,7 +133,7 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
                               difference(rank(), record, p, theirs), group_.place(rank()), group_.place(p)));
     }
     peer.finished = peer.calls - 1;
-    fetchForWriting(group_.own().linesTo(p).ofCall[peer.calls % 2]);
+    fetchForWriting(&group_.own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
   }
 }
 

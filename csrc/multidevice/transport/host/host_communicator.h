@@ -149,6 +149,13 @@ class HostCommunicator final : public Communicator {
   Area nextArea(Area first);
   std::byte* areaOf(int rank, Area area) const;
   const PairLine& lineFrom(int peer) const;
+  // What is written next is with the peers that read it last: it comes back while there is other work, not when it is waited for.
+  static void fetchForWriting(const void* at, int64_t bytes) {
+    constexpr int64_t kLine = 64;
+    for (int64_t line = 0; line < bytes; line += kLine) {
+      asm volatile("prefetchw %0" : : "m"(static_cast<const std::byte*>(at)[line]));
+    }
+  }
   void stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const;
   std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
 
