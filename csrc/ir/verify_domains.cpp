@@ -12,6 +12,10 @@ namespace {
 
 bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
 
+bool isPartOf(ParallelType type, const IntExpr& axis) {
+  return axis.isConst() && axis.constValue() % type.pre() == 0 && axis.constValue() / type.pre() % type.size() == 0;
+}
+
 class DomainVerifier {
  public:
   DomainVerifier(const TensorView& t, std::vector<std::string>& violations) : t_(t), violations_(violations) {}
@@ -162,7 +166,7 @@ class DomainVerifier {
   }
 
   void checkBindings() {
-    std::set<std::pair<int, bool>> bound;
+    std::vector<const IterDomain*> bound;
     int streams = 0;
     for (const IterDomain* id : t_.getLoopDomain()) {
       ParallelType type = id->parallelType();
@@ -170,14 +174,20 @@ class DomainVerifier {
       if (!type.isDevice()) {
         continue;
       }
-      if (!bound.emplace(type.axisFromLast(), id->isReduction()).second) {
+      const DeviceMesh& mesh = t_.getDeviceMesh();
+      if (std::ranges::any_of(bound, [&](const IterDomain* other) {
+            return other->isReduction() == id->isReduction() && mesh.overlap(other->parallelType(), type);
+          })) {
         report("{} is bound to two loop dims; bind a mesh axis once", type.toString());
       }
-      const DeviceMesh& mesh = t_.getDeviceMesh();
+      bound.push_back(id);
       if (mesh.empty()) {
         report("a loop dim is bound to {}, but the tensor has no mesh; call setDeviceMesh", type.toString());
       } else if (type.axisFromLast() >= mesh.numAxes()) {
         report("a loop dim is bound to {}, but mesh {} has {} axes", type.toString(), mesh.toString(), mesh.numAxes());
+      } else if (type.isPart() && !isPartOf(type, mesh.axisSize(mesh.axisOf(type)))) {
+        report("a loop dim is bound to {}, which is no part of an axis of {}; give factors of its size",
+               type.toString(), mesh.axisSize(mesh.axisOf(type)).toString());
       } else if (provenDifferent(id->extent(), mesh.size(type))) {
         report("loop dim {} is bound to a mesh axis of {} devices; split by the size of the axis", id->toString(),
                mesh.size(type).toString());

@@ -36,7 +36,7 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   std::vector<int> origins;
   originsOf(loop.id, logical, origins);
   const int dim = origins.empty() ? 0 : origins.front();
-  const IntExpr& size = mesh.axisSize(loop.axis);
+  const IntExpr size = mesh.size(loop.id->parallelType());
   if (loop.extent.isConst() && size.isConst() && !(loop.extent == size)) {
     violations.push_back(fmt::format(
         "dim {} of {} (size {}): a loop dim of extent {} is bound to axis {} of {}; expected equal sizes: split "
@@ -71,20 +71,21 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
       bound.push_back(id);
     }
   }
+  const DeviceMesh& mesh = tv->getDeviceMesh();
   for (size_t k = 0; k < bound.size(); k++) {
     const auto first =
         std::find_if(bound.begin(), bound.begin() + static_cast<std::ptrdiff_t>(k),
-                     [&](const IterDomain* id) { return id->parallelType() == bound[k]->parallelType(); });
+                     [&](const IterDomain* id) { return mesh.overlap(id->parallelType(), bound[k]->parallelType()); });
     if (first == bound.begin() + static_cast<std::ptrdiff_t>(k)) {
       continue;
     }
-    const DeviceMesh& mesh = tv->getDeviceMesh();
     const std::vector<IterDomain*>& loops = tv->getLoopDomain();
     const auto place = [&](const IterDomain* id) { return std::find(loops.begin(), loops.end(), id) - loops.begin(); };
     std::string free;
     for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      const bool taken = std::any_of(bound.begin(), bound.end(),
-                                     [&](const IterDomain* id) { return id->parallelType() == mesh.typeOf(axis); });
+      const bool taken = std::any_of(bound.begin(), bound.end(), [&](const IterDomain* id) {
+        return mesh.overlap(id->parallelType(), mesh.typeOf(axis));
+      });
       free += taken ? "" : (free.empty() ? "" : ", ") + mesh.axisName(axis);
     }
     violations.push_back(fmt::format(

@@ -131,6 +131,14 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
       }
     }
   }
+  // a part of an axis is gathered: contributions are counted by whole axes
+  for (const auto& [axis, pieces] : axes) {
+    IntExpr together = 1;
+    for (const OwnedPiece& piece : pieces) {
+      together *= piece.digit.size;
+    }
+    elsewhere[axis] = elsewhere[axis] || !(together == mesh.axisSize(axis));
+  }
   if (isIndexed(e)) {
     // an axis inside one that is needed elsewhere, and so gathered, no longer owns one range of rows
     const IndexedDim indexed = indexedDim(e);

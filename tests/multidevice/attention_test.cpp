@@ -277,27 +277,33 @@ TEST_F(SequenceToHeads, ApartIsOneAllToAllForEachTensor) {
   });
 }
 
-// Half as many groups as ranks: two ranks read the keys and values of a group, and these are what is gathered.
-TEST_F(SequenceToHeads, FewerGroupsThanRanksGatherKeysAndValuesAlone) {
+// Half as many groups as ranks: two ranks read the keys and values of a group. These are exchanged among the ranks of different
+// groups, and gathered among those of one alone: over a part of the axis.
+TEST_F(SequenceToHeads, FewerGroupsThanRanksGatherKeysAndValuesOverAPartOfTheAxis) {
   runScenario([](int64_t n) {
     const int64_t groups = std::max<int64_t>(n / 2, 1), heads = 2 * n, rows = kPart * n;
     std::vector<std::string> steps;
     if (n > 1) {
-      const std::string exchange = among(n, "all-to-all")[0], gather = among(n, "all-gather")[0];
-      steps = {exchange, gather, gather, exchange};
+      steps = among(n, "all-to-all");
+      for (int kv = 0; kv < 2; kv++) {
+        for (const std::vector<std::string>& step : {among(groups, "all-to-all"), among(n / groups, "all-gather")}) {
+          steps.insert(steps.end(), step.begin(), step.end());
+        }
+      }
+      steps.push_back(steps[0]);
     }
-    return Scenario{
-        [=](Fusion& f) {
-          const DeviceMesh mesh = axisX(n);
-          TensorView* q = cutInput(f, {kBatch, rows, heads, kFeatures}, mesh, 1);
-          TensorView* k = cutInput(f, {kBatch, rows, groups, kFeatures}, mesh, 1);
-          TensorView* v = cutInput(f, {kBatch, rows, groups, kFeatures}, mesh, 1);
-          const SdpfaFwdResult r = sdpfa_fwd(headsFirst(toHeads(q, mesh)), headsFirst(k), headsFirst(v), 0.0, true);
-          backToSequence(f, headsFirst(r.output), mesh);
-        },
-        {random({kBatch, rows, heads, kFeatures}, 1), random({kBatch, rows, groups, kFeatures}, 2),
-         random({kBatch, rows, groups, kFeatures}, 3)},
-        {steps, -1, 2 * exchanged(n, 2, kFeatures) + 2 * kBatch * kPart * (n - 1) * groups * kFeatures * 4}};
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* q = cutInput(f, {kBatch, rows, heads, kFeatures}, mesh, 1);
+                      TensorView* k = cutInput(f, {kBatch, rows, groups, kFeatures}, mesh, 1);
+                      TensorView* v = cutInput(f, {kBatch, rows, groups, kFeatures}, mesh, 1);
+                      const SdpfaFwdResult r =
+                          sdpfa_fwd(headsFirst(toHeads(q, mesh)), headsFirst(k), headsFirst(v), 0.0, true);
+                      backToSequence(f, headsFirst(r.output), mesh);
+                    },
+                    {random({kBatch, rows, heads, kFeatures}, 1), random({kBatch, rows, groups, kFeatures}, 2),
+                     random({kBatch, rows, groups, kFeatures}, 3)},
+                    {steps, -1, 2 * exchanged(n, 2, kFeatures) + 2 * kBatch * kPart * (n - 1) * kFeatures * 4}};
   });
 }
 

@@ -35,6 +35,9 @@ RandomProgram::RandomProgram(uint32_t seed, std::map<std::string, int>& histogra
                                                   DeviceMesh::create({{"x", 3}, {"y", 2}}),
                                                   DeviceMesh::create({{"x", 8}})};
   mesh_ = kMeshes[rng_() % (kind.uneven ? kMeshes.size() : 5)];
+  if (kind.parts) {
+    mesh_ = rng_() % 2 == 0 ? DeviceMesh::create({{"x", 4}}) : DeviceMesh::create({{"x", 2}, {"y", 4}});
+  }
   if (kind.symbolic) {
     mesh_ = rng_() % 2 == 0 ? DeviceMesh::create({{"x"}}) : DeviceMesh::create({{"x"}, {"y"}});
     mesh_ = rng_() % 3 == 0 ? mesh_.hint({{"x", 4}}) : mesh_;
@@ -81,7 +84,7 @@ void RandomProgram::annotate(TensorView* tv) {
     cutBySymbols(tv);
     return;
   }
-  setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false, kind_.uneven}));
+  setShardState(tv, randomState(rng_, mesh_, sizesOf(tv), {rng_() % 3 == 0, false, kind_.uneven, kind_.parts}));
 }
 
 // Each axis cuts a dim of its own in blocks or cycles, or none; now and then both cut one dim in blocks.

@@ -15,13 +15,13 @@
 namespace meshfuse {
 namespace {
 
-void runRandomPrograms(bool uneven) {
+void runRandomPrograms(RandomProgramKind kind) {
   std::map<std::string, int> histogram;
   std::map<std::string, int> communication;
   // SEEDS: more of them, by hand
   const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 400;
   for (uint32_t seed = 0; seed < count; seed++) {
-    const RandomProgram program(seed, histogram, {.uneven = uneven});
+    const RandomProgram program(seed, histogram, kind);
     try {
       ShardedRun run = runSharded(program.fusion(), {}, {.callBytes = 0});
       for (const std::string& step : run.communications) {
@@ -40,9 +40,11 @@ void runRandomPrograms(bool uneven) {
   }
 }
 
-TEST(RandomProgram, EveryRankHasItsPartOfTheResult) { runRandomPrograms(false); }
+TEST(RandomProgram, EveryRankHasItsPartOfTheResult) { runRandomPrograms({}); }
 
-TEST(RandomProgram, PartsMayBeUnevenOrEmpty) { runRandomPrograms(true); }
+TEST(RandomProgram, PartsOfAxesOwnDigits) { runRandomPrograms({.parts = true}); }
+
+TEST(RandomProgram, PartsMayBeUnevenOrEmpty) { runRandomPrograms({.uneven = true}); }
 
 // One propagation, then every size: the numbers are right whether or not it divides, and nothing is left to spread.
 TEST(RandomProgram, SizesOfMeshesMayComeLater) {

@@ -86,7 +86,8 @@ std::string ParallelType::toString() const {
     case Kind::Device:
       break;
   }
-  return axis_ < 3 ? fmt::format("DID{}", "xyz"[axis_]) : fmt::format("DID{}", axis_);
+  const std::string name = axis_ < 3 ? fmt::format("DID{}", "xyz"[axis_]) : fmt::format("DID{}", axis_);
+  return isPart() ? fmt::format("{}:{}:{}", name, pre_, size_) : name;
 }
 
 std::optional<ParallelType> parseParallelType(std::string_view text) {
@@ -96,6 +97,19 @@ std::optional<ParallelType> parseParallelType(std::string_view text) {
   if (text == "DIDy") return ParallelType::DIDy;
   if (text == "DIDz") return ParallelType::DIDz;
   int axis = 0;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const std::optional<ParallelType> whole = parseParallelType(text.substr(0, colon));
+    const size_t next = text.find(':', colon + 1);
+    int64_t pre = 0;
+    int64_t size = 0;
+    const auto reads = [](std::string_view part, int64_t& value) {
+      return isDigits(part) && std::from_chars(part.data(), part.data() + part.size(), value).ec == std::errc();
+    };
+    const bool ok = whole && whole->isDevice() && next != std::string_view::npos &&
+                    reads(text.substr(colon + 1, next - colon - 1), pre) && reads(text.substr(next + 1), size) &&
+                    pre > 0 && size > 0;
+    return ok ? std::optional(ParallelType::device(whole->axisFromLast(), pre, size)) : std::nullopt;
+  }
   if (text.starts_with("DID") && isDigits(text.substr(3)) &&
       std::from_chars(text.data() + 3, text.data() + text.size(), axis).ec == std::errc() && axis >= 3) {
     return ParallelType::device(axis);
@@ -231,6 +245,38 @@ ParallelType DeviceMesh::axis(std::string_view name) const {
     throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name, all.empty() ? "none" : all));
   }
   return typeOf(static_cast<int>(it - names_.begin()));
+}
+
+ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
+  const int position = axisOf(axis(name));
+  const IntExpr& whole = sizes_[static_cast<size_t>(position)];
+  check(whole.isConst(), "[mesh] axis {} has a symbol for its size; a part needs a number", name);
+  check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
+        "[mesh] axis {} of {} has no part of {} behind {}; their product must divide its size", name,
+        whole.constValue(), size, pre);
+  return typeOf(position, whole.constValue() / pre / size, size);
+}
+
+ParallelType DeviceMesh::typeOf(int axis, int64_t below, int64_t size) const {
+  const int64_t whole = axisSize(axis).constValue();
+  if (below < 1 || size < 1 || whole % below != 0 || whole / below % size != 0) {
+    throwInternalError(fmt::format("[mesh] a digit of {} above {} of axis {} of {}", size, below, axis, toString()));
+  }
+  const ParallelType type = typeOf(axis);
+  return size == whole ? type : ParallelType::device(type.axisFromLast(), whole / below / size, size);
+}
+
+IntExpr DeviceMesh::below(ParallelType type) const {
+  return type.isPart() ? IntExpr(axisSize(axisOf(type)).constValue() / type.pre() / type.size()) : IntExpr(1);
+}
+
+bool DeviceMesh::overlap(ParallelType a, ParallelType b) const {
+  if (!a.isDevice() || !b.isDevice() || a.axisFromLast() != b.axisFromLast()) {
+    return false;
+  }
+  // one lies below the other if its places, counted from the outside, begin where those of the other have ended
+  const auto isBelow = [](ParallelType x, ParallelType y) { return x.pre() % (y.pre() * y.size()) == 0; };
+  return !a.isPart() || !b.isPart() || (!isBelow(a, b) && !isBelow(b, a));
 }
 
 IntExpr DeviceMesh::size(std::string_view name) const { return size(axis(name)); }

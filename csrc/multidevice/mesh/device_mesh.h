@@ -7,7 +7,9 @@
 //   DeviceMesh({0, 1, 2, 3}, {2, 2})          ranks [[0, 1], [2, 3]], axes y and x
 //   DeviceMesh::create({{"dp", 2}, {"tp"}})   named axes, the second of symbolic size
 //
-// A symbolic size is the symbol of the axis' name; what is decided before it is known is decided for its hint.
+// A symbolic size is the symbol of the axis' name; what is decided before it is known is decided for its hint. A loop may also be
+// bound to a part of an axis: of a tp of 8, mesh.axis("tp", 1, 2) says in which half of them a rank is, mesh.axis("tp", 2, 4) where
+// in its half.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,11 @@ class ParallelType {
   enum class Kind : uint8_t { Serial, Stream, Device };
 
   constexpr ParallelType() = default;
-  static constexpr ParallelType device(int axisFromLast) { return ParallelType(Kind::Device, axisFromLast); }
+  static constexpr ParallelType device(int axisFromLast) { return {Kind::Device, axisFromLast}; }
+  // The digit of `size` of the coordinate on that axis which counts from its `pre`-th part on.
+  static constexpr ParallelType device(int axisFromLast, int64_t pre, int64_t size) {
+    return {Kind::Device, axisFromLast, pre, size};
+  }
 
   static const ParallelType Serial;
   static const ParallelType Stream;
@@ -38,14 +44,20 @@ class ParallelType {
   constexpr Kind kind() const { return kind_; }
   constexpr bool isDevice() const { return kind_ == Kind::Device; }
   constexpr int axisFromLast() const { return axis_; }
-  std::string toString() const;  // DIDx, DIDy, DIDz, DID3, ..., Stream, Serial
+  constexpr bool isPart() const { return size_ != 0; }
+  constexpr int64_t pre() const { return pre_; }    // of a part
+  constexpr int64_t size() const { return size_; }  // of a part
+  std::string toString() const;                     // DIDx, DIDy, DIDz, DID3, ..., DIDx:2:4 (a part), Stream, Serial
 
   friend constexpr bool operator==(ParallelType, ParallelType) = default;
 
  private:
-  constexpr ParallelType(Kind kind, int axis) : kind_(kind), axis_(axis) {}
+  constexpr ParallelType(Kind kind, int axis, int64_t pre = 1, int64_t size = 0)
+      : kind_(kind), axis_(axis), pre_(pre), size_(size) {}
   Kind kind_ = Kind::Serial;
   int axis_ = 0;
+  int64_t pre_ = 1;
+  int64_t size_ = 0;  // of a part; 0: the whole axis
 };
 
 inline constexpr ParallelType ParallelType::Serial{Kind::Serial, 0};
@@ -94,10 +106,18 @@ class DeviceMesh {
   // Position of the axis a device type names; UserError if the mesh has no such axis.
   int axisOf(ParallelType type) const;
   ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }
+  // The digit of `size` of an axis' coordinate that stands above `below` others; the whole axis if that is all of it.
+  ParallelType typeOf(int axis, int64_t below, int64_t size) const;
   // By name; UserError listing the names if there is none.
   ParallelType axis(std::string_view name) const;
+  // A part of it, as in the header's example. UserError unless pre * size divides the size of the axis, which is no symbol.
+  ParallelType axis(std::string_view name, int64_t pre, int64_t size) const;
   IntExpr size(std::string_view name) const;
-  IntExpr size(ParallelType type) const { return axisSize(axisOf(type)); }
+  IntExpr size(ParallelType type) const { return type.isPart() ? IntExpr(type.size()) : axisSize(axisOf(type)); }
+  // A rank's place on what the type names is (coordinate / below) mod size.
+  IntExpr below(ParallelType type) const;
+  // Whether two types name digits of one axis that have something in common.
+  bool overlap(ParallelType a, ParallelType b) const;
 
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major
   bool contains(int64_t rank) const;

@@ -178,18 +178,22 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
       const DigitList pieces = same >= 0 ? DigitList({at}) : toBase(logical, d, prover);
       ok = ok && !pieces.isOpaque();
       for (const Digit& piece : pieces.digits()) {
-        bool found = false;
-        for (size_t k = 0; k < dims.size() && !found; k++) {
-          found = dims[k].root == piece.dim && static_cast<int>(k) != partial &&
-                  (isWindow(expr) || !stretches(stored[k], dims[k], result->getRootDomain()[piece.dim])) &&
-                  survivesWindow(piece, dims[k], prover);
-          if (found) {
+        // what falls on no dim of the operand, or on one that is stretched, is a part of the axis that the operand does without
+        bool reads = from.mesh.axisSize(axis).isConst();
+        for (size_t k = 0; k < dims.size(); k++) {
+          if (dims[k].root != piece.dim || static_cast<int>(k) == partial ||
+              (!isWindow(expr) && stretches(stored[k], dims[k], result->getRootDomain()[piece.dim]))) {
+            continue;
+          }
+          reads = survivesWindow(piece, dims[k], prover);
+          if (reads) {
             Digit at = piece;
             at.dim = static_cast<int>(k) - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
             arrived.push_back(std::move(at));
           }
+          break;
         }
-        ok = ok && found;
+        ok = ok && reads;
       }
     }
     std::optional<ShardState> grown = ok && !arrived.empty() ? withDigits(state, arrived, prover) : std::nullopt;

@@ -4,7 +4,8 @@
 //   T2 = reshape(T0[B, 12]) -> [B, 3, 4], T2 S1(x)   backward: T0 gets S1(x), the same digits
 //
 // An axis is added to a tensor that has none of its digits yet, where all its digits arrive on free ones; nothing is moved or
-// removed. A digit of a reduced dim, of a dim read by data, or of one that a window cuts is not carried.
+// removed. A digit of a reduced dim, of a dim read by data, or of one that a window cuts is not carried. Backward, digits that fall
+// on no dim of the operand, or on one that the op stretches, stay behind: the operand takes the other part of the axis.
 #pragma once
 
 #include <optional>

@@ -343,9 +343,10 @@ std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDo
     if (!id->isDeviceDim()) {
       continue;
     }
-    const int axis = mesh.axisOf(id->parallelType());
-    if (!mesh.axisSize(axis).isConst(1)) {
-      bound.push_back({axis, over.of(id).ownedBy(Owner::device(axis), prover), id->extent(), id});
+    const ParallelType type = id->parallelType();
+    if (!mesh.size(type).isConst(1)) {
+      const Owner owner = Owner::device(mesh.axisOf(type), mesh.below(type));
+      bound.push_back({owner.axis, over.of(id).ownedBy(owner, prover), id->extent(), id});
     }
   }
   return bound;
@@ -415,35 +416,47 @@ struct Piece {
   IterDomain* loop;
 };
 
-// Pieces of one axis become one loop: the piece that others lie below comes first.
-void bindPieces(TensorView* tv, const DeviceMesh& mesh, const std::vector<Piece>& pieces, const Prover& prover) {
+// Two loops become one, whose places count through all of `inner` before those of `outer`.
+IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
+  const auto& loops = tv->getLoopDomain();
+  const auto positionOf = [&](const IterDomain* id) {
+    return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
+  };
+  const int from = positionOf(outer);
+  const int to = positionOf(inner);
+  tv->merge(from, to);
+  return tv->axis(from < to ? from : from - 1);
+}
+
+// Pieces of one axis that follow each other become one loop. An axis of symbolic size is bound whole.
+void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> pieces, const Prover& prover) {
+  const auto next = [&](int axis, const IntExpr& below) {
+    return std::ranges::find_if(pieces, [&](const Piece& p) { return p.axis == axis && prover.equal(p.below, below); });
+  };
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    IterDomain* whole = nullptr;
-    IntExpr size = 1;
-    for (bool more = true; more;) {
-      more = false;
-      for (const Piece& piece : pieces) {
-        if (piece.axis == axis && prover.equal(piece.below, size)) {
-          const auto& loops = tv->getLoopDomain();
-          const auto positionOf = [&](const IterDomain* id) {
-            return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
-          };
-          size = prover.multiply(size, piece.loop->extent());
-          if (whole == nullptr) {
-            whole = piece.loop;
-          } else {
-            const int inner = positionOf(whole);
-            const int outer = positionOf(piece.loop);
-            tv->merge(outer, inner);
-            whole = tv->axis(outer < inner ? outer : outer - 1);
-          }
-          more = true;
+    IntExpr below = 1;
+    for (;;) {
+      auto piece = next(axis, below);
+      if (piece == pieces.end()) {
+        // what else is bound of the axis stands above a gap
+        piece = std::ranges::min_element(pieces, [&](const Piece& a, const Piece& b) {
+          return std::pair(a.axis != axis, a.below.constantTerm()) < std::pair(b.axis != axis, b.below.constantTerm());
+        });
+        if (piece == pieces.end() || piece->axis != axis) {
           break;
         }
+        below = piece->below;
       }
-    }
-    if (whole != nullptr) {
-      whole->parallelize(mesh.typeOf(axis));
+      const IntExpr first = below;
+      IterDomain* loop = nullptr;
+      for (; piece != pieces.end(); piece = next(axis, below)) {
+        below = prover.multiply(below, piece->loop->extent());
+        loop = loop == nullptr ? piece->loop : joined(tv, piece->loop, loop);
+        pieces.erase(piece);
+      }
+      const bool isPart = mesh.axisSize(axis).isConst() && first.isConst() && below.isConst();
+      loop->parallelize(isPart ? mesh.typeOf(axis, first.constValue(), below.constValue() / first.constValue())
+                               : mesh.typeOf(axis));
     }
   }
 }
@@ -500,7 +513,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
     loop += splits.loops;
   }
 
-  bindPieces(tv, state.mesh, pieces, prover);
+  bindPieces(tv, state.mesh, std::move(pieces), prover);
 }
 
 std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,

@@ -3,12 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "base/error.h"
 
 namespace meshfuse {
 namespace {
+
+std::string errorOf(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
 
 TEST(DeviceMesh, AxesCountFromTheLast) {
   DeviceMesh mesh({0, 1, 2, 3, 4, 5}, {2, 3});
@@ -112,7 +122,67 @@ TEST(DeviceMesh, Mistakes) {
   EXPECT_EQ(mesh.indexOf(2), -1);
 }
 
+TEST(DeviceMesh, PartsOfAnAxis) {
+  const DeviceMesh mesh = DeviceMesh::create({{"dp", 3}, {"tp", 8}});
+  const ParallelType half = mesh.axis("tp", 1, 2);
+  const ParallelType inHalf = mesh.axis("tp", 2, 4);
+  EXPECT_EQ(half.toString(), "DIDx:1:2");
+  EXPECT_EQ(mesh.size(half), IntExpr(2));
+  EXPECT_EQ(mesh.below(half), IntExpr(4));
+  EXPECT_EQ(mesh.below(inHalf), IntExpr(1));
+  EXPECT_EQ(mesh.axisOf(half), 1);
+  EXPECT_EQ(mesh.axis("tp", 1, 8), mesh.axis("tp"));
+  EXPECT_EQ(mesh.typeOf(1, 4, 2), half);
+  EXPECT_FALSE(mesh.overlap(half, inHalf));
+  EXPECT_TRUE(mesh.overlap(half, mesh.axis("tp")));
+  EXPECT_FALSE(mesh.overlap(half, mesh.axis("dp")));
+  EXPECT_EQ(errorOf([&] { (void)mesh.axis("tp", 3, 2); }),
+            "[mesh] axis tp of 8 has no part of 2 behind 3; their product must divide its size");
+  EXPECT_EQ(errorOf([&] { (void)DeviceMesh::create({{"tp"}}).axis("tp", 1, 2); }),
+            "[mesh] axis tp has a symbol for its size; a part needs a number");
+}
+
+// Parts that do not overlap say nothing of each other: all pairs of places occur.
+TEST(DeviceMesh, PartsThatDoNotOverlapAreIndependent) {
+  int independent = 0;
+  for (int64_t n = 2; n <= 24; n++) {
+    const DeviceMesh mesh = DeviceMesh::create({{"x", n}});
+    std::vector<ParallelType> types;
+    for (int64_t pre = 1; pre <= n; pre++) {
+      for (int64_t size = 2; pre * size <= n; size++) {
+        if (n % (pre * size) == 0) {
+          types.push_back(mesh.axis("x", pre, size));
+        }
+      }
+    }
+    for (const ParallelType& a : types) {
+      for (const ParallelType& b : types) {
+        ASSERT_EQ(mesh.overlap(a, b), mesh.overlap(b, a));
+        if (mesh.overlap(a, b)) {
+          continue;
+        }
+        std::set<std::pair<int64_t, int64_t>> places;
+        const auto placeOn = [&](int64_t coordinate, const ParallelType& t) {
+          return coordinate / mesh.below(t).constValue() % mesh.size(t).constValue();
+        };
+        for (int64_t c = 0; c < n; c++) {
+          places.emplace(placeOn(c, a), placeOn(c, b));
+        }
+        ASSERT_EQ(static_cast<int64_t>(places.size()), mesh.size(a).constValue() * mesh.size(b).constValue());
+        independent++;
+      }
+    }
+  }
+  EXPECT_GT(independent, 100);
+}
+
 TEST(ParallelType, NamesReadBack) {
+  for (const char* text : {"DIDx:1:2", "DIDy:2:4", "DID5:3:3"}) {
+    EXPECT_EQ(parseParallelType(text).value().toString(), text);
+  }
+  for (const char* text : {"DIDx:", "DIDx:1", "DIDx:0:2", "DIDx:1:2:3", "Stream:1:2", "DIDx:a:2"}) {
+    EXPECT_FALSE(parseParallelType(text).has_value()) << text;
+  }
   for (int k = 0; k < 12; k++) {
     ParallelType type = ParallelType::device(k);
     EXPECT_EQ(parseParallelType(type.toString()), type);
