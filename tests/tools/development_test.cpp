@@ -92,8 +92,9 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
   const ToolRun run = shell("tools/dev bench nosuch");
   EXPECT_EQ(run.code, 2) << run.out << run.err;
   EXPECT_EQ(run.out, "");
-  EXPECT_NE(run.err.find("there is no benchmark 'nosuch'; there are: collectives_mpi_bench fusions_bench "),
-            std::string::npos)
+  EXPECT_NE(
+      run.err.find("there is no benchmark 'nosuch'; there are: block_mpi_bench collectives_mpi_bench fusions_bench "),
+      std::string::npos)
       << run.err;
   EXPECT_EQ(shell("tools/dev frobnicate").code, 2);
 }

@@ -70,6 +70,7 @@ TEST(PlanMemo, OtherOptionsHaveAnother) {
   others[5].steps = StepSet::all();
   others[6].forbid = {StepKind::AllToAll};
   others[6].bound = 128;
+  others[6].direct = DirectChoice::Fallback;
   others[7].direct = DirectChoice::Fallback;
   others[8].maxStates = 7;
   for (size_t k = 0; k < others.size(); k++) {
