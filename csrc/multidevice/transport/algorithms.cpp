@@ -34,6 +34,7 @@ const std::vector<Row>& rows() {
       {"pairs", Algorithm::Pairs, false, true, {K::AllGather, K::ReduceScatter, K::AllToAll, K::Broadcast}},
       {"ring", Algorithm::Ring, false, true, {K::AllGather}},
       {"tree", Algorithm::Tree, false, true, {K::Broadcast}},
+      {"scatter", Algorithm::Scatter, false, true, {K::Broadcast}},
   };
   return table;
 }

@@ -25,7 +25,8 @@ enum class Algorithm : uint8_t {
   Parts,    // network: of an all-reduce, each rank reduces a part
   Pairs,    // network: between every two ranks
   Ring,     // network: from neighbour to neighbour
-  Tree      // network: each rank that has it passes it on
+  Tree,     // network: each rank that has it passes it on
+  Scatter   // network: each rank gets a part of it, then all gather the parts in a ring
 };
 
 // By the bytes that one rank publishes. `Small` ends where slots do, `Medium` at 1 MiB.

@@ -31,11 +31,13 @@ class NetworkTest : public testing::Test {
   }
 };
 
-void sum(Communicator& comm, int64_t count) {
+void sumOf(Communicator& comm, const Team& team, int64_t count) {
   std::vector<float> in(static_cast<size_t>(count), 1.0f);
   std::vector<float> out(in.size());
-  comm.allReduce(comm.world(), in.data(), out.data(), count, DataType::Float, ReduceOp::Sum);
+  comm.allReduce(team, in.data(), out.data(), count, DataType::Float, ReduceOp::Sum);
 }
+
+void sum(Communicator& comm, int64_t count) { sumOf(comm, comm.world(), count); }
 
 std::string callUntilFailure(Communicator& comm) {
   try {
@@ -176,6 +178,24 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
       },
       kNetwork);
   expectSay(thrown, {0}, {"[rank 1/2]", "left by an exception"});
+}
+
+// A rank may leave long before the others do, rank 0 as well.
+TEST_F(NetworkTest, LeavingDisturbsNobodyElse) {
+  for (int leaver : {0, 2}) {
+    auto outcomes = runProcesses(
+        3,
+        [&](Communicator& comm) -> std::string {
+          sum(comm, 10);
+          for (int i = 0; comm.rank() != leaver && i < 30; ++i) {
+            std::this_thread::sleep_for(100ms);
+            sumOf(comm, Team{{leaver == 0 ? 2 : 0, 1}}, 1000 * i);
+          }
+          return "done";
+        },
+        kNetwork);
+    expectSay(outcomes, {0, 1, 2}, {"done"});
+  }
 }
 
 }  // namespace

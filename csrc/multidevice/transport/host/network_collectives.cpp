@@ -26,7 +26,7 @@ void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks&
   const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
   const int64_t bytes = dataTypeSize(record.type);
   const int64_t own = blocks.of(position) * bytes;
-  if (algorithmFor(record.kind, blocks.largest() * bytes) == Algorithm::Ring) {
+  if (algorithmFor(record.kind, blocks.largest() * bytes, t.ranks.size()) == Algorithm::Ring) {
     swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
     copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
     passAround(t, position, blocks, bytes, bytesOf(out));
@@ -44,15 +44,16 @@ void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks&
 
 // In step k each rank passes on the block that came in step k - 1, of the rank k places before it.
 void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& blocks, int64_t elementBytes,
-                                     std::byte* out) {
+                                     std::byte* out, int full) {
   const int64_t n = blocks.number;
+  const auto next = static_cast<int>((position + 1) % n);
   for (int64_t step = 0; step + 1 < n; ++step) {
     const int64_t sent = (position + n - step) % n;
     const int64_t received = (sent + n - 1) % n;
-    pass({.to = t.ranks[static_cast<size_t>((position + 1) % n)],
+    pass({.to = next == full ? -1 : t.ranks[static_cast<size_t>(next)],
           .out = out + blocks.begin(sent) * elementBytes,
           .outBytes = blocks.of(sent) * elementBytes,
-          .from = t.ranks[static_cast<size_t>((position + n - 1) % n)],
+          .from = position == full ? -1 : t.ranks[static_cast<size_t>((position + n - 1) % n)],
           .in = out + blocks.begin(received) * elementBytes,
           .inBytes = blocks.of(received) * elementBytes});
   }
@@ -123,7 +124,7 @@ void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, in
   const int position = start(t, record, in != nullptr && out != nullptr);
   const auto n = static_cast<int64_t>(t.ranks.size());
   const int64_t bytes = dataTypeSize(type);
-  const Algorithm algorithm = algorithmFor(record.kind, count * bytes);
+  const Algorithm algorithm = algorithmFor(record.kind, count * bytes, t.ranks.size());
   const bool whole = algorithm == Algorithm::Whole || (algorithm == Algorithm::Default && count * bytes <= kReduceAll);
   auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
   auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
@@ -157,9 +158,14 @@ void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, 
   const int position = start(t, record, buffer != nullptr);
   const int64_t bytes = count * dataTypeSize(type);
   std::vector<Parcel> parcels(t.ranks.size());
-  if (algorithmFor(record.kind, bytes) == Algorithm::Tree) {
+  const Algorithm algorithm = algorithmFor(record.kind, bytes, t.ranks.size());
+  if (algorithm == Algorithm::Tree || algorithm == Algorithm::Scatter) {
     swapParcels(t, record, parcels);
-    passDown(t, position, root, bytesOf(buffer), bytes);
+    if (algorithm == Algorithm::Tree) {
+      passDown(t, position, root, bytesOf(buffer), bytes);
+    } else {
+      passParts(t, position, root, bytesOf(buffer), count, dataTypeSize(type));
+    }
     finish(record, position == root ? 0 : bytes);
     return;
   }
@@ -196,8 +202,35 @@ void NetworkCommunicator::passDown(const Team& t, int position, int root, std::b
   }
 }
 
-Algorithm NetworkCommunicator::algorithmFor(CallKind kind, int64_t bytes) const {
-  return algorithms_.onNetwork(kind, sizeClass(bytes, options_.thresholds.slots));
+// The root sends a part to each rank, and all pass on what they have: nobody sends more than the whole twice.
+void NetworkCommunicator::passParts(const Team& t, int position, int root, std::byte* buffer, int64_t count,
+                                    int64_t elementBytes) {
+  const auto n = static_cast<int64_t>(t.ranks.size());
+  std::vector<int64_t> parts;
+  for (int64_t i = 0; i < n; ++i) {
+    parts.push_back(partBegin(count, i + 1, n) - partBegin(count, i, n));
+  }
+  const Blocks blocks = blocksOf(t, 0, parts);
+  for (int i = 0; i < static_cast<int>(n); ++i) {
+    std::byte* part = buffer + blocks.begin(i) * elementBytes;
+    const int64_t bytes = blocks.of(i) * elementBytes;
+    if (position == root && i != root) {
+      pass({.to = t.ranks[static_cast<size_t>(i)], .out = part, .outBytes = bytes});
+    } else if (position == i && i != root) {
+      pass({.from = t.ranks[static_cast<size_t>(root)], .in = part, .inBytes = bytes});
+    }
+  }
+  passAround(t, position, blocks, elementBytes, buffer, root);
+}
+
+// Where the table leaves it open: a root does not send the same to many, if that is more than goes along with the heads.
+Algorithm NetworkCommunicator::algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const {
+  const SizeClass size = sizeClass(bytes, options_.thresholds.slots);
+  const Algorithm asked = algorithms_.onNetwork(kind, size);
+  if (asked != Algorithm::Default || kind != CallKind::Broadcast || ranks <= 2 || size == SizeClass::Small) {
+    return asked;
+  }
+  return size == SizeClass::Medium ? Algorithm::Tree : Algorithm::Scatter;
 }
 
 }  // namespace meshfuse

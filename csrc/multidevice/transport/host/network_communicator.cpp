@@ -68,6 +68,7 @@ NetworkCommunicator::~NetworkCommunicator() {
     return;
   }
   // The library moves messages only while their sender is in it: what was sent last arrives before this rank leaves.
+  leaving_ = true;
   try {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
     watch_.throwIfFailed();
@@ -143,12 +144,12 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
       theirs.count = 0;
       const std::string text = pairDifference(p, sent, rank_, parcels[i].inBytes / elementBytes);
       if (theirs == record && !text.empty()) {
-        watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place()));
+        failCall(fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place()));
       }
     }
     if (p != rank_ && theirs != record) {
-      watch_.fail(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p,
-                              difference(rank_, record, p, theirs), place()));
+      failCall(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p, difference(rank_, record, p, theirs),
+                           place()));
     }
     if (p != rank_ && isShort(parcels[i].inBytes)) {
       copyBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
@@ -196,9 +197,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
       failedMessage(p.peer, outcome.error);
     }
     if (outcome.done && (outcome.tooLong || (p.expected >= 0 && outcome.bytes >= 0 && outcome.bytes != p.expected))) {
-      watch_.fail(fmt::format(
-          "[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
-          outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place()));
+      failCall(fmt::format("[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}",
+                           p.peer, rank_, p.peer, outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes),
+                           rank_, p.expected, place()));
     }
     return outcome.done;
   };
@@ -236,12 +237,11 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     // What a rank sent before it left may still be on its way.
     if (gone != pending.end() && now - idleSince > 500ms) {
-      watch_.fail(
-          fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place()));
+      failCall(fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place()));
     }
     if (now >= limit) {
-      watch_.fail(fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(),
-                              place(), peerName(pending[0].peer)));
+      failCall(fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(), place(),
+                           peerName(pending[0].peer)));
     }
   }
 }
@@ -254,9 +254,17 @@ void NetworkCommunicator::awaitNews() const {
   }
 }
 
+// A rank that leaves alone has waited in vain: that is no failure of those who stay.
+void NetworkCommunicator::failCall(const std::string& text) {
+  if (leaving_) {
+    throwDeviceError(text);
+  }
+  watch_.fail(text);
+}
+
 void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
   awaitNews();
-  watch_.fail(fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error));
+  failCall(fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error));
 }
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {

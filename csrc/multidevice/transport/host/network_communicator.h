@@ -100,9 +100,12 @@ class NetworkCommunicator final : public Communicator {
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void pass(const Hop& hop);
-  void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out);
+  // `full`: the position of a rank that has all blocks from the start and gets none; -1: of nobody.
+  void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
+                  int full = -1);
+  void passParts(const Team& team, int position, int root, std::byte* buffer, int64_t count, int64_t elementBytes);
   void passDown(const Team& team, int position, int root, std::byte* buffer, int64_t bytes);
-  Algorithm algorithmFor(CallKind kind, int64_t bytes) const;
+  Algorithm algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const;
   static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
   static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
   static void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -115,6 +118,7 @@ class NetworkCommunicator final : public Communicator {
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
   void awaitNews() const;
+  [[noreturn]] void failCall(const std::string& text);
   [[noreturn]] void failedMessage(int peer, const std::string& error);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
@@ -142,6 +146,7 @@ class NetworkCommunicator final : public Communicator {
   std::vector<PeerState> peers_;
   std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
+  bool leaving_ = false;  // this rank, in good order
   TransferCounters counters_;
   std::jthread answers_;  // those who come to be survivors when the others have gone on
 };
