@@ -20,8 +20,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kGivingAwayIsDear = 50us;
-constexpr auto kPeerIsSlow = 100us;
+// Longer than a peer that shares the core copies in a call of medium size, shorter than the time slice of one who computes.
+constexpr auto kGivingAwayIsDear = 500us;
+constexpr auto kPeerIsSlow = 300us;
 constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
 constexpr auto kCircleCheck = 50ms;
