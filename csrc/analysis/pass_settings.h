@@ -2,11 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+
+#include "ir/planner_settings.h"
 
 namespace meshfuse {
 
 struct PassSettings {
-  bool optimizeReshards = true;  // false: redistributions stay where decompose-reshardings puts them
+  std::optional<PlannerSettings> planner = {};  // in the place of those of the fusion
+  bool optimizeReshards = true;                 // false: redistributions stay where decompose-reshardings puts them
   // What one more collective must save, in bytes that a rank no longer writes: about what it writes while a call synchronizes.
   int64_t callBytes = int64_t{64} << 10;
 };

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "multidevice/transport/communicator.h"
 #include "schedule/group.h"
@@ -45,16 +45,16 @@ std::string firstDifference(const std::string& a, const std::string& b, int rank
 
 bool communicates(const Fusion& global) {
   const std::vector<Expr*> exprs = global.exprs();
-  return std::ranges::any_of(exprs, [](const Expr* e) {
+  return std::ranges::any_of(exprs, [&](const Expr* e) {
     if (fetchesWindow(e)) {
       return std::ranges::any_of(e->attributes().plan, [](const std::string& step) { return step != "slice"; });
     }
     if (e->kind() != ExprKind::Redistribute || !e->input(0)->asTensor()->hasDeviceMesh()) {
       return false;
     }
-    const RedistributionPlan plan =
-        planRedistribution(shardState(e->input(0)->asTensor()), shardState(e->tensorOutput()));
-    return std::ranges::any_of(plan.steps, &CommStep::communicates);
+    const std::shared_ptr<const RedistributionPlan> plan =
+        planIn(global, shardState(e->input(0)->asTensor()), shardState(e->tensorOutput()));
+    return std::ranges::any_of(plan->steps, &CommStep::communicates);
   });
 }
 

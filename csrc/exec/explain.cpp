@@ -11,7 +11,7 @@
 #include "exec/explain_parts.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/local_indices.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/window_fetch.h"
@@ -84,7 +84,7 @@ ExplainedEdge explainEdge(const Expr* e, int operand) {
     out.moveBytes.push_back(fetch->received * dataTypeSize(result->dtype()));
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
-    const RedistributionPlan plan = planRedistribution(edge.held, shardState(result));
+    const RedistributionPlan plan = *planIn(result->fusion(), edge.held, shardState(result));
     for (const CommStep& step : plan.steps) {
       out.moves.push_back(step.toString());
       out.moveBytes.push_back(step.communicates() ? step.elements * dataTypeSize(result->dtype()) : 0);

@@ -11,7 +11,7 @@
 #include "host/memory_plan.h"
 #include "host/program.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
@@ -194,7 +194,7 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
     if (from.mesh.empty() || std::ranges::count(extents, 0) > 0) {
       continue;
     }
-    for (const CommStep& step : sharedPlan(from, to)->steps) {
+    for (const CommStep& step : planIn(planned, from, to)->steps) {
       if (!step.communicates()) {
         continue;
       }

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "ir/expr.h"
+#include "ir/planner_settings.h"
 #include "ir/tensor_view.h"
 #include "ir/val.h"
 
@@ -93,6 +94,10 @@ class Fusion {
   int meshNumber(const DeviceMesh& mesh);
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
+  // How redistributions are planned. UserError of check-annotations on a move or an axis that there is not.
+  void setPlanner(PlannerSettings settings) { planner_ = std::move(settings); }
+  const PlannerSettings& planner() const { return planner_; }
+
   // -- text -----------------------------------------------------------------------------------------------------------
   std::string toString() const;                    // the .fir form; ir/text.h reads it back
   void print() const;                              // to standard output
@@ -119,6 +124,7 @@ class Fusion {
   std::vector<std::pair<Val*, Val*>> aliases_;
   std::vector<std::vector<Expr*>> uses_;  // by val id
   std::vector<DeviceMesh> meshes_;
+  PlannerSettings planner_;
   std::map<std::string, Val*> scalars_;  // interned, by text
   std::optional<int> nextValId_;         // of the next value, for the parser
   int nextSymbol_ = 0;

@@ -165,6 +165,7 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
   auto copy = std::make_unique<Fusion>();
   FusionCloner cloner(from, *copy);
   copy->meshes_ = from.meshes_;
+  copy->planner_ = from.planner_;
   for (const auto& id : from.ids_) {
     cloner.cloneId(id.get(), id->id());
   }

@@ -352,6 +352,8 @@ class FusionParser {
     std::string_view first = peekWord();
     if (first == "mesh") {
       meshLine();
+    } else if (first == "planner") {
+      plannerLine();
     } else if (first == "symbol") {
       symbolLine();
     } else if (first == "output") {
@@ -367,8 +369,9 @@ class FusionParser {
     } else if (valueNumber(first)) {
       valueLine();
     } else {
-      fail(fmt::format("expected a line that begins with mesh, symbol, output, alias, or a value such as T0; got '{}'",
-                       shown()));
+      fail(fmt::format(
+          "expected a line that begins with mesh, planner, symbol, output, alias, or a value such as T0; got '{}'",
+          shown()));
     }
   }
 
@@ -408,6 +411,16 @@ class FusionParser {
     check(std::find(fusion_->meshes_.begin(), fusion_->meshes_.end(), mesh) == fusion_->meshes_.end(),
           "mesh {} repeats one above; name a mesh once", number);
     fusion_->meshes_.push_back(mesh);
+  }
+
+  void plannerLine() {
+    expectWord("planner");
+    PlannerSettings settings = fusion_->planner();
+    for (std::string_view part : splitAtCommas(bracketed('{', '}'))) {
+      standAt(part);
+      readPlannerSetting(part, settings);
+    }
+    fusion_->setPlanner(std::move(settings));
   }
 
   void symbolLine() {

@@ -57,7 +57,7 @@ class Printer {
     for (const auto& [out, in] : fusion_.aliases()) {
       body += "  alias " + valueText(out) + " -> " + valueText(in) + "\n";
     }
-    return "fusion {\n" + symbolLines() + meshLines() + body + "}\n";
+    return "fusion {\n" + symbolLines() + meshLines() + plannerLine() + body + "}\n";
   }
 
  private:
@@ -277,6 +277,11 @@ class Printer {
           fmt::format("  mesh M{} {} {}\n", k, text.substr(0, text.find('}') + 1), text.substr(text.find('}') + 1));
     }
     return lines;
+  }
+
+  std::string plannerLine() {
+    const std::string text = detail_ == Detail::Math ? "" : meshfuse::toString(fusion_.planner());
+    return text.empty() ? "" : fmt::format("  planner {{{}}}\n", text);
   }
 
   const Fusion& fusion_;

@@ -25,6 +25,7 @@
 //   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected
 //   symbol i0 {lower: 1, upper: 64, divisor: 4}     where more is known than i0 >= 0 (of the size of a mesh axis: >= 1)
 //   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself; tp: tp hint 4 for a cost hint
+//   planner {bound: 64, direct: fallback, forbid: all_to_all, alpha x: 2, beta x: 8, between: 4}     see planner_settings.h
 //   undefined()    in the place of input(): read, but neither given nor computed; the verifier objects
 //   # ...          a comment, to the end of the line
 #pragma once

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
+#include "multidevice/sharding/plan_options.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -213,7 +214,7 @@ void checkAliases(const Fusion& fusion, const Prover& facts, std::vector<std::st
 
 bool checkAnnotations(Fusion& fusion, PassContext& context) {
   const Prover& facts = context.get<AxisFacts>().prover();
-  std::vector<std::string> violations;
+  std::vector<std::string> violations = wrongPlannerSettings(fusion);
   for (const TensorView* tv : fusion.tensors()) {
     checkTensor(tv, facts, violations);
   }

@@ -320,6 +320,7 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
 
 std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values) {
   auto copy = std::make_unique<Fusion>();
+  copy->setPlanner(fusion.planner());
   Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
     if (!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0) {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/plain_tensor.h"
@@ -106,7 +106,7 @@ class Decomposition {
     setShardState(result, natural);
     const bool fits = !needsWork(e) && natural.partial.empty() == wanted.partial.empty();
     const bool after =
-        fits && (before < 0 || planRedistribution(natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
+        fits && (before < 0 || planIn(fusion_, natural, wanted)->elements * dataTypeSize(result->dtype()) <= before);
     if (after) {
       moveResult(e, wanted);
       return;
@@ -131,7 +131,7 @@ class Decomposition {
     std::vector<std::string> steps;
     for (const Operand& o : operands(e)) {
       const std::optional<WindowFetch> fetch = windowFetch(e, o.position);
-      if (!fetch) {
+      if (!fetch || (fetch->step.starts_with("transfer") && isForbidden(fusion_.planner(), "transfer"))) {
         return std::nullopt;
       }
       cost += fetch->cost;
@@ -150,13 +150,13 @@ class Decomposition {
         const TensorView* from = e->input(o.position)->asTensor();
         const ShardState needed = o.edge.needed ? *o.edge.needed : ShardState::replicated(wanted.mesh, from->shape());
         const auto known = moved_.find({from->id(), needed.toString()});
-        cost += known == moved_.end() ? planRedistribution(o.edge.held, needed).cost : 0;
+        cost += known == moved_.end() ? planIn(fusion_, o.edge.held, needed)->cost : 0;
       }
     }
     const ShardState natural = naturalState(e);
     setShardState(result, natural);
     if (!needsWork(e)) {
-      cost = std::min(cost, planRedistribution(natural, wanted).cost);
+      cost = std::min(cost, planIn(fusion_, natural, wanted)->cost);
     }
     setShardState(result, wanted);
     return cost;
@@ -171,7 +171,7 @@ class Decomposition {
       }
       if (o.edge.relation == EdgeRelation::Comm) {
         const TensorView* tv = e->input(o.position)->asTensor();
-        bytes += planRedistribution(o.edge.held, *o.edge.needed).elements * dataTypeSize(tv->dtype());
+        bytes += planIn(fusion_, o.edge.held, *o.edge.needed)->elements * dataTypeSize(tv->dtype());
       }
     }
     return bytes;

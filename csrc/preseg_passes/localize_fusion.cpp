@@ -9,7 +9,7 @@
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "multidevice/sharding/atoms.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/local_layout.h"
@@ -143,7 +143,8 @@ class Localizer {
       return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), localShape(wanted, at_.rank)) : nullptr;
     }
     std::vector<std::string> emitted;
-    for (const CommStep& step : planRedistribution(held, wanted).steps) {
+    const std::shared_ptr<const RedistributionPlan> plan = planIn(from->fusion(), held, wanted);
+    for (const CommStep& step : plan->steps) {
       moved.number = communications_;
       communications_ += step.communicates() ? 1 : 0;
       at = emitStep(*local_, at, step, moved, at_);

@@ -5,7 +5,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
@@ -51,7 +51,7 @@ bool planRedistributions(Fusion& fusion, PassContext& context) {
     if (!from->hasDeviceMesh() || !to->hasDeviceMesh()) {
       continue;
     }
-    const RedistributionPlan plan = planRedistribution(shardState(from), shardState(to));
+    const RedistributionPlan plan = *planIn(fusion, shardState(from), shardState(to));
     std::vector<std::string> steps;
     for (const CommStep& step : plan.steps) {
       steps.push_back(step.toString());

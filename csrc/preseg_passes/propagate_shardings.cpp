@@ -13,7 +13,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/carry.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
@@ -362,7 +362,7 @@ class Propagation {
     }
     const std::optional<ShardState> from = atHints(held, shape);
     const std::optional<ShardState> to = atHints(needed, shape);
-    return from && to ? Bytes(planRedistribution(*from, *to).elements * dataTypeSize(tv->dtype())) : std::nullopt;
+    return from && to ? Bytes(planIn(tv->fusion(), *from, *to)->elements * dataTypeSize(tv->dtype())) : std::nullopt;
   }
 
   // What `result` at `state` needs of operand number k.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
@@ -21,19 +21,19 @@ ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
   return *this;
 }
 
-ReshardCost costOf(const ShardState& from, const ShardState& to, DataType type) {
+ReshardCost costOf(const ShardState& from, const ShardState& to, const TensorView* tv) {
   const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
   if (from.mesh.empty() || empty) {
     return {};
   }
-  const std::shared_ptr<const RedistributionPlan> plan = sharedPlan(from, to);
-  return {.bytes = plan->elements * dataTypeSize(type),
+  const std::shared_ptr<const RedistributionPlan> plan = planIn(tv->fusion(), from, to);
+  return {.bytes = plan->elements * dataTypeSize(tv->dtype()),
           .calls = std::ranges::count_if(plan->steps, &CommStep::communicates)};
 }
 
 ReshardCost costOf(const Expr* redistribute) {
   const TensorView* from = redistribute->input(0)->asTensor();
-  return costOf(shardState(from), shardState(redistribute->tensorOutput()), from->dtype());
+  return costOf(shardState(from), shardState(redistribute->tensorOutput()), from);
 }
 
 ReshardCost costOf(const Fusion& fusion) {

@@ -10,6 +10,7 @@ namespace meshfuse {
 
 class Expr;
 class Fusion;
+class TensorView;
 
 struct ReshardCost {
   int64_t bytes = 0;  // received by the busiest rank
@@ -20,8 +21,8 @@ struct ReshardCost {
   ReshardCost& operator-=(const ReshardCost& less);
 };
 
-// Of one tensor brought from one state to another on one mesh; nothing is held.
-[[nodiscard]] ReshardCost costOf(const ShardState& from, const ShardState& to, DataType type);
+// Of a tensor such as `tv` brought from one state to another on one mesh; nothing is held.
+[[nodiscard]] ReshardCost costOf(const ShardState& from, const ShardState& to, const TensorView* tv);
 // Of a Redistribute as it stands, without what it gives.
 [[nodiscard]] ReshardCost costOf(const Expr* redistribute);
 // Of all tensors with a mesh and all Redistributes of a fusion of constant sizes.

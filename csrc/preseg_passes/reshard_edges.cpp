@@ -116,7 +116,7 @@ class EdgeRewrites {
     if (!shared) {
       apart += costOf(before);
     }
-    const ReshardCost together = costOf(shardState(from), shardState(to), from->dtype());
+    const ReshardCost together = costOf(shardState(from), shardState(to), from);
     if (shared ? !isCheaper(together, apart) : !isNotDearer(together, apart)) {
       return false;
     }
@@ -161,7 +161,7 @@ class EdgeRewrites {
     }
     const std::optional<ShardState> needed = neededByAll(to);
     const TensorView* from = e->input(0)->asTensor();
-    if (!needed || !usesWholeAxes(*needed) || !isCheaper(costOf(shardState(from), *needed, from->dtype()), costOf(e))) {
+    if (!needed || !usesWholeAxes(*needed) || !isCheaper(costOf(shardState(from), *needed, from), costOf(e))) {
       return false;
     }
     setShardState(to, *needed);
@@ -197,7 +197,7 @@ class EdgeRewrites {
       setShardState(result, natural);
       const Edge edge = edgeRelation(op, operand, result);
       goesOn = edge.relation != EdgeRelation::Comm && edge.needed.has_value();
-      if (goesOn && isCheaper(costOf(natural, wanted, result->dtype()), now)) {
+      if (goesOn && isCheaper(costOf(natural, wanted, result), now)) {
         TensorView* moved = plainTensor(result, result->dtype(), wanted);
         redistribute(result, moved);
         takePlace(result, moved);
@@ -251,7 +251,7 @@ class EdgeRewrites {
   }
 
   ReshardCost costToMove(const TensorView* tv, const ShardState& wanted) const {
-    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(shardState(tv), wanted, tv->dtype());
+    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(shardState(tv), wanted, tv);
   }
 
   ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int depth) {

@@ -98,7 +98,7 @@ class Region {
       more.held += localBytes(member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
       if (member.standsIn) {
-        more += costOf(member.state, member.before, member.tv->dtype());
+        more += costOf(member.state, member.before, member.tv);
         continue;
       }
       more.held -= localBytes(member.before, member.tv->dtype());
@@ -111,8 +111,8 @@ class Region {
       const Expr* e = fusion_.expr(id);
       if (isOneMeshReshard(e)) {
         const TensorView* from = e->input(0)->asTensor();
-        more += costOf(readState(from), shardState(e->tensorOutput()), from->dtype());
-        more -= costOf(beforeOf(from), beforeOf(e->tensorOutput()), from->dtype());
+        more += costOf(readState(from), shardState(e->tensorOutput()), from);
+        more -= costOf(beforeOf(from), beforeOf(e->tensorOutput()), from);
       } else if (e->output()->isTensor()) {
         more += costOfEdges(e, gathered);
       }
@@ -320,14 +320,14 @@ class Region {
                                     : ShardState::replicated(edge.held.mesh, in->shape());
       if (edge.held.mesh == needed.mesh && gathered.emplace(in->id(), needed.toString()).second &&
           knownReshard(in, needed) == nullptr) {
-        more += costOf(edge.held, needed, in->dtype());
+        more += costOf(edge.held, needed, in);
         more.held += localBytes(needed, in->dtype());
       }
     }
     if (summed) {
       ShardState sums = shardState(out);
       sums.partial = axes_;
-      more += costOf(sums, shardState(out), out->dtype());
+      more += costOf(sums, shardState(out), out);
       more.held += localBytes(sums, out->dtype());
     }
     return more;

@@ -123,6 +123,7 @@ std::unique_ptr<Fusion> specialize(const Fusion& fusion, const MeshSizes& sizes,
     });
   };
   auto copy = std::make_unique<Fusion>();
+  copy->setPlanner(fusion.planner());
   FusionCloner cloner(fusion, *copy, bound, FusionCloner::Numbers::Kept);
   cloner.rewriteMeshes([&](const DeviceMesh& mesh) { return mesh.bind(sizes); });
   for (const Val* in : fusion.inputs()) {

@@ -45,6 +45,9 @@ std::span<const PassRow<Fusion, PassContext>> presegPasses() { return kPasses; }
 namespace {
 
 void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, PassContext& context) {
+  if (context.settings().planner) {
+    fusion.setPlanner(*context.settings().planner);
+  }
   const PassRunner<Fusion, PassContext> runner{
       .stage = "preseg",
       .print = [](const Fusion& f) { return f.toString(); },

@@ -53,6 +53,21 @@ std::string errorOnEveryRank(int ranks, const std::function<void(Fusion&)>& buil
   return errors[0];
 }
 
+TEST(Meshes, PlannerSettingsForAxesAndMovesThatThereAreNot) {
+  const std::string error = errorOnEveryRank(
+      2,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8, 4});
+        f.addInput(x);
+        f.addOutput(set(cut(x, DeviceMesh::create({{"x", 2}}), 0)));
+        f.setPlanner({.forbid = {"all_to_al"}, .beta = {{"tp", 3}}});
+      },
+      Tensor::zeros({4, 4}, DataType::Float));
+  EXPECT_NE(error.find("no move 'all_to_al' to forbid; it has all_gather, all_reduce, all_to_all"), std::string::npos)
+      << error;
+  EXPECT_NE(error.find("beta is given for an axis 'tp'; the meshes have x"), std::string::npos) << error;
+}
+
 TEST(Meshes, OneAxisOnTwoDims) {
   std::string error = errorOnEveryRank(
       2,

@@ -79,6 +79,27 @@ TEST(Text, Golden) {
   EXPECT_EQ(fusion->freshSymbol().toString(), "i3");  // behind the symbols of the text
 }
 
+TEST(Text, SettingsOfThePlanner) {
+  const std::string text =
+      "fusion {\n  planner {bound: 64, direct: fallback, forbid: all_to_all, forbid: permute, alpha x: 2.5, beta x: 8, "
+      "beta "
+      "y: 0.1, between: 3}\n  T0 = input() : Float[4] contiguity[t]\n  output T0\n}\n";
+  const std::unique_ptr<Fusion> fusion = parseFusion(text);
+  const PlannerSettings expected{.bound = 64,
+                                 .direct = DirectChoice::Fallback,
+                                 .forbid = {"all_to_all", "permute"},
+                                 .alpha = {{"x", 2.5}},
+                                 .beta = {{"x", 8}, {"y", 0.1}},
+                                 .betaBetween = 3};
+  EXPECT_EQ(fusion->planner(), expected);
+  EXPECT_EQ(fusion->toString(), text);
+  EXPECT_EQ(fusion->clone()->toString(), text);
+  const std::unique_ptr<Fusion> plain = fusion->clone();
+  plain->setPlanner({});
+  EXPECT_EQ(plain->toString().find("planner"), std::string::npos);
+  EXPECT_FALSE(plain->sameDefinition(*fusion));
+}
+
 TEST(Text, ScalarsKeepTheirBits) {
   Fusion fusion;
   for (double value : {1.0, -0.0, 0.1, 1e300, 5e-324, 1e22, 123456789.0, -1e-7, 1.0 / 3}) {
@@ -116,6 +137,9 @@ TEST(Text, ErrorsNameTheirPlace) {
       {"fusion {\n  T0 = input() : Float[4]\n  T1 = reshape(T0) : Float[3]\n}", "f:3:22: [reshape]"},
       {"fusion {\n  T0 = input() : Float[4] mesh M0\n}", "f:2:32: mesh M0 is not defined above"},
       {"fusion {\n  T0 = input() : Float[4]\n", "f:3:1: expected '}'"},
+      {"fusion {\n  planner {bound: 64, forbit: permute}\n}", "f:2:23: the planner has bound, direct, forbid"},
+      {"fusion {\n  planner {beta x: dear}\n}", "f:2:12: beta x of the planner is 'dear'"},
+      {"fusion {\n  planner {direct: never}\n}", "f:2:12: direct of the planner is 'never'"},
       {"fusion {\n  output S0\n}", "f:2:10: S0 is not defined above"},
       {"fusion {\n  T99999999 = input() : Float[4]\n}", "f:2:3: value number 99999999 is too large"},
   };

@@ -100,6 +100,40 @@ TEST_F(OneEdge, MovingAShardToAnotherDimIsAnAllToAll) {
   });
 }
 
+// Whoever rules the exchange out, and has the memory, gets a gather of which each rank keeps its part.
+TEST_F(OneEdge, WithoutExchangesAShardMovesThroughTheWhole) {
+  runScenario([](int64_t n) {
+    return Scenario{
+        [=](Fusion& f) {
+          DeviceMesh mesh = axisX(n);
+          TensorView* x = input(f, {2 * n, 3 * n}, mesh);
+          shardBlock(x, 0, mesh, "x");
+          shardBlock(output(f, set(x), mesh), 1, mesh, "x");
+        },
+        {random({2 * n, 3 * n}, 1)},
+        {among(n, "all-gather"), -1, 2 * 3 * n * (n - 1) * 4},
+        {},
+        {.planner = PlannerSettings{.bound = 6 * n * n, .direct = DirectChoice::Fallback, .forbid = {"all_to_all"}}}};
+  });
+}
+
+// Rows that a window needs of neighbours come by a gather where messages are ruled out.
+TEST_F(OneEdge, WithoutTransfersAWindowIsCutOutOfTheWhole) {
+  const auto scenario = [](int64_t n, std::vector<std::string> forbid, Expected expected) {
+    return Scenario{[=](Fusion& f) {
+                      DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {4 * n, 3}, mesh);
+                      shardBlock(x, 0, mesh, "x");
+                      TensorView* shifted = slice(x, {2, 0}, {2 * n + 2, 3});
+                      shardBlock(output(f, shifted, mesh), 0, mesh, "x");
+                      f.setPlanner({.bound = 12 * n, .forbid = forbid});
+                    },
+                    {random({4 * n, 3}, 1)},
+                    std::move(expected)};
+  };
+  runScenario([&](int64_t n) { return scenario(n, {"transfer", "all_to_all"}, {among(n, "all-gather"), -1, -1}); });
+}
+
 class Reductions : public ScenarioTest {
  protected:
   using Reduce = std::function<TensorView*(TensorView*)>;

@@ -96,6 +96,22 @@ TEST(Disagreement, OnAType) {
       DataType::BFloat16, {"Float", "BFloat16"});
 }
 
+TEST(Disagreement, OnHowRedistributionsArePlanned) {
+  expectProgramRefused(
+      [](Fusion& f, bool odd) {
+        sumOfRows(f, odd);
+        f.setPlanner({.forbid = odd ? std::vector<std::string>{"permute"} : std::vector<std::string>{}});
+      },
+      DataType::Float, {"forbid: permute"});
+  const Errors errors = errorsOfRanks([](Communicator& comm) {
+    PassSettings passes;
+    passes.planner = PlannerSettings{.betaBetween = comm.rank() == kOdd ? 3.0 : 2.0};
+    FusionExecutorCache cache(made(sumOfRows, false), {.communicator = &comm, .passes = passes});
+    (void)cache.runFusionWithInputs({part(2)});
+  });
+  expectUserError(errors, {"between: 3", "between: 2"});
+}
+
 TEST(Disagreement, OnTheOrderOfOps) {
   expectProgramRefused(
       [](Fusion& f, bool odd) {

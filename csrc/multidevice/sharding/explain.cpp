@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 
 namespace meshfuse {
@@ -19,10 +19,10 @@ void addSteps(const Expr* e, ShardingReport& report) {
   if (held.mesh.empty() || wanted.mesh.empty()) {
     return;
   }
-  const RedistributionPlan plan = planRedistribution(held, wanted);
-  for (const CommStep& step : plan.steps) {
+  const std::shared_ptr<const RedistributionPlan> plan = planIn(from->fusion(), held, wanted);
+  for (const CommStep& step : plan->steps) {
     report.steps.push_back(
-        {nameOf(from), nameOf(e->output()), step.toString(), step.elements * dataTypeSize(from->dtype()), plan.note});
+        {nameOf(from), nameOf(e->output()), step.toString(), step.elements * dataTypeSize(from->dtype()), plan->note});
   }
 }
 

@@ -32,20 +32,30 @@ std::vector<AtomSet> subsets(AtomSet atoms, size_t least) {
   return out;
 }
 
-}  // namespace
+double leastOf(const std::vector<double>& costs) {
+  return costs.empty() ? 1 : *std::min_element(costs.begin(), costs.end());
+}
 
-double MovePrices::least() const { return beta.empty() ? 1 : *std::min_element(beta.begin(), beta.end()); }
-
-double MovePrices::dearest(AtomSet atoms) const {
+double largestOf(const std::vector<double>& costs, AtomSet atoms) {
   double most = 0;
   for (; atoms != 0; atoms &= atoms - 1) {
-    most = std::max(most, beta[std::countr_zero(atoms)]);
+    most = std::max(most, costs[std::countr_zero(atoms)]);
   }
   return most;
 }
 
+}  // namespace
+
+double MovePrices::leastCall() const { return leastOf(alpha); }
+double MovePrices::call(AtomSet atoms) const { return largestOf(alpha, atoms); }
+double MovePrices::least() const { return leastOf(beta); }
+double MovePrices::dearest(AtomSet atoms) const { return largestOf(beta, atoms); }
+
 bool MovePrices::uniform() const {
-  return std::all_of(beta.begin(), beta.end(), [&](double b) { return b == beta.front(); });
+  const auto isUniform = [](const std::vector<double>& costs) {
+    return std::all_of(costs.begin(), costs.end(), [&](double c) { return c == costs.front(); });
+  };
+  return isUniform(alpha) && isUniform(beta);
 }
 
 MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, StepSet steps, bool spareSlices)
@@ -270,7 +280,7 @@ double MoveMaker::cost(const SearchState& before, const Move& move) {
     return kTieCost;
   }
   const double tie = (move.kind == StepKind::AllToAllV ? kTieCost : 0) + 1e-6 * static_cast<double>(move.kind);
-  return prices_.alpha + tie + received(before, move) * prices_.dearest(move.group);
+  return prices_.call(move.group) + tie + received(before, move) * prices_.dearest(move.group);
 }
 
 double MoveMaker::cost(SearchState before, const std::vector<Move>& chain) {

@@ -17,11 +17,13 @@ struct Move {
   SearchState after;
 };
 
-// Costs are in elements: a call costs alpha and what the busiest rank receives, at the price of the dearest link it crosses.
+// Costs are in elements: a call costs alpha and what the busiest rank receives, at the prices of the dearest links it crosses.
 struct MovePrices {
-  double alpha = 1;
-  std::vector<double> beta;  // by atom
+  std::vector<double> alpha;  // by atom
+  std::vector<double> beta;
 
+  double leastCall() const;
+  double call(AtomSet atoms) const;
   double least() const;
   double dearest(AtomSet atoms) const;
   bool uniform() const;

@@ -50,9 +50,9 @@ bool same(const ShardState& a, const ShardState& b) {
 }
 
 bool same(const PlanOptions& a, const PlanOptions& b) {
-  return a.alpha == b.alpha && a.alphaPeer == b.alphaPeer && a.beta == b.beta && a.betaBetween == b.betaBetween &&
-         a.bound == b.bound && a.steps.bits() == b.steps.bits() && a.forbid == b.forbid && a.direct == b.direct &&
-         a.maxStates == b.maxStates;
+  return a.alpha == b.alpha && a.alphaPeer == b.alphaPeer && a.alphas == b.alphas && a.beta == b.beta &&
+         a.alphasTo == b.alphasTo && a.betaTo == b.betaTo && a.betaBetween == b.betaBetween && a.bound == b.bound &&
+         a.steps.bits() == b.steps.bits() && a.forbid == b.forbid && a.direct == b.direct && a.maxStates == b.maxStates;
 }
 
 struct Entry {

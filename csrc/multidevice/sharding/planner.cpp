@@ -50,9 +50,10 @@ struct Problem {
         extents(shape),
         atomSizes(sizesOf(pair.mesh)),
         space(extents, atomSizes, pair.from, pair.to),
-        prices{options.alpha, {}} {
+        prices{} {
     for (const AtomOrigin& origin : pair.origins) {
       const auto axis = static_cast<size_t>(origin.axis);
+      prices.alpha.push_back(axis < options.alphas.size() ? options.alphas[axis] : options.alpha);
       prices.beta.push_back(axis < options.beta.size() ? options.beta[axis] : 1.0);
     }
   }
@@ -147,7 +148,8 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
   std::vector<AtomOrigin> tried;
   for (AtomLevel level : {AtomLevel::Axis, AtomLevel::Digit, AtomLevel::Prime}) {
     if (best) {
-      const double least = options.alpha + problem->prices.least() * problem->space.lowerBound(problem->space.from());
+      const double least =
+          problem->prices.leastCall() + problem->prices.least() * problem->space.lowerBound(problem->space.from());
       if (level == AtomLevel::Prime || best->cost <= kSlack * least) {
         break;
       }
@@ -199,8 +201,10 @@ RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options
                                                           problem.pair.mesh, problem.pair.to)));
   const TileTransfer& t = *plan.steps[0].transfer;
   plan.elements = t.received;
-  plan.cost = options.alphaPeer * static_cast<double>(t.peers) +
-              problem.prices.dearest(atomSetOf(plan.steps[0].axes)) * static_cast<double>(std::max(t.received, t.sent));
+  const AtomSet crossed = atomSetOf(plan.steps[0].axes);
+  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.call(crossed);
+  plan.cost = message * static_cast<double>(t.peers) +
+              problem.prices.dearest(crossed) * static_cast<double>(std::max(t.received, t.sent));
   plan.peakState = problem.largerEnd();
   return plan;
 }
@@ -208,7 +212,8 @@ RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options
 // Whether a direct transfer can undercut the chain: it receives at least `least`, and a message brings at most one tile.
 bool mayPay(const Problem& problem, double least, double chainCost, const PlanOptions& options) {
   const double tile = static_cast<double>(std::max<int64_t>(1, problem.space.localSize(problem.space.from())));
-  return options.alphaPeer * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
+  const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.leastCall();
+  return message * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
 }
 
 RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
@@ -229,7 +234,7 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
   if (whole && PlanSpace::fits(whole->from, Problem::sizesOf(whole->mesh))) {
     problem = std::make_unique<Problem>(std::move(*whole), from.mesh, shape, options);
     least = problem->space.lowerBound(problem->space.from());
-    bound = options.bound.value_or(problem->largerEnd());
+    bound = std::max(bound, problem->largerEnd());
     chain = findChain(from, to, shape, options, problem, bound);
   }
   RedistributionPlan plan;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/planner_settings.h"
 #include "multidevice/mesh/device_mesh.h"
 #include "multidevice/sharding/comm_step.h"
 #include "multidevice/sharding/plan_state.h"
@@ -27,17 +28,15 @@ inline constexpr StepSet kExecutedSteps{
     StepKind::Slice,      StepKind::Permute,       StepKind::AllToAll,       StepKind::AllToAllV, StepKind::AllGather,
     StepKind::AllGatherV, StepKind::ReduceScatter, StepKind::ReduceScatterV, StepKind::AllReduce, StepKind::Transfer};
 
-enum class DirectChoice : uint8_t {
-  Fallback,  // only where there is no chain
-  Priced,    // the cheaper of both
-};
-
 struct PlanOptions {
-  double alpha = 1;                // cost of a call, in elements
-  double alphaPeer = 1;            // cost of one message of a direct transfer
-  std::vector<double> beta;        // cost of an element by axis of the mesh; 1 where absent
+  double alpha = 1;              // cost of a call, in elements
+  double alphaPeer = 1;          // cost of one message of a direct transfer
+  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; as above where there are none
+  std::vector<double> beta;      // cost of an element by axis of the mesh; 1 where absent
+  std::vector<double> alphasTo;  // the same of the mesh of the destination, where it is another
+  std::vector<double> betaTo;
   double betaBetween = 1;          // cost of an element between two meshes
-  std::optional<int64_t> bound;    // local elements of every intermediate state; default: the larger of both ends
+  std::optional<int64_t> bound;    // local elements of every intermediate state, where that is more than both ends have
   StepSet steps = kExecutedSteps;  // what the executor has
   std::vector<StepKind> forbid;    // left out although the executor has them, unless there is no other way
   DirectChoice direct = DirectChoice::Priced;

@@ -43,7 +43,11 @@ struct Open {
 class Search {
  public:
   Search(PlanSpace& space, MoveMaker& maker, const SearchLimits& limits)
-      : space_(space), maker_(maker), limits_(limits), least_(maker.prices().least()) {}
+      : space_(space),
+        maker_(maker),
+        limits_(limits),
+        least_(maker.prices().least()),
+        leastCall_(maker.prices().leastCall()) {}
 
   std::optional<FoundChain> run() {
     reach(space_.from(), 0, -1, {});
@@ -95,7 +99,7 @@ class Search {
 
   double estimate(const SearchState& state) {
     const double bytes = space_.lowerBound(state, true);
-    return bytes > 0 ? maker_.prices().alpha + bytes * least_ : 0;
+    return bytes > 0 ? leastCall_ + bytes * least_ : 0;
   }
 
   void expand(int node) {
@@ -122,7 +126,7 @@ class Search {
       Move to = move;
       to.after.permuted = state.permuted | move.after.permuted;
       const bool calls = move.kind != StepKind::Slice && move.kind != StepKind::ToPartial;
-      const double least = cost + (calls ? maker_.prices().alpha : kTieCost);
+      const double least = cost + (calls ? maker_.prices().call(move.group) : kTieCost);
       const auto known = known_.find(to.after);
       if (least >= cutoff || (known != known_.end() && nodes_[known->second].cost <= least)) {
         continue;
@@ -153,6 +157,7 @@ class Search {
   MoveMaker& maker_;
   const SearchLimits& limits_;
   double least_;
+  double leastCall_;
   std::vector<Node> nodes_;
   std::unordered_map<SearchState, int, StateHash> known_;
   std::priority_queue<Open> open_;

@@ -102,7 +102,8 @@ RedistributionPlan planBetween(const ShardState& from, const ShardState& to, con
   inside.direct = DirectChoice::Fallback;
   PlanOptions arriving = inside;  // prices are given for the axes of the source
   if (!(from.mesh == to.mesh)) {
-    arriving.beta.clear();
+    arriving.alphas = options.alphasTo;
+    arriving.beta = options.betaTo;
   }
   std::vector<RedistributionPlan> leaving;
   std::vector<RedistributionPlan> finishing;

@@ -6,6 +6,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
@@ -103,8 +104,7 @@ class Fetching {
     }
     out_.received = received.empty() ? 0 : *std::max_element(received.begin(), received.end());
     const int64_t most = sent_.empty() ? 0 : *std::max_element(sent_.begin(), sent_.end());
-    out_.cost = options.alphaPeer * static_cast<double>(peers) + static_cast<double>(std::max(out_.received, most));
-    describe(options);
+    describe(options, peers, std::max(out_.received, most));
     return std::move(out_);
   }
 
@@ -129,7 +129,16 @@ class Fetching {
                              [&](size_t a, size_t b) { return rank(a) < rank(b); });
   }
 
-  void describe(const PlanOptions& options) {
+  static double dearest(const std::vector<double>& costs, const std::vector<int>& axes, double plain) {
+    double most = costs.empty() || axes.empty() ? plain : 0;
+    for (const int axis : axes) {
+      most = costs.empty() ? most : std::max(most, costs[static_cast<size_t>(axis)]);
+    }
+    return most;
+  }
+
+  void describe(const PlanOptions& options, int64_t peers, int64_t busiest) {
+    out_.cost = options.alphaPeer * static_cast<double>(peers) + options.betaBetween * static_cast<double>(busiest);
     if (out_.messages.empty()) {
       out_.step = "slice";
       return;
@@ -150,11 +159,14 @@ class Fetching {
         names += (names.empty() ? "" : ", ") + held_.mesh.axisName(axis);
       }
     }
+    const double perElement = dearest(options.beta, axes, 1);
+    out_.cost = dearest(options.alphas, axes, options.alphaPeer) * static_cast<double>(peers) +
+                perElement * static_cast<double>(busiest);
     const std::optional<int64_t> root = rootAlong(axes);
     if (root) {
       out_.broadcastAxes = axes;
       out_.root = *root;
-      out_.cost = options.alpha + static_cast<double>(out_.received);
+      out_.cost = dearest(options.alphas, axes, options.alpha) + perElement * static_cast<double>(out_.received);
     }
     out_.step = fmt::format("{}({})", root ? "broadcast" : "transfer", names);
   }
@@ -231,7 +243,7 @@ IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, 
   return block;
 }
 
-std::optional<WindowFetch> windowFetch(const Expr* expr, int operand, const PlanOptions& options) {
+std::optional<WindowFetch> windowFetch(const Expr* expr, int operand) {
   const TensorView* from = expr->input(operand)->asTensor();
   const TensorView* result = expr->tensorOutput();
   const ExprAttributes& a = expr->attributes();
@@ -244,7 +256,7 @@ std::optional<WindowFetch> windowFetch(const Expr* expr, int operand, const Plan
       !isConstant(made) || partialDim(from) >= 0 || made.mesh.devices().empty() || held.mesh.devices().empty()) {
     return std::nullopt;
   }
-  return Fetching(expr, operand, held, made).run(options);
+  return Fetching(expr, operand, held, made).run(planOptions(from->fusion().planner(), held.mesh, made.mesh));
 }
 
 }  // namespace meshfuse

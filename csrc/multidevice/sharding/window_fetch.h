@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ir/index_run.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
@@ -40,7 +40,7 @@ struct WindowFetch {
 [[nodiscard]] bool fetchesWindow(const Expr* expr);
 // The indices of an operand that a device needs for its part of the result.
 [[nodiscard]] IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
-// Nothing where sizes or places are not constants, or the operand is a partial sum.
-[[nodiscard]] std::optional<WindowFetch> windowFetch(const Expr* expr, int operand, const PlanOptions& options = {});
+// As the settings of its fusion price it. Nothing where sizes or places are not constants, or the operand is a partial sum.
+[[nodiscard]] std::optional<WindowFetch> windowFetch(const Expr* expr, int operand);
 
 }  // namespace meshfuse

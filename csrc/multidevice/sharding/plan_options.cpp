@@ -1,0 +1,103 @@
+#include "multidevice/sharding/plan_options.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+// A slice brings nothing, and is what others are made of.
+constexpr StepKind kForbiddable[] = {StepKind::Permute,        StepKind::AllToAll,   StepKind::AllToAllV,
+                                     StepKind::AllGather,      StepKind::AllGatherV, StepKind::ReduceScatter,
+                                     StepKind::ReduceScatterV, StepKind::AllReduce,  StepKind::Transfer};
+
+std::vector<double> byAxis(const std::map<std::string, double>& costs, const DeviceMesh& mesh) {
+  std::vector<double> out;
+  for (int axis = 0; axis < mesh.numAxes() && !costs.empty(); axis++) {
+    const auto cost = costs.find(mesh.axisName(axis));
+    out.push_back(cost == costs.end() ? 1 : cost->second);
+  }
+  return out;
+}
+
+bool haveSameDevices(const DeviceMesh& a, const DeviceMesh& b) {
+  return a == b || std::set(a.devices().begin(), a.devices().end()) == std::set(b.devices().begin(), b.devices().end());
+}
+
+}  // namespace
+
+PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to) {
+  PlanOptions options;
+  options.alphas = byAxis(settings.alpha, from);
+  options.beta = byAxis(settings.beta, from);
+  if (!(from == to)) {
+    options.alphasTo = byAxis(settings.alpha, to);
+    options.betaTo = byAxis(settings.beta, to);
+  }
+  options.betaBetween = settings.betaBetween;
+  options.bound = settings.bound;
+  options.direct = settings.direct;
+  for (const StepKind kind : kForbiddable) {
+    const bool isOnlyWay = kind == StepKind::Transfer && !haveSameDevices(from, to);
+    if (isForbidden(settings, name(kind)) && !isOnlyWay) {
+      options.forbid.push_back(kind);
+    }
+  }
+  return options;
+}
+
+std::shared_ptr<const RedistributionPlan> planIn(const Fusion& fusion, const ShardState& from, const ShardState& to) {
+  return sharedPlan(from, to, planOptions(fusion.planner(), from.mesh, to.mesh));
+}
+
+bool isForbidden(const PlannerSettings& settings, std::string_view move) {
+  return std::ranges::find(settings.forbid, move) != settings.forbid.end();
+}
+
+std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
+  const PlannerSettings& settings = fusion.planner();
+  std::vector<std::string> wrong;
+  std::set<std::string> moves;
+  for (const StepKind kind : kForbiddable) {
+    moves.emplace(name(kind));
+  }
+  for (const std::string& move : settings.forbid) {
+    if (!moves.contains(move)) {
+      wrong.push_back(fmt::format("planner: it has no move '{}' to forbid; it has {}", move, fmt::join(moves, ", ")));
+    }
+  }
+  if (settings.bound && *settings.bound < 1) {
+    wrong.push_back(
+        fmt::format("planner: the bound is {}; expected a number of elements, at least 1", *settings.bound));
+  }
+  std::set<std::string> axes;
+  for (const TensorView* tv : fusion.tensors()) {
+    for (int axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {
+      axes.insert(tv->getDeviceMesh().axisName(axis));
+    }
+  }
+  const auto checkCost = [&](const std::string& what, double cost) {
+    if (!(cost >= 0 && std::isfinite(cost))) {
+      wrong.push_back(fmt::format("planner: {} is {}; expected a cost in elements, at least 0", what, cost));
+    }
+  };
+  for (const auto& [what, costs] : {std::pair("alpha", &settings.alpha), std::pair("beta", &settings.beta)}) {
+    for (const auto& [axis, cost] : *costs) {
+      if (!axes.contains(axis)) {
+        wrong.push_back(fmt::format("planner: {} is given for an axis '{}'; the meshes have {}", what, axis,
+                                    fmt::join(axes, ", ")));
+      }
+      checkCost(fmt::format("{} {}", what, axis), cost);
+    }
+  }
+  checkCost("the cost between two meshes", settings.betaBetween);
+  return wrong;
+}
+
+}  // namespace meshfuse
