@@ -10,7 +10,10 @@ namespace meshfuse {
 
 struct PassSettings {
   std::optional<PlannerSettings> planner = {};  // in the place of those of the fusion
-  bool optimizeReshards = true;                 // false: redistributions stay where decompose-reshardings puts them
+  // Partial sums of 16-bit types that ranks combine travel as Float, and are rounded once: bytes for exactness. By default they travel as
+  // what the op gives.
+  bool reduceInFloat = false;
+  bool optimizeReshards = true;  // false: redistributions stay where decompose-reshardings puts them
   // What one more collective must save, in bytes that a rank no longer writes: about what it writes while a call synchronizes.
   int64_t callBytes = int64_t{64} << 10;
 };

@@ -526,9 +526,21 @@ class ExprVerifier {
     return last;
   }
 
+  // One type of all; of 16-bit operands the result may be Float, in which it is summed.
+  void contractedTypes() {
+    const DataType type = e_.input(0)->dtype();
+    const bool wide = out_->dtype() == DataType::Float && isHalfPrecision(type);
+    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+      if (!wide) {
+        sameType(k);
+      } else if (e_.input(k)->dtype() != type) {
+        report("operands of types {} and {}; cast one", name(type), name(e_.input(k)->dtype()));
+      }
+    }
+  }
+
   void matmul() {
-    sameType(0);
-    sameType(1);
+    contractedTypes();
     Dims a = operandDims(0);
     Dims b = operandDims(1);
     if (a.empty() || b.empty()) {
@@ -566,9 +578,7 @@ class ExprVerifier {
   void linear() {
     Dims x = operandDims(0);
     Dims w = operandDims(1);
-    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
-      sameType(k);
-    }
+    contractedTypes();
     if (x.empty() || w.empty() || w.size() > 2) {
       report("an input of {} dims and a weight of {}, expected [.., K] and [N, K] or [K]", x.size(), w.size());
       return;

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
@@ -239,19 +240,19 @@ ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* part
   return state;
 }
 
-// sum + bias, as the op would have: in Float where the type is of 16 bits.
-TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state) {
+TensorView* cast(TensorView* tv, DataType to, const ShardState& at) {
+  if (tv->dtype() == to) {
+    return tv;
+  }
+  TensorView* out = plainTensor(tv, to, at);
+  tv->fusion().addExpr(ExprKind::Cast, {tv}, {out});
+  return out;
+}
+
+// sum + bias of type `dtype`, as the op would have: in Float where that is of 16 bits.
+TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, DataType dtype) {
   Fusion& fusion = sum->fusion();
-  const DataType dtype = sum->dtype();
   const DataType wide = dataTypeSize(dtype) < 4 ? DataType::Float : dtype;
-  auto cast = [&](TensorView* tv, DataType to, const ShardState& at) {
-    if (tv->dtype() == to) {
-      return tv;
-    }
-    TensorView* out = plainTensor(tv, to, at);
-    fusion.addExpr(ExprKind::Cast, {tv}, {out});
-    return out;
-  };
   ShardState biasState = ShardState::replicated(state.mesh, bias->shape());
   const std::vector<Digit> last(state.dims.back().digits().begin(), state.dims.back().digits().end());
   std::vector<Digit> owned;
@@ -294,7 +295,13 @@ std::string reductionText(const Expr* e, const TensorView* result) {
 
 using Combined = std::map<std::string, TensorView*>;  // by reductionText: what ranks have combined
 
-bool partialize(Expr* e, Combined& combinedBefore) {
+// Whether terms are added up where rounding to the type of the result loses something.
+bool isRounded(const Expr* e, DataType type) {
+  const ReduceOp op = e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum;
+  return isHalfPrecision(type) && !isIndexed(e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
+}
+
+bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore) {
   if (!e->output()->isTensor()) {
     return false;
   }
@@ -330,12 +337,17 @@ bool partialize(Expr* e, Combined& combinedBefore) {
     bias = operands[2]->asTensor();
     operands.pop_back();
   }
-  TensorView* partial = partialTensor(fusion, result->dtype(), root, axes);
+  const DataType dtype = settings.reduceInFloat && isRounded(e, result->dtype()) ? DataType::Float : result->dtype();
+  if (e->kind() == ExprKind::Reduce) {  // contractions take operands of 16 bits for a Float result
+    operands[0] = cast(operands[0]->asTensor(), dtype, shardState(operands[0]->asTensor()));
+  }
+  TensorView* partial = partialTensor(fusion, dtype, root, axes);
   Expr* local = fusion.addExpr(e->kind(), operands, {partial}, e->attributes());
   setShardState(partial, partialState(local, axes, partial, wanted));
   TensorView* combined =
       combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
-  TensorView* done = bias != nullptr ? addBias(combined, bias, wanted) : combined;
+  TensorView* done =
+      bias != nullptr ? addBias(combined, bias, wanted, result->dtype()) : cast(combined, result->dtype(), wanted);
   done->copyAllocation(*result);
   done->setPinned(result->isPinned());
   fusion.replaceUses(result, done);
@@ -349,11 +361,11 @@ bool partialize(Expr* e, Combined& combinedBefore) {
 
 }  // namespace
 
-bool partializeReductions(Fusion& fusion, PassContext& /*context*/) {
+bool partializeReductions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   Combined combinedBefore;
   for (Expr* e : fusion.exprs()) {
-    changed |= partialize(e, combinedBefore);
+    changed |= partialize(e, context.settings(), combinedBefore);
   }
   return changed;
 }

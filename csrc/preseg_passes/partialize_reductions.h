@@ -5,6 +5,7 @@
 //
 // The same for matmul and linear over a sharded K, of which a bias is split off and added once, after; and for embedding,
 // take_along_axis, gather and index_select along a sharded dim, whose result is a sum of which one rank has the term.
+// With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
 // A user's reduction of partial results over the dim that counts them is the combination itself.
 // An axis takes part where every operand either owns it on the reduced dims or does not own it at all.

@@ -124,7 +124,7 @@ TEST_F(OneEdge, WithoutTransfersAWindowIsCutOutOfTheWhole) {
                       DeviceMesh mesh = axisX(n);
                       TensorView* x = input(f, {4 * n, 3}, mesh);
                       shardBlock(x, 0, mesh, "x");
-                      TensorView* shifted = slice(x, {2, 0}, {2 * n + 2, 3});
+                      TensorView* shifted = slice(x, {1, 0}, {2 * n + 1, 3});
                       shardBlock(output(f, shifted, mesh), 0, mesh, "x");
                       f.setPlanner({.bound = 12 * n, .forbid = forbid});
                     },
@@ -339,24 +339,64 @@ TEST_F(Models, ResidualMlpWithDropout) {
   }
 }
 
+// With biases, and everything of one type.
+Scenario loopSplitMlp(int64_t n, int64_t rows, int64_t features, DataType type, Expected expected,
+                      PassSettings passes) {
+  return {[=](Fusion& f) {
+            DeviceMesh mesh = axisX(n);
+            TensorView* x = input(f, {rows, features}, mesh, type);
+            TensorView* w0 = input(f, {4 * n, features}, mesh, type);
+            TensorView* b0 = input(f, {4 * n}, mesh, type);
+            TensorView* w1 = input(f, {features, 4 * n}, mesh, type);
+            TensorView* b1 = input(f, {features}, mesh, type);
+            shardBlock(w0, 0, mesh, "x");
+            shardBlock(b0, 0, mesh, "x");
+            shardBlock(w1, 1, mesh, "x");
+            f.addOutput(linear(castOp(type, tanh_gelu(linear(x, w0, b0))), w1, b1));
+          },
+          {random({rows, features}, 1, type), random({4 * n, features}, 2, type), random({4 * n}, 3, type),
+           random({features, 4 * n}, 4, type), random({features}, 5, type)},
+          std::move(expected),
+          {},
+          passes};
+}
+
 TEST_F(Models, LoopSplitMlpInEveryTypeTakesOneAllReduce) {
   for (DataType type : {DataType::Float, DataType::Half, DataType::BFloat16}) {
+    runScenario(
+        [=](int64_t n) { return loopSplitMlp(n, kRows, kFeatures, type, oneAllReduce(n, dataTypeSize(type)), {}); });
+  }
+}
+
+TEST_F(Models, LoopSplitMlpReducesInFloatWhereThatIsAskedFor) {
+  for (DataType type : {DataType::Float, DataType::Half, DataType::BFloat16}) {
     runScenario([=](int64_t n) {
-      return Scenario{[=](Fusion& f) {
-                        DeviceMesh mesh = axisX(n);
-                        TensorView* x = input(f, {kRows, kFeatures}, mesh, type);
-                        TensorView* w0 = input(f, {4 * n, kFeatures}, mesh, type);
-                        TensorView* b0 = input(f, {4 * n}, mesh, type);
-                        TensorView* w1 = input(f, {kFeatures, 4 * n}, mesh, type);
-                        TensorView* b1 = input(f, {kFeatures}, mesh, type);
-                        shardBlock(w0, 0, mesh, "x");
-                        shardBlock(b0, 0, mesh, "x");
-                        shardBlock(w1, 1, mesh, "x");
-                        f.addOutput(linear(castOp(type, tanh_gelu(linear(x, w0, b0))), w1, b1));
-                      },
-                      {random({kRows, kFeatures}, 1, type), random({4 * n, kFeatures}, 2, type),
-                       random({4 * n}, 3, type), random({kFeatures, 4 * n}, 4, type), random({kFeatures}, 5, type)},
-                      oneAllReduce(n, dataTypeSize(type))};
+      return loopSplitMlp(n, kRows, kFeatures, type, oneAllReduce(n, 4), {.reduceInFloat = true});
+    });
+  }
+}
+
+// 1000.3 on one rank and -1000 on the other: 16 bits do not hold the first.
+TEST_F(Models, SumsReducedInFloatAreMoreExact) {
+  for (DataType type : {DataType::Half, DataType::BFloat16}) {
+    const auto errorOf = [type](Communicator& comm, bool inFloat) {
+      auto fusion = std::make_unique<Fusion>();
+      FusionGuard guard(fusion.get());
+      const DeviceMesh mesh = axisX(2);
+      TensorView* x = input(*fusion, {1, 4}, mesh, type);
+      TensorView* w = input(*fusion, {1, 4}, mesh, type);
+      shardBlock(x, 1, mesh, "x");
+      shardBlock(w, 1, mesh, "x");
+      fusion->addOutput(linear(x, w));
+      const Tensor ones = Tensor::full({1, 2}, type, 1);
+      const Tensor part =
+          Tensor::of(comm.rank() == 0 ? std::vector<double>{1000, 0.3} : std::vector<double>{-1000, 0}, {1, 2}, type);
+      FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .passes = {.reduceInFloat = inFloat}});
+      return std::abs(cache.runFusionWithInputs({ones, part})[0].at({0, 0}) - 0.3);
+    };
+    runOnRanks(2, [&](Communicator& comm) {
+      EXPECT_GT(errorOf(comm, false), 0.1);
+      EXPECT_LT(errorOf(comm, true), 0.001);
     });
   }
 }

@@ -88,5 +88,29 @@ TEST_F(Patterns, HeadsAndSequenceTradePlacesByAllToAll) {
   EXPECT_EQ(runSharded(fusion).communications, Steps{"all_to_all(x)"});
 }
 
+// The terms of a sum of 16 bits become Float before they are added up; a maximum loses nothing.
+TEST_F(Patterns, ReductionsInFloat) {
+  for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Max}) {
+    Fusion half;
+    TensorView* x = makeContigConcreteTensor(half, {8, 3}, DataType::BFloat16);
+    half.addInput(x);
+    shard(x, mesh, {{0, "x"}});
+    TensorView* y = half.tensor(DataType::BFloat16, {{8, IterType::Reduction}, {3}});
+    ExprAttributes attributes;
+    attributes.reduce = op;
+    half.addExpr(ExprKind::Reduce, {x}, {y}, attributes);
+    half.addOutput(y);
+    for (const bool inFloat : {false, true}) {
+      const ShardedRun run = runSharded(half, {}, {.reduceInFloat = inFloat});
+      EXPECT_EQ(run.communications, std::vector<std::string>{"all_reduce(x)"});
+      for (const Expr* e : run.planned->exprs()) {
+        if (e->kind() == ExprKind::Redistribute) {
+          EXPECT_EQ(e->output()->dtype(), inFloat && op == ReduceOp::Sum ? DataType::Float : DataType::BFloat16);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

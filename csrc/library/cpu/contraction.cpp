@@ -168,7 +168,8 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
   return std::nullopt;
 }
 
-Contraction::Contraction(const Expr& e, const std::map<int, Layout>& layouts) : dtype_(e.tensorInputs()[0]->dtype()) {
+Contraction::Contraction(const Expr& e, const std::map<int, Layout>& layouts)
+    : dtype_(e.tensorInputs()[0]->dtype()), wide_(isHalfPrecision(dtype_) && e.output()->dtype() == DataType::Float) {
   std::optional<std::string> refused = refuse(e, layouts);
   invariant(!refused, "[contraction] {}: {}", e.output()->toString(), refused.value_or(""));
   Problem p = problemOf(e, layouts);
@@ -197,7 +198,7 @@ int64_t Contraction::workspaceBytes() const {
   if (dtype_ == DataType::Float) {
     return 0;
   }
-  int64_t results = m_ * n_ * static_cast<int64_t>(aBatch_.size());
+  int64_t results = wide_ ? 0 : m_ * n_ * static_cast<int64_t>(aBatch_.size());
   return 4 * (roundUp(aElements_) + roundUp(bElements_) + roundUp(results) + (hasBias_ ? roundUp(n_) : 0));
 }
 
@@ -242,15 +243,18 @@ void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* o
   float* a = static_cast<float*>(workspace);
   float* b = a + roundUp(aElements_);
   int64_t results = m_ * n_ * static_cast<int64_t>(aBatch_.size());
-  float* c = b + roundUp(bElements_);
-  float* bias = c + roundUp(results);
+  float* narrowed = b + roundUp(bElements_);
+  float* c = wide_ ? static_cast<float*>(out) : narrowed;
+  float* bias = narrowed + (wide_ ? 0 : roundUp(results));
   widen(pool, operands[0], a, aElements_, dtype_);
   widen(pool, operands[1], b, bElements_, dtype_);
   if (hasBias_) {
     widen(pool, operands[2], bias, n_, dtype_);
   }
   product(pool, a, b, c, hasBias_ ? bias : nullptr);
-  narrow(pool, c, out, results, dtype_);
+  if (!wide_) {
+    narrow(pool, c, out, results, dtype_);
+  }
 }
 
 }  // namespace meshfuse

@@ -1,6 +1,6 @@
 // Contraction: matmul and linear on a CPU through oneDNN's single-precision matrix product.
 //
-// Float, and 16-bit types by widening to Float and rounding the result once. The rows of the result are cut into blocks whose
+// Float, and 16-bit types by widening to Float and rounding the result once, unless that is to be Float. The rows of the result are cut into blocks whose
 // size follows from the shapes alone, and each block is one library call on one thread of our pool: the same bits whatever the
 // number of threads, and no second pool.
 #pragma once
@@ -39,7 +39,8 @@ class Contraction {
   };
   void product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
 
-  DataType dtype_;
+  DataType dtype_;     // of the operands
+  bool wide_ = false;  // they are of 16 bits, the result is Float
   int64_t m_ = 1, n_ = 1, k_ = 1;
   Matrix a_, b_;
   std::vector<int64_t> aBatch_, bBatch_;   // offset of each product of the batch, in elements

@@ -107,6 +107,29 @@ TEST_P(Contractions, Linear) {
   }
 }
 
+// What partial sums that travel as Float are made of.
+TEST_P(Contractions, SumsOf16BitsThatStayInFloat) {
+  const DataType t = GetParam();
+  if (!isHalfPrecision(t)) {
+    return;
+  }
+  const Tensor x = random({4, 9}, 1, t);
+  const Tensor w = random({5, 9}, 2, t);
+  const Tensor b = random({5}, 3, t);
+  for (const bool asLinear : {true, false}) {
+    CheckedCache checked([&](Fusion& f) {
+      std::vector<Val*> operands{input(f, x), input(f, asLinear ? w : w.transpose(0, 1)), input(f, b)};
+      operands.resize(asLinear ? 3 : 2);
+      TensorView* y = f.tensor(DataType::Float, {{4}, {5}, {9, IterType::Reduction}});
+      f.addExpr(asLinear ? ExprKind::Linear : ExprKind::Matmul, operands, {y});
+      f.addOutput(y);
+    });
+    EXPECT_EQ(checked.call({x, asLinear ? w : w.transpose(0, 1), b}), "");
+    EXPECT_EQ(libraryCalls(checked.cache()), library() ? 1 : 0);
+    EXPECT_EQ(checked.results()[0].dtype(), DataType::Float);
+  }
+}
+
 TEST_P(Contractions, WeightThatIsAVector) {
   DataType t = GetParam();
   Tensor x = random({4, 9}, 1, t);
