@@ -70,6 +70,8 @@ void shardTransformer(benchmark::State& state) {
   const std::unique_ptr<Fusion> fusion = transformer();
   std::map<std::string, double> spent;  // by pass
   int64_t rounds = 0;
+  double total = 0;
+  double first = 0;  // the round that finds no plan made before
   for (auto _ : state) {
     state.PauseTiming();
     const std::unique_ptr<Fusion> copy = fusion->clone();
@@ -82,15 +84,18 @@ void shardTransformer(benchmark::State& state) {
       }
       spent[std::string(row.name)] += cpuSeconds() - start;
     }
+    double all = 0;
+    for (const auto& [pass, seconds] : spent) {
+      all += seconds;
+    }
+    first = rounds == 0 ? all : first;
+    total = all;
     rounds++;
   }
   for (const auto& [pass, seconds] : spent) {
     state.counters[pass + " ms"] = 1e3 * seconds / static_cast<double>(rounds);
   }
-  double total = 0;
-  for (const auto& [pass, seconds] : spent) {
-    total += seconds;
-  }
+  record({"48 layers on a 2-D mesh, annotated to planned, the first time", 1e3 * first, "ms", 300, "lower"});
   record(
       {"48 layers on a 2-D mesh, annotated to planned", 1e3 * total / static_cast<double>(rounds), "ms", 300, "lower"});
 }

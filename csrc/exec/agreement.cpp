@@ -19,6 +19,7 @@ namespace meshfuse {
 namespace {
 
 constexpr std::string_view kNoPlan = "no plan: ";
+constexpr std::string_view kBadCall = "bad call: ";  // no plan either: the user's mistake
 constexpr std::string_view kPlatform = "platform: ";
 
 std::string lineOf(const std::string& text, size_t line) {
@@ -39,6 +40,30 @@ std::string firstDifference(const std::string& a, const std::string& b, int rank
       return fmt::format("line {}: rank {} has \"{}\", rank {} has \"{}\"", line + 1, rankA, x, rankB, y);
     }
   }
+}
+
+bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kBadCall); }
+
+// What the first rank that refuses says, where all that do name a mistake of the user; empty if none refuses. Ranks that do not say
+// the same are told who does.
+std::string refusalOf(const std::vector<std::string>& answers) {
+  const auto first = std::ranges::find_if(answers, refuses);
+  if (first == answers.end()) {
+    return {};
+  }
+  std::vector<size_t> ranks;
+  for (size_t r = 0; r < answers.size(); r++) {
+    deviceCheck(!answers[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
+                answers[r].substr(std::min(kNoPlan.size(), answers[r].size())));
+    if (answers[r] == *first) {
+      ranks.push_back(r);
+    }
+  }
+  std::string text = first->substr(kBadCall.size());
+  if (ranks.size() < answers.size()) {
+    text += fmt::format("; so say ranks [{}] of {}", fmt::join(ranks, ", "), answers.size());
+  }
+  return text;
 }
 
 }  // namespace
@@ -69,9 +94,8 @@ void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t c
   }
   const std::string text = fmt::format("call {}\n{}{}", call, shared.platform, shared.program);
   std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
-  for (size_t r = 0; r < hashes.size(); r++) {
-    deviceCheck(!hashes[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
-                hashes[r].substr(kNoPlan.size()));
+  if (std::string refusal = refusalOf(hashes); !refusal.empty()) {
+    throwUserError(std::move(refusal));
   }
   std::vector<int> different;
   for (size_t r = 0; r < hashes.size(); r++) {
@@ -82,8 +106,8 @@ void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t c
   if (different.empty()) {
     return;
   }
-  std::vector<std::string> texts =
-      communicator.exchange(fmt::format("call {}\n{}{}{}", call, shared.platform, shared.assumed, shared.program));
+  std::vector<std::string> texts = communicator.exchange(
+      fmt::format("call {}\n{}{}{}{}", call, shared.platform, shared.assumed, shared.sizes, shared.program));
   int other = different[0];
   const std::string difference = firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
@@ -101,17 +125,24 @@ void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t c
                   fmt::join(different, ", "), difference));
 }
 
-void sayNo(Communicator& communicator, std::string_view why) noexcept {
-  if (communicator.size() == 1) {
-    return;
+void refuseCall(Communicator& communicator, const Error& why) {
+  const bool isUsers = dynamic_cast<const UserError*>(&why) != nullptr;
+  std::vector<std::string> answers;
+  if (communicator.size() > 1) {
+    try {
+      communicator.setStep(-1, fmt::format("refuses the call: {}", why.what()));
+      answers = communicator.exchange(std::string(isUsers ? kBadCall : kNoPlan) + why.what());
+      communicator.setStep(-1, "");
+    } catch (const Error&) {
+      // the peers are gone or agree on another failure; this rank's own error says more
+      answers.clear();
+    }
   }
-  try {
-    communicator.setStep(-1, fmt::format("refuses the call: {}", why));
-    (void)communicator.exchange(std::string(kNoPlan) + std::string(why));
-    communicator.setStep(-1, "");
-  } catch (const Error&) {
-    // the peers are gone or agree on another failure; this rank's own error is thrown next and says more
+  const bool areUsers = std::ranges::none_of(answers, [](const std::string& a) { return a.starts_with(kNoPlan); });
+  if (isUsers && areUsers && !answers.empty()) {
+    throwUserError(refusalOf(answers));
   }
+  throw;
 }
 
 }  // namespace meshfuse

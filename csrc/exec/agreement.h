@@ -12,6 +12,7 @@ namespace meshfuse {
 inline constexpr std::string_view kAssumedSizes = "with even parts, ";
 
 class Communicator;
+class Error;
 class Fusion;
 struct DeviceInfo;
 
@@ -27,17 +28,20 @@ struct SharedText {
   std::string platform;
   std::string
       program;  // the planned global one, which says all that ranks must do alike; local programs and kernels differ
-  std::string
-      assumed;  // lines that begin with kAssumedSizes: ranks may differ in them, but not if they differ in the program
+  // Ranks may differ in these, but not if they differ in the program: lines that begin with kAssumedSizes, and what the whole sizes
+  // of inputs are, which the program has too.
+  std::string assumed;
+  std::string sizes;
 };
 
 // Compares the hash of (call number, platform, program) on all ranks, before anything runs. UserError on every rank, with the same
 // text, that names the ranks that differ and the first line in which they do; another call may follow.
-// If a rank refuses the call (sayNo), the others get a DeviceError that names it and carries its text.
+// If a rank refuses the call (refuseCall), so do the others.
 void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t call);
 
-// Tells the peers that this rank refuses a call: in the comparison, if they come to it or refuse as well; those that have begun
-// to run fail, with this text. Never throws.
-void sayNo(Communicator& communicator, std::string_view why) noexcept;
+// Tells the peers that this rank refuses a call because of the error being handled, and throws: where they come to the comparison
+// or refuse as well, and each refusal is a UserError, that of the first rank that refuses, with the same text on every rank; else
+// the error itself. Peers that come to the comparison get a DeviceError then; those that have begun to run fail, with this text.
+[[noreturn]] void refuseCall(Communicator& communicator, const Error& why);
 
 }  // namespace meshfuse

@@ -158,7 +158,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       result[i] = sizesElsewhere(in->asTensor(), i, rank, known);
       continue;
     }
-    bool even = false;
+    std::vector<size_t> even;
     result[i] = globalShape(
         in->asTensor(), t.sizes(),
         [&](std::string_view symbol) {
@@ -166,9 +166,9 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
           return it == known.end() ? std::nullopt : std::optional<int64_t>(it->second);
         },
         &even);
-    if (even && assumed != nullptr) {
-      *assumed += fmt::format("{}input {} ({}), of which each rank gave a part of [{}], would be of [{}]\n",
-                              kAssumedSizes, i, in->toString(), fmt::join(t.sizes(), ", "), fmt::join(result[i], ", "));
+    for (size_t k = 0; k < even.size() && assumed != nullptr; k++) {
+      *assumed += fmt::format("{}dim {} of input {} ({}), of which each rank gave {}, would be of {}\n", kAssumedSizes,
+                              even[k], i, in->toString(), t.sizes()[even[k]], result[i][even[k]]);
     }
   }
   return result;
@@ -185,10 +185,12 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
     for (const IntExpr& e : in->asTensor()->shape()) {
       expected.push_back(e.constValue());
     }
-    check(std::equal(expected.begin(), expected.end(), t.sizes().begin(), t.sizes().end()),
-          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}]; a sharded input takes the rank's shard, "
-          "without elements where its mesh leaves the rank out, see shardTensor",
-          i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "));
+    const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
+    check(
+        differs == expected.end(),
+        "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], other in dim {}; a sharded input takes the "
+        "rank's shard, without elements where its mesh leaves the rank out, see shardTensor",
+        i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }
 

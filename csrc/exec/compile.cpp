@@ -60,6 +60,17 @@ void unlessItFails(Communicator& communicator, bool peersWait, Fn&& body) {
   }
 }
 
+// One line a dim of an input.
+std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int64_t>>& sizes) {
+  std::string text;
+  for (size_t i = 0; i < sizes.size(); i++) {
+    for (size_t k = 0; k < sizes[i].size() && fusion.inputs()[i]->isTensor(); k++) {
+      text += fmt::format("dim {} of input {} ({}) is {}\n", k, i, fusion.inputs()[i]->toString(), sizes[i][k]);
+    }
+  }
+  return text;
+}
+
 std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) {
   return "on this device there is none";
 }
@@ -72,13 +83,15 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   std::shared_ptr<Fusion> local;
   SegmentedProgram result;
   std::string assumed;
+  std::vector<std::vector<int64_t>> wholes;
   // Ranks that hold nothing of an input assume nothing of it, and where there are some those that do meet only to communicate.
   const auto assumes = [&] { return !assumed.empty() && isOnAllRanks(fusion, communicator.size()); };
   try {
     // global view: static structure, then every edge aligned, local or planned
     checkDumpedPasses();
     checkArguments(fusion, inputs);
-    global = concretize(fusion, globalSizes(fusion, inputs, communicator.rank(), &assumed));
+    wholes = globalSizes(fusion, inputs, communicator.rank(), &assumed);
+    global = concretize(fusion, wholes);
     PassContext context(*global, passes);
     runPresegPasses(*global, context);
     result.remarks = context.remarks();
@@ -89,7 +102,7 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
     checkLocalShapes(*local, inputs);
   } catch (const Error& e) {
     if (meeting.expected || assumes()) {
-      sayNo(communicator, e.what());
+      refuseCall(communicator, e);
     }
     throw;
   }
@@ -100,7 +113,9 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   if (!meeting.agreed && (meeting.expected || result.communicates || assumes())) {
     const std::string_view version =
         meeting.libraryVersion.empty() ? std::string_view(kVersion) : meeting.libraryVersion;
-    agreeOnPlan(communicator, {platformText(version, device, meeting.maxPlans), shared, assumed}, meeting.call);
+    agreeOnPlan(communicator,
+                {platformText(version, device, meeting.maxPlans), shared, assumed, textOfSizes(fusion, wholes)},
+                meeting.call);
   }
 
   // local view: steps
@@ -128,7 +143,7 @@ CompiledProgram compile(const Fusion& fusion, std::span<const Argument> inputs, 
     checkMeshes(fusion, communicator.size());
   } catch (const Error& e) {
     if (options.meeting.expected) {
-      sayNo(communicator, e.what());
+      refuseCall(communicator, e);
     }
     throw;
   }

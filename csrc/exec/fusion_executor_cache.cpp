@@ -222,7 +222,7 @@ class FusionExecutorCache::Turn {
       body();
     } catch (const UserError& e) {
       if (peersWait) {
-        sayNo(communicator_, e.what());  // all ranks may refuse alike: nothing is lost then
+        refuseCall(communicator_, e);  // all ranks may refuse alike: nothing is lost then
       }
       throw;
     } catch (const std::exception& e) {

@@ -165,28 +165,58 @@ class DomainVerifier {
     }
   }
 
+  static std::string nameOf(ParallelType type, const DeviceMesh& mesh) {
+    return type.axisFromLast() < mesh.numAxes()
+               ? fmt::format("{}, axis {} of {},", type.toString(), mesh.axisName(mesh.axisOf(type)), mesh.toString())
+               : type.toString();
+  }
+
+  // Axes of the mesh, as they are bound and named: all, or those that no loop dim has.
+  enum class Bound : uint8_t { Any, No };
+  std::string axesOf(const DeviceMesh& mesh, Bound which) const {
+    std::string text;
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      const ParallelType type = mesh.typeOf(axis);
+      const bool taken = std::ranges::any_of(t_.getLoopDomain(), [&](const IterDomain* id) {
+        return id->isDeviceDim() && mesh.overlap(id->parallelType(), type);
+      });
+      if (which == Bound::Any || !taken) {
+        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", type.toString(), mesh.axisName(axis));
+      }
+    }
+    return text;
+  }
+
   void checkBindings() {
-    std::vector<const IterDomain*> bound;
+    std::vector<size_t> bound;  // loop dims that are bound to axes
     int streams = 0;
-    for (const IterDomain* id : t_.getLoopDomain()) {
+    for (size_t k = 0; k < t_.getLoopDomain().size(); k++) {
+      const IterDomain* id = t_.getLoopDomain()[k];
       ParallelType type = id->parallelType();
       streams += type == ParallelType::Stream ? 1 : 0;
       if (!type.isDevice()) {
         continue;
       }
       const DeviceMesh& mesh = t_.getDeviceMesh();
-      if (std::ranges::any_of(bound, [&](const IterDomain* other) {
-            return other->isReduction() == id->isReduction() && mesh.overlap(other->parallelType(), type);
-          })) {
-        report("{} is bound to two loop dims; bind a mesh axis once", type.toString());
+      const auto first = std::ranges::find_if(bound, [&](size_t other) {
+        const IterDomain* there = t_.getLoopDomain()[other];
+        return there->isReduction() == id->isReduction() && mesh.overlap(there->parallelType(), type);
+      });
+      if (first != bound.end()) {
+        const std::string free = axesOf(mesh, Bound::No);
+        report(
+            "{} is bound to two loop dims, {} and {}; an axis owns one digit of a tensor: leave one of them serial, {}",
+            nameOf(type, mesh), *first, k,
+            free.empty() ? "or give the mesh one more axis" : "or bind it to one that is free: " + free);
       }
-      bound.push_back(id);
+      bound.push_back(k);
       if (mesh.empty()) {
-        report("a loop dim is bound to {}, but the tensor has no mesh; call setDeviceMesh", type.toString());
+        report("loop dim {} is bound to {}, but the tensor has no mesh; call setDeviceMesh", k, type.toString());
       } else if (type.axisFromLast() >= mesh.numAxes()) {
-        report("a loop dim is bound to {}, but mesh {} has {} axes", type.toString(), mesh.toString(), mesh.numAxes());
+        report("loop dim {} is bound to {}, but mesh {} has {} axes; bind it to one of {}", k, type.toString(),
+               mesh.toString(), mesh.numAxes(), axesOf(mesh, Bound::Any));
       } else if (type.isPart() && !isPartOf(type, mesh.axisSize(mesh.axisOf(type)))) {
-        report("a loop dim is bound to {}, which is no part of an axis of {}; give factors of its size",
+        report("loop dim {} is bound to {}, which is no part of an axis of {}; give factors of its size", k,
                type.toString(), mesh.axisSize(mesh.axisOf(type)).toString());
       } else if (provenDifferent(id->extent(), mesh.size(type))) {
         report("loop dim {} is bound to a mesh axis of {} devices; split by the size of the axis", id->toString(),

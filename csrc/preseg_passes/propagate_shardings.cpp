@@ -412,6 +412,13 @@ class Propagation {
     return bytes;
   }
 
+  std::string whyWhole(const TensorView* tv) {
+    const Expr* e = tv->definition();
+    const ShardState* from = e == nullptr || e->kind() != ExprKind::Reshape ? nullptr : find(e->input(0));
+    const std::string why = from == nullptr ? "" : opaqueInReshape(e, *from, tv, facts_);
+    return why.empty() ? "no axis reaches it" : why;
+  }
+
   // The states are written into the tensors. True if one has changed.
   bool settle() {
     bool changed = false;
@@ -426,7 +433,9 @@ class Propagation {
       auto state = states_.find(id);
       if (state != states_.end() && (!leavesWhole_ || state->second.isSharded())) {
         setShardState(tv, state->second, facts_);
-        reasons_.try_emplace(id, "no axis reaches it");
+        if (!reasons_.contains(id)) {
+          reasons_[id] = whyWhole(tv);
+        }
         changed = true;
       }
     }

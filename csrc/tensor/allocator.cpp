@@ -83,11 +83,7 @@ void* PooledAllocator::allocate(size_t bytes) {
   int index = classOf(bytes);
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);
-  int64_t used =
-      bytesInUse_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed) + static_cast<int64_t>(size);
-  int64_t peak = peakBytesInUse_.load(std::memory_order_relaxed);
-  while (used > peak && !peakBytesInUse_.compare_exchange_weak(peak, used, std::memory_order_relaxed)) {
-  }
+  countInUse(static_cast<int64_t>(bytes));
   SizeClass& c = classes_[static_cast<size_t>(index)];
   {
     SpinGuard guard(c.locked);
@@ -125,7 +121,7 @@ void PooledAllocator::deallocate(void* block, size_t bytes) {
   }
   int index = classOf(bytes);
   size_t size = classBytes(index);
-  bytesInUse_.fetch_sub(static_cast<int64_t>(size), std::memory_order_relaxed);
+  countInUse(-static_cast<int64_t>(bytes));
   int64_t cached = bytesCached_.load(std::memory_order_relaxed) + static_cast<int64_t>(size);
   if (size >= kLarge && cached > static_cast<int64_t>(cacheLimit_)) {
     unmapPages(block, size);
@@ -162,6 +158,20 @@ AllocatorStatistics PooledAllocator::statistics() const {
           .bytesInUse = bytesInUse_.load(),
           .peakBytesInUse = peakBytesInUse_.load(),
           .bytesCached = bytesCached_.load()};
+}
+
+void PooledAllocator::countInUse(int64_t bytes) {
+  const int64_t used = bytesInUse_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  int64_t peak = peakBytesInUse_.load(std::memory_order_relaxed);
+  while (used > peak && !peakBytesInUse_.compare_exchange_weak(peak, used, std::memory_order_relaxed)) {
+  }
+}
+
+void PooledAllocator::resetPeak() { peakBytesInUse_.store(bytesInUse_.load()); }
+
+PooledAllocator& hostPool() {
+  static PooledAllocator* pool = new PooledAllocator();
+  return *pool;
 }
 
 }  // namespace meshfuse

@@ -14,12 +14,6 @@ namespace meshfuse {
 
 namespace {
 
-// Never destroyed: tensors may outlive any other static object.
-PooledAllocator& hostPool() {
-  static PooledAllocator* pool = new PooledAllocator();
-  return *pool;
-}
-
 std::string listText(std::span<const int64_t> values) {
   std::string text;
   for (int64_t v : values) {

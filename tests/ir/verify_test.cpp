@@ -82,12 +82,22 @@ const Violation kViolations[] = {
     {"T9 = communicate(T1, kind=all_reduce, mesh=M2, axes=[1], op=sum) : Float[4]",
      "T9 = communicate: mesh M2 of 1 meshes"},
     {"T8 = undefined() : Float[4]\n  T9 = neg(T8) : Float[4]", "T9 = neg: operand T8 is neither computed nor an input"},
-    {"T9 = neg(T0) : Float[4, 6] parallelize(0, DIDx)", "T9: a loop dim is bound to DIDx, but the tensor has no mesh"},
+    {"T9 = neg(T0) : Float[4, 6] parallelize(0, DIDx)",
+     "T9: loop dim 0 is bound to DIDx, but the tensor has no mesh; call setDeviceMesh"},
     {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDx)",
      "T9: loop dim DIDx{4} is bound to a mesh axis of 2 devices"},
     {"T9 = neg(T0) : Float[4, 6] mesh M0 outer_split(0, 2) outer_split(2, 2) parallelize(0, DIDx) parallelize(2, DIDx)",
-     "T9: DIDx is bound to two loop dims"},
-    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDz)", "T9: a loop dim is bound to DIDz, but mesh"},
+     "T9: DIDx, axis x of {y: 2, x: 2}[0, 1, 2, 3], is bound to two loop dims, 0 and 2; an axis owns one digit of a "
+     "tensor: "
+     "leave one of them serial, or bind it to one that is free: DIDy (y)"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 outer_split(0, 2) outer_split(2, 2) parallelize(0, DIDx) parallelize(2, DIDx) "
+     "parallelize(1, DIDy)",
+     "T9: DIDx, axis x of {y: 2, x: 2}[0, 1, 2, 3], is bound to two loop dims, 0 and 2; an axis owns one digit of a "
+     "tensor: "
+     "leave one of them serial, or give the mesh one more axis"},
+    {"T9 = neg(T0) : Float[4, 6] mesh M0 parallelize(0, DIDz)",
+     "T9: loop dim 0 is bound to DIDz, but mesh {y: 2, x: 2}[0, 1, 2, 3] has 2 axes; bind it to one of DIDy (y), DIDx "
+     "(x)"},
     {"T9 = neg(T0) : Float[4, 6] parallelize(0, Stream) parallelize(1, Stream)", "T9: 2 loop dims are bound to Stream"},
     {"T9 = neg(T0) : Float[b{4}, 6]", "T9: broadcast dim b{4} has an extent other than 1"},
     {"T9 = neg(T0) : Float[4, 6] root[4, 6; drop(1), new(1)]", "T9: logical dims are not derived from the root domain"},

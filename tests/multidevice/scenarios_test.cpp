@@ -166,19 +166,31 @@ TEST_F(Reductions, OfBitsAndTruthToo) {
   toReplicated([](TensorView* x) { return all(x, {0}); }, DataType::Bool, 0, 2);
 }
 
+// The result is cut where it is kept; or the reduced dim is, too, by the same axis: [rDIDx, 2, iDIDx, 4], and reordered as
+// [iDIDx, 4, rDIDx, 2].
 TEST_F(Reductions, ToAShardAreAReduceScatter) {
-  for (bool maximum : {false, true}) {
-    for (DataType type : {DataType::Float, DataType::BFloat16}) {
-      runScenario([=](int64_t n) {
-        return Scenario{[=](Fusion& f) {
-                          DeviceMesh mesh = axisX(n);
-                          TensorView* x = input(f, {2 * n, 4 * n}, mesh, type);
-                          shardBlock(x, 0, mesh, "x");
-                          shardBlock(output(f, maximum ? max(x, {0}) : sum(x, {0}), mesh), 1, mesh, "x");
-                        },
-                        {random({2 * n, 4 * n}, 1, type)},
-                        {among(n, "reduce-scatter"), 1, 4 * (n - 1) * 4}};  // 16 bits are reduced in float
-      });
+  enum class Written : uint8_t { Kept, Both, Reordered };
+  for (Written written : {Written::Kept, Written::Both, Written::Reordered}) {
+    for (bool maximum : {false, true}) {
+      for (DataType type : {DataType::Float, DataType::BFloat16}) {
+        runScenario([=](int64_t n) {
+          return Scenario{[=](Fusion& f) {
+                            DeviceMesh mesh = axisX(n);
+                            TensorView* x = input(f, {2 * n, 4 * n}, mesh, type);
+                            shardBlock(x, 0, mesh, "x");
+                            TensorView* y = output(f, maximum ? max(x, {0}) : sum(x, {0}), mesh);
+                            shardBlock(y, 1, mesh, "x");
+                            if (written != Written::Kept) {
+                              shardBlock(y, 0, mesh, "x");
+                            }
+                            if (written == Written::Reordered) {
+                              y->reorder({{2, 0}, {3, 1}, {0, 2}, {1, 3}});
+                            }
+                          },
+                          {random({2 * n, 4 * n}, 1, type)},
+                          {among(n, "reduce-scatter"), 1, 4 * (n - 1) * 4}};  // 16 bits are reduced in float
+        });
+      }
     }
   }
 }

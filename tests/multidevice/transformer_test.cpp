@@ -66,6 +66,27 @@ TEST_F(Transformers, WhatIsBetweenTheHalvesRunsInPartsOfTheSequence) {
   });
 }
 
+// Written so: the input and the output of the block in parts of the sequence, and weights that are larger than what they multiply.
+TEST_F(Transformers, InPartsOfTheSequenceAHalfTakesAGatherAndAReduceScatter) {
+  runScenario([](int64_t n) {
+    const TransformerSizes sizes{.batch = 2, .features = 32, .dropout = true, .sequence = true};
+    const int64_t t = tp(n);
+    const auto build = [=](Fusion& f) {
+      TensorView* y = transformer(f, grid(n), sizes);
+      f.addOutput(y);
+      y->setDeviceMesh(grid(n));
+      shardBlock(y, 1, grid(n), "tp");
+      shardBlock(y, 0, grid(n), "dp");
+    };
+    std::vector<std::string> steps;
+    for (int half = 0; half < 2 && t > 1; half++) {
+      steps.push_back(among(t, "all-gather")[0]);
+      steps.push_back(among(t, "reduce-scatter")[0]);
+    }
+    return Scenario{build, valuesOf(build), {steps, -1, 2 * 2 * activationBytes(n, sizes) * (t - 1) / t}};
+  });
+}
+
 // The halves of a block read one norm and are added: their sums are combined together.
 TEST_F(Transformers, ParallelHalvesTakeOneAllReduce) {
   runScenario([](int64_t n) {

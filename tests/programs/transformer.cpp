@@ -19,6 +19,9 @@ class Builder {
 
   TensorView* build() {
     TensorView* x = input({s_.batch, s_.tokens, s_.features});
+    if (s_.sequence) {
+      cut(x, 1, "tp");
+    }
     cut(x, 0, "dp");
     for (int64_t layer = 0; layer < s_.layers; layer++) {
       if (s_.parallel) {

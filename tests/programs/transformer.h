@@ -15,6 +15,7 @@ struct TransformerSizes {
   DataType dtype = DataType::Float;
   bool dropout = false;      // of what both halves of a block add; a FusionGuard is held
   bool parallel = false;     // attention and MLP of a block read the same norm, and are added to the input together
+  bool sequence = false;     // the input is cut over tp too, along its tokens
   bool dataSharded = false;  // weights are cut over dp too, on the dim that tp leaves whole
 };
 

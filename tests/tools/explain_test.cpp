@@ -70,6 +70,18 @@ TEST(ToolExplain, NamesAllAxesOfAPartialSumAndWhatIsNeeded) {
   expectContains(run.out, "redistribute: comm; dim 0 is held as S0(4:b 3 2:a), needed whole; by all_gather(");
 }
 
+TEST(ToolExplain, SaysThatAReshapeHidesADigit) {
+  const ToolRun run = tool("explain {dir}/rows_on_two_ranks.fir");
+  EXPECT_EQ(run.code, 0) << run.err;
+  expectContains(
+      run.out,
+      "reshape; x of T0[DIDx{4}, 6] is opaque in T1[6, 4]: its digit of dim 0, with stride 6 and size 4, is one "
+      "of no dim there\n");
+  expectContains(run.out, "redistribute: comm; dim 0 is held as S0(x), needed whole; by all_gather(x)\n");
+  expectContains(run.out, "  all together: 72 bytes\n");
+  EXPECT_EQ(tool("run {dir}/rows_on_two_ranks.fir --verify").code, 0);
+}
+
 TEST(ToolExplain, Json) {
   const ToolRun run = tool("explain {dir}/tensor_parallel_mlp.fir --size i0=32 --json");
   ASSERT_EQ(run.code, 0) << run.err;

@@ -1,6 +1,7 @@
 // meshfuse explain --html: one page that needs nothing else, and says all that --json says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -178,13 +179,25 @@ TEST(ToolPage, TimelineOfARun) {
   EXPECT_EQ(count(html, "<div class=\"rows\">"), 4u);
   EXPECT_EQ(count(html, "<i class=\"kernels\""), 4u);
   EXPECT_EQ(count(html, "<i class=\"collectives\""), 4u);
+  EXPECT_GE(count(html, "<i class=\"waits\""), 1u) << "of two ranks that swap, the first one waits";
   const ToolRun run = tool("explain {dir}/rows_to_columns.fir --run --json");
   const nlohmann::json j = nlohmann::json::parse(run.out);
   int64_t bytes = 0;
+  int waits = 0;
   for (const auto& span : j["timeline"]) {
     EXPECT_GE(span["begin"], 0);
     bytes += span["bytes"].get<int64_t>();
+    if (span["row"] != "waits") {
+      continue;
+    }
+    waits++;
+    EXPECT_LE(span["begin"], span["end"]);
+    EXPECT_TRUE(std::ranges::any_of(j["timeline"], [&](const auto& around) {
+      return around["row"] == "collectives" && around["rank"] == span["rank"] && around["step"] == span["step"] &&
+             around["begin"] <= span["begin"] && span["end"] <= around["end"];
+    })) << span.dump();
   }
+  EXPECT_GE(waits, 1);
   EXPECT_EQ(bytes, 2 * 128) << "ranks 1 and 2 swap";
 }
 

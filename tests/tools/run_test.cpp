@@ -126,6 +126,18 @@ TEST(ToolRun, RefusesBadInput) {
   expectRefused(
       "run {dir}/misplanned.fir",
       "T1[8, 4] is written as planned by [all_to_all(x)], its shardings need [all_gather(x)]; leave out plan=");
+  for (const char* how : {"run", "explain"}) {
+    const std::string start = std::string(how) + " {dir}/";
+    expectRefused(
+        start + "one_axis_on_two_dims.fir",
+        "T0: DIDx, axis x of {y: 2, x: 2}[0, 1, 2, 3], is bound to two loop dims, 0 and 2; an axis owns one digit of "
+        "a tensor: leave one of them serial, or bind it to one that is free: DIDy (y)");
+    expectRefused(
+        start + "axis_of_no_mesh.fir",
+        "T0: loop dim 0 is bound to DIDz, but mesh {y: 2, x: 2}[0, 1, 2, 3] has 2 axes; bind it to one of DIDy (y), "
+        "DIDx (x)");
+    expectRefused(start + "rank_twice_in_a_mesh.fir", "[mesh] device 1 stands twice in [1, 1]; list each rank once");
+  }
   expectRefused("run {dir}/uneven.fir", "or a part that is uneven itself, where they do not nest");
   expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4", "mesh axis tp of ");
   expectRefused("run {dir}/mlp_of_any_size.fir", "has no size; give it: --mesh tp=4, or --ranks");

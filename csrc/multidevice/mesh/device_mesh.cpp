@@ -228,9 +228,13 @@ int DeviceMesh::axisOf(ParallelType type) const {
   }
   int axis = numAxes() - 1 - type.axisFromLast();
   if (axis < 0) {
-    throwUserError(fmt::format(
-        "[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind another one",
-        type.toString(), type.axisFromLast() + 1, toString(), numAxes()));
+    std::string all;
+    for (int k = 0; k < numAxes(); k++) {
+      all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", typeOf(k).toString(), axisName(k));
+    }
+    throwUserError(
+        fmt::format("[mesh] {} needs a mesh of at least {} axes, {} has {}; give the mesh more axes or bind one of {}",
+                    type.toString(), type.axisFromLast() + 1, toString(), numAxes(), all.empty() ? "none" : all));
   }
   return axis;
 }

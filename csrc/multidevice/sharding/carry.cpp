@@ -1,5 +1,7 @@
 #include "multidevice/sharding/carry.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -203,6 +205,28 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
     }
   }
   return grew;
+}
+
+std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result, const Prover& prover) {
+  if (expr->kind() != ExprKind::Reshape || hasOpaqueDim(from)) {
+    return {};
+  }
+  const TensorView* operand = expr->input(0)->asTensor();
+  const std::vector<OperandDim> dims = operandDims(expr, 0, result);
+  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  for (const DigitList& list : from.dims) {
+    for (const Digit& d : list.digits()) {
+      const int root = d.owner.isDevice() ? storedDim(dims, partialDim(operand), d.dim).root : kUnmapped;
+      if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
+          fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque()) {
+        return fmt::format(
+            "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is one of no dim there",
+            from.mesh.axisName(d.owner.axis), operand->toString(), result->toString(), d.dim, d.stride.toString(),
+            d.size.toString());
+      }
+    }
+  }
+  return {};
 }
 
 bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "multidevice/sharding/shard_state.h"
 
@@ -22,6 +23,9 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
 // Adds to `state`, of operand number `operand`, the axes of `from`, the state of `result`. True if it grew.
 bool carryBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand, ShardState& state,
                    const Prover& prover = {});
+// Why a reshape lets an axis of its operand through to no dim of its result: the digit is opaque there. Empty if there is none.
+[[nodiscard]] std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result,
+                                          const Prover& prover = {});
 // Adds to `state` the axes of `more` that it lacks, where their digits are free; both are of one tensor. True if it grew.
 bool addAxes(ShardState& state, const ShardState& more, const Prover& prover = {});
 

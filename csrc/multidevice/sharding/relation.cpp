@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
 
@@ -191,6 +192,10 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
     return edge;
   }
   edge.relation = compare(edge.held, *edge.needed, edge.reason, prover);
+  if (edge.relation == EdgeRelation::Comm) {
+    const std::string why = opaqueInReshape(expr, edge.held, result, prover);
+    edge.reason += why.empty() ? "" : "; " + why;
+  }
   return edge;
 }
 

@@ -517,7 +517,8 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
 }
 
 std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,
-                                 const std::function<std::optional<int64_t>(std::string_view)>& known, bool* assumed) {
+                                 const std::function<std::optional<int64_t>(std::string_view)>& known,
+                                 std::vector<size_t>* assumed) {
   std::vector<int64_t> shape(local.begin(), local.end());
   if (!tv->hasDeviceMesh()) {
     return shape;
@@ -549,7 +550,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
       continue;
     }
     if (assumed != nullptr) {
-      *assumed = true;
+      assumed->push_back(k);
     }
     for (const Digit& d : state.dims[k].digits()) {
       shape[k] *= d.owner.isDevice() ? d.size.constValue() : 1;

@@ -63,9 +63,9 @@ struct BoundLoop {
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
 
 // The global shape of a tensor of which a rank holds a part of the given shape. Extents of dims that axes own are those of `tv` where
-// all their symbols are known; else parts are taken to be even: times the sizes of the axes, and `assumed` says so.
+// all their symbols are known; else parts are taken to be even: times the sizes of the axes, and `assumed` lists the dim.
 [[nodiscard]] std::vector<int64_t> globalShape(
     const TensorView* tv, std::span<const int64_t> local,
-    const std::function<std::optional<int64_t>(std::string_view)>& known = {}, bool* assumed = nullptr);
+    const std::function<std::optional<int64_t>(std::string_view)>& known = {}, std::vector<size_t>* assumed = nullptr);
 
 }  // namespace meshfuse

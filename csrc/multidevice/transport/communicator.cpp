@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "multidevice/transport/call.h"
+#include "tensor/allocator.h"
 
 namespace meshfuse {
 
@@ -111,7 +112,13 @@ Communicator::Survivors Communicator::shrink() {
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {
-  return {::operator new(std::max<size_t>(bytes, 1), kAlignment), [](void* p) { ::operator delete(p, kAlignment); }};
+  void* block = ::operator new(std::max<size_t>(bytes, 1), kAlignment);
+  const auto counted = static_cast<int64_t>(bytes);
+  hostPool().countInUse(counted);
+  return {block, [counted](void* p) {
+            ::operator delete(p, kAlignment);
+            hostPool().countInUse(-counted);
+          }};
 }
 
 std::unique_ptr<Communicator> makeSelfCommunicator() { return std::make_unique<SelfCommunicator>(); }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -104,22 +106,52 @@ TEST(DeviceMesh, HintsAndSizesOfSymbolicAxes) {
   EXPECT_THROW((void)mesh.bind({{"tp", int64_t{1} << 40}}), UserError);
 }
 
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no UserError";
+}
+
 TEST(DeviceMesh, Mistakes) {
-  EXPECT_THROW(DeviceMesh({0, 0}), UserError);
-  EXPECT_THROW(DeviceMesh({-1}), UserError);
-  EXPECT_THROW(DeviceMesh({0, 1, 2}, {2, 2}), UserError);
-  EXPECT_THROW((void)DeviceMesh::createForShape({2, 0}), UserError);
-  EXPECT_THROW((void)DeviceMesh::createForShape({}), UserError);
-  EXPECT_THROW((void)DeviceMesh::create({{"a", 2}, {"a", 2}}), UserError);
-  EXPECT_THROW((void)DeviceMesh::create({{"i0", 2}}), UserError);
-  EXPECT_THROW((void)DeviceMesh::create({{"", 2}}), UserError);
-  EXPECT_THROW((void)DeviceMesh::create({{"tp"}}, {0, 1}), UserError);
-  DeviceMesh mesh({0, 1});
-  EXPECT_THROW((void)mesh.axisOf(ParallelType::DIDy), UserError);
-  EXPECT_THROW((void)mesh.axisOf(ParallelType::Stream), UserError);
-  EXPECT_THROW((void)mesh.axis("tp"), UserError);
-  EXPECT_THROW((void)mesh.coordinates(2), InternalError);
-  EXPECT_EQ(mesh.indexOf(2), -1);
+  using Axes = std::vector<DeviceMesh::Axis>;
+  const auto made = [](const Axes& axes) { return refusal([&] { (void)DeviceMesh::create(axes); }); };
+  EXPECT_EQ(refusal([] { DeviceMesh({0, 0}); }), "[mesh] device 0 stands twice in [0, 0]; list each rank once");
+  EXPECT_EQ(refusal([] {
+              DeviceMesh({3, 1, 2, 1}, {2, 2});
+            }),
+            "[mesh] device 1 stands twice in [3, 1, 2, 1]; list each rank once");
+  EXPECT_EQ(refusal([] { DeviceMesh({-1}); }), "[mesh] device ids are ranks, at least 0; got -1");
+  EXPECT_EQ(refusal([] {
+              DeviceMesh({0, 1, 2}, {2, 2});
+            }),
+            "[mesh] 3 device ids for a mesh of 2 x 2; the product of the shape must be the number of ids");
+  EXPECT_EQ(refusal([] {
+              (void)DeviceMesh::createForShape({2, 0});
+            }),
+            "[mesh] axis x has size 0; a mesh axis has at least 1 device");
+  EXPECT_EQ(refusal([] { (void)DeviceMesh::createForShape({}); }), "[mesh] a mesh needs at least one axis; got none");
+  EXPECT_EQ(made({{"a", 2}, {"a", 2}}), "[mesh] two axes are named a; give each axis a name of its own");
+  EXPECT_EQ(
+      made({{"i0", 2}}),
+      "[mesh] \"i0\" cannot name an axis; use letters, digits and _, and none of inf, nan, true, false, i0, T0, S0");
+  EXPECT_TRUE(made({{"", 2}}).starts_with("[mesh] \"\" cannot name an axis"));
+  EXPECT_EQ(refusal([] {
+              (void)DeviceMesh::create({{"tp"}}, {0, 1});
+            }),
+            "[mesh] 2 device ids for a mesh of tp; give ids once every axis has a size");
+  const DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"x", 3}});
+  EXPECT_EQ(refusal([&] { (void)mesh.axis("tp"); }), "[mesh] no axis is named tp; there are dp, x");
+  EXPECT_EQ(refusal([&] { (void)mesh.size("tp"); }), "[mesh] no axis is named tp; there are dp, x");
+  EXPECT_EQ(refusal([&] { (void)mesh.axisOf(ParallelType::DIDz); }),
+            "[mesh] DIDz needs a mesh of at least 3 axes, {dp: 2, x: 3}[0, 1, 2, 3, 4, 5] has 2; give the mesh more "
+            "axes or bind one of DIDy (dp), DIDx (x)");
+  EXPECT_EQ(refusal([&] { (void)mesh.axisOf(ParallelType::Stream); }),
+            "[mesh] Stream names no mesh axis; DIDx, DIDy, DIDz do");
+  EXPECT_THROW((void)mesh.coordinates(6), InternalError);
+  EXPECT_EQ(mesh.indexOf(6), -1);
 }
 
 TEST(DeviceMesh, PartsOfAnAxis) {
