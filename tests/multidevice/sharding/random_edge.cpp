@@ -212,7 +212,14 @@ Elements heldBy(const TensorView* tv, int64_t device) {
           break;
         }
         case LoopTransform::Kind::Parallelize:
-          mine = mine && (t.type == ParallelType::Stream || index[axis] == at[mesh.axisOf(t.type)]);
+          if (t.type.isDevice()) {
+            const int64_t coordinate = at[mesh.axisOf(t.type)];
+            // a part is a digit of the coordinate, its places counted from the outside
+            const int64_t whole = mesh.axisSize(mesh.axisOf(t.type)).constValue();
+            const int64_t place =
+                t.type.isPart() ? coordinate / (whole / t.type.pre() / t.type.size()) % t.type.size() : coordinate;
+            mine = mine && index[axis] == place;
+          }
           break;
       }
     }
@@ -337,8 +344,16 @@ void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool
     }
   }
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    if (rng() % 4 != 0) {
-      bindAtRandom(rng, tv, mesh.axisSize(axis).constValue(), mesh.typeOf(axis), reduced);
+    const int64_t n = mesh.axisSize(axis).constValue();
+    if (n == 4 && rng() % 3 == 0) {
+      const int fromLast = mesh.typeOf(axis).axisFromLast();
+      for (const int64_t pre : {1, 2}) {
+        if (rng() % 4 != 0) {
+          bindAtRandom(rng, tv, 2, ParallelType::device(fromLast, pre, 2), reduced);
+        }
+      }
+    } else if (rng() % 4 != 0) {
+      bindAtRandom(rng, tv, n, mesh.typeOf(axis), reduced);
     }
   }
   if (rng() % 6 == 0) {
