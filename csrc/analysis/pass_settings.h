@@ -16,6 +16,9 @@ struct PassSettings {
   bool optimizeReshards = true;  // false: redistributions stay where decompose-reshardings puts them
   // What one more collective must save, in bytes that a rank no longer writes: about what it writes while a call synchronizes.
   int64_t callBytes = int64_t{64} << 10;
+  // Independent collectives of one kind are one where they together have no more bytes; 0: each is its own. A packed byte may be
+  // written and read twice more than an unpacked one, so that this much costs no more than the call it saves.
+  int64_t bucketBytes = int64_t{16} << 10;
 };
 
 }  // namespace meshfuse

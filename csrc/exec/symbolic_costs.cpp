@@ -41,6 +41,11 @@ class AxisSizes {
     }
     return n;
   }
+  // An axis of the program, and not a part of one.
+  bool has(const DeviceMesh& mesh, int axis) const {
+    const auto size = sizes_.find(mesh.axisName(axis));
+    return size != sizes_.end() && mesh.axisSize(axis).isConst(size->second);
+  }
   // At the plan's own sizes.
   int64_t value(const IntExpr& e) const {
     return e.evaluate([&](std::string_view name) -> std::optional<int64_t> { return sizes_.at(std::string(name)); });
@@ -229,19 +234,50 @@ class LocalElements {
       return known->second;
     }
     const Expr* e = local->definition();
-    if (e == nullptr || e->tensorInputs().size() != 1) {
-      return std::nullopt;
-    }
-    const TensorView* operand = e->tensorInputs()[0];
-    int64_t operandCount = 1;
-    for (int64_t extent : operand->constantShape()) {
-      operandCount *= extent;
-    }
-    const std::optional<IntExpr> elements = operandCount == count ? of(operand, count) : std::nullopt;
+    const std::optional<IntExpr> elements = e == nullptr ? std::nullopt : ofResult(*e, count);
     return elements && sizes_.value(*elements) == count ? elements : std::nullopt;
   }
 
  private:
+  static int64_t countOf(const TensorView* tv) {
+    int64_t count = 1;
+    for (int64_t extent : tv->constantShape()) {
+      count *= extent;
+    }
+    return count;
+  }
+
+  // Of an op whose result has the elements of its operands; of collectives that have them from, or leave them to, a team.
+  std::optional<IntExpr> ofResult(const Expr& e, int64_t count) {
+    if (e.tensorInputs().size() != 1 && e.kind() != ExprKind::Cat) {
+      return std::nullopt;
+    }
+    IntExpr all = 0;
+    int64_t given = 0;
+    for (const TensorView* operand : e.tensorInputs()) {
+      given += countOf(operand);
+      const std::optional<IntExpr> part = of(operand, countOf(operand));
+      if (!part) {
+        return std::nullopt;
+      }
+      all += *part;
+    }
+    if (given == count) {
+      return all;
+    }
+    const CommAttributes& comm = e.attributes().comm;
+    if (e.kind() != ExprKind::Communicate ||
+        (comm.kind != CommKind::AllGather && comm.kind != CommKind::ReduceScatter)) {
+      return std::nullopt;
+    }
+    const DeviceMesh& mesh = e.fusion().meshes().at(static_cast<size_t>(comm.mesh));
+    if (!std::ranges::all_of(comm.axes, [&](int axis) { return sizes_.has(mesh, axis); })) {
+      return std::nullopt;
+    }
+    const IntExpr team = sizes_.product(mesh, {comm.axes.begin(), comm.axes.end()});
+    return comm.kind == CommKind::AllGather ? all * team : ceilDiv(all, team);
+  }
+
   std::optional<IntExpr> ofState(const ShardState& state) const {
     IntExpr elements = 1;
     for (const DigitList& dim : state.dims) {

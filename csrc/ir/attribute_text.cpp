@@ -119,6 +119,8 @@ std::string_view keyOf(Attribute attribute) {
       return "comm";
     case Attribute::Plan:
       return "plan";
+    case Attribute::Pack:
+      return "pack";
   }
   return "";
 }
@@ -157,6 +159,8 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
       return list(a.steps);
     case Attribute::Plan:
       return a.plan.empty() ? "" : "[" + joined(a.plan) + "]";
+    case Attribute::Pack:
+      return a.pack == 0 ? "" : fmt::format("{}", a.pack);
   }
   return "";
 }
@@ -282,6 +286,9 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         for (std::string_view part : parseList(value)) {
           attributes.plan.emplace_back(part);
         }
+        return;
+      case Attribute::Pack:
+        attributes.pack = static_cast<int>(parseInteger(value));
         return;
     }
   }

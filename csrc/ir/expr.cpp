@@ -37,7 +37,7 @@ const std::array<ExprKindInfo, 28>& kinds() {
       {ExprKind::Embedding, "embedding", {Starts, Flags}},
       {ExprKind::Scan, "scan", {Reduce, Dim}},
       {ExprKind::ArgSort, "argsort", {Dim, Flags}},
-      {ExprKind::Redistribute, "redistribute", {Reduce, Dim, Plan}},
+      {ExprKind::Redistribute, "redistribute", {Reduce, Dim, Plan, Pack}},
       {ExprKind::Communicate, "communicate", {Comm}},
   }};
   return kExprKinds;

@@ -106,9 +106,24 @@ struct ExprAttributes {
   std::vector<IntExpr> steps;
   CommAttributes comm;
   std::vector<std::string> plan;  // once planned, steps of a Redistribute: all_gather(x); or one a window's operand
+  int pack = 0;                   // Redistribute: those of one number are one collective; 0: of its own
 };
 
-enum class Attribute : uint8_t { Point, Reduce, Random, Dim, Ordinal, Flags, Order, Starts, Stops, Steps, Comm, Plan };
+enum class Attribute : uint8_t {
+  Point,
+  Reduce,
+  Random,
+  Dim,
+  Ordinal,
+  Flags,
+  Order,
+  Starts,
+  Stops,
+  Steps,
+  Comm,
+  Plan,
+  Pack
+};
 
 struct ExprKindInfo {
   ExprKind kind;

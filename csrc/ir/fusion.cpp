@@ -470,6 +470,8 @@ void Fusion::setPlan(Expr* redistribute, std::vector<std::string> steps) {
   redistribute->attributes_.plan = std::move(steps);
 }
 
+void Fusion::setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }
+
 void Fusion::removeExpr(Expr* expr) {
   for (Val* v : expr->inputs_) {
     removeUse(v, expr);

@@ -130,16 +130,16 @@ std::vector<ParallelType> axesOfContributions(const TensorView* tv) {
   return axes;
 }
 
-// A sum or difference of partial sums is one only if a rank's contributions are the same of both.
-bool addsAlike(const Expr* e) {
+// What is computed from partial sums is one only if a rank's contributions are the same of all of them.
+bool staysPartial(const Expr* e) {
   if (!e->output()->isTensor() || partialDim(e->tensorOutput()) < 0) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
   return std::ranges::all_of(e->inputs(), [&](const Val* in) {
-    return in->isTensor() && partialDim(in->asTensor()) == partialDim(out) && in->asTensor()->hasDeviceMesh() &&
-           out->hasDeviceMesh() && in->asTensor()->getDeviceMesh() == out->getDeviceMesh() &&
-           axesOfContributions(in->asTensor()) == axesOfContributions(out);
+    return !in->isTensor() || (partialDim(in->asTensor()) == partialDim(out) && in->asTensor()->hasDeviceMesh() &&
+                               out->hasDeviceMesh() && in->asTensor()->getDeviceMesh() == out->getDeviceMesh() &&
+                               axesOfContributions(in->asTensor()) == axesOfContributions(out));
   });
 }
 
@@ -181,7 +181,7 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   };
   for (const Expr* use : tv->fusion().uses(tv)) {
     const bool ends = use->kind() == ExprKind::Redistribute ? use->attributes().dim == dim : combinesPartials(use);
-    if (!ends && !addsAlike(use)) {
+    if (!ends && !staysPartial(use)) {
       refuse(fmt::format("{} reads it for {}", use->opName(), use->output()->toString()));
     }
   }

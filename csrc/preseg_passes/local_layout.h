@@ -69,4 +69,8 @@ struct MovedTensor {
 [[nodiscard]] TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
                                        int64_t rank);
 
+// The collectives made since the expr number `first`, all of the same kind, become one on their operands side by side; each of
+// `results` that was one of theirs is what is cut of the result for it.
+void packCommunications(Fusion& local, int first, std::vector<TensorView*>& results);
+
 }  // namespace meshfuse

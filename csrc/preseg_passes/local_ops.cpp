@@ -17,7 +17,7 @@ namespace {
 std::vector<Dim> localDims(const LocalOp& op) {
   std::vector<IterDomain*> stored = op.result->noReductions();
   const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
-  if (const int partial = partialDim(op.result); partial >= 0 && op.expr->kind() == ExprKind::Point) {
+  if (const int partial = partialDim(op.result); partial >= 0) {
     stored.erase(stored.begin() + partial);  // a rank has one contribution
   }
   invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),

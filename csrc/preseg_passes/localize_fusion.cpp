@@ -14,6 +14,7 @@
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/local_layout.h"
 #include "preseg_passes/local_ops.h"
+#include "preseg_passes/pack_redistributions.h"
 
 namespace meshfuse {
 
@@ -37,8 +38,11 @@ class Localizer {
         local_->addInput(cloner_.clone(in));
       }
     }
-    for (const Expr* e : global_.exprs()) {
-      if (!e->output()->isTensor()) {
+    for (const std::vector<Expr*>& step : inPackedOrder(global_)) {
+      const Expr* e = step[0];
+      if (step.size() > 1) {
+        redistributeAsOne(step);
+      } else if (!e->output()->isTensor()) {
         cloner_.clone(e);
       } else if (e->kind() == ExprKind::Redistribute) {
         define(e->tensorOutput(), redistribute(e));
@@ -154,6 +158,18 @@ class Localizer {
     invariant(planned.empty() || planned == emitted, "[localize] {} was planned as [{}], its shardings now need [{}]",
               e->output()->toString(), fmt::join(planned, ", "), fmt::join(emitted, ", "));
     return isHere(e->tensorOutput()) ? at : nullptr;
+  }
+
+  void redistributeAsOne(const std::vector<Expr*>& redistributes) {
+    const int first = local_->numExprs();
+    std::vector<TensorView*> results;
+    for (const Expr* e : redistributes) {
+      results.push_back(redistribute(e));
+    }
+    packCommunications(*local_, first, results);
+    for (size_t k = 0; k < results.size(); k++) {
+      define(redistributes[k]->tensorOutput(), results[k]);
+    }
   }
 
   TensorView* window(const Expr* e) {

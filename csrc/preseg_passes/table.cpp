@@ -10,6 +10,7 @@
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/guard_indices.h"
 #include "preseg_passes/optimize_reshards.h"
+#include "preseg_passes/pack_redistributions.h"
 #include "preseg_passes/partialize_reductions.h"
 #include "preseg_passes/plan_redistributions.h"
 #include "preseg_passes/privatize_casts.h"
@@ -34,8 +35,9 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "when all reshards stand alone, and before they are planned: it moves, joins and splits them"},
     {"remove-unneeded-sets", removeUnneededSets,
      "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
-    {"plan-redistributions", planRedistributions,
-     "last: what each reshard costs is known when no sharding changes any more"},
+    {"plan-redistributions", planRedistributions, "what each reshard costs is known when no sharding changes any more"},
+    {"pack-redistributions", packRedistributions,
+     "last: which of them can share a call shows in their steps, and nothing may come between those that do"},
 };
 
 }  // namespace

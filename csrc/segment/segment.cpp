@@ -1,6 +1,7 @@
 #include "segment/segment.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -114,22 +115,41 @@ class Segmenter {
   }
 
  private:
-  // Topological, with the collectives in the order of their ids. What one rank adds for its own layouts may delay an op, but not
-  // change the order of collectives, which is that of the program all ranks agreed on.
+  // Topological, with the collectives in the order of their ids: what one rank adds for its own layouts may delay an op, but not
+  // change the order of collectives, which is that of the program all ranks agreed on. Nothing stands before what it does not have to:
+  // what a gather makes lies in memory from there on.
   std::vector<Expr*> inAgreedOrder() const {
-    std::vector<Expr*> all = fusion_.exprs();
+    const std::vector<Expr*> all = fusion_.exprs();
+    std::vector<Expr*> collectives;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(collectives),
+                 [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
+    if (collectives.size() < 2) {
+      return all;
+    }
+    std::sort(collectives.begin(), collectives.end(), [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
+    std::map<int, Expr*> before;  // by id of a collective
+    for (size_t k = 1; k < collectives.size(); k++) {
+      before[collectives[k]->id()] = collectives[k - 1];
+    }
     std::vector<Expr*> order;
     std::set<int> done;
-    auto visit = [&](Expr* last) {
+    for (Expr* last : all) {
       std::vector<Expr*> open = {last};
       while (!open.empty()) {
         Expr* e = open.back();
         bool waits = false;
-        for (const Val* in : e->inputs()) {
-          if (in->definition() != nullptr && !done.contains(in->definition()->id())) {
-            open.push_back(in->definition());
+        const auto waitFor = [&](Expr* other) {
+          if (other != nullptr && !done.contains(other->id())) {
+            open.push_back(other);
             waits = true;
           }
+        };
+        const auto previous = before.find(e->id());
+        if (previous != before.end()) {
+          waitFor(previous->second);
+        }
+        for (const Val* in : e->inputs()) {
+          waitFor(in->definition());
         }
         if (!waits) {
           open.pop_back();
@@ -138,16 +158,7 @@ class Segmenter {
           }
         }
       }
-    };
-    std::vector<Expr*> collectives;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(collectives),
-                 [](const Expr* e) { return e->kind() == ExprKind::Communicate; });
-    std::sort(collectives.begin(), collectives.end(), [](const Expr* a, const Expr* b) { return a->id() < b->id(); });
-    if (collectives.size() < 2) {
-      return all;
     }
-    std::for_each(collectives.begin(), collectives.end(), visit);
-    std::for_each(all.begin(), all.end(), visit);
     return order;
   }
 

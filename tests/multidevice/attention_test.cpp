@@ -173,7 +173,8 @@ TEST_F(Attention, BlockAndItsBackwardTakeAnAllReduceEach) {
         },
         {random({kBatch * kRows, kWidth}, 1), random({heads * 3 * kFeatures, kWidth}, 2),
          random({kWidth, heads * kFeatures}, 3), random({kBatch * kRows, kWidth}, 4)},
-        {steps, -1, 2 * allReduceBytes(kBatch * kRows * kWidth, n)}};
+        {steps, -1, 2 * allReduceBytes(kBatch * kRows * kWidth, n)},
+        {.bucketBytes = 0}};  // large ones, as which these stand, are not packed
   });
 }
 
@@ -258,23 +259,27 @@ TEST_F(SequenceToHeads, PackedIsOneAllToAllEachWay) {
   });
 }
 
-TEST_F(SequenceToHeads, ApartIsOneAllToAllForEachTensor) {
-  runScenario([](int64_t n) {
-    const std::vector<int64_t> shape = {kBatch, kPart * n, 2 * n, kFeatures};
-    return Scenario{[=](Fusion& f) {
-                      const DeviceMesh mesh = axisX(n);
-                      std::vector<TensorView*> in;
-                      for (int k = 0; k < 3; k++) {
-                        in.push_back(cutInput(f, shape, mesh, 1));
-                      }
-                      const SdpfaFwdResult r =
-                          sdpfa_fwd(headsFirst(toHeads(in[0], mesh)), headsFirst(toHeads(in[1], mesh)),
-                                    headsFirst(toHeads(in[2], mesh)));
-                      backToSequence(f, headsFirst(r.output), mesh);
-                    },
-                    {random(shape, 1), random(shape, 2), random(shape, 3)},
-                    {exchanges(n, 4), -1, 4 * exchanged(n, 2, kFeatures)}};
-  });
+// Three tensors that are exchanged before they are used are one exchange where they are small.
+TEST_F(SequenceToHeads, ApartIsOneAllToAllForSmallTensorsAndOneForEachLargeOne) {
+  for (const bool small : {true, false}) {
+    runScenario([=](int64_t n) {
+      const std::vector<int64_t> shape = {kBatch, kPart * n, 2 * n, kFeatures};
+      return Scenario{[=](Fusion& f) {
+                        const DeviceMesh mesh = axisX(n);
+                        std::vector<TensorView*> in;
+                        for (int k = 0; k < 3; k++) {
+                          in.push_back(cutInput(f, shape, mesh, 1));
+                        }
+                        const SdpfaFwdResult r =
+                            sdpfa_fwd(headsFirst(toHeads(in[0], mesh)), headsFirst(toHeads(in[1], mesh)),
+                                      headsFirst(toHeads(in[2], mesh)));
+                        backToSequence(f, headsFirst(r.output), mesh);
+                      },
+                      {random(shape, 1), random(shape, 2), random(shape, 3)},
+                      {exchanges(n, small ? 2 : 4), -1, 4 * exchanged(n, 2, kFeatures)},
+                      {.bucketBytes = small ? 16 << 10 : 0}};
+    });
+  }
 }
 
 // Half as many groups as ranks: two ranks read the keys and values of a group. These are exchanged among the ranks of different
@@ -285,7 +290,7 @@ TEST_F(SequenceToHeads, FewerGroupsThanRanksGatherKeysAndValuesOverAPartOfTheAxi
     std::vector<std::string> steps;
     if (n > 1) {
       steps = among(n, "all-to-all");
-      for (int kv = 0; kv < 2; kv++) {
+      for (int kv = 0; kv < (groups > 1 ? 2 : 1); kv++) {  // two gathers alone are one
         for (const std::vector<std::string>& step : {among(groups, "all-to-all"), among(n / groups, "all-gather")}) {
           steps.insert(steps.end(), step.begin(), step.end());
         }

@@ -70,8 +70,8 @@ TEST_F(RowsOnRanks, LayerNormWithCutWeightsTakesTwo) {
   }
 }
 
-// The gradients of weight and bias are sums over rows that no rank shares.
-TEST_F(RowsOnRanks, LayerNormBackwardTakesTwo) {
+// The gradients of weight and bias are sums over rows that no rank shares; the two numbers a row travel together.
+TEST_F(RowsOnRanks, LayerNormBackwardTakesOneOfTwoNumbers) {
   for (int64_t width : {16, 10}) {
     runScenario([=](int64_t n) {
       return Scenario{[=](Fusion& f) {
@@ -93,7 +93,7 @@ TEST_F(RowsOnRanks, LayerNormBackwardTakesTwo) {
                       },
                       {random({kRows, width}, 1), random({kRows, width}, 2), random({kRows, 1}, 3),
                        randomTensor({kRows, 1}, DataType::Float, 4, 0.5, 2), random({width}, 5), random({width}, 6)},
-                      {allReduces(n, 2), -1, 2 * allReduceBytes(kRows, n)}};
+                      {allReduces(n, 1), -1, allReduceBytes(2 * kRows, n)}};
     });
   }
 }
@@ -182,7 +182,7 @@ TEST_F(RowsOnRanks, TheFirstOfEqualOnesIsChosen) {
                       output(f, argmax(x), mesh);
                     },
                     {randomTensor({kRows, 10}, DataType::Int, 1, 0, 2).to(DataType::Float)},
-                    {allReduces(n, 4), -1, 2 * allReduceBytes(kRows, n) + 2 * allReduceBytes(1, n)}};
+                    {allReduces(n, 2), -1, 2 * allReduceBytes(kRows + 1, n)}};
   });
 }
 
@@ -211,7 +211,7 @@ class VocabularyOnRanks : public ScenarioTest {
   }
 };
 
-// The largest, the sum, and the target's logit of each row; the gradient stays where its logits are.
+// The largest of each row, then its sum and the target's logit in one; the gradient stays where its logits are.
 TEST_F(VocabularyOnRanks, CrossEntropyTakesThreeNumbersARow) {
   for (int64_t vocabulary : {16, 10}) {
     runScenario([=](int64_t n) {
@@ -223,7 +223,7 @@ TEST_F(VocabularyOnRanks, CrossEntropyTakesThreeNumbersARow) {
                         output(f, crossEntropy(logits, target), mesh);
                       },
                       {random({kRows, vocabulary}, 1), targets(vocabulary)},
-                      {allReduces(n, 3), -1, 3 * allReduceBytes(kRows, n)}};
+                      {allReduces(n, 2), -1, allReduceBytes(kRows, n) + allReduceBytes(2 * kRows, n)}};
     });
   }
 }

@@ -414,7 +414,7 @@ TEST(Uneven, IndexedDims) {
                   whole(f, index_select(table, 0, index), line(ranks));
                 },
                 {random({n, 3}), randomTensor({5}, DataType::Int, 2, 0, static_cast<double>(n))},
-                {"all-reduce", "all-reduce"}});
+                {"all-reduce"}});
   }
 }
 

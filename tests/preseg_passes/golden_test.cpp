@@ -82,7 +82,9 @@ TEST(Table, TheOrderOfPasses) {
             "them\n"
             "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
             "kernels\n"
-            "plan-redistributions: last: what each reshard costs is known when no sharding changes any more\n");
+            "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
+            "pack-redistributions: last: which of them can share a call shows in their steps, and nothing may come "
+            "between those that do\n");
 }
 
 }  // namespace

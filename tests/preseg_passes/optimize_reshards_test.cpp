@@ -22,7 +22,8 @@ namespace meshfuse {
 namespace {
 
 constexpr PassSettings kOff{.optimizeReshards = false};
-constexpr PassSettings kFreeCalls{.callBytes = 0};  // small tensors stand for large ones
+// Small tensors stand for large ones.
+constexpr PassSettings kFreeCalls{.callBytes = 0, .bucketBytes = 0};
 
 struct OnAndOff {
   ShardedRun on;
@@ -119,6 +120,71 @@ TEST_F(OptimizeReshards, SumsOfSumsAreCombinedOnce) {
   EXPECT_EQ(runs.with.bytes * 3, runs.without.bytes);
 }
 
+// What is linear is applied to the contributions of a rank; the bias is added once, and scaled with its sum.
+TEST_F(OptimizeReshards, SumsAreScaledBeforeTheyAreCombined) {
+  TensorView* x = input({8, 4}, {{1, "x"}});
+  TensorView* u = input({6, 4}, {{1, "x"}});
+  TensorView* v = input({6, 4}, {{1, "x"}});
+  TensorView* bias = input({6});
+  TensorView* scaled = mul(linear(x, u, bias), 2.0);
+  output(add(scaled, div(neg(linear(x, v)), 4.0)));
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{.bucketBytes = 0});
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.off.communications, (Steps{"all_reduce(x)", "all_reduce(x)"}));
+  EXPECT_EQ(runs.with.bytes * 2, runs.without.bytes);
+}
+
+// A scaled update of a frozen weight, and a residual: the tree is more than its sums.
+TEST_F(OptimizeReshards, OfATreeOfScaledSumsTheRestStays) {
+  TensorView* r = input({8, 6});
+  TensorView* x = input({8, 4}, {{1, "x"}});
+  TensorView* w = input({6, 4}, {{1, "x"}});
+  TensorView* down = input({2, 4}, {{1, "x"}});
+  TensorView* low = input({8, 2 * 4}, {{1, "x"}});
+  TensorView* up = input({6, 2 * 4}, {{1, "x"}});
+  output(add(mul(add(r, linear(low, up)), 0.5), add(linear(x, w), mul(sum(linear(x, down), {1}, true), 3.0))));
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{.bucketBytes = 0});
+  EXPECT_EQ(runs.on.communications, (Steps{"all_reduce(x)", "all_reduce(x)"})) << "one for the tree, one for the mean";
+  EXPECT_EQ(runs.off.communications, (Steps{"all_reduce(x)", "all_reduce(x)", "all_reduce(x)"}));
+}
+
+// Numbers of 16 bits that are added as wider ones travel as these: no more bytes, and not rounded between.
+TEST_F(OptimizeReshards, NarrowSumsAreAddedAsWideOnes) {
+  TensorView* x = input({8, 4}, {{1, "x"}}, DataType::BFloat16);
+  TensorView* u = input({6, 4}, {{1, "x"}}, DataType::BFloat16);
+  TensorView* v = input({6, 4}, {{1, "x"}}, DataType::BFloat16);
+  output(add(castOp(DataType::Float, linear(x, u)), castOp(DataType::Float, linear(x, v))));
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{.bucketBytes = 0});
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.with.bytes, runs.without.bytes);
+}
+
+// What is not linear is not: quotients of integers, what two read, what the user placed.
+TEST_F(OptimizeReshards, SumsThatAreReadOtherwiseStayApart) {
+  for (int variant = 0; variant < 3; variant++) {
+    Fusion sums;
+    FusionGuard inner(&sums);
+    const auto in = [&](DataType type) {
+      TensorView* tv = makeContigConcreteTensor(sums, {8, 4}, type);
+      sums.addInput(tv);
+      shard(tv, mesh, {{0, "x"}});
+      return tv;
+    };
+    const DataType type = variant == 0 ? DataType::Int : DataType::Float;
+    TensorView* a = sum(in(type), {0});
+    TensorView* b = sum(in(type), {0});
+    TensorView* scaled = variant == 0 ? div(a, 2) : mul(a, 2.0);
+    if (variant == 1) {
+      sums.addOutput(exp(scaled));
+    } else if (variant == 2) {
+      shard(scaled, mesh);
+    }
+    sums.addOutput(add(scaled, b));
+    EXPECT_EQ(runSharded(sums, {}, {.bucketBytes = 0}).communications, (Steps{"all_reduce(x)", "all_reduce(x)"}))
+        << variant;
+  }
+}
+
 // A sum of numbers of 16 bits is rounded where the program says so.
 TEST_F(OptimizeReshards, SumsOfNarrowNumbersStayApart) {
   TensorView* x = input({8, 4}, {{1, "x"}}, DataType::Half);
@@ -157,6 +223,54 @@ TEST_F(OptimizeReshards, ACallHasAPrice) {
   output(linear(layerNormOver(linear(x, w), 1, nullptr, nullptr, 1e-5).output, again), {{1, "x"}});
   EXPECT_EQ(runOnAndOff(fusion).on.communications, (Steps{"all_gather(x)", "reduce_scatter(x)"}));
   EXPECT_EQ(runOnAndOff(fusion, PassSettings{}).on.communications, Steps{"all_reduce(x)"});
+}
+
+// Small collectives that do not wait for each other are one call; what is received is the same.
+TEST_F(OptimizeReshards, ProjectionsAreExchangedTogether) {
+  for (int k = 0; k < 3; k++) {
+    TensorView* t = neg(input({8, 12}, {{0, "x"}}));
+    shard(t, mesh, {{0, "x"}});
+    TensorView* heads = set(t);
+    output(exp(heads), {{1, "x"}});
+  }
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{});
+  EXPECT_EQ(runs.on.communications, Steps{"all_to_all(x)"});
+  EXPECT_EQ(runs.off.communications, (Steps{"all_to_all(x)", "all_to_all(x)", "all_to_all(x)"}));
+  EXPECT_EQ(runs.with.bytes, runs.without.bytes);
+}
+
+// Of a stack of layers: buckets are filled in the order in which gradients are ready, and what the next product waits for is not put
+// into them.
+TEST_F(OptimizeReshards, GradientsAreCombinedInBuckets) {
+  constexpr int64_t kRows = 8, kFeatures = 4, kBytes = kFeatures * kFeatures * 4;
+  TensorView* g = input({kRows, kFeatures}, {{0, "x"}});
+  for (int layer = 0; layer < 6; layer++) {
+    TensorView* x = input({kRows, kFeatures}, {{0, "x"}});
+    TensorView* w = input({kFeatures, kFeatures});
+    output(matmul(transpose(g), x));
+    g = matmul(g, w);
+  }
+  output(g, {{0, "x"}});
+  const auto calls = [&](int64_t bytes) {
+    return runSharded(fusion, {}, {.bucketBytes = bytes}).communications.size();
+  };
+  EXPECT_EQ(calls(0), 6);
+  EXPECT_EQ(calls(kBytes), 6);
+  EXPECT_EQ(calls(2 * kBytes), 3);
+  EXPECT_EQ(calls(4 * kBytes + 8), 2);
+  EXPECT_EQ(calls(1 << 20), 1);
+}
+
+// The second all-reduce waits for the first; a third one need not wait for either, and goes with the one it does not delay.
+TEST_F(OptimizeReshards, WhatOthersWaitForIsNotDelayed) {
+  TensorView* x = input({8, 4}, {{0, "x"}});
+  TensorView* y = input({8, 4}, {{0, "x"}});
+  TensorView* a = exp(sum(x, {0}));
+  TensorView* b = sum(mul(x, broadcast(a, {true, false})), {0});
+  output(add(exp(b), sum(y, {0})));
+  output(b);
+  const ShardedRun run = runSharded(fusion);
+  EXPECT_EQ(run.communications, (Steps{"all_reduce(x)", "all_reduce(x)"}));
 }
 
 Steps times(int64_t n, const Steps& steps) {

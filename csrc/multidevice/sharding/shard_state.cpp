@@ -125,6 +125,29 @@ bool comesFromReduction(const IterDomain* id) {
                                      [](const IterDomain* in) { return in->isReduction() || comesFromReduction(in); });
 }
 
+// Sums and differences of sums, multiples of them by scalars, and their casts.
+bool keepsContributions(const Expr* e) {
+  if (e->kind() == ExprKind::Cast) {
+    return true;
+  }
+  if (e->kind() != ExprKind::Point || e->tensorInputs().empty()) {
+    return false;
+  }
+  const bool alone = e->tensorInputs().size() == 1;
+  switch (e->attributes().point) {
+    case PointOp::Add:
+    case PointOp::Sub:
+      return !alone;
+    case PointOp::Neg:
+    case PointOp::Mul:
+      return alone;
+    case PointOp::Div:
+      return alone && e->input(0)->isTensor();
+    default:
+      return false;
+  }
+}
+
 // Positions of the stored dims other than the partial one.
 std::vector<IterDomain*> stateDims(const TensorView* tv) {
   std::vector<IterDomain*> dims = tv->noReductions();
@@ -364,15 +387,12 @@ int partialDim(const TensorView* tv) {
       }
       stored++;
     }
-    // Partial sums added up are partial sums: the first operand speaks for both.
+    // What is computed from partial sums alone, contribution by contribution, is partial sums: the first operand speaks for all.
     const Expr* e = tv->definition();
-    const bool adds = e != nullptr && e->kind() == ExprKind::Point &&
-                      (e->attributes().point == PointOp::Add || e->attributes().point == PointOp::Sub) &&
-                      e->input(0)->isTensor() && e->input(1)->isTensor();
-    if (!adds) {
+    if (e == nullptr || !keepsContributions(e)) {
       return -1;
     }
-    tv = e->input(0)->asTensor();
+    tv = e->tensorInputs()[0];
   }
 }
 

@@ -1,0 +1,402 @@
+#include "preseg_passes/pack_redistributions.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <queue>
+
+#include "analysis/pass_context.h"
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool hasEqualParts(const PlanState& state, const std::vector<int64_t>& extents) {
+  for (size_t k = 0; k < extents.size(); k++) {
+    const PlanDim& dim = state.dims[k];
+    if (!dim.empty() && dim.front().stride * dim.front().size != extents[k]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The one communication of a Redistribute that can share a call; what it takes to share it is in `key`.
+struct Shareable {
+  std::string key;
+  std::string call;    // all_to_all(x)
+  int64_t bytes = 0;   // the larger one of operand and result
+  bool grows = false;  // the result is larger than the operand
+  bool shrinks = false;
+};
+
+std::optional<Shareable> shareable(const Expr* e) {
+  if (!isOneMeshReshard(e)) {
+    return std::nullopt;
+  }
+  const ShardState from = shardState(e->input(0)->asTensor());
+  const ShardState to = shardState(e->tensorOutput());
+  std::vector<int64_t> extents;
+  for (const DigitList& dim : to.dims) {
+    extents.push_back(dim.extent().constValue());
+  }
+  if (std::ranges::count(extents, 0) > 0) {
+    return std::nullopt;
+  }
+  const CommStep* call = nullptr;
+  const std::shared_ptr<const RedistributionPlan> plan = sharedPlan(from, to);
+  for (const CommStep& step : plan->steps) {
+    if (!step.communicates()) {
+      continue;
+    }
+    constexpr StepSet kKinds{StepKind::AllReduce, StepKind::AllGather, StepKind::ReduceScatter, StepKind::AllToAll,
+                             StepKind::Permute};
+    const bool even = hasEqualParts(step.before, extents) && hasEqualParts(step.after, extents);
+    if (call != nullptr || !kKinds.has(step.kind) || !(even || step.kind == StepKind::AllReduce)) {
+      return std::nullopt;
+    }
+    call = &step;
+  }
+  if (call == nullptr) {
+    return std::nullopt;
+  }
+  const DataType type = e->output()->dtype();
+  const int64_t before = localBytes(from, type);
+  const int64_t after = localBytes(to, type);
+  const bool sums = call->kind == StepKind::AllReduce || call->kind == StepKind::ReduceScatter;
+  return Shareable{
+      fmt::format("{} {} {} {} {} {}", name(call->kind), call->mesh.toString(), call->axes, static_cast<int>(type),
+                  sums ? static_cast<int>(e->attributes().reduce) : -1, call->sources),
+      call->toString(), std::max(before, after), after > before, after < before};
+}
+
+// A program as a graph of what waits for what, some of its exprs joined.
+class Order {
+ public:
+  explicit Order(const Fusion& fusion) : exprs_(fusion.exprs()) {
+    std::map<int, int> at;  // by id
+    for (size_t k = 0; k < exprs_.size(); k++) {
+      at[exprs_[k]->id()] = static_cast<int>(k);
+      weights_.push_back(weightOf(exprs_[k]));
+      nodes_.push_back({{static_cast<int>(k)}, {}, {}});
+      nodeOf_.push_back(static_cast<int>(k));
+    }
+    for (size_t k = 0; k < exprs_.size(); k++) {
+      for (const Val* in : exprs_[k]->inputs()) {
+        if (in->definition() != nullptr) {
+          const int before = at.at(in->definition()->id());
+          nodes_[k].before.push_back(before);
+          nodes_[static_cast<size_t>(before)].after.push_back(static_cast<int>(k));
+        }
+      }
+    }
+  }
+
+  const std::vector<Expr*>& exprs() const { return exprs_; }
+
+  // Expr `k` becomes one with expr `with`.
+  void join(int k, int with) {
+    Node& from = node(k);
+    Node& to = node(with);
+    for (int member : from.members) {
+      nodeOf_[static_cast<size_t>(member)] = nodeOf_[static_cast<size_t>(with)];
+    }
+    to.members.insert(to.members.end(), from.members.begin(), from.members.end());
+    to.before.insert(to.before.end(), from.before.begin(), from.before.end());
+    to.after.insert(to.after.end(), from.after.begin(), from.after.end());
+    from = {};
+  }
+
+  // One of them waits, over others, for the other.
+  bool dependsOn(int a, int b) const { return reaches(a, b) || reaches(b, a); }
+
+  // Weights of the heaviest chains before and behind each expr.
+  void measure() {
+    ready_.assign(exprs_.size(), 0);
+    rest_.assign(exprs_.size(), 0);
+    length_ = 0;
+    const std::vector<int> order = nodesInOrder();
+    for (int n : order) {
+      const int end = ready_[static_cast<size_t>(n)] + weightOfNode(n);
+      length_ = std::max(length_, end);
+      for (int next : at(n).after) {
+        int& ready = ready_[static_cast<size_t>(nodeOf_[static_cast<size_t>(next)])];
+        ready = std::max(ready, end);
+      }
+    }
+    for (auto n = order.rbegin(); n != order.rend(); ++n) {
+      const int tail = rest_[static_cast<size_t>(*n)] + weightOfNode(*n);
+      for (int previous : at(*n).before) {
+        int& rest = rest_[static_cast<size_t>(nodeOf_[static_cast<size_t>(previous)])];
+        rest = std::max(rest, tail);
+      }
+    }
+  }
+  int length() const { return length_; }
+  int ready(int k) const { return ready_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
+  int rest(int k) const { return rest_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
+  // When the first reader of expr `k` has all its operands.
+  int neededAt(int k) const {
+    int needed = length_;
+    for (int next : node(k).after) {
+      needed = std::min(needed, ready(next));
+    }
+    return needed;
+  }
+
+  // Nodes in order, a joined one where its last expr was; short if some wait for themselves.
+  std::vector<int> nodesInOrder() const {
+    std::vector<size_t> waiting(exprs_.size(), 0);
+    std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> open;
+    const auto add = [&](int n) { open.emplace(std::ranges::max(at(n).members), n); };
+    for (size_t n = 0; n < nodes_.size(); n++) {
+      waiting[n] = nodes_[n].before.size();
+      if (!nodes_[n].members.empty() && waiting[n] == 0) {
+        add(static_cast<int>(n));
+      }
+    }
+    std::vector<int> order;
+    while (!open.empty()) {
+      const int n = open.top().second;
+      open.pop();
+      order.push_back(n);
+      for (int next : at(n).after) {
+        const int reader = nodeOf_[static_cast<size_t>(next)];
+        if (--waiting[static_cast<size_t>(reader)] == 0) {
+          add(reader);
+        }
+      }
+    }
+    return order;
+  }
+  std::vector<Expr*> exprsOf(int n) const {
+    std::vector<int> members = at(n).members;
+    std::ranges::sort(members);
+    std::vector<Expr*> exprs;
+    for (int k : members) {
+      exprs.push_back(exprs_[static_cast<size_t>(k)]);
+    }
+    return exprs;
+  }
+
+ private:
+  struct Node {
+    std::vector<int> members;  // exprs
+    std::vector<int> before;   // exprs that they read, once for each time
+    std::vector<int> after;
+  };
+
+  const Node& at(int n) const { return nodes_[static_cast<size_t>(n)]; }
+  const Node& node(int k) const { return at(nodeOf_[static_cast<size_t>(k)]); }
+  Node& node(int k) { return nodes_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
+
+  // What takes time: contractions and calls.
+  static int weightOf(const Expr* e) {
+    if (e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear) {
+      return 1;
+    }
+    return static_cast<int>(std::ranges::count_if(e->attributes().plan,
+                                                  [](const std::string& step) { return !step.starts_with("slice"); }));
+  }
+  int weightOfNode(int n) const {
+    int weight = 0;
+    for (int k : at(n).members) {
+      weight = std::max(weight, weights_[static_cast<size_t>(k)]);
+    }
+    return weight;
+  }
+
+  bool reaches(int from, int to) const {
+    const int goal = nodeOf_[static_cast<size_t>(to)];
+    std::vector<bool> seen(exprs_.size(), false);
+    std::vector<int> open{nodeOf_[static_cast<size_t>(from)]};
+    while (!open.empty()) {
+      const int n = open.back();
+      open.pop_back();
+      if (n == goal) {
+        return true;
+      }
+      for (int next : at(n).after) {
+        const int reader = nodeOf_[static_cast<size_t>(next)];
+        // what is ready after the goal does not lead to it
+        if (!seen[static_cast<size_t>(reader)] &&
+            ready_[static_cast<size_t>(reader)] <= ready_[static_cast<size_t>(goal)]) {
+          seen[static_cast<size_t>(reader)] = true;
+          open.push_back(reader);
+        }
+      }
+    }
+    return false;
+  }
+
+  std::vector<Expr*> exprs_;
+  std::vector<int> weights_;
+  std::vector<Node> nodes_;  // one an expr; one that was joined to another has no members
+  std::vector<int> nodeOf_;
+  std::vector<int> ready_;
+  std::vector<int> rest_;
+  int length_ = 0;
+};
+
+class Packing {
+ public:
+  Packing(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context), order_(fusion) {}
+
+  bool run() {
+    std::vector<Candidate> candidates;
+    std::map<std::string, int> alike;
+    for (size_t k = 0; k < order_.exprs().size(); k++) {
+      std::optional<Shareable> call = shareable(order_.exprs()[k]);
+      if (call && call->bytes < context_.settings().bucketBytes) {
+        alike[call->key]++;
+        candidates.push_back({static_cast<int>(k), 0, std::move(*call)});
+      }
+    }
+    std::erase_if(candidates, [&](const Candidate& c) { return alike.at(c.call.key) == 1; });
+    if (candidates.empty()) {
+      return false;
+    }
+    order_.measure();
+    for (Candidate& c : candidates) {
+      c.when = c.call.grows ? order_.neededAt(c.expr) : order_.ready(c.expr);
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::when);
+    for (const Candidate& c : candidates) {
+      place(c);
+    }
+    return number();
+  }
+
+ private:
+  struct Candidate {
+    int expr;
+    int when;  // it is ready, or needed if it grows
+    Shareable call;
+  };
+  struct Bucket {
+    std::vector<int> exprs;
+    int64_t bytes;
+    int when;
+    Shareable call;
+  };
+
+  bool fits(const Candidate& c, const Bucket& bucket) const {
+    const int first = bucket.exprs[0];
+    return bucket.bytes + c.call.bytes <= context_.settings().bucketBytes &&
+           (!(c.call.grows || c.call.shrinks) || c.when <= bucket.when + 1) &&
+           std::max(order_.ready(c.expr), order_.ready(first)) + 1 +
+                   std::max(order_.rest(c.expr), order_.rest(first)) <=
+               order_.length() &&
+           !order_.dependsOn(c.expr, first);
+  }
+
+  void place(const Candidate& c) {
+    std::vector<Bucket>& buckets = buckets_[c.call.key];
+    // a bucket that has not got anything for long is not looked at any more
+    constexpr size_t kOpen = 4;
+    for (size_t k = buckets.size() - std::min(buckets.size(), kOpen); k < buckets.size(); k++) {
+      Bucket& bucket = buckets[k];
+      if (fits(c, bucket)) {
+        order_.join(c.expr, bucket.exprs[0]);
+        order_.measure();
+        bucket.exprs.push_back(c.expr);
+        bucket.bytes += c.call.bytes;
+        return;
+      }
+    }
+    buckets.push_back({{c.expr}, c.call.bytes, c.when, c.call});
+  }
+
+  // In the order of the program.
+  bool number() {
+    std::map<int, const Bucket*> packs;
+    for (const auto& [key, buckets] : buckets_) {
+      for (const Bucket& bucket : buckets) {
+        if (bucket.exprs.size() > 1) {
+          packs[std::ranges::min(bucket.exprs)] = &bucket;
+        }
+      }
+    }
+    int pack = 0;
+    for (const auto& [first, bucket] : packs) {
+      pack++;
+      std::vector<std::string> names;
+      for (int k : bucket->exprs) {
+        Expr* e = order_.exprs()[static_cast<size_t>(k)];
+        fusion_.setPack(e, pack);
+        names.push_back(fmt::format("T{}", e->output()->id()));
+      }
+      context_.remark(
+          fmt::format("{} are one {} of {} bytes", fmt::join(names, ", "), bucket->call.call, bucket->bytes));
+    }
+    return pack > 0;
+  }
+
+  Fusion& fusion_;
+  PassContext& context_;
+  Order order_;
+  std::map<std::string, std::vector<Bucket>> buckets_;
+};
+
+bool hasPacks(const Fusion& fusion) {
+  const std::vector<Expr*> exprs = fusion.exprs();
+  return std::ranges::any_of(exprs, [](const Expr* e) { return e->attributes().pack != 0; });
+}
+
+}  // namespace
+
+bool packRedistributions(Fusion& fusion, PassContext& context) {
+  if (hasPacks(fusion)) {
+    (void)inPackedOrder(fusion);
+    return false;
+  }
+  const PassSettings& settings = context.settings();
+  return settings.optimizeReshards && settings.bucketBytes > 0 && Packing(fusion, context).run();
+}
+
+std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
+  if (!hasPacks(fusion)) {
+    std::vector<std::vector<Expr*>> steps;
+    for (Expr* e : fusion.exprs()) {
+      steps.push_back({e});
+    }
+    return steps;
+  }
+  Order order(fusion);
+  std::map<int, std::pair<int, std::string>> first;  // by number: an expr and what it takes to share its call
+  for (size_t k = 0; k < order.exprs().size(); k++) {
+    const Expr* e = order.exprs()[k];
+    if (e->attributes().pack == 0) {
+      continue;
+    }
+    const std::optional<Shareable> call = shareable(e);
+    check(call.has_value(),
+          "[pack-redistributions] {} has pack={}, but is not one collective with equal parts; leave it out",
+          e->output()->toString(), e->attributes().pack);
+    const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(static_cast<int>(k), call->key));
+    if (!isNew) {
+      check(it->second.second == call->key,
+            "[pack-redistributions] {} and {} have pack={}, but no collective can be both; leave it out",
+            order.exprs()[static_cast<size_t>(it->second.first)]->output()->toString(), e->output()->toString(),
+            e->attributes().pack);
+      order.join(static_cast<int>(k), it->second.first);
+    }
+  }
+  std::vector<std::vector<Expr*>> steps;
+  size_t count = 0;
+  for (int n : order.nodesInOrder()) {
+    steps.push_back(order.exprsOf(n));
+    count += steps.back().size();
+  }
+  check(count == order.exprs().size(),
+        "[pack-redistributions] redistributions with one pack number wait for each other; leave it out");
+  return steps;
+}
+
+}  // namespace meshfuse
