@@ -32,20 +32,48 @@ std::vector<Dim> localDims(const LocalOp& op) {
 // The dims a reduction, matmul or linear makes: its root domain with the extents its local operands have.
 std::vector<Dim> contractedDims(const LocalOp& op) {
   std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
+  int contributions = -1;  // root dim that counts them: a rank has one
   for (size_t operand = 0; operand < op.operands.size(); operand++) {
     if (!op.operands[operand]->isTensor()) {
       continue;
     }
     const std::vector<OperandDim> map = operandDims(op.expr, static_cast<int>(operand), op.result);
     const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
-    const std::vector<IterDomain*> global = op.expr->input(static_cast<int>(operand))->asTensor()->noReductions();
+    const TensorView* whole = op.expr->input(static_cast<int>(operand))->asTensor();
+    const std::vector<IterDomain*> global = whole->noReductions();
+    const int partial = partialDim(whole);
     for (size_t k = 0; k < map.size(); k++) {
-      if (map[k].root != kUnmapped && !stretches(global[k], map[k], op.result->getRootDomain()[map[k].root])) {
-        dims[map[k].root] = localDim(stored[k]->extent(), dims[map[k].root].type);
+      if (static_cast<int>(k) == partial) {
+        contributions = map[k].root;
+      } else if (map[k].root != kUnmapped && !stretches(global[k], map[k], op.result->getRootDomain()[map[k].root])) {
+        const size_t at = k - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
+        dims[map[k].root] = localDim(stored[at]->extent(), dims[map[k].root].type);
       }
     }
   }
+  if (contributions >= 0) {
+    dims.erase(dims.begin() + contributions);
+  }
   return dims;
+}
+
+// Without the entry of the dim that counts contributions: a rank has one.
+ExprAttributes withoutContributions(const Expr* e) {
+  ExprAttributes attributes = e->attributes();
+  const int partial = e->tensorInputs().empty() ? -1 : partialDim(e->tensorInputs()[0]);
+  if (partial < 0) {
+    return attributes;
+  }
+  for (std::vector<IntExpr>* list : {&attributes.starts, &attributes.stops, &attributes.steps}) {
+    if (!list->empty()) {
+      list->erase(list->begin() + partial);
+    }
+  }
+  std::erase(attributes.order, partial);
+  for (int& dim : attributes.order) {
+    dim -= dim > partial ? 1 : 0;
+  }
+  return attributes;
 }
 
 TensorView* plain(Fusion& local, const LocalOp& op, const std::vector<Dim>& dims) {
@@ -68,7 +96,7 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
 // The window on uneven parts, index by index.
 TensorView* unevenWindow(const LocalOp& op) {
   TensorView* in = op.operands[0]->asTensor();
-  const ExprAttributes& a = op.expr->attributes();
+  const ExprAttributes a = withoutContributions(op.expr);
   const IndexBlock held = localIndices(op.needed[0], op.at.rank);
   const IndexBlock made = localIndices(op.state, op.at.rank);
   IndexBlock positions;
@@ -107,7 +135,7 @@ TensorView* window(const LocalOp& op) {
     return unevenWindow(op);
   }
   TensorView* in = op.operands[0]->asTensor();
-  const ExprAttributes& a = op.expr->attributes();
+  const ExprAttributes a = withoutContributions(op.expr);
   const std::vector<IntExpr> shape = op.state.localShape();
   std::vector<IntExpr> starts;
   std::vector<IntExpr> stops;
@@ -300,7 +328,7 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
     case ExprKind::Broadcast:
       return broadcast(local, op);
     case ExprKind::Permute:
-      return localPermute(op.operands[0]->asTensor(), op.expr->attributes().order);
+      return localPermute(op.operands[0]->asTensor(), withoutContributions(op.expr).order);
     case ExprKind::Reshape:
       return reshape(op);
     case ExprKind::Slice:

@@ -7,6 +7,7 @@
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/reshard_edges.h"
+#include "preseg_passes/reshard_partials.h"
 #include "preseg_passes/reshard_regions.h"
 #include "preseg_passes/reshard_sums.h"
 
@@ -55,6 +56,7 @@ bool optimizeReshards(Fusion& fusion, PassContext& context) {
   bool changed = false;
   for (bool more = true; more;) {
     more = addPartialSums(fusion);
+    more |= delayPartialSums(fusion);
     more |= rewriteReshardEdges(fusion);
     more |= splitAllReduces(fusion, context);
     changed |= more;

@@ -109,7 +109,8 @@ class Region {
     std::set<std::pair<int, std::string>> gathered;
     for (int id : exprs) {
       const Expr* e = fusion_.expr(id);
-      if (isOneMeshReshard(e)) {
+      if (e->kind() == ExprKind::Redistribute && e->input(0)->asTensor()->hasDeviceMesh() &&
+          e->tensorOutput()->hasDeviceMesh()) {
         const TensorView* from = e->input(0)->asTensor();
         more += costOf(readState(from), shardState(e->tensorOutput()), from);
         more -= costOf(beforeOf(from), beforeOf(e->tensorOutput()), from);
@@ -199,6 +200,12 @@ class Region {
   void take(TensorView* tv, ShardState state, bool standsIn) {
     members_.insert_or_assign(tv->id(), Member{tv, std::move(state), shardState(tv), standsIn});
     open_.insert(tv->id());
+    std::set<int> operands;
+    for (const TensorView* in : tv->definition()->tensorInputs()) {
+      if (operands.insert(in->id()).second) {
+        readers_[in->id()]++;
+      }
+    }
   }
 
   ShardState beforeOf(const TensorView* tv) const {
@@ -246,6 +253,10 @@ class Region {
   void intoOperands(const TensorView* tv) {
     for (Val* in : tv->definition()->inputs()) {
       if (!in->isTensor() || !mayTake(in->asTensor(), tv->getDeviceMesh()) || !isMovable(in->asTensor())) {
+        continue;
+      }
+      // asked once: while some reader is none of the region it is not the region's
+      if (readers_.at(in->id()) < fusion_.uses(in).size() || !asked_.insert(in->id()).second) {
         continue;
       }
       if (std::optional<ShardState> needed = neededOf(in->asTensor())) {
@@ -315,11 +326,11 @@ class Region {
         summed = true;
         continue;
       }
-      const ShardState needed = edge.needed && usesWholeAxes(*edge.needed)
-                                    ? *edge.needed
-                                    : ShardState::replicated(edge.held.mesh, in->shape());
-      if (edge.held.mesh == needed.mesh && gathered.emplace(in->id(), needed.toString()).second &&
-          knownReshard(in, needed) == nullptr) {
+      const ShardState needed =
+          edge.needed && usesWholeAxes(*edge.needed)
+              ? *edge.needed
+              : ShardState::replicated(out->hasDeviceMesh() ? out->getDeviceMesh() : edge.held.mesh, in->shape());
+      if (gathered.emplace(in->id(), needed.toString()).second && knownReshard(in, needed) == nullptr) {
         more += costOf(edge.held, needed, in);
         more.held += localBytes(needed, in->dtype());
       }
@@ -337,6 +348,8 @@ class Region {
   std::vector<int> axes_;
   std::map<int, Member> members_;  // by id
   std::set<int> open_;             // of members_, whose neighbours are to be asked
+  std::map<int, size_t> readers_;  // by id of a tensor: exprs in the region that read it
+  std::set<int> asked_;            // ids of tensors all of whose readers are in the region
 };
 
 // The axes over which a Redistribute sums, all of which end whole on every rank; empty if it is no all-reduce.

@@ -8,6 +8,7 @@
 #include "multidevice/sharding/shard_state.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
+#include "preseg_passes/reshard_partials.h"
 
 namespace meshfuse {
 
@@ -38,26 +39,6 @@ bool isPlainAdd(const Expr* e) {
                              [&](const TensorView* in) { return isPlainTerm(in, out) || !sameShape(in, out); });
 }
 
-bool isScalar(const Val* val) { return !val->isTensor(); }
-
-// Of one tensor, element by element, and the same for a sum as for its terms added up: without more rounding, if the type is one in
-// which sums may be in another order.
-bool isLinear(const Expr* e) {
-  if (e == nullptr || e->tensorInputs().size() != 1 || !e->output()->isTensor()) {
-    return false;
-  }
-  const TensorView* in = e->tensorInputs()[0];
-  const TensorView* out = e->tensorOutput();
-  const bool widens = e->kind() == ExprKind::Cast && isFloatingPoint(in->dtype()) && isFloatingPoint(out->dtype()) &&
-                      dataTypeSize(out->dtype()) > dataTypeSize(in->dtype());
-  const PointOp op = e->attributes().point;
-  const bool scales = e->kind() == ExprKind::Point && in->dtype() == out->dtype() &&
-                      (op == PointOp::Neg || (op == PointOp::Mul && (isScalar(e->input(0)) || isScalar(e->input(1)))) ||
-                       (op == PointOp::Div && isScalar(e->input(1)) && isFloatingPoint(out->dtype())));
-  return (widens || scales) && out->hasDeviceMesh() && dataTypeSize(out->dtype()) >= 4 && partialDim(out) < 0 &&
-         in->getDeviceMesh() == out->getDeviceMesh() && provenEqual(shardState(in), shardState(out));
-}
-
 bool isReadOnce(const Val* val) { return val->fusion().uses(val).size() == 1; }
 
 class SumTrees {
@@ -78,15 +59,9 @@ class SumTrees {
       if (e == nullptr || !isPlainAdd(e)) {
         continue;
       }
-      std::map<std::string, std::vector<Term>> sums;  // terms by the state of what is combined
-      collectTerms(e, {}, sums);
-      for (const auto& [state, terms] : sums) {
-        // a tree that became one sum has no root any more
-        if (terms.size() > 1 && fusion_.expr(*id) == e && saves(terms)) {
-          addFirst(e, terms);
-          changed = true;
-        }
-      }
+      std::vector<Term> terms;
+      collectTerms(e, {}, terms);
+      changed |= terms.size() > 1 && combineTogether(e, terms);
     }
     return changed;
   }
@@ -96,69 +71,103 @@ class SumTrees {
   struct Term {
     Expr* combination;
     std::vector<const Expr*> linear;
+    TensorView* contributions = nullptr;  // as they are at the root
+    std::vector<Expr*> made = {};         // that make them so
   };
 
-  void collectTerms(const Expr* add, const std::vector<const Expr*>& linear,
-                    std::map<std::string, std::vector<Term>>& sums) {
+  void collectTerms(const Expr* add, const std::vector<const Expr*>& linear, std::vector<Term>& terms) {
     for (TensorView* in : add->tensorInputs()) {
       if (isPlainTerm(in, add->tensorOutput())) {
-        collect(in, linear, sums);
+        collect(in, linear, terms);
       }
     }
   }
 
-  void collect(TensorView* in, std::vector<const Expr*> linear, std::map<std::string, std::vector<Term>>& sums) {
+  void collect(TensorView* in, std::vector<const Expr*> linear, std::vector<Term>& terms) {
     Expr* definition = in->definition();
     if (definition == nullptr || !isMovable(in) || !isReadOnce(in) || in->hasAllocation()) {
       return;
     }
     if (isPlainAdd(definition)) {
       inTrees_.insert(definition->id());
-      collectTerms(definition, linear, sums);
+      collectTerms(definition, linear, terms);
     } else if (isLinear(definition)) {
       inTrees_.insert(definition->id());
       linear.insert(linear.begin(), definition);
-      collect(definition->tensorInputs()[0], std::move(linear), sums);
+      collect(definition->tensorInputs()[0], std::move(linear), terms);
     } else if (isOneMeshReshard(definition) && partialDim(definition->input(0)->asTensor()) >= 0 &&
                definition->attributes().reduce == ReduceOp::Sum && isReadOnce(definition->input(0))) {
-      const TensorView* partial = definition->input(0)->asTensor();
-      sums[shardState(partial).toString() + " " + std::to_string(partialDim(partial))].push_back(
-          {definition, std::move(linear)});
+      terms.push_back({definition, std::move(linear)});
     }
   }
 
-  // Sums in a wider type are not to take more bytes than those in narrower ones did.
-  static bool saves(const std::vector<Term>& terms) {
-    ReshardCost apart;
+  // Those of the terms that can be added before they are combined.
+  bool combineTogether(Expr* root, std::vector<Term>& terms) {
+    std::map<std::string, std::vector<const Term*>> alike;  // by the state of contributions
+    for (Term& term : terms) {
+      makeContributions(term);
+      if (term.contributions != nullptr) {
+        alike[shardState(term.contributions).toString() + " " + std::to_string(partialDim(term.contributions))]
+            .push_back(&term);
+      }
+    }
+    bool changed = false;
+    std::set<const Term*> added;
+    for (const auto& [state, together] : alike) {
+      // a tree that became one sum has no root any more
+      if (together.size() > 1 && (!changed || root->output()->definition() == root) && saves(root, together)) {
+        addFirst(root, together);
+        added.insert(together.begin(), together.end());
+        changed = true;
+      }
+    }
     for (const Term& term : terms) {
-      apart += costOf(term.combination);
+      if (!added.contains(&term)) {
+        for (auto e = term.made.rbegin(); e != term.made.rend(); ++e) {
+          fusion_.removeExpr(*e);
+        }
+      }
     }
-    const Expr* first = terms[0].combination;
-    const DataType type =
-        terms[0].linear.empty() ? first->output()->dtype() : terms[0].linear.back()->output()->dtype();
-    return costOf(shardState(first->input(0)->asTensor()), shardState(first->tensorOutput()), type).bytes <=
-           apart.bytes;
+    return changed;
   }
 
-  void addFirst(Expr* root, const std::vector<Term>& terms) {
-    const auto plain = std::ranges::find_if(terms, [](const Term& term) { return term.linear.empty(); });
+  static void makeContributions(Term& term) {
+    TensorView* at = term.combination->input(0)->asTensor();
+    for (const Expr* op : term.linear) {
+      at = ofContributions(op, at);
+      if (at == nullptr) {
+        return;
+      }
+      term.made.push_back(at->definition());
+    }
+    term.contributions = at;
+  }
+
+  // Sums in a wider type, or of more elements, are not to take more bytes than those before did.
+  static bool saves(const Expr* root, const std::vector<const Term*>& terms) {
+    ReshardCost apart;
+    for (const Term* term : terms) {
+      apart += costOf(term->combination);
+    }
+    const TensorView* result = root->tensorOutput();
+    return costOf(shardState(terms[0]->contributions), shardState(result), result->dtype()).bytes <= apart.bytes;
+  }
+
+  void addFirst(Expr* root, const std::vector<const Term*>& terms) {
+    const auto plain = std::ranges::find_if(terms, [](const Term* term) { return term->linear.empty(); });
     const ShardState wanted = shardState(root->tensorOutput());
     TensorView* total = nullptr;
     std::set<int> gone;  // tensors of the tree
-    for (const Term& term : terms) {
-      TensorView* partial = term.combination->input(0)->asTensor();
-      for (const Expr* op : term.linear) {
-        partial = applied(op, partial);
-      }
-      total = total == nullptr ? partial : add(total, partial);
-      if (plain == terms.end() || term.combination != plain->combination) {
-        gone.insert(term.combination->output()->id());
+    for (const Term* term : terms) {
+      total = total == nullptr ? term->contributions : add(total, term->contributions);
+      if (plain == terms.end() || term != *plain) {
+        gone.insert(term->combination->output()->id());
       }
     }
     TensorView* sum = combine(total, wanted, ReduceOp::Sum);
     if (plain != terms.end()) {
-      TensorView* was = plain->combination->tensorOutput();
-      fusion_.removeExpr(plain->combination);
+      TensorView* was = (*plain)->combination->tensorOutput();
+      fusion_.removeExpr((*plain)->combination);
       takePlace(was, sum);
       sum = nullptr;
     }
@@ -243,24 +252,13 @@ class SumTrees {
   }
 
   // Contributions to a sum stay contributions: the definition says so.
-  static TensorView* made(ExprKind kind, const std::vector<Val*>& operands, const TensorView* partial, DataType type,
-                          const ExprAttributes& attributes) {
-    Fusion& fusion = partial->fusion();
-    TensorView* out = fusion.tensor(type, dimsOf(partial));
-    fusion.addExpr(kind, operands, {out}, attributes);
-    setShardState(out, shardState(partial));
-    return out;
-  }
   static TensorView* add(TensorView* a, TensorView* b) {
+    TensorView* sum = a->fusion().tensor(a->dtype(), dimsOf(a));
     ExprAttributes attributes;
     attributes.point = PointOp::Add;
-    return made(ExprKind::Point, {a, b}, a, a->dtype(), attributes);
-  }
-  static TensorView* applied(const Expr* op, TensorView* partial) {
-    std::vector<Val*> operands = op->inputs();
-    std::ranges::replace_if(
-        operands, [](const Val* v) { return v->isTensor(); }, partial);
-    return made(op->kind(), operands, partial, op->output()->dtype(), op->attributes());
+    a->fusion().addExpr(ExprKind::Point, {a, b}, {sum}, attributes);
+    setShardState(sum, shardState(a));
+    return sum;
   }
 
   Fusion& fusion_;

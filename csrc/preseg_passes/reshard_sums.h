@@ -5,12 +5,11 @@
 //   T4 = add(add(T2, T9), T3)              T4 = add(redistribute(T6), T9)
 //
 // All of a tree of additions that are read once and are in one sharding, of types of 32 bits or more: between numbers of 16 bits a
-// sum in another order would be rounded more often. Between the additions may stand what is linear, element by element: products
-// with scalars, quotients by them, negation, casts to wider types. It is applied to the contributions:
+// sum in another order would be rounded more often. Between the additions may stand what is linear (reshard_partials.h):
 //
 //   T4 = add(mul(redistribute(T0 P(x)), 2), redistribute(T1 P(x)))     ->     T4 = redistribute(add(mul(T0, 2), T1))
 //
-// What the tree adds besides, a bias for one, is added once as before. Sums of which the wide type has more bytes stay.
+// What the tree adds besides, a bias for one, is added once as before. Taken if no more bytes are combined.
 #pragma once
 
 namespace meshfuse {

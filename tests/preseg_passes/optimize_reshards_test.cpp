@@ -159,6 +159,41 @@ TEST_F(OptimizeReshards, NarrowSumsAreAddedAsWideOnes) {
   EXPECT_EQ(runs.with.bytes, runs.without.bytes);
 }
 
+// Of what is cut off, or summed, only that is combined.
+TEST_F(OptimizeReshards, SumsAreCombinedBehindWhatShrinksThem) {
+  TensorView* x = input({8, 4}, {{1, "x"}});
+  TensorView* w = input({6, 4}, {{1, "x"}});
+  TensorView* y = mul(linear(x, w), 0.5);
+  output(tanh(slice(permute(y, {1, 0}), {0, 7}, {6, 8})));
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.with.bytes * 8, runs.without.bytes);
+}
+
+TEST_F(OptimizeReshards, SumsOfSumsAreCombinedOnceTheyAreSmall) {
+  TensorView* x = input({2, 4, 4}, {{2, "x"}});
+  TensorView* w = input({6, 4}, {{1, "x"}});
+  TensorView* y = reshape(linear(x, w), {8, 6});
+  output(exp(sum(y, {0})));
+  const OnAndOff runs = runOnAndOff(fusion);
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.with.bytes * 8, runs.without.bytes);
+}
+
+// A tree whose sums come from tensors of other shapes.
+TEST_F(OptimizeReshards, SumsOfOtherShapesAreAddedBeforeTheyAreCombined) {
+  TensorView* x = input({8, 4}, {{1, "x"}});
+  TensorView* u = input({6, 4}, {{1, "x"}});
+  TensorView* v = input({8, 4}, {{1, "x"}});
+  TensorView* y = permute(linear(x, u), {1, 0});  // [6, 8]
+  TensorView* z = reshape(slice(linear(v, v), {0, 0}, {6, 8}), {6, 8});
+  output(exp(add(y, mul(z, 2.0))));
+  const OnAndOff runs = runOnAndOff(fusion, PassSettings{.bucketBytes = 0});
+  EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
+  EXPECT_EQ(runs.off.communications, (Steps{"all_reduce(x)", "all_reduce(x)"}));
+  EXPECT_LT(runs.with.bytes, runs.without.bytes);
+}
+
 // What is not linear is not: quotients of integers, what two read, what the user placed.
 TEST_F(OptimizeReshards, SumsThatAreReadOtherwiseStayApart) {
   for (int variant = 0; variant < 3; variant++) {
@@ -213,6 +248,18 @@ TEST_F(OptimizeReshards, AnAllReduceBehindWhichNothingIsComputedStays) {
   TensorView* again = input({4, 4}, {{0, "x"}});
   output(linear(linear(x, w), again), {{1, "x"}});
   EXPECT_EQ(runOnAndOff(fusion).on.communications, Steps{"all_reduce(x)"});
+}
+
+// What is read on another mesh of the same ranks would have to be gathered for it.
+TEST_F(OptimizeReshards, WhatAnotherMeshReadsWholeStaysWhole) {
+  const DeviceMesh other = DeviceMesh::create({{"a", 2}, {"b", 2}});
+  TensorView* x = input({8, 12}, {{1, "x"}});
+  TensorView* w = input({4, 12}, {{1, "x"}});
+  TensorView* y = neg(exp(linear(x, w)));
+  TensorView* z = set(y);
+  shard(z, other);
+  fusion.addOutput(z);
+  EXPECT_EQ(runSharded(fusion).communications, Steps{"all_reduce(x)"});
 }
 
 // One more collective has to save more than it costs: small tensors stay whole.

@@ -50,7 +50,10 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
   for (size_t k = 0; k < stored.size(); k++) {
     if (static_cast<int>(k) == partial) {
       // sums are added contribution by contribution
-      if (!result->hasRoot() && partialDim(result) == dims[k].root) {
+      const int of = partialDim(result);
+      if (of >= 0 && dims[k].root != kUnmapped &&
+          result->noReductions()[static_cast<size_t>(of)] ==
+              result->getRootDomain()[static_cast<size_t>(dims[k].root)]) {
         needed.partial = shardState(result, prover).partial;
       }
       continue;

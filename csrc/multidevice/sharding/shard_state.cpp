@@ -125,27 +125,74 @@ bool comesFromReduction(const IterDomain* id) {
                                      [](const IterDomain* in) { return in->isReduction() || comesFromReduction(in); });
 }
 
-// Sums and differences of sums, multiples of them by scalars, and their casts.
+// Sums and differences of sums, multiples of them by scalars, their casts, parts and sums, in whatever order their elements are.
 bool keepsContributions(const Expr* e) {
-  if (e->kind() == ExprKind::Cast) {
-    return true;
-  }
-  if (e->kind() != ExprKind::Point || e->tensorInputs().empty()) {
-    return false;
-  }
-  const bool alone = e->tensorInputs().size() == 1;
-  switch (e->attributes().point) {
-    case PointOp::Add:
-    case PointOp::Sub:
-      return !alone;
-    case PointOp::Neg:
-    case PointOp::Mul:
-      return alone;
-    case PointOp::Div:
-      return alone && e->input(0)->isTensor();
+  switch (e->kind()) {
+    case ExprKind::Cast:
+    case ExprKind::Permute:
+    case ExprKind::Reshape:
+    case ExprKind::Slice:
+      return true;
+    case ExprKind::Reduce:
+      return e->attributes().reduce == ReduceOp::Sum;
+    case ExprKind::Point:
+      break;
     default:
       return false;
   }
+  const size_t tensors = e->tensorInputs().size();
+  switch (e->attributes().point) {
+    case PointOp::Add:
+    case PointOp::Sub:
+      return tensors == 2;
+    case PointOp::Neg:
+    case PointOp::Mul:
+      return tensors == 1;
+    case PointOp::Div:
+      return tensors == 1 && e->input(0)->isTensor();
+    default:
+      return false;
+  }
+}
+
+// Whether axes own some dim whole, as they do one that counts contributions. Cheaper than to follow definitions.
+bool ownsSomeDimWhole(const TensorView* tv) {
+  const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
+  std::vector<int64_t> owned(logical.size(), 0);
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isDeviceDim()) {
+      continue;
+    }
+    const IterDomain* at = id;
+    auto dim = std::find(logical.begin(), logical.end(), at);
+    while (dim == logical.end()) {
+      const IdExpr* e = at->definition();
+      if (e == nullptr || e->in.size() != 1) {
+        return true;  // merged: not said here
+      }
+      at = e->in[0];
+      dim = std::find(logical.begin(), logical.end(), at);
+    }
+    if (!id->extent().isConst() || !at->extent().isConst()) {
+      return true;
+    }
+    int64_t& size = owned[static_cast<size_t>(dim - logical.begin())];
+    size = std::max<int64_t>(size, 1) * id->extent().constValue();
+  }
+  for (size_t k = 0; k < logical.size(); k++) {
+    if (owned[k] > 0 && !logical[k]->isReduction() && logical[k]->extent().isConst(owned[k])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The stored dim of `tv` that is, unchanged, that stored dim of its definition's first operand; -1 if none is.
+int unchangedDim(const TensorView* tv, int dim) {
+  const IterDomain* id = tv->getRootDomain()[static_cast<size_t>(dim)];
+  const std::vector<IterDomain*> stored = tv->noReductions();
+  const auto at = std::find(stored.begin(), stored.end(), id);
+  return at == stored.end() ? -1 : static_cast<int>(at - stored.begin());
 }
 
 // Positions of the stored dims other than the partial one.
@@ -376,24 +423,23 @@ std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDo
 }
 
 int partialDim(const TensorView* tv) {
-  for (;;) {
-    int stored = 0;
-    for (const IterDomain* id : tv->getLogicalDomain()) {
-      if (id->isReduction()) {
-        continue;
-      }
-      if (comesFromReduction(id)) {
-        return stored;
-      }
-      stored++;
+  int stored = 0;
+  for (const IterDomain* id : tv->getLogicalDomain()) {
+    if (id->isReduction()) {
+      continue;
     }
-    // What is computed from partial sums alone, contribution by contribution, is partial sums: the first operand speaks for all.
-    const Expr* e = tv->definition();
-    if (e == nullptr || !keepsContributions(e)) {
-      return -1;
+    if (comesFromReduction(id)) {
+      return stored;
     }
-    tv = e->tensorInputs()[0];
+    stored++;
   }
+  // What is computed from partial sums alone, contribution by contribution, is partial sums: the first operand speaks for all.
+  const Expr* e = tv->definition();
+  if (e == nullptr || !keepsContributions(e) || (tv->hasDeviceMesh() && !ownsSomeDimWhole(tv))) {
+    return -1;
+  }
+  const int before = partialDim(e->tensorInputs()[0]);
+  return before < 0 ? -1 : unchangedDim(tv, before);
 }
 
 ShardState shardState(const TensorView* tv, const Prover& prover) {

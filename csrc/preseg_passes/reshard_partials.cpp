@@ -1,0 +1,203 @@
+#include "preseg_passes/reshard_partials.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "ir/reshape.h"
+#include "ir/window.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isScalar(const Val* val) { return !val->isTensor(); }
+
+bool isExact(const Expr* e) {
+  return e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape || e->kind() == ExprKind::Slice;
+}
+
+bool scales(const Expr* e) {
+  const PointOp op = e->attributes().point;
+  return e->kind() == ExprKind::Point && e->tensorInputs()[0]->dtype() == e->output()->dtype() &&
+         (op == PointOp::Neg || (op == PointOp::Mul && (isScalar(e->input(0)) || isScalar(e->input(1)))) ||
+          (op == PointOp::Div && isScalar(e->input(1)) && isFloatingPoint(e->output()->dtype())));
+}
+
+bool widens(const Expr* e) {
+  const DataType from = e->tensorInputs()[0]->dtype();
+  const DataType to = e->output()->dtype();
+  return e->kind() == ExprKind::Cast && isFloatingPoint(from) && isFloatingPoint(to) &&
+         dataTypeSize(to) > dataTypeSize(from);
+}
+
+bool sums(const Expr* e) { return e->kind() == ExprKind::Reduce && e->attributes().reduce == ReduceOp::Sum; }
+
+// Contributions as they lie after an op whose first root dims are those of its operand.
+TensorView* shaped(TensorView* partial, const Expr* op) {
+  Fusion& fusion = partial->fusion();
+  const auto at = static_cast<size_t>(partialDim(partial));
+  ExprAttributes attributes = op->attributes();
+  std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)> connect;
+  std::vector<IntExpr> extents = op->tensorOutput()->shape();
+  const IntExpr contributions = partial->shape()[at];
+  std::vector<Dim> root = dimsOf(partial);
+  switch (op->kind()) {
+    case ExprKind::Permute:
+      for (int& dim : attributes.order) {
+        dim += dim >= static_cast<int>(at) ? 1 : 0;
+      }
+      attributes.order.insert(attributes.order.begin(), static_cast<int>(at));
+      connect = [&](Fusion&, const std::vector<IterDomain*>& ids) {
+        std::vector<IterDomain*> logical;
+        for (int old : attributes.order) {
+          logical.push_back(ids[static_cast<size_t>(old)]);
+        }
+        return logical;
+      };
+      break;
+    case ExprKind::Reshape:
+      if (at != 0) {
+        return nullptr;
+      }
+      extents.insert(extents.begin(), contributions);
+      connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) { return connectReshape(f, ids, extents); };
+      break;
+    case ExprKind::Slice: {
+      const auto place = static_cast<ptrdiff_t>(at);
+      attributes.starts.insert(attributes.starts.begin() + place, 0);
+      attributes.stops.insert(attributes.stops.begin() + place, contributions);
+      attributes.steps.insert(attributes.steps.begin() + place, 1);
+      attributes.plan.clear();
+      connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) {
+        return connectSlice(f, ids, attributes.starts, attributes.stops, attributes.steps);
+      };
+      break;
+    }
+    default: {  // Reduce
+      const std::vector<IterDomain*>& reduced = op->tensorOutput()->getRootDomain();
+      for (size_t k = 0; k < reduced.size(); k++) {
+        root[k + (k >= at ? 1 : 0)].type = reduced[k]->iterType();
+      }
+      TensorView* out = fusion.tensor(op->output()->dtype(), root);
+      fusion.addExpr(ExprKind::Reduce, {partial}, {out}, attributes);
+      return out;
+    }
+  }
+  TensorView* out = fusion.tensorFromRoot(partial->dtype(), root, connect);
+  fusion.addExpr(op->kind(), {partial}, {out}, attributes);
+  return out;
+}
+
+class Delays {
+ public:
+  explicit Delays(Fusion& fusion) : fusion_(fusion) {}
+
+  bool run() {
+    bool changed = false;
+    std::vector<int> reshards;
+    for (const Expr* e : fusion_.exprs()) {
+      if (isOneMeshReshard(e) && e->attributes().reduce == ReduceOp::Sum && partialDim(e->input(0)->asTensor()) >= 0) {
+        reshards.push_back(e->id());
+      }
+    }
+    for (int id : reshards) {
+      changed |= delay(fusion_.expr(id));
+    }
+    return changed;
+  }
+
+ private:
+  // Behind the first of the ops that follow, each read by the next alone, whose result is cheaper to combine.
+  bool delay(Expr* e) {
+    TensorView* partial = e->input(0)->asTensor();
+    TensorView* at = e->tensorOutput();
+    const ShardState wanted = shardState(at);
+    const int64_t now = costOf(e).bytes;
+    std::vector<Expr*> made;
+    std::vector<Expr*> passed;
+    while (fusion_.uses(at).size() == 1 && isMovable(at) && !at->hasAllocation() && isLinear(fusion_.uses(at)[0])) {
+      Expr* op = fusion_.uses(at)[0];
+      TensorView* next = ofContributions(op, partial);
+      if (next == nullptr) {
+        break;
+      }
+      made.push_back(next->definition());
+      passed.push_back(op);
+      TensorView* result = op->tensorOutput();
+      if (costOf(shardState(next), shardState(result), next->dtype()).bytes < now) {
+        TensorView* combined = combine(next, shardState(result), ReduceOp::Sum);
+        fusion_.removeExpr(op);
+        takePlace(result, combined);
+        passed.pop_back();
+        for (auto old = passed.rbegin(); old != passed.rend(); ++old) {
+          fusion_.removeExpr(*old);
+        }
+        fusion_.removeExpr(e);
+        return true;
+      }
+      partial = next;
+      at = result;
+    }
+    for (auto op = made.rbegin(); op != made.rend(); ++op) {
+      fusion_.removeExpr(*op);
+    }
+    return false;
+  }
+
+  Fusion& fusion_;
+};
+
+}  // namespace
+
+bool isLinear(const Expr* e) {
+  if (e == nullptr || e->tensorInputs().size() != 1 || !e->output()->isTensor()) {
+    return false;
+  }
+  const TensorView* in = e->tensorInputs()[0];
+  const TensorView* out = e->tensorOutput();
+  return (isExact(e) || (dataTypeSize(out->dtype()) >= 4 && (scales(e) || widens(e) || sums(e)))) &&
+         out->hasDeviceMesh() && in->getDeviceMesh() == out->getDeviceMesh() && partialDim(in) < 0 &&
+         partialDim(out) < 0;
+}
+
+TensorView* ofContributions(const Expr* op, TensorView* partial) {
+  Fusion& fusion = partial->fusion();
+  const ShardState before = shardState(partial);
+  TensorView* out = nullptr;
+  if (op->kind() == ExprKind::Point || op->kind() == ExprKind::Cast) {
+    std::vector<Val*> operands = op->inputs();
+    std::ranges::replace_if(
+        operands, [](const Val* v) { return v->isTensor(); }, partial);
+    out = fusion.tensor(op->output()->dtype(), dimsOf(partial));
+    fusion.addExpr(op->kind(), operands, {out}, op->attributes());
+    setShardState(out, before);  // the definition says that it counts contributions
+    return out;
+  }
+  out = shaped(partial, op);
+  if (out == nullptr) {
+    return nullptr;
+  }
+  Expr* made = out->definition();
+  if (const int dim = partialDim(out); dim >= 0) {
+    std::vector<IntExpr> shape = out->shape();
+    shape.erase(shape.begin() + dim);
+    ShardState state = ShardState::replicated(before.mesh, shape);
+    state.partial = before.partial;
+    carryForward(made, 0, before, out, state);
+    setShardState(out, state);
+    if (edgeRelation(made, 0, out).relation != EdgeRelation::Comm) {
+      return out;
+    }
+  }
+  fusion.removeExpr(made);
+  return nullptr;
+}
+
+bool delayPartialSums(Fusion& fusion) { return Delays(fusion).run(); }
+
+}  // namespace meshfuse
