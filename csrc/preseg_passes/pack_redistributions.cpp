@@ -42,6 +42,10 @@ std::optional<Shareable> shareable(const Expr* e) {
   }
   const ShardState from = shardState(e->input(0)->asTensor());
   const ShardState to = shardState(e->tensorOutput());
+  const auto isOpen = [](const DigitList& dim) { return !dim.extent().isConst(); };
+  if (to.mesh.isSymbolic() || std::ranges::any_of(to.dims, isOpen)) {
+    return std::nullopt;
+  }
   std::vector<int64_t> extents;
   for (const DigitList& dim : to.dims) {
     extents.push_back(dim.extent().constValue());

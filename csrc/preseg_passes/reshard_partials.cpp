@@ -18,7 +18,8 @@ namespace {
 bool isScalar(const Val* val) { return !val->isTensor(); }
 
 bool isExact(const Expr* e) {
-  return e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape || e->kind() == ExprKind::Slice;
+  return e->kind() == ExprKind::Set || e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape ||
+         e->kind() == ExprKind::Slice;
 }
 
 bool scales(const Expr* e) {
@@ -169,7 +170,7 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
   Fusion& fusion = partial->fusion();
   const ShardState before = shardState(partial);
   TensorView* out = nullptr;
-  if (op->kind() == ExprKind::Point || op->kind() == ExprKind::Cast) {
+  if (op->kind() == ExprKind::Set || op->kind() == ExprKind::Point || op->kind() == ExprKind::Cast) {
     std::vector<Val*> operands = op->inputs();
     std::ranges::replace_if(
         operands, [](const Val* v) { return v->isTensor(); }, partial);

@@ -174,6 +174,7 @@ TEST_F(Attention, BlockAndItsBackwardTakeAnAllReduceEach) {
         {random({kBatch * kRows, kWidth}, 1), random({heads * 3 * kFeatures, kWidth}, 2),
          random({kWidth, heads * kFeatures}, 3), random({kBatch * kRows, kWidth}, 4)},
         {steps, -1, 2 * allReduceBytes(kBatch * kRows * kWidth, n)},
+        {},
         {.bucketBytes = 0}};  // large ones, as which these stand, are not packed
   });
 }
@@ -277,7 +278,8 @@ TEST_F(SequenceToHeads, ApartIsOneAllToAllForSmallTensorsAndOneForEachLargeOne) 
                       },
                       {random(shape, 1), random(shape, 2), random(shape, 3)},
                       {exchanges(n, small ? 2 : 4), -1, 4 * exchanged(n, 2, kFeatures)},
-                      {.bucketBytes = small ? 16 << 10 : 0}};
+                      {},
+                      {.bucketBytes = small ? PassSettings{}.bucketBytes : 0}};
     });
   }
 }
@@ -309,6 +311,45 @@ TEST_F(SequenceToHeads, FewerGroupsThanRanksGatherKeysAndValuesOverAPartOfTheAxi
                     {random({kBatch, rows, heads, kFeatures}, 1), random({kBatch, rows, groups, kFeatures}, 2),
                      random({kBatch, rows, groups, kFeatures}, 3)},
                     {steps, -1, 2 * exchanged(n, 2, kFeatures) + 2 * kBatch * kPart * (n - 1) * kFeatures * 4}};
+  });
+}
+
+// The same with an axis for the groups and one for the ranks that share a group: keys and values change to cut groups among the
+// former, and are gathered among the latter alone.
+TEST_F(SequenceToHeads, KeysAndValuesOfSharedGroupsAreGatheredOverTheAxisThatSharesThem) {
+  runScenario([](int64_t n) {
+    const int64_t share = n % 2 == 0 ? 2 : 1, groups = n / share, heads = 2 * n, rows = kPart * n;
+    const DeviceMesh mesh = DeviceMesh::create({{"group", groups}, {"share", share}});
+    const auto cut = [=](TensorView* x, int dim) {
+      shardBlock(x, dim, mesh, "group");
+      shardBlock(x, dim + 1, mesh, "share");
+      return x;
+    };
+    const auto add = [](std::vector<std::string>& to, const std::vector<std::string>& steps) {
+      to.insert(to.end(), steps.begin(), steps.end());
+    };
+    std::vector<std::string> steps = among(n, "all-to-all");
+    for (int k = 0; k < (groups > 1 ? 2 : 1); k++) {  // two gathers alone are one
+      add(steps, among(groups, "all-to-all"));
+      add(steps, among(share, "all-gather"));
+    }
+    add(steps, among(n, "all-to-all"));
+    // each of keys and values: rows of all groups but one's own leave, then those of the ranks that share it arrive
+    const int64_t whole = kBatch * rows * groups * kFeatures * 4;
+    const int64_t each = whole / n * (groups - 1) / groups + whole / groups * (share - 1) / share;
+    return Scenario{[=](Fusion& f) {
+                      TensorView* q = cut(input(f, {kBatch, rows, heads, kFeatures}, mesh), 1);
+                      TensorView* k = cut(input(f, {kBatch, rows, groups, kFeatures}, mesh), 1);
+                      TensorView* v = cut(input(f, {kBatch, rows, groups, kFeatures}, mesh), 1);
+                      TensorView* byHead = set(q);
+                      byHead->setDeviceMesh(mesh);
+                      cut(byHead, 2);
+                      const SdpfaFwdResult r = sdpfa_fwd(headsFirst(byHead), headsFirst(k), headsFirst(v), 0.0, true);
+                      cut(output(f, set(headsFirst(r.output)), mesh), 1);
+                    },
+                    {random({kBatch, rows, heads, kFeatures}, 1), random({kBatch, rows, groups, kFeatures}, 2),
+                     random({kBatch, rows, groups, kFeatures}, 3)},
+                    {steps, -1, 2 * exchanged(n, 2, kFeatures) + 2 * each}};
   });
 }
 

@@ -112,6 +112,7 @@ class ShardedWeights : public ScenarioTest {
       return Scenario{[=](Fusion& f) { stack.forward(f, dataParallel(n)); },
                       stack.inputs(false),
                       {steps, -1, received(stack, n, 1)},
+                      {},
                       passes};
     };
     runScenario(scenario);
@@ -130,7 +131,7 @@ class ShardedWeights : public ScenarioTest {
       const DeviceMesh mesh = DeviceMesh::create({{"dp"}});
       isBackward ? stack.backward(*fusion, mesh) : stack.forward(*fusion, mesh);
     }
-    const SymbolicProgram symbolic(std::move(fusion));
+    SymbolicProgram symbolic(std::move(fusion));
     Peak peak;
     std::mutex mutex;
     runOnRanks(ranks, [&](Communicator& comm) {
@@ -163,16 +164,16 @@ TEST_F(ShardedWeights, BackwardGathersWeightsAndScattersGradients) {
     const Stack stack{.layers = 3};
     std::vector<std::string> steps;
     for (int64_t layer = 0; layer < stack.layers && n > 1; layer++) {
-      for (int k = 0; k < 3; k++) {
-        steps.push_back(among(n, "all-gather")[0]);
-      }
-      for (int k = 0; k < 3; k++) {
-        steps.push_back(among(n, "reduce-scatter")[0]);
+      // gate and up again, and the gradient of down while these are at hand; then down, and the other gradients
+      const std::string gather = among(n, "all-gather")[0], scatter = among(n, "reduce-scatter")[0];
+      for (const std::string& step : {gather, gather, scatter, gather, scatter, scatter}) {
+        steps.push_back(step);
       }
     }
     return Scenario{[=](Fusion& f) { stack.backward(f, dataParallel(n)); },
                     stack.inputs(true),
                     {steps, -1, received(stack, n, 2)},
+                    {},
                     {.bucketBytes = 0}};
   };
   runScenario(scenario);
@@ -185,7 +186,7 @@ TEST_F(ShardedWeights, NoRankHoldsMoreThanItsPartsAndTwoLayers) {
     return;
   }
   for (const bool isBackward : {false, true}) {
-    const Stack stack{.layers = 8, .rows = 8};
+    const Stack stack{.layers = 8, .rows = 8, .features = 64, .hidden = 128};
     const int64_t full = stack.layers * stack.layerBytes() * (isBackward ? 2 : 1);  // and gradients
     for (const int ranks : {2, 4, 8}) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", isBackward ? "backward" : "forward", ranks));

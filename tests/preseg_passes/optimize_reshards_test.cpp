@@ -8,14 +8,18 @@
 
 #include "analysis/pass_context.h"
 #include "interpret/bounds.h"
+#include "ir/text.h"
 #include "ops/contraction.h"
 #include "ops/copy_shape.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
 #include "ops/tensors.h"
+#include "preseg_passes/optimize_reshards.h"
+#include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
 #include "preseg_passes/sharded_program.h"
+#include "preseg_passes/table.h"
 #include "programs/transformer.h"
 
 namespace meshfuse {
@@ -371,10 +375,130 @@ TEST_F(TransformerReshards, WeightsCutOverDataParallelRanksAreGatheredOnce) {
   EXPECT_LE(runs.with.bytes, runs.without.bytes);
 }
 
+// Sums of halves that are scaled are scaled first, and combined together.
+TEST_F(TransformerReshards, HalvesThatAreScaledAndAddedShareTheirCollectives) {
+  const OnAndOff runs = run({.layers = 4, .parallel = true, .scale = 0.5});
+  EXPECT_EQ(runs.off.communications, times(8, {"all_reduce(tp)"}));
+  EXPECT_EQ(runs.on.communications, times(4, {"all_gather(tp)", "reduce_scatter(tp)"}));
+  EXPECT_EQ(runs.with.bytes * 2, runs.without.bytes);
+}
+
+// Weights travel as they are stored.
+TEST_F(TransformerReshards, NarrowWeightsAreGatheredBeforeTheyAreCastUp) {
+  const TransformerSizes sizes{.layers = 4, .narrowWeights = true, .dataSharded = true};
+  const OnAndOff runs = run(sizes);
+  // of each layer three weights and one of [features, features], two of four times the size, over dp
+  const int64_t gathered = sizes.layers * 12 * sizes.features * sizes.features / 4;
+  EXPECT_EQ(runs.without.bytes - runs.with.bytes, gathered * (4 - 2));
+  EXPECT_EQ(std::ranges::count(runs.on.communications, "all_gather(dp)"), 4 * 6);
+}
+
+// Small weights that a layer needs at once are gathered at once.
+TEST_F(TransformerReshards, SmallWeightsAreGatheredTogether) {
+  Fusion fusion;
+  FusionGuard guard(&fusion);
+  fusion.addOutput(transformer(fusion, mesh, {.layers = 4, .dataSharded = true}));
+  const auto gathers = [&](PassSettings settings) {
+    return std::ranges::count(runSharded(fusion, {}, settings).communications, "all_gather(dp)");
+  };
+  EXPECT_EQ(gathers({.callBytes = 0, .bucketBytes = 0}), 4 * 6);
+  EXPECT_EQ(gathers({.callBytes = 0}), 4 * 3);
+  EXPECT_EQ(gathers({.optimizeReshards = false}), 4 * 6);
+}
+
 TEST_F(TransformerReshards, NarrowTypesToo) {
   const OnAndOff runs = run({.layers = 2, .dtype = DataType::BFloat16});
   EXPECT_EQ(runs.on.communications, times(4, {"all_gather(tp)", "reduce_scatter(tp)"}));
   EXPECT_LE(runs.with.bytes, runs.without.bytes);
+}
+
+// -- programs whose redistributions stand elsewhere ---------------------------------------------------------------------
+
+// A transformer up to its redistributions, which are not planned yet.
+class Displaced : public ::testing::Test {
+ protected:
+  void optimized(const TransformerSizes& sizes) {
+    FusionGuard guard(&fusion);
+    fusion.addOutput(transformer(fusion, mesh, sizes));
+    PassContext context(fusion, kFreeCalls);
+    for (const PassRow<Fusion, PassContext>& row : presegPasses()) {
+      row.run(fusion, context);
+      if (row.name == "optimize-reshards") {
+        return;
+      }
+    }
+  }
+
+  // The pass finds back what it was.
+  void expectMovedBack(int64_t displaced, const ReshardCost& best) {
+    const ReshardCost worse = costOf(fusion);
+    EXPECT_GT(displaced, 0);
+    EXPECT_GT(worse.bytes, best.bytes);
+    PassContext context(fusion, kFreeCalls);
+    EXPECT_TRUE(optimizeReshards(fusion, context));
+    const ReshardCost again = costOf(fusion);
+    fmt::print("{} redistributions displaced: bytes received {}, {} once they are moved back\n", displaced, worse.bytes,
+               again.bytes);
+    EXPECT_EQ(again.bytes, best.bytes) << fusion.toString();
+    EXPECT_EQ(again.calls, best.calls);
+    EXPECT_EQ(verify(fusion), std::vector<std::string>{});
+  }
+
+  std::vector<Expr*> reshards() const {
+    std::vector<Expr*> all;
+    for (Expr* e : fusion.exprs()) {
+      if (isOneMeshReshard(e) && isMovable(e->tensorOutput())) {
+        all.push_back(e);
+      }
+    }
+    return all;
+  }
+  static ShardState whole(const TensorView* tv) { return ShardState::replicated(tv->getDeviceMesh(), tv->shape()); }
+
+  Fusion fusion;
+  DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"tp", 2}});
+};
+
+TEST_F(Displaced, DetoursAreComposed) {
+  optimized({.layers = 4});
+  const ReshardCost best = costOf(fusion);
+  int64_t detours = 0;
+  for (Expr* e : reshards()) {
+    TensorView* from = e->input(0)->asTensor();
+    TensorView* to = e->tensorOutput();
+    if (partialDim(from) < 0) {
+      continue;
+    }
+    TensorView* middle = combine(from, whole(to), ReduceOp::Sum);
+    TensorView* part = plainTensor(middle, middle->dtype(), shardState(to));
+    redistribute(middle, part);
+    fusion.removeExpr(e);
+    takePlace(to, part);
+    detours++;
+  }
+  expectMovedBack(detours, best);
+}
+
+TEST_F(Displaced, GathersBeforeCastsDownAreSunk) {
+  optimized({.layers = 4, .dtype = DataType::BFloat16});
+  const ReshardCost best = costOf(fusion);
+  int64_t moved = 0;
+  for (Expr* e : reshards()) {
+    TensorView* to = e->tensorOutput();
+    const Expr* cast = e->input(0)->definition();
+    if (cast == nullptr || cast->kind() != ExprKind::Cast) {
+      continue;
+    }
+    TensorView* wide = cast->input(0)->asTensor();
+    TensorView* wideWhole = plainTensor(wide, wide->dtype(), shardState(to));
+    redistribute(wide, wideWhole);
+    TensorView* narrow = plainTensor(to, to->dtype(), shardState(to));
+    fusion.addExpr(ExprKind::Cast, {wideWhole}, {narrow});
+    fusion.removeExpr(e);
+    takePlace(to, narrow);
+    moved++;
+  }
+  expectMovedBack(moved, best);
 }
 
 }  // namespace

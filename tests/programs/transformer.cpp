@@ -18,7 +18,7 @@ class Builder {
       : fusion_(fusion), mesh_(mesh), s_(sizes) {}
 
   TensorView* build() {
-    TensorView* x = input({s_.batch, s_.tokens, s_.features});
+    TensorView* x = input({s_.batch, s_.tokens, s_.features}, s_.dtype);
     if (s_.sequence) {
       cut(x, 1, "tp");
     }
@@ -26,7 +26,7 @@ class Builder {
     for (int64_t layer = 0; layer < s_.layers; layer++) {
       if (s_.parallel) {
         TensorView* n = norm(x);
-        x = castOp(s_.dtype, add(add(x, attention(n)), feedForward(n)));
+        x = castOp(s_.dtype, add(add(x, scaled(attention(n))), scaled(feedForward(n))));
         continue;
       }
       x = castOp(s_.dtype, add(x, dropped(attention(norm(x)))));
@@ -36,8 +36,10 @@ class Builder {
   }
 
  private:
-  TensorView* input(const std::vector<int64_t>& shape) {
-    TensorView* tv = makeContigConcreteTensor(fusion_, shape, s_.dtype);
+  TensorView* scaled(TensorView* x) const { return s_.scale == 1 ? x : mul(x, s_.scale); }
+
+  TensorView* input(const std::vector<int64_t>& shape, DataType dtype) {
+    TensorView* tv = makeContigConcreteTensor(fusion_, shape, dtype);
     fusion_.addInput(tv);
     tv->setDeviceMesh(mesh_);
     return tv;
@@ -50,14 +52,14 @@ class Builder {
 
   // [out, in], dim `dim` over tp
   TensorView* weight(int64_t out, int64_t in, int dim) {
-    TensorView* w = input({out, in});
+    TensorView* w = input({out, in}, s_.narrowWeights ? DataType::BFloat16 : s_.dtype);
     if (s_.dataSharded) {  // the later dim first: positions of the other one stay
       cut(w, 1, dim == 1 ? "tp" : "dp");
       cut(w, 0, dim == 0 ? "tp" : "dp");
     } else {
       cut(w, dim, "tp");
     }
-    return w;
+    return maybeCastOp(s_.dtype, w);
   }
 
   TensorView* norm(TensorView* x) const { return castOp(s_.dtype, layerNormOver(x, 1, nullptr, nullptr, 1e-5).output); }

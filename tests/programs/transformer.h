@@ -13,10 +13,12 @@ struct TransformerSizes {
   int64_t features = 8;
   int64_t heads = 4;
   DataType dtype = DataType::Float;
-  bool dropout = false;      // of what both halves of a block add; a FusionGuard is held
-  bool parallel = false;     // attention and MLP of a block read the same norm, and are added to the input together
-  bool sequence = false;     // the input is cut over tp too, along its tokens
-  bool dataSharded = false;  // weights are cut over dp too, on the dim that tp leaves whole
+  bool dropout = false;        // of what both halves of a block add; a FusionGuard is held
+  bool parallel = false;       // attention and MLP of a block read the same norm, and are added to the input together
+  bool sequence = false;       // the input is cut over tp too, along its tokens
+  double scale = 1;            // of what the parallel halves of a block add
+  bool narrowWeights = false;  // are stored in BFloat16, and computed with in dtype
+  bool dataSharded = false;    // weights are cut over dp too, on the dim that tp leaves whole
 };
 
 // Adds the inputs, [batch, tokens, features] and the weights of each layer; gives the output, which is none yet.

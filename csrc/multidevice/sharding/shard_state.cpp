@@ -128,6 +128,7 @@ bool comesFromReduction(const IterDomain* id) {
 // Sums and differences of sums, multiples of them by scalars, their casts, parts and sums, in whatever order their elements are.
 bool keepsContributions(const Expr* e) {
   switch (e->kind()) {
+    case ExprKind::Set:
     case ExprKind::Cast:
     case ExprKind::Permute:
     case ExprKind::Reshape:
