@@ -139,7 +139,7 @@ TEST(ToolOpt, APassThatNeedsThoseBeforeItSaysSo) {
     EXPECT_EQ(run.out, "");
     expectContains(run.err, "[opt] localize cannot be applied to this program: ");
     expectContains(run.err, "it may rely on passes before it: --pass=concretize,check-annotations,");
-    expectContains(run.err, ",plan-redistributions,localize");
+    expectContains(run.err, ",plan-redistributions,pack-redistributions,localize");
   }
 }
 
