@@ -68,7 +68,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   return t;
 }
 
-ExplainedEdge explainEdge(const Expr* e, int operand) {
+ExplainedEdge explainEdge(const Expr* e, int operand, const WindowFetches& windows) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
   ExplainedEdge out{shortName(e->input(operand)),
@@ -78,10 +78,9 @@ ExplainedEdge explainEdge(const Expr* e, int operand) {
                     edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
                     {},
                     {}};
-  if (fetchesWindow(e)) {
-    const std::optional<WindowFetch> fetch = windowFetch(e, operand);
-    out.moves.push_back(fetch->step);
-    out.moveBytes.push_back(fetch->received * dataTypeSize(result->dtype()));
+  if (const WindowFetches::Part* part = windows.find(e, operand)) {
+    out.moves.push_back(part->step);
+    out.moveBytes.push_back(part->isFirst ? windows.fetch(*part).received * dataTypeSize(result->dtype()) : 0);
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const RedistributionPlan plan = *planIn(result->fusion(), edge.held, shardState(result));
@@ -224,10 +223,11 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   for (const TensorView* tv : program.planned->tensors()) {
     result.tensors.push_back(explainTensor(tv, rank, program.reasons));
   }
+  const WindowFetches windows(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
     for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {
       if (e->inputs()[k]->isTensor()) {
-        result.edges.push_back(explainEdge(e, static_cast<int>(k)));
+        result.edges.push_back(explainEdge(e, static_cast<int>(k), windows));
       }
     }
   }

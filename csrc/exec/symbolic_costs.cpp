@@ -166,14 +166,16 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
 }
 
 // Bytes that all ranks receive for a window, at these sizes.
-int64_t windowBytes(const Expr* e, std::vector<std::string>& constants) {
+int64_t windowBytes(const Expr* e, const WindowFetches& windows, std::vector<std::string>& constants) {
   int64_t elements = 0;
-  for (size_t k = 0; k < e->tensorInputs().size(); k++) {
-    const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
-    for (const WindowMessage& m : fetch->messages) {
-      elements += countOf(m.block);
+  for (size_t k = 0; k < e->inputs().size(); k++) {
+    const WindowFetches::Part* part = windows.find(e, static_cast<int>(k));
+    if (part == nullptr || !part->isFirst) {
+      continue;
     }
-    if (!fetch->messages.empty()) {
+    const WindowFetch* fetch = &windows.fetch(*part);
+    elements += fetch->total;
+    if (fetch->total > 0) {
       constants.push_back(
           fmt::format("{} of {}, counted as it is on so many ranks", fetch->step, e->output()->toString()));
     }
@@ -183,9 +185,10 @@ int64_t windowBytes(const Expr* e, std::vector<std::string>& constants) {
 
 IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector<std::string>& constants) {
   IntExpr bytes = 0;
+  const WindowFetches windows(planned);
   for (const Expr* e : planned.exprs()) {
     if (fetchesWindow(e)) {
-      bytes += IntExpr(windowBytes(e, constants));
+      bytes += IntExpr(windowBytes(e, windows, constants));
     }
     if (e->kind() != ExprKind::Redistribute) {
       continue;

@@ -415,7 +415,9 @@ class HostBuilder {
         break;
       case CommKind::Broadcast:
         c.count = in;
-        c.bytesReceived = c.team.ranks[static_cast<size_t>(c.root)] == options_.rank ? 0 : in * size;
+        c.bytesReceived = !c.root.isConst() ? in * size * (n - 1) / n
+                          : c.team.ranks[static_cast<size_t>(c.root.constValue())] == options_.rank ? 0
+                                                                                                    : in * size;
         break;
       case CommKind::Permute: {
         c.count = in;

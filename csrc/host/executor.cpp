@@ -170,7 +170,7 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
     case HostStepKind::Communicate:
       communicator.setStep(static_cast<int64_t>(number), step.name);
       communicator.setProgram(step.comm.program);
-      communicate(step, communicator);
+      communicate(step, communicator, inputs);
       communicator.setProgram(0);
       return;
     case HostStepKind::Copy:
@@ -217,7 +217,7 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
         refused.index(), refused.extent(), refused.extent());
 }
 
-void Binding::communicate(const Step& step, Communicator& communicator) {
+void Binding::communicate(const Step& step, Communicator& communicator, std::span<const Argument> inputs) {
   const CommPlan& c = step.comm;
   const void* in = pointer(step.reads[0]);
   void* out = pointer(step.writes[0]);
@@ -235,12 +235,14 @@ void Binding::communicate(const Step& step, Communicator& communicator) {
     case CommKind::AllToAll:
       communicator.allToAll(team, in, out, c.count, c.dtype);
       return;
-    case CommKind::Broadcast:
-      if (team.ranks[static_cast<size_t>(c.root)] == communicator.rank()) {
+    case CommKind::Broadcast: {
+      const int64_t root = c.root.isConst() ? c.root.constValue() : integerValue(*program_->fusion, c.root, inputs);
+      if (team.ranks[static_cast<size_t>(root)] == communicator.rank()) {
         std::memcpy(out, in, static_cast<size_t>(c.count * dataTypeSize(c.dtype)));
       }
-      communicator.broadcast(team, out, c.count, c.dtype, c.root);
+      communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
       return;
+    }
     case CommKind::Permute: {
       int64_t bytes = c.count * dataTypeSize(c.dtype);
       transfers_.clear();

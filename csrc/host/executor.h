@@ -54,7 +54,7 @@ class Binding {
   void execute(const Step& step, size_t number, ThreadPool& pool, Communicator& communicator,
                std::span<const Argument> inputs);
   void launch(const Step& step, size_t number, ThreadPool& pool);
-  void communicate(const Step& step, Communicator& communicator);
+  void communicate(const Step& step, Communicator& communicator, std::span<const Argument> inputs);
   void communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out);
   void transfer(const Step& step, Communicator& communicator, const void* in, void* out);
   void reference(const Step& step, std::span<const Argument> inputs);

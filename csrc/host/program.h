@@ -64,7 +64,7 @@ struct CommPlan {
   DataType dtype = DataType::Float;
   int receiveFrom = -1;  // Permute
   std::vector<int> sendTo;
-  int root = 0;
+  IntExpr root = 0;  // Broadcast: its place in the team, over the symbols of run-time integers
   // AllGatherV, ReduceScatterV: elements of every rank of the team; AllToAllV: those sent to each, and received from each. Blocks lie
   // side by side in arena workspaces, the sent ones first, unless they lie so in the tensor.
   std::vector<int64_t> counts;
@@ -81,8 +81,9 @@ struct CommPlan {
   std::vector<Message> receives;
   BlockCopy keptFrom;
   BlockCopy keptTo;
-  uint64_t program = 0;       // names the plan and the place among its communications: the same on all ranks
-  int64_t bytesReceived = 0;  // by this rank; of an all-reduce, whose parts may be uneven, the mean of the team
+  uint64_t program = 0;  // names the plan and the place among its communications: the same on all ranks
+  int64_t bytesReceived =
+      0;  // by this rank; of an all-reduce, whose parts may be uneven, and where a call decides who sends, the mean of the team
 };
 
 struct Step {

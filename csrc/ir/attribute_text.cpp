@@ -45,7 +45,7 @@ std::string blocksText(const std::vector<IndexBlock>& blocks) {
   return "[" + joined(parts) + "]";
 }
 
-std::string commText(const CommAttributes& c) {
+std::string commText(const CommAttributes& c, const std::function<std::string(const IntExpr&)>& written) {
   std::string text =
       fmt::format("kind={}, mesh=M{}, axes={}", kCommKinds[static_cast<size_t>(c.kind)], c.mesh, numbers(c.axes));
   if (reduces(c.kind)) {
@@ -55,7 +55,7 @@ std::string commText(const CommAttributes& c) {
     text += ", sources=" + numbers(c.sources);
   }
   if (c.kind == CommKind::Broadcast) {
-    text += fmt::format(", root={}", c.root);
+    text += ", root=" + written(c.root);
   }
   if (!c.sends.empty()) {
     text += ", sends=" + blocksText(c.sends);
@@ -165,7 +165,8 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
   return "";
 }
 
-void parseComm(std::string_view key, std::string_view value, CommAttributes& c) {
+void parseComm(std::string_view key, std::string_view value, const std::function<IntExpr(std::string_view)>& read,
+               CommAttributes& c) {
   if (key == "kind") {
     c.kind = parseName<CommKind>(kCommKinds, value);
   } else if (key == "mesh") {
@@ -183,7 +184,7 @@ void parseComm(std::string_view key, std::string_view value, CommAttributes& c) 
   } else if (key == "number") {
     c.number = parseInteger(value);
   } else if (key == "root") {
-    c.root = static_cast<int>(parseInteger(value));
+    c.root = read(value);
   } else if (key == "sends" || key == "receives") {
     for (std::string_view part : parseList(value)) {
       (key == "sends" ? c.sends : c.receives).push_back(parseIndexBlock(part));
@@ -218,7 +219,7 @@ std::string listText(const std::vector<int>& values) { return numbers(values); }
 
 std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text) {
   if (expr.kind() == ExprKind::Communicate) {
-    return commText(expr.attributes().comm);
+    return commText(expr.attributes().comm, text);
   }
   bool combines = expr.kind() != ExprKind::Redistribute || expr.tensorOutput()->hasReduction();
   std::vector<std::string> parts;
@@ -237,7 +238,7 @@ std::string attributesText(const Expr& expr, const std::function<std::string(con
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
                     const std::function<IntExpr(std::string_view)>& read, ExprAttributes& attributes) {
   if (kind == ExprKind::Communicate) {
-    parseComm(key, value, attributes.comm);
+    parseComm(key, value, read, attributes.comm);
     return;
   }
   auto expressions = [&] {

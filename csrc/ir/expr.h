@@ -65,7 +65,7 @@ enum class CommKind : uint8_t {
   ReduceScatter,  // [n, s..] -> [s..]
   AllToAll,       // [n, s..] -> [n, s..]
   Permute,        // [s..] -> [s..]: from peer `source(rank)`, see CommAttributes::sources
-  Broadcast,      // [s..] -> [s..] from the team's rank at `root`
+  Broadcast,      // [s..] -> [s..] from the team's rank at `root`, which may be a matter of run-time integers
   // Of one rank's program, where ranks hold and send parts of different sizes: see CommAttributes::sends and receives.
   AllGatherV,      // every rank sends the whole, and receives the blocks of the result
   ReduceScatterV,  // every rank sends blocks, and receives the combination of those sent to it
@@ -80,7 +80,7 @@ struct CommAttributes {
   std::vector<int> axes;
   ReduceOp reduce = ReduceOp::Sum;
   std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the device it receives from
-  int root = 0;
+  IntExpr root = 0;
   // By position in the team: the block of the operand that goes there, and the block of the result that comes from there.
   std::vector<IndexBlock> sends;
   std::vector<IndexBlock> receives;

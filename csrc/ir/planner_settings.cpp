@@ -44,7 +44,7 @@ std::string toString(const PlannerSettings& settings) {
   for (const auto& [axis, cost] : settings.beta) {
     add(fmt::format("beta {}: {}", axis, cost));
   }
-  if (settings.betaBetween != 1) {
+  if (settings.betaBetween != PlannerSettings().betaBetween) {
     add(fmt::format("between: {}", settings.betaBetween));
   }
   return text;

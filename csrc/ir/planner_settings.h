@@ -28,7 +28,8 @@ struct PlannerSettings {
   std::vector<std::string> forbid = {};
   std::map<std::string, double> alpha = {};  // cost of a call, or a message, along an axis of this name; 1 where absent
   std::map<std::string, double> beta = {};   // cost of an element along it; 1 where absent
-  double betaBetween = 1;                    // cost of an element between two meshes
+  // Cost of an element between meshes of different ranks, which are taken to be further apart than those of one.
+  double betaBetween = 1.25;
 
   friend bool operator==(const PlannerSettings&, const PlannerSettings&) = default;
 };

@@ -10,6 +10,7 @@
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/window_places.h"
 
 namespace meshfuse {
 
@@ -137,7 +138,9 @@ class Decomposition {
       cost += fetch->cost;
       steps.push_back(fetch->step);
     }
-    return cost < costOfMoving(e) - kTie ? std::optional(std::move(steps)) : std::nullopt;
+    // one row of a table of as many rows as ranks is as dear as the whole, but fewer ranks receive it
+    const double tie = e->kind() == ExprKind::IndexSelect ? -kTie : kTie;
+    return cost < costOfMoving(e) - tie ? std::optional(std::move(steps)) : std::nullopt;
   }
 
   // What it costs to move the operands of a window, or its result, whichever is less.
@@ -244,7 +247,8 @@ class Decomposition {
 }  // namespace
 
 bool decomposeReshardings(Fusion& fusion, PassContext& /*context*/) {
-  return decomposeReshardings(fusion, [](const Expr*) { return true; });
+  const bool placed = placeWindowsWithReaders(fusion);
+  return decomposeReshardings(fusion, [](const Expr*) { return true; }) || placed;
 }
 
 bool decomposeReshardings(Fusion& fusion, const std::function<bool(const Expr*)>& among) {

@@ -251,6 +251,20 @@ TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
   return out;
 }
 
+struct OwnRows {
+  TensorView* rows;  // the numbers in this rank's part, 0 for rows of other ranks
+  TensorView* mine;  // which ones are this rank's
+};
+
+OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const IntExpr& count) {
+  const std::vector<Dim> dims = dimsOf(index);
+  TensorView* shifted = point(local, PointOp::Sub, {index, local.intScalar(start)}, index->dtype(), dims);
+  TensorView* above = point(local, PointOp::Ge, {shifted, local.intScalar(0)}, DataType::Bool, dims);
+  TensorView* below = point(local, PointOp::Lt, {shifted, local.intScalar(count)}, DataType::Bool, dims);
+  TensorView* mine = point(local, PointOp::LogicalAnd, {above, below}, DataType::Bool, dims);
+  return {point(local, PointOp::Where, {mine, shifted, local.intScalar(0)}, index->dtype(), dims), mine};
+}
+
 // Rows of a sharded table: those of other ranks count as zero.
 TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const bool embedding = op.expr->kind() == ExprKind::Embedding;
@@ -281,11 +295,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   TensorView* index = op.operands[1]->asTensor();
   const std::vector<Dim> indexDims = dimsOf(index);
   const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // none, where the only one is of zeros
-  TensorView* shifted = point(local, PointOp::Sub, {index, local.intScalar(*start)}, index->dtype(), indexDims);
-  TensorView* above = point(local, PointOp::Ge, {shifted, local.intScalar(0)}, DataType::Bool, indexDims);
-  TensorView* below = point(local, PointOp::Lt, {shifted, local.intScalar(rows)}, DataType::Bool, indexDims);
-  TensorView* mine = point(local, PointOp::LogicalAnd, {above, below}, DataType::Bool, indexDims);
-  TensorView* row = point(local, PointOp::Where, {mine, shifted, local.intScalar(0)}, index->dtype(), indexDims);
+  const auto [row, mine] = ownRows(local, index, *start, rows);
   TensorView* picked = local.tensor(op.result->dtype(), dims);
   local.addExpr(op.expr->kind(), {operands[0], row}, {picked}, attributes);
   TensorView* mask = mine;
@@ -312,6 +322,24 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
 }
 
 }  // namespace
+
+TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
+  const int dim = select->attributes().dim;
+  const ShardState held = shardState(select->input(0)->asTensor());
+  const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, *at.coordinates);
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", select->input(0)->toString());
+  const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
+  if (rows.isConst(0)) {
+    table = withARowOfZeros(local, table, dim);
+  }
+  std::vector<Dim> dims = dimsOf(table);
+  dims[static_cast<size_t>(dim)] = localDim(1, IterType::Iteration);
+  TensorView* row = local.tensor(table->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.dim = dim;
+  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, attributes);
+  return row;
+}
 
 TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
   switch (op.expr->kind()) {

@@ -1,10 +1,13 @@
 // The local form of one op: the same op on local shapes, with global positions taken from coordinates where it has any.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/local_layout.h"
 
 namespace meshfuse {
@@ -19,7 +22,7 @@ struct LocalOp {
   LocalRank at;                    // whose program this is
 };
 
-// A slice, a pad or a concatenation that fetches what it needs from other ranks.
+// A slice, a pad, a concatenation, or one row by a run-time number, that fetches what it needs from other ranks.
 struct WindowOp {
   const Expr* expr;
   std::vector<TensorView*> operands;  // local; null where this rank holds nothing
@@ -27,8 +30,23 @@ struct WindowOp {
   LocalRank at;
 };
 
-// The result, null if it is on other ranks only; `communications` is counted up.
-[[nodiscard]] TensorView* emitWindow(Fusion& local, const WindowOp& op, int64_t& communications);
+// Emits all windows of a program, in its order.
+class WindowEmitter {
+ public:
+  WindowEmitter(const Fusion& global, Fusion& local) : windows_(global), local_(local) {}
+
+  // The result, null if it is on other ranks only; `communications` is counted up.
+  [[nodiscard]] TensorView* emit(const WindowOp& op, int64_t& communications);
+
+ private:
+  const WindowFetches windows_;
+  Fusion& local_;
+  std::map<size_t, TensorView*> arrived_;  // by number of the fetch; null where it brings nothing
+};
+
+// The row that an IndexSelect takes by its `index` of one element, where this rank has it; some row elsewhere.
+[[nodiscard]] TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index,
+                                 const LocalRank& at);
 
 // The result, in the local fusion.
 [[nodiscard]] TensorView* emitLocalOp(Fusion& local, const LocalOp& op);

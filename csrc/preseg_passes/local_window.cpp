@@ -33,30 +33,32 @@ TensorView* tensorOf(Fusion& local, DataType dtype, const std::vector<int64_t>& 
   return local.tensor(dtype, dims);
 }
 
-// What the op on this rank needs of an operand, and the part in a broadcast or a transfer that other ranks need this one for. Null if
-// the rank makes nothing of the result.
+IndexBlock neededBy(const WindowFetch& fetch, int64_t rank) {
+  return holds(fetch.to, rank) ? fetch.needs[static_cast<size_t>(fetch.to.indexOf(rank))] : IndexBlock{};
+}
+
+// What a fetch brings to this rank, and the part in it that other ranks need this one for; null if it brings nothing here.
 TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const WindowFetch& fetch, int64_t number) {
   const TensorView* from = op.expr->input(operand)->asTensor();
-  const ShardState made = shardState(op.expr->tensorOutput());
   ShardState held = shardState(from);
   if (held.mesh.empty()) {
-    held = ShardState::replicated(made.mesh, from->shape());
+    held = ShardState::replicated(fetch.to, from->shape());
   }
   const int64_t rank = op.at.rank;
-  const bool wants = holds(made.mesh, rank);
+  const bool wants = holds(fetch.to, rank);
   const IndexBlock mine = localIndices(held, rank);
-  const IndexBlock wanted = wants ? windowNeeds(op.expr, operand, made, rank) : IndexBlock{};
+  const IndexBlock wanted = neededBy(fetch, rank);
   TensorView* in = op.operands[static_cast<size_t>(operand)];
   ExprAttributes attributes;
   CommAttributes& comm = attributes.comm;
   comm.number = number;
   if (!fetch.broadcastAxes.empty()) {
-    const int64_t root = made.mesh.team(rank, fetch.broadcastAxes)[static_cast<size_t>(fetch.root)];
+    const int64_t root = fetch.to.team(rank, fetch.broadcastAxes)[static_cast<size_t>(fetch.root.constValue())];
     TensorView* sent = takeBlock(in, positions(localIndices(held, root), wanted));  // of other ranks: the same places
     comm.kind = CommKind::Broadcast;
-    comm.mesh = local.meshNumber(made.mesh);
+    comm.mesh = local.meshNumber(fetch.to);
     comm.axes = fetch.broadcastAxes;
-    comm.root = static_cast<int>(fetch.root);
+    comm.root = fetch.root;
     TensorView* out = tensorOf(local, from->dtype(), countsOf(wanted));
     local.addExpr(ExprKind::Communicate, {sent}, {out}, attributes);
     return out;
@@ -86,6 +88,21 @@ TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const Window
   TensorView* out = tensorOf(local, from->dtype(), wants ? countsOf(wanted) : none);
   local.addExpr(ExprKind::Communicate, {in == nullptr ? nothing(local, from->dtype(), none) : in}, {out}, attributes);
   return wants ? out : nullptr;
+}
+
+// The row, from the rank that has it.
+TensorView* row(Fusion& local, const WindowOp& op, const WindowFetch& fetch, int64_t number) {
+  TensorView* own = ownRow(local, op.expr, op.operands[0], op.operands[1], op.at);
+  ExprAttributes attributes;
+  CommAttributes& comm = attributes.comm;
+  comm.kind = CommKind::Broadcast;
+  comm.mesh = local.meshNumber(op.expr->tensorOutput()->getDeviceMesh());
+  comm.axes = fetch.broadcastAxes;
+  comm.root = fetch.root;
+  comm.number = number;
+  TensorView* out = local.tensor(own->dtype(), dimsOf(own));
+  local.addExpr(ExprKind::Communicate, {own}, {out}, attributes);
+  return out;
 }
 
 // The indices of the result that a pad's operand does not reach, before and after.
@@ -133,26 +150,40 @@ TensorView* joined(Fusion& local, const WindowOp& op, const std::vector<TensorVi
 
 }  // namespace
 
-TensorView* emitWindow(Fusion& local, const WindowOp& op, int64_t& communications) {
+TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
+  const DeviceMesh& to = op.expr->tensorOutput()->getDeviceMesh();
+  const bool isHere = holds(to, op.at.rank);
   std::vector<TensorView*> parts;
-  std::vector<std::string> steps;
   for (size_t k = 0; k < op.operands.size(); k++) {
-    const std::optional<WindowFetch> fetch = windowFetch(op.expr, static_cast<int>(k));
-    invariant(fetch.has_value(), "[localize] {} was planned to fetch what it needs, and cannot",
+    const auto operand = static_cast<int>(k);
+    const WindowFetches::Part* part = windows_.find(op.expr, operand);
+    invariant(part != nullptr, "[localize] {} was planned to fetch what it needs, and cannot",
               op.expr->output()->toString());
-    parts.push_back(fetched(local, op, static_cast<int>(k), *fetch, communications));
-    communications += fetch->messages.empty() ? 0 : 1;
-    steps.push_back(fetch->step);
+    const WindowFetch& fetch = windows_.fetch(*part);
+    if (op.expr->kind() == ExprKind::IndexSelect) {
+      parts.push_back(k == 0 && isHere ? row(local_, op, fetch, communications) : nullptr);
+    } else if (part->isFirst) {
+      arrived_[part->number] = fetched(local_, op, operand, fetch, communications);
+    }
+    communications += part->isFirst && fetch.total > 0 ? 1 : 0;
+    if (op.expr->kind() != ExprKind::IndexSelect) {
+      TensorView* all = arrived_.at(part->number);
+      const IndexBlock here = neededBy(fetch, op.at.rank);
+      const IndexBlock needs =
+          isHere ? windowNeeds(op.expr, operand, shardState(op.expr->tensorOutput()), op.at.rank) : here;
+      parts.push_back(all == nullptr || here == needs ? all : takeBlock(all, positions(here, needs)));
+    }
   }
-  invariant(steps == op.expr->attributes().plan, "[localize] {} was planned otherwise", op.expr->output()->toString());
-  if (!holds(op.expr->tensorOutput()->getDeviceMesh(), op.at.rank)) {
+  invariant(windows_.steps(op.expr) == op.expr->attributes().plan, "[localize] {} was planned otherwise",
+            op.expr->output()->toString());
+  if (!isHere) {
     return nullptr;
   }
   switch (op.expr->kind()) {
     case ExprKind::Pad:
       return padded(op, parts[0], windowNeeds(op.expr, 0, shardState(op.expr->tensorOutput()), op.at.rank));
     case ExprKind::Cat:
-      return joined(local, op, parts);
+      return joined(local_, op, parts);
     default:
       return parts[0];
   }

@@ -27,7 +27,8 @@ class Localizer {
         symbols_(global),
         at_{rank, &symbols_},
         local_(std::make_unique<Fusion>()),
-        cloner_(global, *local_, {}, FusionCloner::Numbers::Kept) {}
+        cloner_(global, *local_, {}, FusionCloner::Numbers::Kept),
+        windows_(global, *local_) {}
 
   // values_ has null for what is on other ranks only: nothing is computed for it.
   std::unique_ptr<Fusion> run() {
@@ -181,7 +182,7 @@ class Localizer {
         op.fill = cloner_.clone(in);
       }
     }
-    return emitWindow(*local_, op, communications_);
+    return windows_.emit(op, communications_);
   }
 
   // What is left of `tv`, held at `held`, for an op that needs less of it.
@@ -263,6 +264,7 @@ class Localizer {
   const LocalRank at_;
   std::unique_ptr<Fusion> local_;
   FusionCloner cloner_;
+  WindowEmitter windows_;
   std::map<int, TensorView*> values_;                          // by id of the global tensor
   std::map<int, TensorView*> inputs_;                          // the same; also what is on other ranks
   int64_t communications_ = 0;                                 // of all ranks

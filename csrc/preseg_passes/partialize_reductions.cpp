@@ -12,6 +12,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/row_fetch.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -316,6 +317,9 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
     fusion.replaceUses(result, combined);
     fusion.removeExpr(e);
     return true;
+  }
+  if (isIndexed(e) && rowFetch(e)) {
+    return false;  // sent by the rank that has it
   }
   const std::vector<Dim> root = partialRoot(e, result);
   const PartialAxes axes = partialAxes(e, result, root, result->getDeviceMesh());

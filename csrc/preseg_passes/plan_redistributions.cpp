@@ -19,29 +19,35 @@ void checkGiven(const Expr* e, const std::vector<std::string>& needed) {
         e->tensorOutput()->toString(), fmt::join(given, ", "), fmt::join(needed, ", "));
 }
 
-// A window has its plan since it was decided that it fetches; what is written may be another's.
-void checkWindow(const Expr* e) {
-  std::vector<std::string> steps;
+// A window has a plan since it was decided that it fetches, of itself alone; what is written may be another's.
+bool planWindow(Fusion& fusion, Expr* e, const WindowFetches& windows) {
+  std::vector<std::string> alone;
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
       const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
-      check(
-          fetch.has_value(),
-          "[plan-redistributions] {} is written as planned by [{}], but it cannot fetch what it needs; leave out plan=",
-          e->tensorOutput()->toString(), fmt::join(e->attributes().plan, ", "));
-      steps.push_back(fetch->step);
+      check(fetch.has_value(),
+            "[plan-redistributions] {} is written as planned by [{}], but cannot fetch what it needs; leave out plan=",
+            e->tensorOutput()->toString(), fmt::join(e->attributes().plan, ", "));
+      alone.push_back(fetch->step);
     }
   }
-  checkGiven(e, steps);
+  std::vector<std::string> steps = windows.steps(e);
+  if (e->attributes().plan == steps) {
+    return false;
+  }
+  checkGiven(e, alone);
+  fusion.setPlan(e, std::move(steps));
+  return true;
 }
 
 }  // namespace
 
 bool planRedistributions(Fusion& fusion, PassContext& context) {
   bool changed = false;
+  const WindowFetches windows(fusion);
   for (Expr* e : fusion.exprs()) {
     if (fetchesWindow(e)) {
-      checkWindow(e);
+      changed |= planWindow(fusion, e, windows);
     }
     if (e->kind() != ExprKind::Redistribute) {
       continue;

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
+#include "preseg_passes/fold_windows.h"
 #include "preseg_passes/guard_indices.h"
 #include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/pack_redistributions.h"
@@ -23,6 +24,7 @@ namespace {
 
 const PassRow<Fusion, PassContext> kPasses[] = {
     {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles"},
+    {"fold-windows", foldWindows, "before shardings spread: what is in between would take one"},
     {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
     {"guard-indices", guardIndices,

@@ -105,6 +105,18 @@ TEST_F(TwoMeshes, WhatAllReadersWantCrossesOnce) {
                     {oneTransfer(4, 0, 0), reader, reader, reader}});
 }
 
+// Every row crosses once: each reader fetches the half of one sender, then they share.
+TEST_F(TwoMeshes, HalvesCrossOnceAndAreGatheredWhereTheyAreRead) {
+  const Expected reader{{"transfer/2", "all-gather/2"}, 1, (12 + 12) * 4};
+  runScenarioOn(5, {[](Fusion& f) {
+                      TensorView* x = source(f, {4, 6}, onX({0, 1}), 0);
+                      f.addOutput(add(place(set(x), onX({2, 3})), 1.0));
+                    },
+                    {random({4, 6}, 1)},
+                    {},
+                    {oneTransfer(2, 0, 0), oneTransfer(2, 0, 0), reader, reader, kNothing}});
+}
+
 // The sum is complete before it leaves.
 TEST_F(TwoMeshes, SumsAreCombinedWhereTheyAre) {
   const Expected first{{"all-reduce/2", "transfer/2"}, 1, 5 * 4};
@@ -135,12 +147,12 @@ TEST_F(TwoMeshes, ASumThatOneRankSends) {
 }
 
 // Weights live with their stage; each stage is tensor parallel on its own. The sum of the first is scattered only, as its readers are
-// elsewhere: each of them is sent both halves.
+// elsewhere: each of them is sent a half, and they share.
 TEST_F(TwoMeshes, PipelineOfTensorParallelLayers) {
   constexpr int64_t kRows = 6;
   constexpr int64_t kWidth = 8;
-  const Expected first{{"reduce-scatter/2", "transfer/3"}, -1, kRows * kWidth / 2 * 4};
-  const Expected second{{"transfer/3", "all-reduce/2"}, -1, 2 * kRows * kWidth * 4};
+  const Expected first{{"reduce-scatter/2", "transfer/2"}, -1, kRows * kWidth / 2 * 4};
+  const Expected second{{"transfer/2", "all-gather/2", "all-reduce/2"}, -1, 2 * kRows * kWidth * 4};
   runScenarioOn(4, {[=](Fusion& f) {
                       TensorView* t = source(f, {kRows, kWidth}, onX({0, 1}));
                       for (const DeviceMesh& mesh : {onX({0, 1}), onX({2, 3})}) {

@@ -55,6 +55,22 @@ TEST_F(Windows, OneRowIsBroadcastByTheRankThatHoldsIt) {
   }
 }
 
+// The number of the row is an argument: each call decides which rank sends. -3 counts from the end.
+TEST_F(Windows, ARowOfARunTimeNumberIsBroadcast) {
+  for (int64_t row : {0, 5, -3}) {
+    runScenarioOn(4, {[](Fusion& f) {
+                        TensorView* x = rows(f, {8, 4});
+                        Val* i = f.inputScalar(DataType::Int);
+                        f.addInput(i);
+                        TensorView* y = neg(select(x, 0, i));
+                        f.addOutput(y);
+                        y->setDeviceMesh(kLine);
+                      },
+                      {random({8, 4}, 1), row},
+                      steps({"broadcast/4"}, 3)});
+  }
+}
+
 TEST_F(Windows, OneRowWhereItIsTakesNothing) {
   const DeviceMesh third = DeviceMesh::create({{"x", 1}}, {2});
   runScenarioOn(4, {[=](Fusion& f) {
@@ -65,6 +81,29 @@ TEST_F(Windows, OneRowWhereItIsTakesNothing) {
                     {random({8, 3}, 1)},
                     {},
                     {{{}, 0, 0}, {{}, 0, 0}, {{}, -1, 0}, {{}, 0, 0}}});
+}
+
+// The slice is free: it is taken where its reader is.
+TEST_F(Windows, ARowThatOneRankReadsIsTakenThere) {
+  const DeviceMesh third = DeviceMesh::create({{"x", 1}}, {2});
+  runScenarioOn(4, {[=](Fusion& f) {
+                      TensorView* y = neg(select(rows(f, {8, 3}), 0, 5));
+                      f.addOutput(y);
+                      y->setDeviceMesh(third);
+                    },
+                    {random({8, 3}, 1)},
+                    {},
+                    {{{}, 0, 0}, {{}, 0, 0}, {{}, -1, 0}, {{}, 0, 0}}});
+}
+
+// What the slice leaves is x shifted by one: one row of the right neighbour.
+TEST_F(Windows, ASliceOfAPadIsOneWindow) {
+  runScenarioOn(4, {[](Fusion& f) {
+                      inRows(f, slice(pad(rows(f, {16, 2}), {0, 0, 1, 1}), {2, 0}, {18, 2}));
+                    },
+                    {random({16, 2}, 1)},
+                    {},
+                    {transfers({2}, 2), transfers({3}, 2), transfers({3}, 2), transfers({2}, 0)}});
 }
 
 // 16 rows in fours, of which 1 to 12 are left in threes.
@@ -110,7 +149,7 @@ TEST_F(Windows, AConcatenationOfEqualOperandsIsOneExchange) {
                     {exchange(4), exchange(8), exchange(8), exchange(4)}});
 }
 
-// y[i] = x[i - 1] + x[i] + x[i + 1], zeros outside: one exchange with each neighbour.
+// y[i] = x[i - 1] + x[i] + x[i + 1], zeros outside: one exchange, a row to each neighbour.
 TEST_F(Windows, NeighboursExchangeOneRowEachWay) {
   runScenarioOn(4, {[](Fusion& f) {
                       TensorView* x = rows(f, {16, 2});
@@ -118,10 +157,11 @@ TEST_F(Windows, NeighboursExchangeOneRowEachWay) {
                     },
                     {random({16, 2}, 1)},
                     {},
-                    {transfers({2, 2}, 2), transfers({3, 3}, 4), transfers({3, 3}, 4), transfers({2, 2}, 2)}});
+                    {transfers({2}, 2), transfers({3}, 4), transfers({3}, 4), transfers({2}, 2)}});
 }
 
-// Only rows that are there: 14 of 16, so that the last rank has two and needs none of another.
+// Only rows that are there: 14 of 16, so that the last rank has two and needs none of another. Two rows from the right are all that the
+// slices read there, the first of them both.
 TEST_F(Windows, ThreeSlicesAndTwoAdds) {
   runScenarioOn(4, {[](Fusion& f) {
                       TensorView* x = rows(f, {16, 2});
@@ -130,7 +170,7 @@ TEST_F(Windows, ThreeSlicesAndTwoAdds) {
                     },
                     {random({16, 2}, 1)},
                     {},
-                    {transfers({2, 2}, 6), transfers({3, 3}, 6), transfers({3, 3}, 6), transfers({2, 2}, 0)}});
+                    {transfers({2}, 4), transfers({3}, 4), transfers({3}, 4), transfers({2}, 0)}});
 }
 
 TEST_F(Windows, BetweenMeshes) {

@@ -73,6 +73,7 @@ TEST(Golden, Specialize) {
 TEST(Table, TheOrderOfPasses) {
   EXPECT_EQ(printPasses(presegPasses()),
             "check-annotations: first: all others may rely on shardings being rectangles\n"
+            "fold-windows: before shardings spread: what is in between would take one\n"
             "privatize-casts: before shardings spread: each use of a cast may then take its own\n"
             "propagate-shardings: needs the final graph; all that follows reads shardings\n"
             "guard-indices: a check takes the place of its index; before tables are cut, for their extent counts\n"

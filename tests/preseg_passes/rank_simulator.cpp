@@ -232,7 +232,7 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
       result = ranks[mesh.indexOf(axes.devices()[a.sources.at(axes.indexOf(rank))])].operand();
       break;
     case CommKind::Broadcast:
-      result = members[a.root];
+      result = members[static_cast<size_t>(a.root.constValue())];
       break;
     case CommKind::AllGatherV:
     case CommKind::ReduceScatterV:

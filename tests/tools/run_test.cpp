@@ -54,8 +54,8 @@ TEST(ToolRun, SaysWhyPlannedAndCountedBytesDiffer) {
 }
 
 TEST(ToolRun, RanksFollowFromTheMesh) {
-  for (const char* file :
-       {"two_meshes.fir", "tensor_parallel_mlp.fir --size i0=12", "rows_to_columns.fir", "column_and_row_sums.fir"}) {
+  for (const char* file : {"two_meshes.fir", "tensor_parallel_mlp.fir --size i0=12", "rows_to_columns.fir",
+                           "column_and_row_sums.fir", "neighbours.fir"}) {
     const ToolRun run = tool(std::string("run --verify {dir}/") + file);
     EXPECT_EQ(run.code, 0) << file << "\n" << run.out << run.err;
   }

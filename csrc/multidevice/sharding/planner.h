@@ -35,7 +35,7 @@ struct PlanOptions {
   std::vector<double> beta;      // cost of an element by axis of the mesh; 1 where absent
   std::vector<double> alphasTo;  // the same of the mesh of the destination, where it is another
   std::vector<double> betaTo;
-  double betaBetween = 1;          // cost of an element between two meshes
+  double betaBetween = PlannerSettings().betaBetween;
   std::optional<int64_t> bound;    // local elements of every intermediate state, where that is more than both ends have
   StepSet steps = kExecutedSteps;  // what the executor has
   std::vector<StepKind> forbid;    // left out although the executor has them, unless there is no other way

@@ -54,6 +54,10 @@ AtomPair ownAtoms(const ShardState& state) {
   return *std::move(pair);
 }
 
+bool sameRanks(const DeviceMesh& a, const DeviceMesh& b) {
+  return std::ranges::is_permutation(a.devices(), b.devices());
+}
+
 RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
   const AtomPair source = ownAtoms(from);
@@ -69,8 +73,9 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
   auto transfer = std::make_shared<TileTransfer>(tileTransfer(shape, source.mesh, source.from, target.mesh, target.to));
   step.elements = transfer->received;
   plan.elements = transfer->received;
+  const double beta = sameRanks(from.mesh, to.mesh) ? 1 : options.betaBetween;
   plan.cost = options.alphaPeer * static_cast<double>(transfer->peers) +
-              options.betaBetween * static_cast<double>(std::max(transfer->received, transfer->sent));
+              beta * static_cast<double>(std::max(transfer->received, transfer->sent));
   step.transfer = std::move(transfer);
   plan.steps.push_back(std::move(step));
   return plan;

@@ -1,12 +1,17 @@
 #include "multidevice/sharding/window_fetch.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/row_fetch.h"
 
 namespace meshfuse {
 
@@ -56,8 +61,9 @@ struct Part {
 
 class Fetching {
  public:
-  Fetching(const Expr* expr, int operand, const ShardState& held, const ShardState& made)
-      : held_(held), made_(made), sent_(held.mesh.devices().size()) {
+  // `alike`: parts of the result lie alike in all teams.
+  Fetching(const ShardState& held, const DeviceMesh& to, std::vector<IndexBlock> needs, bool alike)
+      : held_(held), to_(to), needs_(std::move(needs)), alike_(alike), sent_(held.mesh.devices().size()) {
     const std::vector<int64_t>& holders = held.mesh.devices();
     for (size_t q = 0; q < holders.size(); q++) {
       IndexBlock block = localIndices(held, holders[q]);
@@ -67,13 +73,10 @@ class Fetching {
       }
       part->holders.push_back(q);
     }
-    for (const int64_t device : made.mesh.devices()) {
-      needs_.push_back(windowNeeds(expr, operand, made, device));
-    }
   }
 
   WindowFetch run(const PlanOptions& options) {
-    const std::vector<int64_t>& readers = made_.mesh.devices();
+    const std::vector<int64_t>& readers = to_.devices();
     std::vector<std::pair<size_t, const Part*>> wanted;  // what is to be sent, after what is there
     for (size_t r = 0; r < readers.size(); r++) {
       const int64_t here = held_.mesh.indexOf(readers[r]);
@@ -102,15 +105,18 @@ class Fetching {
       peers = std::max({peers, ++outgoing[q], ++in[r]});
       out_.messages.push_back({held_.mesh.devices()[q], readers[r], std::move(block)});
     }
+    out_.total = std::accumulate(received.begin(), received.end(), int64_t{0});
     out_.received = received.empty() ? 0 : *std::max_element(received.begin(), received.end());
     const int64_t most = sent_.empty() ? 0 : *std::max_element(sent_.begin(), sent_.end());
     describe(options, peers, std::max(out_.received, most));
+    out_.to = to_;
+    out_.needs = std::move(needs_);
     return std::move(out_);
   }
 
  private:
   int64_t apart(int64_t a, int64_t b) const {
-    if (!(held_.mesh == made_.mesh)) {
+    if (!(held_.mesh == to_)) {
       return 0;
     }
     const std::vector<int64_t> x = held_.mesh.coordinates(a);
@@ -143,8 +149,8 @@ class Fetching {
       out_.step = "slice";
       return;
     }
-    if (!(held_.mesh == made_.mesh)) {
-      out_.step = fmt::format("transfer({} -> {})", held_.mesh.toString(), made_.mesh.toString());
+    if (!(held_.mesh == to_)) {
+      out_.step = fmt::format("transfer({} -> {})", held_.mesh.toString(), to_.toString());
       return;
     }
     std::vector<int> axes;
@@ -171,16 +177,16 @@ class Fetching {
     out_.step = fmt::format("{}({})", root ? "broadcast" : "transfer", names);
   }
 
-  // The place in every team of the one rank that holds what all of it want; parts are even, so that it lies alike in all of them.
+  // The place in every team of the one rank that holds what all of it want.
   std::optional<int64_t> rootAlong(const std::vector<int>& axes) const {
-    if (isRagged(held_) || isRagged(made_)) {
+    if (!alike_) {
       return std::nullopt;
     }
     std::optional<int64_t> root;
     for (size_t r = 0; r < needs_.size(); r++) {
-      const std::vector<int64_t> team = made_.mesh.team(made_.mesh.devices()[r], axes);
+      const std::vector<int64_t> team = to_.team(to_.devices()[r], axes);
       for (size_t place = 0; place < team.size(); place++) {
-        const auto position = static_cast<size_t>(made_.mesh.indexOf(team[place]));
+        const auto position = static_cast<size_t>(to_.indexOf(team[place]));
         if (needs_[position] != needs_[r]) {
           return std::nullopt;
         }
@@ -196,8 +202,8 @@ class Fetching {
     }
     // everyone who lacks it gets it whole, from its own team
     for (const WindowMessage& m : out_.messages) {
-      const std::vector<int64_t> team = made_.mesh.team(m.to, axes);
-      if (countOf(m.block) != countOf(needs_[static_cast<size_t>(made_.mesh.indexOf(m.to))]) ||
+      const std::vector<int64_t> team = to_.team(m.to, axes);
+      if (countOf(m.block) != countOf(needs_[static_cast<size_t>(to_.indexOf(m.to))]) ||
           team[static_cast<size_t>(*root)] != m.from) {
         return std::nullopt;
       }
@@ -206,17 +212,58 @@ class Fetching {
   }
 
   const ShardState& held_;
-  const ShardState& made_;
+  const DeviceMesh& to_;
+  std::vector<IndexBlock> needs_;  // by position in to_
+  const bool alike_;
   std::vector<Part> parts_;
-  std::vector<IndexBlock> needs_;  // by position in the mesh of the result
-  std::vector<int64_t> sent_;      // elements, by position in the mesh of the operand
+  std::vector<int64_t> sent_;  // elements, by position in the mesh of the operand
   WindowFetch out_;
 };
+
+// Indices of either, as runs of neighbours; nothing if some lie apart by steps.
+std::optional<IndexRuns> joined(const IndexRuns& a, const IndexRuns& b) {
+  IndexRuns all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  std::ranges::sort(all, {}, &IndexRun::start);
+  IndexRuns out;
+  for (IndexRun& r : all) {
+    if (r.count > 1 && r.step != 1) {
+      return std::nullopt;
+    }
+    r.step = 1;
+    if (out.empty() || r.start > out.back().start + out.back().count) {
+      out.push_back(r);
+    } else {
+      out.back().count = std::max(out.back().count, r.start + r.count - out.back().start);
+    }
+  }
+  return out;
+}
+
+std::optional<IndexBlock> joined(const IndexBlock& a, const IndexBlock& b) {
+  if (countOf(a) == 0 || countOf(b) == 0) {
+    return countOf(a) == 0 ? b : a;
+  }
+  IndexBlock out;
+  for (size_t k = 0; k < a.size(); k++) {
+    std::optional<IndexRuns> runs = joined(a[k], b[k]);
+    if (!runs) {
+      return std::nullopt;
+    }
+    out.push_back(*std::move(runs));
+  }
+  return out;
+}
+
+ShardState heldOf(const TensorView* from, const DeviceMesh& to) {
+  return from->hasDeviceMesh() ? shardState(from) : ShardState::replicated(to, from->shape());
+}
 
 }  // namespace
 
 bool isWindowOp(const Expr* expr) {
-  return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad || expr->kind() == ExprKind::Cat;
+  return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad || expr->kind() == ExprKind::Cat ||
+         rowNumber(expr).has_value();
 }
 
 bool fetchesWindow(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().plan.empty(); }
@@ -243,20 +290,129 @@ IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, 
   return block;
 }
 
+namespace {
+
+// A row whose number shows when it runs, or that number, which ranks have.
+std::optional<WindowFetch> rowAsWindow(const Expr* expr, int operand) {
+  const std::optional<RowFetch> row = rowFetch(expr);
+  if (!row) {
+    return std::nullopt;
+  }
+  WindowFetch fetch;
+  fetch.to = expr->tensorOutput()->getDeviceMesh();
+  fetch.step = "slice";
+  if (operand == 0) {
+    const DeviceMesh& mesh = expr->tensorOutput()->getDeviceMesh();
+    std::vector<std::string_view> names;
+    int64_t team = 1;
+    for (int axis : row->axes) {
+      names.push_back(mesh.axisName(axis));
+      team *= mesh.axisSize(axis).constValue();
+    }
+    fetch.step = fmt::format("broadcast({})", fmt::join(names, ", "));
+    fetch.broadcastAxes = row->axes;
+    fetch.root = row->root;
+    fetch.received = row->elements;
+    fetch.total = row->elements * (mesh.numDevices() / team) * (team - 1);
+    fetch.cost = row->cost;
+  }
+  return fetch;
+}
+
+}  // namespace
+
 std::optional<WindowFetch> windowFetch(const Expr* expr, int operand) {
+  if (expr->kind() == ExprKind::IndexSelect) {
+    return rowAsWindow(expr, operand);
+  }
   const TensorView* from = expr->input(operand)->asTensor();
   const TensorView* result = expr->tensorOutput();
   const ExprAttributes& a = expr->attributes();
-  ShardState held = shardState(from);
   const ShardState made = shardState(result);
-  if (held.mesh.empty()) {
-    held = ShardState::replicated(made.mesh, from->shape());
-  }
+  const ShardState held = heldOf(from, made.mesh);
   if (!areConstant(a.starts) || !areConstant(a.stops) || !areConstant(a.steps) || !isConstant(held) ||
       !isConstant(made) || partialDim(from) >= 0 || made.mesh.devices().empty() || held.mesh.devices().empty()) {
     return std::nullopt;
   }
-  return Fetching(expr, operand, held, made).run(planOptions(from->fusion().planner(), held.mesh, made.mesh));
+  std::vector<IndexBlock> needs;
+  for (const int64_t device : made.mesh.devices()) {
+    needs.push_back(windowNeeds(expr, operand, made, device));
+  }
+  return Fetching(held, made.mesh, std::move(needs), !isRagged(held) && !isRagged(made))
+      .run(planOptions(expr->fusion().planner(), held.mesh, made.mesh));
+}
+
+namespace {
+
+bool isTransfer(const WindowFetch& fetch) { return !fetch.messages.empty() && fetch.broadcastAxes.empty(); }
+
+// One exchange in place of two, where it is no dearer.
+std::optional<WindowFetch> together(const TensorView* from, const WindowFetch& a, const WindowFetch& b) {
+  if (!(a.to == b.to)) {
+    return std::nullopt;
+  }
+  std::vector<IndexBlock> needs;
+  for (size_t r = 0; r < a.needs.size(); r++) {
+    std::optional<IndexBlock> both = joined(a.needs[r], b.needs[r]);
+    if (!both) {
+      return std::nullopt;
+    }
+    needs.push_back(*std::move(both));
+  }
+  const ShardState held = heldOf(from, a.to);
+  WindowFetch fetch =
+      Fetching(held, a.to, std::move(needs), false).run(planOptions(from->fusion().planner(), held.mesh, a.to));
+  return fetch.cost <= a.cost + b.cost ? std::optional(std::move(fetch)) : std::nullopt;
+}
+
+}  // namespace
+
+WindowFetches::WindowFetches(const Fusion& fusion) {
+  std::map<int, std::vector<size_t>> open;  // by operand: what other windows may join
+  for (const Expr* e : fusion.exprs()) {
+    for (size_t k = 0; fetchesWindow(e) && k < e->inputs().size(); k++) {
+      const auto operand = static_cast<int>(k);
+      if (!e->input(operand)->isTensor()) {
+        continue;
+      }
+      std::optional<WindowFetch> fetch = windowFetch(e, operand);
+      if (!fetch) {
+        continue;
+      }
+      Part part{fetches_.size(), fetch->step, true};
+      if (isTransfer(*fetch)) {
+        for (size_t n : open[e->input(operand)->id()]) {
+          if (std::optional<WindowFetch> both = together(e->input(operand)->asTensor(), fetches_[n], *fetch)) {
+            part = {n, "shared" + fetch->step.substr(fetch->step.find('(')), false};
+            fetches_[n] = *std::move(both);
+            break;
+          }
+        }
+      }
+      if (part.isFirst) {
+        if (isTransfer(*fetch)) {
+          open[e->input(operand)->id()].push_back(fetches_.size());
+        }
+        fetches_.push_back(*std::move(fetch));
+      }
+      parts_[{e->id(), operand}] = std::move(part);
+    }
+  }
+}
+
+const WindowFetches::Part* WindowFetches::find(const Expr* expr, int operand) const {
+  const auto at = parts_.find({expr->id(), operand});
+  return at == parts_.end() ? nullptr : &at->second;
+}
+
+std::vector<std::string> WindowFetches::steps(const Expr* expr) const {
+  std::vector<std::string> steps;
+  for (size_t k = 0; k < expr->inputs().size(); k++) {
+    if (const Part* part = find(expr, static_cast<int>(k))) {
+      steps.push_back(part->step);
+    }
+  }
+  return steps;
 }
 
 }  // namespace meshfuse

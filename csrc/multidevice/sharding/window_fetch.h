@@ -5,16 +5,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "digits/int_expr.h"
 #include "ir/index_run.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
 class Expr;
+class Fusion;
 
 struct WindowMessage {
   int64_t from = 0;  // device ids
@@ -24,23 +28,51 @@ struct WindowMessage {
 
 // Of one operand.
 struct WindowFetch {
+  DeviceMesh to;                  // of the result
+  std::vector<IndexBlock> needs;  // by position in it: indices of the operand
   std::vector<WindowMessage> messages;
   std::vector<WindowMessage> kept;  // what a device has already: from == to
   double cost = 0;                  // as a plan's
   int64_t received = 0;             // elements, by the busiest device
+  int64_t total = 0;                // by all
   // All ranks along these axes of the mesh want one block, which the one at `root` holds: they are sent it at once.
   std::vector<int> broadcastAxes;
-  int64_t root = 0;
+  IntExpr root = 0;
   std::string step;  // transfer(x), broadcast(x); slice where every rank has what it needs
 };
 
-// Slice, Pad or Cat.
+// Slice, Pad, Cat, or one row by a run-time number, see row_fetch.h.
 [[nodiscard]] bool isWindowOp(const Expr* expr);
 // One of which it was decided that it fetches what it needs: its edges may communicate.
 [[nodiscard]] bool fetchesWindow(const Expr* expr);
 // The indices of an operand that a device needs for its part of the result.
 [[nodiscard]] IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
-// As the settings of its fusion price it. Nothing where sizes or places are not constants, or the operand is a partial sum.
+// As the settings of its fusion price it. Nothing where sizes or places are not constants, or the operand is a partial sum. Of a row by a
+// run-time number no messages.
 [[nodiscard]] std::optional<WindowFetch> windowFetch(const Expr* expr, int operand);
+
+// What the windows of a planned fusion fetch. Transfers of one tensor to one mesh are one where that is no dearer: each rank is sent at
+// once what any of the windows lacks there.
+//
+//   mesh {x: 4}, T0[16] S0(x), slices 0:14, 1:15 and 2:16, S0(x)     the second fetches two elements, the third shares them
+class WindowFetches {
+ public:
+  explicit WindowFetches(const Fusion& fusion);
+
+  struct Part {
+    size_t number = 0;     // of the fetch
+    std::string step;      // shared(x) where an earlier window fetches
+    bool isFirst = false;  // no earlier window does
+  };
+  // Null of an operand that is no tensor, or cannot be fetched.
+  [[nodiscard]] const Part* find(const Expr* expr, int operand) const;
+  [[nodiscard]] const WindowFetch& fetch(const Part& part) const { return fetches_[part.number]; }
+  // By tensor operand; fewer where some cannot be fetched.
+  [[nodiscard]] std::vector<std::string> steps(const Expr* expr) const;
+
+ private:
+  std::vector<WindowFetch> fetches_;
+  std::map<std::pair<int, int>, Part> parts_;  // by ids of expr, and operand
+};
 
 }  // namespace meshfuse

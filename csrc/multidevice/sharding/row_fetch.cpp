@@ -1,0 +1,142 @@
+#include "multidevice/sharding/row_fetch.h"
+
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/relation.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isPoint(const Val* val, PointOp op) {
+  const Expr* e = val->definition();
+  return e != nullptr && e->kind() == ExprKind::Point && e->attributes().point == op;
+}
+
+bool isOver(const IntExpr& expr, const std::vector<Val*>& inputs) {
+  return std::ranges::all_of(expr.symbols(), [&](const std::string& symbol) {
+    return std::ranges::any_of(inputs, [&](const Val* in) {
+      return !in->isTensor() && in->dtype() == DataType::Int && in->intExpr().isSymbol() &&
+             in->intExpr().symbolName() == symbol;
+    });
+  });
+}
+
+// The value of a tensor of one element, modulo `extent`.
+std::optional<IntExpr> elementOf(const Val* val, const IntExpr& extent) {
+  const Expr* e = val->definition();
+  if (e == nullptr) {
+    return std::nullopt;
+  }
+  switch (e->kind()) {
+    case ExprKind::Full:
+      return e->input(0)->dtype() == DataType::Int ? std::optional(mod(e->input(0)->intExpr(), extent)) : std::nullopt;
+    case ExprKind::Set:
+    case ExprKind::Redistribute:
+      return elementOf(e->input(0), extent);
+    case ExprKind::Point:
+      break;
+    default:
+      return std::nullopt;
+  }
+  if (isPoint(val, PointOp::CheckedIndex)) {
+    return elementOf(e->input(0), extent);
+  }
+  // rows from the end: where(i < 0, i + extent, i)
+  if (isPoint(val, PointOp::Where) && isPoint(e->input(0), PointOp::Lt) && isPoint(e->input(1), PointOp::Add)) {
+    const Expr* isNegative = e->input(0)->definition();
+    const Expr* moved = e->input(1)->definition();
+    const Val* number = e->input(2);
+    const Val* by = moved->input(1);
+    if (isNegative->input(0) == number && !isNegative->input(1)->isTensor() &&
+        isNegative->input(1)->intExpr().isConst(0) && moved->input(0) == number && !by->isTensor() &&
+        by->dtype() == DataType::Int && by->intExpr() == extent) {
+      return elementOf(number, extent);
+    }
+  }
+  return std::nullopt;
+}
+
+bool isConstant(const ShardState& state) {
+  return state.partial.empty() && std::ranges::all_of(state.dims, [](const DigitList& dim) {
+           return !dim.isOpaque() && dim.extent().isConst();
+         });
+}
+
+}  // namespace
+
+std::optional<IntExpr> rowNumber(const Expr* expr) {
+  if (expr->kind() != ExprKind::IndexSelect || !expr->input(1)->isTensor() ||
+      !expr->input(1)->asTensor()->shape()[0].isConst(1)) {
+    return std::nullopt;
+  }
+  const IntExpr extent = expr->input(0)->asTensor()->shape()[static_cast<size_t>(expr->attributes().dim)];
+  if (!extent.isConst() || extent.isConst(0)) {
+    return std::nullopt;
+  }
+  std::optional<IntExpr> row = elementOf(expr->input(1), extent);
+  return row && isOver(*row, expr->fusion().inputs()) ? row : std::nullopt;
+}
+
+std::optional<RowFetch> rowFetch(const Expr* expr) {
+  const std::optional<IntExpr> row = rowNumber(expr);
+  if (!row) {
+    return std::nullopt;
+  }
+  const TensorView* table = expr->input(0)->asTensor();
+  const TensorView* result = expr->tensorOutput();
+  const ShardState made = shardState(result);
+  ShardState held = shardState(table);
+  const auto dim = static_cast<size_t>(expr->attributes().dim);
+  if (!(held.mesh == made.mesh) || held.mesh.devices().empty() || partialDim(table) >= 0 || partialDim(result) >= 0 ||
+      !isConstant(held) || !isConstant(made) || edgeRelation(expr, 1, result).relation == EdgeRelation::Comm) {
+    return std::nullopt;
+  }
+  const DigitList digits = held.dims[dim];
+  held.dims[dim] = DigitList::whole(static_cast<int>(dim), digits.extent());
+  RowFetch fetch;
+  for (int axis = 0; axis < held.mesh.numAxes(); axis++) {
+    if (std::ranges::any_of(digits.digits(),
+                            [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; })) {
+      fetch.axes.push_back(axis);
+    }
+  }
+  const std::optional<ShardState> needed = edgeRelation(expr, 0, result).needed;
+  const auto isUsed = [&](int axis) { return held.owns(axis) || made.owns(axis); };
+  if (fetch.axes.empty() || std::ranges::any_of(fetch.axes, isUsed) || !needed || !provenEqual(held, *needed)) {
+    return std::nullopt;
+  }
+  // the owner's coordinates are digits of the row's number, its place among the ranks is made of them
+  bool local = false;
+  for (const Digit& d : digits.digits()) {
+    if (!d.owner.isDevice()) {
+      local = true;
+      continue;
+    }
+    if (local) {
+      return std::nullopt;  // rows of a rank are no range
+    }
+    IntExpr place = d.owner.below;
+    for (int axis : fetch.axes) {
+      place = axis > d.owner.axis ? place * held.mesh.axisSize(axis) : place;
+    }
+    fetch.root = fetch.root + mod(floorDiv(*row, d.stride), d.size) * place;
+  }
+  fetch.elements = 1;
+  for (const DigitList& d : made.dims) {
+    fetch.elements *= d.localSize().constValue();
+  }
+  const PlanOptions options = planOptions(expr->fusion().planner(), held.mesh, held.mesh);
+  double perCall = options.alphas.empty() ? options.alpha : 0;
+  double perElement = options.beta.empty() ? 1 : 0;
+  for (const int axis : fetch.axes) {
+    perCall = options.alphas.empty() ? perCall : std::max(perCall, options.alphas[static_cast<size_t>(axis)]);
+    perElement = options.beta.empty() ? perElement : std::max(perElement, options.beta[static_cast<size_t>(axis)]);
+  }
+  fetch.cost = perCall + perElement * static_cast<double>(fetch.elements);
+  return fetch;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,87 @@
+#include "preseg_passes/fold_windows.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/fusion.h"
+#include "preseg_passes/local_layout.h"
+#include "preseg_passes/plain_tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+struct Widths {
+  std::vector<IntExpr> before;
+  std::vector<IntExpr> after;
+};
+
+bool isFree(const TensorView* tv) {
+  return !tv->hasDeviceMesh() && !tv->isFusionOutput() && !tv->isPinned() && !tv->hasAllocation();
+}
+
+// The widths of one pad in place of both.
+std::optional<Widths> together(const Expr* pad, const Expr* slice) {
+  const std::vector<IntExpr> extents = pad->input(0)->asTensor()->shape();
+  const ExprAttributes& p = pad->attributes();
+  const ExprAttributes& s = slice->attributes();
+  Widths widths;
+  for (size_t k = 0; k < extents.size(); k++) {
+    if (!extents[k].isConst() || !p.starts[k].isConst() || !p.stops[k].isConst() || !s.starts[k].isConst() ||
+        !s.stops[k].isConst() || !s.steps[k].isConst(1)) {
+      return std::nullopt;
+    }
+    const int64_t extent = extents[k].constValue();
+    const int64_t before = p.starts[k].constValue() - s.starts[k].constValue();
+    const int64_t after = s.stops[k].constValue() - p.starts[k].constValue() - extent;
+    if (before <= -extent || after <= -extent) {
+      return std::nullopt;  // only what was added is left
+    }
+    widths.before.emplace_back(before);
+    widths.after.emplace_back(after);
+  }
+  return widths;
+}
+
+bool fold(Fusion& fusion, Expr* slice) {
+  Expr* pad = slice->input(0)->definition();
+  if (pad == nullptr || pad->kind() != ExprKind::Pad || !isFree(slice->input(0)->asTensor())) {
+    return false;
+  }
+  const std::optional<Widths> widths = together(pad, slice);
+  const std::vector<IterDomain*> dims = slice->tensorOutput()->noReductions();
+  if (!widths || std::ranges::any_of(dims, [](const IterDomain* id) { return id->isBroadcast(); })) {
+    return false;
+  }
+  TensorView* was = slice->tensorOutput();
+  TensorView* from = pad->input(0)->asTensor();
+  const auto isZero = [](const IntExpr& e) { return e.isConst(0); };
+  TensorView* now = nullptr;
+  if (std::ranges::all_of(widths->before, isZero) && std::ranges::all_of(widths->after, isZero)) {
+    now = fusion.tensor(from->dtype(), dimsOf(from));
+    fusion.addExpr(ExprKind::Set, {from}, {now});
+  } else {
+    now = localPad(from, pad->input(1), widths->before, widths->after);
+  }
+  if (was->hasDeviceMesh()) {
+    setShardState(now, shardState(was));
+  }
+  fusion.removeExpr(slice);
+  takePlace(was, now);
+  if (fusion.uses(pad->output()).empty()) {
+    fusion.removeExpr(pad);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool foldWindows(Fusion& fusion, PassContext& /*context*/) {
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    changed |= e->kind() == ExprKind::Slice && fold(fusion, e);
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

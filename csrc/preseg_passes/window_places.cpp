@@ -1,0 +1,100 @@
+#include "preseg_passes/window_places.h"
+
+#include <optional>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/window_fetch.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool onlyChangesShape(const Expr* e) {
+  return e->kind() == ExprKind::Set || e->kind() == ExprKind::Squeeze || e->kind() == ExprKind::Broadcast ||
+         e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape;
+}
+
+int operandOf(const Expr* e, const Val* val) {
+  int k = 0;
+  while (e->input(k) != val) {
+    k++;
+  }
+  return k;
+}
+
+// What a window fetches, at its present place.
+std::optional<double> costOfWindow(const Expr* e) {
+  double cost = 0;
+  for (size_t k = 0; k < e->inputs().size(); k++) {
+    if (e->input(static_cast<int>(k))->isTensor()) {
+      const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
+      if (!fetch) {
+        return std::nullopt;
+      }
+      cost += fetch->messages.empty() ? 0 : fetch->cost;
+    }
+  }
+  return cost;
+}
+
+bool place(Expr* window) {
+  // the window, then what changes its shape; each is read by the next alone, the last by an op on another mesh
+  std::vector<TensorView*> chain{window->tensorOutput()};
+  const Expr* reader = nullptr;
+  while (reader == nullptr) {
+    TensorView* at = chain.back();
+    const std::vector<Expr*> uses = at->fusion().uses(at);
+    if (!isMovable(at) || uses.size() != 1 || uses[0]->kind() == ExprKind::Redistribute ||
+        uses[0]->outputs().size() != 1 || !uses[0]->output()->isTensor() || !uses[0]->tensorOutput()->hasDeviceMesh()) {
+      return false;
+    }
+    if (!(uses[0]->tensorOutput()->getDeviceMesh() == at->getDeviceMesh())) {
+      reader = uses[0];
+    } else if (onlyChangesShape(uses[0])) {
+      chain.push_back(uses[0]->tensorOutput());
+    } else {
+      return false;
+    }
+  }
+  const std::optional<double> before = costOfWindow(window);
+  const Edge last = edgeRelation(reader, operandOf(reader, chain.back()), reader->tensorOutput());
+  if (!before || !last.needed || last.held.mesh.empty()) {
+    return false;
+  }
+  const double moved = last.relation == EdgeRelation::Comm ? planRedistribution(last.held, *last.needed).cost : 0;
+  std::vector<ShardState> was;
+  for (const TensorView* tv : chain) {
+    was.push_back(shardState(tv));
+  }
+  std::optional<ShardState> needed = last.needed;
+  for (size_t k = chain.size(); k-- > 0 && needed;) {
+    setShardState(chain[k], *needed);
+    if (k > 0) {
+      needed = edgeRelation(chain[k]->definition(), operandOf(chain[k]->definition(), chain[k - 1]), chain[k]).needed;
+    }
+  }
+  const std::optional<double> after = needed ? costOfWindow(window) : std::nullopt;
+  if (after && *after < *before + moved) {
+    return true;
+  }
+  for (size_t k = 0; k < chain.size(); k++) {
+    setShardState(chain[k], was[k]);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool placeWindowsWithReaders(Fusion& fusion) {
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    changed |= isWindowOp(e) && !fetchesWindow(e) && e->tensorOutput()->hasDeviceMesh() && place(e);
+  }
+  return changed;
+}
+
+}  // namespace meshfuse
