@@ -93,16 +93,21 @@ std::vector<Index> coordinatesOf(const DeviceMesh& mesh) {
 }
 
 // By device, given their coordinates: whether it owns the index of the base; nullopt where a bound loop has no value.
-std::optional<std::vector<bool>> ownersOf(const std::vector<BoundLoop>& loops, const std::vector<Index>& at,
-                                          const std::vector<IterDomain*>& base, const Index& index) {
+std::optional<std::vector<bool>> ownersOf(const DeviceMesh& mesh, const std::vector<BoundLoop>& loops,
+                                          const std::vector<Index>& at, const std::vector<IterDomain*>& base,
+                                          const Index& index) {
   std::vector<bool> owns(at.size(), true);
   for (const BoundLoop& loop : loops) {
     const std::optional<int64_t> value = valueAt(loop.id, base, index);
     if (!value) {
       return std::nullopt;
     }
+    // the whole coordinate, or a digit of it
+    const ParallelType type = loop.id->parallelType();
+    const int64_t below = mesh.below(type).constValue();
+    const int64_t size = mesh.size(type).constValue();
     for (size_t d = 0; d < owns.size(); d++) {
-      owns[d] = owns[d] && at[d][loop.axis] == *value;
+      owns[d] = owns[d] && at[d][loop.axis] / below % size == *value;
     }
   }
   return owns;
@@ -135,7 +140,8 @@ std::optional<Marks> heldMarks(const TensorView* producer, const std::vector<Ite
   const std::vector<BoundLoop> loops = boundLoops(producer, stored);
   Marks held(at.size(), std::vector<bool>(static_cast<size_t>(product(sizes))));
   for (int64_t flat = 0; flat < product(sizes); flat++) {
-    const std::optional<std::vector<bool>> owns = ownersOf(loops, at, stored, unflatten(flat, sizes));
+    const std::optional<std::vector<bool>> owns =
+        ownersOf(producer->getDeviceMesh(), loops, at, stored, unflatten(flat, sizes));
     if (!owns) {
       return std::nullopt;
     }
@@ -180,7 +186,7 @@ std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const T
   Marks needed(at.size(), std::vector<bool>(static_cast<size_t>(product(*sizes))));
   for (int64_t flat = 0; flat < product(*baseSizes); flat++) {
     const Index index = unflatten(flat, *baseSizes);
-    const std::optional<std::vector<bool>> owns = ownersOf(loops, at, base, index);
+    const std::optional<std::vector<bool>> owns = ownersOf(to, loops, at, base, index);
     if (!owns) {
       return std::nullopt;
     }
