@@ -10,7 +10,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
@@ -54,7 +54,7 @@ std::optional<Shareable> shareable(const Expr* e) {
     return std::nullopt;
   }
   const CommStep* call = nullptr;
-  const std::shared_ptr<const RedistributionPlan> plan = sharedPlan(from, to);
+  const std::shared_ptr<const RedistributionPlan> plan = planIn(e->fusion(), from, to);
   for (const CommStep& step : plan->steps) {
     if (!step.communicates()) {
       continue;

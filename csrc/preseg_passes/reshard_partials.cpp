@@ -130,7 +130,7 @@ class Delays {
       made.push_back(next->definition());
       passed.push_back(op);
       TensorView* result = op->tensorOutput();
-      if (costOf(shardState(next), shardState(result), next->dtype()).bytes < now) {
+      if (costOf(shardState(next), shardState(result), next).bytes < now) {
         TensorView* combined = combine(next, shardState(result), ReduceOp::Sum);
         fusion_.removeExpr(op);
         takePlace(result, combined);

@@ -150,7 +150,7 @@ class SumTrees {
       apart += costOf(term->combination);
     }
     const TensorView* result = root->tensorOutput();
-    return costOf(shardState(terms[0]->contributions), shardState(result), result->dtype()).bytes <= apart.bytes;
+    return costOf(shardState(terms[0]->contributions), shardState(result), result).bytes <= apart.bytes;
   }
 
   void addFirst(Expr* root, const std::vector<const Term*>& terms) {

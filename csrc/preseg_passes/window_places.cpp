@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/reshard_cost.h"
@@ -65,7 +65,7 @@ bool place(Expr* window) {
   if (!before || !last.needed || last.held.mesh.empty()) {
     return false;
   }
-  const double moved = last.relation == EdgeRelation::Comm ? planRedistribution(last.held, *last.needed).cost : 0;
+  const double moved = last.relation == EdgeRelation::Comm ? planIn(reader->fusion(), last.held, *last.needed)->cost : 0;
   std::vector<ShardState> was;
   for (const TensorView* tv : chain) {
     was.push_back(shardState(tv));
