@@ -65,7 +65,8 @@ bool place(Expr* window) {
   if (!before || !last.needed || last.held.mesh.empty()) {
     return false;
   }
-  const double moved = last.relation == EdgeRelation::Comm ? planIn(reader->fusion(), last.held, *last.needed)->cost : 0;
+  const double moved =
+      last.relation == EdgeRelation::Comm ? planIn(reader->fusion(), last.held, *last.needed)->cost : 0;
   std::vector<ShardState> was;
   for (const TensorView* tv : chain) {
     was.push_back(shardState(tv));
