@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <deque>
 #include <memory>
@@ -161,6 +162,72 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
 
 TEST_F(FailureTest, DeathsWhileTheSurvivorsMeet) { dieWhileTheSurvivorsMeet(host()); }
 // Not between hosts: UCX 1.13 ends or blocks a process whose peer dies in the moment in which the two connect.
+
+// A rank fails at some moment of a stream of calls of all kinds and sizes: anywhere in a copy, in a piece, between two.
+void failAtAnyMoment(const TransportOptions& options) {
+  std::deque<FailureCase> cases;
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const Way way = std::array{Way::Kill, Way::Exit, Way::Stop}[seed % 3];
+    const int victim = static_cast<int>(seed / 3 % 4);
+    FailureCase c{.title = fmt::format("seed {}: rank {} of 4 {}", seed, victim, name(way)),
+                  .ranks = 4,
+                  .victim = victim,
+                  .phrases = {fmt::format("[rank {}/4]", victim), "(a stream)"},
+                  .body = {},
+                  .stops = way == Way::Stop,
+                  .wakesToError = way == Way::Stop,
+                  .oneText = victim != 0 || !options.messagesOnly};
+    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+      const std::unique_ptr<Communicator> world = openWorld(options);
+      world->setStep(0, "a stream");
+      world->barrier(world->world());
+      if (rank == victim) {
+        std::thread([=] {
+          std::this_thread::sleep_for(std::chrono::microseconds(hashCombine(seed, 2) % 100'000));
+          fail(way);
+        }).detach();
+      }
+      std::string error;
+      std::vector<float> in(400'000, 1);
+      std::vector<float> out(in.size());
+      const std::shared_ptr<void> shared = world->allocate(2 * in.size() * sizeof(float));
+      auto* sharedIn = static_cast<float*>(shared.get());
+      std::fill(sharedIn, sharedIn + in.size(), 1.0f);
+      try {
+        for (uint64_t i = 0;; ++i) {
+          world->setStep(static_cast<int64_t>(i), "a stream");
+          const uint64_t random = hashCombine(seed, 100 + i);
+          const bool ordinary = random % 2 == 0;
+          const auto count = static_cast<int64_t>(random / 2 % (random / 8 % 2 == 0 ? 100 : 100'000));
+          const float* from = ordinary ? in.data() : sharedIn;
+          float* to = ordinary ? out.data() : sharedIn + in.size();
+          switch (random / 16 % 4) {
+            case 0:
+              world->allReduce(world->world(), from, to, count, DataType::Float, ReduceOp::Sum);
+              break;
+            case 1:
+              world->allGather(world->world(), from, to, count, DataType::Float);
+              break;
+            case 2:
+              world->reduceScatter(world->world(), from, to, count, DataType::Float, ReduceOp::Sum);
+              break;
+            default:
+              world->allToAll(world->world(), from, to, count, DataType::Float);
+          }
+        }
+      } catch (const DeviceError& e) {
+        error = e.what();
+      }
+      const Communicator::Survivors s = world->shrink();
+      return report(error, checkSurvivors(*s.world, s.oldRanks, survivors));
+    };
+    cases.push_back(std::move(c));
+  }
+  runCases(std::move(cases));
+}
+
+TEST_F(FailureTest, AtAnyMoment) { failAtAnyMoment(host()); }
+TEST_F(NetworkFailureTest, AtAnyMoment) { failAtAnyMoment(network()); }
 
 // Many calls in flight when a rank is killed: each of them ends, those that had to with the one error, and the others go on.
 void killWhileCallsAreInFlight(const TransportOptions& options) {
