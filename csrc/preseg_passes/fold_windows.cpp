@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/axis_facts.h"
 #include "preseg_passes/local_layout.h"
 #include "preseg_passes/plain_tensor.h"
 
@@ -43,7 +45,7 @@ std::optional<Widths> together(const Expr* pad, const Expr* slice) {
   return widths;
 }
 
-bool fold(Fusion& fusion, Expr* slice) {
+bool fold(Fusion& fusion, Expr* slice, const Prover& facts) {
   Expr* pad = slice->input(0)->definition();
   if (pad == nullptr || pad->kind() != ExprKind::Pad || !isFree(slice->input(0)->asTensor())) {
     return false;
@@ -64,7 +66,7 @@ bool fold(Fusion& fusion, Expr* slice) {
     now = localPad(from, pad->input(1), widths->before, widths->after);
   }
   if (was->hasDeviceMesh()) {
-    setShardState(now, shardState(was));
+    setShardState(now, shardState(was, facts), facts);
   }
   fusion.removeExpr(slice);
   takePlace(was, now);
@@ -76,10 +78,11 @@ bool fold(Fusion& fusion, Expr* slice) {
 
 }  // namespace
 
-bool foldWindows(Fusion& fusion, PassContext& /*context*/) {
+bool foldWindows(Fusion& fusion, PassContext& context) {
+  const Prover facts = context.get<AxisFacts>().prover();
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    changed |= e->kind() == ExprKind::Slice && fold(fusion, e);
+    changed |= e->kind() == ExprKind::Slice && fold(fusion, e, facts);
   }
   return changed;
 }

@@ -53,6 +53,9 @@ TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const Window
   CommAttributes& comm = attributes.comm;
   comm.number = number;
   if (!fetch.broadcastAxes.empty()) {
+    if (!wants) {
+      return nullptr;
+    }
     const int64_t root = fetch.to.team(rank, fetch.broadcastAxes)[static_cast<size_t>(fetch.root.constValue())];
     TensorView* sent = takeBlock(in, positions(localIndices(held, root), wanted));  // of other ranks: the same places
     comm.kind = CommKind::Broadcast;
@@ -162,16 +165,19 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
     const WindowFetch& fetch = windows_.fetch(*part);
     if (op.expr->kind() == ExprKind::IndexSelect) {
       parts.push_back(k == 0 && isHere ? row(local_, op, fetch, communications) : nullptr);
-    } else if (part->isFirst) {
+      communications += fetch.total > 0 ? 1 : 0;
+    } else if (!arrived_.contains(part->number)) {  // windows that share a fetch may stand in any order
       arrived_[part->number] = fetched(local_, op, operand, fetch, communications);
+      communications += fetch.total > 0 ? 1 : 0;
     }
-    communications += part->isFirst && fetch.total > 0 ? 1 : 0;
     if (op.expr->kind() != ExprKind::IndexSelect) {
       TensorView* all = arrived_.at(part->number);
       const IndexBlock here = neededBy(fetch, op.at.rank);
       const IndexBlock needs =
           isHere ? windowNeeds(op.expr, operand, shardState(op.expr->tensorOutput()), op.at.rank) : here;
-      parts.push_back(all == nullptr || here == needs ? all : takeBlock(all, positions(here, needs)));
+      parts.push_back(all == nullptr || here == needs ? all
+                      : countOf(needs) == 0           ? nothing(local_, all->dtype(), countsOf(needs))
+                                                      : takeBlock(all, positions(here, needs)));
     }
   }
   invariant(windows_.steps(op.expr) == op.expr->attributes().plan, "[localize] {} was planned otherwise",

@@ -377,7 +377,8 @@ class Propagation {
     int64_t bytes = 0;
     for (size_t k = 0; k < e->inputs().size(); k++) {
       const ShardState* held = e->inputs()[k]->isTensor() ? find(e->inputs()[k]) : nullptr;
-      if (held == nullptr || !(held->mesh == state.mesh)) {
+      // contributions to a sum are combined, whatever their place
+      if (held == nullptr || !(held->mesh == state.mesh) || partialDim(e->inputs()[k]->asTensor()) >= 0) {
         continue;
       }
       const Bytes more = bytesBetween(e->inputs()[k]->asTensor(), *held, neededOf(e, out, state, k));
@@ -393,6 +394,9 @@ class Propagation {
   Bytes bytesAround(const TensorView* tv, const ShardState& state) {
     Bytes bytes = bytesOfOperands(tv->definition(), tv, state);
     std::set<std::string> moved;
+    if (partialDim(tv) >= 0) {
+      return bytes;
+    }
     for (const Expr* use : fusion_.uses(tv)) {
       for (const Val* out : use->outputs()) {
         const ShardState* reader = out->isTensor() ? find(out) : nullptr;

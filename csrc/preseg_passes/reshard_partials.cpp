@@ -1,6 +1,8 @@
 #include "preseg_passes/reshard_partials.h"
 
 #include <algorithm>
+#include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "ir/fusion.h"
@@ -15,18 +17,31 @@ namespace meshfuse {
 
 namespace {
 
-bool isScalar(const Val* val) { return !val->isTensor(); }
-
 bool isExact(const Expr* e) {
   return e->kind() == ExprKind::Set || e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape ||
          e->kind() == ExprKind::Slice;
 }
 
+// A finite number other than zero: with zero, an infinity or what is not known, x / 0 of a sum would be 0 / 0 of a contribution.
+bool isPlainNumber(const Val* val) {
+  if (val->isTensor()) {
+    return false;
+  }
+  const ScalarConst value = val->constant();
+  const auto plain = [](auto number) {
+    if constexpr (std::is_same_v<decltype(number), int64_t> || std::is_same_v<decltype(number), double>) {
+      return number != 0 && std::isfinite(static_cast<double>(number));
+    }
+    return false;
+  };
+  return std::visit(plain, value);
+}
+
 bool scales(const Expr* e) {
   const PointOp op = e->attributes().point;
   return e->kind() == ExprKind::Point && e->tensorInputs()[0]->dtype() == e->output()->dtype() &&
-         (op == PointOp::Neg || (op == PointOp::Mul && (isScalar(e->input(0)) || isScalar(e->input(1)))) ||
-          (op == PointOp::Div && isScalar(e->input(1)) && isFloatingPoint(e->output()->dtype())));
+         (op == PointOp::Neg || (op == PointOp::Mul && (isPlainNumber(e->input(0)) || isPlainNumber(e->input(1)))) ||
+          (op == PointOp::Div && isPlainNumber(e->input(1)) && isFloatingPoint(e->output()->dtype())));
 }
 
 bool widens(const Expr* e) {
@@ -117,7 +132,6 @@ class Delays {
   bool delay(Expr* e) {
     TensorView* partial = e->input(0)->asTensor();
     TensorView* at = e->tensorOutput();
-    const ShardState wanted = shardState(at);
     const int64_t now = costOf(e).bytes;
     std::vector<Expr*> made;
     std::vector<Expr*> passed;

@@ -2,8 +2,8 @@
 //
 //   T1 = redistribute(T0 P(x)), T2 = slice(T1)     ->     T3 P(x) = slice(T0), T2 = redistribute(T3)
 //
-// Linear are copies, negation, products with scalars, quotients by them, casts to wider types, permutes, reshapes, slices, and sums over other
-// dims. Where it rounds, it does so for types of 32 bits or more only: of 16 bits a rank's contribution is rounded as seldom as before.
+// Linear are copies, negation, products with finite constants other than zero, quotients by them, casts to wider types, permutes,
+// reshapes, slices, and sums over other dims. Where it rounds, it does so for types of 32 bits or more only: of 16 bits a rank's contribution is rounded as seldom as before.
 #pragma once
 
 namespace meshfuse {

@@ -111,11 +111,14 @@ class SumTrees {
             .push_back(&term);
       }
     }
+    const TensorView* result = root->tensorOutput();
+    const int rootId = root->id();
+    const auto isThere = [&] { return result->definition() != nullptr && result->definition()->id() == rootId; };
     bool changed = false;
     std::set<const Term*> added;
     for (const auto& [state, together] : alike) {
       // a tree that became one sum has no root any more
-      if (together.size() > 1 && (!changed || root->output()->definition() == root) && saves(root, together)) {
+      if (together.size() > 1 && isThere() && saves(root, together)) {
         addFirst(root, together);
         added.insert(together.begin(), together.end());
         changed = true;

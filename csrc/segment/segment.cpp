@@ -138,6 +138,8 @@ class Segmenter {
       while (!open.empty()) {
         Expr* e = open.back();
         bool waits = false;
+        invariant(open.size() <= 2 * all.size() * all.size(),
+                  "[segment] collectives stand against the order of their numbers");
         const auto waitFor = [&](Expr* other) {
           if (other != nullptr && !done.contains(other->id())) {
             open.push_back(other);

@@ -508,6 +508,20 @@ TEST_F(Symbolic, AFusionSpecialisesItselfToItsRanks) {
   });
 }
 
+TEST_F(Symbolic, AWindowOfAPadIsFoldedForEveryCount) {
+  auto fusion = parseFusion(
+      "fusion {\n"
+      "  mesh M0 {tp: tp hint 2} []\n"
+      "  T0 = input() : Float[16, 4] contiguity[t, t] mesh M0 outer_split(0, tp) parallelize(0, DIDx)\n"
+      "  T1 = pad(T0, 0.0, starts=[1, 0], stops=[1, 0]) : Float[18, 4]\n"
+      "  T2 = slice(T1, starts=[2, 0], stops=[18, 4], steps=[1, 1]) : Float[16, 4] mesh M0 outer_split(0, tp) "
+      "parallelize(0, DIDx)\n"
+      "  output T2\n"
+      "}\n");
+  const SymbolicProgram program(std::move(fusion));
+  EXPECT_EQ(program.propagations(), 1);
+}
+
 TEST_F(Symbolic, CountsThatDoNotFit) {
   const std::shared_ptr<SymbolicProgram> symbolic = dataAndTensorParallel().make();
   EXPECT_EQ(refusal([&] { (void)symbolic->forRanks(4); }),

@@ -49,6 +49,23 @@ TEST_F(TwoMeshes, StagesWithEqualPartsSendThemInPairs) {
                     {oneTransfer(2, 0), oneTransfer(2, 0), oneTransfer(2, 12), oneTransfer(2, 12)}});
 }
 
+// One row of what [0, 1, 2, 3] hold is broadcast among them; [4, 5] get it from there, and take no part in the broadcast.
+TEST_F(TwoMeshes, ARowIsBroadcastOnItsMeshAlone) {
+  const Expected gets{{"broadcast/4"}, -1, 16};
+  const Expected passesOn{{"broadcast/4", "transfer/2"}, -1, 16};
+  const Expected holds{{"broadcast/4", "transfer/2"}, -1, 0};
+  const Expected away{{"transfer/2"}, -1, 16};
+  runScenarioOn(6, {[](Fusion& f) {
+                      TensorView* x = source(f, {8, 4}, onX({0, 1, 2, 3}), 0);
+                      TensorView* row = place(slice(x, {2, 0}, {3, 4}), onX({0, 1, 2, 3}));
+                      f.addOutput(row);
+                      f.addOutput(place(neg(row), onX({4, 5})));
+                    },
+                    {random({8, 4}, 1)},
+                    {},
+                    {passesOn, holds, gets, gets, away, away}});
+}
+
 TEST_F(TwoMeshes, ALargerStageOnAnotherDimTakesTileIntersections) {
   std::vector<Expected> ranks{oneTransfer(5, 0, 0), oneTransfer(5, 0, 0)};
   for (int r = 2; r < 6; r++) {

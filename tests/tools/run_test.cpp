@@ -25,6 +25,8 @@ void expectRefused(const std::string& arguments, const std::string& message) {
   expectContains(run.err, message);
 }
 
+TEST(ToolRun, AReshapeThatHidesADigit) { EXPECT_EQ(tool("run {dir}/rows_on_two_ranks.fir --verify").code, 0); }
+
 TEST(ToolRun, OneRankAgreesWithTheReference) {
   const ToolRun run = tool("run {dir}/softmax.fir --size i0=30 --size i1=100 --verify");
   EXPECT_EQ(run.code, 0) << run.err;

@@ -251,6 +251,11 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
       plan = std::move(direct);
       plan.note = chain ? "" : "no chain of collectives stays within the bound: tiles are sent directly";
     }
+  } else if (!chain && !from.partial.empty() && !options.forbid.empty()) {
+    PlanOptions allowed = options;  // there is no other way to combine a sum
+    allowed.forbid.clear();
+    plan = planOnMesh(from, to, shape, allowed);
+    plan.note = "nothing else combines the sum: moves that are forbidden are taken";
   } else if (!chain && hasTransfer && problem && to.partial.empty() &&
              usedAtoms(problem->pair.to) != usedAtoms(problem->pair.from)) {
     plan = planBetween(from, to, shape, options);

@@ -294,9 +294,9 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   return out;
 }
 
-// Owned digits first, from the outside: what an outer split by the axes gives. Blocks larger than it would make have a text of their
-// own, with their sizes.
-bool isBlock(const DigitList& dim) {
+// Owned digits first, from the outside, by whole axes: what an outer split by the axes gives. Blocks larger than it would make have a
+// text of their own, with their sizes, as have parts of axes: states that differ have texts that differ.
+bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
   bool local = false;
   if (dim.isRagged()) {
     IntExpr parts = 1;
@@ -310,7 +310,7 @@ bool isBlock(const DigitList& dim) {
     }
   }
   for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice() && (local || !d.owner.below.isConst(1))) {
+    if (d.owner.isDevice() && (local || !(d.size == mesh.axisSize(d.owner.axis)))) {
       return false;
     }
     local |= d.owner.isLocal();
@@ -356,7 +356,7 @@ std::string ShardState::dimText(size_t k) const {
   if (!dim.hasOwned()) {
     return "R";
   }
-  if (isBlock(dim)) {
+  if (isBlock(dim, mesh)) {
     return fmt::format("S{}({})", k, ownerNames(dim, mesh));
   }
   std::string text;
@@ -464,6 +464,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
     }
   }
   std::sort(state.partial.begin(), state.partial.end());
+  state.partial.erase(std::unique(state.partial.begin(), state.partial.end()), state.partial.end());
   for (size_t k = 0; k < logical.size(); k++) {
     if (std::find(dims.begin(), dims.end(), logical[k]) == dims.end()) {
       continue;

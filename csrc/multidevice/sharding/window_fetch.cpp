@@ -144,7 +144,9 @@ class Fetching {
   }
 
   void describe(const PlanOptions& options, int64_t peers, int64_t busiest) {
-    out_.cost = options.alphaPeer * static_cast<double>(peers) + options.betaBetween * static_cast<double>(busiest);
+    const bool sameRanks = std::ranges::is_permutation(held_.mesh.devices(), to_.devices());
+    out_.cost = options.alphaPeer * static_cast<double>(peers) +
+                (sameRanks ? 1 : options.betaBetween) * static_cast<double>(busiest);
     if (out_.messages.empty()) {
       out_.step = "slice";
       return;

@@ -418,5 +418,19 @@ TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreDear) {
   EXPECT_EQ(plan.communications(), (Steps{"transfer({x: 2}[0, 1] -> {a: 4}[2, 3, 4, 5])", "all_gather(a)"}));
 }
 
+// Nothing but a reduction combines a sum: if both kinds are forbidden, one is taken all the same.
+TEST(Planner, ASumIsCombinedThoughItIsForbidden) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  PlanOptions options;
+  options.forbid = {StepKind::AllReduce, StepKind::ReduceScatter, StepKind::ReduceScatterV};
+  ShardState sums = ShardState::replicated(mesh, {8, 4});
+  sums.partial = {0};
+  ShardState parts = ShardState::replicated(mesh, {8, 4});
+  parts.dims[0] = fillLocal(0, 8, {{0, 2, 4, Owner::device(0)}});
+  const RedistributionPlan plan = planRedistribution(sums, parts, options);
+  EXPECT_EQ(plan.communications(), std::vector<std::string>{"reduce_scatter(x)"});
+  EXPECT_NE(plan.note.find("forbidden"), std::string::npos) << plan.note;
+}
+
 }  // namespace
 }  // namespace meshfuse
