@@ -22,6 +22,7 @@
 #include "fuzz/planted.h"
 #include "fuzz/program.h"
 #include "jit/nvrtc/capabilities.h"
+#include "sanitized.h"
 
 namespace meshfuse::fuzz {
 
@@ -32,11 +33,7 @@ constexpr uint64_t kLastSeed = 520;
 
 // One program in so many goes kernel by kernel through the tile interpreter and the emulator: all of them, but for builds that
 // sanitizers slow down.
-#ifdef __SANITIZE_ADDRESS__
-constexpr uint64_t kKernelStep = 4;
-#else
-constexpr uint64_t kKernelStep = 1;
-#endif
+constexpr uint64_t kKernelStep = kSanitized ? 4 : 1;
 
 volatile uint64_t currentSeed = 0;
 

@@ -4,6 +4,7 @@
 #include "meshfuse/meshfuse.h"
 #include "nasty/on_ranks.h"
 #include "nasty/special_values.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 
@@ -294,9 +295,10 @@ TEST(OnRanks, SumOfTwoHundredInputs) {
 
 // Small whole numbers: two updates are exact.
 TEST(OnRanks, OptimiserOverFiveHundredTensors) {
+  constexpr int64_t kTensors = kSanitized ? 125 : 500;
   auto columns = [](int64_t i) { return 3 + i % 5; };
   std::vector<Argument> inputs = {0.125};
-  for (int64_t i = 0; i < 500; i++) {
+  for (int64_t i = 0; i < kTensors; i++) {
     for (uint64_t k = 0; k < 3; k++) {
       inputs.emplace_back(
           randomTensor({8, columns(i)}, DataType::Int, static_cast<uint64_t>(i) * 3 + k, -8, 8).to(DataType::Float));
@@ -306,7 +308,7 @@ TEST(OnRanks, OptimiserOverFiveHundredTensors) {
       [&](Fusion& f, int64_t ranks) {
         Val* rate = IrBuilder::create<Val>(DataType::Double);
         f.addInput(rate);
-        for (int64_t i = 0; i < 500; i++) {
+        for (int64_t i = 0; i < kTensors; i++) {
           auto state = [&] {
             TensorView* t = makeContigConcreteTensor({8, columns(i)});
             f.addInput(t);

@@ -28,11 +28,14 @@ const std::vector<Row>& rows() {
       {"default", Algorithm::Default, true, true, all},
       {"slots", Algorithm::Slots, true, false, all, true},
       {"pull", Algorithm::Pull, true, false, all},
+      {"push", Algorithm::Push, true, false, {K::AllReduce}},
       {"staged", Algorithm::Staged, true, false, all},
       {"whole", Algorithm::Whole, true, true, {K::AllReduce}},
       {"parts", Algorithm::Parts, false, true, {K::AllReduce}},
       {"pairs", Algorithm::Pairs, false, true, {K::AllGather, K::ReduceScatter, K::AllToAll, K::Broadcast}},
-      {"ring", Algorithm::Ring, false, true, {K::AllGather}},
+      {"doubling", Algorithm::Doubling, false, true, {K::AllReduce}},
+      {"ring", Algorithm::Ring, false, true, {K::AllReduce, K::AllGather}},
+      {"hierarchical", Algorithm::Hierarchical, false, true, {K::AllReduce}},
       {"tree", Algorithm::Tree, false, true, {K::Broadcast}},
       {"scatter", Algorithm::Scatter, false, true, {K::Broadcast}},
   };
@@ -90,6 +93,10 @@ const Row& rowNamed(std::string_view word, CallKind kind, std::string_view entry
 
 }  // namespace
 
+std::string_view name(Algorithm algorithm) {
+  return std::find_if(rows().begin(), rows().end(), [&](const Row& r) { return r.algorithm == algorithm; })->name;
+}
+
 AlgorithmTable AlgorithmTable::parse(std::string_view text) {
   AlgorithmTable table;
   for (size_t begin = 0; begin < text.size();) {
@@ -106,6 +113,13 @@ void AlgorithmTable::set(std::string_view entry) {
         "[algorithms] '{}' is no choice of an algorithm, expected collective=algorithm or collective:size=algorithm",
         entry);
   const std::string_view left = entry.substr(0, equals);
+  if (left == "order") {
+    const std::string_view order = entry.substr(equals + 1);
+    check(order == "team" || order == "any", "[algorithms] '{}': there is no order '{}', expected one of team, any",
+          entry, order);
+    anyOrder_ = order == "any";
+    return;
+  }
   const size_t colon = std::min(left.find(':'), left.size());
   const CallKind kind = kindNamed(left.substr(0, colon), entry);
   const int size = colon == left.size() ? -1 : sizeNamed(left.substr(colon + 1), entry);
@@ -119,6 +133,11 @@ void AlgorithmTable::set(std::string_view entry) {
       network_[k][static_cast<size_t>(s)] = row.onNetwork ? row.algorithm : network_[k][static_cast<size_t>(s)];
     }
   }
+}
+
+bool AlgorithmTable::pushes() const {
+  const auto& sizes = host_[static_cast<size_t>(CallKind::AllReduce)];
+  return std::find(sizes.begin(), sizes.end(), Algorithm::Push) != sizes.end();
 }
 
 std::string algorithmsOfEnvironment() {

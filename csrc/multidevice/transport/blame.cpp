@@ -103,8 +103,10 @@ std::string describeEntry(const Entry& e, int64_t origin) {
     end += fmt::format(" after {:.3f} ms", static_cast<double>(e.end - e.begin) * 1e-6);
   }
   const std::string program = e.event.call.program == 0 ? "" : fmt::format(", program {:08x}", e.event.call.program);
-  return fmt::format("{}{}{}, begun {} {:.3f} ms, {}", call, step, program, e.timed ? "at" : "after", milliseconds,
-                     end);
+  const std::string way =
+      e.event.way == Algorithm::Default ? "" : fmt::format(" by the algorithm '{}'", name(e.event.way));
+  return fmt::format("{}{}{}{}, begun {} {:.3f} ms, {}", call, way, step, program, e.timed ? "at" : "after",
+                     milliseconds, end);
 }
 
 std::string whereItWas(const FlightRecord& record, int64_t origin) {

@@ -15,7 +15,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kFormat = "meshfuse flight record 1";
+constexpr std::string_view kFormat = "meshfuse flight record 2";
 
 int64_t calendarTime() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -47,10 +47,10 @@ class TicksToTime {
 
 std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
   const CallRecord& c = e.call;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin),
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n", e.sequence, e.teamSequence, time(e.begin),
                      time(e.end), e.step, static_cast<int>(c.kind), static_cast<int>(c.type), static_cast<int>(c.op),
                      c.root, c.count, c.teamHash, c.teamMask, static_cast<int>(c.ragged), c.countHash, c.program,
-                     std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
+                     static_cast<int>(e.way), std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
 }
 
 // Whole or not at all: a reader never meets half a record.
@@ -157,13 +157,16 @@ FlightRecord readFlightRecord(const std::string& file) {
       int kind = 0;
       int type = 0;
       int op = 0;
+      int way = 0;
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
-          c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program;
-      check(!event.fail() && kind <= static_cast<int>(CallKind::Close), "[blame] {}: '{}' is no call", file, line);
+          c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program >> way;
+      check(!event.fail() && kind <= static_cast<int>(CallKind::Close) && way <= static_cast<int>(Algorithm::Scatter),
+            "[blame] {}: '{}' is no call", file, line);
       c.kind = static_cast<CallKind>(kind);
       c.type = static_cast<DataType>(type);
       c.op = static_cast<ReduceOp>(op);
+      e.event.way = static_cast<Algorithm>(way);
       std::string what;
       std::getline(event >> std::ws, what);
       std::memcpy(e.event.what, what.data(), std::min(what.size(), sizeof(e.event.what) - 1));

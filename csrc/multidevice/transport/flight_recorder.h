@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/call.h"
 
 namespace meshfuse {
@@ -29,6 +30,7 @@ struct FlightEvent {
   int64_t step;
   uint64_t begin;  // ticks of the processor's clock; 0: not timed
   uint64_t end;    // 0: the call is under way, or ended by an error; kEnded: not timed
+  Algorithm way;   // how it was carried, once it has ended
   char what[48];   // what setStep() said, cut short
 };
 
@@ -69,6 +71,7 @@ class FlightRecorder {
     event.teamSequence = call.teamHash == 0 ? 0 : nextOfTeam(call.teamHash);
     event.call = call;
     event.step = step_;
+    event.way = Algorithm::Default;
     std::memcpy(event.what, what_.data(), sizeof(event.what));
     event.begin = sequence % kTimedOneIn == 0 ? __rdtsc() : 0;
     event.end = 0;

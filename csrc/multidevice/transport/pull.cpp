@@ -1,5 +1,6 @@
 #include "multidevice/transport/pull.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -13,13 +14,13 @@ namespace {
 int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
 int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
 
-void copy(std::byte* to, const std::byte* from, int64_t bytes) {
+void copyBlock(std::byte* to, const std::byte* from, int64_t bytes) {
   copyOfBlock(to, from, static_cast<size_t>(bytes), static_cast<size_t>(bytes));
 }
 
 void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {
   if (peer.process < 0) {
-    copy(to, peer.in, bytes);
+    copyBlock(to, peer.in, bytes);
   } else if (bytes > 0) {
     (*call.readProcess)(peer.process, peer.in, to, bytes);
   }
@@ -63,9 +64,29 @@ int64_t pullAllReduce(const PullCall& call) {
   for (int64_t d = 0; d < n; ++d) {
     const int64_t p = (call.position + d) % n;
     const int64_t from = begin(p) * elementSize(call);
-    copy(call.out + from, call.peers[static_cast<size_t>(p)].parts + from, begin(p + 1) * elementSize(call) - from);
+    copyBlock(call.out + from, call.peers[static_cast<size_t>(p)].parts + from,
+              begin(p + 1) * elementSize(call) - from);
   }
   return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
+}
+
+// Piece by piece, so that what is passed on is still in a cache.
+int64_t pushAllReduce(const PullCall& call) {
+  constexpr int64_t kPieceBytes = 32 << 10;
+  const int64_t n = sizeOf(call);
+  const int64_t bytes = elementSize(call);
+  const int64_t begin = partBegin(call.count, call.position, n);
+  const int64_t end = partBegin(call.count, call.position + 1, n);
+  const int64_t piece = kPieceBytes / bytes;
+  for (int64_t from = begin; from < end; from += piece) {
+    const int64_t to = std::min(from + piece, end);
+    std::byte* own = call.out + from * bytes;
+    reducePart(call, from, to, own);
+    for (int64_t d = 1; d < n; ++d) {
+      copyBlock(call.peers[static_cast<size_t>((call.position + d) % n)].out + from * bytes, own, (to - from) * bytes);
+    }
+  }
+  return ((n - 1) * (end - begin) + call.count - (end - begin)) * bytes;
 }
 
 int64_t pullAllGather(const PullCall& call) { return pullBlocks(call); }

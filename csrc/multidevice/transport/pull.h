@@ -1,4 +1,4 @@
-// Collectives among ranks that can read each other's buffers: each rank writes to its own memory only.
+// Collectives among ranks that can read each other's buffers: each rank writes to its own memory only, but for pushAllReduce.
 //
 // Before: every member of the team has arrived, so that all inputs are complete. After: every member has finished reading, so
 // that buffers may be reused. In between a rank reads its peers' inputs and, for an all-reduce, their parts of the result.
@@ -19,7 +19,7 @@ struct PeerBuffers {
   const std::byte* in = nullptr;
   // All-reduce only: where the peer puts its part of the result.
   const std::byte* parts = nullptr;
-  // All-gather and all-to-all: where this rank puts what it reads, and how much that is.
+  // All-gather and all-to-all: where this rank puts what it reads, and how much that is. Pushed all-reduce: the peer's output.
   std::byte* out = nullptr;
   int64_t bytes = 0;
   // Whose memory `in` lies in, where only the kernel can read it: PullCall::readProcess does; -1: this rank can.
@@ -43,6 +43,8 @@ struct PullCall {
 
 // Each returns the bytes it read from other ranks.
 int64_t pullAllReduce(const PullCall& call);
+// Each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got.
+int64_t pushAllReduce(const PullCall& call);
 int64_t pullAllGather(const PullCall& call);
 int64_t pullReduceScatter(const PullCall& call);
 int64_t pullAllToAll(const PullCall& call);

@@ -19,4 +19,15 @@ namespace meshfuse {
 // At least one input. No alignment is needed beyond the element's own.
 void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t count, DataType type, ReduceOp op);
 
+// Whether the bits of a reduction hang on the order of its inputs. Not of integers, which wrap, and of Bool.
+[[nodiscard]] constexpr bool dependsOnOrder(DataType type) { return isFloatingPoint(type); }
+
+// What partial results are in: Float for 16-bit floating types, else the type itself.
+[[nodiscard]] constexpr DataType accumulatorType(DataType type) {
+  return type == DataType::Half || type == DataType::BFloat16 ? DataType::Float : type;
+}
+// Elements of a type as accumulators, and accumulators rounded to it. Copies where the two are the same type.
+void toAccumulators(const void* from, DataType type, void* to, int64_t count);
+void fromAccumulators(const void* from, DataType type, void* to, int64_t count);
+
 }  // namespace meshfuse

@@ -3,13 +3,20 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "base/error.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/check_collectives.h"
+#include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/processes.h"
+#include "multidevice/transport/reference.h"
 
 namespace meshfuse {
 namespace {
@@ -29,6 +36,10 @@ TEST(AlgorithmTable, TextChangesWhatItNames) {
   EXPECT_EQ(table.onNetwork(CallKind::Broadcast, SizeClass::Large), Algorithm::Default);
   EXPECT_EQ(table.onHost(CallKind::Barrier, SizeClass::Small), Algorithm::Default);
   EXPECT_EQ(AlgorithmTable::parse("").onHost(CallKind::AllReduce, SizeClass::Small), Algorithm::Default);
+  EXPECT_FALSE(table.anyOrder());
+  EXPECT_TRUE(AlgorithmTable::parse("order=any,all-reduce=ring").anyOrder());
+  EXPECT_TRUE(AlgorithmTable::parse("all-reduce:medium=push").pushes());
+  EXPECT_FALSE(AlgorithmTable::parse("all-reduce:medium=push,all-reduce=pull").pushes());
 }
 
 TEST(AlgorithmTable, ErrorsListTheLegalWords) {
@@ -39,8 +50,12 @@ TEST(AlgorithmTable, ErrorsListTheLegalWords) {
        "broadcast"},
       {"broadcast=pull,barrier=pull", "'barrier=pull': there is no collective 'barrier'"},
       {"all-reduce:huge=pull", "there is no size 'huge', expected one of small, medium, large"},
-      {"all-reduce=ring",
-       "all-reduce has no algorithm 'ring', expected one of default, slots, pull, staged, whole, parts"},
+      {"all-reduce=tree",
+       "all-reduce has no algorithm 'tree', expected one of default, slots, pull, push, staged, whole, parts, "
+       "doubling, ring, hierarchical"},
+      {"all-gather=push", "all-gather has no algorithm 'push'"},
+      {"order=some", "'order=some': there is no order 'some', expected one of team, any"},
+      {"order=any,order=team", ""},
       {"all-to-all:small=", "all-to-all has no algorithm '', expected one of default, slots, pull, staged, pairs"},
       {"broadcast=ring", "expected one of default, slots, pull, staged, pairs, tree, scatter"},
       {"all-gather=slots", "slots are for small inputs only, write all-gather:small=slots"},
@@ -110,7 +125,7 @@ constexpr std::string_view kHost[] = {
     "all-reduce=pull,all-gather=pull,reduce-scatter=pull,all-to-all=pull,broadcast=pull",
     "all-reduce=staged,all-gather=staged,reduce-scatter=staged,all-to-all=staged,"
     "broadcast=staged",
-    "all-reduce=whole"};
+    "all-reduce=whole", "all-reduce=push"};
 constexpr std::string_view kNetwork[] = {
     "all-reduce=whole,all-gather=pairs,reduce-scatter=pairs,all-to-all=pairs,"
     "broadcast=pairs",
@@ -157,39 +172,240 @@ TEST_F(AlgorithmsTest, EveryOneOfTheNetwork) {
   }
 }
 
-// What a rank receives tells which way an all-reduce went.
-TEST_F(AlgorithmsTest, TheTextIsObeyed) {
-  struct Expected {
-    std::string_view algorithms;
-    bool messagesOnly;
-    int64_t bytes;
-  };
-  constexpr int64_t kCount = 4000;
-  const Expected cases[] = {{"all-reduce=whole", false, 3 * kCount * 4},
-                            {"all-reduce=pull", false, 6 * kCount},
-                            {"all-reduce=staged", false, 6 * kCount},
-                            {"all-reduce=whole", true, 3 * kCount * 4},
-                            {"all-reduce=parts", true, 6 * kCount}};
-  const bool network = whyNoNetwork().empty();
-  for (const Expected& c : cases) {
-    if (c.messagesOnly && !network) {
-      continue;
+// All-reduces of integers are the same in any order, so every algorithm carries them; of floating types those that keep the team's.
+std::string checkAllReduces(Communicator& comm, bool mixed) {
+  std::string text;
+  uint64_t seed = 1;
+  Team turned = comm.world();
+  std::rotate(turned.ranks.begin(), turned.ranks.begin() + 1, turned.ranks.end());
+  for (const Team& team : {comm.world(), turned}) {
+    for (int64_t count : {0, 1, 3, 500, 5001, 300'001}) {
+      const DataType floating = ++seed % 2 == 0 ? DataType::BFloat16 : DataType::Half;
+      for (DataType type : {DataType::Int32, mixed ? DataType::Bool : floating}) {
+        std::vector<Bytes> inputs;
+        for (int r : team.ranks) {
+          inputs.push_back(testData(type, count, r, seed, type == DataType::Half));
+        }
+        Bytes data = inputs[static_cast<size_t>(std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) -
+                                                team.ranks.begin())];
+        Bytes out(data.size());
+        const Bytes expected = referenceReduce(inputs, type, ReduceOp::Sum);
+        comm.allReduce(team, data.data(), out.data(), count, type, ReduceOp::Sum);
+        comm.allReduce(team, data.data(), data.data(), count, type, ReduceOp::Sum);
+        if (firstDifference(out, expected, type) >= 0 || firstDifference(data, expected, type) >= 0) {
+          text += fmt::format("{} {} in a team from {}; ", count, name(type), team.ranks[0]);
+        }
+      }
     }
-    const auto texts = textsOf(
-        4,
-        [](Communicator& comm) {
-          const std::shared_ptr<void> memory = comm.allocate(2 * kCount * 4);
-          auto* in = static_cast<float*>(memory.get());
-          std::fill(in, in + kCount, 1.0f);
-          comm.allReduce(comm.world(), in, in + kCount, kCount, DataType::Float, ReduceOp::Sum);
-          return std::to_string(comm.counters().of[static_cast<int>(CollectiveKind::AllReduce)].bytesReceived);
-        },
-        [&](int) {
-          return TransportOptions{
-              .deadline = 60s, .algorithms = std::string(c.algorithms), .messagesOnly = c.messagesOnly};
-        });
-    EXPECT_EQ(texts[0], std::to_string(c.bytes)) << c.algorithms;
   }
+  return text + "done";
+}
+
+TEST_F(AlgorithmsTest, AllReducesOfRanksOnSeveralHosts) {
+  if (const std::string why = whyNoNetwork(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  // Which host a rank is on is what it says. Hosts alike and not, their ranks side by side and mixed; all on one.
+  const std::pair<std::string_view, std::vector<std::string_view>> layouts[] = {
+      {"AABB", {"hierarchical", "default"}}, {"AAAB", {"hierarchical"}},
+      {"ABAB", {"hierarchical", "default"}}, {"AAAA", {"hierarchical"}},
+      {"ABCD", {"hierarchical", "ring"}},    {"AABBCC", {"hierarchical"}},
+      {"AAABBCC", {"doubling", "default"}},  {"ABABABABA", {"doubling", "ring"}}};
+  for (const auto& [layout, ways] : layouts) {
+    for (std::string_view way : ways) {
+      const std::string algorithms = fmt::format("all-reduce={}", way);
+      const auto options = [&, &layout = layout](int rank) {
+        setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
+        return TransportOptions{.deadline = 60s, .algorithms = algorithms, .messagesOnly = true};
+      };
+      const bool keepsOrder = way == "default" || (way == "hierarchical" && layout != "ABAB");
+      for (const std::string& text : textsOf(
+               static_cast<int>(layout.size()), [&](Communicator& comm) { return checkAllReduces(comm, !keepsOrder); },
+               options)) {
+        EXPECT_EQ(text, "done") << layout << ", " << way;
+      }
+    }
+  }
+}
+
+// With `order=any` floating sums may differ from the reference in their last bits, but not from rank to rank; 16-bit ones are still
+// rounded once.
+TEST_F(AlgorithmsTest, AnyOrderGivesAllRanksTheSameBits) {
+  if (const std::string why = whyNoNetwork(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  for (std::string_view algorithms : {"order=any", "order=any,all-reduce=ring", "order=any,all-reduce=doubling",
+                                      "order=any,all-reduce=hierarchical"}) {
+    constexpr int64_t kCount = 5000;
+    const auto texts = textsOf(
+        5,
+        [](Communicator& comm) {
+          std::string text;
+          for (DataType type : {DataType::Float, DataType::BFloat16}) {
+            std::vector<Bytes> inputs;
+            for (int r = 0; r < comm.size(); ++r) {
+              inputs.push_back(testData(type, kCount, r, 7));
+            }
+            Bytes out(inputs[0].size());
+            comm.allReduce(comm.world(), inputs[static_cast<size_t>(comm.rank())].data(), out.data(), kCount, type,
+                           ReduceOp::Sum);
+            const Bytes expected = referenceReduce(inputs, type, ReduceOp::Sum);
+            int64_t worst = 0;  // in units of the last place: the bits of floats of one sign are in their order
+            for (int64_t i = 0; i < kCount; ++i) {
+              const Bytes a = elements(out, type, i, 1);
+              const Bytes b = elements(expected, type, i, 1);
+              int32_t bits[2] = {0, 0};
+              std::memcpy(&bits[0], a.data(), a.size());
+              std::memcpy(&bits[1], b.data(), b.size());
+              worst = std::max<int64_t>(worst, std::abs(bits[0] - bits[1]));
+            }
+            const std::string_view all(reinterpret_cast<const char*>(out.data()), out.size());
+            text += fmt::format("{}: {}, bits {:x}; ", name(type), worst <= 4 ? "near" : "far",
+                                std::hash<std::string_view>()(all));
+          }
+          return text;
+        },
+        [&](int rank) {
+          setenv("MESHFUSE_HOST", rank < 2 ? "A" : "B", 1);
+          return TransportOptions{.deadline = 60s, .algorithms = std::string(algorithms), .messagesOnly = true};
+        });
+    for (const std::string& text : texts) {
+      EXPECT_EQ(text, texts[0]) << algorithms;
+      EXPECT_EQ(text.find("far"), std::string::npos) << algorithms << ": " << text;
+    }
+  }
+}
+
+// What the flight record of rank 0 says of a call of each kind and size.
+std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool messagesOnly,
+                                   std::string_view layout = "") {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / fmt::format("meshfuse_ways_{}", getpid());
+  std::filesystem::remove_all(directory);
+  textsOf(
+      ranks,
+      [](Communicator& comm) {
+        for (int64_t count : {100, 10'000, 600'000}) {
+          const auto n = static_cast<int64_t>(comm.size());
+          const std::shared_ptr<void> memory = comm.allocate(static_cast<size_t>(2 * count * 4));
+          auto* in = static_cast<float*>(memory.get());
+          float* out = in + count;
+          std::fill(in, in + count, 1.0f);
+          comm.allReduce(comm.world(), in, out, count, DataType::Float, ReduceOp::Sum);
+          comm.allGather(comm.world(), in, out, count / n, DataType::Float);
+          comm.reduceScatter(comm.world(), in, out, count / n, DataType::Float, ReduceOp::Sum);
+          comm.allToAll(comm.world(), in, out, count / n, DataType::Float);
+          comm.broadcast(comm.world(), in, count, DataType::Float, 0);
+        }
+        comm.barrier(comm.world());
+        comm.abort("all is said");
+        comm.barrier(comm.world());  // throws, and writes the record
+        return std::string("done");
+      },
+      [&](int rank) {
+        if (!layout.empty()) {
+          setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
+        }
+        return TransportOptions{.deadline = 60s,
+                                .algorithms = std::string(algorithms),
+                                .flightDirectory = directory.string(),
+                                .messagesOnly = messagesOnly};
+      });
+  std::vector<std::string> ways;
+  for (const auto& file : std::filesystem::directory_iterator(directory)) {
+    const FlightRecord record = readFlightRecord(file.path().string());
+    for (const FlightRecord::Entry& e : record.calls) {
+      if (record.rank == 0 && e.event.call.kind <= CallKind::Broadcast) {
+        ways.push_back(fmt::format("{}={}", name(e.event.call.kind), name(e.event.way)));
+      }
+    }
+  }
+  std::filesystem::remove_all(directory);
+  return ways;
+}
+
+// Every algorithm of every collective, on its transport, and what the table takes by itself.
+TEST_F(AlgorithmsTest, TheTextIsObeyed) {
+  const bool network = whyNoNetwork().empty();
+  const std::pair<std::string_view, std::string_view> kAlgorithms[] = {
+      {"all-reduce", "slots pull push staged whole"},
+      {"all-gather", "slots pull staged"},
+      {"reduce-scatter", "slots pull staged"},
+      {"all-to-all", "slots pull staged"},
+      {"broadcast", "slots pull staged"},
+      {"all-reduce", "whole parts doubling ring hierarchical"},
+      {"all-gather", "pairs ring"},
+      {"reduce-scatter", "pairs"},
+      {"all-to-all", "pairs"},
+      {"broadcast", "pairs tree scatter"}};
+  for (size_t i = 0; i < std::size(kAlgorithms); ++i) {
+    const auto& [collective, words] = kAlgorithms[i];
+    const bool messagesOnly = i >= 5;
+    for (size_t begin = 0; begin < words.size() && (network || !messagesOnly);) {
+      const size_t end = std::min(words.find(' ', begin), words.size());
+      const std::string_view way = words.substr(begin, end - begin);
+      begin = end + 1;
+      const bool small = way == "slots";
+      const std::string text = fmt::format("order=any,{}{}={}", collective, small ? ":small" : "", way);
+      const std::vector<std::string> ways = waysTaken(3, text, messagesOnly);
+      ASSERT_EQ(ways.size(), 15u);
+      int calls = 0;
+      for (const std::string& taken : ways) {
+        calls += taken == fmt::format("{}={}", collective, way) ? 1 : 0;
+      }
+      EXPECT_GE(calls, small ? 1 : 3) << text;
+    }
+  }
+}
+
+TEST_F(AlgorithmsTest, TheTableByItself) {
+  using Ways = std::vector<std::string>;
+  EXPECT_EQ(waysTaken(4, "", false),
+            (Ways{"all-reduce=slots", "all-gather=slots", "reduce-scatter=slots", "all-to-all=slots", "broadcast=slots",
+                  "all-reduce=pull", "all-gather=pull", "reduce-scatter=pull", "all-to-all=pull", "broadcast=pull",
+                  "all-reduce=pull", "all-gather=pull", "reduce-scatter=pull", "all-to-all=pull", "broadcast=pull"}));
+  if (const std::string why = whyNoNetwork(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  const Ways others = {"all-gather=pairs", "reduce-scatter=pairs", "all-to-all=pairs"};
+  auto expected = [&](std::string_view small, std::string_view medium, std::string_view large) {
+    Ways ways;
+    const std::string_view reductions[] = {small, medium, large};
+    const std::string_view broadcasts[] = {"pairs", "tree", "scatter"};
+    for (int size = 0; size < 3; ++size) {
+      ways.push_back(fmt::format("all-reduce={}", reductions[size]));
+      ways.insert(ways.end(), others.begin(), others.end());
+      ways.push_back(fmt::format("broadcast={}", broadcasts[size]));
+    }
+    return ways;
+  };
+  EXPECT_EQ(waysTaken(4, "", true), expected("whole", "parts", "parts"));
+  EXPECT_EQ(waysTaken(4, "order=any", true), expected("whole", "ring", "ring"));
+  EXPECT_EQ(waysTaken(4, "", true, "AABB"), expected("whole", "parts", "hierarchical"));
+  EXPECT_EQ(waysTaken(4, "", true, "ABAB"), expected("whole", "parts", "parts"));
+  EXPECT_EQ(waysTaken(4, "order=any", true, "ABAB"), expected("whole", "ring", "hierarchical"));
+  EXPECT_EQ(waysTaken(9, "order=any", true), expected("doubling", "ring", "ring"));
+}
+
+// Each element crosses to the other host once.
+TEST_F(AlgorithmsTest, BetweenHostsEachElementGoesOnceEachWay) {
+  if (const std::string why = whyNoNetwork(); !why.empty()) {
+    GTEST_SKIP() << why;
+  }
+  constexpr int64_t kCount = 600'000;
+  const auto texts = textsOf(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> data(kCount, 1.0f);
+        comm.allReduce(comm.world(), data.data(), data.data(), kCount, DataType::Float, ReduceOp::Sum);
+        return std::to_string(comm.counters()[CollectiveKind::AllReduce].bytesReceived);
+      },
+      [](int rank) {
+        setenv("MESHFUSE_HOST", rank < 2 ? "A" : "B", 1);
+        return TransportOptions{.deadline = 60s, .messagesOnly = true};
+      });
+  // half of the neighbour's input and half of the sums or the result of the other host, then the other half of the result
+  EXPECT_EQ(texts, std::vector<std::string>(4, std::to_string(3 * kCount / 2 * 4)));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 100s;
-constexpr size_t kAtOnce = 16;
+constexpr size_t kAtOnce = 32;
+constexpr auto kApart = 20ms;  // to open a world is work, and a starved rank looks like a stopped one
 
 constexpr int64_t kCount = 3000;
 
@@ -367,7 +368,8 @@ void runCases(std::deque<FailureCase> waiting) {
     return true;
   };
   while (!waiting.empty() || !running.empty()) {
-    while (!waiting.empty() && running.size() < kAtOnce) {
+    const bool oneIsYoung = !running.empty() && running.back()->processes.age() < kApart;
+    if (!waiting.empty() && running.size() < kAtOnce && !oneIsYoung) {
       RankProcesses processes(waiting.front().ranks, waiting.front().body);
       running.push_back(std::make_unique<Running>(Running{std::move(waiting.front()), std::move(processes)}));
       waiting.pop_front();

@@ -17,7 +17,7 @@ constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start
 int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const {
   switch (c.record.kind) {
     case CallKind::AllReduce:
-      return pullAllReduce(call);
+      return way_ == Algorithm::Push ? pushAllReduce(call) : pullAllReduce(call);
     case CallKind::AllGather:
       return pullAllGather(call);
     case CallKind::ReduceScatter:
@@ -64,7 +64,7 @@ int64_t HostCommunicator::small(const Collective& c) {
   copyOwnBlock(c, 0, c.ownBytesOnArrival());
   meet(c.team, c.record);
   setSources(c, {place, kNowhere});
-  reducesAll_ = c.record.kind == CallKind::AllReduce;
+  way_ = Algorithm::Slots;
   if (isArea(place)) {
     fetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
   }
@@ -99,8 +99,8 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   copyOwnBlock(c, 0, c.ownBytesOnArrival());
   meet(c.team, c.record);
   setSources(c, {in, parts});
-  reducesAll_ = everyRankReducesAll(c, algorithm);
-  auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && !reducesAll_); };
+  way_ = wayOf(c, algorithm);
+  auto staged = [&](const Source& s) { return isArea(s.in) || (isArea(s.parts) && way_ != Algorithm::Whole); };
   int64_t received = 0;
   if (std::none_of(sources_.begin(), sources_.end(), staged)) {
     received = pullPiece(c, 0, c.blocks.largest(), 0);
@@ -149,15 +149,24 @@ void HostCommunicator::copyOwnBlock(const Collective& c, int64_t from, int64_t t
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
 // the work move as much, and wait for each other once more. Not if an output replaces an input that the other reads.
-bool HostCommunicator::everyRankReducesAll(const Collective& c, Algorithm algorithm) const {
+bool HostCommunicator::everyRankReducesAll(const Collective& c, Algorithm asked) const {
   if (c.record.kind != CallKind::AllReduce) {
     return false;
   }
-  const bool asked = algorithm == Algorithm::Whole;
-  const bool pays =
-      algorithm == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo;
-  auto isReadable = [&](const Source& s) { return (s.in >= 0 && s.in != s.parts) || (asked && isArea(s.in)); };
-  return (asked || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
+  const bool wanted = asked == Algorithm::Whole;
+  const bool pays = asked == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo;
+  auto isReadable = [&](const Source& s) { return (s.in >= 0 && s.in != s.parts) || (wanted && isArea(s.in)); };
+  return (wanted || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
+}
+
+Algorithm HostCommunicator::wayOf(const Collective& c, Algorithm asked) const {
+  if (everyRankReducesAll(c, asked)) {
+    return Algorithm::Whole;
+  }
+  if (std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return isArea(s.in) || isArea(s.parts); })) {
+    return Algorithm::Staged;
+  }
+  return asked == Algorithm::Push ? asked : Algorithm::Pull;
 }
 
 // Block after block, what there is of elements [from, from + elements) of each, side by side.
@@ -222,7 +231,9 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
     if (isArea(s.parts)) {
       b.parts = areaOf(p, areaOfPiece(s.parts, piece));
     } else if (s.parts != kNowhere) {
-      b.parts = group_.heapOf(p) + s.parts + offset;
+      std::byte* output = group_.heapOf(p) + s.parts + offset;
+      b.parts = output;
+      b.out = way_ == Algorithm::Push ? output : nullptr;
     }
     if (c.gathers()) {
       const auto block = static_cast<int64_t>(i);
@@ -246,7 +257,9 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .synchronize = &synchronizeTeam,
                       .readProcess = &readProcess};
   // To reduce all of it is what a reduce-scatter does with its block.
-  return reducesAll_ ? pullReduceScatter(call) : pull(c, call);
+  const bool reducesAll =
+      c.record.kind == CallKind::AllReduce && (way_ == Algorithm::Whole || way_ == Algorithm::Slots);
+  return reducesAll ? pullReduceScatter(call) : pull(c, call);
 }
 
 }  // namespace meshfuse

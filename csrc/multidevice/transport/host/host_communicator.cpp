@@ -79,6 +79,7 @@ void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& bl
                      .blocks = blocks,
                      .publishes = record.kind != CallKind::Broadcast || record.root == position};
   int64_t received = 0;
+  way_ = Algorithm::Default;
   if (n == 1) {
     const void* inputs[] = {in};
     if (record.count == 0) {
@@ -91,6 +92,7 @@ void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& bl
   } else {
     received = carry(c);
   }
+  event.way = way_;
   status.inCall.store(0, std::memory_order_release);
   FlightRecorder::end(event);
   if (record.kind != CallKind::Close) {

@@ -4,7 +4,8 @@
 // all ranks take the same:
 //   slots   small inputs: each rank copies its input to a slot and announces it; all read all slots. One synchronization. What fits
 //           into the announcement itself goes there.
-//   pull    every buffer that others must read lies in a heap: each rank reads the peers' buffers directly.
+//   pull    every buffer that others must read lies in a heap: each rank reads the peers' buffers directly. An all-reduce may be a
+//           push, if the table of algorithms says so: each rank writes its part to the peers' outputs.
 //   staged  else: ordinary buffers go through a staging area, piece by piece; those in a heap are still read directly. Large ones that
 //           are only moved are read by the kernel, where it may.
 // An announcement says where a rank's input lies, so the ways need no agreement beforehand.
@@ -127,7 +128,9 @@ class HostCommunicator final : public Communicator {
   int64_t pull(const Collective& c, const PullCall& call) const;
   void setSources(const Collective& c, Source own);
   bool isReadByTheKernel(const Collective& c, Algorithm algorithm) const;
-  bool everyRankReducesAll(const Collective& c, Algorithm algorithm) const;
+  // By what all ranks know of each other's buffers.
+  Algorithm wayOf(const Collective& c, Algorithm asked) const;
+  bool everyRankReducesAll(const Collective& c, Algorithm asked) const;
   void end(const Collective& c);
 
   // Announces a call to its team. `sent`: of an all-to-all-v, by position; announced in the place of `parts`.
@@ -183,7 +186,7 @@ class HostCommunicator final : public Communicator {
   std::array<std::vector<uint32_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
   std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
   std::array<bool, kAreas> used_{};                    // by the call under way
-  bool reducesAll_ = false;                            // each rank, in the all-reduce under way
+  Algorithm way_ = Algorithm::Default;                 // of the call under way
   std::vector<Source> sources_;                        // of the call under way, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;

@@ -40,7 +40,7 @@ class HostGroup {
   bool coreForEachRank() const { return spins_ > 0; }
   const ControlBlock& own() const { return blocks_[static_cast<size_t>(rank_)]; }
   const ControlBlock& of(int peer) const { return blocks_[static_cast<size_t>(peer)]; }
-  // A peer's heap, to read; one's own, to write.
+  // A peer's heap, to read, and to write if the table of algorithms has a push; one's own, to write.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }
   // Whether all ranks may have the kernel read the ordinary memory of the others.

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
 
 namespace meshfuse {
@@ -192,6 +193,8 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
   heap_ = std::make_shared<SharedHeap>(createHeap(options.heapBytes, name));
   const std::string mine = fmt::format("{}\n{}\n{}", block.path(), heap_->memory().path(), heap_->memory().bytes());
   bool complete = true;
+  const bool pushes = AlgorithmTable::parse(options.algorithms).pushes();
+  const auto heapAccess = pushes ? SharedMemory::Access::ReadWrite : SharedMemory::Access::ReadOnly;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   for (int r = 0; r < size_; ++r) {
     const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
@@ -202,7 +205,7 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
       continue;
     }
     SharedMemory theirBlock = SharedMemory::open(theirs[0], blockBytes, SharedMemory::Access::ReadWrite);
-    SharedMemory theirHeap = SharedMemory::open(theirs[1], number(theirs[2]), SharedMemory::Access::ReadOnly);
+    SharedMemory theirHeap = SharedMemory::open(theirs[1], number(theirs[2]), heapAccess);
     complete = complete && theirBlock.valid() && theirHeap.valid();
     blocks_.emplace_back(theirBlock.data(), size_);
     heaps_.push_back(theirHeap.data());

@@ -1,4 +1,4 @@
-// The collectives among ranks on several hosts, as messages between two ranks.
+// The collectives among ranks on several hosts, as messages between two ranks; but for all-reduces, see network_all_reduce.cpp.
 #include <cstring>
 
 #include "multidevice/transport/host/network_communicator.h"
@@ -6,12 +6,6 @@
 #include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
-
-namespace {
-
-constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
-
-}  // namespace
 
 void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
   gather(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
@@ -30,7 +24,7 @@ void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks&
     swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
     copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
     passAround(t, position, blocks, bytes, bytesOf(out));
-    finish(record, blocks.total() * bytes - own);
+    finish(record, Algorithm::Ring, blocks.total() * bytes - own);
     return;
   }
   std::vector<Parcel> parcels;
@@ -39,7 +33,7 @@ void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks&
   }
   swapParcels(t, record, parcels);
   copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
-  finish(record, blocks.total() * bytes - own);
+  finish(record, Algorithm::Pairs, blocks.total() * bytes - own);
 }
 
 // In step k each rank passes on the block that came in step k - 1, of the rank k places before it.
@@ -82,7 +76,7 @@ void NetworkCommunicator::trade(const Team& t, CallRecord record, const Blocks& 
   swapParcels(t, record, parcels);
   const Parcel& own = parcels[static_cast<size_t>(position)];
   copyBytes(own.in, own.out, own.outBytes);
-  finish(record, received.total() * bytes - own.inBytes);
+  finish(record, Algorithm::Pairs, received.total() * bytes - own.inBytes);
 }
 
 void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
@@ -114,43 +108,7 @@ void NetworkCommunicator::reduceBlocks(const Team& t, CallRecord record, const B
   if (own > 0) {
     reduceInRankOrder(inputs, out, blocks.of(position), record.type, record.op);
   }
-  finish(record, (blocks.number - 1) * own);
-}
-
-// Small: everybody sends everything to everybody. Large: everybody reduces a part, then the parts are gathered.
-void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                    ReduceOp op) {
-  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const auto n = static_cast<int64_t>(t.ranks.size());
-  const int64_t bytes = dataTypeSize(type);
-  const Algorithm algorithm = algorithmFor(record.kind, count * bytes, t.ranks.size());
-  const bool whole = algorithm == Algorithm::Whole || (algorithm == Algorithm::Default && count * bytes <= kReduceAll);
-  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
-  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
-  const int64_t own = begin(position) * bytes;
-  const int64_t ownCount = end(position) - begin(position);
-  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
-  std::vector<Parcel> parcels;
-  std::vector<const void*> inputs;
-  for (int64_t i = 0; i < n; ++i) {
-    std::byte* theirs = gathered.data() + i * ownCount * bytes;
-    parcels.push_back({bytesOf(in) + begin(i) * bytes, (end(i) - begin(i)) * bytes, theirs, ownCount * bytes});
-    inputs.push_back(i == position ? bytesOf(in) + own : theirs);
-  }
-  swapParcels(t, record, parcels);
-  reduceInRankOrder(inputs, bytesOf(out) + own, ownCount, type, op);
-  int64_t received = (n - 1) * ownCount * bytes;
-  if (!whole) {
-    parcels.clear();
-    for (int64_t i = 0; i < n; ++i) {
-      parcels.push_back(
-          {bytesOf(out) + own, ownCount * bytes, bytesOf(out) + begin(i) * bytes, (end(i) - begin(i)) * bytes});
-    }
-    swapParcels(t, record, parcels);
-    received += (count - ownCount) * bytes;
-  }
-  finish(record, received);
+  finish(record, Algorithm::Pairs, (blocks.number - 1) * own);
 }
 
 void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
@@ -166,7 +124,7 @@ void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, 
     } else {
       passParts(t, position, root, bytesOf(buffer), count, dataTypeSize(type));
     }
-    finish(record, position == root ? 0 : bytes);
+    finish(record, algorithm, position == root ? 0 : bytes);
     return;
   }
   for (size_t i = 0; i < parcels.size(); ++i) {
@@ -179,7 +137,7 @@ void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, 
     }
   }
   swapParcels(t, record, parcels);
-  finish(record, position == root ? 0 : bytes);
+  finish(record, Algorithm::Pairs, position == root ? 0 : bytes);
 }
 
 // Places are counted from the root. Who is at place p gets it from where the lowest bit of p is cleared, and passes it on to the

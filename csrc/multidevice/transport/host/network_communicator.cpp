@@ -30,12 +30,13 @@ bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
 }  // namespace
 
 NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
-                                         std::string world)
+                                         std::string world, std::vector<int> hosts)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
       options_(options),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
+      hosts_(std::move(hosts)),
       recorder_(
           flight_,
           {.directory = options.flightDirectory, .world = world, .transport = "network", .rank = rank_, .size = size_}),
@@ -46,6 +47,9 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
       uncaught_(std::uncaught_exceptions()) {
   for (int r = 0; r < size_; ++r) {
     world_.ranks.push_back(r);
+  }
+  if (hosts_.empty()) {
+    hosts_ = world_.ranks;
   }
   watch_.whereThisRankIs([this] { return place(); });
   watch_.whenFailed([this](const std::string& text) { recorder_.write(text); });
@@ -157,17 +161,21 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
   }
 }
 
-// One message each way, after the heads of a call.
-void NetworkCommunicator::pass(const Hop& hop) {
+// Messages after the heads of a call, all under way together.
+void NetworkCommunicator::pass(std::span<const Hop> hops) {
   std::vector<Pending> pending;
   auto tagOf = [&](int peer, int source) { return tag(Tag::Data, peers_[static_cast<size_t>(peer)].calls, source); };
-  if (hop.from >= 0 && hop.inBytes > 0) {
-    pending.push_back(
-        {link_->receive(hop.in, static_cast<size_t>(hop.inBytes), tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
+  for (const Hop& hop : hops) {  // receives first: an expected message needs no copy
+    if (hop.from >= 0 && hop.inBytes > 0) {
+      pending.push_back(
+          {link_->receive(hop.in, static_cast<size_t>(hop.inBytes), tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
+    }
   }
-  if (hop.to >= 0 && hop.outBytes > 0) {
-    pending.push_back(
-        {link_->send(hop.to, hop.out, static_cast<size_t>(hop.outBytes), tagOf(hop.to, rank_)), hop.to, -1});
+  for (const Hop& hop : hops) {
+    if (hop.to >= 0 && hop.outBytes > 0) {
+      pending.push_back(
+          {link_->send(hop.to, hop.out, static_cast<size_t>(hop.outBytes), tagOf(hop.to, rank_)), hop.to, -1});
+    }
   }
   try {
     waitForAll(pending);
@@ -289,8 +297,9 @@ void NetworkCommunicator::leave() {
   inCall_ = false;
 }
 
-void NetworkCommunicator::finish(const CallRecord& record, int64_t received) {
+void NetworkCommunicator::finish(const CallRecord& record, Algorithm way, int64_t received) {
   leave();
+  event_->way = way;
   FlightRecorder::end(*event_);
   if (record.kind != CallKind::Close) {
     TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
@@ -306,7 +315,7 @@ void NetworkCommunicator::meet(const Team& t, CallKind kind) {
   CallRecord record{.kind = kind};
   start(t, record, true);
   swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
-  finish(record, 0);
+  finish(record, Algorithm::Default, 0);
 }
 
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {

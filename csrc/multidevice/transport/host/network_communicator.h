@@ -1,8 +1,8 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
 // Each rank sends every other one a head, the record of the call with small data right behind it, and large data as a second
-// message. Heads are compared before anything else is waited for. Reductions gather what they reduce and work in team order, so
-// results have the same bits as on one host.
+// message. Heads are compared before anything else is waited for. Reductions gather what they reduce and work in team order, unless
+// the table of algorithms says otherwise, so results have the same bits as on one host.
 #pragma once
 
 #include <cstring>
@@ -20,12 +20,15 @@
 #include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/host/network_watch.h"
 #include "multidevice/transport/host/world.h"
+#include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
 
 class NetworkCommunicator final : public Communicator {
  public:
-  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world);
+  // hosts: a number for each rank, the same for those of one host; empty: every rank has a host for itself.
+  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
+                      std::vector<int> hosts = {});
   ~NetworkCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -63,6 +66,28 @@ class NetworkCommunicator final : public Communicator {
     std::byte* in = nullptr;
     int64_t inBytes = 0;
   };
+  // What an all-reduce of this rank works on.
+  struct Reduction {
+    const Team& team;
+    CallRecord record;
+    int position;
+    const std::byte* in;
+    std::byte* out;  // may be `in`
+
+    int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
+    int64_t elementBytes() const { return dataTypeSize(record.type); }
+    DataType sumType() const { return accumulatorType(record.type); }
+    int64_t sumBytes() const { return dataTypeSize(sumType()); }
+    int64_t bytes() const { return record.count * elementBytes(); }
+  };
+  // The positions of a team's ranks by host, in the order in which hosts first appear.
+  using Hosts = std::vector<std::vector<int>>;
+  // Whom a rank passes a part to that goes from host to host; -1: nobody.
+  struct Chain {
+    int before;
+    int behind;
+    int64_t hostsBehind;
+  };
   // What a rank passes on in one step, -1: to nobody, and what it gets.
   struct Hop {
     int to = -1;
@@ -86,7 +111,7 @@ class NetworkCommunicator final : public Communicator {
 
   // Checks a call and fills in its team; gives this rank's position.
   int start(const Team& team, CallRecord& record, bool buffersGiven);
-  void finish(const CallRecord& record, int64_t received);
+  void finish(const CallRecord& record, Algorithm way, int64_t received);
   void enter(const CallRecord& record);
   void leave();
   void meet(const Team& team, CallKind kind);
@@ -99,13 +124,24 @@ class NetworkCommunicator final : public Communicator {
   }
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
-  void pass(const Hop& hop);
+  void pass(std::span<const Hop> hops);
+  void pass(const Hop& hop) { pass({&hop, 1}); }
   // `full`: the position of a rank that has all blocks from the start and gets none; -1: of nobody.
   void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
                   int full = -1);
   void passParts(const Team& team, int position, int root, std::byte* buffer, int64_t count, int64_t elementBytes);
   void passDown(const Team& team, int position, int root, std::byte* buffer, int64_t bytes);
   Algorithm algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const;
+  Algorithm algorithmFor(const Reduction& r, const Hosts& hosts) const;
+  Hosts hostsOf(const Team& team) const;
+  // Each returns the bytes received.
+  int64_t reduceByGathering(const Reduction& r, bool whole);
+  int64_t reduceByDoubling(const Reduction& r);
+  int64_t reduceAround(const Reduction& r);
+  int64_t reduceByHost(const Reduction& r, const Hosts& hosts);
+  // inputs: those of this host, of `count` elements that begin at `from`; their results are in the output.
+  int64_t passFromHostToHost(const Reduction& r, const Chain& chain, std::span<const std::byte* const> inputs,
+                             int64_t from, int64_t count);
   static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
   static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
   static void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -132,6 +168,7 @@ class NetworkCommunicator final : public Communicator {
   int size_;
   TransportOptions options_;
   AlgorithmTable algorithms_;
+  std::vector<int> hosts_;  // by rank
   FlightRing flight_{};
   FlightRecorder recorder_;
   FlightEvent* event_ = nullptr;  // of the call under way

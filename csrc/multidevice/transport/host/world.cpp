@@ -53,21 +53,26 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
     options.algorithms = algorithmsOfEnvironment();
   }
   const std::vector<std::string> all = bootstrap->allGather(hostIdentity() + '\n' + options.algorithms);
-  bool oneHost = true;
-  for (int r = 1; r < bootstrap->size(); ++r) {
-    const auto [host0, algorithms0] = splitAtLine(all[0]);
+  std::vector<std::string> names;
+  std::vector<int> hosts;  // by rank
+  for (int r = 0; r < bootstrap->size(); ++r) {
+    const std::string algorithms0 = splitAtLine(all[0]).second;
     const auto [host, algorithms] = splitAtLine(all[static_cast<size_t>(r)]);
-    oneHost = oneHost && host == host0;
+    const auto known = std::find(names.begin(), names.end(), host);
+    hosts.push_back(static_cast<int>(known - names.begin()));
+    if (known == names.end()) {
+      names.push_back(host);
+    }
     check(algorithms == algorithms0,
           "[algorithms] ranks 0 and {} disagree: rank 0 has '{}', rank {} has '{}'; set the option or "
           "MESHFUSE_ALGORITHMS "
           "alike on all ranks",
           r, algorithms0, r, algorithms);
   }
-  if (oneHost && !options.messagesOnly) {
+  if (names.size() == 1 && !options.messagesOnly) {
     return std::make_unique<HostCommunicator>(std::move(bootstrap), options, name);
   }
-  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, name);
+  return std::make_unique<NetworkCommunicator>(std::move(bootstrap), options, name, std::move(hosts));
 }
 
 bool startedByLauncher() { return pmixOffered() || starOffered(); }

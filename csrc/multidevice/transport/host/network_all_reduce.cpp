@@ -1,0 +1,335 @@
+// The all-reduces among ranks on several hosts.
+#include <algorithm>
+#include <bit>
+
+#include "multidevice/transport/host/network_communicator.h"
+#include "multidevice/transport/pull.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int64_t kReduceAll = 16 << 10;    // up to here every rank computes a whole all-reduce
+constexpr size_t kManyRanks = 8;            // from more than these on small ones double, where any order will do
+constexpr int64_t kPieceBytes = 256 << 10;  // of what goes from host to host
+
+// Adds elements [from, from + count) of each input to the sums at `sums`, or makes the first one the sums. `widened`: room for as many.
+void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp op, int64_t from, int64_t count,
+               bool areSums, std::byte* sums, std::byte* widened) {
+  for (const std::byte* input : inputs) {
+    const std::byte* elements = input + from * dataTypeSize(type);
+    if (!areSums) {
+      toAccumulators(elements, type, sums, count);
+      areSums = true;
+      continue;
+    }
+    if (accumulatorType(type) != type) {
+      toAccumulators(elements, type, widened, count);
+      elements = widened;
+    }
+    const void* both[] = {sums, elements};
+    reduceInRankOrder(both, sums, count, accumulatorType(type), op);
+  }
+}
+
+}  // namespace
+
+void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
+                                    ReduceOp op) {
+  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
+  const int position = start(t, record, in != nullptr && out != nullptr);
+  const Reduction r{.team = t, .record = record, .position = position, .in = bytesOf(in), .out = bytesOf(out)};
+  const Hosts hosts = hostsOf(t);
+  const Algorithm algorithm = algorithmFor(r, hosts);
+  int64_t received = 0;
+  if (algorithm == Algorithm::Doubling) {
+    received = reduceByDoubling(r);
+  } else if (algorithm == Algorithm::Ring) {
+    received = reduceAround(r);
+  } else if (algorithm == Algorithm::Hierarchical) {
+    received = reduceByHost(r, hosts);
+  } else {
+    received = reduceByGathering(r, algorithm == Algorithm::Whole);
+  }
+  finish(record, algorithm, received);
+}
+
+// What is asked for, if it may be done; else what pays.
+Algorithm NetworkCommunicator::algorithmFor(const Reduction& r, const Hosts& hosts) const {
+  const bool anyOrder = algorithms_.anyOrder() || !dependsOnOrder(r.record.type);
+  const bool many = r.team.ranks.size() > 1 && r.record.count > 0;
+  const bool shared =
+      hosts.size() > 1 && std::all_of(hosts.begin(), hosts.end(), [](const auto& h) { return h.size() > 1; });
+  int next = 0;
+  bool mixed = false;  // ranks of several hosts in turn
+  for (const std::vector<int>& host : hosts) {
+    for (int position : host) {
+      mixed = mixed || position != next++;
+    }
+  }
+  auto may = [&](Algorithm a) {
+    switch (a) {
+      case Algorithm::Doubling:
+      case Algorithm::Ring:
+        return many && anyOrder;
+      case Algorithm::Hierarchical:
+        return many && (anyOrder || !mixed);
+      default:
+        return a != Algorithm::Default;
+    }
+  };
+  const SizeClass size = sizeClass(r.bytes(), options_.thresholds.slots);
+  const Algorithm asked = algorithms_.onNetwork(r.record.kind, size);
+  if (may(asked)) {
+    return asked;
+  }
+  if (size == SizeClass::Small && r.team.ranks.size() > kManyRanks && may(Algorithm::Doubling)) {
+    return Algorithm::Doubling;
+  }
+  if (r.bytes() <= kReduceAll) {
+    return Algorithm::Whole;
+  }
+  if (size == SizeClass::Large && shared && may(Algorithm::Hierarchical)) {
+    return Algorithm::Hierarchical;
+  }
+  return may(Algorithm::Ring) ? Algorithm::Ring : Algorithm::Parts;
+}
+
+NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const {
+  Hosts hosts;
+  std::vector<int> numbers;
+  for (size_t i = 0; i < team.ranks.size(); ++i) {
+    const int number = hosts_[static_cast<size_t>(team.ranks[i])];
+    const auto at = static_cast<size_t>(std::find(numbers.begin(), numbers.end(), number) - numbers.begin());
+    if (at == numbers.size()) {
+      numbers.push_back(number);
+      hosts.emplace_back();
+    }
+    hosts[at].push_back(static_cast<int>(i));
+  }
+  return hosts;
+}
+
+// Whole: everybody sends everything to everybody. Else everybody reduces a part, then the parts are gathered.
+int64_t NetworkCommunicator::reduceByGathering(const Reduction& r, bool whole) {
+  const int64_t n = r.ranks();
+  const int64_t count = r.record.count;
+  const int64_t bytes = r.elementBytes();
+  auto begin = [&](int64_t i) { return whole ? 0 : partBegin(count, i, n); };
+  auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
+  const int64_t own = begin(r.position) * bytes;
+  const int64_t ownCount = end(r.position) - begin(r.position);
+  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
+  std::vector<Parcel> parcels;
+  std::vector<const void*> inputs;
+  for (int64_t i = 0; i < n; ++i) {
+    std::byte* theirs = gathered.data() + i * ownCount * bytes;
+    parcels.push_back({r.in + begin(i) * bytes, (end(i) - begin(i)) * bytes, theirs, ownCount * bytes});
+    inputs.push_back(i == r.position ? r.in + own : theirs);
+  }
+  swapParcels(r.team, r.record, parcels);
+  reduceInRankOrder(inputs, r.out + own, ownCount, r.record.type, r.record.op);
+  if (whole) {
+    return (n - 1) * ownCount * bytes;
+  }
+  parcels.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    parcels.push_back({r.out + own, ownCount * bytes, r.out + begin(i) * bytes, (end(i) - begin(i)) * bytes});
+  }
+  swapParcels(r.team, r.record, parcels);
+  return ((n - 1) * ownCount + count - ownCount) * bytes;
+}
+
+// Ranks 1, 2, 4 ... places apart swap all they have. What is more than a power of two joins the first ones, and gets the result of them.
+int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
+  const auto n = static_cast<int>(r.ranks());
+  const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+  const int64_t bytes = r.record.count * r.sumBytes();
+  std::vector<std::byte> own(static_cast<size_t>(bytes));
+  std::vector<std::byte> theirs(static_cast<size_t>(bytes));
+  toAccumulators(r.in, r.record.type, own.data(), r.record.count);
+  int64_t received = 0;
+  auto swap = [&](int with, bool gives, std::byte* takes) {
+    const bool first = r.position < with;
+    const int pair[] = {std::min(r.position, with), std::max(r.position, with)};
+    const Team two{{r.team.ranks[static_cast<size_t>(pair[0])], r.team.ranks[static_cast<size_t>(pair[1])]}};
+    Parcel parcels[2];
+    parcels[first ? 1 : 0] = {own.data(), gives ? bytes : 0, takes, takes != nullptr ? bytes : 0};
+    swapParcels(two, r.record, parcels);
+    received += takes != nullptr ? bytes : 0;
+  };
+  auto reduceWith = [&](int position) {  // the same on both sides
+    const void* inputs[] = {position < r.position ? theirs.data() : own.data(),
+                            position < r.position ? own.data() : theirs.data()};
+    reduceInRankOrder(inputs, own.data(), r.record.count, r.sumType(), r.record.op);
+  };
+  if (r.position >= paired) {
+    swap(r.position - paired, true, nullptr);
+    swap(r.position - paired, false, own.data());
+  } else {
+    const int joins = r.position + paired;
+    if (joins < n) {
+      swap(joins, false, theirs.data());
+      reduceWith(joins);
+    }
+    for (int apart = 1; apart < paired; apart *= 2) {
+      swap(r.position ^ apart, true, theirs.data());
+      reduceWith(r.position ^ apart);
+    }
+    if (joins < n) {
+      swap(joins, true, nullptr);
+    }
+  }
+  fromAccumulators(own.data(), r.record.type, r.out, r.record.count);
+  return received;
+}
+
+// Each part goes around once, and every rank adds its own; it ends at the rank that passes the result on.
+int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
+  const int64_t n = r.ranks();
+  const int64_t bytes = r.sumBytes();
+  std::vector<int64_t> parts;
+  for (int64_t i = 0; i < n; ++i) {
+    parts.push_back(partBegin(r.record.count, i + 1, n) - partBegin(r.record.count, i, n));
+  }
+  const Blocks blocks = blocksOf(r.team, 0, parts);
+  swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
+  std::vector<std::byte> sums(static_cast<size_t>(r.record.count * bytes));
+  std::vector<std::byte> theirs(static_cast<size_t>(blocks.largest() * bytes));
+  toAccumulators(r.in, r.record.type, sums.data(), r.record.count);
+  int64_t received = 0;
+  for (int64_t step = 0; step + 1 < n; ++step) {
+    const int64_t sent = (r.position + 2 * n - 1 - step) % n;
+    const int64_t taken = (sent + n - 1) % n;
+    std::byte* part = sums.data() + blocks.begin(taken) * bytes;
+    pass({.to = r.team.ranks[static_cast<size_t>((r.position + 1) % n)],
+          .out = sums.data() + blocks.begin(sent) * bytes,
+          .outBytes = blocks.of(sent) * bytes,
+          .from = r.team.ranks[static_cast<size_t>((r.position + n - 1) % n)],
+          .in = theirs.data(),
+          .inBytes = blocks.of(taken) * bytes});
+    const void* inputs[] = {theirs.data(), part};
+    reduceInRankOrder(inputs, part, blocks.of(taken), r.sumType(), r.record.op);
+    received += blocks.of(taken) * bytes;
+  }
+  const int64_t own = blocks.begin(r.position);
+  fromAccumulators(sums.data() + own * bytes, r.record.type, r.out + own * r.elementBytes(), blocks.of(r.position));
+  passAround(r.team, r.position, blocks, r.elementBytes(), r.out);
+  return received + (r.record.count - blocks.of(r.position)) * r.elementBytes();
+}
+
+// The first ranks of each host share out its inputs, as many as the smallest host has. Each such part goes from the first host to the
+// last, reduced with the inputs of one host after the other, which is team order where the hosts' ranks are not mixed, and the result
+// back again, in pieces that are all under way. Then the ranks of a host gather the parts. So each element crosses from a host to the next
+// once in each direction, whatever their ranks.
+int64_t NetworkCommunicator::reduceByHost(const Reduction& r, const Hosts& hosts) {
+  swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
+  const auto isHere = [&](const std::vector<int>& h) { return std::find(h.begin(), h.end(), r.position) != h.end(); };
+  const auto here = static_cast<size_t>(std::find_if(hosts.begin(), hosts.end(), isHere) - hosts.begin());
+  const std::vector<int>& neighbours = hosts[here];  // this rank is one of them
+  const auto place =
+      static_cast<int64_t>(std::find(neighbours.begin(), neighbours.end(), r.position) - neighbours.begin());
+  auto shares = static_cast<int64_t>(neighbours.size());
+  for (const std::vector<int>& host : hosts) {
+    shares = std::min(shares, static_cast<int64_t>(host.size()));
+  }
+  auto rankAt = [&](size_t host, int64_t i) {
+    return r.team.ranks[static_cast<size_t>(hosts[host][static_cast<size_t>(i)])];
+  };
+  auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
+  auto bytesOfPart = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
+  int64_t received = 0;
+
+  // the inputs of this rank's part
+  const int64_t from = begin(place);
+  const int64_t count = begin(place + 1) - from;
+  std::vector<std::byte> gathered(static_cast<size_t>(bytesOfPart(place)) * neighbours.size());
+  std::vector<const std::byte*> inputs;
+  std::vector<Hop> hops;
+  for (size_t i = 0; i < neighbours.size(); ++i) {
+    const auto other = static_cast<int64_t>(i);
+    std::byte* theirs = gathered.data() + other * bytesOfPart(place);
+    inputs.push_back(other == place ? r.in + from * r.elementBytes() : theirs);
+    if (other != place) {
+      hops.push_back({.to = rankAt(here, other),
+                      .out = r.in + begin(other) * r.elementBytes(),
+                      .outBytes = bytesOfPart(other),
+                      .from = rankAt(here, other),
+                      .in = theirs,
+                      .inBytes = bytesOfPart(place)});
+      received += bytesOfPart(place);
+    }
+  }
+  pass(hops);
+  if (count > 0) {
+    received += passFromHostToHost(r,
+                                   {.before = here > 0 ? rankAt(here - 1, place) : -1,
+                                    .behind = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
+                                    .hostsBehind = static_cast<int64_t>(hosts.size() - here) - 1},
+                                   inputs, from, count);
+  }
+
+  hops.clear();
+  for (size_t i = 0; i < neighbours.size(); ++i) {
+    const auto other = static_cast<int64_t>(i);
+    if (other != place) {
+      hops.push_back({.to = rankAt(here, other),
+                      .out = r.out + from * r.elementBytes(),
+                      .outBytes = bytesOfPart(place),
+                      .from = rankAt(here, other),
+                      .in = r.out + begin(other) * r.elementBytes(),
+                      .inBytes = bytesOfPart(other)});
+      received += bytesOfPart(other);
+    }
+  }
+  pass(hops);
+  return received;
+}
+
+// Step i takes sums of piece i from the host before and passes on those of piece i - 1; the result of a piece comes back as many steps
+// later as there are hosts behind this one, and is passed on in the step after that.
+int64_t NetworkCommunicator::passFromHostToHost(const Reduction& r, const Chain& chain,
+                                                std::span<const std::byte* const> inputs, int64_t from, int64_t count) {
+  const int64_t bytes = r.sumBytes();
+  const int64_t pieceCount = kPieceBytes / bytes;
+  const int64_t pieces = (count + pieceCount - 1) / pieceCount;
+  auto begin = [&](int64_t piece) { return std::min(piece * pieceCount, count); };
+  auto isPiece = [&](int64_t piece) { return piece >= 0 && piece < pieces; };
+  std::byte* out = r.out + from * r.elementBytes();
+  std::vector<std::byte> sums(static_cast<size_t>(count * bytes));
+  std::vector<std::byte> widened(static_cast<size_t>(std::min(pieceCount, count) * bytes));
+  int64_t received = 0;
+  for (int64_t step = 0; step <= pieces + chain.hostsBehind; ++step) {
+    const int64_t back = step - chain.hostsBehind;
+    std::vector<Hop> hops;
+    auto take = [&](int rank, int64_t piece, std::byte* to, int64_t elementBytes) {
+      if (rank >= 0 && isPiece(piece)) {
+        const int64_t size = (begin(piece + 1) - begin(piece)) * elementBytes;
+        hops.push_back({.from = rank, .in = to + begin(piece) * elementBytes, .inBytes = size});
+        received += size;
+      }
+    };
+    auto give = [&](int rank, int64_t piece, const std::byte* what, int64_t elementBytes) {
+      if (rank >= 0 && isPiece(piece)) {
+        const int64_t size = (begin(piece + 1) - begin(piece)) * elementBytes;
+        hops.push_back({.to = rank, .out = what + begin(piece) * elementBytes, .outBytes = size});
+      }
+    };
+    take(chain.before, step, sums.data(), bytes);
+    give(chain.behind, step - 1, sums.data(), bytes);
+    take(chain.behind, back, out, r.elementBytes());
+    give(chain.before, back - 1, out, r.elementBytes());
+    pass(hops);
+    if (isPiece(step)) {
+      const int64_t size = begin(step + 1) - begin(step);
+      std::byte* piece = sums.data() + begin(step) * bytes;
+      addInputs(inputs, r.record.type, r.record.op, begin(step), size, chain.before >= 0, piece, widened.data());
+      if (chain.behind < 0) {
+        fromAccumulators(piece, r.record.type, out + begin(step) * r.elementBytes(), size);
+      }
+    }
+  }
+  return received;
+}
+
+}  // namespace meshfuse
