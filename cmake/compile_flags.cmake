@@ -46,8 +46,9 @@ if(MESHFUSE_SANITIZE)
   string(REPLACE "," ";" sanitizers "${MESHFUSE_SANITIZE}")
   if("undefined" IN_LIST sanitizers)
     list(REMOVE_ITEM sanitizers undefined)
-    # vptr would need the type information of the classes of LLVM
-    set(MESHFUSE_LIBRARY_OPTIONS -fsanitize=undefined -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+    # vptr would need the type information of the classes of LLVM; what null and object-size see AddressSanitizer sees too
+    set(MESHFUSE_LIBRARY_OPTIONS -fsanitize=undefined -fno-sanitize-recover=undefined
+      -fno-sanitize=vptr,null,object-size)
   endif()
   list(TRANSFORM sanitizers PREPEND "-fsanitize=")
   target_compile_options(meshfuse_flags INTERFACE ${sanitizers} -fno-omit-frame-pointer)
