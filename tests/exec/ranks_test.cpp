@@ -6,6 +6,10 @@
 #include <mutex>
 #include <thread>
 
+#include "base/thread_pool.h"
+#include "exec/compile.h"
+#include "exec/kernel_compiler.h"
+#include "host/executor.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -309,6 +313,30 @@ TEST(OneRank, IsStuck) {
                                                   {.deadline = milliseconds(500)});
   EXPECT_TRUE(errors[1].starts_with("DeviceError:") && has(errors[1], "rank 0")) << errors[1];
   EXPECT_TRUE(has(errors[1], "all-reduce")) << errors[1];
+}
+
+// One that compiles is not stuck, however long that takes.
+TEST(OneRank, CompilesForLongerThanTheDeadline) {
+  const LoopbackOptions options{.deadline = milliseconds(400)};
+  const auto start = std::chrono::steady_clock::now();
+  runLoopback(
+      2,
+      [](Communicator& comm) {
+        CompileOptions slow;
+        slow.compile = [&](std::span<const tile::Program> programs) {
+          std::this_thread::sleep_for(milliseconds(comm.rank() == 1 ? 1500 : 0));
+          return compileKernels(programs);
+        };
+        const std::unique_ptr<Fusion> fusion = shardedSum(2);
+        const std::vector<Argument> inputs{shard(2)};
+        const CompiledProgram compiled = compile(*fusion, inputs, comm, slow);
+        std::vector<Tensor> outputs = supplied(6);
+        ThreadPool pool({.threads = 1});
+        Binding(compiled.host, comm).run(pool, comm, inputs, outputs);
+        EXPECT_EQ(outputs[0].at({0}), 8);
+      },
+      options);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(1500));
 }
 
 TEST(OneRank, FailsInTheMiddle) {

@@ -11,15 +11,21 @@
 #include "preseg_passes/sharded_program.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
 
+// SEEDS: more of them, by hand
+uint32_t seedsOr(uint32_t usual) {
+  const char* asked = std::getenv("SEEDS");
+  return asked != nullptr ? static_cast<uint32_t>(std::atoi(asked)) : kSanitized ? usual / 4 : usual;
+}
+
 void runRandomPrograms(RandomProgramKind kind) {
   std::map<std::string, int> histogram;
   std::map<std::string, int> communication;
-  // SEEDS: more of them, by hand
-  const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 400;
+  const uint32_t count = seedsOr(400);
   for (uint32_t seed = 0; seed < count; seed++) {
     const RandomProgram program(seed, histogram, kind);
     try {
@@ -49,7 +55,7 @@ TEST(RandomProgram, PartsMayBeUnevenOrEmpty) { runRandomPrograms({.uneven = true
 // One propagation, then every size: the numbers are right whether or not it divides, and nothing is left to spread.
 TEST(RandomProgram, SizesOfMeshesMayComeLater) {
   std::map<std::string, int> histogram;
-  const uint32_t count = std::getenv("SEEDS") != nullptr ? static_cast<uint32_t>(std::atoi(std::getenv("SEEDS"))) : 80;
+  const uint32_t count = seedsOr(80);
   int steps = 0;
   for (uint32_t seed = 0; seed < count; seed++) {
     const RandomProgram program(seed, histogram, {.uneven = seed % 2 == 1, .symbolic = true});

@@ -118,14 +118,22 @@ double meanOfEven(Figures& all, const std::vector<Config>& configs, int rounds, 
   return f.mean();
 }
 
+// Of all pairs: a mean of few is another.
+void expectAtMost(double mean, double limit) {
+  if (!kSanitized) {
+    EXPECT_LE(mean, limit);
+  }
+}
+
 TEST(PlannerFigures, BytesOverTheLeast) {
   Figures all;
   const std::vector<Config> small = smallMeshes();
-  EXPECT_LE(meanOfEven(all, small, 120, Digits::Block, Sums::None, "to 24 ranks, block"), 1.01);
-  EXPECT_LE(meanOfEven(all, small, 120, Digits::Any, Sums::None, "to 24 ranks, any digits"), 1.03);
-  EXPECT_LE(meanOfEven(all, small, 120, Digits::Block, Sums::Source, "to 24 ranks, block, sums in the source"), 1.12);
-  EXPECT_LE(meanOfEven(all, small, 120, Digits::Any, Sums::Source, "to 24 ranks, any digits, sums in the source"),
-            1.12);
+  expectAtMost(meanOfEven(all, small, 120, Digits::Block, Sums::None, "to 24 ranks, block"), 1.01);
+  expectAtMost(meanOfEven(all, small, 120, Digits::Any, Sums::None, "to 24 ranks, any digits"), 1.03);
+  expectAtMost(meanOfEven(all, small, 120, Digits::Block, Sums::Source, "to 24 ranks, block, sums in the source"),
+               1.12);
+  expectAtMost(meanOfEven(all, small, 120, Digits::Any, Sums::Source, "to 24 ranks, any digits, sums in the source"),
+               1.12);
   meanOfEven(all, small, 120, Digits::Block, Sums::Both, "to 24 ranks, block, sums on both sides");
   meanOfEven(all, small, 120, Digits::Any, Sums::Both, "to 24 ranks, any digits, sums on both sides");
   const std::vector<Config> ragged = {

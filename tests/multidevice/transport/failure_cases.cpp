@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 
@@ -18,8 +19,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 100s;
-constexpr size_t kAtOnce = 32;
+constexpr size_t kAtOnce = kSanitized ? 32 : 64;
 constexpr auto kApart = 20ms;  // to open a world is work, and a starved rank looks like a stopped one
+
+constexpr auto kSlack = 1500ms;  // of an error's time, for a crowded machine
 
 constexpr int64_t kCount = 3000;
 
@@ -113,9 +116,17 @@ std::unique_ptr<Communicator> openAndWarmUp(std::string_view call, const Transpo
   return world;
 }
 
+// "" if an error came in time, or a little later, for the machine is crowded.
+std::string whyLate(std::chrono::steady_clock::time_point begin, std::chrono::milliseconds limit) {
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+  return took <= limit + kSlack ? "" : fmt::format("the error came after {} ms", took.count());
+}
+
 // The call that is to fail, and what the rank has left to do after it.
-std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors) {
+std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors, Way way,
+                    const TransportOptions& options) {
   std::string error = "no error";
+  const auto begin = std::chrono::steady_clock::now();
   try {
     call();
     for (;;) {  // a victim that wakes up may find all there that it needs, once or twice
@@ -124,10 +135,12 @@ std::string survive(Communicator& world, const std::function<void()>& call, cons
   } catch (const DeviceError& e) {
     error = e.what();
   }
+  // Silence is all that tells of a stopped rank; that of another is heard of at once.
+  const std::string late = whyLate(begin, way == Way::Stop ? options.deadline : options.deadline / 2);
   const Communicator::Survivors s = world.shrink();
   const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
   s.world->close();
-  return report(error, wrong);
+  return report(error, late + wrong);
 }
 
 // One rank of a case in which the victim fails instead of making a call.
@@ -146,7 +159,7 @@ std::string missACall(int rank, int victim, Way way, const FailureCall& call, co
         ready.add(0);
         call.make(*world, in, out);
       },
-      survivors);
+      survivors, way, options);
 }
 
 // One rank of a case in which the victim fails in the midst of a call: it has come to it, and the others come when it has failed.
@@ -173,7 +186,7 @@ std::string breakACall(int rank, int victim, Way way, const FailureCall& call, c
         }
         call.make(*world, in, out);
       },
-      survivors);
+      survivors, way, options);
 }
 
 // What the texts of all survivors say of the victim's last call.
@@ -307,15 +320,18 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& options) {
 std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
                            const TransportOptions& options) {
   std::string error = "no error";
+  const auto begin = std::chrono::steady_clock::now();
   try {
     opens();
   } catch (const DeviceError& e) {
     error = e.what();
   }
+  // Who waits for rank 0 gives it half a deadline more, to say who is missing.
+  const std::string late = whyLate(begin, options.deadline * 3 / 2);
   const Communicator::Survivors s = openSurvivors(options);
   const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
   s.world->close();
-  return report(error, wrong);
+  return report(error, late + wrong);
 }
 
 FailureCase openingCase(std::string title, int ranks, int victim) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <csignal>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -48,15 +49,6 @@ class NetworkFailureTest : public FailureTest {
 TransportOptions host() { return {.deadline = kFailureDeadline}; }
 TransportOptions network() { return {.deadline = kFailureDeadline, .messagesOnly = true}; }
 
-TEST_F(FailureTest, AnyWayInAnyCall) { runCases(missedCalls(host())); }
-TEST_F(NetworkFailureTest, AnyWayInAnyCall) { runCases(missedCalls(network())); }
-
-TEST_F(FailureTest, AnyWayBeforeTheWorldIsOpen) { runCases(missedOpenings(host())); }
-TEST_F(NetworkFailureTest, AnyWayBeforeTheWorldIsOpen) { runCases(missedOpenings(network())); }
-
-TEST_F(FailureTest, AnyWayInsideAnyCall) { runCases(brokenCalls(host())); }
-TEST_F(NetworkFailureTest, AnyWayInsideAnyCall) { runCases(brokenCalls(network())); }
-
 // A bootstrap whose process fails before one of its gatherings.
 class FatalBootstrap final : public Bootstrap {
  public:
@@ -78,7 +70,7 @@ class FatalBootstrap final : public Bootstrap {
 };
 
 template <class World>
-void failWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& options) {
+std::deque<FailureCase> brokenOpenings(int gatherings, const TransportOptions& options) {
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
     for (int gathering = 0; gathering < gatherings; ++gathering) {
@@ -99,12 +91,7 @@ void failWhileTheWorldIsBeingOpened(int gatherings, const TransportOptions& opti
       }
     }
   }
-  runCases(std::move(cases));
-}
-
-TEST_F(FailureTest, AnyWayWhileTheWorldIsBeingOpened) { failWhileTheWorldIsBeingOpened<HostCommunicator>(5, host()); }
-TEST_F(NetworkFailureTest, AnyWayWhileTheWorldIsBeingOpened) {
-  failWhileTheWorldIsBeingOpened<NetworkCommunicator>(2, network());
+  return cases;
 }
 
 // Rank 3 fails; rank 2 is killed at some moment after that. Who is left agrees on a world, and on another if the first fails.
@@ -164,7 +151,7 @@ TEST_F(FailureTest, DeathsWhileTheSurvivorsMeet) { dieWhileTheSurvivorsMeet(host
 // Not between hosts: UCX 1.13 ends or blocks a process whose peer dies in the moment in which the two connect.
 
 // A rank fails at some moment of a stream of calls of all kinds and sizes: anywhere in a copy, in a piece, between two.
-void failAtAnyMoment(const TransportOptions& options) {
+std::deque<FailureCase> brokenStreams(const TransportOptions& options) {
   std::deque<FailureCase> cases;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const Way way = std::array{Way::Kill, Way::Exit, Way::Stop}[seed % 3];
@@ -223,11 +210,23 @@ void failAtAnyMoment(const TransportOptions& options) {
     };
     cases.push_back(std::move(c));
   }
-  runCases(std::move(cases));
+  return cases;
 }
 
-TEST_F(FailureTest, AtAnyMoment) { failAtAnyMoment(host()); }
-TEST_F(NetworkFailureTest, AtAnyMoment) { failAtAnyMoment(network()); }
+// Every way, of the first and the last rank, before the world is open, while it is being opened, instead of a call, in a call, and at any
+// moment of many calls. All side by side: one after the other they would wait for as long as there are deadlines.
+template <class World>
+void failEverywhere(int gatherings, const TransportOptions& options) {
+  std::deque<FailureCase> all;
+  for (std::deque<FailureCase>& some : std::array{missedOpenings(options), brokenOpenings<World>(gatherings, options),
+                                                  missedCalls(options), brokenCalls(options), brokenStreams(options)}) {
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  runCases(std::move(all));
+}
+
+TEST_F(FailureTest, AnyWayAtAnyPlace) { failEverywhere<HostCommunicator>(5, host()); }
+TEST_F(NetworkFailureTest, AnyWayAtAnyPlace) { failEverywhere<NetworkCommunicator>(2, network()); }
 
 // Many calls in flight when a rank is killed: each of them ends, those that had to with the one error, and the others go on.
 void killWhileCallsAreInFlight(const TransportOptions& options) {

@@ -133,6 +133,36 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
   }
 }
 
+// Rank 0 waits for rank 1, which waits for a stopped rank, and has waited longest: the stopped one is named all the same.
+TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
+  const SharedCounters stopped(1);
+  RankProcesses processes(3, [&](int rank) -> std::string {
+    const std::unique_ptr<Communicator> comm = openWorld({.deadline = 3s, .messagesOnly = true});
+    comm->barrier(comm->world());
+    if (rank == 2) {
+      stopped.add(0);
+      kill(getpid(), SIGSTOP);
+    }
+    stopped.await(0, 1);
+    if (rank == 1) {
+      std::this_thread::sleep_for(500ms);
+    }
+    try {
+      comm->barrier(Team{rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 2}});
+    } catch (const DeviceError& e) {
+      return e.what();
+    }
+    return "no error";
+  });
+  while (!processes.haveEnded({2}) && processes.age() < 60s) {
+    std::this_thread::sleep_for(2ms);
+  }
+  const std::string& text = processes.outcomes()[0].text;
+  EXPECT_NE(text.find("[rank 0/3] in barrier in team {0, 1} waits for [rank 1/3]"), std::string::npos) << text;
+  EXPECT_NE(text.find("[rank 2/3] has been without a sign of life"), std::string::npos) << text;
+  EXPECT_EQ(processes.outcomes()[1].text, text);
+}
+
 TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
   auto counts = runProcesses(
       3,

@@ -17,6 +17,8 @@ using namespace std::chrono_literals;
 constexpr uint32_t kMagic = 0x6d657377;
 constexpr auto kLook = 50ms;
 constexpr auto kFrameLimit = 2s;
+constexpr auto kBeat = 200ms;
+constexpr auto kSilent = 1500ms;  // without a beat: suspected
 
 }  // namespace
 
@@ -27,8 +29,13 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
       sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
       gone_(sockets_.size()),
       busy_(static_cast<size_t>(size_)),
-      left_(static_cast<size_t>(size_)) {
+      left_(static_cast<size_t>(size_)),
+      heard_(static_cast<size_t>(size_)) {
   connectAll(bootstrap, deadline);
+  looked_ = Clock::now();
+  for (std::atomic<Clock::time_point>& time : heard_) {
+    time = looked_.load();
+  }
   thread_ = std::jthread([this] { look(); });
 }
 
@@ -103,7 +110,12 @@ void NetworkWatch::join(Clock::time_point limit) {
 
 void NetworkWatch::look() {
   std::vector<pollfd> polled(sockets_.size());
+  auto nextBeat = Clock::now();
   while (!stop_) {
+    if (rank_ != 0 && Clock::now() >= nextBeat) {
+      tell({Kind::Alive, rank_, 0, 0}, "");
+      nextBeat = Clock::now() + kBeat;
+    }
     for (size_t i = 0; i < sockets_.size(); ++i) {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
@@ -113,6 +125,7 @@ void NetworkWatch::look() {
         hear(static_cast<int>(i));
       }
     }
+    looked_ = Clock::now();
   }
 }
 
@@ -127,6 +140,7 @@ void NetworkWatch::hear(int from) {
     whole = socket.receive(text.data(), text.size(), limit);
   }
   if (whole) {
+    heard_[static_cast<size_t>(from)] = Clock::now();
     note(frame, text);
     return;
   }
@@ -150,8 +164,10 @@ void NetworkWatch::note(const Frame& frame, const std::string& text) {
       left_[rank] = 1;
       break;
     case Kind::Failed:
-      keep(text);
+      keep(rank_ == 0 ? text + suspects() : text);
       break;
+    case Kind::Alive:
+      return;
   }
   if (rank_ == 0) {  // of several failures the first one goes round
     std::string kept = text;
@@ -188,6 +204,18 @@ void NetworkWatch::keep(const std::string& text) {
   }
 }
 
+std::string NetworkWatch::suspects() const {
+  std::string text;
+  for (int r = 1; r < size_; ++r) {
+    const auto silence = looked_.load() - heard_[static_cast<size_t>(r)].load();  // not of a rank 0 that did not listen
+    if (silence > kSilent && !hasLeft(r)) {
+      text += fmt::format("; [rank {}/{}] has been without a sign of life for {} ms", r, size_,
+                          std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
+    }
+  }
+  return text;
+}
+
 void NetworkWatch::recordFailure(const std::string& text) {
   if (failed_) {
     return;
@@ -201,7 +229,7 @@ void NetworkWatch::recordFailure(const std::string& text) {
   for (int i = 0; i < 1000 && !failed_; ++i) {
     std::this_thread::sleep_for(1ms);
   }
-  keep(text);
+  keep(fmt::format("{}; [rank 0/{}] does not answer", text, size_));
 }
 
 void NetworkWatch::fail(const std::string& text) {

@@ -1,7 +1,8 @@
 // Who of the ranks on several hosts is alive, busy, gone or failed: a star of TCP connections to rank 0, looked after by a thread.
 //
-// Message libraries do not tell that a peer has died; a closed connection does. The first failure reaches rank 0, which tells all,
-// so that all fail with the same text.
+// Message libraries do not tell that a peer has died; a closed connection does. Every rank gives rank 0 a sign of life from time to time,
+// and who gives none is suspected. The first failure reaches rank 0, which adds the suspects and tells all, so that all fail with the
+// same text: who waits in vain for a rank that waits itself blames neither.
 #pragma once
 
 #include <atomic>
@@ -56,7 +57,7 @@ class NetworkWatch {
   bool hasLeft(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0; }
 
  private:
-  enum class Kind : uint32_t { Failed, Busy, Left };
+  enum class Kind : uint32_t { Failed, Busy, Left, Alive };
   struct Frame {
     Kind kind;
     int32_t rank;
@@ -73,6 +74,8 @@ class NetworkWatch {
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
   void keep(const std::string& text);
+  // Rank 0: what to add to the text of a failure of ranks that may have been stopped. "" if all were heard of.
+  std::string suspects() const;
   [[noreturn]] void throwFailure() const;
 
   int rank_;
@@ -84,6 +87,8 @@ class NetworkWatch {
   std::vector<uint8_t> gone_;    // closed sockets; of the thread alone
   std::vector<std::atomic<uint8_t>> busy_;
   std::vector<std::atomic<uint8_t>> left_;
+  std::vector<std::atomic<Clock::time_point>> heard_;  // rank 0: when each rank gave its last sign of life
+  std::atomic<Clock::time_point> looked_;              // when this rank last looked for such
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
   std::string failure_;

@@ -40,7 +40,7 @@ struct TransportOptions {
 // Ranks of one host share memory (transport "host"); ranks of several exchange messages through UCX (transport "network").
 // Under a launcher: PMIx of `mpirun` or `srun`, else RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Alone, or without one: the
 // communicator of one rank. Collective: all ranks open, in the same order if they open several. DeviceError if a peer does not
-// come within the deadline.
+// come within the deadline; of a missing rank 0, which tells the others who is missing, after half a deadline more.
 [[nodiscard]] std::unique_ptr<Communicator> openWorld(const TransportOptions& options = {});
 
 // Called by every rank that lives on when openWorld has thrown on all of them: the world of those who come within the deadline of
