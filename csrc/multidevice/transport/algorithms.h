@@ -23,13 +23,15 @@ enum class Algorithm : uint8_t {
   Default,  // as the transport's thresholds say
   Slots,    // host: inputs are copied to slots
   Pull,     // host: inputs are read where they lie, if that is in a heap; of an all-reduce, each rank reduces a part
-  Push,  // host: of an all-reduce, each rank reduces a part and writes it to the outputs of all, if all lie in heaps. A rank that
-         // is taken for dead and wakes up may write to memory that is used for something else by then
+  Push,  // host: of an all-reduce, each rank reduces a part and writes it to the outputs of all, if all lie in heaps. After a
+  // call that failed a peer may still write to the output, until all survivors have come to shrink(); and a rank that is
+  // taken for dead and wakes up may write whenever it does
   Staged,    // host: everything goes through the staging areas, piece by piece
   Whole,     // host and network: of an all-reduce, each rank reduces all
   Parts,     // network: of an all-reduce, each rank reduces a part
   Pairs,     // network: between every two ranks
-  Doubling,  // network: of an all-reduce, ranks 1, 2, 4 ... places apart reduce what they have
+  Doubling,  // network: of an all-reduce, ranks 1, 2, 4 ... places apart reduce what they have. Ranks that do not
+             // meet do not compare their calls: one that names another team is found by the deadline only
   Ring,      // network: from neighbour to neighbour
   Hierarchical,  // network: of an all-reduce, the ranks of a host share out its parts; each part goes from host to host and back
   Tree,    // network: each rank that has it passes it on

@@ -6,7 +6,8 @@
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
-// other types accumulate in themselves. So every rank gets the same bits, whatever the transport or algorithm.
+// other types accumulate in themselves. So every rank gets the same bits, whatever the transport or algorithm; who gives up the order
+// (algorithms.h) has the same bits on every rank only.
 #pragma once
 
 #include <cstddef>

@@ -161,7 +161,8 @@ FlightRecord readFlightRecord(const std::string& file) {
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
           c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program >> way;
-      check(!event.fail() && kind <= static_cast<int>(CallKind::Close) && way <= static_cast<int>(Algorithm::Scatter),
+      check(!event.fail() && kind >= 0 && kind <= static_cast<int>(CallKind::Close) && way >= 0 &&
+                way <= static_cast<int>(Algorithm::Scatter),
             "[blame] {}: '{}' is no call", file, line);
       c.kind = static_cast<CallKind>(kind);
       c.type = static_cast<DataType>(type);

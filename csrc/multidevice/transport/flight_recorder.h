@@ -31,7 +31,7 @@ struct FlightEvent {
   uint64_t begin;  // ticks of the processor's clock; 0: not timed
   uint64_t end;    // 0: the call is under way, or ended by an error; kEnded: not timed
   Algorithm way;   // how it was carried, once it has ended
-  char what[48];   // what setStep() said, cut short
+  char what[47];   // what setStep() said, cut short
 };
 
 struct FlightRing {

@@ -80,6 +80,7 @@ int64_t pushAllReduce(const PullCall& call) {
   const int64_t piece = kPieceBytes / bytes;
   for (int64_t from = begin; from < end; from += piece) {
     const int64_t to = std::min(from + piece, end);
+    (*call.throwIfFailed)();
     std::byte* own = call.out + from * bytes;
     reducePart(call, from, to, own);
     for (int64_t d = 1; d < n; ++d) {

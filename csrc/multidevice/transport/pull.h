@@ -36,6 +36,8 @@ struct PullCall {
   ReduceOp op = ReduceOp::Sum;
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
+  // Throws if the group has failed. Pushed all-reduce only, before each piece.
+  const std::function<void()>* throwIfFailed = nullptr;
   // Reads the memory of another process. All-gather, all-to-all and broadcast only.
   using ReadProcess = std::function<void(int process, const std::byte* from, std::byte* to, int64_t bytes)>;
   const ReadProcess* readProcess = nullptr;
@@ -43,7 +45,8 @@ struct PullCall {
 
 // Each returns the bytes it read from other ranks.
 int64_t pullAllReduce(const PullCall& call);
-// Each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got.
+// Each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got. If the call
+// fails, a peer may still write a piece to the output, until all survivors have come to shrink().
 int64_t pushAllReduce(const PullCall& call);
 int64_t pullAllGather(const PullCall& call);
 int64_t pullReduceScatter(const PullCall& call);

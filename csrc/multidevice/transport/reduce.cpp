@@ -4,20 +4,16 @@
 
 #include "base/error.h"
 #include "multidevice/transport/reduce_target.h"
-#include "tensor/half.h"
 
 namespace meshfuse {
 
 namespace {
 
-using Kernel = void (*)(const ReduceRange&, DataType, ReduceOp);
-
-Kernel kernelOfThisMachine() {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
-    return reduceAvx512;
-  }
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? reduceAvx2 : reduceBaseline;
+const ReduceKernels& kernels() {
+  static const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  static const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return avx512 ? kAvx512Kernels : avx2 ? kAvx2Kernels : kBaselineKernels;
 }
 
 void copyIfElsewhere(void* to, const void* from, int64_t bytes) {
@@ -30,35 +26,26 @@ void copyIfElsewhere(void* to, const void* from, int64_t bytes) {
 
 void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t count, DataType type, ReduceOp op) {
   invariant(!inputs.empty(), "[reduce] no inputs; a team has at least one rank");
-  static const Kernel kernel = kernelOfThisMachine();
   if (inputs.size() == 1 && type != DataType::Bool) {
     copyIfElsewhere(out, inputs[0], count * dataTypeSize(type));
     return;
   }
-  kernel({inputs, out, count}, type, op);
+  kernels().reduce({inputs, out, count}, type, op);
 }
 
-void toAccumulators(const void* from, DataType type, void* to, int64_t count) {
-  if (accumulatorType(type) == type) {
+void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count) {
+  if (accumulatorType(type, op) == type) {
     copyIfElsewhere(to, from, count * dataTypeSize(type));
-    return;
-  }
-  const auto* bits = static_cast<const uint16_t*>(from);
-  auto* values = static_cast<float*>(to);
-  for (int64_t i = 0; i < count; ++i) {
-    values[i] = type == DataType::Half ? halfToFloat(bits[i]) : bfloat16ToFloat(bits[i]);
+  } else {
+    kernels().toFloats(from, type, static_cast<float*>(to), count);
   }
 }
 
-void fromAccumulators(const void* from, DataType type, void* to, int64_t count) {
-  if (accumulatorType(type) == type) {
+void fromAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count) {
+  if (accumulatorType(type, op) == type) {
     copyIfElsewhere(to, from, count * dataTypeSize(type));
-    return;
-  }
-  const auto* values = static_cast<const float*>(from);
-  auto* bits = static_cast<uint16_t*>(to);
-  for (int64_t i = 0; i < count; ++i) {
-    bits[i] = type == DataType::Half ? floatToHalf(values[i]) : floatToBFloat16(values[i]);
+  } else {
+    kernels().fromFloats(static_cast<const float*>(from), type, to, count);
   }
 }
 

@@ -22,12 +22,13 @@ void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t c
 // Whether the bits of a reduction hang on the order of its inputs. Not of integers, which wrap, and of Bool.
 [[nodiscard]] constexpr bool dependsOnOrder(DataType type) { return isFloatingPoint(type); }
 
-// What partial results are in: Float for 16-bit floating types, else the type itself.
-[[nodiscard]] constexpr DataType accumulatorType(DataType type) {
-  return type == DataType::Half || type == DataType::BFloat16 ? DataType::Float : type;
+// What partial results are in: Float for 16-bit floating types, but for operations on bits; else the type itself.
+[[nodiscard]] constexpr DataType accumulatorType(DataType type, ReduceOp op) {
+  const bool onBits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
+  return !onBits && (type == DataType::Half || type == DataType::BFloat16) ? DataType::Float : type;
 }
 // Elements of a type as accumulators, and accumulators rounded to it. Copies where the two are the same type.
-void toAccumulators(const void* from, DataType type, void* to, int64_t count);
-void fromAccumulators(const void* from, DataType type, void* to, int64_t count);
+void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count);
+void fromAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count);
 
 }  // namespace meshfuse

@@ -11,6 +11,6 @@
 
 namespace meshfuse {
 
-void reduceAvx2(const ReduceRange& range, DataType type, ReduceOp op) { reduceWithType(range, type, op); }
+const ReduceKernels kAvx2Kernels{reduceWithType, widen, narrow};
 
 }  // namespace meshfuse

@@ -11,6 +11,6 @@
 
 namespace meshfuse {
 
-void reduceAvx512(const ReduceRange& range, DataType type, ReduceOp op) { reduceWithType(range, type, op); }
+const ReduceKernels kAvx512Kernels{reduceWithType, widen, narrow};
 
 }  // namespace meshfuse

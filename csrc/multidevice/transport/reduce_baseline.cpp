@@ -10,6 +10,6 @@
 
 namespace meshfuse {
 
-void reduceBaseline(const ReduceRange& range, DataType type, ReduceOp op) { reduceWithType(range, type, op); }
+const ReduceKernels kBaselineKernels{reduceWithType, widen, narrow};
 
 }  // namespace meshfuse

@@ -225,7 +225,7 @@ template <class Codec, class BitCodec>
   }
 }
 
-[[gnu::always_inline]] inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op) {
+inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op) {
   switch (type) {
     case DataType::Double:
       return reduceWithOp<Plain<double>, Plain<uint64_t>>(range, op);
@@ -242,6 +242,36 @@ template <class Codec, class BitCodec>
     case DataType::Bool:
       return reduceLogical(range, op);
   }
+}
+
+template <class Loads, class Stores>
+[[gnu::always_inline]] inline void convertRange(const typename Loads::Element* from, typename Stores::Element* to,
+                                                int64_t count) {
+  constexpr int kStep = Plain<float>::kStep;
+  int64_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    Stores::store(to + i, Loads::load(from + i));
+  }
+  if (i < count) {
+    const auto rest = static_cast<size_t>(count - i);
+    typename Loads::Element padded[kStep] = {};
+    typename Stores::Element converted[kStep];
+    std::memcpy(padded, from + i, rest * sizeof(padded[0]));
+    Stores::store(converted, Loads::load(padded));
+    std::memcpy(to + i, converted, rest * sizeof(converted[0]));
+  }
+}
+
+inline void widen(const void* from, DataType type, float* to, int64_t count) {
+  const auto* bits = static_cast<const uint16_t*>(from);
+  type == DataType::Half ? convertRange<HalfBits, Plain<float>>(bits, to, count)
+                         : convertRange<BFloat16Bits, Plain<float>>(bits, to, count);
+}
+
+inline void narrow(const float* from, DataType type, void* to, int64_t count) {
+  auto* bits = static_cast<uint16_t*>(to);
+  type == DataType::Half ? convertRange<Plain<float>, HalfBits>(from, bits, count)
+                         : convertRange<Plain<float>, BFloat16Bits>(from, bits, count);
 }
 
 }  // namespace

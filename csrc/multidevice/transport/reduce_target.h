@@ -14,8 +14,15 @@ struct ReduceRange {
   int64_t count;
 };
 
-void reduceBaseline(const ReduceRange& range, DataType type, ReduceOp op);
-void reduceAvx2(const ReduceRange& range, DataType type, ReduceOp op);
-void reduceAvx512(const ReduceRange& range, DataType type, ReduceOp op);
+// The element types of conversions are the 16-bit floating ones; they do not overlap.
+struct ReduceKernels {
+  void (*reduce)(const ReduceRange& range, DataType type, ReduceOp op);
+  void (*toFloats)(const void* from, DataType type, float* to, int64_t count);
+  void (*fromFloats)(const float* from, DataType type, void* to, int64_t count);
+};
+
+extern const ReduceKernels kBaselineKernels;
+extern const ReduceKernels kAvx2Kernels;
+extern const ReduceKernels kAvx512Kernels;
 
 }  // namespace meshfuse

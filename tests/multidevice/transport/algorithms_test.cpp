@@ -181,7 +181,12 @@ std::string checkAllReduces(Communicator& comm, bool mixed) {
   for (const Team& team : {comm.world(), turned}) {
     for (int64_t count : {0, 1, 3, 500, 5001, 300'001}) {
       const DataType floating = ++seed % 2 == 0 ? DataType::BFloat16 : DataType::Half;
-      for (DataType type : {DataType::Int32, mixed ? DataType::Bool : floating}) {
+      for (const auto& [type, op] :
+           {std::pair(DataType::Int32, ReduceOp::Sum), std::pair(DataType::Bool, ReduceOp::Xor),
+            std::pair(floating, ReduceOp::Sum), std::pair(floating, ReduceOp::And)}) {
+        if (mixed && type == floating) {
+          continue;
+        }
         std::vector<Bytes> inputs;
         for (int r : team.ranks) {
           inputs.push_back(testData(type, count, r, seed, type == DataType::Half));
@@ -189,9 +194,9 @@ std::string checkAllReduces(Communicator& comm, bool mixed) {
         Bytes data = inputs[static_cast<size_t>(std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) -
                                                 team.ranks.begin())];
         Bytes out(data.size());
-        const Bytes expected = referenceReduce(inputs, type, ReduceOp::Sum);
-        comm.allReduce(team, data.data(), out.data(), count, type, ReduceOp::Sum);
-        comm.allReduce(team, data.data(), data.data(), count, type, ReduceOp::Sum);
+        const Bytes expected = referenceReduce(inputs, type, op);
+        comm.allReduce(team, data.data(), out.data(), count, type, op);
+        comm.allReduce(team, data.data(), data.data(), count, type, op);
         if (firstDifference(out, expected, type) >= 0 || firstDifference(data, expected, type) >= 0) {
           text += fmt::format("{} {} in a team from {}; ", count, name(type), team.ranks[0]);
         }

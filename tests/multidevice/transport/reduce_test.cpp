@@ -17,12 +17,12 @@ constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, Reduc
 using Kernel = void (*)(const ReduceRange&, DataType, ReduceOp);
 
 std::vector<Kernel> kernelsOfThisMachine() {
-  std::vector<Kernel> kernels = {reduceBaseline};
+  std::vector<Kernel> kernels = {kBaselineKernels.reduce};
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
-    kernels.push_back(reduceAvx2);
+    kernels.push_back(kAvx2Kernels.reduce);
   }
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    kernels.push_back(reduceAvx512);
+    kernels.push_back(kAvx512Kernels.reduce);
   }
   return kernels;
 }

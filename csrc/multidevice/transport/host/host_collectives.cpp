@@ -64,7 +64,7 @@ int64_t HostCommunicator::small(const Collective& c) {
   copyOwnBlock(c, 0, c.ownBytesOnArrival());
   meet(c.team, c.record);
   setSources(c, {place, kNowhere});
-  way_ = Algorithm::Slots;
+  way_ = c.record.count > 0 || c.record.ragged ? Algorithm::Slots : Algorithm::Default;
   if (isArea(place)) {
     fetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
   }
@@ -243,6 +243,7 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
     buffers_.push_back(b);
   }
   const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
+  const std::function<void()> throwIfFailed = [this] { group_.throwIfFailed(); };
   const PullCall::ReadProcess readProcess = [this](int process, const std::byte* at, std::byte* to, int64_t bytes) {
     group_.readProcess(process, at, to, bytes);
   };
@@ -255,6 +256,7 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .type = c.record.type,
                       .op = c.record.op,
                       .synchronize = &synchronizeTeam,
+                      .throwIfFailed = &throwIfFailed,
                       .readProcess = &readProcess};
   // To reduce all of it is what a reduce-scatter does with its block.
   const bool reducesAll =

@@ -19,7 +19,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-5";
+constexpr std::string_view kVersion = "meshfuse-host-6";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 

@@ -9,9 +9,28 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kReduceAll = 16 << 10;    // up to here every rank computes a whole all-reduce
-constexpr size_t kManyRanks = 8;            // from more than these on small ones double, where any order will do
+constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
+constexpr size_t kManyRanks = 8;          // from more than these on small ones double, where any order will do
+constexpr int64_t kLargestSmall = HostThresholds{}.slots;
 constexpr int64_t kPieceBytes = 256 << 10;  // of what goes from host to host
+
+using Hosts = std::vector<std::vector<int>>;
+
+bool haveSeveralRanksEach(const Hosts& hosts) {
+  return hosts.size() > 1 && std::all_of(hosts.begin(), hosts.end(), [](const auto& h) { return h.size() > 1; });
+}
+
+// Whether the ranks of each host stand side by side, so that host after host is team order.
+bool areInOrder(const Hosts& hosts) {
+  int next = 0;
+  bool inOrder = true;
+  for (const std::vector<int>& host : hosts) {
+    for (int position : host) {
+      inOrder = inOrder && position == next++;
+    }
+  }
+  return inOrder;
+}
 
 // Adds elements [from, from + count) of each input to the sums at `sums`, or makes the first one the sums. `widened`: room for as many.
 void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp op, int64_t from, int64_t count,
@@ -19,16 +38,16 @@ void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp
   for (const std::byte* input : inputs) {
     const std::byte* elements = input + from * dataTypeSize(type);
     if (!areSums) {
-      toAccumulators(elements, type, sums, count);
+      toAccumulators(elements, type, op, sums, count);
       areSums = true;
       continue;
     }
-    if (accumulatorType(type) != type) {
-      toAccumulators(elements, type, widened, count);
+    if (accumulatorType(type, op) != type) {
+      toAccumulators(elements, type, op, widened, count);
       elements = widened;
     }
     const void* both[] = {sums, elements};
-    reduceInRankOrder(both, sums, count, accumulatorType(type), op);
+    reduceInRankOrder(both, sums, count, accumulatorType(type, op), op);
   }
 }
 
@@ -39,57 +58,49 @@ void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, in
   CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
   const int position = start(t, record, in != nullptr && out != nullptr);
   const Reduction r{.team = t, .record = record, .position = position, .in = bytesOf(in), .out = bytesOf(out)};
-  const Hosts hosts = hostsOf(t);
-  const Algorithm algorithm = algorithmFor(r, hosts);
+  const Algorithm algorithm = algorithmFor(r);
   int64_t received = 0;
   if (algorithm == Algorithm::Doubling) {
     received = reduceByDoubling(r);
   } else if (algorithm == Algorithm::Ring) {
     received = reduceAround(r);
   } else if (algorithm == Algorithm::Hierarchical) {
-    received = reduceByHost(r, hosts);
+    received = reduceByHost(r);
   } else {
     received = reduceByGathering(r, algorithm == Algorithm::Whole);
   }
   finish(record, algorithm, received);
 }
 
-// What is asked for, if it may be done; else what pays.
-Algorithm NetworkCommunicator::algorithmFor(const Reduction& r, const Hosts& hosts) const {
-  const bool anyOrder = algorithms_.anyOrder() || !dependsOnOrder(r.record.type);
+// What is asked for, if it may be done; else what pays. Doubling, in which a rank meets few others, is not taken unasked.
+Algorithm NetworkCommunicator::algorithmFor(const Reduction& r) const {
   const bool many = r.team.ranks.size() > 1 && r.record.count > 0;
-  const bool shared =
-      hosts.size() > 1 && std::all_of(hosts.begin(), hosts.end(), [](const auto& h) { return h.size() > 1; });
-  int next = 0;
-  bool mixed = false;  // ranks of several hosts in turn
-  for (const std::vector<int>& host : hosts) {
-    for (int position : host) {
-      mixed = mixed || position != next++;
-    }
-  }
+  const bool anyOrder = algorithms_.anyOrder() || !dependsOnOrder(r.record.type);
   auto may = [&](Algorithm a) {
     switch (a) {
+      case Algorithm::Default:
+        return false;
       case Algorithm::Doubling:
       case Algorithm::Ring:
         return many && anyOrder;
       case Algorithm::Hierarchical:
-        return many && (anyOrder || !mixed);
+        return many && (anyOrder || areInOrder(hostsOf(r.team)));
       default:
-        return a != Algorithm::Default;
+        return true;
     }
   };
-  const SizeClass size = sizeClass(r.bytes(), options_.thresholds.slots);
+  const SizeClass size = sizeClass(r.bytes(), kLargestSmall);
   const Algorithm asked = algorithms_.onNetwork(r.record.kind, size);
   if (may(asked)) {
     return asked;
   }
-  if (size == SizeClass::Small && r.team.ranks.size() > kManyRanks && may(Algorithm::Doubling)) {
+  if (size == SizeClass::Small && r.team.ranks.size() > kManyRanks && algorithms_.anyOrder() && many) {
     return Algorithm::Doubling;
   }
   if (r.bytes() <= kReduceAll) {
     return Algorithm::Whole;
   }
-  if (size == SizeClass::Large && shared && may(Algorithm::Hierarchical)) {
+  if (size == SizeClass::Large && haveSeveralRanksEach(hostsOf(r.team)) && may(Algorithm::Hierarchical)) {
     return Algorithm::Hierarchical;
   }
   return may(Algorithm::Ring) ? Algorithm::Ring : Algorithm::Parts;
@@ -147,7 +158,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
   const int64_t bytes = r.record.count * r.sumBytes();
   std::vector<std::byte> own(static_cast<size_t>(bytes));
   std::vector<std::byte> theirs(static_cast<size_t>(bytes));
-  toAccumulators(r.in, r.record.type, own.data(), r.record.count);
+  toAccumulators(r.in, r.record.type, r.record.op, own.data(), r.record.count);
   int64_t received = 0;
   auto swap = [&](int with, bool gives, std::byte* takes) {
     const bool first = r.position < with;
@@ -180,7 +191,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
       swap(joins, true, nullptr);
     }
   }
-  fromAccumulators(own.data(), r.record.type, r.out, r.record.count);
+  fromAccumulators(own.data(), r.record.type, r.record.op, r.out, r.record.count);
   return received;
 }
 
@@ -196,7 +207,7 @@ int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   std::vector<std::byte> sums(static_cast<size_t>(r.record.count * bytes));
   std::vector<std::byte> theirs(static_cast<size_t>(blocks.largest() * bytes));
-  toAccumulators(r.in, r.record.type, sums.data(), r.record.count);
+  toAccumulators(r.in, r.record.type, r.record.op, sums.data(), r.record.count);
   int64_t received = 0;
   for (int64_t step = 0; step + 1 < n; ++step) {
     const int64_t sent = (r.position + 2 * n - 1 - step) % n;
@@ -213,76 +224,56 @@ int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
     received += blocks.of(taken) * bytes;
   }
   const int64_t own = blocks.begin(r.position);
-  fromAccumulators(sums.data() + own * bytes, r.record.type, r.out + own * r.elementBytes(), blocks.of(r.position));
+  fromAccumulators(sums.data() + own * bytes, r.record.type, r.record.op, r.out + own * r.elementBytes(),
+                   blocks.of(r.position));
   passAround(r.team, r.position, blocks, r.elementBytes(), r.out);
   return received + (r.record.count - blocks.of(r.position)) * r.elementBytes();
 }
 
-// The first ranks of each host share out its inputs, as many as the smallest host has. Each such part goes from the first host to the
-// last, reduced with the inputs of one host after the other, which is team order where the hosts' ranks are not mixed, and the result
-// back again, in pieces that are all under way. Then the ranks of a host gather the parts. So each element crosses from a host to the next
-// once in each direction, whatever their ranks.
-int64_t NetworkCommunicator::reduceByHost(const Reduction& r, const Hosts& hosts) {
+// The first ranks of each host share out its inputs, as many as the smallest host has. Each part goes from the first host to the last,
+// reduced with the inputs of one host after the other, and its result back again, in pieces that are all under way. Then the ranks of a
+// host gather the parts. So an element crosses from a host to the next once each way, however many ranks they have.
+int64_t NetworkCommunicator::reduceByHost(const Reduction& r) {
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
+  const Hosts hosts = hostsOf(r.team);
   const auto isHere = [&](const std::vector<int>& h) { return std::find(h.begin(), h.end(), r.position) != h.end(); };
   const auto here = static_cast<size_t>(std::find_if(hosts.begin(), hosts.end(), isHere) - hosts.begin());
   const std::vector<int>& neighbours = hosts[here];  // this rank is one of them
-  const auto place =
-      static_cast<int64_t>(std::find(neighbours.begin(), neighbours.end(), r.position) - neighbours.begin());
-  auto shares = static_cast<int64_t>(neighbours.size());
+  const auto place = std::find(neighbours.begin(), neighbours.end(), r.position) - neighbours.begin();
+  int64_t shares = std::ssize(neighbours);
   for (const std::vector<int>& host : hosts) {
-    shares = std::min(shares, static_cast<int64_t>(host.size()));
+    shares = std::min<int64_t>(shares, std::ssize(host));
   }
   auto rankAt = [&](size_t host, int64_t i) {
     return r.team.ranks[static_cast<size_t>(hosts[host][static_cast<size_t>(i)])];
   };
   auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
-  auto bytesOfPart = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
+  auto bytesOf = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
+  auto at = [&](auto* data, int64_t i) { return data + begin(i) * r.elementBytes(); };
   int64_t received = 0;
 
-  // the inputs of this rank's part
-  const int64_t from = begin(place);
-  const int64_t count = begin(place + 1) - from;
-  std::vector<std::byte> gathered(static_cast<size_t>(bytesOfPart(place)) * neighbours.size());
-  std::vector<const std::byte*> inputs;
-  std::vector<Hop> hops;
-  for (size_t i = 0; i < neighbours.size(); ++i) {
-    const auto other = static_cast<int64_t>(i);
-    std::byte* theirs = gathered.data() + other * bytesOfPart(place);
-    inputs.push_back(other == place ? r.in + from * r.elementBytes() : theirs);
-    if (other != place) {
-      hops.push_back({.to = rankAt(here, other),
-                      .out = r.in + begin(other) * r.elementBytes(),
-                      .outBytes = bytesOfPart(other),
-                      .from = rankAt(here, other),
-                      .in = theirs,
-                      .inBytes = bytesOfPart(place)});
-      received += bytesOfPart(place);
+  std::vector<std::byte> gathered(static_cast<size_t>(bytesOf(place) * std::ssize(neighbours)));
+  std::vector<const std::byte*> inputs;  // of this rank's part
+  std::vector<Hop> there;
+  std::vector<Hop> back;
+  for (int64_t i = 0; i < std::ssize(neighbours); ++i) {
+    std::byte* theirs = gathered.data() + i * bytesOf(place);
+    inputs.push_back(i == place ? at(r.in, place) : theirs);
+    if (i != place) {
+      const int rank = rankAt(here, i);
+      there.push_back({rank, at(r.in, i), bytesOf(i), rank, theirs, bytesOf(place)});
+      back.push_back({rank, at(r.out, place), bytesOf(place), rank, at(r.out, i), bytesOf(i)});
+      received += bytesOf(place) + bytesOf(i);
     }
   }
-  pass(hops);
-  if (count > 0) {
-    received += passFromHostToHost(r,
-                                   {.before = here > 0 ? rankAt(here - 1, place) : -1,
-                                    .behind = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
-                                    .hostsBehind = static_cast<int64_t>(hosts.size() - here) - 1},
-                                   inputs, from, count);
+  pass(there);
+  if (bytesOf(place) > 0) {
+    const Chain chain{.before = here > 0 ? rankAt(here - 1, place) : -1,
+                      .behind = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
+                      .hostsBehind = std::ssize(hosts) - static_cast<int64_t>(here) - 1};
+    received += passFromHostToHost(r, chain, inputs, begin(place), begin(place + 1) - begin(place));
   }
-
-  hops.clear();
-  for (size_t i = 0; i < neighbours.size(); ++i) {
-    const auto other = static_cast<int64_t>(i);
-    if (other != place) {
-      hops.push_back({.to = rankAt(here, other),
-                      .out = r.out + from * r.elementBytes(),
-                      .outBytes = bytesOfPart(place),
-                      .from = rankAt(here, other),
-                      .in = r.out + begin(other) * r.elementBytes(),
-                      .inBytes = bytesOfPart(other)});
-      received += bytesOfPart(other);
-    }
-  }
-  pass(hops);
+  pass(back);
   return received;
 }
 
@@ -325,7 +316,7 @@ int64_t NetworkCommunicator::passFromHostToHost(const Reduction& r, const Chain&
       std::byte* piece = sums.data() + begin(step) * bytes;
       addInputs(inputs, r.record.type, r.record.op, begin(step), size, chain.before >= 0, piece, widened.data());
       if (chain.behind < 0) {
-        fromAccumulators(piece, r.record.type, out + begin(step) * r.elementBytes(), size);
+        fromAccumulators(piece, r.record.type, r.record.op, out + begin(step) * r.elementBytes(), size);
       }
     }
   }

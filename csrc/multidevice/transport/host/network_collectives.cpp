@@ -183,7 +183,7 @@ void NetworkCommunicator::passParts(const Team& t, int position, int root, std::
 
 // Where the table leaves it open: a root does not send the same to many, if that is more than goes along with the heads.
 Algorithm NetworkCommunicator::algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const {
-  const SizeClass size = sizeClass(bytes, options_.thresholds.slots);
+  const SizeClass size = sizeClass(bytes, HostThresholds{}.slots);
   const Algorithm asked = algorithms_.onNetwork(kind, size);
   if (asked != Algorithm::Default || kind != CallKind::Broadcast || ranks <= 2 || size == SizeClass::Small) {
     return asked;

@@ -1,8 +1,8 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
 // Each rank sends every other one a head, the record of the call with small data right behind it, and large data as a second
-// message. Heads are compared before anything else is waited for. Reductions gather what they reduce and work in team order, unless
-// the table of algorithms says otherwise, so results have the same bits as on one host.
+// message. Heads are compared before anything else is waited for. Reductions work in team order, so results have the same bits as on one
+// host, unless the table of algorithms gives that up.
 #pragma once
 
 #include <cstring>
@@ -76,7 +76,7 @@ class NetworkCommunicator final : public Communicator {
 
     int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
     int64_t elementBytes() const { return dataTypeSize(record.type); }
-    DataType sumType() const { return accumulatorType(record.type); }
+    DataType sumType() const { return accumulatorType(record.type, record.op); }
     int64_t sumBytes() const { return dataTypeSize(sumType()); }
     int64_t bytes() const { return record.count * elementBytes(); }
   };
@@ -132,13 +132,13 @@ class NetworkCommunicator final : public Communicator {
   void passParts(const Team& team, int position, int root, std::byte* buffer, int64_t count, int64_t elementBytes);
   void passDown(const Team& team, int position, int root, std::byte* buffer, int64_t bytes);
   Algorithm algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const;
-  Algorithm algorithmFor(const Reduction& r, const Hosts& hosts) const;
+  Algorithm algorithmFor(const Reduction& r) const;
   Hosts hostsOf(const Team& team) const;
   // Each returns the bytes received.
   int64_t reduceByGathering(const Reduction& r, bool whole);
   int64_t reduceByDoubling(const Reduction& r);
   int64_t reduceAround(const Reduction& r);
-  int64_t reduceByHost(const Reduction& r, const Hosts& hosts);
+  int64_t reduceByHost(const Reduction& r);
   // inputs: those of this host, of `count` elements that begin at `from`; their results are in the output.
   int64_t passFromHostToHost(const Reduction& r, const Chain& chain, std::span<const std::byte* const> inputs,
                              int64_t from, int64_t count);

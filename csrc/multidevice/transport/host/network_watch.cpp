@@ -120,12 +120,13 @@ void NetworkWatch::look() {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
     poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+    const auto polledAt = Clock::now();  // to hear one of them may take long
     for (size_t i = 0; i < polled.size(); ++i) {
       if (polled[i].revents != 0) {
         hear(static_cast<int>(i));
       }
     }
-    looked_ = Clock::now();
+    looked_ = polledAt;
   }
 }
 
@@ -222,6 +223,10 @@ void NetworkWatch::recordFailure(const std::string& text) {
   }
   if (rank_ == 0) {
     note({Kind::Failed, rank_, 0, 0}, text);
+    return;
+  }
+  if (hasLeft(0)) {
+    keep(text);
     return;
   }
   // Rank 0 decides whose text it is, and tells this rank too.
