@@ -1,11 +1,13 @@
 #include "preseg_passes/decompose_reshardings.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
@@ -143,7 +145,21 @@ class Decomposition {
     return cost < costOfMoving(e) - tie ? std::optional(std::move(steps)) : std::nullopt;
   }
 
-  // What it costs to move the operands of a window, or its result, whichever is less.
+  // Elements that a rank may hold on the way between two states.
+  int64_t boundBetween(const ShardState& held, const ShardState& wanted) const {
+    int64_t bound = fusion_.planner().bound.value_or(0);
+    for (const ShardState* state : {&held, &wanted}) {
+      int64_t count = 1;
+      for (const int64_t n : localShape(*state, state->mesh.devices()[0])) {
+        count *= n;
+      }
+      bound = std::max(bound, count);
+    }
+    return bound;
+  }
+
+  // What it costs to move the operands of a window, or its result, whichever is less. Where a rank would hold more of an operand than it
+  // may, no price is low enough.
   double costOfMoving(Expr* e) {
     TensorView* result = e->tensorOutput();
     const ShardState wanted = shardState(result);
@@ -153,7 +169,11 @@ class Decomposition {
         const TensorView* from = e->input(o.position)->asTensor();
         const ShardState needed = o.edge.needed ? *o.edge.needed : ShardState::replicated(wanted.mesh, from->shape());
         const auto known = moved_.find({from->id(), needed.toString()});
-        cost += known == moved_.end() ? planIn(fusion_, o.edge.held, needed)->cost : 0;
+        if (known == moved_.end()) {
+          const std::shared_ptr<const RedistributionPlan> plan = planIn(fusion_, o.edge.held, needed);
+          const bool fits = plan->peakState <= boundBetween(o.edge.held, wanted);
+          cost += fits ? plan->cost : std::numeric_limits<double>::infinity();
+        }
       }
     }
     const ShardState natural = naturalState(e);

@@ -1,4 +1,6 @@
 // Shards that move between the axes of a grid, and between parts of an axis: one collective each, of as few elements as there can be.
+#include <fmt/core.h>
+
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 #include "multidevice/sharding/shard_state.h"
@@ -31,7 +33,7 @@ ShardState tiles(const DeviceMesh& mesh, const std::vector<int64_t>& shape, cons
 
 // y = x from one placement to another.
 Scenario moved(const std::vector<int64_t>& shape, const ShardState& from, const ShardState& to,
-               std::vector<Expected> byRank) {
+               std::vector<Expected> byRank, PassSettings passes = {}) {
   return {[=](Fusion& f) {
             TensorView* x = input(f, shape, from.mesh);
             setShardState(x, from);
@@ -41,7 +43,8 @@ Scenario moved(const std::vector<int64_t>& shape, const ShardState& from, const 
           },
           {random(shape, 1)},
           {},
-          std::move(byRank)};
+          std::move(byRank),
+          std::move(passes)};
 }
 
 int64_t shared(int64_t beginA, int64_t endA, int64_t beginB, int64_t endB) {
@@ -80,10 +83,36 @@ TEST_F(Grids, ReorderingTheAxesOfADimIsAPermutation) {
   runScenarioOn(8, moved({16, 3}, tiles(mesh, {16, 3}, {"xy", ""}), tiles(mesh, {16, 3}, {"yx", ""}), ranks));
 }
 
-TEST_F(Grids, DroppingTheOuterAxisGathersOverItAlone) {
-  const DeviceMesh mesh = grid(2, 4);
-  const std::vector<Expected> ranks(8, Expected{{"permute/8", "all-gather/2"}, 0, -1});
-  runScenarioOn(8, moved({16, 3}, tiles(mesh, {16, 3}, {"xy", ""}), tiles(mesh, {16, 3}, {"y", ""}), ranks));
+// Rank (x, y) holds part ny x + y of the rows; before the gather of a pair over x it is to hold part 2 y + x.
+Scenario withoutTheOuterAxis(int64_t ny) {
+  const DeviceMesh mesh = grid(2, ny);
+  std::vector<Expected> ranks;
+  for (int64_t rank = 0; rank < 2 * ny; rank++) {
+    const bool stays = rank == rank % ny * 2 + rank / ny;
+    const int64_t part = 2 * 3 * 4;
+    ranks.push_back({{fmt::format("permute/{}", 2 * ny), "all-gather/2"}, 0, (stays ? 0 : part) + part});
+  }
+  const std::vector<int64_t> shape{4 * ny, 3};
+  return moved(shape, tiles(mesh, shape, {"xy", ""}), tiles(mesh, shape, {"y", ""}), ranks);
+}
+
+TEST_F(Grids, DroppingTheOuterAxisGathersOverItAlone) { runScenarioOn(8, withoutTheOuterAxis(4)); }
+
+TEST_F(Grids, DroppingTheOuterAxisOfASquareGathersOverItAlone) { runScenarioOn(4, withoutTheOuterAxis(2)); }
+
+// Halves over x to thirds over y: of its half each rank keeps sixth 3 x + y, gets sixth 2 y + x, and gathers a pair of them over x.
+// What is planned by default (DirectTransfers.BetweenAxesThatDoNotNest) brings no rank more than the 4 rows that this brings the busiest.
+TEST_F(Grids, AxesThatDoNotNestExchangeSixthsWithoutDirectTransfers) {
+  const DeviceMesh mesh = grid(2, 3);
+  std::vector<Expected> ranks;
+  for (int64_t x = 0; x < 2; x++) {
+    for (int64_t y = 0; y < 3; y++) {
+      const int64_t moved = 3 * x + y == 2 * y + x ? 0 : 2;
+      ranks.push_back({{"permute/6", "all-gather/2"}, -1, (moved + 2) * 4});
+    }
+  }
+  runScenarioOn(6, moved({12}, tiles(mesh, {12}, {"x"}), tiles(mesh, {12}, {"y"}), ranks,
+                         {.planner = PlannerSettings{.direct = DirectChoice::Fallback}}));
 }
 
 TEST_F(Grids, SumsOverBothAxesAreOneAllReduce) {

@@ -190,17 +190,24 @@ class VocabularyOnRanks : public ScenarioTest {
  protected:
   // -log(softmax(logits)[target]) of each row, 0 where the target is negative.
   static TensorView* crossEntropy(TensorView* logits, TensorView* target) {
-    TensorView* counts = ge(target, 0);
+    return crossEntropy(logits, target, ge(target, 0));
+  }
+  // The same, 0 where `counts` is false.
+  static TensorView* crossEntropy(TensorView* logits, TensorView* target, TensorView* counts) {
     TensorView* largest = max(logits, {1});
     TensorView* logSum = add(largest, log(sum(exp(sub(logits, unsqueeze(largest, 1))), {1})));
     TensorView* picked = squeeze(takeAlongAxis(logits, unsqueeze(where(counts, target, 0), 1), 1), 1);
     return where(counts, sub(logSum, picked), 0.0);
   }
-  // softmax - 1 at the target.
+  // softmax - 1 at the target, 0 where the target is negative.
   static TensorView* gradient(TensorView* logits, TensorView* target) {
+    return gradient(logits, target, ge(target, 0));
+  }
+  // The same, 0 where `rows` is false.
+  static TensorView* gradient(TensorView* logits, TensorView* target, TensorView* rows) {
     const IntExpr width = logits->shape()[1];
     TensorView* hit = eq(unsqueeze(target, 1), unsqueeze(iota(logits->fusion(), width), 0));
-    TensorView* counts = unsqueeze(ge(target, 0), 1);
+    TensorView* counts = unsqueeze(rows, 1);
     return where(counts, sub(softmax(logits, 1), castOp(DataType::Float, hit)), 0.0);
   }
   static Tensor targets(int64_t vocabulary) {
@@ -225,6 +232,34 @@ TEST_F(VocabularyOnRanks, CrossEntropyTakesThreeNumbersARow) {
                       {random({kRows, vocabulary}, 1), targets(vocabulary)},
                       {allReduces(n, 2), -1, allReduceBytes(kRows, n) + allReduceBytes(2 * kRows, n)}};
     });
+  }
+}
+
+// Beyond the last word too: of 10 words in parts of 3, the ranks' last part has room for 10 and 11, and none has 13.
+TEST_F(VocabularyOnRanks, TargetsThatAreNoWordsCountNothing) {
+  for (const int64_t vocabulary : {16, 10}) {
+    Tensor target = targets(vocabulary);
+    target.set(std::vector<int64_t>{0}, static_cast<double>(vocabulary));
+    target.set(std::vector<int64_t>{1}, static_cast<double>(vocabulary) + 1);
+    target.set(std::vector<int64_t>{4}, static_cast<double>(vocabulary) + 3);
+    for (const bool loss : {true, false}) {
+      runScenario([=](int64_t n) {
+        return Scenario{[=](Fusion& f) {
+                          const DeviceMesh mesh = axisX(n);
+                          TensorView* logits = input(f, {kRows, vocabulary}, mesh);
+                          TensorView* words = input(f, {kRows}, mesh, DataType::Int);
+                          shardBlock(logits, 1, mesh, "x");
+                          TensorView* counts = logical_and(ge(words, 0), lt(words, vocabulary));
+                          if (loss) {
+                            output(f, crossEntropy(logits, words, counts), mesh);
+                          } else {
+                            f.addOutput(gradient(logits, words, counts));
+                          }
+                        },
+                        {random({kRows, vocabulary}, 1), target},
+                        {allReduces(n, 2), -1, allReduceBytes(kRows, n) + allReduceBytes((loss ? 2 : 1) * kRows, n)}};
+      });
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
@@ -115,6 +116,13 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
       EXPECT_EQ(compare(got[i], part).value_or(""), "") << "output " << i << " of\n" << cache.planText();
     }
     checkCommunication(comm, cache, expectation, call == 0);
+  }
+  if (!expectation.relations.empty()) {
+    std::vector<std::string> relations;
+    for (const ExplainedEdge& e : cache.explain().edges) {
+      relations.push_back(e.relation);
+    }
+    EXPECT_EQ(relations, expectation.relations) << cache.planText();
   }
   if (expectation.kernels >= 0) {
     int64_t launches = 0;

@@ -31,7 +31,7 @@ TEST_F(OneEdge, PointwiseOnShardsIsOneKernel) {
                       shardBlock(output(f, add(x, 1.0), mesh), 0, mesh, "x");
                     },
                     {random({2 * n, 3}, 1)},
-                    {{}, 1, 0}};
+                    {{}, 1, 0, {"aligned"}}};
   });
 }
 
@@ -43,7 +43,7 @@ TEST_F(OneEdge, ReplicatedToShardedIsLocal) {
                       shardBlock(output(f, set(x), mesh), 1, mesh, "x");
                     },
                     {random({6, 2 * n}, 1)},
-                    {{}, 1, 0}};
+                    {{}, 1, 0, {"local"}}};
   });
 }
 
@@ -131,7 +131,37 @@ TEST_F(OneEdge, WithoutTransfersAWindowIsCutOutOfTheWhole) {
                     {random({4 * n, 3}, 1)},
                     std::move(expected)};
   };
-  runScenario([&](int64_t n) { return scenario(n, {"transfer", "all_to_all"}, {among(n, "all-gather"), -1, -1}); });
+  // all parts of the others
+  runScenario([&](int64_t n) {
+    return scenario(n, {"transfer", "all_to_all"}, {among(n, "all-gather"), -1, (n - 1) * 4 * 3 * 4});
+  });
+}
+
+// Rows 1 + r, 5 + r and 9 + r of 16 on rank r of four: two of them come from others, rank 3 sends none. Where a call is as dear as a
+// hundred elements the gather of the whole is cheaper, 100 + 36 for 200 + 6, and taken where a rank may hold its 48 elements.
+TEST_F(OneEdge, AWindowIsGatheredOnlyWhereTheWholeIsWithinTheBound) {
+  const auto run = [this](std::optional<int64_t> bound, double alpha, const std::vector<Expected>& byRank) {
+    runScenarioOn(4, {[=](Fusion& f) {
+                        DeviceMesh mesh = axisX(4);
+                        TensorView* x = input(f, {16, 3}, mesh);
+                        shardBlock(x, 0, mesh, "x");
+                        TensorView* y = output(f, slice(x, {1, 0}, {13, 3}), mesh);
+                        y->inner_split(0, 4);
+                        y->axis(1)->parallelize(mesh.axis("x"));
+                        f.setPlanner({.bound = bound, .alpha = {{"x", alpha}}});
+                      },
+                      {random({16, 3}, 1)},
+                      {},
+                      byRank});
+  };
+  const std::vector<Expected> gather(4, Expected{{"all-gather/4"}, -1, 3 * 4 * 3 * 4});
+  const Expected outer{{"transfer/3"}, 0, 2 * 3 * 4};
+  const Expected inner{{"transfer/4"}, 0, 2 * 3 * 4};
+  const std::vector<Expected> transfer{outer, inner, inner, outer};
+  run(48, 100, gather);
+  run(47, 100, transfer);
+  run({}, 100, transfer);
+  run(48, 1, transfer);
 }
 
 class Reductions : public ScenarioTest {

@@ -143,7 +143,7 @@ class ShardedWeights : public ScenarioTest {
         local.emplace_back(shardTensor(std::get<Tensor>(whole[i]), in, comm.rank()));
       }
       (void)cache.runFusionWithInputs(local);
-      if (comm.rank() == 0) {
+      if (comm.rank() == 0 || launched()) {
         const std::lock_guard lock(mutex);
         peak = {cache.costs(), cache.hostProgram()->peakBytes};
       }
@@ -182,13 +182,17 @@ TEST_F(ShardedWeights, BackwardGathersWeightsAndScattersGradients) {
 
 // Arguments, results and all that lies in memory at once.
 TEST_F(ShardedWeights, NoRankHoldsMoreThanItsPartsAndTwoLayers) {
-  if (launched()) {
-    return;
+  // under a launcher on the ranks that it started
+  const char* started = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const std::vector<int> counts =
+      !launched() ? std::vector<int>{2, 4, 8} : std::vector<int>{started == nullptr ? 1 : std::atoi(started)};
+  if (counts[0] == 1 || 64 % counts[0] != 0) {
+    GTEST_SKIP() << "the bound is that of equal parts on several ranks, and the launcher started " << counts[0];
   }
   for (const bool isBackward : {false, true}) {
     const Stack stack{.layers = 8, .rows = 8, .features = 64, .hidden = 128};
     const int64_t full = stack.layers * stack.layerBytes() * (isBackward ? 2 : 1);  // and gradients
-    for (const int ranks : {2, 4, 8}) {
+    for (const int ranks : counts) {
       SCOPED_TRACE(fmt::format("{} on {} ranks", isBackward ? "backward" : "forward", ranks));
       const Peak peak = peakOf(stack, isBackward, ranks);
       EXPECT_EQ(peak.costs.constants, std::vector<std::string>{});

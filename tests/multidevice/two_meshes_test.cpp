@@ -122,17 +122,23 @@ TEST_F(TwoMeshes, WhatAllReadersWantCrossesOnce) {
                     {oneTransfer(4, 0, 0), reader, reader, reader}});
 }
 
-// Every row crosses once: each reader fetches the half of one sender, then they share.
-TEST_F(TwoMeshes, HalvesCrossOnceAndAreGatheredWhereTheyAreRead) {
+// Every row crosses once: each reader fetches the half of one sender, then they share. Ranks beyond the fourth do nothing.
+Scenario halvesThatAreSpread(int ranks) {
   const Expected reader{{"transfer/2", "all-gather/2"}, 1, (12 + 12) * 4};
-  runScenarioOn(5, {[](Fusion& f) {
-                      TensorView* x = source(f, {4, 6}, onX({0, 1}), 0);
-                      f.addOutput(add(place(set(x), onX({2, 3})), 1.0));
-                    },
-                    {random({4, 6}, 1)},
-                    {},
-                    {oneTransfer(2, 0, 0), oneTransfer(2, 0, 0), reader, reader, kNothing}});
+  std::vector<Expected> byRank{oneTransfer(2, 0, 0), oneTransfer(2, 0, 0), reader, reader};
+  byRank.resize(static_cast<size_t>(ranks), kNothing);
+  return {[](Fusion& f) {
+            TensorView* x = source(f, {4, 6}, onX({0, 1}), 0);
+            f.addOutput(add(place(set(x), onX({2, 3})), 1.0));
+          },
+          {random({4, 6}, 1)},
+          {},
+          byRank};
 }
+
+TEST_F(TwoMeshes, HalvesCrossOnceAndAreGatheredWhereTheyAreRead) { runScenarioOn(4, halvesThatAreSpread(4)); }
+
+TEST_F(TwoMeshes, HalvesThatAreSpreadAreNotSentToOthers) { runScenarioOn(5, halvesThatAreSpread(5)); }
 
 // The sum is complete before it leaves.
 TEST_F(TwoMeshes, SumsAreCombinedWhereTheyAre) {
@@ -272,11 +278,16 @@ TEST_F(TwoMeshes, ARankOutsideWithoutSizesIsRefused) {
     fusion->addOutput(place(set(x), onX({1})));
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
     const Tensor mine = comm.rank() == 0 ? random({4, 6}, 1) : Tensor::empty({0, 0}, DataType::Float);
+    std::string refusal;
     try {
       (void)cache.runFusionWithInputs({mine});
       FAIL() << "rank " << comm.rank() << " ran";
     } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("withGlobalShape"), std::string::npos) << e.what();
+      refusal = e.what();
+      EXPECT_NE(refusal.find("withGlobalShape"), std::string::npos) << refusal;
+    }
+    for (const std::string& text : comm.exchange(refusal)) {
+      EXPECT_EQ(text, refusal);
     }
   });
 }

@@ -261,13 +261,41 @@ TEST(Planner, TwoAxes) {
   EXPECT_EQ(planned(S("", "", "xy"), S("xy", ""), e), Steps{"reduce_scatter(x, y)"});
   EXPECT_EQ(planned(S("xy", ""), S("yx", ""), e), Steps{"permute(x, y)"});
   EXPECT_EQ(planned(S("xy", ""), S("y", ""), e), (Steps{"permute(x, y)", "all_gather(x)"}));
-  EXPECT_LE(planRedistribution(S("xy", ""), S("y", "")).peakState, 16);
+}
+
+// A rank of which no rows stay receives all it is to hold, 64 / ny elements, and holds no more at any time.
+TEST(Planner, DroppingTheOuterAxisBringsWhatIsHeldAfterwards) {
+  for (const int64_t ny : {2, 4}) {
+    const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", ny}});
+    const std::vector<int64_t> e{8, 8};
+    const ShardState from = block(mesh, e, {"xy", ""});
+    const ShardState to = block(mesh, e, {"y", ""});
+    for (const DirectChoice direct : {DirectChoice::Fallback, DirectChoice::Priced}) {
+      const RedistributionPlan plan = planRedistribution(from, to, {.direct = direct});
+      expectPlanWorks(plan, from, to, e);
+      EXPECT_EQ(plan.elements, 64 / ny);
+      EXPECT_LE(plan.peakState, 64 / ny);
+    }
+  }
 }
 
 TEST(Planner, AxisSwapIsAPermutation) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 2}});
   const std::vector<int64_t> e{8, 8};
   EXPECT_EQ(planned(block(mesh, e, {"x", "y"}), block(mesh, e, {"y", "x"}), e), Steps{"permute(x, y)"});
+}
+
+// Tiles of 6 x 4 to tiles of 4 x 6: where the two do not meet a rank receives all 24 elements.
+TEST(Planner, AxisSwapOfOtherSizesIsOneUnevenExchange) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
+  const std::vector<int64_t> e{12, 12};
+  const ShardState from = block(mesh, e, {"x", "y"});
+  const ShardState to = block(mesh, e, {"y", "x"});
+  EXPECT_EQ(planned(from, to, e), Steps{"all_to_all(x, y)"});
+  const RedistributionPlan plan = planRedistribution(from, to, {.direct = DirectChoice::Fallback});
+  EXPECT_EQ(plan.steps.at(0).kind, StepKind::AllToAllV);
+  EXPECT_LE(plan.elements, 24);
+  EXPECT_LE(plan.peakState, 24);
 }
 
 TEST(Planner, AxesOfDifferentSize) {
