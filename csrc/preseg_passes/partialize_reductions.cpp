@@ -84,21 +84,38 @@ bool isBlock(const DigitList& dim) {
   return isRange(dim) && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
 }
 
-// Operands may cut one reduced dim differently: axes are taken in order as long as their digits nest.
-PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
-  PartialAxes taken;
+// Their digits can be split off the root dims.
+bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
   std::vector<std::vector<Digit>> owned(root.size());
   for (const auto& [axis, pieces] : axes) {
-    std::vector<std::vector<Digit>> with = owned;
-    bool fits = true;
     for (const OwnedPiece& piece : pieces) {
-      with[piece.root].push_back(piece.digit);
-      const DigitList digits = fillLocal(piece.root, root[piece.root].extent, with[piece.root]);
-      fits = fits && !digits.isOpaque() && (!digits.isRagged() || isBlock(digits));
+      owned[piece.root].push_back(piece.digit);
     }
-    if (fits) {
-      owned = std::move(with);
-      taken[axis] = pieces;
+  }
+  for (size_t k = 0; k < root.size(); k++) {
+    if (owned[k].empty()) {
+      continue;
+    }
+    const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned[k]);
+    if (digits.isOpaque() || (digits.isRagged() && !isBlock(digits))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Operands may cut one reduced dim differently: axes are taken in order as long as their digits nest. Uneven parts over several axes
+// may be blocks only together.
+PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
+  if (nest(axes, root)) {
+    return axes;
+  }
+  PartialAxes taken;
+  for (const auto& [axis, pieces] : axes) {
+    PartialAxes with = taken;
+    with[axis] = pieces;
+    if (nest(with, root)) {
+      taken = std::move(with);
     }
   }
   return taken;
