@@ -224,9 +224,16 @@ TensorView* RandomProgram::randomOp() {
 
 // What a pass will take away, repeat, or put something in front of.
 TensorView* RandomProgram::cleanedUp(TensorView* a, const std::vector<int64_t>& sizes) {
-  switch (rng_() % 3) {
+  switch (rng_() % 4) {
     case 0:
       return named("set", set(a));
+    case 3: {  // shifted by one, as a slice of a pad
+      std::vector<int64_t> starts(sizes.size(), 0);
+      std::vector<int64_t> stops = sizes;
+      starts.back() = 2;
+      stops.back() += 2;
+      return named("slice of a pad", slice(pad(a, std::vector<int64_t>{1, 1}), starts, stops));
+    }
     case 1: {
       TensorView* wide = castOp(DataType::Double, a);
       tensors_.push_back(castOp(DataType::Float, sin(wide)));

@@ -14,7 +14,7 @@ namespace meshfuse {
 struct RandomProgramKind {
   bool uneven = false;    // sizes that the axes need not divide
   bool symbolic = false;  // meshes whose sizes are symbols, where any size may turn out not to divide a dim
-  bool cleanUps = false;  // copies, casts to wider types and indices too, for the passes that clean up
+  bool cleanUps = false;  // copies, casts to wider types, indices and windows of pads too, for the passes that clean up
   bool parts = false;     // parts of axes own digits
 };
 
