@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
+#include <span>
 
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/enumerate.h"
@@ -95,6 +97,7 @@ struct Histogram {
   int regrouped = 0;    // a split or merge of loops, or a reshape, on the way
   int subAxes = 0;
   int streams = 0;
+  std::map<std::string, int> places;  // edges whose producer has a digit of an axis there among those of a dim
   std::map<size_t, int> lengths;
   std::map<std::string, int> kinds;
   Proofs digits;
@@ -124,6 +127,9 @@ struct Histogram {
         "%d edges: %d comm, %d local or aligned, %d of them with a proper part on some rank; %d pass a split, merge or "
         "reshape; %d have parts of an axis, %d a stream\n",
         edges, comm, local, properLocal, regrouped, subAxes, streams);
+    for (const auto& [place, n] : places) {
+      std::printf("  %5d with an axis at the %s digit\n", n, place.c_str());
+    }
     for (const auto& [length, n] : lengths) {
       std::printf("  %5d chains of %zu\n", n, length);
     }
@@ -142,6 +148,20 @@ bool hasPartsOfAnAxis(const ShardState& state) {
   });
 }
 
+// Of digits that are not all of their dim.
+std::set<std::string> placesOfAxes(const ShardState& state) {
+  std::set<std::string> places;
+  for (const DigitList& dim : state.dims) {
+    const std::span<const Digit> digits = dim.digits();
+    for (size_t k = 0; k < digits.size() && digits.size() > 1; k++) {
+      if (digits[k].owner.isDevice()) {
+        places.insert(k == 0 ? "outer" : k + 1 == digits.size() ? "inner" : "middle");
+      }
+    }
+  }
+  return places;
+}
+
 bool hasStream(const TensorView* tv) {
   return std::any_of(tv->getLoopDomain().begin(), tv->getLoopDomain().end(),
                      [](const IterDomain* id) { return id->parallelType() == ParallelType::Stream; });
@@ -157,6 +177,9 @@ void observe(Histogram& h, RandomChain& chain) {
   h.regrouped += reshapes || regroupsLoops(edge.producer()) || regroupsLoops(edge.consumer()) ? 1 : 0;
   h.subAxes += hasPartsOfAnAxis(answer.held) ? 1 : 0;
   h.streams += hasStream(edge.producer()) || hasStream(edge.consumer()) ? 1 : 0;
+  for (const std::string& place : placesOfAxes(answer.held)) {
+    h.places[place]++;
+  }
   h.lengths[chain.kinds.size()]++;
   h.kinds[chain.kinds.back()]++;
   const std::string cause = causeOf(edge, answer.reason);
@@ -180,6 +203,15 @@ void observe(Histogram& h, RandomChain& chain) {
   h.count(h.either, either, truth, cause);
 }
 
+// The edges are of all sorts that there are to prove.
+void expectVaried(const Histogram& h) {
+  EXPECT_GE(h.subAxes, h.edges / 40);
+  EXPECT_GE(h.streams, h.edges / 40);
+  EXPECT_GE(h.places.at("outer"), h.edges / 6);
+  EXPECT_GE(h.places.at("inner"), h.edges / 6);
+  EXPECT_GE(h.places.at("middle"), h.edges / 16);
+}
+
 TEST(RelationFigures, RandomEdgesAgainstIndexSets) {
   std::mt19937 rng(7);
   const std::vector<DeviceMesh> all = meshes();
@@ -199,6 +231,7 @@ TEST(RelationFigures, RandomEdgesAgainstIndexSets) {
   EXPECT_GE(h.comm, h.edges / 5);
   EXPECT_GE(h.properLocal, h.edges / 5);
   EXPECT_GE(h.regrouped, h.edges / 2);
+  expectVaried(h);
   EXPECT_GE(static_cast<double>(h.digits.all) / h.local, 0.97);
   EXPECT_GE(static_cast<double>(h.digits.proper) / h.properLocal, 0.97);
   EXPECT_GE(static_cast<double>(h.either.all) / h.local, 0.99);
@@ -227,7 +260,9 @@ TEST(RelationFigures, RandomUnevenEdgesAgainstIndexSets) {
   std::printf("uneven parts:\n");
   raggedOnly.print();
   EXPECT_GE(ragged, 2000 / kShare);
-  EXPECT_GE(static_cast<double>(raggedOnly.digits.proper) / raggedOnly.properLocal, 0.9);
+  expectVaried(raggedOnly);
+  EXPECT_GE(static_cast<double>(raggedOnly.digits.proper) / raggedOnly.properLocal, 0.97);
+  EXPECT_GE(static_cast<double>(raggedOnly.either.proper) / raggedOnly.properLocal, 0.99);
 }
 
 }  // namespace
