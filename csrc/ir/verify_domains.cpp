@@ -171,20 +171,30 @@ class DomainVerifier {
                : type.toString();
   }
 
-  // Axes of the mesh, as they are bound and named: all, or those that no loop dim has.
-  enum class Bound : uint8_t { Any, No };
-  std::string axesOf(const DeviceMesh& mesh, Bound which) const {
+  // Axes of a mesh or parts of them, as they are bound and named.
+  static std::string namesOf(const DeviceMesh& mesh, const std::vector<ParallelType>& types) {
     std::string text;
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      const ParallelType type = mesh.typeOf(axis);
-      const bool taken = std::ranges::any_of(t_.getLoopDomain(), [&](const IterDomain* id) {
-        return id->isDeviceDim() && mesh.overlap(id->parallelType(), type);
-      });
-      if (which == Bound::Any || !taken) {
-        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", type.toString(), mesh.axisName(axis));
-      }
+    for (const ParallelType type : types) {
+      text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", type.toString(), mesh.axisName(mesh.axisOf(type)));
     }
     return text;
+  }
+  static std::string axesOf(const DeviceMesh& mesh) {
+    std::vector<ParallelType> types;
+    for (int axis = 0; axis < mesh.numAxes(); axis++) {
+      types.push_back(mesh.typeOf(axis));
+    }
+    return namesOf(mesh, types);
+  }
+  // What a loop dim could be bound to instead of an axis that another has.
+  std::string freeInstead(const DeviceMesh& mesh, ParallelType a, ParallelType b) const {
+    std::vector<ParallelType> bound;
+    for (const IterDomain* id : t_.getLoopDomain()) {
+      if (id->isDeviceDim()) {
+        bound.push_back(id->parallelType());
+      }
+    }
+    return namesOf(mesh, mesh.freeInstead(a, b, std::move(bound)));
   }
 
   void checkBindings() {
@@ -203,7 +213,7 @@ class DomainVerifier {
         return there->isReduction() == id->isReduction() && mesh.overlap(there->parallelType(), type);
       });
       if (first != bound.end()) {
-        const std::string free = axesOf(mesh, Bound::No);
+        const std::string free = freeInstead(mesh, t_.getLoopDomain()[*first]->parallelType(), type);
         report(
             "{} is bound to two loop dims, {} and {}; an axis owns one digit of a tensor: leave one of them serial, {}",
             nameOf(type, mesh), *first, k,
@@ -214,7 +224,7 @@ class DomainVerifier {
         report("loop dim {} is bound to {}, but the tensor has no mesh; call setDeviceMesh", k, type.toString());
       } else if (type.axisFromLast() >= mesh.numAxes()) {
         report("loop dim {} is bound to {}, but mesh {} has {} axes; bind it to one of {}", k, type.toString(),
-               mesh.toString(), mesh.numAxes(), axesOf(mesh, Bound::Any));
+               mesh.toString(), mesh.numAxes(), axesOf(mesh));
       } else if (type.isPart() && !isPartOf(type, mesh.axisSize(mesh.axisOf(type)))) {
         report("loop dim {} is bound to {}, which is no part of an axis of {}; give factors of its size", k,
                type.toString(), mesh.axisSize(mesh.axisOf(type)).toString());

@@ -57,6 +57,39 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   }
 }
 
+// No digit of an axis is that of two loop dims.
+void checkOverlaps(const TensorView* tv, const std::vector<const IterDomain*>& bound,
+                   std::vector<std::string>& violations) {
+  const DeviceMesh& mesh = tv->getDeviceMesh();
+  for (auto second = bound.begin(); second != bound.end(); second++) {
+    const ParallelType type = (*second)->parallelType();
+    const auto first = std::find_if(bound.begin(), second,
+                                    [&](const IterDomain* id) { return mesh.overlap(id->parallelType(), type); });
+    if (first == second) {
+      continue;
+    }
+    const std::vector<IterDomain*>& loops = tv->getLoopDomain();
+    const auto place = [&](const IterDomain* id) { return std::find(loops.begin(), loops.end(), id) - loops.begin(); };
+    const ParallelType other = (*first)->parallelType();
+    std::vector<ParallelType> all;
+    for (const IterDomain* id : bound) {
+      all.push_back(id->parallelType());
+    }
+    std::string free;
+    for (const ParallelType one : mesh.freeInstead(other, type, all)) {
+      const std::string axis = mesh.axisName(mesh.axisOf(one));
+      free += (free.empty() ? "" : ", ") + (one.isPart() ? fmt::format("{} of {}", one.toString(), axis) : axis);
+    }
+    violations.push_back(fmt::format(
+        "{} binds {}, axis {} of {}, to its loop dims {} and {}; an axis{} owns one digit of a tensor: leave one of "
+        "them serial, {}",
+        tv->toString(), other == type ? type.toString() : fmt::format("{} and {}", other.toString(), type.toString()),
+        mesh.axisName(mesh.axisOf(type)), mesh.toString(), place(*first), place(*second),
+        other.isPart() || type.isPart() ? ", or a part of one," : "",
+        free.empty() ? "or give the mesh one more axis" : "or bind it to one that is free: " + free));
+  }
+}
+
 void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
   std::vector<const IterDomain*> bound;
   for (const IterDomain* id : tv->getLoopDomain()) {
@@ -72,30 +105,7 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
       bound.push_back(id);
     }
   }
-  const DeviceMesh& mesh = tv->getDeviceMesh();
-  for (size_t k = 0; k < bound.size(); k++) {
-    const auto first =
-        std::find_if(bound.begin(), bound.begin() + static_cast<std::ptrdiff_t>(k),
-                     [&](const IterDomain* id) { return mesh.overlap(id->parallelType(), bound[k]->parallelType()); });
-    if (first == bound.begin() + static_cast<std::ptrdiff_t>(k)) {
-      continue;
-    }
-    const std::vector<IterDomain*>& loops = tv->getLoopDomain();
-    const auto place = [&](const IterDomain* id) { return std::find(loops.begin(), loops.end(), id) - loops.begin(); };
-    std::string free;
-    for (int axis = 0; axis < mesh.numAxes(); axis++) {
-      const bool taken = std::any_of(bound.begin(), bound.end(), [&](const IterDomain* id) {
-        return mesh.overlap(id->parallelType(), mesh.typeOf(axis));
-      });
-      free += taken ? "" : (free.empty() ? "" : ", ") + mesh.axisName(axis);
-    }
-    violations.push_back(fmt::format(
-        "{} binds {}, axis {} of {}, to its loop dims {} and {}; an axis owns one digit of a tensor: leave one of them "
-        "serial, {}",
-        tv->toString(), bound[k]->parallelType().toString(), mesh.axisName(mesh.axisOf(bound[k]->parallelType())),
-        mesh.toString(), place(*first), place(bound[k]),
-        free.empty() ? "or give the mesh one more axis" : "or bind it to one that is free: " + free));
-  }
+  checkOverlaps(tv, bound, violations);
   if (!tv->hasDeviceMesh()) {
     return;
   }

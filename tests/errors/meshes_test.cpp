@@ -79,6 +79,26 @@ TEST(Meshes, OneAxisOnTwoDims) {
       "dims 0 and 2; an axis owns one digit of a tensor: leave one of them serial, or give the mesh one more axis");
 }
 
+TEST(Meshes, OnePartOfAnAxisOnTwoDims) {
+  std::string error = errorOnEveryRank(
+      4,
+      [](Fusion& f) {
+        TensorView* x = makeContigConcreteTensor({8, 4});
+        f.addInput(x);
+        const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+        x->setDeviceMesh(mesh);
+        x->outer_split(1, 2)->outer_split(0, 2);
+        x->parallelize(0, mesh.axis("x", 1, 2))->parallelize(2, mesh.axis("x", 1, 2));
+        f.addOutput(neg(x));
+      },
+      Tensor::zeros({4, 2}, DataType::Float));
+  EXPECT_EQ(
+      error,
+      "[concretize] the sizes of the inputs do not fit the fusion:\n  T0: DIDx:1:2, axis x of {x: 4}[0, 1, 2, 3], is "
+      "bound to two loop dims, 0 and 2; an axis owns one digit of a tensor: leave one of them serial, or bind it to "
+      "one that is free: DIDx:2:2 (x)");
+}
+
 TEST(Meshes, SymbolicAxesThatTheRanksDoNotFill) {
   std::string error = errorOnEveryRank(
       3,

@@ -283,6 +283,42 @@ bool DeviceMesh::overlap(ParallelType a, ParallelType b) const {
   return !a.isPart() || !b.isPart() || (!isBelow(a, b) && !isBelow(b, a));
 }
 
+std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b,
+                                                  std::vector<ParallelType> bound) const {
+  if (a.isPart() != b.isPart()) {
+    bound.erase(std::find(bound.begin(), bound.end(), a.isPart() ? b : a));
+  }
+  std::vector<ParallelType> free;
+  for (int axis = 0; axis < numAxes(); axis++) {
+    const ParallelType whole = typeOf(axis);
+    std::vector<std::pair<int64_t, int64_t>> taken;  // from one place to another, counted from the outside
+    bool isTaken = false;
+    for (const ParallelType type : bound) {
+      if (overlap(type, whole)) {
+        isTaken = true;
+        taken.emplace_back(type.pre(), type.pre() * type.size());
+      }
+    }
+    if (!isTaken) {
+      free.push_back(whole);
+      continue;
+    }
+    if (!axisSize(axis).isConst() || std::find(bound.begin(), bound.end(), whole) != bound.end()) {
+      continue;
+    }
+    std::sort(taken.begin(), taken.end());
+    taken.emplace_back(axisSize(axis).constValue(), 0);
+    int64_t at = 1;
+    for (const auto& [begin, end] : taken) {
+      if (begin > at && begin % at == 0) {
+        free.push_back(ParallelType::device(whole.axisFromLast(), at, begin / at));
+      }
+      at = std::max(at, end);
+    }
+  }
+  return free;
+}
+
 IntExpr DeviceMesh::size(std::string_view name) const { return size(axis(name)); }
 
 bool DeviceMesh::contains(int64_t rank) const { return indexOf(rank) >= 0; }

@@ -118,6 +118,9 @@ class DeviceMesh {
   IntExpr below(ParallelType type) const;
   // Whether two types name digits of one axis that have something in common.
   bool overlap(ParallelType a, ParallelType b) const;
+  // What could be named instead of one of two types that overlap, beside the others of `bound`: axes, and parts that are left of axes.
+  // Who names the whole of an axis may take what a part leaves.
+  std::vector<ParallelType> freeInstead(ParallelType a, ParallelType b, std::vector<ParallelType> bound) const;
 
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major
   bool contains(int64_t rank) const;
