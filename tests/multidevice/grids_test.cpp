@@ -132,6 +132,25 @@ TEST_F(Grids, SumsOverBothAxesAreOneAllReduce) {
   });
 }
 
+// Ten rows in blocks of 3, 3, 3 and 1, whichever axis is the outer one.
+TEST_F(Grids, SumsOfUnevenBlocksOverBothAxesAreOneAllReduce) {
+  for (const bool xOutside : {true, false}) {
+    const Scenario scenario{[=](Fusion& f) {
+                              const DeviceMesh mesh = grid(2, 2);
+                              TensorView* x = input(f, {10, 4}, mesh);
+                              x->outer_split(0, 4)->outer_split(0, 2);
+                              x->parallelize(0, mesh.axis(xOutside ? "x" : "y"));
+                              x->parallelize(1, mesh.axis(xOutside ? "y" : "x"));
+                              TensorView* y = sum(x, {0});
+                              f.addOutput(y);
+                              y->setDeviceMesh(mesh);
+                            },
+                            {random({10, 4}, 1)},
+                            {{"all-reduce/4"}, 1, 2 * 4 * 4 * 3 / 4}};
+    runScenarioOn(4, scenario);
+  }
+}
+
 TEST_F(Grids, ASumOverOneAxisKeepsTheOther) {
   const DeviceMesh mesh = grid(2, 2);
   const std::vector<Expected> ranks(4, Expected{{"all-reduce/2"}, 1, 3 * 4});

@@ -174,6 +174,27 @@ TEST(DeviceMesh, PartsOfAnAxis) {
             "[mesh] axis tp has a symbol for its size; a part needs a number");
 }
 
+TEST(DeviceMesh, WhatIsFreeBesideWhatOverlaps) {
+  const DeviceMesh mesh = DeviceMesh::create({{"dp", 2}, {"tp", 12}});
+  const ParallelType dp = mesh.axis("dp");
+  const ParallelType tp = mesh.axis("tp");
+  const ParallelType outer = mesh.axis("tp", 1, 2);
+  const ParallelType middle = mesh.axis("tp", 2, 3);
+  const ParallelType inner = mesh.axis("tp", 6, 2);
+  using Types = std::vector<ParallelType>;
+  EXPECT_EQ(mesh.freeInstead(tp, tp, {tp, tp}), Types{dp});
+  EXPECT_EQ(mesh.freeInstead(tp, tp, {tp, dp, tp}), Types{});
+  EXPECT_EQ(mesh.freeInstead(middle, middle, {middle, middle}), (Types{dp, outer, inner}));
+  EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, dp, outer}), Types{mesh.axis("tp", 2, 6)});
+  EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, outer, inner, dp}), Types{middle});
+  // who names the whole may take what the part leaves
+  EXPECT_EQ(mesh.freeInstead(tp, inner, {tp, dp, inner}), Types{mesh.axis("tp", 1, 6)});
+  EXPECT_EQ(mesh.freeInstead(inner, tp, {inner, dp, tp}), Types{mesh.axis("tp", 1, 6)});
+  EXPECT_EQ(DeviceMesh::create({{"tp"}}).freeInstead(ParallelType::DIDx, ParallelType::DIDx,
+                                                     {ParallelType::DIDx, ParallelType::DIDx}),
+            Types{});
+}
+
 // Parts that do not overlap say nothing of each other: all pairs of places occur.
 TEST(DeviceMesh, PartsThatDoNotOverlapAreIndependent) {
   int independent = 0;
