@@ -9,6 +9,7 @@
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/fold_windows.h"
+#include "preseg_passes/gather_moments.h"
 #include "preseg_passes/guard_indices.h"
 #include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/pack_redistributions.h"
@@ -35,6 +36,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "when all shardings are final; afterwards only Redistribute communicates"},
     {"optimize-reshards", optimizeReshards,
      "when all reshards stand alone, and before they are planned: it moves, joins and splits them"},
+    {"gather-moments", gatherMoments,
+     "behind optimize-reshards: only all-reduces that it left whole are to become gathers"},
     {"remove-unneeded-sets", removeUnneededSets,
      "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
     {"plan-redistributions", planRedistributions, "what each reshard costs is known when no sharding changes any more"},

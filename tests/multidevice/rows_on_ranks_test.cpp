@@ -16,10 +16,31 @@ std::vector<std::string> allReduces(int64_t n, int count) {
   return steps;
 }
 
+// Sums and squared distances of rows: the parts' are gathered, where these have several elements.
+Expected moments(int64_t n, int64_t width, int64_t rows = kRows) {
+  return (width + n - 1) / n > 1 ? Expected{among(n, "all-gather"), -1, 3 * rows * 4 * (n - 1)}
+                                 : Expected{allReduces(n, 2), -1, 2 * allReduceBytes(rows, n)};
+}
+
 class RowsOnRanks : public ScenarioTest {
  protected:
-  // Programs over x [rows, width] of which the last dim is cut, that take `count` numbers a row across the ranks.
   using Build = std::function<void(Fusion&, TensorView* x, const DeviceMesh&)>;
+  // Programs over x [rows, width] of which the last dim is cut, that take the moments of rows across the ranks.
+  void takesMoments(const Build& build, DataType type = DataType::Float) {
+    for (int64_t width : {16, 10, 5}) {
+      runScenario([&](int64_t n) {
+        return Scenario{[&build, type, width, n](Fusion& f) {
+                          const DeviceMesh mesh = axisX(n);
+                          TensorView* x = input(f, {kRows, width}, mesh, type);
+                          shardBlock(x, 1, mesh, "x");
+                          build(f, x, mesh);
+                        },
+                        {random({kRows, width}, 1, type)},
+                        moments(n, width)};
+      });
+    }
+  }
+  // The same of such that take `count` numbers a row.
   void takesNumbersARow(int count, const Build& build, DataType type = DataType::Float, int64_t bytesOfNumber = 4) {
     // 10 columns on 4 ranks are 3, 3, 3 and 1; 5 columns are 2, 2, 1 and none
     for (int64_t width : {16, 10, 5}) {
@@ -37,10 +58,9 @@ class RowsOnRanks : public ScenarioTest {
   }
 };
 
-TEST_F(RowsOnRanks, LayerNormTakesTwo) {
+TEST_F(RowsOnRanks, LayerNormGathersTheMomentsOfParts) {
   for (DataType type : {DataType::Float, DataType::BFloat16}) {
-    takesNumbersARow(
-        2,
+    takesMoments(
         [type](Fusion& f, TensorView* x, const DeviceMesh&) {
           f.addOutput(castOp(type, layer_norm(x, 1, nullptr, nullptr, 1e-5).output));
         },
@@ -48,7 +68,7 @@ TEST_F(RowsOnRanks, LayerNormTakesTwo) {
   }
 }
 
-TEST_F(RowsOnRanks, LayerNormWithCutWeightsTakesTwo) {
+TEST_F(RowsOnRanks, LayerNormWithCutWeightsGathersTheMomentsOfParts) {
   for (int64_t width : {16, 10}) {
     runScenario([=](int64_t n) {
       return Scenario{[=](Fusion& f) {
@@ -65,7 +85,7 @@ TEST_F(RowsOnRanks, LayerNormWithCutWeightsTakesTwo) {
                         f.addOutput(r.invstd);
                       },
                       {random({kRows, width}, 1), random({width}, 2), random({width}, 3)},
-                      {allReduces(n, 2), -1, 2 * allReduceBytes(kRows, n)}};
+                      moments(n, width)};
     });
   }
 }
@@ -103,11 +123,28 @@ TEST_F(RowsOnRanks, RmsNormTakesOne) {
       1, [](Fusion& f, TensorView* x, const DeviceMesh&) { f.addOutput(rms_norm(x, 1, nullptr, 1e-5).output); });
 }
 
-TEST_F(RowsOnRanks, VarianceWithMeanTakesTwo) {
-  takesNumbersARow(2, [](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+TEST_F(RowsOnRanks, VarianceWithMeanGathersTheMomentsOfParts) {
+  takesMoments([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
     const VarMeanResult r = variance_mean(x, {1});
     output(f, r.var, mesh);
     output(f, r.mean, mesh);
+  });
+}
+
+// Three numbers a row and part are more bytes than two all-reduces take: with many rows they cost more than a call.
+TEST_F(RowsOnRanks, MomentsOfManyRowsTakeTwoAllReduces) {
+  constexpr int64_t kMany = 2000;
+  runScenario([](int64_t n) {
+    return Scenario{[=](Fusion& f) {
+                      const DeviceMesh mesh = axisX(n);
+                      TensorView* x = input(f, {kMany, 10}, mesh);
+                      shardBlock(x, 1, mesh, "x");
+                      const VarMeanResult r = variance_mean(x, {1});
+                      output(f, r.var, mesh);
+                      output(f, r.mean, mesh);
+                    },
+                    {random({kMany, 10}, 1)},
+                    {allReduces(n, 2), -1, 2 * allReduceBytes(kMany, n)}};
   });
 }
 
@@ -133,8 +170,8 @@ TEST_F(RowsOnRanks, VarianceWithMeanToCutRowsScattersBoth) {
   });
 }
 
-TEST_F(RowsOnRanks, WelfordTakesTwoAndCountsTheWhole) {
-  takesNumbersARow(2, [](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+TEST_F(RowsOnRanks, WelfordGathersTheMomentsOfPartsAndCountsTheWhole) {
+  takesMoments([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
     const WelfordResult r = Welford(x, {1});
     output(f, r.avg, mesh);
     output(f, r.var_sum, mesh);

@@ -81,6 +81,7 @@ TEST(Table, TheOrderOfPasses) {
             "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
             "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
             "them\n"
+            "gather-moments: behind optimize-reshards: only all-reduces that it left whole are to become gathers\n"
             "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
             "kernels\n"
             "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
