@@ -174,6 +174,21 @@ TEST(GatherMoments, AsExactAsTwoAllReduces) {
   }
 }
 
+// Rows of one number, of which the mean is rounded: the variance is at least 0, and has a root.
+TEST(GatherMoments, NeverLessThanNothing) {
+  for (const int64_t width : {24, 23, 10, 5}) {
+    Fusion fusion;
+    varianceOfRows(fusion, 64, width, 4);
+    Tensor x = randomTensor({64, 1}, DataType::Float, 5, -1000, 1000).expand({64, width}).clone();
+    const std::vector<Tensor> on = runOnRanks(fusion, x, {});
+    for (int64_t row = 0; row < 64; row++) {
+      const double value = x.at({row, 0});
+      EXPECT_GE(on[0].at({row}), 0) << value;
+      EXPECT_LE(on[0].at({row}), value * value * 1e-12) << value;
+    }
+  }
+}
+
 // Sums beyond all numbers, infinities and NaN, also where the last part has no elements.
 TEST(GatherMoments, TheSameInfinities) {
   for (const int64_t width : {8, 10, 5}) {

@@ -1,0 +1,123 @@
+#include "preseg_passes/placed_ops.h"
+
+#include <algorithm>
+
+#include "ir/reshape.h"
+#include "ir/window.h"
+#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/relation.h"
+#include "preseg_passes/plain_tensor.h"
+
+namespace meshfuse {
+
+TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type) {
+  std::vector<Dim> dims;
+  DataType dtype = DataType::Float;
+  for (const Val* v : operands) {
+    if (!v->isTensor()) {
+      continue;
+    }
+    const std::vector<Dim> more = dimsOf(v->asTensor());
+    dims.resize(more.size(), {1, IterType::Broadcast});
+    for (size_t k = 0; k < more.size(); k++) {
+      dims[k] = dims[k].type == IterType::Broadcast ? more[k] : dims[k];
+    }
+    dtype = v->dtype();
+  }
+  ExprAttributes attributes;
+  attributes.point = op;
+  return add(ExprKind::Point, operands, fusion_.tensor(type.value_or(dtype), dims), attributes);
+}
+
+TensorView* PlacedOps::number(PointOp op, TensorView* tv, double with) { return point(op, {tv, fusion_.scalar(with)}); }
+TensorView* PlacedOps::integer(PointOp op, TensorView* tv, int64_t with) {
+  return point(op, {tv, fusion_.intScalar(with)});
+}
+TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
+  std::vector<Dim> dims = dimsOf(tv);
+  for (size_t k = 0; k < dims.size(); k++) {
+    dims[k].type = reduced[k] ? IterType::Reduction : dims[k].type;
+  }
+  ExprAttributes attributes;
+  attributes.reduce = ReduceOp::Sum;
+  return add(ExprKind::Reduce, {tv}, fusion_.tensor(tv->dtype(), dims), attributes);
+}
+
+TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew) {
+  std::vector<Dim> dims;
+  const std::vector<Dim> old = dimsOf(tv);
+  size_t next = 0;
+  for (const bool added : isNew) {
+    dims.push_back(added ? Dim{1, IterType::Broadcast} : old[next++]);
+  }
+  ExprAttributes attributes;
+  attributes.flags = isNew;
+  return add(ExprKind::Broadcast, {tv}, fusion_.tensor(tv->dtype(), dims), attributes);
+}
+
+TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
+  return add(ExprKind::Cast, {tv}, fusion_.tensor(type, dimsOf(tv)), {});
+}
+
+TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
+  ExprAttributes attributes;
+  attributes.starts = {IntExpr(0)};
+  return add(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)},
+             fusion_.tensor(DataType::Int, {{length, IterType::Iteration}}), attributes);
+}
+
+TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state) {
+  ExprAttributes attributes;
+  attributes.starts.assign(tv->shape().size(), IntExpr(0));
+  attributes.stops.assign(tv->shape().size(), IntExpr(0));
+  attributes.stops[dim] = more;
+  TensorView* out =
+      fusion_.tensorFromRoot(tv->dtype(), dimsOf(tv), [&](Fusion& f, const std::vector<IterDomain*>& root) {
+        return connectPad(f, root, attributes.starts, attributes.stops);
+      });
+  made_.push_back(fusion_.addExpr(ExprKind::Pad, {tv, fusion_.scalar(0.0)}, {out}, attributes));
+  setShardState(out, state);
+  return out;
+}
+
+TensorView* PlacedOps::reshape(TensorView* tv, const std::vector<IntExpr>& extents) {
+  return add(ExprKind::Reshape, {tv},
+             fusion_.tensorFromRoot(
+                 tv->dtype(), dimsOf(tv),
+                 [&](Fusion& f, const std::vector<IterDomain*>& root) { return connectReshape(f, root, extents); }),
+             {});
+}
+
+TensorView* PlacedOps::moved(TensorView* tv, const ShardState& to) {
+  TensorView* out = plainTensor(tv, tv->dtype(), to);
+  made_.push_back(redistribute(tv, out));
+  return out;
+}
+
+bool PlacedOps::areLocal() const {
+  return std::ranges::none_of(made_,
+                              [](const Expr* e) { return e->kind() != ExprKind::Redistribute && isResharding(e); });
+}
+
+void PlacedOps::remove() {
+  for (auto e = made_.rbegin(); e != made_.rend(); ++e) {
+    fusion_.removeExpr(*e);
+  }
+  made_.clear();
+}
+
+TensorView* PlacedOps::add(ExprKind kind, const std::vector<Val*>& operands, TensorView* out,
+                           const ExprAttributes& attributes) {
+  Expr* e = fusion_.addExpr(kind, operands, {out}, attributes);
+  made_.push_back(e);
+  ShardState state = ShardState::replicated(mesh_, out->shape());
+  for (size_t k = 0; k < operands.size(); k++) {
+    if (operands[k]->isTensor()) {
+      carryForward(e, static_cast<int>(k), shardState(operands[k]->asTensor()), out, state);
+    }
+  }
+  setShardState(out, state);
+  return out;
+}
+
+}  // namespace meshfuse

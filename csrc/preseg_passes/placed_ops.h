@@ -1,0 +1,43 @@
+// Ops that a pass adds where their operands are: what comes out has the axes that the operands bring along.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+class PlacedOps {
+ public:
+  PlacedOps(Fusion& fusion, const DeviceMesh& mesh) : fusion_(fusion), mesh_(mesh) {}
+
+  // Of tensors of as many dims, some of which may be stretched, and scalars; of the last tensor's type if none is given.
+  TensorView* point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type = std::nullopt);
+  TensorView* number(PointOp op, TensorView* tv, double with);
+  TensorView* integer(PointOp op, TensorView* tv, int64_t with);
+  TensorView* sum(TensorView* tv, const std::vector<bool>& reduced);
+  TensorView* broadcast(TensorView* tv, const std::vector<bool>& isNew);
+  TensorView* cast(TensorView* tv, DataType type);
+  TensorView* iota(int64_t length, int64_t start, int64_t step);
+  TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& extents);
+  // Zeros behind a dim; the state says where they are.
+  TensorView* padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state);
+  TensorView* moved(TensorView* tv, const ShardState& to);
+
+  // No op needs what its rank does not have.
+  [[nodiscard]] bool areLocal() const;
+  // As if nothing had been added.
+  void remove();
+
+ private:
+  TensorView* add(ExprKind kind, const std::vector<Val*>& operands, TensorView* out, const ExprAttributes& attributes);
+
+  Fusion& fusion_;
+  const DeviceMesh mesh_;
+  std::vector<Expr*> made_;
+};
+
+}  // namespace meshfuse
