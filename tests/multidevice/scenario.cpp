@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <map>
 
+#include "base/hash.h"
 #include "exec/explain.h"
 #include "exec/fusion_executor_cache.h"
 #include "host/program.h"
 #include "interpret/bounds.h"
+#include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "ops/tensors.h"
 
@@ -90,6 +92,25 @@ void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, co
   }
 }
 
+// What ranks have in full has the same bits on all of them.
+void checkCopies(Communicator& comm, const Fusion& planned, const std::vector<Tensor>& outputs) {
+  std::string mine;
+  for (size_t i = 0; i < outputs.size(); i++) {
+    const TensorView* tv = planned.outputs()[i]->asTensor();
+    const bool isEverywhere = !tv->hasDeviceMesh() || std::ssize(tv->getDeviceMesh().devices()) == comm.size();
+    if (isEverywhere && std::ranges::none_of(shardState(tv).dims, &DigitList::hasOwned)) {
+      const std::vector<double> values = outputs[i].toVector();
+      mine +=
+          fmt::format("output {}: {}\n", i,
+                      hashText({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)}).hex());
+    }
+  }
+  const std::vector<std::string> all = comm.exchange(mine);
+  for (size_t r = 1; r < all.size(); r++) {
+    EXPECT_EQ(all[r], all[0]) << "ranks 0 and " << r << " have different bits";
+  }
+}
+
 void runAsRank(Communicator& comm, const Scenario& scenario) {
   const Expected& expectation =
       scenario.byRank.empty() ? scenario.expected : scenario.byRank.at(static_cast<size_t>(comm.rank()));
@@ -116,6 +137,7 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
       EXPECT_EQ(compare(got[i], part).value_or(""), "") << "output " << i << " of\n" << cache.planText();
     }
     checkCommunication(comm, cache, expectation, call == 0);
+    checkCopies(comm, *planned, got);
   }
   if (!expectation.relations.empty()) {
     std::vector<std::string> relations;

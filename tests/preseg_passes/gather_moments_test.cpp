@@ -148,6 +148,44 @@ TEST(GatherMoments, RandomShapesMeshesAndTypes) {
   EXPECT_GE(uneven, 30);
 }
 
+TEST(GatherMoments, OfAllElementsOfUnevenPartsOfTwoAxesAndInChains) {
+  for (const int64_t width : {16, 10, 5}) {
+    SCOPED_TRACE(width);
+    {
+      Fusion fusion;
+      FusionGuard guard(&fusion);
+      TensorView* x = input(fusion, {width});
+      shard(x, DeviceMesh::create({{"x", 4}}), {{0, "x"}});
+      fusion.addOutput(variance(x, {0}, 0, false));
+      EXPECT_TRUE(hasOnlyGathers(runSharded(fusion, {-2, 3})));
+    }
+    {
+      Fusion fusion;
+      FusionGuard guard(&fusion);
+      TensorView* x = input(fusion, {6, width});
+      shard(x, DeviceMesh::create({{"x", 4}}), {{1, "x"}});
+      const auto n = static_cast<double>(width);
+      TensorView* d = sub(x, div(sum(x, {1}, true), n));
+      TensorView* squares = mul(d, d);
+      TensorView* e = sub(squares, div(sum(squares, {1}, true), n));
+      fusion.addOutput(sum(mul(e, e), {1}));
+      (void)runSharded(fusion, {-2, 3});
+    }
+  }
+  // the outer axis cuts 15 and 11 unevenly, the inner one what they have evenly
+  for (const int64_t width : {16, 15, 11}) {
+    SCOPED_TRACE(width);
+    for (const bool turned : {false, true}) {
+      Fusion fusion;
+      FusionGuard guard(&fusion);
+      TensorView* x = input(fusion, {6, width});
+      shard(x, DeviceMesh::create({{"y", 2}, {"x", 2}}), {{1, turned ? "x" : "y"}, {1, turned ? "y" : "x"}});
+      fusion.addOutput(variance(x, {1}, 0, false));
+      (void)runSharded(fusion, {-2, 3});
+    }
+  }
+}
+
 // Rows far from zero: that the means are rounded must count as a square only.
 TEST(GatherMoments, AsExactAsTwoAllReduces) {
   for (const int64_t ranks : {2, 4}) {

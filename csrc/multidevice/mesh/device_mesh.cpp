@@ -310,8 +310,11 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
     taken.emplace_back(axisSize(axis).constValue(), 0);
     int64_t at = 1;
     for (const auto& [begin, end] : taken) {
-      if (begin > at && begin % at == 0) {
-        free.push_back(ParallelType::device(whole.axisFromLast(), at, begin / at));
+      if (begin > at && begin % at == 0 && begin <= axisSize(axis).constValue()) {
+        const ParallelType part = ParallelType::device(whole.axisFromLast(), at, begin / at);
+        if (std::none_of(bound.begin(), bound.end(), [&](ParallelType t) { return overlap(t, part); })) {
+          free.push_back(part);
+        }
       }
       at = std::max(at, end);
     }

@@ -187,6 +187,12 @@ TEST(DeviceMesh, WhatIsFreeBesideWhatOverlaps) {
   EXPECT_EQ(mesh.freeInstead(middle, middle, {middle, middle}), (Types{dp, outer, inner}));
   EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, dp, outer}), Types{mesh.axis("tp", 2, 6)});
   EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, outer, inner, dp}), Types{middle});
+  // what lies behind the longer of two may meet the shorter one
+  const ParallelType four = mesh.axis("tp", 1, 4);
+  EXPECT_EQ(mesh.freeInstead(four, mesh.axis("tp", 1, 6), {four, dp, mesh.axis("tp", 1, 6)}), Types{});
+  // nothing that the axis does not have
+  const ParallelType beyond = ParallelType::device(tp.axisFromLast(), 24, 2);
+  EXPECT_EQ(mesh.freeInstead(beyond, beyond, {beyond, dp, beyond}), Types{});
   // who names the whole may take what the part leaves
   EXPECT_EQ(mesh.freeInstead(tp, inner, {tp, dp, inner}), Types{mesh.axis("tp", 1, 6)});
   EXPECT_EQ(mesh.freeInstead(inner, tp, {inner, dp, tp}), Types{mesh.axis("tp", 1, 6)});
