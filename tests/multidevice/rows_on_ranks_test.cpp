@@ -25,23 +25,8 @@ Expected moments(int64_t n, int64_t width, int64_t rows = kRows) {
 class RowsOnRanks : public ScenarioTest {
  protected:
   using Build = std::function<void(Fusion&, TensorView* x, const DeviceMesh&)>;
-  // Programs over x [rows, width] of which the last dim is cut, that take the moments of rows across the ranks.
-  void takesMoments(const Build& build, DataType type = DataType::Float) {
-    for (int64_t width : {16, 10, 5}) {
-      runScenario([&](int64_t n) {
-        return Scenario{[&build, type, width, n](Fusion& f) {
-                          const DeviceMesh mesh = axisX(n);
-                          TensorView* x = input(f, {kRows, width}, mesh, type);
-                          shardBlock(x, 1, mesh, "x");
-                          build(f, x, mesh);
-                        },
-                        {random({kRows, width}, 1, type)},
-                        moments(n, width)};
-      });
-    }
-  }
-  // The same of such that take `count` numbers a row.
-  void takesNumbersARow(int count, const Build& build, DataType type = DataType::Float, int64_t bytesOfNumber = 4) {
+  // Programs over x [rows, width] of which the last dim is cut.
+  void takes(const std::function<Expected(int64_t n, int64_t width)>& expected, const Build& build, DataType type) {
     // 10 columns on 4 ranks are 3, 3, 3 and 1; 5 columns are 2, 2, 1 and none
     for (int64_t width : {16, 10, 5}) {
       runScenario([&](int64_t n) {
@@ -52,9 +37,21 @@ class RowsOnRanks : public ScenarioTest {
                           build(f, x, mesh);
                         },
                         {random({kRows, width}, 1, type)},
-                        {allReduces(n, count), -1, count * allReduceBytes(kRows, n, bytesOfNumber)}};
+                        expected(n, width)};
       });
     }
+  }
+  // Such that take the moments of rows across the ranks.
+  void takesMoments(const Build& build, DataType type = DataType::Float) {
+    takes([](int64_t n, int64_t width) { return moments(n, width); }, build, type);
+  }
+  // Such that take `count` numbers a row.
+  void takesNumbersARow(int count, const Build& build, DataType type = DataType::Float, int64_t bytesOfNumber = 4) {
+    takes(
+        [=](int64_t n, int64_t) {
+          return Expected{allReduces(n, count), -1, count * allReduceBytes(kRows, n, bytesOfNumber)};
+        },
+        build, type);
   }
 };
 
