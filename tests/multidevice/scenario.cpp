@@ -24,11 +24,15 @@ BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank
           whole.uncertain};
 }
 
-// What a rank receives in a step. Between processes a small all-reduce reads whole inputs instead of parts: twice the parts'
-// bytes for half the synchronizations.
+// What a rank receives in a step. Between processes a small all-reduce reads whole inputs instead of parts: of n - 1 ranks all they have,
+// where the plan counts 2 (n - 1) / n of that, rounded down.
 int64_t bytesReceived(const CommRecord& c, const Communicator& comm) {
-  bool wholeInputs = c.kind == "all-reduce" && comm.transport() != "loopback";
-  return wholeInputs ? c.bytesReceived * static_cast<int64_t>(c.team.size()) / 2 : c.bytesReceived;
+  const auto others = std::ssize(c.team) - 1;
+  if (c.kind != "all-reduce" || comm.transport() == "loopback" || others == 0) {
+    return c.bytesReceived;
+  }
+  const int64_t input = (c.bytesReceived * (others + 1) + 2 * others - 1) / (2 * others);
+  return others * input;
 }
 
 // What differs between the calls that the ranks of a team made in it; empty if nothing does.
