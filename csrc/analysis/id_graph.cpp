@@ -9,6 +9,7 @@
 #include "analysis/dim_map.h"
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/root_text.h"
 
 namespace meshfuse {
 
@@ -55,6 +56,8 @@ std::string parameters(const IdExpr& e) {
       return "m";
     case IdExprKind::Resize:
       return fmt::format("r{},{}", e.left.toString(), e.right.toString());
+    case IdExprKind::Partition:
+      return "p" + sizesText(e.sizes, [](const IntExpr& size) { return size.toString(); });
   }
   return "";
 }
@@ -68,6 +71,7 @@ std::string backwardParameters(const IdExpr& e) {
     case IdExprKind::Merge:
       return "m " + e.in[0]->extent().toString() + " " + e.in[1]->extent().toString();
     case IdExprKind::Resize:
+    case IdExprKind::Partition:
       return parameters(e) + " " + e.in[0]->extent().toString();
   }
   return "";

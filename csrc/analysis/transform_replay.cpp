@@ -14,7 +14,7 @@ namespace {
 
 bool sameParameters(const IdExpr& a, const IdExpr& b) {
   return a.kind == b.kind && a.factor == b.factor && a.innerSplit == b.innerSplit && a.left == b.left &&
-         a.right == b.right;
+         a.right == b.right && a.sizes == b.sizes;
 }
 
 // The transforms among `ids`, in the order of their results.
@@ -101,6 +101,9 @@ class Replay {
     }
     if (e.kind == IdExprKind::Split) {
       to_.split(at[0], e.factor, e.innerSplit);
+      mapOutputs(e, {to_.axis(at[0]), to_.axis(at[0] + 1)});
+    } else if (e.kind == IdExprKind::Partition) {
+      to_.partition(at[0], e.sizes);
       mapOutputs(e, {to_.axis(at[0]), to_.axis(at[0] + 1)});
     } else if (e.kind == IdExprKind::Merge && in[0]->isReduction() == in[1]->isReduction()) {
       to_.merge(at[0], at[1]);

@@ -10,10 +10,14 @@
 //
 // Where the sizes do not divide N the topmost digit is ragged: stride times size exceed N, which the digit keeps as its bound, and
 // indices from N on do not exist. N = 5 in blocks over an x of 4: (stride 2, size 4, x, bound 5)(stride 1, size 2, local).
+//
+// Parts of given sizes are digits of the padded dim (part_sizes.h), all of which say which parts: {2, 3, 4, 5} over an x of 4:
+// (stride 5, size 4, x, bound 14, parts [2, 3, 4, 5])(stride 1, size 5, local, the same parts).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "digits/int_expr.h"
 
@@ -38,11 +42,13 @@ struct Digit {
   IntExpr stride = 1;
   IntExpr size = 1;
   Owner owner;
-  IntExpr bound = kEven;  // of a ragged digit: the true extent of its dim
+  IntExpr bound = kEven;       // of a ragged digit: the true extent of its dim
+  std::vector<IntExpr> parts;  // of a digit of a dim in parts of given sizes: those
 
   static constexpr int64_t kEven = -1;
   bool isRagged() const { return !bound.isConst(kEven); }
-  std::string toString() const;  // d0/4%2:x0<7, without the owner when local, without the bound when even
+  std::string toString()
+      const;  // d0/4%2:x0<7, without the owner when local, without the bound when even; d0/5%4:x[2, 3, 4, 5]
   friend bool operator==(const Digit&, const Digit&) = default;
 };
 

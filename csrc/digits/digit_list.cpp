@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 
 namespace meshfuse {
 
@@ -11,8 +12,9 @@ namespace {
 
 // `outer` directly above `inner`: together one digit.
 bool adjoins(const Digit& outer, const Digit& inner, const Prover& prover) {
-  if (inner.isRagged() || outer.dim != inner.dim || outer.owner.kind != inner.owner.kind ||
-      outer.owner.axis != inner.owner.axis || !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
+  if (inner.isRagged() || outer.dim != inner.dim || outer.parts != inner.parts ||
+      outer.owner.kind != inner.owner.kind || outer.owner.axis != inner.owner.axis ||
+      !prover.equal(outer.stride, prover.multiply(inner.stride, inner.size))) {
     return false;
   }
   return !outer.owner.isDevice() || prover.equal(outer.owner.below, prover.multiply(inner.owner.below, inner.size));
@@ -50,6 +52,9 @@ std::string Digit::toString() const {
       text += fmt::format(":a{}", owner.axis);
       text += owner.below.isConst(1) ? "" : "/" + owner.below.toString();
       break;
+  }
+  if (isRagged() && !parts.empty()) {
+    return text + meshfuse::toString(parts);
   }
   return isRagged() ? text + "<" + bound.toString() : text;
 }
@@ -184,7 +189,7 @@ bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover) {
   return std::equal(a.digits().begin(), a.digits().end(), b.digits().begin(), b.digits().end(),
                     [&](const Digit& x, const Digit& y) {
                       return x.dim == y.dim && prover.equal(x.stride, y.stride) && prover.equal(x.size, y.size) &&
-                             prover.equal(x.bound, y.bound) && x.owner.kind == y.owner.kind &&
+                             prover.equal(x.bound, y.bound) && x.parts == y.parts && x.owner.kind == y.owner.kind &&
                              x.owner.axis == y.owner.axis && prover.equal(x.owner.below, y.owner.below);
                     });
 }
@@ -284,11 +289,50 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
   return digits;
 }
 
+// Digits of a dim in parts of given sizes.
+DigitList fillPadded(int dim, const std::vector<Digit>& owned, const Prover& prover) {
+  const std::vector<IntExpr> parts = owned[0].parts;
+  if (std::ranges::any_of(owned, [&](const Digit& d) { return d.parts != parts; })) {
+    return DigitList::opaque();
+  }
+  if (sumOf(parts).isConst() && areBlocks(parts)) {  // the padded dim is the one that blocks are digits of
+    std::vector<Digit> blocks = owned;
+    for (Digit& d : blocks) {
+      d.parts.clear();
+    }
+    return fillRagged(dim, sumOf(parts).constValue(), blocks);
+  }
+  IntExpr at = 1;
+  std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, prover);
+  const IntExpr padded = prover.multiply(static_cast<int64_t>(parts.size()), max(1, largestOf(parts)));
+  const std::optional<IntExpr> top = digits ? prover.divide(padded, at) : std::nullopt;
+  if (!top) {
+    return DigitList::opaque();
+  }
+  digits->push_back({dim, at, *top, {}});
+  std::erase_if(*digits, [](const Digit& d) { return d.size.isConst(1); });
+  std::reverse(digits->begin(), digits->end());
+  for (Digit& d : *digits) {
+    d.parts = parts;
+  }
+  if (!digits->empty()) {
+    digits->front().bound = sumOf(parts);
+  }
+  return DigitList(std::move(*digits), prover);
+}
+
+bool arePadded(const std::vector<Digit>& owned) {
+  return std::ranges::any_of(owned, [](const Digit& d) { return !d.parts.empty(); });
+}
+
 }  // namespace
 
 DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned, const Prover& prover) {
   if (owned.empty()) {
     return DigitList::whole(dim, extent);
+  }
+  if (arePadded(owned)) {
+    return fillPadded(dim, owned, prover);
   }
   if (extent.isConst(0)) {
     return fillRagged(dim, 0, owned);
@@ -306,6 +350,9 @@ DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& ow
 }
 
 DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
+  if (arePadded(owned)) {
+    return fillPadded(dim, owned, {});
+  }
   IntExpr at = 1;
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, {});
   if (!digits || !at.isConst() || at.isConst(0)) {

@@ -34,6 +34,8 @@ class DigitList {
   // Number of values that exist: the bound where the first digit is ragged.
   IntExpr extent(const Prover& prover = {}) const;
   bool isRagged() const { return !digits_.empty() && digits_.front().isRagged(); }
+  // Whether these are digits of a dim in parts of given sizes.
+  bool hasParts() const { return !digits_.empty() && !digits_.front().parts.empty(); }
   // Values a rank holds: the product of the sizes of local digits. If ragged: not more than that.
   IntExpr localSize(const Prover& prover = {}) const;
   // All digits with this owner. `axis` digits get their `below` from the digits behind them.
@@ -66,10 +68,11 @@ class DigitList {
 [[nodiscard]] DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 
 // The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Where the sizes do not
-// divide the extent, all of them constants, the topmost digit is rounded up. Opaque where they overlap or do not nest.
+// divide the extent, all of them constants, the topmost digit is rounded up; where they are of a dim in parts of given sizes, all others
+// are too. Opaque where they overlap, do not nest, or are of other parts.
 [[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
                                   const Prover& prover = {});
-// The same of constants.
+// The same of constants; a dim in parts of given sizes is filled up to the padded one.
 [[nodiscard]] DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned);
 
 }  // namespace meshfuse

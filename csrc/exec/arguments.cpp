@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
@@ -75,6 +76,11 @@ std::vector<bool> shapeScalars(const Fusion& fusion) {
   for (const TensorView* tv : fusion.tensors()) {
     for (const IterDomain* id : tv->getLogicalDomain()) {
       for (std::string& symbol : id->extent().symbols()) {
+        symbols.insert(std::move(symbol));
+      }
+    }
+    for (const LoopTransform& t : tv->loopTransforms()) {
+      for (std::string& symbol : sumOf(t.sizes).symbols()) {
         symbols.insert(std::move(symbol));
       }
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exec/explain_parts.h"
+#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -54,6 +55,12 @@ std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vect
     tile.rank = rank;
     for (size_t k = 0; k < sizes.size(); k++) {
       ExplainedRanges& ranges = tile.dims.emplace_back();
+      if (state.dims[k].hasParts()) {
+        for (const IndexRun& r : localIndices(state.dims[k], coordinates)) {
+          ranges.list.push_back({r.start, r.start + r.count});  // axes own parts, whole
+        }
+        continue;
+      }
       addRanges(state.dims[k].digits(), 0, coordinates, 0, sizes[k], ranges);
     }
   }

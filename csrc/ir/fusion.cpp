@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 
 namespace meshfuse {
 
@@ -397,6 +398,34 @@ IterDomain* Fusion::idMerge(IterDomain* outer, IterDomain* inner) {
              .left = {},
              .right = {}});
   return out;
+}
+
+std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const std::vector<IntExpr>& sizes,
+                                                        std::optional<IterType> outerType) {
+  for (const IntExpr& size : sizes) {
+    if (size.upper().value_or(0) < 0) [[unlikely]] {
+      throwUserError(fmt::format("[partition] a part of {} of dim {}; expected sizes of 0 or more", size.toString(),
+                                 in->toString()));
+    }
+  }
+  const IntExpr together = sumOf(sizes);
+  if (sizes.empty() || (together.isConst() && in->extent().isConst() && together != in->extent())) [[unlikely]] {
+    throwUserError(
+        fmt::format("[partition] {} parts of {} elements together, of dim {}; expected at least one, and all of "
+                    "the dim in them: give the sizes of all parts",
+                    sizes.size(), together.toString(), in->toString()));
+  }
+  IterDomain* outer = idNew(static_cast<int64_t>(sizes.size()), outerType.value_or(in->iterType()));
+  IterDomain* inner = idNew(largestOf(sizes), in->iterType());
+  newIdExpr({.kind = IdExprKind::Partition,
+             .in = {in},
+             .out = {outer, inner},
+             .factor = {},
+             .innerSplit = true,
+             .left = {},
+             .right = {},
+             .sizes = sizes});
+  return {outer, inner};
 }
 
 IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type) {

@@ -75,6 +75,8 @@ class Fusion {
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
+  std::pair<IterDomain*, IterDomain*> idPartition(IterDomain* in, const std::vector<IntExpr>& sizes,
+                                                  std::optional<IterType> outerType = {});
   IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right,
                        std::optional<IterType> type = std::nullopt);
   // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).

@@ -86,6 +86,9 @@ void FusionCloner::cloneIdExpr(const IdExpr* expr) {
   copy.factor = rewritten(expr->factor);
   copy.left = rewritten(expr->left);
   copy.right = rewritten(expr->right);
+  for (IntExpr& size : copy.sizes) {
+    size = rewritten(size);
+  }
   to_.newIdExpr(std::move(copy));
 }
 
@@ -133,6 +136,9 @@ void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
   to->transforms_ = from->transforms_;
   for (LoopTransform& t : to->transforms_) {
     t.factor = rewritten(t.factor);
+    for (IntExpr& size : t.sizes) {
+      size = rewritten(size);
+    }
   }
 }
 

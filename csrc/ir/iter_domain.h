@@ -28,6 +28,9 @@ enum class IdExprKind : uint8_t {
   Split,   // in -> (outer, inner): i = outer * inner.extent + inner
   Merge,   // (outer, inner) -> out: i = outer * inner.extent + inner
   Resize,  // in -> out: out position j is in position j - left; left or right may be negative
+  // in -> (component, inner): parts of given sizes that follow each other: i = (sizes before the component) + inner, where inner is
+  // less than the size of the component; its extent is the largest of them.
+  Partition,
 };
 
 // A transform between IterDomains of one TensorView.
@@ -35,9 +38,10 @@ struct IdExpr {
   IdExprKind kind;
   std::vector<IterDomain*> in;
   std::vector<IterDomain*> out;
-  IntExpr factor;          // Split: the given factor
-  bool innerSplit = true;  // Split: factor is the inner extent (else the outer)
-  IntExpr left, right;     // Resize
+  IntExpr factor;                   // Split: the given factor
+  bool innerSplit = true;           // Split: factor is the inner extent (else the outer)
+  IntExpr left, right;              // Resize
+  std::vector<IntExpr> sizes = {};  // Partition
 };
 
 class IterDomain {

@@ -293,6 +293,14 @@ class FusionParser {
     });
   }
 
+  std::vector<IntExpr> expressions(std::string_view list) {
+    std::vector<IntExpr> all;
+    for (std::string_view part : parseList(list)) {
+      all.push_back(expression(part));
+    }
+    return all;
+  }
+
   void noteSymbol(std::string_view name) {
     int number = 0;
     if (name.size() >= 2 && name[0] == 'i' && std::isdigit(static_cast<unsigned char>(name[1])) != 0) {
@@ -635,7 +643,9 @@ class FusionParser {
         reorderDims(arguments, dims);
         continue;
       }
-      size_t wanted = name == "resize" ? 3 : name == "inner_split" || name == "outer_split" ? 2 : 1;
+      size_t wanted = name == "resize"                                                        ? 3
+                      : name == "inner_split" || name == "outer_split" || name == "partition" ? 2
+                                                                                              : 1;
       check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
       if (name == "new") {
         size_t at = position(arguments[0], dims.size() + 1);
@@ -650,13 +660,18 @@ class FusionParser {
         auto [outer, inner] = fusion_->idSplit(*place, expression(arguments[1]), name == "inner_split");
         *place = outer;
         dims.insert(place + 1, inner);
+      } else if (name == "partition") {
+        auto [outer, inner] = fusion_->idPartition(*place, expressions(arguments[1]));
+        *place = outer;
+        dims.insert(place + 1, inner);
       } else if (name == "resize") {
         *place = fusion_->idResize(*place, expression(arguments[1]), expression(arguments[2]));
       } else if (name == "drop") {
         dims.erase(place);
       } else {
         check(name == "merge",
-              "there is no step '{}'; there are inner_split, outer_split, merge, resize, drop, new, reorder", name);
+              "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
+              name);
         check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
         *place = fusion_->idMerge(*place, *(place + 1));
         dims.erase(place + 1);
@@ -719,7 +734,8 @@ class FusionParser {
       t->setPinned(true);
       return true;
     }
-    if (w == "split" || w == "inner_split" || w == "outer_split" || w == "merge" || w == "parallelize") {
+    if (w == "split" || w == "inner_split" || w == "outer_split" || w == "partition" || w == "merge" ||
+        w == "parallelize") {
       at_ += w.size();
       std::vector<std::string_view> arguments = splitAtCommas(bracketed('(', ')'));
       start_ = wordAt;
@@ -740,6 +756,11 @@ class FusionParser {
       t->parallelize(axis, *type);
     } else if (name == "merge") {
       t->merge(axis, arguments.size() == 2 ? static_cast<int>(parseInteger(arguments[1])) : axis + 1);
+    } else if (name == "partition") {
+      size_t start = start_;
+      std::vector<IntExpr> sizes = expressions(arguments[1]);
+      start_ = start;
+      t->partition(axis, sizes);
     } else {
       size_t start = start_;
       IntExpr factor = expression(arguments[1]);

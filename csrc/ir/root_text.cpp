@@ -57,6 +57,11 @@ class RootWalk {
         dims_[static_cast<size_t>(at)] = e.out[0];
         dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
+      case IdExprKind::Partition:
+        step(fmt::format("partition({}, {})", at, sizesText(e.sizes, text_)));
+        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_.insert(dims_.begin() + at + 1, e.out[1]);
+        break;
       case IdExprKind::Resize:
         step(fmt::format("resize({}, {}, {})", at, text_(e.left), text_(e.right)));
         dims_[static_cast<size_t>(at)] = e.out[0];
@@ -98,6 +103,14 @@ class RootWalk {
 };
 
 }  // namespace
+
+std::string sizesText(const std::vector<IntExpr>& sizes, const std::function<std::string(const IntExpr&)>& text) {
+  std::string list;
+  for (const IntExpr& size : sizes) {
+    list += (list.empty() ? "[" : ", ") + text(size);
+  }
+  return list + "]";
+}
 
 bool impliesRoot(ExprKind kind) {
   return kind == ExprKind::Permute || kind == ExprKind::Reshape || kind == ExprKind::Slice || kind == ExprKind::Pad;

@@ -5,6 +5,7 @@
 //
 //   root[r{16}; outer_split(0, 2)]          root r{16}; logical: the two parts
 //   root[2, 3, 4; merge(0), resize(1, -1, 0), new(0), drop(2), reorder[1, 0]]
+//   root[14; partition(0, [2, 3, 4, 5])]    parts of given sizes
 //   root[logical]                           no root although the op implies one
 //
 // Positions are those of the list as it stands. new(k) inserts a dim that nothing makes: extent and type are the logical ones.
@@ -28,6 +29,10 @@ namespace meshfuse {
 // "16, r{16}, b{1}": dims without bindings, which belong to the loop domain. `text` prints extents.
 [[nodiscard]] std::string dimsText(const std::vector<IterDomain*>& ids,
                                    const std::function<std::string(const IntExpr&)>& text);
+
+// "[2, 3, i0]": sizes of the parts of a partition.
+[[nodiscard]] std::string sizesText(const std::vector<IntExpr>& sizes,
+                                    const std::function<std::string(const IntExpr&)>& text);
 
 // "root[...]", or "" without a root.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);

@@ -87,6 +87,28 @@ TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) 
   return this;
 }
 
+TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
+  axis = wrapAxis(axis, "partition");
+  IterDomain* in = loop_[axis];
+  const bool isWhole = std::find(logical_.begin(), logical_.end(), in) != logical_.end();
+  if (!isWhole || in->parallelType() != ParallelType::Serial) [[unlikely]] {
+    throwUserError(fmt::format("[partition] axis {} of {} is {}; partition a whole dim, then split and parallelize",
+                               axis, toString(),
+                               isWhole ? "bound to " + in->parallelType().toString() : "a part of a dim"));
+  }
+  auto [outer, inner] = fusion_->idPartition(in, sizes);
+  loop_[axis] = outer;
+  loop_.insert(loop_.begin() + axis + 1, inner);
+  transforms_.push_back({.kind = LoopTransform::Kind::Partition,
+                         .axis = axis,
+                         .factor = {},
+                         .innerSplit = true,
+                         .order = {},
+                         .type = {},
+                         .sizes = sizes});
+  return this;
+}
+
 TensorView* TensorView::merge(int outer, int inner) {
   outer = wrapAxis(outer, "merge");
   inner = wrapAxis(inner, "merge");
@@ -200,6 +222,9 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
     switch (t.kind) {
       case LoopTransform::Kind::Split:
         split(t.axis, t.factor, t.innerSplit);
+        break;
+      case LoopTransform::Kind::Partition:
+        partition(t.axis, t.sizes);
         break;
       case LoopTransform::Kind::Merge:
         merge(t.axis);

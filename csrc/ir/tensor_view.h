@@ -21,12 +21,13 @@ namespace meshfuse {
 
 // One user-level transform of the loop domain, by position; replaying them on the same logical domain gives the same loops.
 struct LoopTransform {
-  enum class Kind : uint8_t { Split, Merge, Reorder, Parallelize } kind;
+  enum class Kind : uint8_t { Split, Partition, Merge, Reorder, Parallelize } kind;
   int axis = 0;
-  IntExpr factor;          // Split
-  bool innerSplit = true;  // Split
-  std::vector<int> order;  // Reorder: order[new] = old
-  ParallelType type;       // Parallelize
+  IntExpr factor;                   // Split
+  bool innerSplit = true;           // Split
+  std::vector<int> order;           // Reorder: order[new] = old
+  ParallelType type;                // Parallelize
+  std::vector<IntExpr> sizes = {};  // Partition
 };
 
 class TensorView : public Val {
@@ -51,6 +52,9 @@ class TensorView : public Val {
   TensorView* split(int axis, const IntExpr& factor, bool innerSplit = true);
   TensorView* inner_split(int axis, const IntExpr& factor) { return split(axis, factor, true); }
   TensorView* outer_split(int axis, const IntExpr& factor) { return split(axis, factor, false); }
+  // Parts of given sizes, one after the other: the outer loop counts them, the inner one is as long as the longest. `w->partition(0,
+  // {2, 3, 4, 5})` of a dim of 14, bound to an axis of 4, gives the ranks 2, 3, 4 and 5 rows. Sizes may be Int inputs.
+  TensorView* partition(int axis, const std::vector<IntExpr>& sizes);
   TensorView* merge(int axis) { return merge(axis, axis + 1); }
   TensorView* merge(int outer, int inner);
   TensorView* flatten(int from = 0, int to = -1);

@@ -21,7 +21,8 @@
 //   contiguity[..] on inputs, and where not all true
 //   mesh M0 pinned placed there by the user, once passes have placed others
 //   alloc[2, 0, 1] where memory order differs: positions in the stored shape, outermost first
-//   inner_split(axis, factor)  outer_split(axis, factor)  merge(axis)  reorder[new order of old axes]  parallelize(axis, DIDx)
+//   inner_split(axis, factor)  outer_split(axis, factor)  partition(axis, [size of each part])  merge(axis)
+//   reorder[new order of old axes]  parallelize(axis, DIDx)
 //   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected
 //   symbol i0 {lower: 1, upper: 64, divisor: 4}     where more is known than i0 >= 0 (of the size of a mesh axis: >= 1)
 //   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself; tp: tp hint 4 for a cost hint

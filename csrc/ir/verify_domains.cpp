@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/verify.h"
 
@@ -89,6 +90,19 @@ class DomainVerifier {
           report("the split of {} by {} gives {} and {}, expected {} and {}", step.in[0]->toString(),
                  step.factor.toString(), step.out[0]->toString(), step.out[1]->toString(), outer.toString(),
                  inner.toString());
+        }
+        return;
+      }
+      case IdExprKind::Partition: {
+        const IntExpr together = sumOf(step.sizes);
+        if (provenDifferent(together, in)) {
+          report("the parts of {} have {} elements together; give the sizes of all parts", step.in[0]->toString(),
+                 together.toString());
+        }
+        if (!step.out[0]->extent().isConst(static_cast<int64_t>(step.sizes.size())) ||
+            step.out[1]->extent() != largestOf(step.sizes)) {
+          report("the partition of {} in {} parts gives {} and {}", step.in[0]->toString(), step.sizes.size(),
+                 step.out[0]->toString(), step.out[1]->toString());
         }
         return;
       }

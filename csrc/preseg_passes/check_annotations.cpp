@@ -6,6 +6,7 @@
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/plan_options.h"
@@ -90,6 +91,18 @@ void checkOverlaps(const TensorView* tv, const std::vector<const IterDomain*>& b
   }
 }
 
+// What sizes are known only of a call may not be those of the dim.
+void checkParts(const TensorView* tv, std::vector<std::string>& violations) {
+  for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
+    const IntExpr together = sumOf(e->sizes);
+    const IntExpr& extent = e->in[0]->extent();
+    if (e->kind == IdExprKind::Partition && together.isConst() && extent.isConst() && together != extent) {
+      violations.push_back(fmt::format("a dim of {} has {} elements, its parts {} have {}; give the sizes of all parts",
+                                       tv->toString(), extent.toString(), toString(e->sizes), together.toString()));
+    }
+  }
+}
+
 void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
   std::vector<const IterDomain*> bound;
   for (const IterDomain* id : tv->getLoopDomain()) {
@@ -110,6 +123,7 @@ void checkTensor(const TensorView* tv, const Prover& facts, std::vector<std::str
     return;
   }
   const size_t before = violations.size();
+  checkParts(tv, violations);
   for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain(), facts)) {
     checkLoop(tv, loop, violations);
   }

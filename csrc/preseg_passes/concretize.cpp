@@ -147,6 +147,7 @@ class Concretizer {
     std::vector<LoopTransform> transforms = old->loopTransforms();
     for (LoopTransform& t : transforms) {
       t.factor = bound(t.factor, values_);
+      t.sizes = boundAll(t.sizes);
     }
     fresh->applyLoopTransforms(transforms);
     fresh->copyAllocation(*old);

@@ -179,7 +179,11 @@ TensorView* reshape(const LocalOp& op) {
 }
 
 // Where the local part of a dim begins, if it is one range: owned digits outermost.
-std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const CoordinateSymbols& symbols) {
+std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
+  if (dim.hasParts()) {
+    const IndexRuns held = localIndices(dim, mesh.coordinates(at.rank));
+    return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
+  }
   IntExpr start = 0;
   bool local = false;
   for (const Digit& d : dim.digits()) {
@@ -190,7 +194,7 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
     if (local) {
       return std::nullopt;
     }
-    start += mod(floorDiv(symbols.of(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
+    start += mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
   }
   return start;
 }
@@ -200,7 +204,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
   std::vector<IntExpr> offsets;
   for (const DigitList& dim : op.state.dims) {
-    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, *op.at.coordinates);
+    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
     if (!start) {
       TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
       local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
@@ -270,7 +274,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const bool embedding = op.expr->kind() == ExprKind::Embedding;
   const int table = embedding ? 1 : 0;
   const int dim = embedding ? 0 : op.expr->attributes().dim;
-  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, *op.at.coordinates);
+  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
   std::vector<Dim> dims;
   const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
@@ -326,7 +330,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
 TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
   const int dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
-  const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, *at.coordinates);
+  const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, at);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", select->input(0)->toString());
   const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
   if (rows.isConst(0)) {

@@ -129,16 +129,6 @@ TensorView* unpack(TensorView* in, const CommStep& step) {
   return rearrange(in, sizes, order, localShape(step.after));
 }
 
-bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
-  for (size_t k = 0; k < extents.size(); k++) {
-    const PlanDim& dim = state.dims[k];
-    if (!dim.empty() && dim.front().stride * dim.front().size != extents[k]) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // A step in which ranks hold or exchange parts of different sizes, as one of them takes it.
 class UnevenStep {
  public:
@@ -196,7 +186,7 @@ class UnevenStep {
     const std::vector<int64_t> at = step_.mesh.coordinates(rank);
     IndexBlock block;
     for (size_t k = 0; k < extents_.size(); k++) {
-      block.push_back(localIndices(state.dims[k], extents_[k], at));
+      block.push_back(localIndices(state, k, extents_[k], at));
     }
     return block;
   }

@@ -12,7 +12,7 @@ IndexBlock indicesOf(const DeviceMesh& atoms, const PlanState& state, const std:
   const std::vector<int64_t> at = atoms.coordinates(device);
   IndexBlock block;
   for (size_t k = 0; k < extents.size(); k++) {
-    block.push_back(localIndices(state.dims[k], extents[k], at));
+    block.push_back(localIndices(state, k, extents[k], at));
   }
   return block;
 }

@@ -17,16 +17,6 @@ namespace meshfuse {
 
 namespace {
 
-bool hasEqualParts(const PlanState& state, const std::vector<int64_t>& extents) {
-  for (size_t k = 0; k < extents.size(); k++) {
-    const PlanDim& dim = state.dims[k];
-    if (!dim.empty() && dim.front().stride * dim.front().size != extents[k]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // The one communication of a Redistribute that can share a call; what it takes to share it is in `key`.
 struct Shareable {
   std::string key;
@@ -61,7 +51,7 @@ std::optional<Shareable> shareable(const Expr* e) {
     }
     constexpr StepSet kKinds{StepKind::AllReduce, StepKind::AllGather, StepKind::ReduceScatter, StepKind::AllToAll,
                              StepKind::Permute};
-    const bool even = hasEqualParts(step.before, extents) && hasEqualParts(step.after, extents);
+    const bool even = !isUneven(step.before, extents) && !isUneven(step.after, extents);
     if (call != nullptr || !kKinds.has(step.kind) || !(even || step.kind == StepKind::AllReduce)) {
       return std::nullopt;
     }

@@ -84,6 +84,15 @@ bool isBlock(const DigitList& dim) {
   return isRange(dim) && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
 }
 
+// Parts of given sizes, all of which the axes own.
+bool areAllParts(const DigitList& dim) {
+  int64_t owned = 1;
+  for (const Digit& d : dim.digits()) {
+    owned *= d.owner.isDevice() ? d.size.constValue() : 1;
+  }
+  return dim.hasParts() && isRange(dim) && owned == static_cast<int64_t>(dim.digits().front().parts.size());
+}
+
 // Their digits can be split off the root dims.
 bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
   std::vector<std::vector<Digit>> owned(root.size());
@@ -97,7 +106,8 @@ bool nest(const PartialAxes& axes, const std::vector<Dim>& root) {
       continue;
     }
     const DigitList digits = fillLocal(static_cast<int>(k), root[k].extent, owned[k]);
-    if (digits.isOpaque() || (digits.isRagged() && !isBlock(digits))) {
+    const bool uneven = !digits.isOpaque() && digits.isRagged();
+    if (digits.isOpaque() || (uneven && !(digits.hasParts() ? areAllParts(digits) : isBlock(digits)))) {
       return false;
     }
   }
@@ -200,7 +210,9 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
         for (const Digit& d : digits.digits()) {
           parts *= d.owner.isDevice() ? d.size : IntExpr(1);
         }
-        auto [outer, inner] = f.idSplit(left, parts, false, IterType::Iteration);
+        auto [outer, inner] = digits.hasParts()
+                                  ? f.idPartition(left, digits.digits().front().parts, IterType::Iteration)
+                                  : f.idSplit(left, parts, false, IterType::Iteration);
         left = outer;
         rest.push_back(inner);
       }

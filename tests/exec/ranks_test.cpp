@@ -160,7 +160,7 @@ TEST(OneRank, PassesAShardOfAnotherSize) {
   EXPECT_TRUE(e.starts_with("UserError: [run]") && has(e, "Tensor::withGlobalShape")) << e;
 }
 
-// Parts are blocks of one size, the last ones smaller or empty: other parts have no digits, and are refused.
+// Parts of an outer split are blocks of one size, the last ones smaller or empty; other parts are stated by `partition`.
 TEST(SomeRanks, PassPartsOfTwoThreeFourAndFiveRows) {
   for (const bool isKnown : {false, true}) {
     const std::string e = oneError(errorsOfRanks(4, [&](Communicator& comm) {

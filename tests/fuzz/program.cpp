@@ -56,6 +56,22 @@ int loopPosition(const TensorView* tv, const IterDomain* id) {
   return static_cast<int>(std::find(loop.begin(), loop.end(), id) - loop.begin());
 }
 
+// Parts of any sizes, some of them empty.
+void partitionRandomly(TensorView* tv, int at, int64_t extent, int64_t parts, Random& random) {
+  std::vector<int64_t> ends{extent};
+  for (int64_t k = 1; k < parts; k++) {
+    ends.push_back(random.between(0, extent));
+  }
+  std::sort(ends.begin(), ends.end());
+  std::vector<IntExpr> sizes;
+  int64_t begin = 0;
+  for (int64_t end : ends) {
+    sizes.emplace_back(end - begin);
+    begin = end;
+  }
+  tv->partition(at, sizes);
+}
+
 // Each axis of the mesh cuts a dim, of uneven programs any, else one it divides, or none; two may cut the same one, unless the first
 // does not divide it.
 void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, Random& random, int percent,
@@ -81,6 +97,12 @@ void shardRandomly(TensorView* tv, const DeviceMesh& mesh, const Graph& graph, R
     int at = loopPosition(tv, left[k]);
     bool cyclic = random.chance(12);
     const bool divides = graph.valueOf(left[k]->extent()) % mesh.axisSize(axis).constValue() == 0;
+    if (uneven && left[k] == dims[k] && random.chance(30)) {
+      partitionRandomly(tv, at, graph.valueOf(left[k]->extent()), mesh.axisSize(axis).constValue(), random);
+      tv->axis(at)->parallelize(mesh.typeOf(axis));
+      left[k] = nullptr;
+      continue;
+    }
     tv->split(at, mesh.axisSize(axis), cyclic);
     tv->axis(cyclic ? at + 1 : at)->parallelize(mesh.typeOf(axis));
     left[k] = cyclic || !divides ? nullptr : tv->axis(at + 1);

@@ -32,6 +32,8 @@ int64_t valueOf(const IterDomain* id, const Values& root) {
       return in * e->in[1]->extent().constValue() + valueOf(e->in[1], root);
     case IdExprKind::Resize:
       return in + e->left.constValue();
+    case IdExprKind::Partition:
+      break;
   }
   return -1;
 }

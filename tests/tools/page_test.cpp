@@ -131,6 +131,12 @@ TEST(ToolPage, TilesCoverTheTensor) {
   }
   const nlohmann::json j = nlohmann::json::parse(tool("explain --json {dir}/sums_over_two_axes.fir").out);
   EXPECT_EQ(j["tensors"][0]["tiles"][5]["holds"], (std::vector<std::string>{"7:8,9:10,11:12", "0:12"}));  // a 1, b 1
+  const nlohmann::json parts = nlohmann::json::parse(tool("explain --json {dir}/rows_of_experts.fir").out);
+  std::vector<std::string> rows;
+  for (const auto& tile : parts["tensors"][0]["tiles"]) {
+    rows.push_back(tile["holds"][0]);
+  }
+  EXPECT_EQ(rows, (std::vector<std::string>{"0:2", "2:5", "5:9", "9:14"}));
 }
 
 TEST(ToolPage, BuffersAreInTheArenaAndDoNotMeet) {

@@ -184,6 +184,15 @@ PlanState onAtoms(const ShardState& state, const Refinement& r) {
     }
     out.dims.push_back(normalForm(digits));
   }
+  for (size_t k = 0; k < state.dims.size(); k++) {
+    if (state.dims[k].hasParts()) {
+      std::vector<int64_t> parts;
+      for (const IntExpr& size : state.dims[k].digits().front().parts) {
+        parts.push_back(size.constValue());
+      }
+      out.setParts(k, parts);
+    }
+  }
   for (int axis : state.partial) {
     for (const auto& [below, atom] : r.atoms[axis]) {
       out.partial.push_back(atom);
@@ -226,7 +235,9 @@ ShardState shardState(const PlanState& state, const DeviceMesh& mesh, const std:
     std::vector<Digit> owned;
     for (const PlanDigit& d : state.dims[k]) {
       if (d.atom != kLocal) {
-        owned.push_back({static_cast<int>(k), d.stride, d.size, Owner::device(d.atom)});
+        const std::span<const int64_t> parts = state.partsOf(k);
+        owned.push_back({static_cast<int>(k), d.stride, d.size, Owner::device(d.atom), Digit::kEven,
+                         std::vector<IntExpr>(parts.begin(), parts.end())});
       }
     }
     out.dims.push_back(shape[k].isConst() ? fillRagged(static_cast<int>(k), shape[k].constValue(), owned)

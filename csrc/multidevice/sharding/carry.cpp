@@ -136,8 +136,10 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
       const int same =
           isWindow(expr) ? dim.root : positionOf(result->getLogicalDomain(), result->getRootDomain()[dim.root]);
       at.dim = same;
-      const DigitList pieces =
-          same >= 0 ? DigitList({at}) : fromBase(logical, Digit{dim.root, d.stride, d.size, d.owner}, prover);
+      const DigitList pieces = same >= 0 ? DigitList({at})
+                               : !d.parts.empty()
+                                   ? DigitList::opaque()
+                                   : fromBase(logical, Digit{dim.root, d.stride, d.size, d.owner}, prover);
       ok = !pieces.isOpaque();
       for (Digit piece : pieces.digits()) {
         piece.dim = positions[piece.dim];
@@ -177,7 +179,9 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
       const int same = isWindow(expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
       Digit at = d;
       at.dim = same;
-      const DigitList pieces = same >= 0 ? DigitList({at}) : toBase(logical, d, prover);
+      const DigitList pieces = same >= 0          ? DigitList({at})
+                               : !d.parts.empty() ? DigitList::opaque()
+                                                  : toBase(logical, d, prover);
       ok = ok && !pieces.isOpaque();
       for (const Digit& piece : pieces.digits()) {
         // what falls on no dim of the operand, or on one that is stretched, is a part of the axis that the operand does without
@@ -218,7 +222,7 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
     for (const Digit& d : list.digits()) {
       const int root = d.owner.isDevice() ? storedDim(dims, partialDim(operand), d.dim).root : kUnmapped;
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
-          fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque()) {
+          (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
             "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is one of no dim there",
             from.mesh.axisName(d.owner.axis), operand->toString(), result->toString(), d.dim, d.stride.toString(),

@@ -78,6 +78,20 @@ std::optional<int64_t> valueAt(const IterDomain* id, const std::vector<IterDomai
       const int64_t inner = e->out[1]->extent().constValue();
       return id == e->out[0] ? *in / inner : *in % inner;
     }
+    case IdExprKind::Partition: {
+      int64_t start = 0;
+      for (size_t part = 0; part < e->sizes.size(); part++) {
+        if (!e->sizes[part].isConst()) {
+          return std::nullopt;
+        }
+        const int64_t size = e->sizes[part].constValue();
+        if (*in < start + size) {
+          return id == e->out[0] ? static_cast<int64_t>(part) : *in - start;
+        }
+        start += size;
+      }
+      return std::nullopt;
+    }
     case IdExprKind::Resize:
       return std::nullopt;
   }

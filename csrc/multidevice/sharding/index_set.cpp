@@ -6,8 +6,11 @@
 
 namespace meshfuse {
 
-int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists) {
+int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists, std::span<const int64_t> parts) {
   int64_t unit = std::max<int64_t>(extent, 1);
+  for (int64_t size : parts) {
+    unit = std::gcd(unit, size);
+  }
   for (const PlanDim* list : lists) {
     for (const PlanDigit& d : *list) {
       if (d.atom != kLocal) {
@@ -18,10 +21,15 @@ int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists) {
   return unit;
 }
 
+int64_t indexUnit(int64_t extent, const PlanState& a, const PlanState& b, size_t dim) {
+  return std::gcd(indexUnit(extent, {&a.dims[dim]}, a.partsOf(dim)), indexUnit(extent, {&b.dims[dim]}, b.partsOf(dim)));
+}
+
 IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
-                   const std::function<int64_t(int atom)>& coordinate)
+                   const std::function<int64_t(int atom)>& coordinate, std::span<const int64_t> parts)
     : unit_(unit), extent_(extent) {
   const int64_t blocks = (extent + unit - 1) / unit;
+  const int64_t places = parts.empty() ? extent : paddedExtent(parts);
   words_.assign(static_cast<size_t>(blocks + 63) / 64, 0);
   // Starts of blocks, from the minor digit up: each local digit repeats what is below it.
   std::vector<int64_t> starts{0};
@@ -39,14 +47,23 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
     next.reserve(starts.size() * static_cast<size_t>(repeats));
     for (int64_t r = 0; r < repeats; r++) {
       for (int64_t s : starts) {
-        if (s + r * stride < extent) {
+        if (s + r * stride < places) {
           next.push_back(s + r * stride);
         }
       }
     }
     starts = std::move(next);
   }
+  std::vector<int64_t> before(parts.size(), 0);  // elements of the parts before each
+  for (size_t part = 1; part < parts.size(); part++) {
+    before[part] = before[part - 1] + parts[part - 1];
+  }
   for (int64_t s : starts) {
+    if (s < places && !parts.empty()) {
+      const auto part = static_cast<size_t>(s / longestOf(parts));
+      const int64_t within = s % longestOf(parts);
+      s = within < parts[part] ? before[part] + within : extent;
+    }
     if (s < extent) {
       words_[static_cast<size_t>(s / unit) / 64] |= uint64_t{1} << (s / unit % 64);
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "multidevice/sharding/plan_state.h"
@@ -12,8 +13,10 @@ namespace meshfuse {
 class IndexSet {
  public:
   IndexSet() = default;
-  // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits.
-  IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int atom)>& coordinate);
+  // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits and all
+  // sizes of parts, if digits count in a padded dim.
+  IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int atom)>& coordinate,
+           std::span<const int64_t> parts = {});
 
   int64_t count() const;                             // in elements
   int64_t countShared(const IndexSet& other) const;  // of the same extent and unit
@@ -30,7 +33,10 @@ class IndexSet {
   int64_t extent_ = 0;
 };
 
-// The largest block that no owned digit of these lists divides.
-[[nodiscard]] int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists);
+// The largest block that no owned digit of these lists divides, nor any of these parts.
+[[nodiscard]] int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists,
+                                std::span<const int64_t> parts = {});
+// The same for one dim of two states.
+[[nodiscard]] int64_t indexUnit(int64_t extent, const PlanState& a, const PlanState& b, size_t dim);
 
 }  // namespace meshfuse

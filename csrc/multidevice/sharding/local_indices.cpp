@@ -54,6 +54,27 @@ IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
   return kept;
 }
 
+// Places of a padded dim as the indices that they are.
+IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts) {
+  const int64_t longest = longestOf(parts);
+  IndexRuns indices;
+  int64_t start = 0;
+  for (size_t part = 0; part < parts.size(); part++) {
+    const int64_t begin = static_cast<int64_t>(part) * longest;
+    for (const IndexRun& r : places) {
+      const int64_t first = std::max<int64_t>(0, (begin - r.start + r.step - 1) / r.step);
+      const int64_t end = r.start >= begin + parts[part] ? 0 : (begin + parts[part] - r.start + r.step - 1) / r.step;
+      const int64_t count = std::min(end, r.count) - first;
+      if (count > 0) {
+        const int64_t at = start + r.start + first * r.step - begin;
+        indices.push_back({at, count, count == 1 ? 1 : r.step});
+      }
+    }
+    start += parts[part];
+  }
+  return indices;
+}
+
 std::vector<int64_t> listed(const IndexRuns& runs) {
   std::vector<int64_t> out;
   for (const IndexRun& r : runs) {
@@ -76,15 +97,23 @@ IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordin
         d->owner.isDevice() ? coordinates[d->owner.axis] / d->owner.below.constValue() % size : int64_t{-1};
     places.push_back({d->stride.constValue(), size, value});
   }
-  return indicesOf(places, dim.extent().constValue());
+  if (!dim.hasParts()) {
+    return indicesOf(places, dim.extent().constValue());
+  }
+  std::vector<int64_t> parts;
+  for (const IntExpr& size : dim.digits().front().parts) {
+    parts.push_back(size.constValue());
+  }
+  return withoutPadding(indicesOf(places, paddedExtent(parts)), parts);
 }
 
-IndexRuns localIndices(const PlanDim& dim, int64_t extent, const std::vector<int64_t>& coordinates) {
+IndexRuns localIndices(const PlanState& state, size_t dim, int64_t extent, const std::vector<int64_t>& coordinates) {
   std::vector<Place> places;
-  for (auto d = dim.rbegin(); d != dim.rend(); ++d) {
+  for (auto d = state.dims[dim].rbegin(); d != state.dims[dim].rend(); ++d) {
     places.push_back({d->stride, d->size, d->atom == kLocal ? int64_t{-1} : coordinates[d->atom]});
   }
-  return indicesOf(places, extent);
+  const std::span<const int64_t> parts = state.partsOf(dim);
+  return parts.empty() ? indicesOf(places, extent) : withoutPadding(indicesOf(places, paddedExtent(parts)), parts);
 }
 
 std::vector<int64_t> shapeOfNothing(size_t dims) { return std::vector<int64_t>(std::max<size_t>(1, dims), 0); }

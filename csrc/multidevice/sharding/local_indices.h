@@ -2,6 +2,7 @@
 //
 //   N = 10 in blocks over x: 4        ranks hold 0:3, 3:6, 6:9, 9:10
 //   N = 10 cyclic over x: 4           0:10:4, 1:10:4, 2:10:4, 3:10:4
+//   parts {2, 3, 4, 1} over x: 4      0:2, 2:5, 5:9, 9:10
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace meshfuse {
 // Indices below the extent whose owned digits have the values of the device at these coordinates; ascending. Constants.
 [[nodiscard]] IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordinates);
 // `coordinates` by atom.
-[[nodiscard]] IndexRuns localIndices(const PlanDim& dim, int64_t extent, const std::vector<int64_t>& coordinates);
+[[nodiscard]] IndexRuns localIndices(const PlanState& state, size_t dim, int64_t extent,
+                                     const std::vector<int64_t>& coordinates);
 // By dim of a state of constant sizes. A device outside its mesh holds nothing.
 [[nodiscard]] IndexBlock localIndices(const ShardState& state, int64_t device);
 

@@ -49,7 +49,7 @@ class Checker {
  public:
   Checker(std::vector<int64_t> extents, const CommStep& step) : extents_(std::move(extents)), step_(step) {
     for (size_t k = 0; k < extents_.size(); k++) {
-      units_.push_back(indexUnit(extents_[k], {&step.before.dims[k], &step.after.dims[k]}));
+      units_.push_back(indexUnit(extents_[k], step.before, step.after, k));
     }
     before_ = holdings(step.mesh, step.before);
     after_ = holdings(step.transfer ? step.transfer->toMesh : step.mesh, step.after);
@@ -100,7 +100,8 @@ class Checker {
       }
       Tile tile;
       for (size_t k = 0; k < extents_.size(); k++) {
-        tile.emplace_back(state.dims[k], extents_[k], units_[k], [&](int atom) { return c[atom]; });
+        tile.emplace_back(
+            state.dims[k], extents_[k], units_[k], [&](int atom) { return c[atom]; }, state.partsOf(k));
       }
       out.tiles.push_back(std::move(tile));
       out.at.push_back(std::move(c));
@@ -251,7 +252,12 @@ IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>&
       values.push_back(at[d.owner.axis] / d.owner.below.constValue() % d.size.constValue());
     }
   }
-  return IndexSet(digits, extent, 1, [&](int k) { return values[k]; });
+  std::vector<int64_t> parts;
+  for (size_t part = 0; dim.hasParts() && part < dim.digits().front().parts.size(); part++) {
+    parts.push_back(dim.digits().front().parts[part].constValue());
+  }
+  return IndexSet(
+      digits, extent, 1, [&](int k) { return values[k]; }, parts);
 }
 
 // The state of a step against a state of the tensor, which one end of the plan is.
@@ -263,7 +269,8 @@ void checkEnd(const ShardState& state, const DeviceMesh& mesh, const PlanState& 
     const std::vector<int64_t> atoms = mesh.coordinates(id);
     const std::vector<int64_t> axes = state.mesh.coordinates(id);
     for (size_t k = 0; k < extents.size(); k++) {
-      const IndexSet held(reached.dims[k], extents[k], 1, [&](int atom) { return atoms[atom]; });
+      const IndexSet held(
+          reached.dims[k], extents[k], 1, [&](int atom) { return atoms[atom]; }, reached.partsOf(k));
       if (!(held == setOf(state.dims[k], extents[k], axes))) {
         throwInternalError(fmt::format("[planner] the plan {} at another state than {}", where, state.toString()));
       }

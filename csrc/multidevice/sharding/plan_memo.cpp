@@ -23,6 +23,9 @@ struct Hasher {
         add(d.size);
         add(static_cast<uint64_t>(d.owner.kind) << 32 | static_cast<uint64_t>(d.owner.axis));
         add(d.owner.below);
+        for (const IntExpr& size : d.parts) {
+          add(size);
+        }
       }
     }
     for (int axis : state.partial) {

@@ -109,9 +109,11 @@ PlanSpace::PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSize
     total_ *= static_cast<double>(extents_[k]);
     std::set<int64_t> strides;
     bool ragged = false;
+    const std::span<const int64_t> parts = from.partsOf(k).empty() ? to.partsOf(k) : from.partsOf(k);
+    parts_.emplace_back(parts.begin(), parts.end());
     for (const PlanState* state : {&from, &to}) {
       const PlanDim& dim = state->dims[k];
-      ragged = ragged || (!dim.empty() && dim.front().stride * dim.front().size != extents_[k]);
+      ragged = ragged || !parts.empty() || (!dim.empty() && dim.front().stride * dim.front().size != extents_[k]);
       for (const PlanDigit& d : dim) {
         strides.insert(d.stride);
       }
@@ -141,7 +143,7 @@ SearchState PlanSpace::numbered(const PlanState& state) {
 PlanDim PlanSpace::canonical(int dim, const PlanDim& digits) const {
   PlanDim out = normalForm(digits);
   if (!out.empty() && out.front().atom == kLocal) {
-    out.front().size = ceilOf(extents_[dim], out.front().stride);
+    out.front().size = ceilOf(placesOf(dim), out.front().stride);
     if (out.front().size == 1) {
       out.erase(out.begin());
     }
@@ -160,7 +162,7 @@ DimId PlanSpace::intern(int dim, const PlanDim& digits) {
   info.goalPut.assign(atomSizes_.size(), -2);
   info.local = localExtent(list);
   if (ragged_[dim]) {
-    info.local = IndexSet(list, extents_[dim], indexUnit(extents_[dim], {&list}), [](int) { return 0; }).count();
+    info.local = fullest(dim, list);
   }
   for (const PlanDigit& d : list) {
     if (d.atom != kLocal) {
@@ -175,6 +177,19 @@ DimId PlanSpace::intern(int dim, const PlanDim& digits) {
   return found->second;
 }
 
+// Elements on the rank that has the most: the first one, but for parts of given sizes.
+int64_t PlanSpace::fullest(int dim, const PlanDim& digits) {
+  const int64_t unit = indexUnit(extents_[dim], {&digits}, parts_[dim]);
+  const std::vector<int64_t> first(atomSizes_.size(), 0);
+  const std::vector<int64_t>& at = parts_[dim].empty() ? first : coordinates();
+  int64_t most = 0;
+  for (size_t rank = 0; rank < std::max<size_t>(1, at.size()); rank += std::max<size_t>(1, atomSizes_.size())) {
+    const auto coordinate = [&](int atom) { return at[rank + static_cast<size_t>(atom)]; };
+    most = std::max(most, IndexSet(digits, extents_[dim], unit, coordinate, parts_[dim]).count());
+  }
+  return most;
+}
+
 int64_t PlanSpace::sizeOf(AtomSet atoms) const {
   int64_t n = 1;
   for (; atoms != 0; atoms &= atoms - 1) {
@@ -185,6 +200,9 @@ int64_t PlanSpace::sizeOf(AtomSet atoms) const {
 
 bool PlanSpace::isRagged(int dim, DimId id) const {
   const PlanDim& list = infos_[dim][id].digits;
+  if (!parts_[dim].empty()) {
+    return infos_[dim][id].used != 0;
+  }
   return !list.empty() && list.front().stride * list.front().size != extents_[dim];
 }
 
@@ -225,6 +243,14 @@ PlanState PlanSpace::toPlanState(const SearchState& state) const {
   PlanState out;
   for (int k = 0; k < numDims(); k++) {
     out.dims.push_back(infos_[k][state.dims[k]].digits);
+    if (!parts_[k].empty() && infos_[k][state.dims[k]].used == 0) {
+      out.dims.back() = normalForm({{1, extents_[k], kLocal}});
+    }
+  }
+  for (int k = 0; k < numDims(); k++) {
+    if (!parts_[k].empty() && infos_[k][state.dims[k]].used != 0) {
+      out.setParts(static_cast<size_t>(k), parts_[k]);
+    }
   }
   out.partial = atomsOf(state.partial);
   return out;
@@ -268,7 +294,8 @@ SearchState PlanSpace::drop(SearchState state, AtomSet atoms) {
 std::optional<PlanDim> PlanSpace::put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const {
   const int64_t p = atomSizes_[atom];
   const PlanDigit& d = digits[at];
-  if (d.size % (p * inside) != 0 && !(at == 0 && ragged_[dim] && (inside < d.size || inside == 1))) {
+  const bool isTop = at == 0 && ragged_[dim] && parts_[dim].empty();
+  if (d.size % (p * inside) != 0 && !(isTop && (inside < d.size || inside == 1))) {
     return std::nullopt;
   }
   PlanDim out(digits.begin(), digits.begin() + static_cast<ptrdiff_t>(at));
@@ -409,7 +436,7 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
   const Info& before = infos_[dim][a];
   const Info& after = infos_[dim][b];
   const int64_t extent = extents_[dim];
-  const int64_t unit = indexUnit(extent, {&before.digits, &after.digits});
+  const int64_t unit = indexUnit(extent, {&before.digits, &after.digits}, parts_[dim]);
   const std::vector<int64_t>& at = coordinates();
   const size_t n = atomSizes_.size();
   // Ranks that agree in all atoms of both lists hold alike.
@@ -428,7 +455,8 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
     auto setOf = [&](int side, const Info& info) -> const IndexSet& {
       auto [set, fresh] = sets[side].try_emplace(keyOf(info.used));
       if (fresh) {
-        set->second = IndexSet(info.digits, extent, unit, [&](int atom) { return mine[atom]; });
+        set->second = IndexSet(
+            info.digits, extent, unit, [&](int atom) { return mine[atom]; }, parts_[dim]);
       }
       return set->second;
     };

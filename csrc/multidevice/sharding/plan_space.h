@@ -3,7 +3,8 @@
 // Every list of digits a dim may have gets a number the first time it is met; a state is a number a dim and the set of partial
 // atoms. What moves do to one dim (take a digit, free one) and what two lists share is worked out once a pair of numbers.
 //
-// The top digit of a dim may be ragged: stride times size exceed the extent, and elements beyond it do not exist.
+// The top digit of a dim may be ragged: stride times size exceed the extent, and elements beyond it do not exist. Of a dim in parts of
+// given sizes, the same for both ends, all digits count in the padded dim.
 #pragma once
 
 #include <array>
@@ -48,7 +49,7 @@ class PlanSpace {
     int64_t stride = 1;
   };
 
-  // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`.
+  // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`. Where both ends have parts of given sizes in a dim, the same.
   PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSizes, const PlanState& from, const PlanState& to);
   static bool fits(const PlanState& from, const std::vector<int64_t>& atomSizes);
 
@@ -102,6 +103,7 @@ class PlanSpace {
   };
 
   DimId intern(int dim, const PlanDim& digits);
+  int64_t fullest(int dim, const PlanDim& digits);
   PlanDim canonical(int dim, const PlanDim& digits) const;
   std::optional<PlanDim> put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const;
   DimId dropDim(int dim, DimId id, AtomSet atoms);
@@ -111,7 +113,11 @@ class PlanSpace {
   const RankCounts& counts(int dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
 
+  // Places that digits count: the extent, or that of the padded dim.
+  int64_t placesOf(int dim) const { return parts_[dim].empty() ? extents_[dim] : paddedExtent(parts_[dim]); }
+
   std::vector<int64_t> extents_;
+  std::vector<std::vector<int64_t>> parts_;  // by dim
   std::vector<int64_t> atomSizes_;
   std::vector<bool> ragged_;
   std::vector<std::vector<int64_t>> strides_;  // by dim: of digits of both ends, ascending

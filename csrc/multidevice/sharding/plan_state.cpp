@@ -4,6 +4,38 @@
 
 namespace meshfuse {
 
+std::span<const int64_t> PlanState::partsOf(size_t dim) const {
+  return dim < parts.size() ? std::span<const int64_t>(parts[dim]) : std::span<const int64_t>();
+}
+
+void PlanState::setParts(size_t dim, std::span<const int64_t> sizes) {
+  if (parts.empty() && !sizes.empty()) {
+    parts.resize(dims.size());
+  }
+  if (!parts.empty()) {
+    parts[dim].assign(sizes.begin(), sizes.end());
+  }
+  if (std::ranges::all_of(parts, [](const std::vector<int64_t>& p) { return p.empty(); })) {
+    parts.clear();
+  }
+}
+
+int64_t longestOf(std::span<const int64_t> parts) {
+  return parts.empty() ? 1 : std::max<int64_t>(1, *std::ranges::max_element(parts));
+}
+
+int64_t paddedExtent(std::span<const int64_t> parts) { return static_cast<int64_t>(parts.size()) * longestOf(parts); }
+
+bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
+  for (size_t k = 0; k < extents.size(); k++) {
+    const PlanDim& dim = state.dims[k];
+    if (!dim.empty() && (!state.partsOf(k).empty() || dim.front().stride * dim.front().size != extents[k])) {
+      return true;
+    }
+  }
+  return false;
+}
+
 PlanDim normalForm(const PlanDim& dim) {
   PlanDim out;
   for (const PlanDigit& d : dim) {

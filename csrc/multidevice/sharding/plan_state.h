@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,19 @@ using PlanDim = std::vector<PlanDigit>;
 struct PlanState {
   std::vector<PlanDim> dims;
   std::vector<int> partial;  // atoms over which the tensor is still to be combined, ascending
+  // By dim, or none: the sizes of the parts that it stands in. Its digits count in the padded dim, each part as long as the longest.
+  std::vector<std::vector<int64_t>> parts = {};
+
+  std::span<const int64_t> partsOf(size_t dim) const;
+  void setParts(size_t dim, std::span<const int64_t> sizes);
   friend auto operator<=>(const PlanState&, const PlanState&) = default;
 };
 
 // Local digits merged, digits of size 1 dropped.
+[[nodiscard]] int64_t longestOf(std::span<const int64_t> parts);  // at least 1
+[[nodiscard]] int64_t paddedExtent(std::span<const int64_t> parts);
+// Whether ranks hold different numbers of elements, or some axis owns what is padded.
+[[nodiscard]] bool isUneven(const PlanState& state, const std::vector<int64_t>& extents);
 [[nodiscard]] PlanDim normalForm(const PlanDim& dim);
 // Elements on one rank.
 [[nodiscard]] int64_t localSize(const PlanState& state);

@@ -216,13 +216,28 @@ bool mayPay(const Problem& problem, double least, double chainCost, const PlanOp
   return message * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
 }
 
+// No dim stands in parts of given sizes on both sides but the same; nor in such on one side and in others on the other.
+bool haveSameParts(const ShardState& from, const ShardState& to) {
+  for (size_t k = 0; k < from.dims.size(); k++) {
+    const DigitList& a = from.dims[k];
+    const DigitList& b = to.dims[k];
+    if ((a.hasParts() || b.hasParts()) && a.hasOwned() && b.hasOwned() &&
+        a.digits().front().parts != b.digits().front().parts) {
+      return false;
+    }
+  }
+  return true;
+}
+
 RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                               const PlanOptions& options) {
-  std::optional<AtomPair> whole = atomPair(from, to, AtomLevel::Axis);
+  const bool sameParts = haveSameParts(from, to);
+  std::optional<AtomPair> whole = sameParts ? atomPair(from, to, AtomLevel::Axis) : std::nullopt;
   const bool hasTransfer = allowedSteps(options).has(StepKind::Transfer);
   if (!whole && hasTransfer) {
     RedistributionPlan plan = planBetween(from, to, shape, options);
-    plan.note = "the digits cut an axis in ways that do not nest: tiles are sent directly";
+    plan.note = sameParts ? "the digits cut an axis in ways that do not nest: tiles are sent directly"
+                          : "the parts have other sizes: tiles are sent directly";
     return plan;
   }
   const bool ofSums = !from.partial.empty() || !to.partial.empty();

@@ -22,7 +22,7 @@ std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
 // `needed` fixes at least what `held` fixes: the digit lies in one of the same axis, at the same place of the coordinate.
 bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover) {
   return std::any_of(needed.digits().begin(), needed.digits().end(), [&](const Digit& n) {
-    if (!n.owner.isDevice() || n.owner.axis != held.owner.axis) {
+    if (!n.owner.isDevice() || n.owner.axis != held.owner.axis || n.parts != held.parts) {
       return false;
     }
     std::optional<IntExpr> q = prover.divide(held.stride, n.stride);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
@@ -65,6 +66,17 @@ bool isConstant(const ShardState& state) {
          });
 }
 
+// Where the part of a row begins in the padded dim: the part is the last that does not begin behind the row.
+IntExpr placeOfPart(const IntExpr& row, const std::vector<IntExpr>& parts) {
+  IntExpr part = 0;
+  IntExpr begin = 0;
+  for (size_t k = 0; k + 1 < parts.size(); k++) {
+    begin += parts[k];
+    part += min(1, max(0, row + 1 - begin));
+  }
+  return part * largestOf(parts);
+}
+
 }  // namespace
 
 std::optional<IntExpr> rowNumber(const Expr* expr) {
@@ -109,6 +121,7 @@ std::optional<RowFetch> rowFetch(const Expr* expr) {
     return std::nullopt;
   }
   // the owner's coordinates are digits of the row's number, its place among the ranks is made of them
+  const IntExpr counted = digits.hasParts() ? placeOfPart(*row, digits.digits().front().parts) : *row;
   bool local = false;
   for (const Digit& d : digits.digits()) {
     if (!d.owner.isDevice()) {
@@ -122,7 +135,7 @@ std::optional<RowFetch> rowFetch(const Expr* expr) {
     for (int axis : fetch.axes) {
       place = axis > d.owner.axis ? place * held.mesh.axisSize(axis) : place;
     }
-    fetch.root = fetch.root + mod(floorDiv(*row, d.stride), d.size) * place;
+    fetch.root = fetch.root + mod(floorDiv(counted, d.stride), d.size) * place;
   }
   fetch.elements = 1;
   for (const DigitList& d : made.dims) {

@@ -1,123 +1,15 @@
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 
 namespace meshfuse {
 
 namespace {
-
-// Every dim between `base` and what is asked for, as digits of the base; filled on demand.
-class DigitsOver {
- public:
-  DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : base_(base), prover_(prover) {}
-
-  const DigitList& of(IterDomain* id) {
-    const auto known = std::ranges::find(known_, id, &Known::id);
-    if (known != known_.end()) {
-      return *known->digits;
-    }
-    const DigitList& list = *known_.emplace_back(Known{id, std::make_unique<DigitList>(made(id))}).digits;
-    return list;
-  }
-
- private:
-  struct Known {
-    IterDomain* id;
-    std::unique_ptr<DigitList> digits;  // stays where it is when others become known
-  };
-
-  DigitList made(IterDomain* id) {
-    if (const auto at = std::ranges::find(base_, id); at != base_.end()) {
-      const auto dim = static_cast<int>(at - base_.begin());
-      if (id->extent().isConst(1)) {
-        ones_.emplace(id->id(), Digit{dim, 1, 1, {}});
-      }
-      return DigitList::whole(dim, id->extent());
-    }
-    DigitList list = DigitList::opaque();
-    if (IdExpr* e = id->definition()) {
-      switch (e->kind) {
-        case IdExprKind::Merge:
-          list = merge(of(e->in[0]), asPadded(of(e->in[1])), prover_);
-          break;
-        case IdExprKind::Split: {
-          auto [outer, inner] = splitOf(*e);
-          list = id == e->out[0] ? outer : inner;
-          break;
-        }
-        case IdExprKind::Resize:
-          if (e->left.isConst(0) && e->right.isConst(0)) {
-            list = of(e->in[0]);
-          }
-          break;
-      }
-    }
-    return list;
-  }
-
-  // The factor is one side's extent, the other is rounded up: a split that does not divide is ragged where all is constant, else
-  // opaque.
-  std::pair<DigitList, DigitList> splitOf(const IdExpr& e) {
-    const DigitList& list = of(e.in[0]);
-    // under facts the size of the digits is a quotient where the extent is rounded up
-    const bool exact = !list.isOpaque() && !list.isRagged() && !e.in[0]->extent().isConst();
-    const IntExpr in = exact ? list.size(prover_) : e.in[0]->extent();
-    const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, e.factor);
-    const std::optional<Digit> top = topmost(e.in[0], list);
-    if (other) {
-      auto parts = split(list, e.innerSplit ? e.factor : *other, prover_);
-      if (top && !parts.first.isOpaque() && parts.first.empty()) {
-        Digit one = *top;
-        one.stride = one.stride * in;
-        one.size = 1;
-        ones_.emplace(e.out[0]->id(), one);
-      }
-      return parts;
-    }
-    if (!top || !in.isConst() || !e.factor.isConst()) {
-      return {DigitList::opaque(), DigitList::opaque()};
-    }
-    const int64_t factor = e.factor.constValue();
-    const int64_t rounded = std::max<int64_t>(1, (in.constValue() + factor - 1) / factor);
-    return splitRagged(*top, base_[static_cast<size_t>(top->dim)]->extent().constValue(),
-                       e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
-  }
-
-  // A dim counts the parts that it is split into, also where the last of them are empty.
-  static DigitList asPadded(const DigitList& list) {
-    if (list.isOpaque() || !list.isRagged()) {
-      return list;
-    }
-    std::vector<Digit> digits(list.digits().begin(), list.digits().end());
-    digits.front().bound = Digit::kEven;
-    return DigitList(std::move(digits));
-  }
-
-  // The digit that the index is, if it is the topmost of a dim of constant extent.
-  std::optional<Digit> topmost(const IterDomain* id, const DigitList& list) const {
-    if (const auto one = ones_.find(id->id()); one != ones_.end()) {
-      return one->second;
-    }
-    if (list.isOpaque() || list.digits().size() != 1) {
-      return std::nullopt;
-    }
-    const Digit& d = list.digits()[0];
-    const IntExpr& bound = base_[static_cast<size_t>(d.dim)]->extent();
-    const bool isTop = bound.isConst() && (d.isRagged() || d.stride * d.size == bound);
-    return isTop ? std::optional<Digit>(d) : std::nullopt;
-  }
-
-  const std::vector<IterDomain*>& base_;
-  const Prover& prover_;
-  std::vector<Known> known_;
-  std::map<int, Digit> ones_;  // by id: a topmost digit of size 1, which its list does not show
-};
 
 bool comesFromReduction(const IterDomain* id) {
   const IdExpr* e = id->definition();
@@ -196,16 +88,6 @@ int unchangedDim(const TensorView* tv, int dim) {
   return at == stored.end() ? -1 : static_cast<int>(at - stored.begin());
 }
 
-// Positions of the stored dims other than the partial one.
-std::vector<IterDomain*> stateDims(const TensorView* tv) {
-  std::vector<IterDomain*> dims = tv->noReductions();
-  const int partial = partialDim(tv);
-  if (partial >= 0) {
-    dims.erase(dims.begin() + partial);
-  }
-  return dims;
-}
-
 std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
   std::string text;
   for (const Digit& d : dim.digits()) {
@@ -216,88 +98,21 @@ std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
   return text;
 }
 
-// How a dim is split into its digits.
-struct DigitSplits {
-  struct Split {
-    int at;  // position among the loops so far
-    IntExpr factor;
-    bool inner;
-  };
-  std::vector<Split> splits;
-  std::vector<int> place;  // of each digit among the loops in the end
-  int loops = 0;
-};
-
-bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
-
-// Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
-// every size but the topmost is exact.
-DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
-  const int count = static_cast<int>(digits.size());
-  DigitSplits out;
-  for (int i = 0; i < count; i++) {
-    out.place.push_back(i);
-  }
-  out.loops = count;
-  if (!digits.front().isRagged()) {
-    // A run of axes on top, of which one has a symbol for its size, is padded as one where sizes turn out not to divide.
-    int run = 0;
-    IntExpr together = 1;
-    while (run < count && digits[run].owner.isDevice()) {
-      together *= digits[run++].size;
+// Owned digits first, from the outside, by whole axes.
+bool isOfWholeAxes(const DigitList& dim, const DeviceMesh& mesh) {
+  bool local = false;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isDevice() && (local || !(d.size == mesh.axisSize(d.owner.axis)))) {
+      return false;
     }
-    if (run > 1 && run < count && !together.isConst()) {
-      out.splits.push_back({0, together, false});
-    } else {
-      run = 0;
-    }
-    for (int i = 0; i + 1 < count; i++) {
-      if (i + 1 == run) {
-        continue;
-      }
-      // The loop of an axis has its size, whether or not that divides what is cut. A quotient, which may be nothing for other sizes, is
-      // what is left over.
-      const bool isQuotient = digits[i].owner.isLocal() && !isPositive(digits[i].size);
-      if (isQuotient && isPositive(digits[i].stride)) {
-        out.splits.push_back({i, digits[i].stride, true});
-      } else {
-        out.splits.push_back({i, isQuotient ? max(1, digits[i].size) : digits[i].size, false});
-      }
-    }
-    return out;
+    local |= d.owner.isLocal();
   }
-  int top = 0;  // digits in the run
-  int64_t parts = 1;
-  while (top < count && digits[top].owner.isDevice()) {
-    parts *= digits[top++].size.constValue();
-  }
-  const int64_t bound = extent.constValue();
-  const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
-  const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
-  for (int i = count - 1; i >= std::max(top, 1) && !isBlock; i--) {
-    out.splits.push_back({0, digits[i].size, true});
-  }
-  if (top == 0) {
-    return out;
-  }
-  // What is left has an element for each part, or less: then a loop of one element stays behind.
-  if (isBlock || (bound + below - 1) / below != parts) {
-    out.splits.push_back({0, parts, false});
-    out.loops = isBlock ? top + 1 : count + 1;
-    for (int i = top; i < count && !isBlock; i++) {
-      out.place[i]++;
-    }
-  }
-  for (int i = 0; i + 1 < top; i++) {
-    out.splits.push_back({i, digits[i].size, false});
-  }
-  return out;
+  return true;
 }
 
-// Owned digits first, from the outside, by whole axes: what an outer split by the axes gives. Blocks larger than it would make have a
-// text of their own, with their sizes, as have parts of axes: states that differ have texts that differ.
+// What an outer split by whole axes gives. Blocks larger than it would make have a text of their own, with their sizes, as have parts
+// of axes: states that differ have texts that differ.
 bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
-  bool local = false;
   if (dim.isRagged()) {
     IntExpr parts = 1;
     IntExpr below = 1;
@@ -309,13 +124,7 @@ bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
       return false;
     }
   }
-  for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice() && (local || !(d.size == mesh.axisSize(d.owner.axis)))) {
-      return false;
-    }
-    local |= d.owner.isLocal();
-  }
-  return true;
+  return !dim.hasParts() && isOfWholeAxes(dim, mesh);
 }
 
 }  // namespace
@@ -367,6 +176,10 @@ std::string ShardState::dimText(size_t k) const {
       text += d.owner.below.isConst(1) ? "" : "/" + d.owner.below.toString();
     }
   }
+  if (dim.hasParts()) {  // S0(x: [2, 3, 4, 5]), S0(2:x 10: [2, 3, 4, 5])
+    return fmt::format("S{}({}: {})", k, isOfWholeAxes(dim, mesh) ? ownerNames(dim, mesh) : text,
+                       meshfuse::toString(dim.digits().front().parts));
+  }
   return fmt::format("S{}({})", k, text);
 }
 
@@ -393,36 +206,6 @@ bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover)
                     [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); });
 }
 
-std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base,
-                                  const Prover& prover) {
-  DigitsOver over(base, prover);
-  std::vector<DigitList> lists;
-  for (IterDomain* id : domain) {
-    lists.push_back(over.of(id));
-  }
-  return lists;
-}
-
-std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base, const Prover& prover) {
-  std::vector<BoundLoop> bound;
-  const DeviceMesh& mesh = tv->getDeviceMesh();
-  if (mesh.empty()) {
-    return bound;
-  }
-  DigitsOver over(base, prover);
-  for (IterDomain* id : tv->getLoopDomain()) {
-    if (!id->isDeviceDim()) {
-      continue;
-    }
-    const ParallelType type = id->parallelType();
-    if (!mesh.size(type).isConst(1)) {
-      const Owner owner = Owner::device(mesh.axisOf(type), mesh.below(type));
-      bound.push_back({owner.axis, over.of(id).ownedBy(owner, prover), id->extent(), id});
-    }
-  }
-  return bound;
-}
-
 int partialDim(const TensorView* tv) {
   int stored = 0;
   for (const IterDomain* id : tv->getLogicalDomain()) {
@@ -441,6 +224,15 @@ int partialDim(const TensorView* tv) {
   }
   const int before = partialDim(e->tensorInputs()[0]);
   return before < 0 ? -1 : unchangedDim(tv, before);
+}
+
+std::vector<IterDomain*> stateDims(const TensorView* tv) {
+  std::vector<IterDomain*> dims = tv->noReductions();
+  const int partial = partialDim(tv);
+  if (partial >= 0) {
+    dims.erase(dims.begin() + partial);
+  }
+  return dims;
 }
 
 ShardState shardState(const TensorView* tv, const Prover& prover) {
@@ -477,112 +269,23 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
 
 namespace {
 
-// The loop of an owned digit.
-struct Piece {
-  int axis;
-  IntExpr below;
-  IterDomain* loop;
-};
-
-// Two loops become one, whose places count through all of `inner` before those of `outer`.
-IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
-  const auto& loops = tv->getLoopDomain();
-  const auto positionOf = [&](const IterDomain* id) {
-    return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
-  };
-  const int from = positionOf(outer);
-  const int to = positionOf(inner);
-  tv->merge(from, to);
-  return tv->axis(from < to ? from : from - 1);
-}
-
-// Pieces of one axis that follow each other become one loop. An axis of symbolic size is bound whole.
-void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> pieces, const Prover& prover) {
-  const auto next = [&](int axis, const IntExpr& below) {
-    return std::ranges::find_if(pieces, [&](const Piece& p) { return p.axis == axis && prover.equal(p.below, below); });
-  };
-  for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    IntExpr below = 1;
-    for (;;) {
-      auto piece = next(axis, below);
-      if (piece == pieces.end()) {
-        // what else is bound of the axis stands above a gap
-        piece = std::ranges::min_element(pieces, [&](const Piece& a, const Piece& b) {
-          return std::pair(a.axis != axis, a.below.constantTerm()) < std::pair(b.axis != axis, b.below.constantTerm());
-        });
-        if (piece == pieces.end() || piece->axis != axis) {
-          break;
-        }
-        below = piece->below;
-      }
-      const IntExpr first = below;
-      IterDomain* loop = nullptr;
-      for (; piece != pieces.end(); piece = next(axis, below)) {
-        below = prover.multiply(below, piece->loop->extent());
-        loop = loop == nullptr ? piece->loop : joined(tv, piece->loop, loop);
-        pieces.erase(piece);
-      }
-      const bool isPart = mesh.axisSize(axis).isConst() && first.isConst() && below.isConst();
-      loop->parallelize(isPart ? mesh.typeOf(axis, first.constValue(), below.constValue() / first.constValue())
-                               : mesh.typeOf(axis));
+// Of a stored dim that stands in parts of given sizes: all of them together, where their symbols are known.
+std::optional<int64_t> extentOfParts(const TensorView* tv, int dim,
+                                     const std::function<std::optional<int64_t>(std::string_view)>& known) {
+  const IterDomain* stored = stateDims(tv)[static_cast<size_t>(dim)];
+  for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
+    if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
+      const IntExpr extent = sumOf(e->sizes).substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+        const std::optional<int64_t> value = known ? known(symbol) : std::nullopt;
+        return value ? std::optional<IntExpr>(*value) : std::nullopt;
+      });
+      return extent.isConst() ? std::optional(extent.constValue()) : std::nullopt;
     }
   }
+  return std::nullopt;
 }
 
 }  // namespace
-
-void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
-  const std::vector<IterDomain*> dims = stateDims(tv);
-  const int partial = partialDim(tv);
-  if (dims.size() != state.dims.size() ||
-      (!state.partial.empty() && partial < 0)) {  // the text is made where it is needed
-    throwInternalError(fmt::format("[sharding] {} has {} dims{}, its state is {}", tv->toString(), dims.size(),
-                                   partial < 0 ? " and none for a partial sum" : "", state.toString()));
-  }
-  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
-  tv->resetLoop();
-  tv->setDeviceMesh(state.mesh);
-
-  std::vector<Piece> pieces;
-  int loop = 0;
-  size_t next = 0;
-  for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
-    std::vector<Digit> digits;
-    if (logical == partialId) {
-      IntExpr stride = 1;
-      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
-        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
-        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
-      }
-    } else if (next < dims.size() && logical == dims[next]) {
-      const DigitList& list = state.dims[next++];
-      if (list.isOpaque()) {
-        throwInternalError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));
-      }
-      digits.assign(list.digits().begin(), list.digits().end());
-    }
-    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
-      loop++;
-      continue;
-    }
-    const DigitSplits splits = splitsOf(digits, logical->extent());
-    for (const DigitSplits::Split& s : splits.splits) {
-      if (s.inner) {
-        tv->inner_split(loop + s.at, s.factor);
-      } else {
-        tv->outer_split(loop + s.at, s.factor);
-      }
-    }
-    for (size_t i = 0; i < digits.size(); i++) {
-      if (digits[i].owner.isDevice()) {
-        pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop + splits.place[i])});
-      }
-    }
-    loop += splits.loops;
-  }
-
-  bindPieces(tv, state.mesh, std::move(pieces), prover);
-}
 
 std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> local,
                                  const std::function<std::optional<int64_t>(std::string_view)>& known,
@@ -606,6 +309,10 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   check(state.dims.size() == shape.size(), "[sharding] {} has {} dims, the tensor given {}; give its local part",
         tv->toString(), state.dims.size(), shape.size());
   for (size_t k = 0; k < shape.size(); k++) {
+    if (const std::optional<int64_t> extent = extentOfParts(tv, static_cast<int>(k), known)) {
+      shape[k] = *extent;
+      continue;
+    }
     if (state.dims[k].isOpaque() || !state.dims[k].hasOwned()) {
       continue;  // opaque: check-annotations says so
     }

@@ -56,6 +56,9 @@ struct BoundLoop {
 // Position among noReductions() of the dim that counts the contributions to a partial sum, or -1.
 [[nodiscard]] int partialDim(const TensorView* tv);
 
+// The stored dims that a state has digits of: all but that one.
+[[nodiscard]] std::vector<IterDomain*> stateDims(const TensorView* tv);
+
 // The state of a tensor. A dim whose owned digits do not nest, or that an opaque index owns, is opaque in the result.
 [[nodiscard]] ShardState shardState(const TensorView* tv, const Prover& prover = {});
 // Rewrites mesh and loop domain of `tv` to the state: canonical splits, bound. The state has no partial axes unless `tv` has a

@@ -75,14 +75,15 @@ struct Side {
     return n;
   }
 
-  std::vector<IndexSet> sets(size_t dim, const PlanDim& digits, int64_t extent, int64_t unit) const {
+  std::vector<IndexSet> sets(size_t dim, const PlanState& state, int64_t extent, int64_t unit) const {
     std::vector<IndexSet> out(static_cast<size_t>(tiles(dim)));
     std::vector<bool> known(out.size(), false);
     for (const std::vector<int64_t>& c : at) {
       const auto tile = static_cast<size_t>(number(owners[dim], c));
       if (!known[tile]) {
         known[tile] = true;
-        out[tile] = IndexSet(digits, extent, unit, [&](int atom) { return c[atom]; });
+        out[tile] = IndexSet(
+            state.dims[dim], extent, unit, [&](int atom) { return c[atom]; }, state.partsOf(dim));
       }
     }
     return out;
@@ -96,9 +97,9 @@ Overlaps overlapsOf(const std::vector<int64_t>& extents, const Side& from, const
                     const PlanState& after) {
   Overlaps out(extents.size());
   for (size_t k = 0; k < extents.size(); k++) {
-    const int64_t unit = indexUnit(extents[k], {&before.dims[k], &after.dims[k]});
-    const std::vector<IndexSet> held = from.sets(k, before.dims[k], extents[k], unit);
-    const std::vector<IndexSet> needed = to.sets(k, after.dims[k], extents[k], unit);
+    const int64_t unit = indexUnit(extents[k], before, after, k);
+    const std::vector<IndexSet> held = from.sets(k, before, extents[k], unit);
+    const std::vector<IndexSet> needed = to.sets(k, after, extents[k], unit);
     for (const IndexSet& h : held) {
       out[k].emplace_back();
       for (const IndexSet& n : needed) {
@@ -250,11 +251,14 @@ std::vector<std::vector<int64_t>> TileTransfer::indices(const TileMessage& messa
   const std::vector<int64_t> receiver = toMesh.coordinates(message.to);
   std::vector<std::vector<int64_t>> out;
   for (size_t k = 0; k < extents.size(); k++) {
-    const int64_t unit = indexUnit(extents[k], {&before.dims[k], &after.dims[k]});
-    const std::vector<int64_t> held =
-        IndexSet(before.dims[k], extents[k], unit, [&](int atom) { return sender[atom]; }).indices();
-    const std::vector<int64_t> needed =
-        IndexSet(after.dims[k], extents[k], unit, [&](int atom) { return receiver[atom]; }).indices();
+    const int64_t unit = indexUnit(extents[k], before, after, k);
+    const auto indicesOf = [&](const PlanState& state, const std::vector<int64_t>& at) {
+      return IndexSet(
+                 state.dims[k], extents[k], unit, [&](int atom) { return at[atom]; }, state.partsOf(k))
+          .indices();
+    };
+    const std::vector<int64_t> held = indicesOf(before, sender);
+    const std::vector<int64_t> needed = indicesOf(after, receiver);
     out.emplace_back();
     std::set_intersection(held.begin(), held.end(), needed.begin(), needed.end(), std::back_inserter(out.back()));
   }

@@ -20,6 +20,9 @@ ShardState spread(const ShardState& state) {
       continue;
     }
     for (DigitList& dim : out.dims) {
+      if (dim.hasParts()) {
+        continue;
+      }
       std::vector<Digit> digits(dim.digits().begin(), dim.digits().end());
       auto room = std::find_if(digits.begin(), digits.end(),
                                [&](const Digit& d) { return d.owner.isLocal() && d.size.constValue() % n == 0; });
@@ -72,6 +75,7 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
   step.after = target.to;
   auto transfer = std::make_shared<TileTransfer>(tileTransfer(shape, source.mesh, source.from, target.mesh, target.to));
   step.elements = transfer->received;
+  step.axes = transfer->crossed;
   plan.elements = transfer->received;
   const double beta = sameRanks(from.mesh, to.mesh) ? 1 : options.betaBetween;
   plan.cost = options.alphaPeer * static_cast<double>(transfer->peers) +

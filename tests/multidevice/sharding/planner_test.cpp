@@ -7,10 +7,12 @@
 #include <set>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "multidevice/sharding/atoms.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/random_pair.h"
 #include "multidevice/sharding/tile_transfer.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -361,6 +363,82 @@ TEST(Planner, RandomPairs) {
                 choice.anyDigit ? "any" : "block", choice.partial ? " and sums" : "", pairs, fallbacks, longest);
     EXPECT_LE(fallbacks, pairs / 20);
   }
+}
+
+// {2, 3, 4, 5} elements of a dim of 14 over an axis of 4.
+ShardState inParts(const DeviceMesh& mesh, const std::vector<int64_t>& shape, int dim,
+                   const std::vector<IntExpr>& sizes, int axis) {
+  ShardState state = ShardState::replicated(mesh, {shape.begin(), shape.end()});
+  const Digit top{dim, largestOf(sizes), static_cast<int64_t>(sizes.size()), Owner::device(axis), Digit::kEven, sizes};
+  state.dims[static_cast<size_t>(dim)] = fillLocal(dim, shape[static_cast<size_t>(dim)], {top});
+  return state;
+}
+
+TEST(Planner, PartsOfGivenSizes) {
+  const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
+  const std::vector<int64_t> shape = {14, 8};
+  const ShardState parts = inParts(mesh, shape, 0, {2, 3, 4, 5}, 0);
+  EXPECT_EQ(parts.toString(), "S0(x: [2, 3, 4, 5]) R on {x: 4}[0, 1, 2, 3]");
+  const auto planTo = [&](const ShardState& to) {
+    RedistributionPlan plan = planRedistribution(parts, to);
+    expectPlanWorks(plan, parts, to, shape);
+    return plan;
+  };
+  const RedistributionPlan whole = planTo(block(mesh, shape, {"", ""}));
+  EXPECT_EQ(whole.communications(), Steps{"all_gather(x)"});
+  EXPECT_EQ(whole.elements, 12 * 8);  // by the rank that holds two rows
+  const RedistributionPlan columns = planTo(block(mesh, shape, {"", "x"}));
+  EXPECT_EQ(columns.communications(), Steps{"all_to_all(x)"});
+  EXPECT_EQ(columns.elements, 12 * 2);
+  const RedistributionPlan blocks = planTo(inParts(mesh, shape, 0, {4, 4, 4, 2}, 0));  // 0:4, 4:8, 8:12, 12:14
+  EXPECT_EQ(blocks.communications(), Steps{"transfer(x)"});
+  EXPECT_EQ(blocks.elements, 3 * 8);
+  const RedistributionPlan others = planTo(inParts(mesh, shape, 0, {5, 4, 3, 2}, 0));
+  EXPECT_EQ(others.communications(), Steps{"transfer(x)"});
+  EXPECT_EQ(others.elements, 4 * 8);  // 5:9 by the second
+  EXPECT_TRUE(planTo(inParts(mesh, shape, 0, {2, 3, 4, 5}, 0)).steps.empty());
+  // Parts that are blocks are blocks.
+  EXPECT_EQ(inParts(mesh, shape, 0, {4, 4, 4, 2}, 0).toString(), "S0(x) R on {x: 4}[0, 1, 2, 3]");
+  EXPECT_TRUE(provenEqual(inParts(mesh, shape, 1, {2, 2, 2, 2}, 0), block(mesh, shape, {"", "x"})));
+}
+
+TEST(Planner, RandomPairsInPartsOfGivenSizes) {
+  const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
+      {DeviceMesh::create({{"x", 4}}), {14, 3}},
+      {DeviceMesh::create({{"x", 2}, {"y", 2}}), {7, 9}},
+      {DeviceMesh::create({{"x", 2}, {"y", 3}}), {12, 5}},
+      {DeviceMesh::create({{"x", 2}, {"y", 2}, {"z", 2}}), {10, 6}},
+  };
+  std::mt19937 rng(17);
+  int given = 0;
+  std::map<std::string, int> kinds;
+  for (int round = 0; round < (kSanitized ? 80 : 400); round++) {
+    for (const auto& [mesh, extents] : configs) {
+      const StateChoice choice{round % 2 == 0, round % 3 == 0, round % 5 == 0, false, true};
+      const ShardState from = randomState(rng, mesh, extents, choice);
+      const ShardState to =
+          round % 7 == 0 && !choice.partial
+              ? from
+              : randomState(rng, mesh, extents, {choice.anyDigit, false, choice.uneven, false, round % 4 < 2});
+      const RedistributionPlan plan = planRedistribution(from, to);
+      ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
+      ASSERT_NO_THROW(checkPlan(plan, from, to, std::numeric_limits<int64_t>::max()))
+          << from.toString() << " -> " << to.toString();
+      ASSERT_EQ(provenEqual(from, to), plan.steps.empty()) << from.toString() << " -> " << to.toString();
+      const auto hasParts = [](const DigitList& dim) { return dim.hasParts(); };
+      given += std::ranges::any_of(from.dims, hasParts) || std::ranges::any_of(to.dims, hasParts) ? 1 : 0;
+      for (const CommStep& step : plan.steps) {
+        kinds[std::string(name(step.kind))]++;
+      }
+    }
+  }
+  for (const auto& [kind, count] : kinds) {
+    std::printf("%5d %s\n", count, kind.c_str());
+  }
+  EXPECT_GE(given, kSanitized ? 200 : 1000);
+  EXPECT_GT(kinds["all_to_all"], 20);
+  EXPECT_GT(kinds["all_gather"], 20);
+  EXPECT_GT(kinds["transfer"], 20);
 }
 
 TEST(Planner, SumsOnBothSidesAndDirectTransfers) {

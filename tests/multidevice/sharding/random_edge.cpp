@@ -155,6 +155,17 @@ void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std:
   }
 }
 
+// Parts of random sizes, some of them empty.
+void partitionAtRandom(std::mt19937& rng, TensorView* tv) {
+  const int k = static_cast<int>(below(rng, tv->nDims()));
+  static const std::vector<int64_t> kCounts = {2, 3, 4, 6};
+  std::vector<IntExpr> sizes(static_cast<size_t>(kCounts[rng() % kCounts.size()]), 0);
+  for (int64_t i = tv->axis(k)->extent().constValue(); i > 0; i--) {
+    sizes[rng() % sizes.size()] += 1;
+  }
+  tv->partition(k, sizes);
+}
+
 // One loop, of the size of the axis, or of a stream.
 void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType type, Reduced reduced) {
   std::vector<int> fits;
@@ -192,6 +203,22 @@ Elements heldBy(const TensorView* tv, int64_t device) {
           extents[axis] = outer;
           index.insert(index.begin() + axis + 1, v % inner);
           extents.insert(extents.begin() + axis + 1, inner);
+          break;
+        }
+        case LoopTransform::Kind::Partition: {
+          int64_t part = 0;
+          int64_t longest = 0;
+          int64_t within = index[axis];
+          for (const IntExpr& size : t.sizes) {
+            longest = std::max(longest, size.constValue());
+          }
+          while (within >= t.sizes[static_cast<size_t>(part)].constValue()) {
+            within -= t.sizes[static_cast<size_t>(part++)].constValue();
+          }
+          index[axis] = part;
+          extents[axis] = static_cast<int64_t>(t.sizes.size());
+          index.insert(index.begin() + axis + 1, within);
+          extents.insert(extents.begin() + axis + 1, longest);
           break;
         }
         case LoopTransform::Kind::Merge:
@@ -331,6 +358,9 @@ Truth truthOf(RandomChain& chain) {
 
 void randomLoops(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh, bool uneven, Reduced reduced) {
   tv->setDeviceMesh(mesh);
+  if (uneven && tv->nDims() > 0 && rng() % 4 == 0) {
+    partitionAtRandom(rng, tv);
+  }
   for (int step = 0; step < 3 && tv->nDims() > 0; step++) {
     const int k = static_cast<int>(below(rng, tv->nDims()));
     if (rng() % 3 == 0 && k + 1 < tv->nDims() && tv->axis(k)->isReduction() == tv->axis(k + 1)->isReduction()) {

@@ -26,9 +26,22 @@ inline std::vector<int64_t> heldElements(const ShardState& state, const std::vec
     for (int64_t prefix : held) {
       for (int64_t i = 0; i < extents[k]; i++) {
         const auto digits = state.dims[k].digits();
+        int64_t at = i;  // in the padded dim, if it stands in parts of given sizes
+        if (state.dims[k].hasParts()) {
+          int64_t begin = 0;
+          int64_t longest = 1;
+          for (const IntExpr& size : digits.front().parts) {
+            longest = std::max(longest, size.constValue());
+          }
+          for (size_t part = 0; part < digits.front().parts.size(); part++) {
+            const int64_t size = digits.front().parts[part].constValue();
+            at = i >= begin && i < begin + size ? static_cast<int64_t>(part) * longest + i - begin : at;
+            begin += size;
+          }
+        }
         const bool mine = std::all_of(digits.begin(), digits.end(), [&](const Digit& d) {
           return !d.owner.isDevice() ||
-                 i / d.stride.constValue() % d.size.constValue() ==
+                 at / d.stride.constValue() % d.size.constValue() ==
                      coordinates[d.owner.axis] / d.owner.below.constValue() % d.size.constValue();
         });
         if (mine) {
@@ -46,7 +59,30 @@ struct StateChoice {
   bool partial = false;
   bool uneven = false;  // also where sizes do not divide the extent
   bool parts = false;   // also parts of an axis, and several of them
+  bool given = false;   // also parts of a dim of given sizes
 };
+
+// Parts of random sizes of a dim that nobody owns, over one axis or two.
+inline void ownGiven(std::mt19937& rng, std::vector<Digit>& owned, int dim, int64_t extent, const DeviceMesh& mesh,
+                     const std::vector<int>& axes) {
+  int64_t count = 1;
+  for (int axis : axes) {
+    count *= mesh.axisSize(axis).constValue();
+  }
+  std::vector<IntExpr> sizes(static_cast<size_t>(count), 0);
+  for (int64_t i = 0; i < extent; i++) {
+    sizes[rng() % sizes.size()] += 1;
+  }
+  int64_t stride = 1;
+  for (const IntExpr& size : sizes) {
+    stride = std::max(stride, size.constValue());
+  }
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const int64_t n = mesh.axisSize(*axis).constValue();
+    owned.push_back({dim, stride, n, Owner::device(*axis), Digit::kEven, sizes});
+    stride *= n;
+  }
+}
 
 // The owner gets a digit of the dim that fits beside those that are owned, if there is one.
 inline void ownDigit(std::mt19937& rng, std::vector<Digit>& owned, int dim, int64_t extent, int64_t n,
@@ -72,7 +108,22 @@ inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const s
                               StateChoice choice) {
   std::vector<std::vector<Digit>> owned(extents.size());
   ShardState state{mesh, {}, {}};
+  std::vector<int> free;
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    free.push_back(axis);
+  }
+  std::vector<bool> given(extents.size(), false);
+  if (choice.given && rng() % 4 != 0) {
+    const size_t k = rng() % extents.size();
+    std::shuffle(free.begin(), free.end(), rng);
+    const size_t count = 1 + rng() % std::min<size_t>(2, free.size());
+    ownGiven(rng, owned[k], static_cast<int>(k), extents[k], mesh,
+             {free.end() - static_cast<ptrdiff_t>(count), free.end()});
+    free.resize(free.size() - count);
+    given[k] = true;
+  }
+  std::sort(free.begin(), free.end());
+  for (int axis : free) {
     const int64_t whole = mesh.axisSize(axis).constValue();
     if (choice.parts && rng() % 2 == 0) {
       // digits of the coordinate from the inside, some of which own a digit of a dim
@@ -82,7 +133,7 @@ inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const s
           n++;
         }
         const size_t pick = rng() % (extents.size() + 1);
-        if (pick < extents.size()) {
+        if (pick < extents.size() && !given[pick]) {
           ownDigit(rng, owned[pick], static_cast<int>(pick), extents[pick], n, Owner::device(axis, below), choice);
         }
         below *= n;
@@ -94,7 +145,7 @@ inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const s
     if (pick > extents.size()) {
       state.partial.push_back(axis);
     }
-    if (pick >= extents.size()) {
+    if (pick >= extents.size() || given[pick]) {
       continue;
     }
     ownDigit(rng, owned[pick], static_cast<int>(pick), extents[pick], n, Owner::device(axis), choice);

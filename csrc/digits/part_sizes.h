@@ -1,0 +1,21 @@
+// A dim in parts of given sizes, one after the other: {2, 3, 4, 5} are 14 elements.
+//
+// Digits count in the padded dim, in which every part is as long as the longest: 4 parts of 5 places, of which 14 exist.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "digits/int_expr.h"
+
+namespace meshfuse {
+
+[[nodiscard]] std::string toString(std::span<const IntExpr> sizes);  // [2, 3, 4, 5]
+// How many elements the parts have together.
+[[nodiscard]] IntExpr sumOf(std::span<const IntExpr> sizes);
+// That of the longest; 0 of none.
+[[nodiscard]] IntExpr largestOf(std::span<const IntExpr> sizes);
+// Whether these are the parts that so many ranks have of so many elements in blocks: all alike, but that the last are less or empty.
+[[nodiscard]] bool areBlocks(std::span<const IntExpr> sizes);
+
+}  // namespace meshfuse

@@ -1,0 +1,213 @@
+// A state written to a tensor: canonical splits, bound to axes.
+#include "multidevice/sharding/shard_state.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "digits/part_sizes.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+namespace {
+
+// How a dim is split into its digits.
+struct DigitSplits {
+  struct Split {
+    int at;  // position among the loops so far
+    IntExpr factor;
+    bool inner;
+  };
+  std::vector<IntExpr> parts;  // of given sizes: cut before all else
+  std::vector<Split> splits;
+  std::vector<int> place;  // of each digit among the loops in the end
+  int loops = 0;
+};
+
+bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
+
+// Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
+// every size but the topmost is exact.
+DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
+  const int count = static_cast<int>(digits.size());
+  DigitSplits out;
+  for (int i = 0; i < count; i++) {
+    out.place.push_back(i);
+  }
+  out.loops = count;
+  if (!digits.front().parts.empty()) {
+    // what counts the parts, and one loop within a part: no axis owns anything there
+    const IntExpr longest = max(1, largestOf(digits.front().parts));
+    out.parts = digits.front().parts;
+    for (int i = 0; i < count && provenLess(longest, digits[i].stride); i++) {
+      out.splits.push_back({i, digits[i].size, false});
+    }
+    out.loops = static_cast<int>(out.splits.size()) + 2;
+    return out;
+  }
+  if (!digits.front().isRagged()) {
+    // A run of axes on top, of which one has a symbol for its size, is padded as one where sizes turn out not to divide.
+    int run = 0;
+    IntExpr together = 1;
+    while (run < count && digits[run].owner.isDevice()) {
+      together *= digits[run++].size;
+    }
+    if (run > 1 && run < count && !together.isConst()) {
+      out.splits.push_back({0, together, false});
+    } else {
+      run = 0;
+    }
+    for (int i = 0; i + 1 < count; i++) {
+      if (i + 1 == run) {
+        continue;
+      }
+      // The loop of an axis has its size, whether or not that divides what is cut. A quotient, which may be nothing for other sizes, is
+      // what is left over.
+      const bool isQuotient = digits[i].owner.isLocal() && !isPositive(digits[i].size);
+      if (isQuotient && isPositive(digits[i].stride)) {
+        out.splits.push_back({i, digits[i].stride, true});
+      } else {
+        out.splits.push_back({i, isQuotient ? max(1, digits[i].size) : digits[i].size, false});
+      }
+    }
+    return out;
+  }
+  int top = 0;  // digits in the run
+  int64_t parts = 1;
+  while (top < count && digits[top].owner.isDevice()) {
+    parts *= digits[top++].size.constValue();
+  }
+  const int64_t bound = extent.constValue();
+  const int64_t below = top == 0 ? 0 : digits[top - 1].stride.constValue();
+  const bool isBlock = top > 0 && top + 1 >= count && below == std::max<int64_t>(1, (bound + parts - 1) / parts);
+  for (int i = count - 1; i >= std::max(top, 1) && !isBlock; i--) {
+    out.splits.push_back({0, digits[i].size, true});
+  }
+  if (top == 0) {
+    return out;
+  }
+  // What is left has an element for each part, or less: then a loop of one element stays behind.
+  if (isBlock || (bound + below - 1) / below != parts) {
+    out.splits.push_back({0, parts, false});
+    out.loops = isBlock ? top + 1 : count + 1;
+    for (int i = top; i < count && !isBlock; i++) {
+      out.place[i]++;
+    }
+  }
+  for (int i = 0; i + 1 < top; i++) {
+    out.splits.push_back({i, digits[i].size, false});
+  }
+  return out;
+}
+
+// The loop of an owned digit.
+struct Piece {
+  int axis;
+  IntExpr below;
+  IterDomain* loop;
+};
+
+// Two loops become one, whose places count through all of `inner` before those of `outer`.
+IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
+  const auto& loops = tv->getLoopDomain();
+  const auto positionOf = [&](const IterDomain* id) {
+    return static_cast<int>(std::find(loops.begin(), loops.end(), id) - loops.begin());
+  };
+  const int from = positionOf(outer);
+  const int to = positionOf(inner);
+  tv->merge(from, to);
+  return tv->axis(from < to ? from : from - 1);
+}
+
+// Pieces of one axis that follow each other become one loop. An axis of symbolic size is bound whole.
+void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> pieces, const Prover& prover) {
+  const auto next = [&](int axis, const IntExpr& below) {
+    return std::ranges::find_if(pieces, [&](const Piece& p) { return p.axis == axis && prover.equal(p.below, below); });
+  };
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    IntExpr below = 1;
+    for (;;) {
+      auto piece = next(axis, below);
+      if (piece == pieces.end()) {
+        // what else is bound of the axis stands above a gap
+        piece = std::ranges::min_element(pieces, [&](const Piece& a, const Piece& b) {
+          return std::pair(a.axis != axis, a.below.constantTerm()) < std::pair(b.axis != axis, b.below.constantTerm());
+        });
+        if (piece == pieces.end() || piece->axis != axis) {
+          break;
+        }
+        below = piece->below;
+      }
+      const IntExpr first = below;
+      IterDomain* loop = nullptr;
+      for (; piece != pieces.end(); piece = next(axis, below)) {
+        below = prover.multiply(below, piece->loop->extent());
+        loop = loop == nullptr ? piece->loop : joined(tv, piece->loop, loop);
+        pieces.erase(piece);
+      }
+      const bool isPart = mesh.axisSize(axis).isConst() && first.isConst() && below.isConst();
+      loop->parallelize(isPart ? mesh.typeOf(axis, first.constValue(), below.constValue() / first.constValue())
+                               : mesh.typeOf(axis));
+    }
+  }
+}
+
+}  // namespace
+
+void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
+  const std::vector<IterDomain*> dims = stateDims(tv);
+  const int partial = partialDim(tv);
+  if (dims.size() != state.dims.size() ||
+      (!state.partial.empty() && partial < 0)) {  // the text is made where it is needed
+    throwInternalError(fmt::format("[sharding] {} has {} dims{}, its state is {}", tv->toString(), dims.size(),
+                                   partial < 0 ? " and none for a partial sum" : "", state.toString()));
+  }
+  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
+  tv->resetLoop();
+  tv->setDeviceMesh(state.mesh);
+
+  std::vector<Piece> pieces;
+  int loop = 0;
+  size_t next = 0;
+  for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
+    std::vector<Digit> digits;
+    if (logical == partialId) {
+      IntExpr stride = 1;
+      for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
+        digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
+        stride = prover.multiply(stride, state.mesh.axisSize(*axis));
+      }
+    } else if (next < dims.size() && logical == dims[next]) {
+      const DigitList& list = state.dims[next++];
+      if (list.isOpaque()) {
+        throwInternalError(fmt::format("[sharding] dim {} of the state of {} is opaque", next - 1, tv->toString()));
+      }
+      digits.assign(list.digits().begin(), list.digits().end());
+    }
+    if (std::none_of(digits.begin(), digits.end(), [](const Digit& d) { return d.owner.isDevice(); })) {
+      loop++;
+      continue;
+    }
+    const DigitSplits splits = splitsOf(digits, logical->extent());
+    if (!splits.parts.empty()) {
+      tv->partition(loop, splits.parts);
+    }
+    for (const DigitSplits::Split& s : splits.splits) {
+      if (s.inner) {
+        tv->inner_split(loop + s.at, s.factor);
+      } else {
+        tv->outer_split(loop + s.at, s.factor);
+      }
+    }
+    for (size_t i = 0; i < digits.size(); i++) {
+      if (digits[i].owner.isDevice()) {
+        pieces.push_back({digits[i].owner.axis, digits[i].owner.below, tv->axis(loop + splits.place[i])});
+      }
+    }
+    loop += splits.loops;
+  }
+
+  bindPieces(tv, state.mesh, std::move(pieces), prover);
+}
+
+}  // namespace meshfuse
