@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "exec/accounts.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "multidevice/transport/communicator.h"
+#include "multidevice/transport/disagreement.h"
 #include "schedule/group.h"
 
 namespace meshfuse {
@@ -19,28 +21,8 @@ namespace meshfuse {
 namespace {
 
 constexpr std::string_view kNoPlan = "no plan: ";
-constexpr std::string_view kBadCall = "bad call: ";  // no plan either: the user's mistake
 constexpr std::string_view kPlatform = "platform: ";
-
-std::string lineOf(const std::string& text, size_t line) {
-  size_t begin = 0;
-  for (size_t i = 0; i < line && begin != std::string::npos; i++) {
-    begin = text.find('\n', begin);
-    begin = begin == std::string::npos ? begin : begin + 1;
-  }
-  return begin == std::string::npos ? "(nothing)" : text.substr(begin, text.find('\n', begin) - begin);
-}
-
-// The first line in which two texts differ.
-std::string firstDifference(const std::string& a, const std::string& b, int rankA, int rankB) {
-  for (size_t line = 0;; line++) {
-    std::string x = lineOf(a, line);
-    std::string y = lineOf(b, line);
-    if (x != y || x == "(nothing)") {
-      return fmt::format("line {}: rank {} has \"{}\", rank {} has \"{}\"", line + 1, rankA, x, rankB, y);
-    }
-  }
-}
+constexpr size_t kMostOfAnAccount = 3500;
 
 bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kBadCall); }
 
@@ -88,12 +70,16 @@ std::string platformText(std::string_view libraryVersion, const DeviceInfo& devi
                      device.target == tile::Target::Cpu ? "a CPU" : device.architecture, maxPlans);
 }
 
-void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t call) {
-  if (communicator.size() == 1) {
-    return;
-  }
+void agreeOnPlan(Communicator& communicator, const SharedText& shared, const CallAccount& account, int64_t call) {
   const std::string text = fmt::format("call {}\n{}{}", call, shared.platform, shared.program);
-  std::vector<std::string> hashes = communicator.exchange(hashText(text).hex());
+  communicator.setStep(-1, "compares its plan");
+  std::vector<std::string> hashes = communicator.exchange(
+      fmt::format("{}{}\n{}", kMakesAPlan, hashText(text).hex(), account.toString(kMostOfAnAccount)));
+  communicator.setStep(-1, "");
+  // The account tells those who make another call.
+  for (std::string& hash : hashes) {
+    hash = refuses(hash) ? hash : hash.substr(0, hash.find('\n'));
+  }
   if (std::string refusal = refusalOf(hashes); !refusal.empty()) {
     throwUserError(std::move(refusal));
   }
@@ -130,9 +116,12 @@ void refuseCall(Communicator& communicator, const Error& why) {
   std::vector<std::string> answers;
   if (communicator.size() > 1) {
     try {
-      communicator.setStep(-1, fmt::format("refuses the call: {}", why.what()));
+      communicator.setProgram(0);
+      communicator.setStep(-1, isUsers ? "refuses the call" : fmt::format("refuses the call: {}", why.what()));
       answers = communicator.exchange(std::string(isUsers ? kBadCall : kNoPlan) + why.what());
       communicator.setStep(-1, "");
+    } catch (const DisagreementError&) {
+      throw;  // the peers do not refuse: all are told alike
     } catch (const Error&) {
       // the peers are gone or agree on another failure; this rank's own error says more
       answers.clear();

@@ -11,6 +11,7 @@ namespace meshfuse {
 // Begins a line that says what is taken to be so: ranks in which it differs made a UserError.
 inline constexpr std::string_view kAssumedSizes = "with even parts, ";
 
+struct CallAccount;
 class Communicator;
 class Error;
 class Fusion;
@@ -34,14 +35,15 @@ struct SharedText {
   std::string sizes;
 };
 
-// Compares the hash of (call number, platform, program) on all ranks, before anything runs. UserError on every rank, with the same
+// Among several ranks, compares the hash of (call number, platform, program) on all ranks, before anything runs. UserError on every rank, with the same
 // text, that names the ranks that differ and the first line in which they do; another call may follow.
-// If a rank refuses the call (refuseCall), so do the others.
-void agreeOnPlan(Communicator& communicator, const SharedText& shared, int64_t call);
+// If a rank refuses the call (refuseCall), so do the others. `account`: for ranks that make another call instead.
+void agreeOnPlan(Communicator& communicator, const SharedText& shared, const CallAccount& account, int64_t call);
 
 // Tells the peers that this rank refuses a call because of the error being handled, and throws: where they come to the comparison
 // or refuse as well, and each refusal is a UserError, that of the first rank that refuses, with the same text on every rank; else
-// the error itself. Peers that come to the comparison get a DeviceError then; those that have begun to run fail, with this text.
+// the error itself. Peers that come to the comparison get a DeviceError then. Where peers run the plan that they have, all ranks fail
+// with the text of a refusal that is the user's (DisagreementError), or the peers with a DeviceError.
 [[noreturn]] void refuseCall(Communicator& communicator, const Error& why);
 
 }  // namespace meshfuse

@@ -6,6 +6,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "exec/accounts.h"
 #include "exec/agreement.h"
 #include "exec/arguments.h"
 #include "exec/dumped_passes.h"
@@ -71,6 +72,15 @@ std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int6
   return text;
 }
 
+std::shared_ptr<const PlanAccount> accountOfPlan(const Fusion& fusion, std::span<const Argument> inputs,
+                                                 const std::vector<std::vector<int64_t>>& wholes, const Fusion& global,
+                                                 const std::string& text) {
+  constexpr int kMostStepsOfAnOp = 8;
+  return std::make_shared<PlanAccount>(PlanAccount{.call = accountOf(fusion, inputs, wholes, text),
+                                                   .identity = hashText(text).lo,
+                                                   .communications = kMostStepsOfAnOp * global.numExprs()});
+}
+
 std::optional<std::string> noLibrary(const Expr&, const std::map<int, Layout>&) {
   return "on this device there is none";
 }
@@ -109,13 +119,19 @@ SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argumen
   const std::string shared = global->toString();
   result.identity = hashText(shared).lo;
   result.communicates = communicates(*global);
+  const std::shared_ptr<const PlanAccount> account =
+      communicator.size() == 1 ? nullptr : accountOfPlan(fusion, inputs, wholes, *global, shared);
   // A rank whose part alone has another size assumes what the others do not: it meets nobody, and ends with the deadline.
-  if (!meeting.agreed && (meeting.expected || result.communicates || assumes())) {
+  if (account != nullptr && !meeting.agreed && (meeting.expected || result.communicates || assumes())) {
     const std::string_view version =
         meeting.libraryVersion.empty() ? std::string_view(kVersion) : meeting.libraryVersion;
     agreeOnPlan(communicator,
                 {platformText(version, device, meeting.maxPlans), shared, assumed, textOfSizes(fusion, wholes)},
-                meeting.call);
+                account->call, meeting.call);
+  }
+  if (account != nullptr && result.communicates) {
+    PlanAccounts::add(communicator, account);
+    result.account = account;
   }
 
   // local view: steps

@@ -23,6 +23,7 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/transport/communicator.h"
+#include "multidevice/transport/disagreement.h"
 #include "preseg_passes/specialize.h"
 
 namespace meshfuse {
@@ -220,6 +221,8 @@ class FusionExecutorCache::Turn {
     const bool peersWait = lock_.owns_lock() && plan.host().communicates;
     try {
       body();
+    } catch (const DisagreementError&) {
+      throw;  // the peers' as well
     } catch (const UserError& e) {
       if (peersWait) {
         refuseCall(communicator_, e);  // all ranks may refuse alike: nothing is lost then

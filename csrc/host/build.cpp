@@ -317,8 +317,7 @@ class HostBuilder {
         step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
         step.name = fmt::format("{} {}", verb(step.comm.kind), result);
-        step.comm.program =
-            hashCombine(options_.identity, static_cast<uint64_t>(s.group.exprs[0]->attributes().comm.number + 1));
+        step.comm.program = programNumber(options_.identity, s.group.exprs[0]->attributes().comm.number);
         program_.communicates = true;
         break;
       case SegmentKind::Reference:

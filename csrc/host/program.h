@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "digits/int_expr.h"
 #include "host/block_copy.h"
 #include "ir/expr.h"
@@ -85,6 +86,11 @@ struct CommPlan {
   int64_t bytesReceived =
       0;  // by this rank; of an all-reduce, whose parts may be uneven, and where a call decides who sends, the mean of the team
 };
+
+// CommPlan::program of communication number `number` of the plan that is `identity`.
+[[nodiscard]] constexpr uint64_t programNumber(uint64_t identity, int64_t number) {
+  return hashCombine(identity, static_cast<uint64_t>(number + 1));
+}
 
 struct Step {
   HostStepKind kind = HostStepKind::Launch;

@@ -2,7 +2,8 @@
 //
 // One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
 // the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
-// the collective and the step; after that the group is dead and every later call throws the same error.
+// the collective and the step; after that the group is dead and every later call throws the same error. Where ranks run different
+// programs, and somebody knows these (Programs), the error is a DisagreementError, with one text on all ranks.
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
@@ -15,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -127,6 +129,24 @@ class Communicator {
   void setProgram(uint64_t program) { program_ = program; }
   uint64_t program() const { return program_; }
 
+  // Knows what programs are and what the messages of exchange() say, for the errors of ranks whose calls do not meet.
+  class Programs {
+   public:
+    // What is known of a rank's call.
+    struct Call {
+      int rank;
+      uint32_t program = 0;           // shortHash of its program
+      std::string_view message = {};  // of an exchange; may be cut off at its end
+    };
+    virtual ~Programs() = default;
+    // What their user did differently on two ranks, and what is to be done; nullopt where that is not known, or not what makes the
+    // calls differ. Called by one of the two ranks, which throws it together with all others.
+    virtual std::optional<std::string> difference(const Call& a, const Call& b) const = 0;
+  };
+  // Not while a call is under way.
+  void setPrograms(std::shared_ptr<const Programs> programs) { programs_ = std::move(programs); }
+  const std::shared_ptr<const Programs>& programs() const { return programs_; }
+
   // The team of all ranks.
   const Team& world() const { return world_; }
   // Held by whoever makes a sequence of calls that another thread of this rank must not come between.
@@ -137,6 +157,7 @@ class Communicator {
 
  private:
   uint64_t program_ = 0;
+  std::shared_ptr<const Programs> programs_;
   std::mutex sequence_;
 };
 

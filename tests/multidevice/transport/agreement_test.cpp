@@ -112,12 +112,12 @@ TEST_P(AgreementTest, KnownProgramsInAnotherOrderFailWhereTheyMeet) {
                  try {
                    (void)(comm.rank() == kOdd ? maxima : sums).runFusionWithInputs({rows(2)});
                    (void)(comm.rank() == kOdd ? sums : maxima).runFusionWithInputs({rows(2)});
-                 } catch (const DeviceError& e) {
+                 } catch (const UserError& e) {
                    return e.what();
                  }
                  return "no error";
                }),
-               {"disagree", "rank 2 has max", "at step", "in all-reduce"});
+               {"call different programs", "rank 2 has \"", "op=max", "at step", "in all-reduce(max)"});
 }
 
 TEST_P(AgreementTest, OtherCallsAreErrorsThatSayTheStep) {

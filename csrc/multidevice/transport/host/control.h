@@ -82,6 +82,7 @@ struct alignas(64) Status {
 struct alignas(64) Failure {
   enum State : uint32_t { None, BeingWritten, Written };
   std::atomic<uint32_t> state;
+  uint32_t isDisagreement;  // of programs: the user's, see disagreement.h
   char text[kFailureText];
 };
 

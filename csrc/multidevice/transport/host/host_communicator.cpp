@@ -26,6 +26,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
     world_.ranks.push_back(r);
   }
   lastUse_.fill(std::vector<uint32_t>(peers_.size()));
+  group_.explainBy(*this);
 }
 
 std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
@@ -130,9 +131,9 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
     const PairLine& line = lineFrom(p);
     group_.await(p, line.step, peer.steps);
     if (line.call != record) [[unlikely]] {
-      const CallRecord theirs = line.call;
-      group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", rank(), p,
-                              difference(rank(), record, p, theirs), group_.place(rank()), group_.place(p)));
+      const DifferingCall own{rank(), record, messageIn(rank(), group_.own().linesTo(p).ofCall[peer.calls % 2]),
+                              group_.place(rank())};
+      group_.fail(differenceOf("host", programs().get(), own, {p, line.call, messageIn(p, line), group_.place(p)}));
     }
     peer.finished = peer.calls - 1;
     fetchForWriting(&group_.own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
@@ -218,6 +219,16 @@ std::byte* HostCommunicator::areaOf(int rank, Area area) const {
   return area >= Parts0 ? block.parts(which) : area >= Stage0 ? block.stage(which) : block.slot(which);
 }
 
+std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) const {
+  if (line.call.kind != CallKind::Exchange || !isArea(line.in)) {
+    return {};
+  }
+  const std::byte* slot = areaOf(rank, areaOfPiece(line.in, 0));
+  int64_t bytes = 0;
+  std::memcpy(&bytes, slot, sizeof(bytes));
+  return {reinterpret_cast<const char*>(slot + sizeof(bytes)), std::min(static_cast<size_t>(bytes), kMessageRoom)};
+}
+
 const PairLine& HostCommunicator::lineFrom(int peer) const {
   return group_.of(peer).linesTo(rank()).ofCall[peers_[static_cast<size_t>(peer)].calls % 2];
 }
@@ -234,7 +245,7 @@ void HostCommunicator::setStep(int64_t step, std::string_view what) {
 void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
 
 void HostCommunicator::abort(std::string_view reason) {
-  group_.recordFailure(fmt::format("[host] {} aborted: {}", group_.place(rank()), reason));
+  group_.recordFailure({fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)});
 }
 
 Communicator::Survivors HostCommunicator::shrink() {
@@ -263,13 +274,11 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   Status& status = group_.own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
-  // A slot holds the length, and the message if it is short.
-  constexpr size_t kRoom = kSlotBytes - sizeof(int64_t);
   const auto length = static_cast<int64_t>(message.size());
   const Area area = nextArea(Slot0);
   std::byte* slot = areaOf(rank(), area);
   std::memcpy(slot, &length, sizeof(length));
-  std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kRoom));
+  std::memcpy(slot + sizeof(length), message.data(), std::min(message.size(), kMessageRoom));
   announce(world_, record, placeOf(area), kNowhere);
   meet(world_, record);
   std::vector<int64_t> lengths;
@@ -280,10 +289,10 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
     std::memcpy(&bytes, theirs, sizeof(bytes));
     lengths.push_back(bytes);
     all.emplace_back(reinterpret_cast<const char*>(theirs + sizeof(bytes)),
-                     std::min(static_cast<size_t>(bytes), kRoom));
+                     std::min(static_cast<size_t>(bytes), kMessageRoom));
   }
   finish(world_);
-  if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kRoom)) {
+  if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kMessageRoom)) {
     all = exchangeLong(message, lengths);
   }
   status.inCall.store(0, std::memory_order_release);

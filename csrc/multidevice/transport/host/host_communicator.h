@@ -152,6 +152,9 @@ class HostCommunicator final : public Communicator {
   Area nextArea(Area first);
   std::byte* areaOf(int rank, Area area) const;
   const PairLine& lineFrom(int peer) const;
+  // Of an exchange, whose slots hold the length, and the message if it is short: what this announcement of it stands for.
+  static constexpr size_t kMessageRoom = kSlotBytes - sizeof(int64_t);
+  std::string_view messageIn(int rank, const PairLine& line) const;
   // What is written next is with the peers that read it last: it comes back while there is other work, not when it is waited for.
   static void fetchForWriting(const void* at, int64_t bytes) {
     constexpr int64_t kLine = 64;
@@ -167,6 +170,12 @@ class HostCommunicator final : public Communicator {
   void moveMessages(std::span<const Transfer> transfers, Stream stream);
   bool advance(SendState& send);
   bool advance(RecvState& receive);
+  // Whether a rank whose message is waited for has begun a collective of another program instead: it does not come.
+  void checkComes(const RecvState& receive);
+  // What a chunk belongs to: kind of stream and program.
+  int64_t streamNumber(Stream stream) const {
+    return static_cast<int64_t>(stream) | static_cast<int64_t>(shortHash(program())) << 8;
+  }
 
   struct PeerState {
     uint32_t steps = 0;     // synchronizations with the peer

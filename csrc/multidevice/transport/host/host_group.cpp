@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstring>
 #include <exception>
+#include <optional>
 
 #include "base/error.h"
 #include "multidevice/transport/wait_observer.h"
@@ -37,7 +38,7 @@ int64_t milliseconds(std::chrono::steady_clock::time_point t) {
 
 HostGroup::~HostGroup() {
   if (std::uncaught_exceptions() > uncaught_) {
-    recordFailure(fmt::format("[host] {} was left by an exception", place(rank_)));
+    recordFailure({fmt::format("[host] {} was left by an exception", place(rank_))});
   }
   {
     std::lock_guard lock(beatMutex_);
@@ -217,6 +218,14 @@ void HostGroup::checkCircle(const Wait& wait) {
     }
     text += fmt::format("{}{} waits for rank {}", text.empty() ? "" : "; ", place(link.rank), owner);
   }
+  // All of them are in their calls: two that run different programs are the reason.
+  const auto callOf = [&](int r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
+  for (const Link& link : circle) {
+    const Communicator::Programs* programs = explains_ == nullptr ? nullptr : explains_->programs().get();
+    if (std::optional<GroupFailure> why = disagreement(programs, callOf(link.rank), callOf(link.owner))) {
+      fail(*why);
+    }
+  }
   fail("[host] no rank of these can go on: " + text);
 }
 
@@ -245,20 +254,21 @@ void HostGroup::failLate(const Wait& wait) {
   fail(text);
 }
 
-void HostGroup::recordFailure(const std::string& text) {
+void HostGroup::recordFailure(const GroupFailure& given) {
   Failure& failure = of(0).failure();
   uint32_t none = Failure::None;
   if (!failure.state.compare_exchange_strong(none, Failure::BeingWritten)) {
     return;
   }
-  const size_t length = std::min(text.size(), kFailureText - 1);
-  std::memcpy(failure.text, text.data(), length);
+  const size_t length = std::min(given.text.size(), kFailureText - 1);
+  std::memcpy(failure.text, given.text.data(), length);
   failure.text[length] = '\0';
+  failure.isDisagreement = given.isDisagreement ? 1 : 0;
   failure.state.store(Failure::Written, std::memory_order_seq_cst);
   for (int p = 0; p < size_; ++p) {
     wake(of(p).doorbell());
   }
-  writeRecords(text);
+  writeRecords(given.text);
 }
 
 void HostGroup::writeRecords(const std::string& failure) const {
@@ -271,8 +281,8 @@ void HostGroup::writeRecords(const std::string& failure) const {
   }
 }
 
-void HostGroup::fail(const std::string& text) {
-  recordFailure(text);
+void HostGroup::fail(const GroupFailure& failure) {
+  recordFailure(failure);
   throwFailure();
 }
 
@@ -284,7 +294,7 @@ void HostGroup::throwFailure() const {
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
   const std::string text = written ? failure.text : "[host] a peer failed and ended before it could say why";
   writeRecords(text);
-  throwDeviceError(text);
+  meshfuse::throwFailure({text, written && failure.isDisagreement != 0});
 }
 
 std::string HostGroup::place(int rank) const {

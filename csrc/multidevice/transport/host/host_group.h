@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/control.h"
 #include "multidevice/transport/host/heap.h"
@@ -86,9 +87,12 @@ class HostGroup {
     }
   }
   // Makes this the failure of the group, unless there is one already; throws the one that counts.
-  [[noreturn]] void fail(const std::string& text);
+  [[noreturn]] void fail(const GroupFailure& failure);
+  [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
   // The same without throwing.
-  void recordFailure(const std::string& text);
+  void recordFailure(const GroupFailure& failure);
+  // Who knows what the calls of this rank belong to, asked when ranks wait for each other in a circle.
+  void explainBy(const Communicator& rank) { explains_ = &rank; }
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }
   // Of a peer's process, where it can be seen: whether it has ended or left this world.
@@ -144,6 +148,7 @@ class HostGroup {
   std::chrono::milliseconds busyLimit_;
   bool canReadProcesses_ = false;
   int spins_ = 0;
+  const Communicator* explains_ = nullptr;
   int stolen_ = 0;  // waits left that sleep at once, because giving the core away cost a time slice
   int uncaught_;
   std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and one's own block

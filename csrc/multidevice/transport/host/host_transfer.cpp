@@ -2,6 +2,7 @@
 // can, so that no order among them matters.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "multidevice/transport/host/host_communicator.h"
@@ -40,7 +41,7 @@ bool HostCommunicator::advance(SendState& send) {
   while (peer.posted - taken.load(std::memory_order_acquire) < kChunks) {
     const uint32_t which = peer.posted % kChunks;
     channel.heads[which] = {
-        .messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = static_cast<int64_t>(send.stream)};
+        .messageBytes = t.bytes, .heapOffset = send.heapOffset, .stream = streamNumber(send.stream)};
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
       if (bytes > 0) {
@@ -73,7 +74,13 @@ bool HostCommunicator::advance(RecvState& receive) {
   while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
-    if (head.stream != static_cast<int64_t>(receive.stream)) [[unlikely]] {
+    if (head.stream != streamNumber(receive.stream)) [[unlikely]] {
+      const CallRecord own{.kind = CallKind::Send, .program = shortHash(program())};
+      const CallRecord theirs{.kind = CallKind::Send, .program = static_cast<uint32_t>(head.stream >> 8)};
+      if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
+                                                         {t.peer, theirs, {}, group_.place(t.peer)})) {
+        group_.fail(*why);
+      }
       group_.fail(fmt::format("[host] ranks {} and {} disagree about the order of a send and an all-to-all-v; {}, {}",
                               t.peer, rank(), group_.place(t.peer), group_.place(rank())));
     }
@@ -98,9 +105,26 @@ bool HostCommunicator::advance(RecvState& receive) {
   return moved;
 }
 
+// A rank sends its messages before it begins the next collective: where there is none now, there was none.
+void HostCommunicator::checkComes(const RecvState& receive) {
+  const int p = receive.transfer->peer;
+  const PeerState& peer = peers_[static_cast<size_t>(p)];
+  const PairLine& next = group_.of(p).linesTo(rank()).ofCall[(peer.calls + 1) % 2];
+  if (static_cast<int32_t>(next.step.load(std::memory_order_acquire) - (peer.steps + 1)) < 0 ||
+      group_.of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
+    return;
+  }
+  const CallRecord own{.kind = CallKind::Send, .program = shortHash(program())};
+  if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
+                                                     {p, next.call, messageIn(p, next), group_.place(p)})) {
+    group_.fail(*why);
+  }
+}
+
 void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size());
-  const CallRecord record{.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  const CallRecord record{
+      .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = group_.own().status();
@@ -203,6 +227,9 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     }
     std::erase_if(sends, [](const SendState& s) { return s.done; });
     std::erase_if(receives, [](const RecvState& r) { return r.done; });
+    if (!moved && programs() != nullptr) {
+      std::for_each(receives.begin(), receives.end(), [&](const RecvState& r) { checkComes(r); });
+    }
     return moved || (sends.empty() && receives.empty());
   };
   bool moved = false;  // a wait asks more than once: what moved at one question must not be lost at the next

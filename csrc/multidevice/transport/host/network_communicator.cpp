@@ -27,6 +27,21 @@ constexpr auto kPeerIsSlow = 200us;
 
 bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
 
+// A message of an exchange, or its beginning: short data of a call.
+struct Opening {
+  int64_t bytes = 0;  // of the whole message
+  char begin[kDataBehindHead - sizeof(int64_t)];
+
+  Opening() = default;
+  explicit Opening(std::string_view message) : bytes(static_cast<int64_t>(message.size())) {
+    std::memset(begin, 0, sizeof(begin));
+    std::memcpy(begin, message.data(), std::min(message.size(), sizeof(begin)));
+  }
+  bool isWhole() const { return bytes <= static_cast<int64_t>(sizeof(begin)); }
+  std::string_view text() const { return {begin, std::min(static_cast<size_t>(bytes), sizeof(begin))}; }
+};
+static_assert(sizeof(Opening) == kDataBehindHead);
+
 }  // namespace
 
 NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
@@ -67,7 +82,7 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
 NetworkCommunicator::~NetworkCommunicator() {
   if (std::uncaught_exceptions() > uncaught_) {
     const std::string text = fmt::format("[network] {} was left by an exception", place());
-    watch_.recordFailure(text);
+    watch_.recordFailure({text});
     recorder_.write(text);
     return;
   }
@@ -77,7 +92,7 @@ NetworkCommunicator::~NetworkCommunicator() {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
     watch_.throwIfFailed();
     barrier(world_);
-  } catch (const DeviceError&) {
+  } catch (const Error&) {
     // The group has failed or a peer left without a word; there is nobody left to tell.
   }
 }
@@ -133,6 +148,16 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
   }
 }
 
+std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const std::byte* head) {
+  if (call.kind != CallKind::Exchange) {
+    return {};
+  }
+  int64_t bytes = 0;
+  std::memcpy(&bytes, head + sizeof(call), sizeof(bytes));
+  return {reinterpret_cast<const char*>(head + sizeof(call) + sizeof(bytes)),
+          std::min<size_t>(static_cast<size_t>(bytes), kDataBehindHead - sizeof(bytes))};
+}
+
 // What the peers say of the call, and the short data right behind.
 void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
   const size_t n = team.ranks.size();
@@ -148,12 +173,14 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
       theirs.count = 0;
       const std::string text = pairDifference(p, sent, rank_, parcels[i].inBytes / elementBytes);
       if (theirs == record && !text.empty()) {
-        failCall(fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place()));
+        failCall({fmt::format("[network] ranks {} and {} disagree: {}; {}", p, rank_, text, place())});
       }
     }
     if (p != rank_ && theirs != record) {
-      failCall(fmt::format("[network] ranks {} and {} disagree: {}; {}", rank_, p, difference(rank_, record, p, theirs),
-                           place()));
+      const DifferingCall own{rank_, record, messageIn(record, heads_.data() + i * kHeadBytes), place()};
+      failCall(
+          differenceOf("network", programs().get(), own,
+                       {p, theirs, messageIn(theirs, head), fmt::format("{} in {}", peerName(p), describe(theirs))}));
     }
     if (p != rank_ && isShort(parcels[i].inBytes)) {
       copyBytes(parcels[i].in, head + sizeof(theirs), parcels[i].inBytes);
@@ -205,9 +232,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
       failedMessage(p.peer, outcome.error);
     }
     if (outcome.done && (outcome.tooLong || (p.expected >= 0 && outcome.bytes >= 0 && outcome.bytes != p.expected))) {
-      failCall(fmt::format("[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}",
-                           p.peer, rank_, p.peer, outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes),
-                           rank_, p.expected, place()));
+      failCall({fmt::format(
+          "[network] ranks {} and {} disagree: rank {} sends {}, rank {} receives {} bytes; {}", p.peer, rank_, p.peer,
+          outcome.tooLong ? std::string("more") : std::to_string(outcome.bytes), rank_, p.expected, place())});
     }
     return outcome.done;
   };
@@ -245,11 +272,12 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     // What a rank sent before it left may still be on its way.
     if (gone != pending.end() && now - idleSince > 500ms) {
-      failCall(fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place()));
+      failCall(
+          {fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place())});
     }
     if (now >= limit) {
-      failCall(fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(), place(),
-                           peerName(pending[0].peer)));
+      failCall({fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(),
+                            place(), peerName(pending[0].peer))});
     }
   }
 }
@@ -263,16 +291,16 @@ void NetworkCommunicator::awaitNews() const {
 }
 
 // A rank that leaves alone has waited in vain: that is no failure of those who stay.
-void NetworkCommunicator::failCall(const std::string& text) {
+void NetworkCommunicator::failCall(const GroupFailure& failure) {
   if (leaving_) {
-    throwDeviceError(text);
+    throwDeviceError(failure.text);
   }
-  watch_.fail(text);
+  watch_.fail(failure);
 }
 
 void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
   awaitNews();
-  failCall(fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error));
+  failCall({fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error)});
 }
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
@@ -321,24 +349,28 @@ void NetworkCommunicator::meet(const Team& t, CallKind kind) {
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
   CallRecord record{.kind = CallKind::Exchange};
   start(world_, record, true);
-  auto length = static_cast<int64_t>(message.size());
-  std::vector<int64_t> lengths(static_cast<size_t>(size_));
+  const auto length = static_cast<int64_t>(message.size());
+  const Opening own(message);
+  std::vector<Opening> openings(static_cast<size_t>(size_));
   std::vector<Parcel> parcels;
-  for (int64_t& l : lengths) {
-    parcels.push_back({bytesOf(&length), sizeof(length), bytesOf(&l), sizeof(l)});
+  for (Opening& o : openings) {
+    parcels.push_back({bytesOf(&own), sizeof(own), bytesOf(&o), sizeof(o)});
   }
   swapParcels(world_, record, parcels);
-  lengths[static_cast<size_t>(rank_)] = length;
+  openings[static_cast<size_t>(rank_)] = own;
   std::vector<std::string> all;
-  for (int64_t l : lengths) {
-    all.emplace_back(static_cast<size_t>(l), '\0');
+  for (const Opening& o : openings) {
+    all.emplace_back(o.text());
+    all.back().resize(static_cast<size_t>(o.bytes));
   }
-  parcels.clear();
-  for (std::string& text : all) {
-    parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), static_cast<int64_t>(text.size())});
+  if (std::any_of(openings.begin(), openings.end(), [](const Opening& o) { return !o.isWhole(); })) {
+    parcels.clear();
+    for (std::string& text : all) {
+      parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), static_cast<int64_t>(text.size())});
+    }
+    swapParcels(world_, record, parcels);
+    all[static_cast<size_t>(rank_)] = message;
   }
-  swapParcels(world_, record, parcels);
-  all[static_cast<size_t>(rank_)] = message;
   leave();
   FlightRecorder::end(*event_);
   return all;
@@ -392,7 +424,7 @@ void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
 
 void NetworkCommunicator::abort(std::string_view reason) {
   const std::string text = fmt::format("[network] {} aborted: {}", place(), reason);
-  watch_.recordFailure(text);
+  watch_.recordFailure({text});
   recorder_.write(text);
 }
 

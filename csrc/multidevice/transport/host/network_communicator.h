@@ -154,8 +154,10 @@ class NetworkCommunicator final : public Communicator {
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
   void awaitNews() const;
-  [[noreturn]] void failCall(const std::string& text);
+  [[noreturn]] void failCall(const GroupFailure& failure);
   [[noreturn]] void failedMessage(int peer, const std::string& error);
+  // What is at hand of the message of an exchange, behind its head.
+  static std::string_view messageIn(const CallRecord& call, const std::byte* head);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;

@@ -165,18 +165,20 @@ void NetworkWatch::note(const Frame& frame, const std::string& text) {
       left_[rank] = 1;
       break;
     case Kind::Failed:
-      keep(rank_ == 0 ? text + suspects() : text);
+      keep({rank_ == 0 && frame.value == 0 ? text + suspects() : text, frame.value != 0});
       break;
     case Kind::Alive:
       return;
   }
   if (rank_ == 0) {  // of several failures the first one goes round
     std::string kept = text;
+    Frame sent = frame;
     if (frame.kind == Kind::Failed) {
       std::lock_guard lock(textMutex_);
-      kept = failure_;
+      kept = failure_.text;
+      sent.value = failure_.isDisagreement ? 1 : 0;
     }
-    tell(frame, kept);
+    tell(sent, kept);
   }
 }
 
@@ -197,10 +199,10 @@ void NetworkWatch::whereThisRankIs(std::function<std::string()> place) {
   place_ = std::move(place);
 }
 
-void NetworkWatch::keep(const std::string& text) {
+void NetworkWatch::keep(const GroupFailure& failure) {
   std::lock_guard lock(textMutex_);
   if (!failed_) {
-    failure_ = text;
+    failure_ = failure;
     failed_.store(true, std::memory_order_release);
   }
 }
@@ -217,39 +219,40 @@ std::string NetworkWatch::suspects() const {
   return text;
 }
 
-void NetworkWatch::recordFailure(const std::string& text) {
+void NetworkWatch::recordFailure(const GroupFailure& failure) {
   if (failed_) {
     return;
   }
+  const Frame frame{Kind::Failed, rank_, failure.isDisagreement ? 1u : 0u, 0};
   if (rank_ == 0) {
-    note({Kind::Failed, rank_, 0, 0}, text);
+    note(frame, failure.text);
     return;
   }
   if (hasLeft(0)) {
-    keep(text);
+    keep(failure);
     return;
   }
   // Rank 0 decides whose text it is, and tells this rank too.
-  tell({Kind::Failed, rank_, 0, 0}, text);
+  tell(frame, failure.text);
   for (int i = 0; i < 1000 && !failed_; ++i) {
     std::this_thread::sleep_for(1ms);
   }
-  keep(fmt::format("{}; [rank 0/{}] does not answer", text, size_));
+  keep({fmt::format("{}; [rank 0/{}] does not answer", failure.text, size_), failure.isDisagreement});
 }
 
-void NetworkWatch::fail(const std::string& text) {
-  recordFailure(text);
+void NetworkWatch::fail(const GroupFailure& failure) {
+  recordFailure(failure);
   throwFailure();
 }
 
 void NetworkWatch::throwFailure() const {
   std::unique_lock lock(textMutex_);
-  const std::string text = failure_;
+  const GroupFailure failure = failure_;
   lock.unlock();
   if (whenFailed_) {
-    whenFailed_(text);
+    whenFailed_(failure.text);
   }
-  throwDeviceError(text);
+  meshfuse::throwFailure(failure);
 }
 
 void NetworkWatch::setBusy(bool busy) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/network_place.h"
 #include "multidevice/transport/host/socket.h"
@@ -36,8 +37,8 @@ class NetworkWatch {
       throwFailure();
     }
   }
-  [[noreturn]] void fail(const std::string& text);
-  void recordFailure(const std::string& text);
+  [[noreturn]] void fail(const GroupFailure& failure);
+  void recordFailure(const GroupFailure& failure);
 
   bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
 
@@ -61,7 +62,7 @@ class NetworkWatch {
   struct Frame {
     Kind kind;
     int32_t rank;
-    uint32_t value;
+    uint32_t value;  // Busy: whether; Failed: whether it is a disagreement
     uint32_t textBytes;
   };
   using Clock = std::chrono::steady_clock;
@@ -73,7 +74,7 @@ class NetworkWatch {
   void hear(int from);
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
-  void keep(const std::string& text);
+  void keep(const GroupFailure& failure);
   // Rank 0: what to add to the text of a failure of ranks that may have been stopped. "" if all were heard of.
   std::string suspects() const;
   [[noreturn]] void throwFailure() const;
@@ -91,7 +92,7 @@ class NetworkWatch {
   std::atomic<Clock::time_point> looked_;              // when this rank last looked for such
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
-  std::string failure_;
+  GroupFailure failure_;
   std::function<std::string()> place_;
   std::function<void(const std::string&)> whenFailed_;
   std::mutex sendMutex_;

@@ -84,7 +84,7 @@ class LoopbackCommunicator final : public Communicator {
       return;
     }
     recorded({.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())},
-             [&] { meeting_->transfer(rank_, transfers); });
+             [&] { meeting_->transfer(rank_, transfers, program(), programs().get()); });
     for (const Transfer& t : transfers) {
       const bool receives = t.direction == Transfer::Direction::Recv;
       TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
@@ -105,7 +105,7 @@ class LoopbackCommunicator final : public Communicator {
     std::vector<std::string> all;
     const CallRecord call = stamped({.kind = CallKind::Exchange}, world_, program());
     recorded(call, [&] {
-      meeting_->begin(rank_, world_, call, {}, sent);
+      meeting_->begin(rank_, world_, call, programs().get(), {}, sent);
       for (int r = 0; r < size(); ++r) {
         all.emplace_back(meeting_->messageOf(r));
       }
@@ -154,7 +154,7 @@ class LoopbackCommunicator final : public Communicator {
     try {
       meeting_->throwIfFailed();
       body();
-    } catch (const DeviceError& e) {
+    } catch (const Error& e) {
       writeRecords(e.what());
       throw;
     }
@@ -176,8 +176,8 @@ class LoopbackCommunicator final : public Communicator {
     }
     int64_t received = 0;
     recorded(call, [&] {
-      meeting_->begin(rank_, team, call, {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)}, {},
-                      sent);
+      meeting_->begin(rank_, team, call, programs().get(),
+                      {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)}, {}, sent);
       received = move(team, call, blocks, position, static_cast<std::byte*>(out));
       meeting_->end(rank_, team);
     });

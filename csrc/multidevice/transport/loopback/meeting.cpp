@@ -25,20 +25,20 @@ LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, 
   }
 }
 
-void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers,
-                            std::string_view message, std::span<const int64_t> sent) {
+void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
+                            PeerBuffers buffers, std::string_view message, std::span<const int64_t> sent) {
   Lock lock(mutex_);
   Seat& own = seat(rank);
   own.call = call;
   own.inCall = true;
+  own.programs = programs;
   own.buffers = buffers;
   own.message = message;
   own.sent = sent;
   arrive(lock, rank, team);
   for (int p : team.ranks) {
-    if (std::string text = difference(rank, call, p, seat(p).call); !text.empty()) {
-      failLocked(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", rank, p, text, placeLocked(rank),
-                             placeLocked(p)));
+    if (call != seat(p).call) {
+      failLocked(differenceOf("loopback", programs, callOf(rank), callOf(p)));
       throwFailure(lock, rank);
     }
   }
@@ -53,7 +53,7 @@ void LoopbackMeeting::synchronize(int rank, const Team& team) {
 
 // Since all had come, one may have left the call by an exception, and its buffers with it.
 void LoopbackMeeting::startReading(Lock& lock, int rank, const Team& team) {
-  if (!failure_.empty()) {
+  if (failure_) {
     throwFailure(lock, rank);
   }
   seat(rank).reads = &team;
@@ -81,7 +81,7 @@ void LoopbackMeeting::end(int rank, const Team& team) {
   Lock lock(mutex_);
   arrive(lock, rank, team);
   seat(rank).inCall = false;
-  if (!failure_.empty()) {
+  if (failure_) {
     wakeAll();
   }
 }
@@ -96,7 +96,7 @@ void LoopbackMeeting::throwFailure(Lock& lock, int rank) {
              std::find(s.reads->ranks.begin(), s.reads->ranks.end(), rank) != s.reads->ranks.end();
     });
   });
-  throwDeviceError(failure_);
+  meshfuse::throwFailure(*failure_);
 }
 
 void LoopbackMeeting::leaveCall(int rank) {
@@ -116,11 +116,15 @@ bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive
     return false;
   }
   Parcel parcel = queue.front();
+  if (parcel.program != seat(rank).call.program) {
+    failLocked(differenceOf("loopback", seat(rank).programs, callOf(receive.peer), callOf(rank)));
+    meshfuse::throwFailure(*failure_);
+  }
   if (parcel.bytes != receive.bytes) {
-    failLocked(fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
-                           receive.peer, rank, receive.peer, parcel.bytes, rank, receive.bytes,
-                           placeLocked(receive.peer), placeLocked(rank)));
-    throwDeviceError(failure_);
+    failLocked({fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
+                            receive.peer, rank, receive.peer, parcel.bytes, rank, receive.bytes,
+                            placeLocked(receive.peer), placeLocked(rank))});
+    meshfuse::throwFailure(*failure_);
   }
   if (parcel.bytes > 0) {
     std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
@@ -131,13 +135,16 @@ bool LoopbackMeeting::receiveOne(int rank, const Communicator::Transfer& receive
   return true;
 }
 
-void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer> transfers) {
+void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+                               const Communicator::Programs* programs) {
   Lock lock(mutex_);
   Seat& own = seat(rank);
   own.inCall = true;
+  own.programs = programs;
   own.call = {.kind = CallKind::Send,
               .type = DataType::Bool,
               .count = static_cast<int64_t>(transfers.size()),
+              .program = shortHash(program),
               .teamMask = uint64_t{1} << (rank & 63)};
   for (const Communicator::Transfer& t : transfers) {
     own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
@@ -150,7 +157,7 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
       receives.push_back(&t);
       continue;
     }
-    own.parcels[static_cast<size_t>(t.peer)].push_back({t.data, t.bytes, &pendingSends});
+    own.parcels[static_cast<size_t>(t.peer)].push_back({t.data, t.bytes, own.call.program, &pendingSends});
     ++pendingSends;
     seat(t.peer).wake.notify_one();
   }
@@ -191,22 +198,22 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
     if (ready()) {  // before looking for failures: what is complete succeeds, whatever happened since
       return;
     }
-    if (!failure_.empty()) {
+    if (failure_) {
       throwFailure(lock, rank);
     }
     own.ready = &ready;
     own.awaited.clear();
     awaited(own.awaited);
     if (deadlocked()) {
-      failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
-    } else if (own.wake.wait_until(lock, limit) == std::cv_status::timeout && failure_.empty() && !ready()) {
+      failLocked(deadlock());
+    } else if (own.wake.wait_until(lock, limit) == std::cv_status::timeout && !failure_ && !ready()) {
       own.awaited.clear();
       awaited(own.awaited);
       bool excused = std::any_of(own.awaited.begin(), own.awaited.end(), [&](int p) { return seat(p).busy; });
       if (excused) {
         limit = Clock::now() + deadline_;
       } else {
-        failLocked(fmt::format("[loopback] a deadline of {} ms expired: {}", deadline_.count(), waits()));
+        failLocked({fmt::format("[loopback] a deadline of {} ms expired: {}", deadline_.count(), waits())});
       }
     }
     own.ready = nullptr;
@@ -217,6 +224,24 @@ void LoopbackMeeting::wait(Lock& lock, int rank, const std::function<bool()>& re
 bool LoopbackMeeting::deadlocked() {
   return std::all_of(seats_.begin(), seats_.end(),
                      [](const Seat& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
+}
+
+// Where nobody has left, all wait for each other: two that run different programs are the reason.
+GroupFailure LoopbackMeeting::deadlock() {
+  const bool allStay = std::none_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.left || !s.inCall; });
+  for (int a = 0; allStay && a < size(); ++a) {
+    for (int b = a + 1; b < size(); ++b) {
+      if (std::optional<GroupFailure> why = disagreement(seat(a).programs, callOf(a), callOf(b))) {
+        return std::move(*why);
+      }
+    }
+  }
+  return {"[loopback] no rank can go on: " + waits()};
+}
+
+DifferingCall LoopbackMeeting::callOf(int rank) {
+  const Seat& s = seat(rank);
+  return {rank, s.call, s.call.kind == CallKind::Exchange ? s.message : std::string_view(), placeLocked(rank)};
 }
 
 std::string LoopbackMeeting::waits() {
@@ -248,26 +273,28 @@ void LoopbackMeeting::setBusy(int rank, bool busy) {
 
 bool LoopbackMeeting::fail(std::string text) {
   Lock lock(mutex_);
-  return failLocked(std::move(text));
+  return failLocked({std::move(text)});
 }
 
-bool LoopbackMeeting::failLocked(std::string text) {
-  if (!failure_.empty()) {
+bool LoopbackMeeting::failLocked(GroupFailure failure) {
+  if (failure_) {
     return false;
   }
-  failure_ = std::move(text);
+  failure_ = std::move(failure);
   wakeAll();
   return true;
 }
 
 void LoopbackMeeting::throwIfFailed() {
   Lock lock(mutex_);
-  deviceCheck(failure_.empty(), "{}", failure_);
+  if (failure_) {
+    meshfuse::throwFailure(*failure_);
+  }
 }
 
 LoopbackMeeting::Reunion LoopbackMeeting::reunite(int rank) {
   Lock lock(mutex_);
-  checkHasFailed(!failure_.empty());
+  checkHasFailed(failure_.has_value());
   seat(rank).goesOn = true;
   wakeAll();
   auto limit = Clock::now() + deadline_;
@@ -302,8 +329,8 @@ void LoopbackMeeting::leave(int rank) {
   seat(rank).inCall = false;
   wakeAll();
   bool anyWaits = std::any_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready != nullptr; });
-  if (anyWaits && failure_.empty() && deadlocked()) {
-    failLocked(fmt::format("[loopback] no rank can go on: {}", waits()));
+  if (anyWaits && !failure_ && deadlocked()) {
+    failLocked(deadlock());
   }
 }
 

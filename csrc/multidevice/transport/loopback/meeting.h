@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "multidevice/transport/call.h"
+#include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/flight_recorder.h"
 #include "multidevice/transport/pull.h"
 
@@ -33,8 +35,9 @@ class LoopbackMeeting {
   int size() const { return static_cast<int>(seats_.size()); }
 
   // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
-  void begin(int rank, const Team& team, const CallRecord& call, PeerBuffers buffers, std::string_view message = {},
-             std::span<const int64_t> sent = {});
+  // message: of an exchange; sent: of an all-to-all-v; programs: the rank's, or null.
+  void begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
+             PeerBuffers buffers, std::string_view message = {}, std::span<const int64_t> sent = {});
   // Returns when all members of the team of the call begun last have come here as often as this rank.
   void synchronize(int rank, const Team& team);
   // The same, for the last time of this call: nobody reads after it.
@@ -44,7 +47,8 @@ class LoopbackMeeting {
   std::span<const int64_t> sentBy(int rank) const { return seats_[static_cast<size_t>(rank)].sent; }
   std::string_view messageOf(int rank) const { return seats_[static_cast<size_t>(rank)].message; }
 
-  void transfer(int rank, std::span<const Communicator::Transfer> transfers);
+  void transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+                const Communicator::Programs* programs);
 
   void setStep(int rank, int64_t step, std::string_view what);
   void setBusy(int rank, bool busy);
@@ -69,12 +73,14 @@ class LoopbackMeeting {
   struct Parcel {
     const void* data;
     int64_t bytes;
+    uint32_t program;
     int* pendingSends;  // of the sender's group
   };
   struct Seat {
     CallRecord call;
     bool inCall = false;
-    const Team* reads = nullptr;  // whose buffers it may be reading
+    const Communicator::Programs* programs = nullptr;  // in a call: who knows what is called
+    const Team* reads = nullptr;                       // whose buffers it may be reading
     PeerBuffers buffers;
     std::string_view message;
     std::span<const int64_t> sent;
@@ -102,7 +108,10 @@ class LoopbackMeeting {
   [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
   std::string waits();
-  bool failLocked(std::string text);
+  // Why no rank can go on.
+  GroupFailure deadlock();
+  DifferingCall callOf(int rank);
+  bool failLocked(GroupFailure failure);
   void wakeAll();
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
@@ -111,7 +120,7 @@ class LoopbackMeeting {
   std::vector<Seat> seats_;
   std::chrono::milliseconds deadline_;
   std::string world_;
-  std::string failure_;
+  std::optional<GroupFailure> failure_;
   Reunion reunion_;  // of the survivors, once they are known
 };
 
