@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 constexpr int64_t kDataBehindHead = 4096;
 constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataBehindHead;
 constexpr auto kPeerIsSlow = 200us;
+constexpr auto kOnItsWay = 500ms;  // so long what a rank sent may come after what it did next
 
 bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
 
@@ -221,7 +222,33 @@ void NetworkCommunicator::abandon(std::initializer_list<std::vector<Pending>*> m
   link_.reset();
 }
 
-void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
+void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
+  const CallRecord own = call_;
+  for (const Pending& awaited : pending) {
+    const int p = awaited.peer;
+    if (awaited.expected < 0 || programs() == nullptr) {
+      continue;  // sent messages are taken when their receiver gets there
+    }
+    CallRecord theirs{.kind = CallKind::Send, .program = own.program};
+    std::vector<std::byte> head(kHeadBytes);
+    const uint64_t next = tag(Tag::Head, peers_[static_cast<size_t>(p)].calls + 1, p);
+    if (link_->find(next, ~uint64_t{0})) {
+      std::vector<Pending> heads{{link_->receive(head.data(), head.size(), next), p, -1}};
+      waitForAll(heads);
+      std::memcpy(&theirs, head.data(), sizeof(theirs));
+    } else if (const auto other = link_->find(tag(Tag::Transfer, 0, p), kAllButNumber)) {
+      theirs.program = static_cast<uint32_t>(*other >> kNumberShift);
+    }
+    if (std::optional<GroupFailure> why =
+            disagreement(programs().get(), {rank_, own, {}, place()},
+                         {p, theirs, messageIn(theirs, head.data()),
+                          peerName(p) + (theirs.kind == CallKind::Send ? "" : " in " + describe(theirs))})) {
+      failCall(*why);
+    }
+  }
+}
+
+void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle) {
   std::optional<ObservedWait> observed;
   const auto begin = Clock::now();
   auto idleSince = begin;
@@ -268,10 +295,12 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending) {
         now < begin + options_.busyLimit) {
       limit = now + options_.deadline;
     }
+    if (idle && now - idleSince > kOnItsWay) {
+      idle();
+    }
     const auto gone =
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
-    // What a rank sent before it left may still be on its way.
-    if (gone != pending.end() && now - idleSince > 500ms) {
+    if (gone != pending.end() && now - idleSince > kOnItsWay) {
       failCall(
           {fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place())});
     }
@@ -378,7 +407,8 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
 
 void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size_);
-  const CallRecord record{.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())};
+  const CallRecord record{
+      .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
   FlightEvent& event = recorder_.begin(record);
   recorder_.waits();
   watch_.throwIfFailed();
@@ -392,20 +422,19 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     if (t.peer == rank_) {
       continue;
     }
-    PeerState& peer = peers_[static_cast<size_t>(t.peer)];
     if (receives) {
       entry.bytesReceived += t.bytes;
       pending.push_back(
-          {link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.received++, t.peer)), t.peer,
+          {link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, record.program, t.peer)), t.peer,
            t.bytes});
     } else {
       pending.push_back(
-          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, peer.sent++, rank_)), t.peer,
+          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, record.program, rank_)), t.peer,
            -1});
     }
   }
   try {
-    waitForAll(pending);
+    waitForAll(pending, [&] { checkCome(pending); });
   } catch (...) {
     abandon({&pending});
     throw;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
@@ -105,8 +106,6 @@ class NetworkCommunicator final : public Communicator {
   enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
   struct PeerState {
     uint32_t calls = 0;
-    uint32_t sent = 0;  // messages of transfers
-    uint32_t received = 0;
   };
 
   // Checks a call and fills in its team; gives this rank's position.
@@ -149,7 +148,10 @@ class NetworkCommunicator final : public Communicator {
       std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }
-  void waitForAll(std::vector<Pending>& pending);
+  // idle: called now and then while nothing has moved for long.
+  void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
+  // Whether ranks whose messages are waited for do something else instead: a collective, or messages of another program.
+  void checkCome(const std::vector<Pending>& pending);
   void tellThoseWhoComeLater();
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
@@ -161,9 +163,14 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
-  static uint64_t tag(Tag kind, uint32_t sequence, int source) {
-    return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(sequence) << 24 | static_cast<uint64_t>(source);
+  // number: of the call of this pair, or the program that a transfer belongs to. Messages with one tag come in the order in which they
+  // were sent.
+  static uint64_t tag(Tag kind, uint32_t number, int source) {
+    return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(number) << kNumberShift |
+           static_cast<uint64_t>(source);
   }
+  static constexpr int kNumberShift = 24;
+  static constexpr uint64_t kAllButNumber = ~(uint64_t{0xffffffff} << kNumberShift);
 
   std::unique_ptr<Bootstrap> bootstrap_;
   int rank_;

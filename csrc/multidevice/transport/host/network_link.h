@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class NetworkLink {
   virtual Operation send(int peer, const void* data, size_t bytes, uint64_t tag) = 0;
   // For one message with this tag; tags name their sender.
   virtual Operation receive(void* data, size_t bytes, uint64_t tag) = 0;
+  // The tag of a message that has come, is not received yet and agrees with `tag` in the bits of `mask`.
+  virtual std::optional<uint64_t> find(uint64_t tag, uint64_t mask) = 0;
   struct Outcome {
     bool done = false;
     bool tooLong = false;    // the message was longer than the buffer

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -31,6 +32,7 @@ struct UcxFunctions {
   decltype(&ucp_tag_send_nbx) tagSend;
   decltype(&ucp_tag_recv_nbx) tagReceive;
   decltype(&ucp_tag_recv_request_test) tagReceiveTest;
+  decltype(&ucp_tag_probe_nb) tagProbe;
   decltype(&ucp_request_check_status) requestStatus;
   decltype(&ucp_request_cancel) requestCancel;
   decltype(&ucp_request_free) requestFree;
@@ -64,6 +66,7 @@ UcxFunctions loadUcx() {
   load(f.tagSend, "ucp_tag_send_nbx");
   load(f.tagReceive, "ucp_tag_recv_nbx");
   load(f.tagReceiveTest, "ucp_tag_recv_request_test");
+  load(f.tagProbe, "ucp_tag_probe_nb");
   load(f.requestStatus, "ucp_request_check_status");
   load(f.requestCancel, "ucp_request_cancel");
   load(f.requestFree, "ucp_request_free");
@@ -147,6 +150,14 @@ class UcxLink final : public NetworkLink {
     ucp_request_param_t parameters{};
     parameters.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // so that there is a request to ask for the length
     return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), Message{.receives = true});
+  }
+
+  std::optional<uint64_t> find(uint64_t tag, uint64_t mask) override {
+    ucp_tag_recv_info_t information{};
+    constexpr int kLeaveItThere = 0;
+    return ucx_.tagProbe(worker_, tag, mask, kLeaveItThere, &information) == nullptr
+               ? std::nullopt
+               : std::optional<uint64_t>(information.sender_tag);
   }
 
   Outcome ask(Operation& operation) override {
