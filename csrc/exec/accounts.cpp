@@ -58,8 +58,8 @@ std::string dimsThatDiffer(const ArgumentAccount& a, const ArgumentAccount& b) {
 }
 
 std::string textOf(const ArgumentAccount& a, int rank) {
-  const std::string part = a.given == a.whole ? "" : fmt::format(", for a whole of {}", a.whole);
-  return fmt::format("{} {} on rank {}{}", a.type, a.given, rank, part);
+  const std::string part = a.given == a.whole ? "" : fmt::format(" for a whole of {}", a.whole);
+  return fmt::format("{} {}{} on rank {}", a.type, a.given, part, rank);
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ TEST(OneRank, PassesAnotherKnownSize) {
   EXPECT_TRUE(e.starts_with("UserError: [run] ranks 0 and 1 call one program with different arguments: input 0 (T0"))
       << e;
   EXPECT_TRUE(has(e,
-                  "is Float [4, 6] on rank 0, for a whole of [8, 6] and Float [2, 6] on rank 1, for a whole of [4, 6], "
+                  "is Float [4, 6] for a whole of [8, 6] on rank 0 and Float [2, 6] for a whole of [4, 6] on rank 1, "
                   "other in dim 0"))
       << e;
   EXPECT_TRUE(has(e, "give every rank its part of one whole, [8, 6] or [4, 6]") && has(e, "at step")) << e;
