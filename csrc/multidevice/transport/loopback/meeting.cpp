@@ -37,6 +37,9 @@ void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, 
   own.sent = sent;
   arrive(lock, rank, team);
   for (int p : team.ranks) {
+    if (failure_) {  // who has found it is gone, and its message with it
+      throwFailure(lock, rank);
+    }
     if (call != seat(p).call) {
       failLocked(differenceOf("loopback", programs, callOf(rank), callOf(p)));
       throwFailure(lock, rank);
