@@ -11,15 +11,6 @@ namespace meshfuse {
 
 namespace {
 
-// Order-sensitive.
-uint64_t teamHash(const Team& team) {
-  uint64_t hash = team.ranks.size();
-  for (int r : team.ranks) {
-    hash = hashCombine(hash, static_cast<uint64_t>(r));
-  }
-  return hash;
-}
-
 uint64_t teamMask(const Team& team) {
   uint64_t mask = 0;
   for (int r : team.ranks) {
@@ -49,6 +40,14 @@ std::string_view name(CallKind kind) {
   return kind == CallKind::Exchange ? "exchange"
          : kind == CallKind::Close  ? "close"
                                     : name(static_cast<CollectiveKind>(kind));
+}
+
+uint64_t teamHash(const Team& team) {
+  uint64_t hash = team.ranks.size();
+  for (int r : team.ranks) {
+    hash = hashCombine(hash, static_cast<uint64_t>(r));
+  }
+  return hash;
 }
 
 CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {

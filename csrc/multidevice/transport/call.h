@@ -70,6 +70,8 @@ struct Blocks {
 // `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if they are as many.
 [[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
 
+// Order-sensitive; of no team 0.
+[[nodiscard]] uint64_t teamHash(const Team& team);
 // The record of a call with what names its team, and the program it belongs to. Cheap: callers need it on every call.
 [[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 

@@ -1,66 +1,92 @@
 #include "multidevice/transport/call_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
 
 namespace meshfuse {
 
-CallQueue::CallQueue(Communicator& comm) : comm_(comm), thread_([this] { run(); }) {}
+CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
 
 CallQueue::~CallQueue() {
   {
     std::lock_guard lock(mutex_);
     closing_ = true;
+    for (auto& [team, lane] : lanes_) {
+      lane.changed.notify_one();
+    }
   }
-  changed_.notify_all();
-  thread_.join();
+  for (auto& [team, lane] : lanes_) {
+    lane.thread.join();
+  }
 }
 
 bool CallQueue::Handle::hasEnded() const {
   return ended_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
+CallQueue::Handle CallQueue::post(const Team& team, std::function<void(Communicator&)> call) {
+  Communicator* const lane = comm_.lane(team);
+  return lane == nullptr ? post(std::move(call)) : postTo(laneOf(team.ranks, *lane), std::move(call));
+}
+
 CallQueue::Handle CallQueue::post(std::function<void(Communicator&)> call) {
+  return postTo(laneOf({}, comm_), std::move(call));
+}
+
+CallQueue::Lane& CallQueue::laneOf(const std::vector<int>& ranks, Communicator& comm) {
+  std::lock_guard lock(mutex_);
+  const auto [it, isNew] = lanes_.try_emplace(ranks, comm);
+  Lane& lane = it->second;
+  if (isNew) {
+    lane.thread = std::jthread([this, &lane] { run(lane); });
+  }
+  return lane;
+}
+
+CallQueue::Handle CallQueue::postTo(Lane& lane, std::function<void(Communicator&)> call) {
   Call posted{std::move(call), {}};
   Handle handle(posted.ended.get_future().share());
   {
     std::lock_guard lock(mutex_);
-    calls_.push_back(std::move(posted));
+    lane.calls.push_back(std::move(posted));
   }
-  changed_.notify_all();
+  lane.changed.notify_one();
   return handle;
 }
 
 void CallQueue::waitAll() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return calls_.empty(); });
+  ended_.wait(lock, [&] {
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane.second.calls.empty(); });
+  });
   if (const std::exception_ptr failure = std::exchange(firstFailure_, nullptr); failure != nullptr) {
     std::rethrow_exception(failure);
   }
 }
 
-void CallQueue::run() {
+void CallQueue::run(Lane& lane) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return closing_ || !calls_.empty(); });
-    if (calls_.empty()) {
+    lane.changed.wait(lock, [&] { return closing_ || !lane.calls.empty(); });
+    if (lane.calls.empty()) {
       return;
     }
-    Call& call = calls_.front();  // stays where it is while others are posted behind it
+    Call& call = lane.calls.front();  // stays where it is while others are posted behind it
     lock.unlock();
     std::exception_ptr failure;
     try {
-      call.make(comm_);
+      call.make(lane.comm);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
     firstFailure_ = firstFailure_ == nullptr ? failure : firstFailure_;
     std::promise<void> ended = std::move(call.ended);
-    calls_.pop_front();
+    lane.calls.pop_front();
     failure == nullptr ? ended.set_value() : ended.set_exception(failure);
-    changed_.notify_all();
+    ended_.notify_all();
   }
 }
 

@@ -96,6 +96,14 @@ class Communicator {
   virtual void transfer(std::span<const Transfer> transfers) = 0;
   virtual void barrier(const Team&) = 0;
 
+  // A communicator of the ranks of this team beside this one, for calls of the team or of a part of it: another thread may make them
+  // while this communicator is called, and while calls of other lanes are under way. It meets only the lanes that the other ranks of
+  // the team get for the same team. It fails with the group, but counts and records its calls, and is told its step and program,
+  // for itself. Its ranks are numbered as they are here; exchange(), close() and shrink() are of the whole only. It is made at the
+  // first call and lives as long as this communicator. Null: this communicator makes one call at a time. Thread-safe; UserError if
+  // this rank is not in the team.
+  virtual Communicator* lane(const Team&) { return nullptr; }
+
   // A small control message from every rank to every rank, outside the data path: plan hashes, verdicts, checksums.
   // Messages may differ in length. Blocks; deadline as for collectives.
   virtual std::vector<std::string> exchange(std::string_view message) = 0;

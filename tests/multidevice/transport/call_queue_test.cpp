@@ -1,16 +1,26 @@
-// Calls in flight: they keep their order, end while the program computes, and fail alike.
+// Calls in flight: those of one team keep their order, those of different teams do not wait for each other, and all fail alike.
 #include "multidevice/transport/call_queue.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
 #include <string>
 #include <thread>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "multidevice/multidevice_test.h"
+#include "multidevice/transport/processes.h"
 
 namespace meshfuse {
 namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 class CallQueueTest : public MultiDeviceTest {};
 
@@ -118,6 +128,432 @@ TEST_F(CallQueueTest, AFailureEndsAllThatAreInFlight) {
   runLoopback(3, body);
   EXPECT_EQ(texts[0], texts[1]);
   EXPECT_NE(texts[0].find("[rank 2/3] has ended"), std::string::npos) << texts[0];
+}
+
+// The same body on every transport; each rank says "right" or what is wrong.
+using Body = std::function<std::string(Communicator&)>;
+
+void expectRight(int ranks, const Body& body, std::chrono::milliseconds deadline = 60s) {
+  runLoopback(ranks, [&](Communicator& comm) { EXPECT_EQ(body(comm), "right") << "loopback, rank " << comm.rank(); },
+              {.deadline = deadline});
+  for (bool messages : {false, true}) {
+    if (messages && !whyNoNetwork().empty()) {
+      continue;
+    }
+    for (const ProcessOutcome& o : runProcesses(ranks, body, {.deadline = deadline, .messagesOnly = messages}, 120s)) {
+      EXPECT_TRUE(o.ended);
+      EXPECT_EQ(o.text, "right") << (messages ? "network" : "host");
+    }
+  }
+}
+
+class LanesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (MultiDeviceTest::launched()) {
+      GTEST_SKIP() << "starts ranks of its own; run it without a launcher";
+    }
+  }
+};
+
+CallQueue::Handle postSumOf(CallQueue& queue, const Team& team, const std::vector<int64_t>& in,
+                            std::vector<int64_t>& out) {
+  return queue.post(team, [team, &in, &out](Communicator& c) {
+    c.allReduce(team, in.data(), out.data(), static_cast<int64_t>(in.size()), DataType::Int, ReduceOp::Sum);
+  });
+}
+
+bool cameWithin(const SharedCounters& counters, size_t which, int value, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  while (!counters.reached(which, value)) {
+    if (Clock::now() > end) {
+      return false;
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+  return true;
+}
+
+// Rank 1 comes to the first call only when the second has ended on both of its ranks.
+std::string secondTeamEndsFirst(Communicator& comm, const SharedCounters& ended, size_t which, int64_t count) {
+  const Team teams[] = {{{0, 1}}, {{0, 2}}};
+  std::vector<int64_t> in(static_cast<size_t>(count), comm.rank() + 1);
+  std::vector<int64_t> sums[] = {in, in};
+  std::string wrong;
+  {
+    CallQueue queue(comm);
+    std::vector<CallQueue::Handle> handles;
+    if (comm.rank() == 1) {
+      wrong = cameWithin(ended, which, 2, 20s) ? "" : "the second team's call waits for the first one's; ";
+      handles.push_back(postSumOf(queue, teams[0], in, sums[0]));
+    } else if (comm.rank() == 0) {
+      handles.push_back(postSumOf(queue, teams[0], in, sums[0]));
+    }
+    if (comm.rank() != 1) {
+      handles.push_back(postSumOf(queue, teams[1], in, sums[1]));
+      handles.back().wait();
+      ended.add(which);
+    }
+    queue.waitAll();
+  }
+  if (comm.rank() != 2 && sums[0] != std::vector<int64_t>(in.size(), 3)) {
+    wrong += "a wrong sum of ranks 0 and 1; ";
+  }
+  if (comm.rank() != 1 && sums[1] != std::vector<int64_t>(in.size(), 4)) {
+    wrong += "a wrong sum of ranks 0 and 2; ";
+  }
+  return wrong;
+}
+
+TEST_F(LanesTest, CallsOfOneTeamDoNotWaitForThoseOfAnother) {
+  const SharedCounters ended(9);
+  auto body = [&](Communicator& comm) {
+    const size_t first = comm.transport() == "loopback" ? 0 : comm.transport() == "host" ? 3 : 6;
+    std::string wrong;
+    for (size_t size = 0; size < 3; ++size) {
+      constexpr int64_t kCounts[] = {1, 2000, 300'000};
+      wrong += secondTeamEndsFirst(comm, ended, first + size, kCounts[size]);
+    }
+    return wrong.empty() ? "right" : wrong;
+  };
+  expectRight(3, body);
+}
+
+// With calls of two teams waiting for somebody, the program goes on to use the communicator itself.
+TEST_F(LanesTest, TheCommunicatorItselfMayBeCalledMeanwhile) {
+  expectRight(3, [](Communicator& comm) -> std::string {
+    const Team teams[] = {{{0, 1}}, {{0, 2}}};
+    std::vector<int64_t> in(3000, comm.rank() + 1);
+    std::vector<int64_t> sums[] = {in, in};
+    std::vector<int64_t> all(in.size());
+    CallQueue queue(comm);
+    for (int round = 0; round < 3; ++round) {
+      if (comm.rank() == 0) {
+        postSumOf(queue, teams[0], in, sums[0]);
+        postSumOf(queue, teams[1], in, sums[1]);
+      }
+      comm.allReduce(comm.world(), in.data(), all.data(), 3000, DataType::Int, ReduceOp::Sum);
+      if (comm.exchange("x").size() != 3 || all != std::vector<int64_t>(in.size(), 6)) {
+        return "a call of all ranks is wrong";
+      }
+      if (comm.rank() != 0) {
+        postSumOf(queue, teams[comm.rank() - 1], in, sums[comm.rank() - 1]);
+      }
+      queue.waitAll();
+      for (int t : {0, 1}) {
+        if ((comm.rank() == 0 || comm.rank() == t + 1) && sums[t] != std::vector<int64_t>(in.size(), t + 3)) {
+          return "a posted call is wrong";
+        }
+      }
+      if (comm.rank() != 0) {
+        comm.barrier({{1, 2}});
+      }
+    }
+    return "right";
+  });
+}
+
+TEST_F(LanesTest, CallsOfOneTeamKeepTheirOrder) {
+  expectRight(3, [](Communicator& comm) -> std::string {
+    constexpr int kCalls = 40;
+    const Team teams[] = {{{0, 1, 2}}, {{2, 0}}, {{1, 0}}};
+    std::vector<int> order[3];
+    std::vector<int64_t> values[3];
+    CallQueue queue(comm);
+    for (int i = 0; i < kCalls * 3; ++i) {
+      const Team& team = teams[i % 3];
+      if (std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) == team.ranks.end()) {
+        continue;
+      }
+      values[i % 3].resize(50, 1);
+      queue.post(team, [&, i](Communicator& c) {
+        std::vector<int64_t>& x = values[i % 3];  // each works on what the one before has left
+        order[i % 3].push_back(i);
+        c.allReduce(team, x.data(), x.data(), 50, DataType::Int, ReduceOp::Sum);
+        for (int64_t& v : x) {
+          v = v % 1'000'003 + i;
+        }
+      });
+    }
+    queue.waitAll();
+    for (int t = 0; t < 3; ++t) {
+      if (!std::is_sorted(order[t].begin(), order[t].end())) {
+        return "calls of a team have changed places";
+      }
+      int64_t expected = 1;
+      for (int i = t; i < kCalls * 3; i += 3) {
+        expected = expected * static_cast<int64_t>(teams[t].ranks.size()) % 1'000'003 + i;
+      }
+      if (!values[t].empty() && values[t] != std::vector<int64_t>(50, expected)) {
+        return "a result is wrong";
+      }
+    }
+    return "right";
+  });
+}
+
+// Each rank waits for calls that nobody else makes, when ranks 0 and 2 disagree about a third.
+TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
+  static constexpr auto kDeadline = 60s;
+  const Body body = [](Communicator& comm) {
+    const auto begin = Clock::now();
+    std::vector<int64_t> in(comm.rank() == 2 ? 5 : 4, 1);
+    std::vector<int64_t> out[4];
+    std::string text;
+    {
+      CallQueue queue(comm);
+      std::vector<CallQueue::Handle> handles;
+      int next = 0;
+      auto post = [&](const Team& team) {
+        out[next].resize(in.size());
+        handles.push_back(postSumOf(queue, team, in, out[next++]));
+      };
+      if (comm.rank() < 2) {
+        post(comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 2}});
+        post(comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0, 2}});
+      }
+      if (comm.rank() != 1) {
+        post({{0, 2}});
+        post({{0, 2}});
+      }
+      for (const CallQueue::Handle& handle : handles) {
+        try {
+          handle.wait();
+          text += "a call has no error; ";
+        } catch (const DeviceError& e) {
+          text = text.empty() || text == e.what() ? e.what() : text + "; another error: " + e.what();
+        }
+      }
+    }
+    return text + (Clock::now() - begin > kDeadline / 2 ? "; too late" : "");
+  };
+  auto expectOneText = [](const std::vector<std::string>& texts) {
+    EXPECT_EQ(texts[0], texts[1]);
+    EXPECT_EQ(texts[0], texts[2]);
+    for (const char* phrase : {"disagree: the counts differ", "rank 0 has 4", "rank 2 has 5"}) {
+      EXPECT_NE(texts[0].find(phrase), std::string::npos) << texts[0];
+    }
+    EXPECT_EQ(texts[0].find("another error"), std::string::npos) << texts[0];
+    EXPECT_EQ(texts[0].find("too late"), std::string::npos) << texts[0];
+  };
+  std::vector<std::string> texts(3);
+  runLoopback(3, [&](Communicator& comm) { texts[static_cast<size_t>(comm.rank())] = body(comm); },
+              {.deadline = kDeadline});
+  expectOneText(texts);
+  for (bool messages : {false, true}) {
+    if (messages && !whyNoNetwork().empty()) {
+      continue;
+    }
+    texts.clear();
+    for (const ProcessOutcome& o :
+         runProcesses(3, body, {.deadline = kDeadline, .messagesOnly = messages}, 2 * kDeadline)) {
+      EXPECT_TRUE(o.ended);
+      texts.push_back(o.text);
+    }
+    expectOneText(texts);
+  }
+}
+
+// A rank that never comes to a team's call, while the others of the group go on: the deadline ends the wait.
+TEST_F(LanesTest, WhoNeverComesIsNamed) {
+  auto body = [](Communicator& comm) -> std::string {
+    std::vector<int64_t> in(4, 1);
+    std::vector<int64_t> out(4);
+    std::string text;
+    CallQueue queue(comm);
+    if (comm.rank() == 0) {
+      try {
+        postSumOf(queue, {{0, 1}}, in, out).wait();
+        return "no error";
+      } catch (const DeviceError& e) {
+        text = e.what();
+      }
+      return text.find("[rank 1/2]") != std::string::npos || text.find(" rank 1") != std::string::npos ? "right" : text;
+    }
+    try {
+      for (;;) {  // alive, and in no call
+        std::this_thread::sleep_for(10ms);
+        comm.barrier({{1}});
+      }
+    } catch (const DeviceError&) {
+      return "right";
+    }
+  };
+  expectRight(2, body, 500ms);
+}
+
+// Data- and tensor-parallel calls of a mesh, and of all ranks, in the order that all ranks post.
+std::string postsOfAMesh(Communicator& comm, int calls) {
+  struct Call {
+    Team team;
+    int kind;
+    std::vector<int64_t> in;
+    std::vector<int64_t> out;
+    std::vector<int64_t> expected;
+  };
+  const int r = comm.rank();
+  const Team teams[] = {{{r / 2 * 2, r / 2 * 2 + 1}}, {{r % 2, r % 2 + 2}}, comm.world()};
+  std::deque<Call> all;
+  std::vector<CallQueue::Handle> handles;
+  CallQueue queue(comm);
+  uint64_t random = 3;                                         // the same on all ranks
+  uint64_t delay = hashCombine(11, static_cast<uint64_t>(r));  // not
+  for (int i = 0; i < calls; ++i) {
+    random = hashCombine(random, static_cast<uint64_t>(i));
+    delay = hashCombine(delay, static_cast<uint64_t>(i));
+    Call& c = all.emplace_back(Call{.team = teams[random % 16 == 0 ? 2 : random / 16 % 2],
+                                    .kind = static_cast<int>(random >> 10 & 3),
+                                    .in = {},
+                                    .out = {},
+                                    .expected = {}});
+    const auto n = static_cast<int64_t>(c.team.ranks.size());
+    const int64_t me = std::find(c.team.ranks.begin(), c.team.ranks.end(), r) - c.team.ranks.begin();
+    const int64_t count = 1 + static_cast<int64_t>(random >> 20) % ((random >> 40) % 4 == 0 ? 40'000 : 400);
+    auto value = [i](int64_t rank, int64_t to) { return i * 100 + rank * 10 + to; };
+    const bool blocks = c.kind == 2;
+    for (int64_t to = 0; to < (blocks ? n : 1); ++to) {
+      c.in.insert(c.in.end(), static_cast<size_t>(count), value(r, to));
+    }
+    if (c.kind == 0) {
+      int64_t sum = 0;
+      for (int p : c.team.ranks) {
+        sum += value(p, 0);
+      }
+      c.expected.assign(static_cast<size_t>(count), sum);
+    } else {
+      for (int64_t p = 0; p < n; ++p) {
+        const int from = c.team.ranks[static_cast<size_t>(c.kind == 3 ? 0 : p)];
+        c.expected.insert(c.expected.end(), static_cast<size_t>(count), value(from, blocks ? me : 0));
+        if (c.kind == 3) {
+          break;
+        }
+      }
+    }
+    c.out.resize(c.expected.size());
+    if (c.kind == 3) {
+      c.out = c.in;
+    }
+    const uint64_t pause = delay % 8 == 0 ? delay / 8 % 400 : 0;
+    handles.push_back(queue.post(c.team, [&c, count, pause](Communicator& lane) {
+      std::this_thread::sleep_for(std::chrono::microseconds(pause));
+      switch (c.kind) {
+        case 0:
+          return lane.allReduce(c.team, c.in.data(), c.out.data(), count, DataType::Int, ReduceOp::Sum);
+        case 1:
+          return lane.allGather(c.team, c.in.data(), c.out.data(), count, DataType::Int);
+        case 2:
+          return lane.allToAll(c.team, c.in.data(), c.out.data(), count, DataType::Int);
+        default:
+          return lane.broadcast(c.team, c.out.data(), count, DataType::Int, 0);
+      }
+    }));
+    if (delay % 32 == 1) {
+      handles[delay / 32 % handles.size()].wait();
+    }
+  }
+  queue.waitAll();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].out != all[i].expected) {
+      return fmt::format("call {} is wrong on rank {}", i, r);
+    }
+  }
+  return "right";
+}
+
+TEST_F(CallQueueTest, CallsOfAMesh) {
+  runOnRanks(4, [](Communicator& comm) { EXPECT_EQ(postsOfAMesh(comm, 100), "right"); });
+}
+
+TEST_F(LanesTest, TwoHundredCallsOfAMesh) {
+  expectRight(4, [](Communicator& comm) { return postsOfAMesh(comm, 200); });
+}
+
+// Lanes that wait sleep, whatever the number of cores, and so do those that have nothing to do.
+TEST_F(LanesTest, WhoWaitsSleeps) {
+  expectRight(4, [](Communicator& comm) -> std::string {
+    const Team teams[] = {{{0, 3}}, {{1, 3}}, {{2, 3}}, {{0, 1, 2, 3}}, {{3, 2, 1, 0}}};
+    std::vector<int64_t> in(4, 1);
+    std::deque<std::vector<int64_t>> out;
+    auto processorTime = [] {
+      rusage used{};
+      getrusage(RUSAGE_SELF, &used);
+      return std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+             std::chrono::microseconds(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    };
+    CallQueue queue(comm);
+    auto postAll = [&] {
+      for (const Team& team : teams) {
+        if (std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) != team.ranks.end()) {
+          postSumOf(queue, team, in, out.emplace_back(4));
+        }
+      }
+    };
+    postAll();
+    queue.waitAll();
+    const auto before = processorTime();
+    if (comm.rank() == 3) {
+      std::this_thread::sleep_for(1s);
+    }
+    postAll();
+    queue.waitAll();
+    const auto used = processorTime() - before;
+    return used < 400ms ? "right" : fmt::format("{} us of a core in a second", used / 1us);
+  });
+}
+
+TEST_F(LanesTest, OnlyOfTheirTeam) {
+  expectRight(3, [](Communicator& comm) -> std::string {
+    CallQueue queue(comm);
+    auto isRefused = [](const auto& act) {
+      try {
+        act();
+      } catch (const UserError&) {
+        return true;
+      }
+      return false;
+    };
+    if (!isRefused([&] {
+          queue.post(Team{{0, 1, 3}}, [](Communicator&) {});
+        }) ||
+        !isRefused([&] { queue.post(Team{{(comm.rank() + 1) % 3}}, [](Communicator&) {}); })) {
+      return "a team without this rank, or with one that is not there, has a lane";
+    }
+    const Team own{{0, 1, 2}};
+    const auto calls = {
+        queue.post(own, [](Communicator& c) { static_cast<void>(c.exchange("x")); }),
+        queue.post(own, [](Communicator& c) { c.close(); }),
+        queue.post(Team{{comm.rank()}},
+                   [](Communicator& c) {
+                     c.barrier({{0, 1, 2}});
+                   }),
+        queue.post(Team{{comm.rank()}}, [](Communicator& c) {
+          const Communicator::Transfer send{Communicator::Transfer::Direction::Send, (c.rank() + 1) % 3, nullptr, 0};
+          c.transfer({&send, 1});
+        })};
+    for (const CallQueue::Handle& call : calls) {
+      if (!isRefused([&] { call.wait(); })) {
+        return "a call that is not the team's";
+      }
+    }
+    // Part of the team may have calls of its own there, as the axes of a mesh do; and messages go within it.
+    const Team pair{{0, 1}};
+    int64_t in = 1;
+    int64_t out = 0;
+    int64_t got = 0;
+    queue
+        .post(own,
+              [&](Communicator& c) {
+                using Direction = Communicator::Transfer::Direction;
+                const Communicator::Transfer around[] = {{Direction::Send, (c.rank() + 1) % 3, &in, sizeof(in)},
+                                                         {Direction::Recv, (c.rank() + 2) % 3, &got, sizeof(got)}};
+                c.transfer(around);
+                if (c.rank() < 2) {
+                  c.allReduce(pair, &in, &out, 1, DataType::Int, ReduceOp::Sum);
+                }
+              })
+        .wait();
+    return out == (comm.rank() < 2 ? 2 : 0) && got == 1 ? "right" : "wrong";
+  });
 }
 
 }  // namespace

@@ -229,7 +229,8 @@ TEST_F(FailureTest, AnyWayAtAnyPlace) { failEverywhere<HostCommunicator>(5, host
 TEST_F(NetworkFailureTest, AnyWayAtAnyPlace) { failEverywhere<NetworkCommunicator>(2, network()); }
 
 // Many calls in flight when a rank is killed: each of them ends, those that had to with the one error, and the others go on.
-void killWhileCallsAreInFlight(const TransportOptions& options) {
+// In one lane, in the posted order; or in two, which do not wait for each other.
+void killWhileCallsAreInFlight(const TransportOptions& options, bool inLanes) {
   std::deque<FailureCase> cases;
   for (int victim : {0, 2}) {
     FailureCase c{.title = fmt::format("rank {} of 3 is killed with calls in flight", victim),
@@ -249,17 +250,21 @@ void killWhileCallsAreInFlight(const TransportOptions& options) {
         CallQueue queue(*world);
         std::vector<CallQueue::Handle> handles;
         for (size_t i = 0; i < kCalls; ++i) {
-          handles.push_back(queue.post([&, i](Communicator& comm) {
+          const Team team = i % 2 == 0 ? Team{{0, 1, 2}} : Team{{2, 1, 0}};
+          auto call = [&, i](Communicator& comm) {
+            comm.setStep(1, "a queue");
             if (rank == victim && i == kCalls / 2) {
               fail(Way::Kill);
             }
             comm.allReduce(comm.world(), in[i].data(), out[i].data(), 3000, DataType::Int, ReduceOp::Sum);
-          }));
+          };
+          handles.push_back(inLanes ? queue.post(team, call) : queue.post(call));
         }
         for (size_t i = 0; i < kCalls; ++i) {
           try {
             handles[i].wait();
-            error += i < kCalls / 2 && out[i] == std::vector<int64_t>(3000, 3) ? "" : "a call is wrong";
+            const bool mayEnd = i < kCalls / 2 || (inLanes && i % 2 != kCalls / 2 % 2);
+            error += mayEnd && out[i] == std::vector<int64_t>(3000, 3) ? "" : "a call is wrong";
           } catch (const DeviceError& e) {
             error += error.empty() || error == e.what() ? "" : "another error: ";
             error = error == e.what() ? error : error + e.what();
@@ -274,8 +279,10 @@ void killWhileCallsAreInFlight(const TransportOptions& options) {
   runCases(std::move(cases));
 }
 
-TEST_F(FailureTest, CallsInFlight) { killWhileCallsAreInFlight(host()); }
-TEST_F(NetworkFailureTest, CallsInFlight) { killWhileCallsAreInFlight(network()); }
+TEST_F(FailureTest, CallsInFlight) { killWhileCallsAreInFlight(host(), false); }
+TEST_F(FailureTest, CallsInFlightOfTwoTeams) { killWhileCallsAreInFlight(host(), true); }
+TEST_F(NetworkFailureTest, CallsInFlight) { killWhileCallsAreInFlight(network(), false); }
+TEST_F(NetworkFailureTest, CallsInFlightOfTwoTeams) { killWhileCallsAreInFlight(network(), true); }
 
 void abortAndGoOn(const TransportOptions& options) {
   auto outcomes = runProcesses(

@@ -1,12 +1,13 @@
 // What the ranks of a host share, one block of it per rank: plain data in shared memory, written by several processes.
 //
 // Who writes what: a rank writes to its own block only, but for the doorbells of its peers, the failure in the block of rank 0, and
-// who of the survivors is in.
+// who of the survivors is in. A lane has blocks of its own for its calls; doorbells, failure, beats and survivors are the main blocks'.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/flight_recorder.h"
@@ -19,10 +20,10 @@ constexpr size_t kChunkBytes = 64 << 10;
 constexpr uint32_t kChunks = 4;  // of a channel
 constexpr size_t kFailureText = 4000;
 
-// On what a rank sleeps. Whoever has news for it looks whether it sleeps and rings.
+// On what the threads of a rank sleep. Whoever has news for it looks whether any sleeps and rings.
 struct alignas(64) Doorbell {
   std::atomic<uint32_t> rings;
-  std::atomic<uint32_t> sleeping;
+  std::atomic<uint32_t> sleeping;  // how many
 };
 
 // One way of a pair of ranks, for collectives: one cache line carries the arrival and what there is to know about the call.
@@ -86,6 +87,13 @@ struct alignas(64) Failure {
   char text[kFailureText];
 };
 
+// A lane that this rank has opened: the block of what it shares there, laid out as its main block, in its heap.
+struct LaneEntry {
+  static constexpr uint32_t kLanes = 128;
+  std::atomic<uint64_t> team;  // teamHash, stored last; 0: none yet
+  int64_t heapOffset;
+};
+
 // Where the survivors of a failure meet to become a new world; see reunion.h.
 struct alignas(64) ReunionSeat {
   static constexpr uint32_t kRounds = 16;  // gatherings of one attempt, and its end
@@ -107,6 +115,12 @@ class ControlBlock {
   ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(static_cast<size_t>(ranks)) {}
 
   static size_t bytes(int ranks);
+  bool isThere() const { return base_ != nullptr; }
+  // For a block in memory that has been used before: nothing has happened yet.
+  void clear() const {
+    std::memset(base_, 0, slotOffset());
+    std::memset(base_ + flightOffset(), 0, end() - flightOffset());
+  }
 
   Doorbell& doorbell() const { return *at<Doorbell>(0); }
   Status& status() const { return *at<Status>(sizeof(Doorbell)); }
@@ -117,6 +131,7 @@ class ControlBlock {
   ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
   ReunionSeat& reunionSeat() const { return *at<ReunionSeat>(reunionOffset()); }
   FlightRing& flight() const { return *at<FlightRing>(flightOffset()); }
+  LaneEntry& lane(uint32_t which) const { return at<LaneEntry>(laneOffset())[which]; }
   std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
   std::byte* stage(int which) const { return base_ + stageOffset() + static_cast<size_t>(which) * kStageBytes; }
   std::byte* parts(int which) const { return stage(2 + which); }
@@ -146,7 +161,8 @@ class ControlBlock {
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
   size_t reunionOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
   size_t flightOffset() const { return (reunionOffset() + sizeof(ReunionSeat) + kPage - 1) / kPage * kPage; }
-  size_t end() const { return (flightOffset() + sizeof(FlightRing) + kPage - 1) / kPage * kPage; }
+  size_t laneOffset() const { return (flightOffset() + sizeof(FlightRing) + 63) / 64 * 64; }
+  size_t end() const { return (laneOffset() + LaneEntry::kLanes * sizeof(LaneEntry) + kPage - 1) / kPage * kPage; }
 
   std::byte* base_ = nullptr;
   size_t ranks_ = 0;

@@ -29,6 +29,25 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
   group_.explainBy(*this);
 }
 
+HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& team)
+    : options_(whole.options_),
+      name_(laneName(whole.name_, team)),
+      group_(whole.group_, team, name_),
+      thresholds_(whole.thresholds_),
+      algorithms_(whole.algorithms_),
+      peers_(whole.peers_.size()),
+      isLane_(true) {
+  world_ = team;
+  lastUse_.fill(std::vector<uint32_t>(peers_.size()));
+}
+
+Communicator* HostCommunicator::lane(const Team& team) {
+  if (isLane_) {
+    return nullptr;
+  }
+  return lanes_.of(team, rank(), size(), [&] { return std::make_unique<HostCommunicator>(*this, team); });
+}
+
 std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
   std::shared_ptr<void> block = group_.heap().allocate(bytes);
   return block != nullptr ? block : allocateOrdinary(bytes);
@@ -63,11 +82,12 @@ void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrie
 
 void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out) {
   const int position = positionInTeam(team, rank(), size(), record.kind);
+  checkLane(team, record.kind);
   checkArguments(record, team, record.ragged || (in != nullptr && out != nullptr));
   record = stamped(record, team, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
-  Status& status = group_.own().status();
+  Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
   const auto n = static_cast<int64_t>(team.ranks.size());
@@ -112,13 +132,13 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
     }
     PeerState& peer = peers_[static_cast<size_t>(p)];
     ++peer.calls;
-    PairLine& line = group_.own().linesTo(p).ofCall[peer.calls % 2];
+    PairLine& line = own().linesTo(p).ofCall[peer.calls % 2];
     line.call = record;
     line.in = in;
     line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
-    fetchForWriting(&group_.own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
+    fetchForWriting(&own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
   }
 }
 
@@ -128,15 +148,16 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
       continue;
     }
     PeerState& peer = peers_[static_cast<size_t>(p)];
+    group_.join(p);
     const PairLine& line = lineFrom(p);
     group_.await(p, line.step, peer.steps);
     if (line.call != record) [[unlikely]] {
-      const DifferingCall own{rank(), record, messageIn(rank(), group_.own().linesTo(p).ofCall[peer.calls % 2]),
+      const DifferingCall own{rank(), record, messageIn(rank(), group_.ownCalls().linesTo(p).ofCall[peer.calls % 2]),
                               group_.place(rank())};
       group_.fail(differenceOf("host", programs().get(), own, {p, line.call, messageIn(p, line), group_.place(p)}));
     }
     peer.finished = peer.calls - 1;
-    fetchForWriting(&group_.own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
+    fetchForWriting(&own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
   }
 }
 
@@ -144,7 +165,7 @@ void HostCommunicator::arrive(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
       PeerState& peer = peers_[static_cast<size_t>(p)];
-      group_.own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
+      own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
       group_.ring(p);
     }
   }
@@ -171,7 +192,7 @@ void HostCommunicator::finish(const Team& team) {
     const uint32_t calls = peers_[static_cast<size_t>(p)].calls;
     // Not sequentially consistent, for that would cost as much as a small call: who goes to sleep for this at this very moment may
     // miss the ring, and looks again after 5 ms at the latest.
-    group_.own().finishedWith(p).calls.store(calls, std::memory_order_release);
+    own().finishedWith(p).calls.store(calls, std::memory_order_release);
     group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
       if (used_[area]) {
@@ -190,7 +211,7 @@ void HostCommunicator::finishSynchronized(const Collective& c) {
   for (int p : c.team.ranks) {
     if (p != rank()) {
       peers_[static_cast<size_t>(p)].finished = peers_[static_cast<size_t>(p)].calls;
-      group_.own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_release);
+      own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_release);
     }
   }
 }
@@ -203,7 +224,7 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
     PeerState& peer = peers_[static_cast<size_t>(p)];
     const uint32_t last = lastUse_[area][static_cast<size_t>(p)];
     if (last != 0 && static_cast<int32_t>(peer.finished - last) < 0) {
-      const FinishedLine& theirs = group_.of(p).finishedWith(rank());
+      const FinishedLine& theirs = of(p).finishedWith(rank());
       group_.await(p, theirs.calls, last);
       peer.finished = theirs.calls.load(std::memory_order_acquire);
     }
@@ -214,7 +235,7 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
 }
 
 std::byte* HostCommunicator::areaOf(int rank, Area area) const {
-  const ControlBlock& block = group_.of(rank);
+  const ControlBlock& block = of(rank);
   const int which = area % 2;
   return area >= Parts0 ? block.parts(which) : area >= Stage0 ? block.stage(which) : block.slot(which);
 }
@@ -230,11 +251,11 @@ std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) con
 }
 
 const PairLine& HostCommunicator::lineFrom(int peer) const {
-  return group_.of(peer).linesTo(rank()).ofCall[peers_[static_cast<size_t>(peer)].calls % 2];
+  return of(peer).linesTo(rank()).ofCall[peers_[static_cast<size_t>(peer)].calls % 2];
 }
 
 void HostCommunicator::setStep(int64_t step, std::string_view what) {
-  Status& status = group_.own().status();
+  Status& status = own().status();
   const size_t length = std::min(what.size(), sizeof(status.what) - 1);
   status.step.store(step, std::memory_order_relaxed);
   std::memcpy(status.what, what.data(), length);
@@ -248,7 +269,17 @@ void HostCommunicator::abort(std::string_view reason) {
   group_.recordFailure({fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)});
 }
 
+void HostCommunicator::close() {
+  if (isLane_) {
+    refuseInLane("close");
+  }
+  run(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr);
+}
+
 Communicator::Survivors HostCommunicator::shrink() {
+  if (isLane_) {
+    refuseInLane("shrink");
+  }
   checkHasFailed(group_.hasFailed());
   for (;;) {
     Reunion reunion(group_, options_);
@@ -268,10 +299,13 @@ Communicator::Survivors HostCommunicator::shrink() {
 }
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
+  if (isLane_) {
+    refuseInLane("exchange");
+  }
   const CallRecord record = stamped({.kind = CallKind::Exchange}, world_, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
-  Status& status = group_.own().status();
+  Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
   const auto length = static_cast<int64_t>(message.size());

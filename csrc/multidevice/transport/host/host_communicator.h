@@ -20,6 +20,7 @@
 
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
+#include "multidevice/transport/lanes.h"
 #include "multidevice/transport/pull.h"
 
 namespace meshfuse {
@@ -30,6 +31,8 @@ class HostCommunicator final : public Communicator {
   HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world);
   // The bootstrap is needed only here.
   HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, std::string world);
+  // The lane of a team.
+  HostCommunicator(const HostCommunicator& whole, const Team& team);
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }
@@ -48,12 +51,13 @@ class HostCommunicator final : public Communicator {
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
   void barrier(const Team& t) override;
   void transfer(std::span<const Transfer> transfers) override;
+  Communicator* lane(const Team& team) override;
   std::vector<std::string> exchange(std::string_view message) override;
 
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
-  void close() override { run(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr); }
+  void close() override;
   Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -115,6 +119,14 @@ class HostCommunicator final : public Communicator {
   struct SendState;
   struct RecvState;
 
+  const ControlBlock& own() const { return group_.ownCalls(); }
+  const ControlBlock& of(int peer) const { return group_.callsOf(peer); }
+  // Checks a call of a lane.
+  void checkLane(const Team& team, CallKind kind) const {
+    if (isLane_) [[unlikely]] {
+      checkWithinLane(world_, team, kind);
+    }
+  }
   void run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
   static Blocks blocksOf(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
     return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
@@ -199,6 +211,8 @@ class HostCommunicator final : public Communicator {
   std::vector<Source> sources_;                        // of the call under way, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;
+  bool isLane_ = false;  // then its world is the team
+  Lanes lanes_;
 };
 
 }  // namespace meshfuse

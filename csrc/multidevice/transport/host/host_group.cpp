@@ -37,6 +37,9 @@ int64_t milliseconds(std::chrono::steady_clock::time_point t) {
 }  // namespace
 
 HostGroup::~HostGroup() {
+  if (isLane()) {
+    return;
+  }
   if (std::uncaught_exceptions() > uncaught_) {
     recordFailure({fmt::format("[host] {} was left by an exception", place(rank_))});
   }
@@ -59,7 +62,7 @@ HostGroup::Peer::~Peer() {
 }
 
 bool HostGroup::hasEnded(int peer) const {
-  pollfd polled{peers_[static_cast<size_t>(peer)].descriptor, POLLIN, 0};
+  pollfd polled{(*peers_)[static_cast<size_t>(peer)].descriptor, POLLIN, 0};
   return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
 
@@ -87,12 +90,12 @@ void HostGroup::wake(Doorbell& bell) {
 void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
   Doorbell& bell = own().doorbell();
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
-  bell.sleeping.store(1, std::memory_order_seq_cst);
+  bell.sleeping.fetch_add(1, std::memory_order_seq_cst);
   if (!ready()) {
     const timespec limit{0, std::chrono::nanoseconds(kLongestSleep).count()};
     syscall(SYS_futex, &bell.rings, FUTEX_WAIT, rings, &limit, nullptr, 0);
   }
-  bell.sleeping.store(0, std::memory_order_relaxed);
+  bell.sleeping.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void HostGroup::awaitLong(const Wait& wait) {
@@ -127,7 +130,7 @@ void HostGroup::awaitLong(const Wait& wait) {
     const auto now = Clock::now();
     checkProcesses(wait);
     const int busy = busyPeer(wait);
-    own().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
+    ownCalls().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
     if (now >= nextCircleCheck) {
       checkCircle(wait);
       nextCircleCheck = now + kCircleCheck;
@@ -144,11 +147,11 @@ void HostGroup::awaitLong(const Wait& wait) {
 }
 
 void HostGroup::publish(const Wait* wait) const {
-  Status& status = own().status();
+  Status& status = ownCalls().status();
   const bool single = wait != nullptr && wait->word != nullptr;
   status.waits.fetch_add(1, std::memory_order_acq_rel);  // odd: being written
   status.waitOwner.store(single ? wait->peers[0] : -1, std::memory_order_relaxed);
-  status.waitOffset.store(single ? of(wait->peers[0]).offsetOf(*wait->word) : 0, std::memory_order_relaxed);
+  status.waitOffset.store(single ? callsOf(wait->peers[0]).offsetOf(*wait->word) : 0, std::memory_order_relaxed);
   status.waitValue.store(single ? wait->value : 0, std::memory_order_relaxed);
   status.waits.fetch_add(1, std::memory_order_acq_rel);
   status.waitsForBusy.store(0, std::memory_order_relaxed);
@@ -156,7 +159,7 @@ void HostGroup::publish(const Wait* wait) const {
 
 void HostGroup::checkProcesses(const Wait& wait) {
   std::vector<pollfd> polled;
-  for (const Peer& p : peers_) {
+  for (const Peer& p : *peers_) {
     polled.push_back({p.descriptor, POLLIN, 0});
   }
   poll(polled.data(), polled.size(), 0);
@@ -171,13 +174,16 @@ void HostGroup::checkProcesses(const Wait& wait) {
     if (closed) {
       fail(fmt::format("[host] {} has left its world, which {} still waits for", place(r), place(rank_)));
     }
-    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), peers_[static_cast<size_t>(r)].pid,
+    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), (*peers_)[static_cast<size_t>(r)].pid,
                      place(rank_)));
   }
 }
 
 bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
-  const Status& status = of(rank).status();
+  if (!callsOf(rank).isThere()) {
+    return false;
+  }
+  const Status& status = callsOf(rank).status();
   generation = status.waits.load(std::memory_order_acquire);
   owner = status.waitOwner.load(std::memory_order_acquire);
   const uint64_t offset = status.waitOffset.load(std::memory_order_acquire);
@@ -185,7 +191,8 @@ bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
   if (generation % 2 != 0 || owner < 0 || status.waits.load(std::memory_order_acquire) != generation) {
     return false;
   }
-  return static_cast<int32_t>(of(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
+  return callsOf(owner).isThere() &&
+         static_cast<int32_t>(callsOf(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
 }
 
 // Follows who waits for whom. Each link was true when it was read; they were all true at once if a second reading finds the
@@ -234,7 +241,9 @@ int HostGroup::busyPeer(const Wait& wait) const {
     if (isBusy(p)) {
       return p;
     }
-    const int behind = static_cast<int>(of(p).status().waitsForBusy.load(std::memory_order_relaxed)) - 1;
+    const bool known = callsOf(p).isThere();
+    const int behind =
+        known ? static_cast<int>(callsOf(p).status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
     if (behind >= 0 && behind != rank_ && isBusy(behind)) {
       return behind;
     }
@@ -275,8 +284,8 @@ void HostGroup::writeRecords(const std::string& failure) const {
   recorder_->waits();
   recorder_->write(failure);
   for (int p = 0; p < size_; ++p) {
-    if (p != rank_ && (hasEnded(p) || hasLeft(p) || sinceLastBeat(p).count() > kStaleBeat)) {
-      recorder_->writeFor(p, of(p).flight(), failure);
+    if (p != rank_ && callsOf(p).isThere() && (hasEnded(p) || hasLeft(p) || sinceLastBeat(p).count() > kStaleBeat)) {
+      recorder_->writeFor(p, callsOf(p).flight(), failure);
     }
   }
 }
@@ -298,8 +307,11 @@ void HostGroup::throwFailure() const {
 }
 
 std::string HostGroup::place(int rank) const {
-  const Status& status = of(rank).status();
   std::string text = fmt::format("[rank {}/{}]", rank, size_);
+  if (!callsOf(rank).isThere()) {
+    return text + " without a call posted for this team";
+  }
+  const Status& status = callsOf(rank).status();
   const std::string_view what(status.what, strnlen(status.what, sizeof(status.what)));
   if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
     text += fmt::format(" at step {} ({})", step, what);
@@ -307,7 +319,8 @@ std::string HostGroup::place(int rank) const {
     text += fmt::format(" ({})", what);
   }
   if (status.inCall.load(std::memory_order_acquire) == 0) {
-    return text + (status.busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call" : " outside any call");
+    return text + (of(rank).status().busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call"
+                                                                               : " outside any call");
   }
   const CallRecord call = status.call;
   return text + " in " +

@@ -31,6 +31,8 @@ class HostGroup {
  public:
   // Collective over the bootstrap's ranks.
   HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
+  // A lane of a group: it waits and fails with the whole, which outlives it, and has blocks of its own for its calls.
+  HostGroup(const HostGroup& whole, const Team& team, const std::string& name);
   // Says that this rank has left; that it failed, if an exception is on its way.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
@@ -41,6 +43,15 @@ class HostGroup {
   bool coreForEachRank() const { return spins_ > 0; }
   const ControlBlock& own() const { return blocks_[static_cast<size_t>(rank_)]; }
   const ControlBlock& of(int peer) const { return blocks_[static_cast<size_t>(peer)]; }
+  // Where the calls of this lane are; of the whole, the same. A peer's may be looked at once join() has returned.
+  const ControlBlock& ownCalls() const { return calls_[static_cast<size_t>(rank_)]; }
+  const ControlBlock& callsOf(int peer) const { return calls_[static_cast<size_t>(peer)]; }
+  // Waits until the peer has opened this lane. DeviceError when the group fails.
+  void join(int peer) {
+    if (!callsOf(peer).isThere()) [[unlikely]] {
+      awaitLane(peer);
+    }
+  }
   // A peer's heap, to read, and to write if the table of algorithms has a push; one's own, to write.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }
@@ -57,7 +68,7 @@ class HostGroup {
     }
   }
 
-  // Waits until `word`, in the block of `owner`, reaches `value` (modulo 2^32). DeviceError when the group fails.
+  // Waits until `word`, in the block of `owner` for this lane, reaches `value` (modulo 2^32). DeviceError when the group fails.
   void await(int owner, const std::atomic<uint32_t>& word, uint32_t value) {
     auto reached = [&] { return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >= 0; };
     for (int i = 0; i < spins_; ++i) {
@@ -122,6 +133,9 @@ class HostGroup {
   using Clock = std::chrono::steady_clock;
 
   void awaitLong(const Wait& wait);
+  void awaitLane(int peer);
+  bool findLane(int peer);
+  bool isLane() const { return team_ != 0; }
   void publish(const Wait* wait) const;
   void sleepUnless(const std::function<bool()>& ready) const;
   void checkProcesses(const Wait& wait);
@@ -155,7 +169,10 @@ class HostGroup {
   std::vector<ControlBlock> blocks_;
   std::vector<std::byte*> heaps_;
   std::shared_ptr<SharedHeap> heap_;
-  std::vector<Peer> peers_;
+  std::shared_ptr<std::vector<Peer>> peers_ = std::make_shared<std::vector<Peer>>();
+  uint64_t team_ = 0;                // of a lane: teamHash
+  std::shared_ptr<void> laneBlock_;  // of a lane: what it shares
+  std::vector<ControlBlock> calls_;  // of a lane: its blocks, a peer's once it is known; else blocks_
   std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex beatMutex_;

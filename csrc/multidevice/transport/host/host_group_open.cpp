@@ -19,7 +19,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr std::string_view kVersion = "meshfuse-host-6";
+constexpr std::string_view kVersion = "meshfuse-host-7";
 constexpr int kSpinsWithOwnCore = 1000;  // about 50 us: a sleep and its end cost 10
 constexpr size_t kSmallestHeap = size_t{64} << 20;
 
@@ -97,6 +97,7 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
       uncaught_(std::uncaught_exceptions()) {
   watch(bootstrap);
   mapAll(bootstrap, options);
+  calls_ = blocks_;
   recorder_ = std::make_unique<FlightRecorder>(
       own().flight(),
       FlightPlace{
@@ -113,6 +114,66 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   beatThread_ = std::jthread([this] { beat(); });
 }
 
+// Its block lies in the heap, which all have mapped: peers need to be told only where. It never spins: a rank may have many.
+HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string& name)
+    : rank_(whole.rank_),
+      size_(whole.size_),
+      deadline_(whole.deadline_),
+      busyLimit_(whole.busyLimit_),
+      canReadProcesses_(whole.canReadProcesses_),
+      uncaught_(whole.uncaught_),
+      blocks_(whole.blocks_),
+      heaps_(whole.heaps_),
+      heap_(whole.heap_),
+      peers_(whole.peers_),
+      team_(teamHash(team)),
+      laneBlock_(heap_->allocate(ControlBlock::bytes(size_))),
+      calls_(blocks_.size()) {
+  LaneEntry* entry = nullptr;
+  for (uint32_t i = 0; i < LaneEntry::kLanes && entry == nullptr; ++i) {
+    LaneEntry& e = own().lane(i);
+    entry = e.team.load(std::memory_order_relaxed) == 0 ? &e : nullptr;
+  }
+  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams; more have no room", rank_,
+              LaneEntry::kLanes);
+  deviceCheck(laneBlock_ != nullptr, "[host] no shared memory left for the posted calls of a team, {} bytes on rank {}",
+              ControlBlock::bytes(size_), rank_);
+  const ControlBlock& block = calls_[static_cast<size_t>(rank_)] =
+      ControlBlock(static_cast<std::byte*>(laneBlock_.get()), size_);
+  block.clear();
+  recorder_ =
+      std::make_unique<FlightRecorder>(block.flight(), FlightPlace{.directory = whole.recorder_->place().directory,
+                                                                   .world = name,
+                                                                   .transport = "host",
+                                                                   .rank = rank_,
+                                                                   .size = size_});
+  block.status().step.store(-1);
+  block.status().waitOwner.store(-1);
+  entry->heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
+  entry->team.store(team_, std::memory_order_seq_cst);
+  for (int p : team.ranks) {
+    ring(p);
+  }
+}
+
+bool HostGroup::findLane(int peer) {
+  for (uint32_t i = 0; i < LaneEntry::kLanes && !callsOf(peer).isThere(); ++i) {
+    const LaneEntry& entry = of(peer).lane(i);
+    const uint64_t team = entry.team.load(std::memory_order_acquire);
+    if (team == 0) {
+      return false;
+    }
+    if (team == team_) {
+      calls_[static_cast<size_t>(peer)] = ControlBlock(heapOf(peer) + entry.heapOffset, size_);
+    }
+  }
+  return callsOf(peer).isThere();
+}
+
+void HostGroup::awaitLane(int peer) {
+  awaitAny([&] { return findLane(peer); }, {&peer, 1});
+}
+
 // Containers and hardened kernels forbid it, each in a way of its own: so each rank tries with a word of each peer.
 void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   constexpr uint64_t kWord = 0x6d65736866757365;
@@ -122,7 +183,7 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   for (int r = 0; r < size_; ++r) {
     uint64_t theirs = 0;
     const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[static_cast<size_t>(r)]));
-    all = all && (r == rank_ || (peers_[static_cast<size_t>(r)].descriptor >= 0 &&
+    all = all && (r == rank_ || ((*peers_)[static_cast<size_t>(r)].descriptor >= 0 &&
                                  hasRead(r, at, reinterpret_cast<std::byte*>(&theirs), sizeof(theirs)) &&
                                  theirs == kWord + static_cast<uint64_t>(r)));
   }
@@ -134,7 +195,7 @@ bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t 
   while (bytes > 0) {
     const iovec local{to, static_cast<size_t>(bytes)};
     const iovec remote{const_cast<std::byte*>(from), static_cast<size_t>(bytes)};
-    const ssize_t n = process_vm_readv(peers_[static_cast<size_t>(peer)].pid, &local, 1, &remote, 1, 0);
+    const ssize_t n = process_vm_readv((*peers_)[static_cast<size_t>(peer)].pid, &local, 1, &remote, 1, 0);
     if (n <= 0) {
       return false;
     }
@@ -166,7 +227,7 @@ void HostGroup::watch(Bootstrap& bootstrap) {
     deviceCheck(theirs[1] == own[1],
                 "[host] ranks {} and {} are on different hosts; this transport connects the ranks of one host", rank_,
                 r);
-    Peer& peer = peers_.emplace_back(static_cast<int>(number(theirs[3])));
+    Peer& peer = peers_->emplace_back(static_cast<int>(number(theirs[3])));
     if (r != rank_ && theirs[2] == own[2]) {
       peer.descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
     }

@@ -30,8 +30,8 @@ struct HostCommunicator::RecvState {
 bool HostCommunicator::advance(SendState& send) {
   const Transfer& t = *send.transfer;
   PeerState& peer = peers_[static_cast<size_t>(t.peer)];
-  ChannelOut& channel = group_.own().channelTo(t.peer);
-  const std::atomic<uint32_t>& taken = group_.of(t.peer).channelFrom(rank()).taken;
+  ChannelOut& channel = own().channelTo(t.peer);
+  const std::atomic<uint32_t>& taken = of(t.peer).channelFrom(rank()).taken;
   const bool direct = send.heapOffset >= 0;
   if (direct && send.announced) {
     send.done = static_cast<int32_t>(taken.load(std::memory_order_acquire) - send.lastChunk) >= 0;
@@ -45,7 +45,7 @@ bool HostCommunicator::advance(SendState& send) {
     if (!direct) {
       const int64_t bytes = std::min<int64_t>(t.bytes - send.sent, kChunkBytes);
       if (bytes > 0) {
-        std::memcpy(group_.own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent,
+        std::memcpy(own().chunk(t.peer, which), static_cast<const std::byte*>(t.data) + send.sent,
                     static_cast<size_t>(bytes));
       }
       send.sent += bytes;
@@ -69,7 +69,7 @@ bool HostCommunicator::advance(SendState& send) {
 bool HostCommunicator::advance(RecvState& receive) {
   const Transfer& t = *receive.transfer;
   PeerState& peer = peers_[static_cast<size_t>(t.peer)];
-  const ChannelOut& channel = group_.of(t.peer).channelTo(rank());
+  const ChannelOut& channel = of(t.peer).channelTo(rank());
   bool moved = false;
   while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
     const uint32_t which = peer.taken % kChunks;
@@ -93,12 +93,12 @@ bool HostCommunicator::advance(RecvState& receive) {
     const bool direct = head.heapOffset >= 0;
     const int64_t bytes = direct ? t.bytes : std::min<int64_t>(t.bytes - receive.received, kChunkBytes);
     if (bytes > 0) {
-      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : group_.of(t.peer).chunk(rank(), which),
+      std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : of(t.peer).chunk(rank(), which),
                   static_cast<size_t>(bytes));
     }
     receive.received += bytes;
     receive.done = receive.received == t.bytes;
-    group_.own().channelFrom(t.peer).taken.store(++peer.taken, std::memory_order_seq_cst);
+    own().channelFrom(t.peer).taken.store(++peer.taken, std::memory_order_seq_cst);
     group_.ring(t.peer);
     moved = true;
   }
@@ -109,9 +109,9 @@ bool HostCommunicator::advance(RecvState& receive) {
 void HostCommunicator::checkComes(const RecvState& receive) {
   const int p = receive.transfer->peer;
   const PeerState& peer = peers_[static_cast<size_t>(p)];
-  const PairLine& next = group_.of(p).linesTo(rank()).ofCall[(peer.calls + 1) % 2];
+  const PairLine& next = of(p).linesTo(rank()).ofCall[(peer.calls + 1) % 2];
   if (static_cast<int32_t>(next.step.load(std::memory_order_acquire) - (peer.steps + 1)) < 0 ||
-      group_.of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
+      of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
     return;
   }
   const CallRecord own{.kind = CallKind::Send, .program = shortHash(program())};
@@ -123,11 +123,14 @@ void HostCommunicator::checkComes(const RecvState& receive) {
 
 void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size());
+  if (isLane_) {
+    checkWithinLane(world_, transfers);
+  }
   const CallRecord record{
       .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
-  Status& status = group_.own().status();
+  Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
   moveWithinRank(transfers, rank());
@@ -146,10 +149,11 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
 void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
                                  std::span<const int64_t> received, DataType type) {
   const int position = positionInTeam(t, rank(), size(), CallKind::AllToAll);
+  checkLane(t, CallKind::AllToAll);
   const CallRecord record = stamped(pairwiseRecord(type, t, position, sent, received), t, program());
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
-  Status& status = group_.own().status();
+  Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
   announce(t, record, kNowhere, kNowhere, sent);
@@ -198,6 +202,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     if (t.peer == rank()) {
       continue;
     }
+    group_.join(t.peer);
     if (t.direction == Transfer::Direction::Recv) {
       receives.push_back({.transfer = &t, .stream = stream});
     } else {

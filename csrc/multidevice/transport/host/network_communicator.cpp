@@ -57,10 +57,12 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
           flight_,
           {.directory = options.flightDirectory, .world = world, .transport = "network", .rank = rank_, .size = size_}),
       name_(std::move(world)),
-      watch_(*bootstrap_, options.deadline),
+      ownWatch_(std::make_unique<NetworkWatch>(*bootstrap_, options.deadline)),
+      watch_(*ownWatch_),
       link_(openUcxLink()),
       peers_(static_cast<size_t>(size_)),
       uncaught_(std::uncaught_exceptions()) {
+  check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   for (int r = 0; r < size_; ++r) {
     world_.ranks.push_back(r);
   }
@@ -68,7 +70,6 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
     hosts_ = world_.ranks;
   }
   watch_.whereThisRankIs([this] { return place(); });
-  watch_.whenFailed([this](const std::string& text) { recorder_.write(text); });
   const std::vector<std::string> addresses = bootstrap_->allGather(link_->address());
   try {
     link_->connect(addresses);
@@ -80,7 +81,45 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
   resetCounters();
 }
 
+NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team& team)
+    : rank_(whole.rank_),
+      size_(whole.size_),
+      options_(whole.options_),
+      algorithms_(whole.algorithms_),
+      hosts_(whole.hosts_),
+      recorder_(flight_, {.directory = options_.flightDirectory,
+                          .world = laneName(whole.name_, team),
+                          .transport = "network",
+                          .rank = rank_,
+                          .size = size_}),
+      name_(recorder_.place().world),
+      watch_(whole.watch_),
+      link_(whole.link_),
+      lane_(1 + static_cast<uint32_t>(teamHash(team) % ((1U << kLaneBits) - 1))),
+      sharesLink_(true),
+      peers_(whole.peers_.size()),
+      uncaught_(whole.uncaught_) {
+  world_ = team;
+}
+
+Communicator* NetworkCommunicator::lane(const Team& team) {
+  if (lane_ != 0) {
+    return nullptr;
+  }
+  return lanes_.of(team, rank_, size_, [&] {
+    auto lane = std::make_unique<NetworkCommunicator>(*this, team);
+    const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
+    deviceCheck(isNew || known->second == team, "[network] the messages of two teams, {} and {}, cannot be told apart",
+                name_, lane->name_);
+    sharesLink_ = true;
+    return lane;
+  });
+}
+
 NetworkCommunicator::~NetworkCommunicator() {
+  if (lane_ != 0) {
+    return;
+  }
   if (std::uncaught_exceptions() > uncaught_) {
     const std::string text = fmt::format("[network] {} was left by an exception", place());
     watch_.recordFailure({text});
@@ -91,7 +130,7 @@ NetworkCommunicator::~NetworkCommunicator() {
   leaving_ = true;
   try {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
-    watch_.throwIfFailed();
+    throwIfFailed();
     barrier(world_);
   } catch (const Error&) {
     // The group has failed or a peer left without a word; there is nobody left to tell.
@@ -219,14 +258,14 @@ void NetworkCommunicator::abandon(std::initializer_list<std::vector<Pending>*> m
       link_->abandon(p.operation);
     }
   }
-  link_.reset();
+  link_->close();
 }
 
 void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
   const CallRecord own = call_;
   for (const Pending& awaited : pending) {
     const int p = awaited.peer;
-    if (awaited.expected < 0 || programs() == nullptr) {
+    if (awaited.expected < 0 || programs() == nullptr || lane_ != 0) {
       continue;  // sent messages are taken when their receiver gets there
     }
     CallRecord theirs{.kind = CallKind::Send, .program = own.program};
@@ -236,8 +275,8 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
       std::vector<Pending> heads{{link_->receive(head.data(), head.size(), next), p, -1}};
       waitForAll(heads);
       std::memcpy(&theirs, head.data(), sizeof(theirs));
-    } else if (const auto other = link_->find(tag(Tag::Transfer, 0, p), kAllButNumber)) {
-      theirs.program = static_cast<uint32_t>(*other >> kNumberShift);
+    } else if (const auto other = link_->find(transferTag(0, p), kAllButProgram)) {
+      theirs.program = static_cast<uint32_t>(*other >> kSourceBits);
     }
     if (std::optional<GroupFailure> why =
             disagreement(programs().get(), {rank_, own, {}, place()},
@@ -283,14 +322,16 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     const auto now = Clock::now();
     if (link_->progress()) {
       idleSince = now;
-      continue;
+      if (now < limit) {  // what moves may be of other lanes
+        continue;
+      }
     }
-    watch_.throwIfFailed();
+    throwIfFailed();
     if (now - idleSince < kPeerIsSlow) {
       sched_yield();
       continue;
     }
-    link_->sleep(5ms);
+    link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may take the news that this one sleeps for
     if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) &&
         now < begin + options_.busyLimit) {
       limit = now + options_.deadline;
@@ -312,9 +353,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
 }
 
 // The watch says more than the library does, if a little later.
-void NetworkCommunicator::awaitNews() const {
+void NetworkCommunicator::awaitNews() {
   for (int i = 0; i < 1000; ++i) {
-    watch_.throwIfFailed();
+    throwIfFailed();
     std::this_thread::sleep_for(1ms);
   }
 }
@@ -324,7 +365,18 @@ void NetworkCommunicator::failCall(const GroupFailure& failure) {
   if (leaving_) {
     throwDeviceError(failure.text);
   }
-  watch_.fail(failure);
+  watch_.recordFailure(failure);
+  throwIfFailed();
+  meshfuse::throwFailure(failure);
+}
+
+void NetworkCommunicator::throwIfFailed() {
+  try {
+    watch_.throwIfFailed();
+  } catch (const Error& e) {
+    recorder_.write(e.what());
+    throw;
+  }
 }
 
 void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
@@ -334,11 +386,14 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 
 int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
   const int position = positionInTeam(team, rank_, size_, record.kind);
+  if (lane_ != 0) {
+    checkWithinLane(world_, team, record.kind);
+  }
   checkArguments(record, team, buffersGiven);
   record = stamped(record, team, program());
   event_ = &recorder_.begin(record);
   recorder_.waits();
-  watch_.throwIfFailed();
+  throwIfFailed();
   enter(record);
   return position;
 }
@@ -366,7 +421,12 @@ void NetworkCommunicator::finish(const CallRecord& record, Algorithm way, int64_
 }
 
 void NetworkCommunicator::barrier(const Team& t) { meet(t, CallKind::Barrier); }
-void NetworkCommunicator::close() { meet(world_, CallKind::Close); }
+void NetworkCommunicator::close() {
+  if (lane_ != 0) {
+    refuseInLane("close");
+  }
+  meet(world_, CallKind::Close);
+}
 
 void NetworkCommunicator::meet(const Team& t, CallKind kind) {
   CallRecord record{.kind = kind};
@@ -376,6 +436,9 @@ void NetworkCommunicator::meet(const Team& t, CallKind kind) {
 }
 
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
+  if (lane_ != 0) {
+    refuseInLane("exchange");
+  }
   CallRecord record{.kind = CallKind::Exchange};
   start(world_, record, true);
   const auto length = static_cast<int64_t>(message.size());
@@ -407,11 +470,14 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
 
 void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size_);
+  if (lane_ != 0) {
+    checkWithinLane(world_, transfers);
+  }
   const CallRecord record{
       .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
   FlightEvent& event = recorder_.begin(record);
   recorder_.waits();
-  watch_.throwIfFailed();
+  throwIfFailed();
   enter(record);
   moveWithinRank(transfers, rank_);
   std::vector<Pending> pending;
@@ -425,12 +491,10 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     if (receives) {
       entry.bytesReceived += t.bytes;
       pending.push_back(
-          {link_->receive(t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, record.program, t.peer)), t.peer,
-           t.bytes});
+          {link_->receive(t.data, static_cast<size_t>(t.bytes), transferTag(record.program, t.peer)), t.peer, t.bytes});
     } else {
       pending.push_back(
-          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), tag(Tag::Transfer, record.program, rank_)), t.peer,
-           -1});
+          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), transferTag(record.program, rank_)), t.peer, -1});
     }
   }
   try {
@@ -458,6 +522,9 @@ void NetworkCommunicator::abort(std::string_view reason) {
 }
 
 Communicator::Survivors NetworkCommunicator::shrink() {
+  if (lane_ != 0) {
+    refuseInLane("shrink");
+  }
   checkHasFailed(watch_.hasFailed());
   // An attempt fails when one more rank does.
   for (int attempt = 0;; ++attempt) {

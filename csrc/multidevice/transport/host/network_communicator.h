@@ -5,9 +5,11 @@
 // host, unless the table of algorithms gives that up.
 #pragma once
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -21,6 +23,7 @@
 #include "multidevice/transport/host/network_link.h"
 #include "multidevice/transport/host/network_watch.h"
 #include "multidevice/transport/host/world.h"
+#include "multidevice/transport/lanes.h"
 #include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
@@ -30,6 +33,8 @@ class NetworkCommunicator final : public Communicator {
   // hosts: a number for each rank, the same for those of one host; empty: every rank has a host for itself.
   NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
                       std::vector<int> hosts = {});
+  // The lane of a team.
+  NetworkCommunicator(NetworkCommunicator& whole, const Team& team);
   ~NetworkCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -49,6 +54,7 @@ class NetworkCommunicator final : public Communicator {
   void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
   void barrier(const Team& t) override;
   void transfer(std::span<const Transfer> transfers) override;
+  Communicator* lane(const Team& team) override;
   std::vector<std::string> exchange(std::string_view message) override;
 
   void setStep(int64_t step, std::string_view what) override;
@@ -155,7 +161,9 @@ class NetworkCommunicator final : public Communicator {
   void tellThoseWhoComeLater();
   // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
-  void awaitNews() const;
+  void awaitNews();
+  // Writes this communicator's record before it throws.
+  void throwIfFailed();
   [[noreturn]] void failCall(const GroupFailure& failure);
   [[noreturn]] void failedMessage(int peer, const std::string& error);
   // What is at hand of the message of an exchange, behind its head.
@@ -163,14 +171,21 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
-  // number: of the call of this pair, or the program that a transfer belongs to. Messages with one tag come in the order in which they
-  // were sent.
-  static uint64_t tag(Tag kind, uint32_t number, int source) {
-    return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(number) << kNumberShift |
-           static_cast<uint64_t>(source);
+  // By lane, for each its own messages: of the whole 0, else some bits of the team's hash. Sequences start again when they are used up;
+  // so many messages are never under way.
+  uint64_t tag(Tag kind, uint32_t sequence, int source) const {
+    return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
+           static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);
   }
-  static constexpr int kNumberShift = 24;
-  static constexpr uint64_t kAllButNumber = ~(uint64_t{0xffffffff} << kNumberShift);
+  // Of a transfer; on the whole it names the program that it belongs to. Messages with one tag come in the order in which they were sent.
+  uint64_t transferTag(uint32_t program, int source) const {
+    return lane_ != 0 ? tag(Tag::Transfer, 0, source)
+                      : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);
+  }
+  static constexpr int kSourceBits = 16;
+  static constexpr int kSequenceBits = 22;
+  static constexpr int kLaneBits = 24;
+  static constexpr uint64_t kAllButProgram = ~(uint64_t{0xffffffff} << kSourceBits);
 
   std::unique_ptr<Bootstrap> bootstrap_;
   int rank_;
@@ -187,13 +202,18 @@ class NetworkCommunicator final : public Communicator {
   bool inCall_ = false;
   int64_t step_ = -1;
   std::string what_;
-  NetworkWatch watch_;
-  std::unique_ptr<NetworkLink> link_;  // null after a failure
+  std::unique_ptr<NetworkWatch> ownWatch_;  // a lane uses that of the whole
+  NetworkWatch& watch_;
+  std::shared_ptr<NetworkLink> link_;  // closed after a failure
+  uint32_t lane_ = 0;                  // 0: this is the whole; else its world is the team
+  std::atomic<bool> sharesLink_ = false;
   std::vector<PeerState> peers_;
   std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
   bool leaving_ = false;  // this rank, in good order
   TransferCounters counters_;
+  std::map<uint32_t, Team> teams_;  // of the lanes
+  Lanes lanes_;
   std::jthread answers_;  // those who come to be survivors when the others have gone on
 };
 

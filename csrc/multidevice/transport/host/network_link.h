@@ -1,4 +1,6 @@
 // Tagged messages between processes on different hosts: what the network communicator needs of a library such as UCX.
+//
+// Several threads may use a link, each for messages of its own: they take turns. What one of them lets move moves for all.
 #pragma once
 
 #include <chrono>
@@ -34,12 +36,14 @@ class NetworkLink {
   };
   // Asks after an operation, and releases it when done.
   virtual Outcome ask(Operation& operation) = 0;
-  // Releases an operation whose outcome nobody asks for any more. Its memory may be touched until the link is gone.
+  // Releases an operation whose outcome nobody asks for any more. Its memory may be touched until the link is closed.
   virtual void abandon(Operation operation) = 0;
   // Lets messages move; false if there was nothing to do.
   virtual bool progress() = 0;
   // Sleeps until there may be something to do, or for `limit`.
   virtual void sleep(std::chrono::milliseconds limit) = 0;
+  // Gives up all messages: no memory of the callers' is touched any more. What is asked after from now on is never done.
+  virtual void close() = 0;
 };
 
 // DeviceError where this build or this machine has no UCX.

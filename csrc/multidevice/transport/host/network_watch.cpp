@@ -240,18 +240,10 @@ void NetworkWatch::recordFailure(const GroupFailure& failure) {
   keep({fmt::format("{}; [rank 0/{}] does not answer", failure.text, size_), failure.isDisagreement});
 }
 
-void NetworkWatch::fail(const GroupFailure& failure) {
-  recordFailure(failure);
-  throwFailure();
-}
-
 void NetworkWatch::throwFailure() const {
   std::unique_lock lock(textMutex_);
   const GroupFailure failure = failure_;
   lock.unlock();
-  if (whenFailed_) {
-    whenFailed_(failure.text);
-  }
   meshfuse::throwFailure(failure);
 }
 

@@ -37,15 +37,13 @@ class NetworkWatch {
       throwFailure();
     }
   }
-  [[noreturn]] void fail(const GroupFailure& failure);
+  // Returns when the group has failed, with this text or another.
   void recordFailure(const GroupFailure& failure);
 
   bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
 
   // What to add to the news that a process has ended: where this rank is. Called by the watch's own thread, from the first call on.
   void whereThisRankIs(std::function<std::string()> place);
-  // Called before a failure is thrown, with its text.
-  void whenFailed(std::function<void(const std::string&)> action) { whenFailed_ = std::move(action); }
 
   void setBusy(bool busy);
   bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
@@ -94,7 +92,6 @@ class NetworkWatch {
   mutable std::mutex textMutex_;
   GroupFailure failure_;
   std::function<std::string()> place_;
-  std::function<void(const std::string&)> whenFailed_;
   std::mutex sendMutex_;
   std::atomic<bool> stop_ = false;
   std::jthread thread_;

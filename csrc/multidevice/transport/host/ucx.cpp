@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -87,15 +88,18 @@ class UcxLink final : public NetworkLink {
     require(status, "ucp_init");
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-    worker.thread_mode = UCS_THREAD_MODE_SINGLE;
+    worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
     require(ucx_.workerCreate(context_, &worker, &worker_), "ucp_worker_create");
     require(ucx_.workerGetEventDescriptor(worker_, &events_), "ucp_worker_get_efd");
   }
   UcxLink(const UcxLink&) = delete;
   UcxLink& operator=(const UcxLink&) = delete;
 
+  ~UcxLink() override { UcxLink::close(); }
+
   // By force: whether peers are alive is not known any more, and an orderly close would wait for them.
-  ~UcxLink() override {
+  void close() override {
+    std::lock_guard lock(mutex_);
     for (ucp_ep_h endpoint : endpoints_) {
       ucp_request_param_t parameters{};
       parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -108,11 +112,12 @@ class UcxLink final : public NetworkLink {
         ucx_.requestFree(closing);
       }
     }
+    endpoints_.clear();
     if (worker_ != nullptr) {
-      ucx_.workerDestroy(worker_);
+      ucx_.workerDestroy(std::exchange(worker_, nullptr));
     }
     if (context_ != nullptr) {
-      ucx_.cleanup(context_);
+      ucx_.cleanup(std::exchange(context_, nullptr));
     }
   }
 
@@ -142,20 +147,29 @@ class UcxLink final : public NetworkLink {
   }
 
   Operation send(int peer, const void* data, size_t bytes, uint64_t tag) override {
+    std::lock_guard lock(mutex_);
+    if (worker_ == nullptr) {
+      return new Message{.failed = UCS_INPROGRESS};
+    }
     ucp_request_param_t parameters{};
     return started(ucx_.tagSend(endpoints_[static_cast<size_t>(peer)], data, bytes, tag, &parameters), Message{});
   }
 
   Operation receive(void* data, size_t bytes, uint64_t tag) override {
+    std::lock_guard lock(mutex_);
+    if (worker_ == nullptr) {
+      return new Message{.failed = UCS_INPROGRESS};
+    }
     ucp_request_param_t parameters{};
     parameters.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // so that there is a request to ask for the length
     return started(ucx_.tagReceive(worker_, data, bytes, tag, ~uint64_t{0}, &parameters), Message{.receives = true});
   }
 
   std::optional<uint64_t> find(uint64_t tag, uint64_t mask) override {
+    std::lock_guard lock(mutex_);
     ucp_tag_recv_info_t information{};
     constexpr int kLeaveItThere = 0;
-    return ucx_.tagProbe(worker_, tag, mask, kLeaveItThere, &information) == nullptr
+    return worker_ == nullptr || ucx_.tagProbe(worker_, tag, mask, kLeaveItThere, &information) == nullptr
                ? std::nullopt
                : std::optional<uint64_t>(information.sender_tag);
   }
@@ -163,6 +177,10 @@ class UcxLink final : public NetworkLink {
   Outcome ask(Operation& operation) override {
     if (operation == nullptr) {
       return {.done = true};
+    }
+    std::lock_guard lock(mutex_);
+    if (worker_ == nullptr) {
+      return {};
     }
     auto* message = static_cast<Message*>(operation);
     ucp_tag_recv_info_t information{};
@@ -188,22 +206,31 @@ class UcxLink final : public NetworkLink {
   }
 
   void abandon(Operation operation) override {
+    std::lock_guard lock(mutex_);
     auto* message = static_cast<Message*>(operation);
-    if (message != nullptr && message->request != nullptr) {
+    if (worker_ != nullptr && message != nullptr && message->request != nullptr) {
       ucx_.requestCancel(worker_, message->request);
       ucx_.requestFree(message->request);
     }
     delete message;
   }
 
-  bool progress() override { return ucx_.workerProgress(worker_) != 0; }
+  bool progress() override {
+    std::lock_guard lock(mutex_);
+    return worker_ != nullptr && ucx_.workerProgress(worker_) != 0;
+  }
 
   void sleep(std::chrono::milliseconds limit) override {
+    std::unique_lock lock(mutex_);
+    if (worker_ == nullptr) {
+      return;
+    }
     const ucs_status_t status = ucx_.workerArm(worker_);
     if (status == UCS_ERR_BUSY) {
       return;  // something came meanwhile
     }
     require(status, "ucp_worker_arm");
+    lock.unlock();
     pollfd descriptor{events_, POLLIN, 0};
     poll(&descriptor, 1, static_cast<int>(limit.count()));
   }
@@ -231,8 +258,9 @@ class UcxLink final : public NetworkLink {
   }
 
   UcxFunctions ucx_;
+  std::mutex mutex_;
   ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
+  ucp_worker_h worker_ = nullptr;  // null: closed
   int events_ = -1;
   std::vector<ucp_ep_h> endpoints_;
 };

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "multidevice/transport/lanes.h"
 #include "multidevice/transport/loopback/meeting.h"
 
 namespace meshfuse {
@@ -32,8 +33,21 @@ class LoopbackCommunicator final : public Communicator {
       world_.ranks.push_back(r);
     }
   }
+  // The lane of a team. Faults and traces are of the calls of the whole.
+  LoopbackCommunicator(LoopbackCommunicator& whole, const Team& team)
+      : LoopbackCommunicator(
+            std::shared_ptr<LoopbackMeeting>(whole.meeting_, &whole.meeting_->lane(team)), whole.rank_,
+            {.deadline = whole.options_.deadline,
+             .jitterSeed = whole.options_.jitterSeed == 0 ? 0 : hashCombine(whole.options_.jitterSeed, teamHash(team)),
+             .flightDirectory = whole.options_.flightDirectory}) {
+    world_ = team;
+    isLane_ = true;
+  }
   // A body that ends has said so already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
+    if (isLane_) {
+      return;
+    }
     if (std::uncaught_exceptions() > uncaught_) {
       const std::string text = fmt::format("[loopback] {} was left by an exception", meeting_->place(rank_));
       meeting_->fail(text);
@@ -80,6 +94,9 @@ class LoopbackCommunicator final : public Communicator {
 
   void transfer(std::span<const Transfer> transfers) override {
     checkTransfers(transfers, size());
+    if (isLane_) {
+      checkWithinLane(world_, transfers);
+    }
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
@@ -93,7 +110,17 @@ class LoopbackCommunicator final : public Communicator {
     }
   }
 
+  Communicator* lane(const Team& team) override {
+    if (isLane_) {
+      return nullptr;
+    }
+    return lanes_.of(team, rank_, size(), [&] { return std::make_unique<LoopbackCommunicator>(*this, team); });
+  }
+
   std::vector<std::string> exchange(std::string_view message) override {
+    if (isLane_) {
+      refuseInLane("exchange");
+    }
     std::string sent(message);
     bool corrupt = false;
     if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
@@ -118,14 +145,22 @@ class LoopbackCommunicator final : public Communicator {
     meeting_->setStep(rank_, step, what);
     recorder_.setStep(step, what);
   }
-  void setBusy(bool busy) override { meeting_->setBusy(rank_, busy); }
+  void setBusy(bool busy) override { meeting_->whole().setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
     const std::string text = fmt::format("{} aborted: {}", meeting_->place(rank_), reason);
     meeting_->fail(text);
     writeRecords(text);
   }
-  void close() override { collective(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr); }
+  void close() override {
+    if (isLane_) {
+      refuseInLane("close");
+    }
+    collective(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr);
+  }
   Survivors shrink() override {
+    if (isLane_) {
+      refuseInLane("shrink");
+    }
     LoopbackMeeting::Reunion reunion = meeting_->reunite(rank_);
     const auto newRank = std::lower_bound(reunion.oldRanks.begin(), reunion.oldRanks.end(), rank_);
     return {std::make_unique<LoopbackCommunicator>(
@@ -169,6 +204,9 @@ class LoopbackCommunicator final : public Communicator {
   void collective(const Team& team, const CallRecord& given, const Blocks& blocks, const void* in, void* out,
                   std::span<const int64_t> sent = {}) {
     const int position = positionInTeam(team, rank_, size(), given.kind);
+    if (isLane_) {
+      checkWithinLane(world_, team, given.kind);
+    }
     const CallRecord call = stamped(given, team, program());
     checkArguments(call, team, given.ragged || (in != nullptr && out != nullptr));
     if (!startCall([&] { return describe(call); })) {
@@ -290,6 +328,8 @@ class LoopbackCommunicator final : public Communicator {
   std::vector<PeerBuffers> peers_;  // of the call under way
   int64_t calls_ = 0;
   TransferCounters counters_;
+  bool isLane_ = false;  // then its world is the team
+  Lanes lanes_;
 };
 
 // What a body threw, and whether it did so of its own accord: before anybody else failed.

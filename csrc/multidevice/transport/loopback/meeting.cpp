@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "multidevice/transport/lanes.h"
 #include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
@@ -17,12 +18,41 @@ using Direction = Communicator::Transfer::Direction;
 }  // namespace
 
 LoopbackMeeting::LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, std::string world)
-    : seats_(static_cast<size_t>(ranks)), deadline_(deadline), world_(std::move(world)) {
+    : seats_(static_cast<size_t>(ranks)), deadline_(deadline), world_(std::move(world)), whole_(this) {
   for (Seat& s : seats_) {
     s.arrivals.resize(seats_.size());
     s.parcels.resize(seats_.size());
     s.awaited.reserve(2 * seats_.size());  // how many it waits for at a time is a matter of luck
   }
+}
+
+LoopbackMeeting::LoopbackMeeting(LoopbackMeeting& whole, const Team& team)
+    : common_(whole.common_),
+      seats_(whole.seats_.size()),
+      deadline_(whole.deadline_),
+      world_(laneName(whole.world_, team)),
+      whole_(&whole) {
+  for (Seat& s : seats_) {
+    s.arrivals.resize(seats_.size());
+    s.parcels.resize(seats_.size());
+    s.member = false;
+  }
+  for (int r : team.ranks) {
+    seat(r).member = true;
+    seat(r).busy = whole.seat(r).busy;
+  }
+  for (int r = 0; r < size(); ++r) {
+    seat(r).left = !seat(r).member || whole.seat(r).left;
+  }
+}
+
+LoopbackMeeting& LoopbackMeeting::lane(const Team& team) {
+  Lock lock(mutex_);
+  std::unique_ptr<LoopbackMeeting>& lane = lanes_[team.ranks];
+  if (lane == nullptr) {
+    lane.reset(new LoopbackMeeting(*this, team));
+  }
+  return *lane;
 }
 
 void LoopbackMeeting::begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
@@ -108,8 +138,13 @@ void LoopbackMeeting::leaveCall(int rank) {
 }
 
 void LoopbackMeeting::wakeAll() {
-  for (Seat& s : seats_) {
+  for (Seat& s : whole_->seats_) {
     s.wake.notify_all();
+  }
+  for (const auto& [team, lane] : whole_->lanes_) {
+    for (Seat& s : lane->seats_) {
+      s.wake.notify_all();
+    }
   }
 }
 
@@ -251,6 +286,9 @@ std::string LoopbackMeeting::waits() {
   std::string text;
   for (int r = 0; r < size(); ++r) {
     const Seat& s = seat(r);
+    if (!s.member) {
+      continue;
+    }
     text += fmt::format("{}{}", text.empty() ? "" : "; ", placeLocked(r));
     if (s.ready != nullptr) {
       std::string peers;
@@ -272,6 +310,9 @@ void LoopbackMeeting::setStep(int rank, int64_t step, std::string_view what) {
 void LoopbackMeeting::setBusy(int rank, bool busy) {
   Lock lock(mutex_);
   seat(rank).busy = busy;
+  for (const auto& [team, lane] : lanes_) {
+    lane->seat(rank).busy = busy;
+  }
 }
 
 bool LoopbackMeeting::fail(std::string text) {
@@ -330,7 +371,17 @@ void LoopbackMeeting::leave(int rank) {
   Lock lock(mutex_);
   seat(rank).left = true;
   seat(rank).inCall = false;
+  for (const auto& [team, lane] : lanes_) {
+    lane->seat(rank).left = true;
+  }
   wakeAll();
+  failIfDeadlocked();
+  for (const auto& [team, lane] : lanes_) {
+    lane->failIfDeadlocked();
+  }
+}
+
+void LoopbackMeeting::failIfDeadlocked() {
   bool anyWaits = std::any_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready != nullptr; });
   if (anyWaits && !failure_ && deadlocked()) {
     failLocked(deadlock());

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,12 @@ class LoopbackMeeting {
  public:
   // `world`: its name in flight records.
   LoopbackMeeting(int ranks, std::chrono::milliseconds deadline, std::string world);
+
+  LoopbackMeeting(const LoopbackMeeting&) = delete;
+  LoopbackMeeting& operator=(const LoopbackMeeting&) = delete;
+  // Where the lanes of a team meet: with the same failure and deadline, and waits of their own. Lives as long as this one.
+  LoopbackMeeting& lane(const Team& team);
+  LoopbackMeeting& whole() { return *whole_; }
 
   const std::string& world() const { return world_; }
   // Written by one rank; read by its peers when it has left.
@@ -70,6 +77,8 @@ class LoopbackMeeting {
   Reunion reunite(int rank);
 
  private:
+  LoopbackMeeting(LoopbackMeeting& whole, const Team& team);
+
   struct Parcel {
     const void* data;
     int64_t bytes;
@@ -91,6 +100,7 @@ class LoopbackMeeting {
     std::string what;
     bool busy = false;
     bool left = false;
+    bool member = true;   // of the lane's team
     bool goesOn = false;  // it came to reunite()
     std::unique_ptr<FlightRing> flight = std::make_unique<FlightRing>();
     const std::function<bool()>* ready = nullptr;  // while waiting
@@ -107,6 +117,7 @@ class LoopbackMeeting {
   void startReading(Lock& lock, int rank, const Team& team);
   [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
+  void failIfDeadlocked();
   std::string waits();
   // Why no rank can go on.
   GroupFailure deadlock();
@@ -116,12 +127,20 @@ class LoopbackMeeting {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  std::mutex mutex_;
+  // What the whole and its lanes have together.
+  struct Common {
+    std::mutex mutex;
+    std::optional<GroupFailure> failure;
+  };
+  const std::shared_ptr<Common> common_ = std::make_shared<Common>();
+  std::mutex& mutex_ = common_->mutex;
   std::vector<Seat> seats_;
   std::chrono::milliseconds deadline_;
   std::string world_;
-  std::optional<GroupFailure> failure_;
-  Reunion reunion_;  // of the survivors, once they are known
+  std::optional<GroupFailure>& failure_ = common_->failure;
+  std::map<std::vector<int>, std::unique_ptr<LoopbackMeeting>> lanes_;  // of the whole
+  LoopbackMeeting* const whole_;                                        // this, unless it is a lane
+  Reunion reunion_;                                                     // of the survivors, once they are known
 };
 
 }  // namespace meshfuse

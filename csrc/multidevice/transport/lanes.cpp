@@ -1,0 +1,58 @@
+#include "multidevice/transport/lanes.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool holds(const Team& team, int rank) {
+  return std::find(team.ranks.begin(), team.ranks.end(), rank) != team.ranks.end();
+}
+
+}  // namespace
+
+Communicator* Lanes::of(const Team& team, int rank, int size, const Make& make) {
+  static_cast<void>(positionInTeam(team, rank, size, CallKind::Barrier));
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Communicator>& lane = lanes_[team.ranks];
+  if (lane == nullptr) {
+    lane = make();
+  }
+  return lane.get();
+}
+
+std::string laneName(std::string_view world, const Team& team) {
+  constexpr size_t kNamed = 16;
+  std::string name = fmt::format("{}.team", world);
+  if (team.ranks.size() > kNamed) {
+    return fmt::format("{}-of-{}-{:016x}", name, team.ranks.size(), teamHash(team));
+  }
+  for (int r : team.ranks) {
+    name += fmt::format("-{}", r);
+  }
+  return name;
+}
+
+void checkWithinLane(const Team& lane, const Team& team, CallKind kind) {
+  for (int r : team.ranks) {
+    check(holds(lane, r), "[{}] rank {} is not in the team of {} ranks whose lane this is; post the call for its team",
+          name(kind), r, lane.ranks.size());
+  }
+}
+
+void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers) {
+  for (const Communicator::Transfer& t : transfers) {
+    check(holds(lane, t.peer),
+          "[transfer] rank {} is not in the team of {} ranks whose lane this is; post the transfer for a team with it",
+          t.peer, lane.ranks.size());
+  }
+}
+
+void refuseInLane(std::string_view call) {
+  throwUserError(fmt::format("[{}] asked of the lane of a team; it is for the communicator itself", call));
+}
+
+}  // namespace meshfuse

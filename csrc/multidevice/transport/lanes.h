@@ -1,0 +1,36 @@
+// The lanes of a communicator, as transports keep them: a communicator for each team, beside the one of the whole.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "multidevice/transport/call.h"
+
+namespace meshfuse {
+
+class Lanes {
+ public:
+  using Make = std::function<std::unique_ptr<Communicator>()>;
+  // The lane of `team` for this rank of a world of `size`, made if it is new; one thread at a time makes one.
+  Communicator* of(const Team& team, int rank, int size, const Make& make);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<int>, std::unique_ptr<Communicator>> lanes_;
+};
+
+// The name of a lane's records.
+[[nodiscard]] std::string laneName(std::string_view world, const Team& team);
+
+// UserError unless the calls that a lane makes stay within its team.
+void checkWithinLane(const Team& lane, const Team& team, CallKind kind);
+void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers);
+[[noreturn]] void refuseInLane(std::string_view call);
+
+}  // namespace meshfuse
