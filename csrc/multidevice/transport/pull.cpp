@@ -14,13 +14,13 @@ namespace {
 int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
 int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
 
-void copyBlock(std::byte* to, const std::byte* from, int64_t bytes) {
-  copyOfBlock(to, from, static_cast<size_t>(bytes), static_cast<size_t>(bytes));
+void copyBlock(std::byte* to, const std::byte* from, int64_t bytes, CopyOrder order = CopyOrder::Forward) {
+  copyOfBlock(to, from, static_cast<size_t>(bytes), static_cast<size_t>(bytes), order);
 }
 
 void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {
   if (peer.process < 0) {
-    copyBlock(to, peer.in, bytes);
+    copyBlock(to, peer.in, bytes, call.order);
   } else if (bytes > 0) {
     (*call.readProcess)(peer.process, peer.in, to, bytes);
   }
@@ -44,7 +44,8 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
 int64_t pullBlocks(const PullCall& call) {
   const int64_t n = sizeOf(call);
   int64_t received = 0;
-  for (int64_t d = 0; d < n; ++d) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t d = call.order == CopyOrder::Forward ? i : n - 1 - i;
     const PeerBuffers& peer = call.peers[static_cast<size_t>((call.position + d) % n)];
     fetch(call, peer, peer.out, peer.bytes);
     received += d > 0 ? peer.bytes : 0;

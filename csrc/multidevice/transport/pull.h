@@ -10,6 +10,7 @@
 #include <span>
 
 #include "multidevice/transport/communicator.h"
+#include "multidevice/transport/stream_copy.h"
 
 namespace meshfuse {
 
@@ -34,6 +35,7 @@ struct PullCall {
   int64_t count = 0;                   // elements of the output; of an all-gather or all-to-all not used
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
+  CopyOrder order = CopyOrder::Forward;  // of blocks that are only moved
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
   // Throws if the group has failed. Pushed all-reduce only, before each piece.

@@ -14,6 +14,9 @@ constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
 // Read side by side: a processor fetches ahead within a page only, and one page alone does not keep it busy.
 constexpr size_t kPages = 4;
+// Of copies that go backward.
+constexpr size_t kPiece = 8 << 10;
+constexpr size_t kStreamedPiece = 16 * kPages * kPage;
 
 inline void streamLine(std::byte* to, const std::byte* from) {
   const auto* source = reinterpret_cast<const __m128i*>(from);
@@ -48,14 +51,28 @@ void copyStreaming(std::byte* to, const std::byte* from, size_t bytes) {
   _mm_sfence();  // before anybody is told that the copy is there
 }
 
-void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whole) {
+void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whole, CopyOrder order) {
   if (to == from || bytes == 0) {
     return;
   }
-  if (whole >= kStreamedFrom) {
-    copyStreaming(to, from, bytes);
-  } else {
-    std::memcpy(to, from, bytes);
+  const bool streams = whole >= kStreamedFrom;
+  auto copy = [&](size_t at, size_t length) {
+    if (streams) {
+      copyStreaming(to + at, from + at, length);
+    } else {
+      std::memcpy(to + at, from + at, length);
+    }
+  };
+  if (order == CopyOrder::Forward) {
+    copy(0, bytes);
+    return;
+  }
+  // Piece by piece: within one, going forward is what processors are made for.
+  const size_t piece = streams ? kStreamedPiece : kPiece;
+  for (size_t end = bytes; end > 0;) {
+    const size_t length = std::min(piece, end);
+    end -= length;
+    copy(end, length);
   }
 }
 

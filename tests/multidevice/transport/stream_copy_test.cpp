@@ -29,5 +29,27 @@ TEST(StreamCopy, AnySizeAtAnyAddress) {
   }
 }
 
+// Both ways, of blocks that go through the caches and of those that go past them, and nothing beside the block.
+TEST(StreamCopy, BlocksForwardAndBackward) {
+  constexpr size_t kRoom = 5 << 20;
+  constexpr size_t kMargin = 100;
+  std::vector<std::byte> from(kRoom);
+  for (size_t i = 0; i < from.size(); ++i) {
+    from[i] = std::byte(i * 131 + i / 251);
+  }
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{8191}, size_t{8192}, size_t{8193}, size_t{100'000},
+                       kStreamedFrom - 1, kStreamedFrom, 2 * kStreamedFrom + 77}) {
+    for (CopyOrder order : {CopyOrder::Forward, CopyOrder::Backward}) {
+      for (size_t begin : {0, 5, 64}) {
+        std::vector<std::byte> to(begin + bytes + kMargin, std::byte{0x5a});
+        std::vector<std::byte> expected = to;
+        copyOfBlock(to.data() + begin, from.data() + 3, bytes, bytes, order);
+        std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        ASSERT_TRUE(to == expected) << bytes << " bytes to " << begin;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -42,7 +42,8 @@ struct PairLines {
   PairLine ofCall[2];
 };
 
-// How many calls of the pair the writer has finished, for the reuse of slots and stages.
+// How many calls of the pair the writer has read all it needs of, for the reuse of slots and stages, and of buffers that peers read in
+// place: who waits for that finds the line apart from the one that announces, which the writer's next call needs.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };

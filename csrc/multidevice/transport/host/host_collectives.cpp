@@ -61,7 +61,7 @@ int64_t HostCommunicator::small(const Collective& c) {
     }
   }
   announce(c.team, c.record, place, parts);
-  copyOwnBlock(c, 0, c.ownBytesOnArrival());
+  copyOwnBlockOnArrival(c);
   meet(c.team, c.record);
   setSources(c, {place, kNowhere});
   way_ = c.record.count > 0 || c.record.ragged ? Algorithm::Slots : Algorithm::Default;
@@ -96,7 +96,7 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
     parts = placeOf(nextArea(Parts0));
   }
   announce(c.team, c.record, in, parts);
-  copyOwnBlock(c, 0, c.ownBytesOnArrival());
+  copyOwnBlockOnArrival(c);
   meet(c.team, c.record);
   setSources(c, {in, parts});
   way_ = wayOf(c, algorithm);
@@ -133,7 +133,7 @@ void HostCommunicator::end(const Collective& c) {
   if (anyReadInPlace) {
     finishSynchronized(c);
   } else {
-    copyOwnBlock(c, c.ownBytesOnArrival(), c.ownBytes());
+    copyRestOfOwnBlock(c);
     finish(c.team);
   }
 }
@@ -144,7 +144,19 @@ void HostCommunicator::copyOwnBlock(const Collective& c, int64_t from, int64_t t
   }
   const int64_t before = c.blocks.begin(c.position) * c.elementBytes;
   copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, static_cast<size_t>(to - from),
-              static_cast<size_t>(c.ownBytes()));
+              static_cast<size_t>(c.ownBytes()), c.order);
+}
+
+void HostCommunicator::copyOwnBlockOnArrival(const Collective& c) {
+  const int64_t bytes = c.ownBytesOnArrival();
+  const bool forward = c.order == CopyOrder::Forward;
+  copyOwnBlock(c, forward ? 0 : c.ownBytes() - bytes, forward ? bytes : c.ownBytes());
+}
+
+void HostCommunicator::copyRestOfOwnBlock(const Collective& c) {
+  const int64_t bytes = c.ownBytesOnArrival();
+  const bool forward = c.order == CopyOrder::Forward;
+  copyOwnBlock(c, forward ? bytes : 0, forward ? c.ownBytes() : c.ownBytes() - bytes);
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
@@ -255,6 +267,7 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .count = c.blocks.within(c.inputHasBlocks() ? c.position : 0, from, elements),
                       .type = c.record.type,
                       .op = c.record.op,
+                      .order = c.order,
                       .synchronize = &synchronizeTeam,
                       .throwIfFailed = &throwIfFailed,
                       .readProcess = &readProcess};

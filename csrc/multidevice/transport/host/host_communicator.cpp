@@ -98,7 +98,8 @@ void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& bl
                      .out = static_cast<std::byte*>(out),
                      .elementBytes = dataTypeSize(record.type),
                      .blocks = blocks,
-                     .publishes = record.kind != CallKind::Broadcast || record.root == position};
+                     .publishes = record.kind != CallKind::Broadcast || record.root == position,
+                     .order = nextOrder(out)};
   int64_t received = 0;
   way_ = Algorithm::Default;
   if (n == 1) {
@@ -138,6 +139,7 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
     line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
+    fetchForWriting(&own().finishedWith(p), sizeof(FinishedLine));
     fetchForWriting(&own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
   }
 }
@@ -204,16 +206,27 @@ void HostCommunicator::finish(const Team& team) {
 }
 
 void HostCommunicator::finishSynchronized(const Collective& c) {
-  arrive(c.team);
-  copyOwnBlock(c, c.ownBytesOnArrival(), c.ownBytes());
-  awaitArrival(c.team);
-  used_.fill(false);
   for (int p : c.team.ranks) {
     if (p != rank()) {
-      peers_[static_cast<size_t>(p)].finished = peers_[static_cast<size_t>(p)].calls;
-      own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_release);
+      own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_seq_cst);
+      group_.ring(p);
     }
   }
+  copyRestOfOwnBlock(c);
+  for (int p : c.team.ranks) {
+    if (p != rank()) {
+      PeerState& peer = peers_[static_cast<size_t>(p)];
+      group_.await(p, of(p).finishedWith(rank()).calls, peer.calls);
+      peer.finished = peer.calls;
+    }
+  }
+  used_.fill(false);
+}
+
+CopyOrder HostCommunicator::nextOrder(const void* out) {
+  const auto at = reinterpret_cast<uintptr_t>(out);
+  CopyOrder& order = orders_[(at >> 8 ^ at >> 14 ^ at >> 20) % orders_.size()];
+  return order = order == CopyOrder::Forward ? CopyOrder::Backward : CopyOrder::Forward;
 }
 
 HostCommunicator::Area HostCommunicator::nextArea(Area first) {

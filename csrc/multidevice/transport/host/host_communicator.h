@@ -101,6 +101,7 @@ class HostCommunicator final : public Communicator {
     int64_t elementBytes;
     Blocks blocks;   // all-reduce and broadcast: one; else one for each rank
     bool publishes;  // peers read this rank's input
+    CopyOrder order = CopyOrder::Forward;
 
     bool inPlace() const { return in == out && record.kind == CallKind::AllReduce; }
     bool inputHasBlocks() const { return record.kind == CallKind::ReduceScatter || record.kind == CallKind::AllToAll; }
@@ -154,7 +155,11 @@ class HostCommunicator final : public Communicator {
   void synchronize(const Team& team);
   // The block that a gathering rank has for itself is copied while it waits for the others: part of it on arrival, the rest when it
   // has read what it needs of its peers.
+  static void copyOwnBlockOnArrival(const Collective& c);
+  static void copyRestOfOwnBlock(const Collective& c);
   static void copyOwnBlock(const Collective& c, int64_t from, int64_t to);
+  // Of each output in turn forward and backward: its next call begins with what this one leaves in the caches.
+  CopyOrder nextOrder(const void* out);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
   // Ends a call by a synchronization: nobody reads anything of it any more.
@@ -208,6 +213,7 @@ class HostCommunicator final : public Communicator {
   std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
   std::array<bool, kAreas> used_{};                    // by the call under way
   Algorithm way_ = Algorithm::Default;                 // of the call under way
+  std::array<CopyOrder, 64> orders_{};                 // by output
   std::vector<Source> sources_;                        // of the call under way, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;
