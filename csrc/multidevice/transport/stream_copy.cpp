@@ -15,7 +15,7 @@ constexpr size_t kPage = 4096;
 // Read side by side: a processor fetches ahead within a page only, and one page alone does not keep it busy.
 constexpr size_t kPages = 4;
 // Of copies that go backward.
-constexpr size_t kPiece = 8 << 10;
+constexpr size_t kPiece = kPage;
 constexpr size_t kStreamedPiece = 16 * kPages * kPage;
 
 inline void streamLine(std::byte* to, const std::byte* from) {
