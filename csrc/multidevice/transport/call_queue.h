@@ -11,7 +11,7 @@
 // team, its ranks in the same order; never one that is made directly. The communicator itself may be called meanwhile. What fails in one
 // lane is the failure of the group: every call in flight ends with its text, and so do those posted later.
 //
-// Of a communicator without lanes, such as one that a program wraps around another, and of calls posted without a team, all run in the
+// Of a communicator without lanes, such as that of a single process or a lane itself, and of calls posted without a team, all run in the
 // order in which they were posted, on the communicator itself: while any of these is in flight, nothing else may call it.
 //
 // One queue at a time for a communicator. Lanes that have nothing to do sleep, and none spins, whatever the number of cores. On a network
