@@ -45,7 +45,7 @@ struct SegmentedProgram {
   bool communicates = false;              // some rank does
   uint64_t identity = 0;                  // of all that ranks which run together have alike
   std::shared_ptr<const PlanAccount> account;  // of such a plan, on several ranks: lives as long as it may run
-  std::vector<std::string> remarks;       // what passes decided and why
+  std::vector<std::string> remarks;            // what passes decided and why
   std::map<int, std::string>
       reasons;  // by Val id in `planned`: where the axes of a tensor that the user did not place come from
 };
