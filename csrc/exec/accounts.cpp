@@ -119,9 +119,14 @@ CallAccount accountOf(const Fusion& fusion, std::span<const Argument> inputs,
   for (size_t i = 0; i < inputs.size(); i++) {
     const std::string input = fmt::format("input {} ({})", i, fusion.inputs()[i]->toString());
     if (const Tensor* t = std::get_if<Tensor>(&inputs[i])) {
-      account.arguments.push_back({input, std::string(name(t->dtype())),
-                                   fmt::format("[{}]", fmt::join(t->sizes(), ", ")),
-                                   fmt::format("[{}]", fmt::join(wholes[i], ", "))});
+      std::vector<int64_t> given(t->sizes().begin(), t->sizes().end());
+      std::vector<int64_t> whole = wholes[i];
+      if (whole.size() > given.size()) {  // its elements are sizes
+        whole.erase(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(given.size()));
+        given = whole;
+      }
+      account.arguments.push_back({input, std::string(name(t->dtype())), fmt::format("[{}]", fmt::join(given, ", ")),
+                                   fmt::format("[{}]", fmt::join(whole, ", "))});
     } else if (!wholes[i].empty()) {
       const std::string value = std::to_string(wholes[i][0]);
       account.arguments.push_back({input, "Int", value, value});

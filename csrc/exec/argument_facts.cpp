@@ -13,7 +13,8 @@ namespace {
 
 bool hasShape(const ArgumentFacts& facts, const Tensor& t) {
   return t.dtype() == facts.dtype && std::ranges::equal(facts.sizes, t.sizes()) &&
-         std::ranges::equal(facts.globalShape, t.globalShape());
+         std::ranges::equal(facts.globalShape, t.globalShape()) &&
+         (facts.elements.empty() || facts.elements == elementsOf(t));
 }
 
 bool holdForTensor(const ArgumentFacts& facts, const Tensor& t) {
@@ -44,6 +45,9 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
     return fmt::format("is a part of [{}] instead of [{}]", fmt::join(t->globalShape(), ", "),
                        fmt::join(facts.globalShape, ", "));
   }
+  if (!facts.elements.empty() && facts.elements != elementsOf(*t)) {
+    return fmt::format("is [{}] instead of [{}]", fmt::join(elementsOf(*t), ", "), fmt::join(facts.elements, ", "));
+  }
   if (!std::ranges::equal(facts.strides, t->strides())) {
     return fmt::format("has strides [{}] instead of [{}]", fmt::join(t->strides(), ", "),
                        fmt::join(facts.strides, ", "));
@@ -62,7 +66,7 @@ bool ArgumentFacts::holdFor(const Argument& argument) const {
 }
 
 std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs) {
-  const std::vector<bool> givesShapes = shapeScalars(fusion);
+  const std::vector<bool> givesShapes = shapeInputs(fusion);
   std::vector<ArgumentFacts> facts(inputs.size());
   for (size_t i = 0; i < inputs.size(); i++) {
     facts[i].kind = inputs[i].index();
@@ -73,6 +77,9 @@ std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argumen
       facts[i].strides.assign(t->strides().begin(), t->strides().end());
       facts[i].globalShape.assign(t->globalShape().begin(), t->globalShape().end());
       facts[i].extent = extentBytes(*t);
+      if (i < givesShapes.size() && givesShapes[i]) {
+        facts[i].elements = elementsOf(*t);
+      }
     } else if (const int64_t* value = std::get_if<int64_t>(&inputs[i]);
                value != nullptr && i < givesShapes.size() && givesShapes[i]) {
       facts[i].sizes = {*value};
@@ -88,7 +95,7 @@ bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inp
 
 bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b) {
   return std::ranges::equal(a, b, [](const ArgumentFacts& x, const ArgumentFacts& y) {
-    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes &&
+    return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes && x.elements == y.elements &&
            x.globalShape == y.globalShape;
   });
 }

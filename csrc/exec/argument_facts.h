@@ -21,6 +21,7 @@ struct ArgumentFacts {
   int alignment = 1;                 // see alignmentOf in arguments.h
   std::vector<int64_t> sizes;        // of a scalar that shapes depend on: its value
   std::vector<int64_t> strides;
+  std::vector<int64_t> elements;     // of a tensor whose elements are sizes
   std::vector<int64_t> globalShape;  // see Tensor::withGlobalShape
   int64_t extent = 0;                // bytes from the first element to the end of the last: follows from the above
 

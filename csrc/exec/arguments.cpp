@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -71,7 +73,7 @@ void checkMeshes(const Fusion& fusion, int ranks) {
   }
 }
 
-std::vector<bool> shapeScalars(const Fusion& fusion) {
+std::vector<bool> shapeInputs(const Fusion& fusion) {
   std::set<std::string> symbols;
   for (const TensorView* tv : fusion.tensors()) {
     for (const IterDomain* id : tv->getLogicalDomain()) {
@@ -87,10 +89,23 @@ std::vector<bool> shapeScalars(const Fusion& fusion) {
   }
   std::vector<bool> result;
   for (const Val* in : fusion.inputs()) {
-    result.push_back(!in->isTensor() && in->dtype() == DataType::Int &&
-                     symbols.contains(std::string(in->intExpr().symbolName())));
+    bool gives = false;
+    if (!in->isTensor()) {
+      gives = in->dtype() == DataType::Int && symbols.contains(std::string(in->intExpr().symbolName()));
+    } else if (in->dtype() == DataType::Int && in->asTensor()->shape().size() == 1) {
+      const auto first = symbols.lower_bound(fmt::format("T{}.", in->id()));
+      gives = first != symbols.end() && first->starts_with(fmt::format("T{}.", in->id()));
+    }
+    result.push_back(gives);
   }
   return result;
+}
+
+std::vector<int64_t> elementsOf(const Tensor& sizes) {
+  const Tensor packed = sizes.contiguous();
+  std::vector<int64_t> elements(static_cast<size_t>(packed.numel()));
+  std::memcpy(elements.data(), packed.data(), elements.size() * sizeof(int64_t));
+  return elements;
 }
 
 namespace {
@@ -109,6 +124,15 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
     const ShardState state = shardState(in->asTensor());
+    if (givesShapes[i]) {
+      check(!state.isSharded() && holds(state.mesh, rank),
+            "[run] elements of input {} ({}) are sizes of parts, but ranks do not have all of it; leave it whole", i,
+            in->toString());
+      const std::vector<int64_t> elements = elementsOf(t);
+      for (size_t k = 0; k < elements.size(); k++) {
+        known.emplace(in->asTensor()->element(static_cast<int64_t>(k)).symbolName(), elements[k]);
+      }
+    }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
     for (size_t k = 0; k < shape.size(); k++) {
       const bool whole = holds(state.mesh, rank) && !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
@@ -145,7 +169,7 @@ std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t 
 std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs, int64_t rank,
                                               std::string* assumed) {
   std::vector<std::vector<int64_t>> result(inputs.size());
-  const std::vector<bool> givesShapes = shapeScalars(fusion);
+  const std::vector<bool> givesShapes = shapeInputs(fusion);
   const std::map<std::string, int64_t, std::less<>> known = knownSizes(fusion, inputs, rank, givesShapes);
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
@@ -162,6 +186,11 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
     }
     if (!holds(in->asTensor()->getDeviceMesh(), rank)) {
       result[i] = sizesElsewhere(in->asTensor(), i, rank, known);
+      continue;
+    }
+    if (givesShapes[i]) {
+      result[i].assign(t.sizes().begin(), t.sizes().end());
+      std::ranges::copy(elementsOf(t), std::back_inserter(result[i]));
       continue;
     }
     std::vector<size_t> even;

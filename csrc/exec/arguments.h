@@ -19,11 +19,13 @@ class Fusion;
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
 // UserError if a mesh names ranks that there are not.
 void checkMeshes(const Fusion& fusion, int ranks);
-// By input: whether it is an Int scalar that the shape of some tensor depends on.
-[[nodiscard]] std::vector<bool> shapeScalars(const Fusion& fusion);
+// By input: whether it is an Int scalar that the shape of some tensor depends on, or an Int tensor whose elements are sizes.
+[[nodiscard]] std::vector<bool> shapeInputs(const Fusion& fusion);
+// The elements of an Int tensor.
+[[nodiscard]] std::vector<int64_t> elementsOf(const Tensor& sizes);
 // Sizes of every tensor input in the global view: a sharded dim is as long as its parts together. Of inputs that are on other ranks
 // only: as the argument, constants and other inputs say; UserError if they do not.
-// Of scalars that shapes depend on their value, of others nothing.
+// Of scalars that shapes depend on their value, of others nothing; of tensors whose elements are sizes these too, behind their own.
 // What nothing else says is taken from even parts; `assumed` then has a line that names it, the same on all ranks if their parts are
 // even.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,

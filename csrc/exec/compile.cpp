@@ -65,8 +65,11 @@ void unlessItFails(Communicator& communicator, bool peersWait, Fn&& body) {
 std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int64_t>>& sizes) {
   std::string text;
   for (size_t i = 0; i < sizes.size(); i++) {
-    for (size_t k = 0; k < sizes[i].size() && fusion.inputs()[i]->isTensor(); k++) {
-      text += fmt::format("dim {} of input {} ({}) is {}\n", k, i, fusion.inputs()[i]->toString(), sizes[i][k]);
+    const Val* in = fusion.inputs()[i];
+    const size_t dims = in->isTensor() ? in->asTensor()->shape().size() : 0;
+    for (size_t k = 0; k < sizes[i].size() && in->isTensor(); k++) {
+      text += k < dims ? fmt::format("dim {} of input {} ({}) is {}\n", k, i, in->toString(), sizes[i][k])
+                       : fmt::format("element {} of input {} ({}) is {}\n", k - dims, i, in->toString(), sizes[i][k]);
     }
   }
   return text;

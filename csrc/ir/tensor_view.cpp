@@ -109,6 +109,29 @@ TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
   return this;
 }
 
+TensorView* TensorView::partition(int axis, const TensorView* sizes) {
+  std::vector<IntExpr> all;
+  if (sizes == nullptr) {
+    return partition(axis, all);  // `{}` is no tensor: no parts, which is refused
+  }
+  const std::vector<IntExpr> shape = sizes->shape();
+  const int64_t count = shape.size() == 1 && shape[0].isConst() ? shape[0].constValue() : 1;  // else element() refuses
+  for (int64_t k = 0; k < count; k++) {
+    all.push_back(sizes->element(k));
+  }
+  return partition(axis, all);
+}
+
+IntExpr TensorView::element(int64_t k) const {
+  const std::vector<IntExpr> dims = shape();
+  const bool isList = dims.size() == 1 && dims[0].isConst() && dtype() == DataType::Int && definition() == nullptr;
+  if (!isList || k < 0 || k >= dims[0].constValue()) [[unlikely]] {
+    throwUserError(fmt::format("[element] number {} of {} {}; expected one of an Int input of one dim of constant size",
+                               k, name(dtype()), toString()));
+  }
+  return IntExpr::symbol(fmt::format("{}.{}", Val::toString(), k));
+}
+
 TensorView* TensorView::merge(int outer, int inner) {
   outer = wrapAxis(outer, "merge");
   inner = wrapAxis(inner, "merge");

@@ -55,6 +55,10 @@ class TensorView : public Val {
   // Parts of given sizes, one after the other: the outer loop counts them, the inner one is as long as the longest. `w->partition(0,
   // {2, 3, 4, 5})` of a dim of 14, bound to an axis of 4, gives the ranks 2, 3, 4 and 5 rows. Sizes may be Int inputs.
   TensorView* partition(int axis, const std::vector<IntExpr>& sizes);
+  // The elements of an Int input of one dim, which every rank has whole, as sizes.
+  TensorView* partition(int axis, const TensorView* sizes);
+  // Of such an input: element k, as it is when the program is called.
+  IntExpr element(int64_t k) const;
   TensorView* merge(int axis) { return merge(axis, axis + 1); }
   TensorView* merge(int outer, int inner);
   TensorView* flatten(int from = 0, int to = -1);

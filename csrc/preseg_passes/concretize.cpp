@@ -296,8 +296,14 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
         continue;
       }
       const std::vector<IntExpr> shape = in->asTensor()->shape();
-      check(sizes[i].size() == shape.size(), "[concretize] input {} ({}) has {} dims, got {} sizes; give one a dim", i,
-            in->toString(), shape.size(), sizes[i].size());
+      const bool hasElements =
+          shape.size() == 1 && shape[0].isConst() && sizes[i].size() == 1 + static_cast<size_t>(shape[0].constValue());
+      check(hasElements || sizes[i].size() == shape.size(),
+            "[concretize] input {} ({}) has {} dims, got {} sizes; give one a dim", i, in->toString(), shape.size(),
+            sizes[i].size());
+      for (size_t k = 1; k < sizes[i].size() && hasElements; k++) {
+        values[std::string(in->asTensor()->element(static_cast<int64_t>(k) - 1).symbolName())] = sizes[i][k];
+      }
       for (size_t k = 0; k < shape.size(); k++) {
         solve(in->asTensor(), static_cast<int>(k), shape[k], sizes[i][k], values);
       }
@@ -305,7 +311,7 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
   }
   for (size_t i = 0; i < sizes.size(); i++) {
     const Val* in = fusion.inputs()[i];
-    for (size_t k = 0; in->isTensor() && k < sizes[i].size(); k++) {
+    for (size_t k = 0; in->isTensor() && k < in->asTensor()->shape().size(); k++) {
       const IntExpr extent = bound(in->asTensor()->shape()[k], values);
       check(extent.isConst(sizes[i][k]), "[concretize] dim {} of input {} ({}) is {}, expected {}{}", k, i,
             in->toString(), sizes[i][k], in->asTensor()->shape()[k].toString(),

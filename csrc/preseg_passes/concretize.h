@@ -21,7 +21,7 @@ class Fusion;
 
 using SymbolValues = std::map<std::string, int64_t>;
 
-// One entry a fusion input: the global shape of a tensor; of an Int scalar its value (empty: stays a run-time scalar); empty for
+// One entry a fusion input: the global shape of a tensor, and behind it the elements of one whose elements are sizes; of an Int scalar its value (empty: stays a run-time scalar); empty for
 // other scalars.
 [[nodiscard]] SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "ir/text.h"
@@ -13,6 +14,15 @@
 namespace meshfuse {
 
 namespace {
+
+std::string refusal(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "none";
+}
 
 using Sizes = std::vector<IntExpr>;
 
@@ -232,13 +242,75 @@ TEST(PartsOfGivenSizes, MayBeInputs) {
   });
 }
 
-std::string refusal(const std::function<void()>& what) {
-  try {
-    what();
-  } catch (const UserError& e) {
-    return e.what();
+// The rows of two experts, as the elements of an Int tensor.
+std::unique_ptr<Fusion> rowsOfExperts() {
+  auto fusion = std::make_unique<Fusion>();
+  FusionGuard guard(fusion.get());
+  TensorView* counts = makeContigConcreteTensor({2}, DataType::Int);
+  TensorView* x = makeContigTensor(2);
+  fusion->addInput(counts);
+  fusion->addInput(x);
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(2));
+  x->partition(0, counts);
+  x->axis(0)->parallelize(ParallelType::DIDx);
+  fusion->addOutput(cut(tanh(x), 1, 2));
+  fusion->addOutput(add(sum(x, {0}), castOp(DataType::Float, sum(counts, {0}))));
+  return fusion;
+}
+
+TEST(PartsOfGivenSizes, MayBeTheElementsOfAnInput) {
+  runLoopback(2, [&](Communicator& comm) {
+    FusionExecutorCache cache(rowsOfExperts(), {.communicator = &comm, .threads = 1});
+    for (const auto& [a, b] :
+         std::vector<std::pair<int64_t, int64_t>>{{2, 5}, {5, 2}, {0, 7}, {2, 5}, {9, 1}, {2, 5}}) {
+      const std::vector<double> values = random({a + b, 4}, static_cast<uint64_t>(a)).toVector();
+      const int64_t rows = comm.rank() == 0 ? a : b;
+      const auto first = values.begin() + (comm.rank() == 0 ? 0 : a * 4);
+      const Tensor counts = Tensor::of({static_cast<double>(a), static_cast<double>(b)}, {2}, DataType::Int);
+      const std::vector<Tensor> got =
+          cache.runFusionWithInputs({counts, Tensor::of(std::vector<double>(first, first + rows * 4), {rows, 4})});
+      ASSERT_TRUE(std::ranges::equal(got[0].sizes(), std::vector<int64_t>{a + b, 2}));
+      for (int64_t r = 0; r < a + b; r++) {
+        for (int64_t c = 0; c < 2; c++) {
+          EXPECT_NEAR(got[0].toVector()[static_cast<size_t>(r * 2 + c)],
+                      std::tanh(values[static_cast<size_t>(r * 4 + 2 * comm.rank() + c)]), 1e-5);
+        }
+      }
+      for (int64_t c = 0; c < 4; c++) {
+        double expected = static_cast<double>(a + b);
+        for (int64_t r = 0; r < a + b; r++) {
+          expected += values[static_cast<size_t>(r * 4 + c)];
+        }
+        EXPECT_NEAR(got[1].toVector()[static_cast<size_t>(c)], expected, 1e-5);
+      }
+    }
+    if (comm.rank() == 0) {
+      const std::unique_ptr<Fusion> fusion = rowsOfExperts();
+      EXPECT_NE(fusion->toString().find("partition(0, [T0.0, T0.1])"), std::string::npos) << fusion->toString();
+      EXPECT_EQ(parseFusion(fusion->toString())->toString(), fusion->toString());
+    }
+  });
+}
+
+// Counts that ranks do not share, before there is a plan and when each has one of its own.
+TEST(PartsOfGivenSizes, ElementsThatDifferBetweenRanksAreRefusedAlike) {
+  for (const bool isWarm : {false, true}) {
+    std::vector<std::string> said(2);
+    runLoopback(2, [&](Communicator& comm) {
+      FusionExecutorCache cache(rowsOfExperts(), {.communicator = &comm, .threads = 1});
+      const auto call = [&](double a, double b) {
+        const int64_t rows = static_cast<int64_t>(comm.rank() == 0 ? a : b);
+        (void)cache.runFusionWithInputs({Tensor::of({a, b}, {2}, DataType::Int), random({rows, 4})});
+      };
+      if (isWarm) {
+        call(3, 2);
+        call(3, 4);
+      }
+      said[static_cast<size_t>(comm.rank())] = refusal([&] { comm.rank() == 0 ? call(3, 2) : call(3, 4); });
+    });
+    EXPECT_EQ(said[0], said[1]);
+    EXPECT_NE(said[0].find("input 0 (T0"), std::string::npos) << said[0];
   }
-  return "none";
 }
 
 TEST(PartsOfGivenSizes, RefusalsSayWhatIsMeant) {
@@ -252,6 +324,8 @@ TEST(PartsOfGivenSizes, RefusalsSayWhatIsMeant) {
   EXPECT_NE(refusal([&] { x->partition(0, {}); }).find("0 parts"), std::string::npos);
   EXPECT_NE(refusal([&] { x->partition(0, {-1, 15}); }).find("a part of -1"), std::string::npos);
   EXPECT_NE(refusal([&] { x->outer_split(0, 2)->partition(0, {1, 1}); }).find("a part of a dim"), std::string::npos);
+  TensorView* counts = makeContigTensor(1, DataType::Int);
+  EXPECT_NE(refusal([&] { x->partition(0, counts); }).find("expected one of an Int input"), std::string::npos);
   EXPECT_NE(refusal([&] { x->partition(5, {1, 1}); }).find("axis 5"), std::string::npos);
 }
 
