@@ -102,7 +102,7 @@ class Replay {
     if (e.kind == IdExprKind::Split) {
       to_.split(at[0], e.factor, e.innerSplit);
       mapOutputs(e, {to_.axis(at[0]), to_.axis(at[0] + 1)});
-    } else if (e.kind == IdExprKind::Partition) {
+    } else if (e.kind == IdExprKind::Partition && to_.axis(at[0])->definition() == nullptr) {
       to_.partition(at[0], e.sizes);
       mapOutputs(e, {to_.axis(at[0]), to_.axis(at[0] + 1)});
     } else if (e.kind == IdExprKind::Merge && in[0]->isReduction() == in[1]->isReduction()) {

@@ -289,12 +289,40 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
   return digits;
 }
 
-// Digits of a dim in parts of given sizes.
-DigitList fillPadded(int dim, const std::vector<Digit>& owned, const Prover& prover) {
+// Where the innermost owned digit counts several parts at once, these are one: of {2, 3, 4, 5} over an axis of 2, {5, 9}.
+std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
   const std::vector<IntExpr> parts = owned[0].parts;
-  if (std::ranges::any_of(owned, [&](const Digit& d) { return d.parts != parts; })) {
+  const IntExpr longest = max(1, largestOf(parts));
+  IntExpr least = owned[0].stride;
+  for (const Digit& d : owned) {
+    least = min(least, d.stride);
+  }
+  const std::optional<IntExpr> together = divideExactly(least, longest);
+  const int64_t count = together && together->isConst() ? together->constValue() : 1;
+  const bool nest =
+      std::ranges::all_of(owned, [&](const Digit& d) { return divideExactly(d.stride, least).has_value(); });
+  if (count == 1 || !nest || static_cast<int64_t>(parts.size()) % count != 0) {
+    return owned;
+  }
+  std::vector<IntExpr> joined;
+  for (size_t k = 0; k < parts.size(); k += static_cast<size_t>(count)) {
+    joined.push_back(sumOf(std::span(parts).subspan(k, static_cast<size_t>(count))));
+  }
+  std::vector<Digit> out = owned;
+  for (Digit& d : out) {
+    d.stride = *divideExactly(d.stride, least) * max(1, largestOf(joined));
+    d.parts = joined;
+  }
+  return out;
+}
+
+// Digits of a dim in parts of given sizes.
+DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& prover) {
+  if (std::ranges::any_of(given, [&](const Digit& d) { return d.parts != given[0].parts; })) {
     return DigitList::opaque();
   }
+  const std::vector<Digit> owned = partsJoined(given);
+  const std::vector<IntExpr> parts = owned[0].parts;
   if (sumOf(parts).isConst() && areBlocks(parts)) {  // the padded dim is the one that blocks are digits of
     std::vector<Digit> blocks = owned;
     for (Digit& d : blocks) {

@@ -69,7 +69,7 @@ class DigitList {
 
 // The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Where the sizes do not
 // divide the extent, all of them constants, the topmost digit is rounded up; where they are of a dim in parts of given sizes, all others
-// are too. Opaque where they overlap, do not nest, or are of other parts.
+// are too, and the extent is that of the parts. Opaque where they overlap, do not nest, or are of other parts.
 [[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
                                   const Prover& prover = {});
 // The same of constants; a dim in parts of given sizes is filled up to the padded one.

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "digits/part_sizes.h"
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
@@ -82,8 +81,10 @@ std::vector<bool> shapeInputs(const Fusion& fusion) {
       }
     }
     for (const LoopTransform& t : tv->loopTransforms()) {
-      for (std::string& symbol : sumOf(t.sizes).symbols()) {
-        symbols.insert(std::move(symbol));
+      for (const IntExpr& size : t.sizes) {
+        for (std::string& symbol : size.symbols()) {
+          symbols.insert(std::move(symbol));
+        }
       }
     }
   }

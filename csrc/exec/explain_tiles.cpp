@@ -56,8 +56,12 @@ std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vect
     for (size_t k = 0; k < sizes.size(); k++) {
       ExplainedRanges& ranges = tile.dims.emplace_back();
       if (state.dims[k].hasParts()) {
-        for (const IndexRun& r : localIndices(state.dims[k], coordinates)) {
-          ranges.list.push_back({r.start, r.start + r.count});  // axes own parts, whole
+        for (const IndexRun& r : localIndices(state.dims[k], coordinates)) {  // axes own parts, whole
+          ranges.more = ranges.list.size() >= kMostExplainedRanges;
+          if (ranges.more) {
+            break;
+          }
+          ranges.list.push_back({r.start, r.start + r.count});
         }
         continue;
       }

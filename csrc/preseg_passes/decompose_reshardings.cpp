@@ -149,11 +149,16 @@ class Decomposition {
   int64_t boundBetween(const ShardState& held, const ShardState& wanted) const {
     int64_t bound = fusion_.planner().bound.value_or(0);
     for (const ShardState* state : {&held, &wanted}) {
-      int64_t count = 1;
-      for (const int64_t n : localShape(*state, state->mesh.devices()[0])) {
-        count *= n;
+      for (const int64_t device : state->mesh.devices()) {
+        int64_t count = 1;
+        for (const int64_t n : localShape(*state, device)) {
+          count *= n;
+        }
+        bound = std::max(bound, count);
+        if (!isRagged(*state)) {
+          break;  // all hold as many
+        }
       }
-      bound = std::max(bound, count);
     }
     return bound;
   }

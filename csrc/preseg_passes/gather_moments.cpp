@@ -98,7 +98,7 @@ bool readParts(Moments& m) {
       cuts++;
     }
   }
-  if (cuts != 1) {
+  if (cuts != 1 || state.dims[m.cut].hasParts()) {
     return false;
   }
   std::vector<Digit> owned;

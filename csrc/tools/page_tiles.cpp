@@ -24,12 +24,17 @@ struct Piece {
   friend auto operator<=>(const Piece&, const Piece&) = default;
 };
 
+std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int dim) {
+  return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[static_cast<size_t>(dim)].list;
+}
+
 // The dims across and down: cut ones first, then the last; -1 where there is none.
 std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_t>& sizes) {
   const int dims = static_cast<int>(sizes.size());
   std::vector<int> chosen;
   for (int k = 0; k < dims && chosen.size() < 2; k++) {
-    if (t.localSizes[static_cast<size_t>(k)] != sizes[static_cast<size_t>(k)]) {
+    const std::vector<std::pair<int64_t, int64_t>> all{{0, sizes[static_cast<size_t>(k)]}};
+    if (std::ranges::any_of(t.tiles, [&](const ExplainedTile& tile) { return rangesOf(tile, k) != all; })) {
       chosen.push_back(k);
     }
   }
@@ -40,10 +45,6 @@ std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_
   }
   std::ranges::sort(chosen);
   return {chosen.size() < 2 ? -1 : chosen[0], chosen.empty() ? -1 : chosen.back()};
-}
-
-std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int dim) {
-  return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[static_cast<size_t>(dim)].list;
 }
 
 // Pieces and the ranks that hold them; none if they are too many.

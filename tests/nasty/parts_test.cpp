@@ -162,6 +162,65 @@ TEST(PartsOfGivenSizes, ALayer) {
       {{{random({14, 8}), random({8, 16}, 2), random({16, 8}, 3)}}});
 }
 
+// The longest part is as long as a block would be.
+TEST(PartsOfGivenSizes, AlmostBlocks) {
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        TensorView* x = inParts(input(f, {7, 6}), 0, ranks == 4 ? Sizes{1, 2, 2, 2} : Sizes{3, 4});
+        f.addOutput(variance(x, {0}, 1, true));
+        f.addOutput(variance(x, {0, 1}, 0, false));
+        f.addOutput(softmax(x, 0));
+      },
+      {{{random({7, 6})}}});
+}
+
+// Several parts of a rank are one; loops of parts that nobody owns.
+TEST(PartsOfGivenSizes, OuterHalfOfThemOwned) {
+  std::vector<RankCall> calls;
+  for (int64_t row = 0; row < 14; row++) {
+    calls.push_back({{random({14, 6}), row}});
+  }
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        TensorView* x = input(f, {14, 6});
+        Val* row = IrBuilder::create<Val>(DataType::Int);
+        f.addInput(row);
+        x->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+        x->partition(0, {1, 1, 2, 1, 3, 2, 4, 0});
+        x->outer_split(0, ranks);
+        x->axis(0)->parallelize(ParallelType::DIDx);
+        f.addOutput(select(x, 0, row));
+        f.addOutput(sum(x, {0}));
+        f.addOutput(tanh(x));
+      },
+      calls);
+}
+
+TEST(PartsOfGivenSizes, OfOneElementOrNone) {
+  expectAgreesOnRanks(
+      [](Fusion& f, int64_t ranks) {
+        const auto only = [&](int64_t at, int64_t rows) {
+          Sizes sizes(static_cast<size_t>(ranks), 0);
+          sizes[static_cast<size_t>(at)] = rows;
+          return sizes;
+        };
+        TensorView* one = inParts(input(f, {1, 6}), 0, only(ranks - 1, 1));
+        TensorView* none = inParts(input(f, {0, 6}), 0, only(0, 0));
+        TensorView* all = inParts(input(f, {5, 6}), 0, only(1, 5));
+        for (TensorView* x : {one, none, all}) {
+          TensorView* whole = tanh(x);
+          f.addOutput(whole);
+          whole->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
+          f.addOutput(sum(x, {0}));
+          TensorView* columns = exp(x);
+          f.addOutput(columns);
+          cut(columns, 1, ranks);
+          f.addOutput(pad(x, {1, 1, 1, 1}));
+        }
+      },
+      {{{random({1, 6}), random({0, 6}), random({5, 6}, 2)}}});
+}
+
 std::vector<std::string> communicationsOf(const FusionExecutorCache& cache) {
   std::vector<std::string> out;
   for (const Expr* e : cache.planned()->exprs()) {
@@ -238,6 +297,24 @@ TEST(PartsOfGivenSizes, MayBeInputs) {
         EXPECT_NEAR(got[0].toVector()[static_cast<size_t>(c)], expected, 1e-5);
       }
       EXPECT_EQ(got[1].size(0), end - begin);
+    }
+  });
+}
+
+// An expression of an input, and what it leaves of the dim: together they are a constant.
+TEST(PartsOfGivenSizes, MayBeExpressions) {
+  runLoopback(2, [&](Communicator& comm) {
+    auto fusion = std::make_unique<Fusion>();
+    FusionGuard guard(fusion.get());
+    Val* n = IrBuilder::create<Val>(DataType::Int);
+    fusion->addInput(n);
+    TensorView* x = inParts(input(*fusion, {14, 4}), 0, {n->intExpr(), 14 - n->intExpr()});
+    fusion->addOutput(sum(x, {0}));
+    FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .threads = 1});
+    for (int64_t rows : {3, 14, 0, 7, 3}) {
+      const int64_t mine = comm.rank() == 0 ? rows : 14 - rows;
+      const Tensor ones = Tensor::full({mine, 4}, DataType::Float, 1);
+      EXPECT_EQ(cache.runFusionWithInputs({rows, ones})[0].toVector(), std::vector<double>(4, 14));
     }
   });
 }

@@ -67,7 +67,11 @@ IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts
       const int64_t count = std::min(end, r.count) - first;
       if (count > 0) {
         const int64_t at = start + r.start + first * r.step - begin;
-        indices.push_back({at, count, count == 1 ? 1 : r.step});
+        if (r.step == 1 && !indices.empty() && indices.back().step == 1 && indices.back().last() + 1 == at) {
+          indices.back().count += count;
+        } else {
+          indices.push_back({at, count, count == 1 ? 1 : r.step});
+        }
       }
     }
     start += parts[part];

@@ -27,8 +27,11 @@ void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
 }  // namespace
 
 bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover) {
-  if (dim.strided || !d.parts.empty()) {
-    return !dim.strided && !dim.window;
+  if (dim.strided) {
+    return false;
+  }
+  if (!d.parts.empty()) {
+    return !dim.window;  // a window's parts would have other sizes
   }
   return !dim.window || dim.offset.isConst(0) ||
          prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();

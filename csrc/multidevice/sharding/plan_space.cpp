@@ -142,6 +142,9 @@ SearchState PlanSpace::numbered(const PlanState& state) {
 
 PlanDim PlanSpace::canonical(int dim, const PlanDim& digits) const {
   PlanDim out = normalForm(digits);
+  if (!parts_[dim].empty() && localExtent(out) == placesOf(dim)) {
+    return {{1, placesOf(dim), kLocal}};
+  }
   if (!out.empty() && out.front().atom == kLocal) {
     out.front().size = ceilOf(placesOf(dim), out.front().stride);
     if (out.front().size == 1) {

@@ -41,11 +41,11 @@ struct PlanState {
   friend auto operator<=>(const PlanState&, const PlanState&) = default;
 };
 
-// Local digits merged, digits of size 1 dropped.
 [[nodiscard]] int64_t longestOf(std::span<const int64_t> parts);  // at least 1
 [[nodiscard]] int64_t paddedExtent(std::span<const int64_t> parts);
 // Whether ranks hold different numbers of elements, or some axis owns what is padded.
 [[nodiscard]] bool isUneven(const PlanState& state, const std::vector<int64_t>& extents);
+// Local digits merged, digits of size 1 dropped.
 [[nodiscard]] PlanDim normalForm(const PlanDim& dim);
 // Elements on one rank.
 [[nodiscard]] int64_t localSize(const PlanState& state);

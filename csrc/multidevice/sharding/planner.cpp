@@ -216,7 +216,7 @@ bool mayPay(const Problem& problem, double least, double chainCost, const PlanOp
   return message * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
 }
 
-// No dim stands in parts of given sizes on both sides but the same; nor in such on one side and in others on the other.
+// Dims that both sides cut stand in the same parts of given sizes, or in none, on both.
 bool haveSameParts(const ShardState& from, const ShardState& to) {
   for (size_t k = 0; k < from.dims.size(); k++) {
     const DigitList& a = from.dims[k];

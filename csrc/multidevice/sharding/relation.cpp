@@ -115,7 +115,8 @@ bool isConstant(const ShardState& state) {
   });
 }
 
-// On two meshes what axes are called says nothing: every rank's indices are compared.
+// On two meshes what axes are called says nothing, and of uneven parts that hold the same indices digits may differ: every rank's
+// indices are compared.
 EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   bool aligned = true;
   for (const int64_t device : needed.mesh.devices()) {
@@ -169,6 +170,12 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     for (const Digit& d : held.dims[k].digits()) {
       if (d.owner.isDevice() && (needed.mesh.empty() || !isFixedBy(d, needed.dims[k], prover))) {
         const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
+        if (!whole && (isRagged(held) || isRagged(needed)) && isConstant(held) && isConstant(needed)) {
+          if (const EdgeRelation exact = compareRanks(held, needed); exact != EdgeRelation::Comm) {
+            reason = exact == EdgeRelation::Local ? "of uneven parts a rank holds more than it needs" : "";
+            return exact;
+          }
+        }
         reason = fmt::format("dim {} is held as {}, needed {}", k, held.dimText(k),
                              whole ? "whole" : "as " + needed.dimText(k));
         return EdgeRelation::Comm;

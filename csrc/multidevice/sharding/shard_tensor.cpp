@@ -74,6 +74,13 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
     });
   });
   const TensorView* bound = cloner.clone(tv);
+  for (const LoopTransform& t : bound->loopTransforms()) {
+    for (const IntExpr& size : t.sizes) {
+      check(size.isConst(),
+            "[shardTensor] a part of {} has the size {}, which only a call knows; cut the tensor by hand",
+            tv->toString(), size.toString());
+    }
+  }
   const ShardState state = shardState(bound);
   for (size_t k = 0; k < shape.size(); k++) {
     check(bound->shape()[k].isConst(shape[k]),

@@ -166,12 +166,19 @@ void partitionAtRandom(std::mt19937& rng, TensorView* tv) {
   tv->partition(k, sizes);
 }
 
+// What programs refuse: an axis that counts within parts.
+bool isWithinParts(const IterDomain* id) {
+  const IdExpr* e = id->definition();
+  return e != nullptr && ((e->kind == IdExprKind::Partition && id == e->out[1]) ||
+                          std::any_of(e->in.begin(), e->in.end(), isWithinParts));
+}
+
 // One loop, of the size of the axis, or of a stream.
 void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType type, Reduced reduced) {
   std::vector<int> fits;
   for (int k = 0; k < tv->nDims(); k++) {
     if (tv->axis(k)->extent() == IntExpr(size) && tv->axis(k)->parallelType() == ParallelType::Serial &&
-        (reduced == Reduced::Bound || !tv->axis(k)->isReduction())) {
+        !isWithinParts(tv->axis(k)) && (reduced == Reduced::Bound || !tv->axis(k)->isReduction())) {
       fits.push_back(k);
     }
   }
