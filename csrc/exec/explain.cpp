@@ -244,7 +244,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
     if (s.kind == HostStepKind::Communicate) {
       const size_t space = s.name.find(' ');
       result.communications.push_back(
-          {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived});
+          {s.name.substr(0, space), s.name.substr(space + 1), s.comm.team.ranks, s.comm.bytesReceived, s.comm.program});
     }
   }
   result.buffers = explainBuffers(*compiled.host);

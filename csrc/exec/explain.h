@@ -77,6 +77,7 @@ struct ExplainedCommunication {
   std::string tensor;
   std::vector<int> team;
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
+  uint64_t program = 0;       // CommPlan::program: the same on all ranks that take part
 };
 
 // A step of one rank, in execution order; views are none at run time, and are listed.

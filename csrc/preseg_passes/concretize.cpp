@@ -102,6 +102,7 @@ class Concretizer {
 
   Val* cloneInput(const Val* in) { return cloner_.clone(in); }
   Val* find(const Val* val) const { return cloner_.find(val); }
+  void standsFor(const Val* val, Val* copy) { cloner_.set(val, copy); }
 
   void add(const Expr* e) {
     if (e->kind() == ExprKind::ArgSort) {
@@ -331,10 +332,13 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
     if (!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0) {
-      // stays an input, though nothing needs its value any more
+      // stays an input, though nothing reads it any more: what did reads the number
       Val* unread = copy->inputScalar(DataType::Int);
       copy->renumber(unread, in->id());
       copy->addInput(unread);
+      if (!fusion.uses(in).empty()) {
+        concretizer.standsFor(in, copy->intScalar(values.at(std::string(in->intExpr().symbolName()))));
+      }
     } else {
       copy->addInput(concretizer.cloneInput(in));
     }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,27 @@
 
 namespace meshfuse {
 
+namespace {
+
+// Those of another rank: of the same call the larger number of bytes, and all ranks that any of its ranks meets there.
+void addCommunications(std::vector<ExplainedCommunication>& all, const std::vector<ExplainedCommunication>& more) {
+  for (const ExplainedCommunication& c : more) {
+    const auto same = std::ranges::find(all, c.program, &ExplainedCommunication::program);
+    if (same == all.end()) {
+      all.push_back(c);
+      continue;
+    }
+    same->bytesReceived = std::max(same->bytesReceived, c.bytesReceived);
+    if (c.kind == "transfer") {
+      const std::vector<int> known = std::move(same->team);
+      same->team.clear();
+      std::ranges::set_union(known, c.team, std::back_inserter(same->team));
+    }
+  }
+}
+
+}  // namespace
+
 int explainProgram(const ExplainOptions& options) {
   std::vector<std::string> open;
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
@@ -43,13 +65,10 @@ int explainProgram(const ExplainOptions& options) {
       costs = symbolicCosts(compiled, open);
     }
   });
-  // ranks differ in what they receive, and where parts are uneven in their sizes: those of rank 0 stand for all
+  // ranks differ in what they receive, and where parts are uneven in their sizes: rank 0 stands for all
   Explanation explanation = ofRank[0];
   for (const Explanation& other : ofRank) {
-    for (size_t k = 0; k < explanation.communications.size(); k++) {
-      int64_t& bytes = explanation.communications[k].bytesReceived;
-      bytes = std::max(bytes, other.communications[k].bytesReceived);
-    }
+    addCommunications(explanation.communications, other.communications);
   }
   std::vector<RankSpans> timeline;
   if (options.run) {

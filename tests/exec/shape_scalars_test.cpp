@@ -36,5 +36,22 @@ TEST(ShapeScalars, ANewValueIsANewPlan) {
   EXPECT_THROW(cache.runFusionWithInputs({int64_t{-1}, 0.5}), UserError);
 }
 
+TEST(ShapeScalars, MayBeReadAsNumbersToo) {
+  auto fusion = std::make_unique<Fusion>();
+  {
+    FusionGuard guard(fusion.get());
+    Val* n = IrBuilder::create<Val>(DataType::Int);
+    fusion->addInput(n);
+    fusion->addOutput(mul(castOp(DataType::Double, iota(n)), castOp(DataType::Double, full({1}, n, DataType::Int))));
+    fusion->addOutput(full({2}, n, DataType::Int));
+  }
+  FusionExecutorCache cache(std::move(fusion), {.verify = Verify::Always});
+  for (int64_t n : {5, 7, 5}) {
+    const std::vector<Tensor> out = cache.runFusionWithInputs({n});
+    EXPECT_EQ(out[0].at({n - 1}), static_cast<double>((n - 1) * n));
+    EXPECT_EQ(out[1].at({1}), static_cast<double>(n));
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

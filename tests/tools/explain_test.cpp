@@ -62,6 +62,13 @@ TEST(ToolExplain, CountsTheBusiestRank) {
   expectContains(run.out, "permute T2[4, 8] among [0, 1, 2, 3]: 128 bytes\n");
 }
 
+// Also where rank 0 takes no part.
+TEST(ToolExplain, CountsWhatOtherRanksReceive) {
+  const ToolRun run = tool("explain {dir}/rows_of_the_last_ranks.fir");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("among [1, 2]: 192 bytes\n  all together: 192 bytes"), std::string::npos) << run.out;
+}
+
 TEST(ToolExplain, NamesAllAxesOfAPartialSumAndWhatIsNeeded) {
   const ToolRun run = tool("explain {dir}/sums_over_two_axes.fir");
   EXPECT_EQ(run.code, 0) << run.err;
