@@ -599,9 +599,11 @@ class FusionParser {
       root = dimList(trimmed(t.root.substr(0, semicolon)));
       steps = trimmed(t.root.substr(semicolon + 1));
     }
+    const RootReader reader{fusion_.get(), [this](std::string_view text) { return expression(text); },
+                            [this](std::string_view text) { standAt(text); }};
     return fusion_->tensorFromRoot(t.dtype, root, [&](Fusion& fusion, const std::vector<IterDomain*>& ids) {
-      std::vector<IterDomain*> dims =
-          implied ? connectImplied(fusion, *kind, attributes, ids, t.logical) : applyRootSteps(steps, ids, t.logical);
+      std::vector<IterDomain*> dims = implied ? connectImplied(fusion, *kind, attributes, ids, t.logical)
+                                              : applyRootSteps(steps, ids, t.logical, reader);
       checkLogical(dims, t.logical);
       for (size_t k = 0; k < dims.size(); k++) {
         dims[k]->iterType_ = t.logical[k].type;
@@ -622,72 +624,6 @@ class FusionParser {
       given += fmt::format("{}{}", k == 0 ? "" : ", ", logical[k].extent.toString());
     }
     check(same, "the op and the root domain give the shape [{}], the line says [{}]", derived, given);
-  }
-
-  size_t position(std::string_view text, size_t size) {
-    int64_t p = parseInteger(text);
-    check(p >= 0 && p < static_cast<int64_t>(size), "position {} is outside of a list of {}", p, size);
-    return static_cast<size_t>(p);
-  }
-
-  std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
-                                          const std::vector<Dim>& logical) {
-    for (std::string_view step : splitAtCommas(steps)) {
-      standAt(step);
-      size_t open = step.find_first_of("([");
-      check(open != std::string_view::npos && (step.back() == ')' || step.back() == ']'),
-            "expected a step such as merge(0), got '{}'", step);
-      std::string_view name = step.substr(0, open);
-      std::vector<std::string_view> arguments = splitAtCommas(step.substr(open + 1, step.size() - open - 2));
-      if (name == "reorder") {
-        reorderDims(arguments, dims);
-        continue;
-      }
-      size_t wanted = name == "resize"                                                        ? 3
-                      : name == "inner_split" || name == "outer_split" || name == "partition" ? 2
-                                                                                              : 1;
-      check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
-      if (name == "new") {
-        size_t at = position(arguments[0], dims.size() + 1);
-        check(at < logical.size(), "new({}) is outside of the logical domain", at);
-        dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at),
-                    fusion_->idNew(logical[at].extent, logical[at].type));
-        continue;
-      }
-      size_t at = position(arguments[0], dims.size());
-      auto place = dims.begin() + static_cast<std::ptrdiff_t>(at);
-      if (name == "inner_split" || name == "outer_split") {
-        auto [outer, inner] = fusion_->idSplit(*place, expression(arguments[1]), name == "inner_split");
-        *place = outer;
-        dims.insert(place + 1, inner);
-      } else if (name == "partition") {
-        auto [outer, inner] = fusion_->idPartition(*place, expressions(arguments[1]));
-        *place = outer;
-        dims.insert(place + 1, inner);
-      } else if (name == "resize") {
-        *place = fusion_->idResize(*place, expression(arguments[1]), expression(arguments[2]));
-      } else if (name == "drop") {
-        dims.erase(place);
-      } else {
-        check(name == "merge",
-              "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
-              name);
-        check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
-        *place = fusion_->idMerge(*place, *(place + 1));
-        dims.erase(place + 1);
-      }
-    }
-    return dims;
-  }
-
-  void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {
-    std::vector<IterDomain*> reordered;
-    check(order.size() == dims.size(), "reorder names {} dims of {}", order.size(), dims.size());
-    for (std::string_view part : order) {
-      reordered.push_back(dims[position(part, dims.size())]);
-    }
-    check(std::is_permutation(reordered.begin(), reordered.end(), dims.begin()), "reorder names a dim twice");
-    dims = std::move(reordered);
   }
 
   // One of contiguity[], alloc[], mesh, pinned, a loop transform, loop[]; false if none follows.

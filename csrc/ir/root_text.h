@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/fusion.h"
@@ -36,5 +37,16 @@ namespace meshfuse {
 
 // "root[...]", or "" without a root.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);
+
+// How a text is read in which root[...] stands.
+struct RootReader {
+  Fusion* fusion;
+  std::function<IntExpr(std::string_view)> expression;
+  std::function<void(std::string_view)> standAt;  // what is wrong now is wrong there
+};
+
+// The dims that the steps behind the semicolon make of those of the root. UserError on malformed steps.
+[[nodiscard]] std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
+                                                      const std::vector<Dim>& logical, const RootReader& reader);
 
 }  // namespace meshfuse

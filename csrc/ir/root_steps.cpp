@@ -1,0 +1,88 @@
+// The way from a root domain to the logical one, read back.
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/attribute_text.h"
+#include "ir/root_text.h"
+
+namespace meshfuse {
+
+namespace {
+
+size_t positionIn(std::string_view text, size_t size) {
+  const int64_t p = parseInteger(text);
+  check(p >= 0 && p < static_cast<int64_t>(size), "position {} is outside of a list of {}", p, size);
+  return static_cast<size_t>(p);
+}
+
+void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDomain*>& dims) {
+  std::vector<IterDomain*> reordered;
+  check(order.size() == dims.size(), "reorder names {} dims of {}", order.size(), dims.size());
+  for (std::string_view part : order) {
+    reordered.push_back(dims[positionIn(part, dims.size())]);
+  }
+  check(std::is_permutation(reordered.begin(), reordered.end(), dims.begin()), "reorder names a dim twice");
+  dims = std::move(reordered);
+}
+
+// The dim at a position becomes two.
+void divide(std::vector<IterDomain*>& dims, size_t at, const std::pair<IterDomain*, IterDomain*>& parts) {
+  dims[at] = parts.first;
+  dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1, parts.second);
+}
+
+std::vector<IntExpr> expressionsOf(std::string_view list, const RootReader& reader) {
+  std::vector<IntExpr> all;
+  for (std::string_view part : parseList(list)) {
+    all.push_back(reader.expression(part));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
+                                        const std::vector<Dim>& logical, const RootReader& reader) {
+  Fusion& fusion = *reader.fusion;
+  for (std::string_view step : splitAtCommas(steps)) {
+    reader.standAt(step);
+    const size_t open = step.find_first_of("([");
+    check(open != std::string_view::npos && (step.back() == ')' || step.back() == ']'),
+          "expected a step such as merge(0), got '{}'", step);
+    const std::string_view name = step.substr(0, open);
+    const std::vector<std::string_view> arguments = splitAtCommas(step.substr(open + 1, step.size() - open - 2));
+    if (name == "reorder") {
+      reorderDims(arguments, dims);
+      continue;
+    }
+    const bool isSplit = name == "inner_split" || name == "outer_split";
+    const size_t wanted = name == "resize" ? 3 : isSplit || name == "partition" ? 2 : 1;
+    check(arguments.size() == wanted, "'{}' has {} arguments; expected {}", step, arguments.size(), wanted);
+    if (name == "new") {
+      const size_t at = positionIn(arguments[0], dims.size() + 1);
+      check(at < logical.size(), "new({}) is outside of the logical domain", at);
+      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion.idNew(logical[at].extent, logical[at].type));
+      continue;
+    }
+    const size_t at = positionIn(arguments[0], dims.size());
+    if (isSplit) {
+      divide(dims, at, fusion.idSplit(dims[at], reader.expression(arguments[1]), name == "inner_split"));
+    } else if (name == "partition") {
+      divide(dims, at, fusion.idPartition(dims[at], expressionsOf(arguments[1], reader)));
+    } else if (name == "resize") {
+      dims[at] = fusion.idResize(dims[at], reader.expression(arguments[1]), reader.expression(arguments[2]));
+    } else if (name == "drop") {
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at));
+    } else {
+      check(name == "merge",
+            "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
+            name);
+      check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
+      dims[at] = fusion.idMerge(dims[at], dims[at + 1]);
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+  }
+  return dims;
+}
+
+}  // namespace meshfuse
