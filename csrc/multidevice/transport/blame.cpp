@@ -1,11 +1,14 @@
 // From the records of all ranks to the call at which they parted.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "base/error.h"
 #include "multidevice/transport/flight_recorder.h"
+#include "multidevice/transport/lanes.h"
 
 namespace meshfuse {
 
@@ -147,13 +150,14 @@ std::string agreementText(const Records& records, int64_t origin) {
 
 std::string worldText(const std::string& world, const Records& records) {
   const FlightRecord& any = records.begin()->second;
-  std::vector<int> missing;
-  for (int r = 0; r < any.size; ++r) {
-    if (records.count(r) == 0) {
-      missing.push_back(r);
-    }
+  std::vector<int> expected = ranksNamed(world);  // of a lane
+  if (expected.empty()) {
+    expected.resize(static_cast<size_t>(any.size));
+    std::iota(expected.begin(), expected.end(), 0);
   }
-  std::string text = fmt::format("{}: {} ranks, transport {}; {}\n", world, any.size, any.transport,
+  std::vector<int> missing;
+  std::ranges::copy_if(expected, std::back_inserter(missing), [&](int r) { return !records.contains(r); });
+  std::string text = fmt::format("{}: {} ranks, transport {}; {}\n", world, expected.size(), any.transport,
                                  missing.empty() ? "records of all" : "no record of " + list(missing));
   std::map<std::string, std::vector<int>> failures;
   std::map<uint64_t, uint64_t> teams;

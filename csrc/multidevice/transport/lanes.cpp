@@ -1,6 +1,7 @@
 #include "multidevice/transport/lanes.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -24,9 +25,15 @@ Communicator* Lanes::of(const Team& team, int rank, int size, const Make& make) 
   return lane.get();
 }
 
+namespace {
+
+constexpr std::string_view kTeam = ".team";
+
+}  // namespace
+
 std::string laneName(std::string_view world, const Team& team) {
   constexpr size_t kNamed = 16;
-  std::string name = fmt::format("{}.team", world);
+  std::string name = fmt::format("{}{}", world, kTeam);
   if (team.ranks.size() > kNamed) {
     return fmt::format("{}-of-{}-{:016x}", name, team.ranks.size(), teamHash(team));
   }
@@ -34,6 +41,23 @@ std::string laneName(std::string_view world, const Team& team) {
     name += fmt::format("-{}", r);
   }
   return name;
+}
+
+std::vector<int> ranksNamed(std::string_view lane) {
+  const size_t team = lane.rfind(kTeam);
+  std::vector<int> ranks;
+  const char* at = team == std::string_view::npos ? nullptr : lane.data() + team + kTeam.size();
+  const char* const end = lane.data() + lane.size();
+  while (at != nullptr && at + 1 < end && *at == '-') {
+    int rank = 0;
+    const auto read = std::from_chars(at + 1, end, rank);
+    if (read.ec != std::errc()) {
+      return {};
+    }
+    ranks.push_back(rank);
+    at = read.ptr;
+  }
+  return at == end ? ranks : std::vector<int>();
 }
 
 void checkWithinLane(const Team& lane, const Team& team, CallKind kind) {

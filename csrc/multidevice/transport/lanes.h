@@ -27,6 +27,8 @@ class Lanes {
 
 // The name of a lane's records.
 [[nodiscard]] std::string laneName(std::string_view world, const Team& team);
+// The ranks that such a name tells; nothing of other names, and of teams that are too large to be named.
+[[nodiscard]] std::vector<int> ranksNamed(std::string_view lane);
 
 // UserError unless the calls that a lane makes stay within its team.
 void checkWithinLane(const Team& lane, const Team& team, CallKind kind);

@@ -1,5 +1,6 @@
 // The records that ranks leave when something fails, and what is read from them.
 #include "multidevice/transport/flight_recorder.h"
+#include "multidevice/transport/call_queue.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -125,6 +126,20 @@ TEST_F(FlightRecorderTest, ARankThatDoesNotComeIsNamedWithItsLastCall) {
        "rank 0: all-reduce(sum) of 64",
        "rank 1: did not come; its last call, number 22: all-reduce(sum) of 64 Float in team {0, 1, 2} at step 17",
        "ended after", "rank 2: all-reduce"});
+}
+
+// Posted calls of a team have records of their own: of its ranks alone.
+TEST_F(FlightRecorderTest, ATeamsPostedCallsAreOfItsRanks) {
+  auto body = [](Communicator& comm) {
+    const Team team{{0, 2}};
+    CallQueue queue(comm);
+    if (comm.rank() != 1) {
+      queue.post(team, [&](Communicator& c) { sum(c, team, comm.rank() == 0 ? 8 : 16); }).wait();
+    }
+  };
+  EXPECT_THROW(runLoopback(3, body, {.flightDirectory = directory_}), DeviceError);
+  expectBlame({".team-0-2: 2 ranks, transport loopback; records of all\n",
+               "first divergence: call 1 of the team of ranks 0, 2\n", "rank 0: all-reduce(sum) of 8 Float"});
 }
 
 TEST_F(FlightRecorderTest, RanksThatPartInTwoTeamsAreNamedInBoth) {
