@@ -382,6 +382,33 @@ TEST_F(LanesTest, WhoNeverComesIsNamed) {
   expectRight(2, body, 500ms);
 }
 
+// The same while another team's calls go on without a pause.
+TEST_F(LanesTest, WhoNeverComesIsNamedWhileOthersAreBusy) {
+  auto body = [](Communicator& comm) -> std::string {
+    std::vector<int64_t> in(4, 1);
+    std::vector<int64_t> out(4);
+    std::vector<int64_t> others(4);
+    CallQueue queue(comm);
+    try {
+      if (comm.rank() == 1) {
+        for (;;) {  // alive, and in no call
+          std::this_thread::sleep_for(10ms);
+          comm.barrier({{1}});
+        }
+      }
+      if (comm.rank() == 0) {
+        postSumOf(queue, {{0, 1}}, in, out);
+      }
+      for (;;) {
+        postSumOf(queue, {{0, 2}}, in, others).wait();
+      }
+    } catch (const DeviceError& e) {
+      return std::string_view(e.what()).find("rank 1") != std::string_view::npos ? "right" : e.what();
+    }
+  };
+  expectRight(3, body, 500ms);
+}
+
 // Data- and tensor-parallel calls of a mesh, and of all ranks, in the order that all ranks post.
 std::string postsOfAMesh(Communicator& comm, int calls) {
   struct Call {

@@ -241,11 +241,13 @@ int HostGroup::busyPeer(const Wait& wait) const {
     if (isBusy(p)) {
       return p;
     }
-    const bool known = callsOf(p).isThere();
-    const int behind =
-        known ? static_cast<int>(callsOf(p).status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
-    if (behind >= 0 && behind != rank_ && isBusy(behind)) {
-      return behind;
+    // behind whom it waits, itself or in this lane
+    for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
+      const int behind =
+          block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
+      if (behind >= 0 && behind != rank_ && isBusy(behind)) {
+        return behind;
+      }
     }
   }
   return -1;

@@ -304,7 +304,9 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     }
     return outcome.done;
   };
+  auto settledSince = begin;
   for (;;) {
+    const size_t before = pending.size();
     for (size_t i = 0; i < pending.size();) {  // whole at any time: one that has failed leaves by an exception
       if (settle(pending[i])) {
         pending[i] = pending.back();
@@ -320,15 +322,16 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
       observed.emplace();
     }
     const auto now = Clock::now();
-    if (link_->progress()) {
-      idleSince = now;
-      if (now < limit) {  // what moves may be of other lanes
-        continue;
-      }
-    }
+    const bool moved = link_->progress();
+    idleSince = moved ? now : idleSince;
+    settledSince = pending.size() < before ? now : settledSince;
     throwIfFailed();
-    if (now - idleSince < kPeerIsSlow) {
-      sched_yield();
+    const auto quiet =
+        now - (sharesLink_ ? settledSince : idleSince);  // what moves on a shared link may be of another lane
+    if (quiet < kPeerIsSlow) {
+      if (!moved) {
+        sched_yield();
+      }
       continue;
     }
     link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may take the news that this one sleeps for
@@ -341,7 +344,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     }
     const auto gone =
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
-    if (gone != pending.end() && now - idleSince > kOnItsWay) {
+    if (gone != pending.end() && quiet > kOnItsWay) {
       failCall(
           {fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place())});
     }

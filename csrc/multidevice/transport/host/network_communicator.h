@@ -177,9 +177,10 @@ class NetworkCommunicator final : public Communicator {
     return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
            static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);
   }
-  // Of a transfer; on the whole it names the program that it belongs to. Messages with one tag come in the order in which they were sent.
+  // Of a transfer: it names the program that it belongs to, in a lane some bits of it. Messages with one tag come in the order in which
+  // they were sent.
   uint64_t transferTag(uint32_t program, int source) const {
-    return lane_ != 0 ? tag(Tag::Transfer, 0, source)
+    return lane_ != 0 ? tag(Tag::Transfer, program, source)
                       : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);
   }
   static constexpr int kSourceBits = 16;

@@ -188,6 +188,16 @@ void LoopbackMeeting::transfer(int rank, std::span<const Communicator::Transfer>
     own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
   }
   int pendingSends = 0;
+  // Who leaves by an exception takes back what nobody has received: it is the caller's memory.
+  struct Withdrawn {
+    Seat& own;
+    int& sends;
+    ~Withdrawn() {
+      for (std::vector<Parcel>& queue : own.parcels) {
+        std::erase_if(queue, [&](const Parcel& parcel) { return sends > 0 && parcel.pendingSends == &sends; });
+      }
+    }
+  } withdrawn{own, pendingSends};
   std::vector<const Communicator::Transfer*>& receives = own.receives;
   receives.clear();
   for (const Communicator::Transfer& t : transfers) {
