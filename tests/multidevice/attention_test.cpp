@@ -328,10 +328,12 @@ TEST_F(SequenceToHeads, KeysAndValuesOfSharedGroupsAreGatheredOverTheAxisThatSha
     const auto add = [](std::vector<std::string>& to, const std::vector<std::string>& steps) {
       to.insert(to.end(), steps.begin(), steps.end());
     };
-    std::vector<std::string> steps = among(n, "all-to-all");
-    for (int k = 0; k < (groups > 1 ? 2 : 1); k++) {  // two gathers alone are one
-      add(steps, among(groups, "all-to-all"));
-      add(steps, among(share, "all-gather"));
+    std::vector<std::string> steps = among(n, "all-to-all");  // without others to share with, of all three in one
+    if (share > 1) {
+      for (int k = 0; k < (groups > 1 ? 2 : 1); k++) {  // two gathers alone are one
+        add(steps, among(groups, "all-to-all"));
+        add(steps, among(share, "all-gather"));
+      }
     }
     add(steps, among(n, "all-to-all"));
     // each of keys and values: rows of all groups but one's own leave, then those of the ranks that share it arrive

@@ -10,6 +10,9 @@ inline Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = 
   return randomTensor(std::move(sizes), type, seed, -2, 2);
 }
 
+// The least multiple of n that is not below size: n ranks have equal parts of it.
+inline int64_t multipleOf(int64_t n, int64_t size) { return (size + n - 1) / n * n; }
+
 inline DeviceMesh axisX(int64_t n) { return DeviceMesh::create({{"x", n}}); }
 
 // An output with its own annotation: whole on the mesh.

@@ -43,7 +43,7 @@ TEST_F(OneEdge, ReplicatedToShardedIsLocal) {
                       shardBlock(output(f, set(x), mesh), 1, mesh, "x");
                     },
                     {random({6, 2 * n}, 1)},
-                    {{}, 1, 0, {"local"}}};
+                    {{}, 1, 0, {n == 1 ? "aligned" : "local"}}};
   });
 }
 

@@ -20,6 +20,10 @@ struct Stack {
   int64_t features = 32;
   int64_t hidden = 64;
 
+  // Of which n ranks have equal parts.
+  Stack divisible(int64_t n) const {
+    return {layers, multipleOf(n, rows), multipleOf(n, features), multipleOf(n, hidden)};
+  }
   int64_t layerBytes() const { return 3 * features * hidden * 4; }
 
   struct Weights {
@@ -103,8 +107,9 @@ class ShardedWeights : public ScenarioTest {
     return times * stack.layers * stack.layerBytes() * (n - 1) / n;
   }
 
-  void runForward(const Stack& stack, int64_t gathersOfALayer, PassSettings passes) {
+  void runForward(const Stack& sizes, int64_t gathersOfALayer, PassSettings passes) {
     const auto scenario = [&](int64_t n) {
+      const Stack stack = sizes.divisible(n);
       std::vector<std::string> steps;
       for (int64_t k = 0; k < stack.layers * gathersOfALayer && n > 1; k++) {
         steps.push_back(among(n, "all-gather")[0]);
@@ -161,7 +166,7 @@ TEST_F(ShardedWeights, SmallOnesOfALayerAreGatheredTogether) {
 
 TEST_F(ShardedWeights, BackwardGathersWeightsAndScattersGradients) {
   const auto scenario = [](int64_t n) {
-    const Stack stack{.layers = 3};
+    const Stack stack = Stack{.layers = 3}.divisible(n);
     std::vector<std::string> steps;
     for (int64_t layer = 0; layer < stack.layers && n > 1; layer++) {
       // gate and up again, and the gradient of down while these are at hand; then down, and the other gradients

@@ -2,6 +2,7 @@
 #include "programs/transformer.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
+#include "multidevice/scenario_parts.h"
 
 namespace meshfuse {
 
@@ -25,6 +26,14 @@ class Transformers : public ScenarioTest {
   static DeviceMesh grid(int64_t n) { return DeviceMesh::create({{"dp", n / tp(n)}, {"tp", tp(n)}}); }
   static int64_t tp(int64_t n) { return n % 2 == 0 ? 2 : n; }
 
+  // Of which each tensor parallel rank has an equal part.
+  static TransformerSizes divisible(int64_t n, TransformerSizes sizes) {
+    sizes.tokens = multipleOf(tp(n), sizes.tokens);
+    sizes.heads = multipleOf(tp(n), sizes.heads);
+    sizes.features = multipleOf(sizes.heads, sizes.features);
+    return sizes;
+  }
+
   static Scenario scenario(int64_t n, const TransformerSizes& sizes, Expected expected, PassSettings passes) {
     const auto build = [=](Fusion& f) { f.addOutput(transformer(f, grid(n), sizes)); };
     return {build, valuesOf(build), std::move(expected), {}, passes};
@@ -44,7 +53,7 @@ class Transformers : public ScenarioTest {
 
 TEST_F(Transformers, ABlockTakesTwoAllReduces) {
   runScenario([](int64_t n) {
-    const TransformerSizes sizes{.dropout = true};
+    const TransformerSizes sizes = divisible(n, {.dropout = true});
     const int64_t t = tp(n);
     return scenario(n, sizes, {times(2, among(t, "all-reduce")), -1, 2 * 2 * activationBytes(n, sizes) * (t - 1) / t},
                     {});
@@ -55,7 +64,7 @@ TEST_F(Transformers, ABlockTakesTwoAllReduces) {
 // the place of n all-reduces, and receive the same.
 TEST_F(Transformers, WhatIsBetweenTheHalvesRunsInPartsOfTheSequence) {
   runScenario([](int64_t n) {
-    const TransformerSizes sizes{.layers = 2, .dropout = true};
+    const TransformerSizes sizes = divisible(n, {.layers = 2, .dropout = true});
     const int64_t t = tp(n);
     std::vector<std::string> steps;
     for (int half = 0; half < 4 && t > 1; half++) {
@@ -69,7 +78,7 @@ TEST_F(Transformers, WhatIsBetweenTheHalvesRunsInPartsOfTheSequence) {
 // Written so: the input and the output of the block in parts of the sequence, and weights that are larger than what they multiply.
 TEST_F(Transformers, InPartsOfTheSequenceAHalfTakesAGatherAndAReduceScatter) {
   runScenario([](int64_t n) {
-    const TransformerSizes sizes{.batch = 2, .features = 32, .dropout = true, .sequence = true};
+    const TransformerSizes sizes = divisible(n, {.batch = 2, .features = 32, .dropout = true, .sequence = true});
     const int64_t t = tp(n);
     const auto build = [=](Fusion& f) {
       TensorView* y = transformer(f, grid(n), sizes);
@@ -90,7 +99,7 @@ TEST_F(Transformers, InPartsOfTheSequenceAHalfTakesAGatherAndAReduceScatter) {
 // The halves of a block read one norm and are added: their sums are combined together.
 TEST_F(Transformers, ParallelHalvesTakeOneAllReduce) {
   runScenario([](int64_t n) {
-    const TransformerSizes sizes{.layers = 2, .parallel = true};
+    const TransformerSizes sizes = divisible(n, {.layers = 2, .parallel = true});
     const int64_t t = tp(n);
     return scenario(n, sizes, {times(2, among(t, "all-reduce")), -1, 2 * 2 * activationBytes(n, sizes) * (t - 1) / t},
                     {});

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -29,6 +31,12 @@ void sum(Communicator& comm, const Team& team, int64_t count, ReduceOp op = Redu
   std::vector<float> in(static_cast<size_t>(count), 1.0f);
   std::vector<float> out(in.size());
   comm.allReduce(team, in.data(), out.data(), count, DataType::Float, op);
+}
+
+void receive(Communicator& comm, int peer) {
+  std::array<float, 4> data{};
+  const Communicator::Transfer message{Communicator::Transfer::Direction::Recv, peer, data.data(), sizeof(data)};
+  comm.transfer({&message, 1});
 }
 
 // Calls of all sizes until something fails; its text.
@@ -102,6 +110,45 @@ TEST_F(HostTest, AStuckRankIsNamedAtTheDeadline) {
   expectSay(outcomes, {0, 1},
             {"deadline of 1500 ms expired", "[rank 1/2] at step 4 (a long thought) outside any call, alive",
              "[rank 0/2]", "in all-reduce"});
+}
+
+// Rank 0 is the first to have waited long enough, for rank 1, which waits for rank 2: in a call, or for a message.
+TEST_F(HostTest, WhoIsWaitedForInTheEndIsNamed) {
+  for (const auto& [inMessages, isStopped] : {std::pair{false, false}, {true, false}, {true, true}}) {
+    SCOPED_TRACE(fmt::format("{}, {}", isStopped ? "stopped" : "stuck", inMessages ? "messages" : "calls"));
+    const std::chrono::milliseconds deadline = isStopped ? 2800ms : 800ms;  // silence is noticed after 2 s
+    const SharedCounters failed(1);
+    auto outcomes = runProcesses(
+        3,
+        [&, inMessages = inMessages, isStopped = isStopped](Communicator& comm) -> std::string {
+          comm.setStep(comm.rank(), "a chain");
+          if (comm.rank() == 1) {
+            std::this_thread::sleep_for(300ms);
+          } else if (comm.rank() == 2 && isStopped) {
+            kill(getpid(), SIGSTOP);
+          } else if (comm.rank() == 2) {
+            failed.await(0, 1);
+          }
+          const int peer = comm.rank() == 2 ? 1 : comm.rank() + 1;
+          try {
+            if (inMessages) {
+              receive(comm, peer);
+            } else {
+              comm.barrier({{std::min(peer, comm.rank()), std::max(peer, comm.rank())}});
+            }
+          } catch (const DeviceError& e) {
+            failed.add(0);
+            return e.what();
+          }
+          return "no error";
+        },
+        {.deadline = deadline}, isStopped ? deadline + 1s : 60s);
+    expectSay(
+        outcomes, isStopped ? std::vector{0, 1} : std::vector{0, 1, 2},
+        {fmt::format("deadline of {} ms expired: [rank 0/3]", deadline.count()),
+         "waits for [rank 1/3] at step 1 (a chain)", "which waits for [rank 2/3] at step 2 (a chain) outside any call",
+         isStopped ? "without a sign of life" : "alive"});
+  }
 }
 
 TEST_F(HostTest, ABusyRankIsWaitedForAlsoByThoseWhoWaitForTheWaiting) {
@@ -210,6 +257,22 @@ TEST_F(HostTest, DifferentOrdersOfTeamsAreFoundBeforeTheDeadline) {
                                  try {
                                    sum(comm, teams[comm.rank()], 4);
                                    sum(comm, teams[(comm.rank() + 2) % 3], 4);
+                                 } catch (const DeviceError& e) {
+                                   return e.what();
+                                 }
+                                 return "";
+                               },
+                               {.deadline = 10s});
+  expectSay(outcomes, {0, 1, 2},
+            {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
+  EXPECT_LT(outcomes[0].after, 10s) << "not found before the deadline";
+}
+
+TEST_F(HostTest, MessagesInACircleAreFoundBeforeTheDeadline) {
+  auto outcomes = runProcesses(3,
+                               [](Communicator& comm) -> std::string {
+                                 try {
+                                   receive(comm, (comm.rank() + 1) % 3);
                                  } catch (const DeviceError& e) {
                                    return e.what();
                                  }

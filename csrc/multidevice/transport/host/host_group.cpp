@@ -253,15 +253,35 @@ int HostGroup::busyPeer(const Wait& wait) const {
   return -1;
 }
 
+// Names those it waits for, each followed by whom that one waits for, and whoever else gives no sign of life: a rank may be late only
+// because another one is.
 void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
-  for (int p : wait.peers) {
-    const int64_t age = sinceLastBeat(p).count();
-    text += fmt::format(" {}, {};", place(p),
+  std::vector<uint8_t> named(static_cast<size_t>(size_));
+  named[static_cast<size_t>(rank_)] = 1;
+  const auto name = [&](int r) {
+    const int64_t age = sinceLastBeat(r).count();
+    text += fmt::format(" {}, {}", place(r),
                         age < kStaleBeat ? std::string("alive")
                                          : fmt::format("without a sign of life for {} ms: stopped or starved", age));
+    named[static_cast<size_t>(r)] = 1;
+  };
+  for (const int p : wait.peers) {
+    text += p == wait.peers[0] ? "" : ";";
+    name(p);
+    int behind = -1;
+    uint32_t generation = 0;
+    for (int at = p; waitsFor(at, behind, generation) && named[static_cast<size_t>(behind)] == 0; at = behind) {
+      text += ", which waits for";
+      name(behind);
+    }
   }
-  text.pop_back();
+  for (int r = 0; r < size_; ++r) {
+    if (named[static_cast<size_t>(r)] == 0 && !hasLeft(r) && sinceLastBeat(r).count() >= kStaleBeat) {
+      text += "; and";
+      name(r);
+    }
+  }
   fail(text);
 }
 

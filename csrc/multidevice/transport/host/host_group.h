@@ -81,15 +81,17 @@ class HostGroup {
       awaitLong({.ready = reached, .peers = {&owner, 1}, .word = &word, .value = value});
     }
   }
-  // Waits until `ready()`, for any of `peers`.
-  void awaitAny(const std::function<bool()>& ready, std::span<const int> peers) {
+  // Waits until `ready()`, for any of `peers`. If it is one of them and one word of its block that decides, as for await, others can
+  // tell for whom this rank waits.
+  void awaitAny(const std::function<bool()>& ready, std::span<const int> peers,
+                const std::atomic<uint32_t>* word = nullptr, uint32_t value = 0) {
     for (int i = 0; i < spins_; ++i) {
       if (ready()) {
         return;
       }
       __builtin_ia32_pause();
     }
-    awaitLong({.ready = ready, .peers = peers, .word = nullptr, .value = 0});
+    awaitLong({.ready = ready, .peers = peers, .word = word, .value = value});
   }
 
   void throwIfFailed() const {

@@ -253,7 +253,17 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     }
     std::sort(pending.begin(), pending.end());
     pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
-    group_.awaitAny(moves, pending);
+    if (sends.size() + receives.size() > 1) {
+      group_.awaitAny(moves, pending);
+    } else if (receives.empty()) {
+      const SendState& s = sends[0];
+      const uint32_t takenThen =
+          s.announced ? s.lastChunk : peers_[static_cast<size_t>(pending[0])].posted - kChunks + 1;
+      group_.awaitAny(moves, pending, &of(pending[0]).channelFrom(rank()).taken, takenThen);
+    } else {
+      const uint32_t postedThen = peers_[static_cast<size_t>(pending[0])].taken + 1;
+      group_.awaitAny(moves, pending, &of(pending[0]).channelTo(rank()).posted, postedThen);
+    }
   }
 }
 
