@@ -20,7 +20,7 @@ namespace meshfuse {
 struct CompiledProgram;
 
 struct SymbolicCosts {
-  IntExpr commBytes;   // that all ranks together receive in one call, as the transport counts
+  IntExpr commBytes;  // that all ranks together receive in one call, as the transport counts
   // In bytes: arguments, results and arena of rank 0, from its plan; where sizes of parts are given, others may have more.
   IntExpr peakMemory;
   // What has no such expression, and stands in the above as it is at the plan's own sizes.

@@ -14,13 +14,13 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
+#include "multidevice/transport/machine_time.h"
 #include "multidevice/transport/processes.h"
 
 namespace meshfuse {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 class CallQueueTest : public MultiDeviceTest {};
 
@@ -164,9 +164,9 @@ CallQueue::Handle postSumOf(CallQueue& queue, const Team& team, const std::vecto
 }
 
 bool cameWithin(const SharedCounters& counters, size_t which, int value, std::chrono::milliseconds limit) {
-  const auto end = Clock::now() + limit;
+  const std::chrono::milliseconds end = machineTime() + limit;
   while (!counters.reached(which, value)) {
-    if (Clock::now() > end) {
+    if (machineTime() > end) {
       return false;
     }
     std::this_thread::sleep_for(1ms);
@@ -296,7 +296,7 @@ TEST_F(LanesTest, CallsOfOneTeamKeepTheirOrder) {
 TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
   static constexpr auto kDeadline = 60s;
   const Body body = [](Communicator& comm) {
-    const auto begin = Clock::now();
+    const std::chrono::milliseconds begin = machineTime();
     std::vector<int64_t> in(comm.rank() == 2 ? 5 : 4, 1);
     std::vector<int64_t> out[4];
     std::string text;
@@ -325,7 +325,7 @@ TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
         }
       }
     }
-    return text + (Clock::now() - begin > kDeadline / 2 ? "; too late" : "");
+    return text + (machineTime() - begin > kDeadline / 2 ? "; too late" : "");
   };
   auto expectOneText = [](const std::vector<std::string>& texts) {
     EXPECT_EQ(texts[0], texts[1]);

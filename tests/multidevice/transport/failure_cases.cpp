@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "sanitized.h"
+#include "multidevice/transport/machine_time.h"
 
 namespace meshfuse {
 
@@ -19,7 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 100s;
-constexpr size_t kAtOnce = kSanitized ? 32 : 64;
 constexpr auto kApart = 20ms;  // to open a world is work, and a starved rank looks like a stopped one
 
 constexpr auto kSlack = 1500ms;  // of an error's time, for a crowded machine
@@ -117,8 +116,8 @@ std::unique_ptr<Communicator> openAndWarmUp(std::string_view call, const Transpo
 }
 
 // "" if an error came in time, or a little later, for the machine is crowded.
-std::string whyLate(std::chrono::steady_clock::time_point begin, std::chrono::milliseconds limit) {
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+std::string whyLate(std::chrono::milliseconds begin, std::chrono::milliseconds limit) {
+  const std::chrono::milliseconds took = machineTime() - begin;
   return took <= limit + kSlack ? "" : fmt::format("the error came after {} ms", took.count());
 }
 
@@ -126,7 +125,7 @@ std::string whyLate(std::chrono::steady_clock::time_point begin, std::chrono::mi
 std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors, Way way,
                     const TransportOptions& options) {
   std::string error = "no error";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds begin = machineTime();
   try {
     call();
     for (;;) {  // a victim that wakes up may find all there that it needs, once or twice
@@ -320,7 +319,7 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& options) {
 std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
                            const TransportOptions& options) {
   std::string error = "no error";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds begin = machineTime();
   try {
     opens();
   } catch (const DeviceError& e) {
@@ -364,7 +363,7 @@ std::deque<FailureCase> missedOpenings(const TransportOptions& options) {
   return cases;
 }
 
-void runCases(std::deque<FailureCase> waiting) {
+void runCases(std::deque<FailureCase> waiting, size_t atOnce) {
   struct Running {
     FailureCase what;
     RankProcesses processes;
@@ -385,7 +384,7 @@ void runCases(std::deque<FailureCase> waiting) {
   };
   while (!waiting.empty() || !running.empty()) {
     const bool oneIsYoung = !running.empty() && running.back()->processes.age() < kApart;
-    if (!waiting.empty() && running.size() < kAtOnce && !oneIsYoung) {
+    if (!waiting.empty() && running.size() < atOnce && !oneIsYoung) {
       RankProcesses processes(waiting.front().ranks, waiting.front().body);
       running.push_back(std::make_unique<Running>(Running{std::move(waiting.front()), std::move(processes)}));
       waiting.pop_front();

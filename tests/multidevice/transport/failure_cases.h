@@ -12,6 +12,7 @@
 
 #include "multidevice/transport/communicator.h"
 #include "multidevice/transport/processes.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 
@@ -64,6 +65,9 @@ struct FailureCase {
 // One for each way, number of ranks and victim: the victim fails before it opens its world.
 [[nodiscard]] std::deque<FailureCase> missedOpenings(const TransportOptions& options);
 
-void runCases(std::deque<FailureCase> waiting);
+// One after the other they would wait for as long as there are deadlines; all at once they would starve each other.
+constexpr size_t kMostlyAsleep = kSanitized ? 32 : 64;
+constexpr size_t kAlwaysAwake = kSanitized ? 6 : 12;
+void runCases(std::deque<FailureCase> waiting, size_t atOnce = kMostlyAsleep);
 
 }  // namespace meshfuse

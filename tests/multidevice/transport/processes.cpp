@@ -1,7 +1,9 @@
 #include "multidevice/transport/processes.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -9,9 +11,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,18 +23,28 @@
 #include "base/error.h"
 #include "meshfuse_config.h"
 #include "multidevice/transport/host/network_link.h"
+#include "multidevice/transport/machine_time.h"
 
 namespace meshfuse {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// A number that no other test of this machine has had lately.
+unsigned nextOfMachine() {
+  const int fd = open("/tmp/meshfuse_test_ports", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  check(fd >= 0 && flock(fd, LOCK_EX) == 0, "[test] no /tmp/meshfuse_test_ports: {}", std::strerror(errno));
+  unsigned next = 0;
+  static_cast<void>(pread(fd, &next, sizeof(next), 0));
+  const unsigned after = next + 1;
+  check(pwrite(fd, &after, sizeof(after), 0) == sizeof(after), "[test] /tmp/meshfuse_test_ports cannot be written");
+  close(fd);
+  return next;
+}
 
 // Not one of those that the system gives to whoever asks for any: such a port may be gone when the ranks need it.
 std::string freePort() {
-  static unsigned next = static_cast<unsigned>(getpid()) * 67;
   for (;;) {
-    const auto port = static_cast<uint16_t>(10'000 + next++ % 20'000);
+    const auto port = static_cast<uint16_t>(10'000 + nextOfMachine() % 20'000);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -63,7 +77,7 @@ std::string freePort() {
 }  // namespace
 
 RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& body)
-    : begin_(Clock::now()), outcomes_(static_cast<size_t>(ranks)) {
+    : begin_(machineTime()), outcomes_(static_cast<size_t>(ranks)) {
   std::fflush(nullptr);  // else children print it again
   const std::string port = freePort();
   for (int r = 0; r < ranks; ++r) {
@@ -129,9 +143,7 @@ void RankProcesses::signal(int rank, int number) const {
   }
 }
 
-std::chrono::milliseconds RankProcesses::age() const {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
-}
+std::chrono::milliseconds RankProcesses::age() const { return machineTime() - begin_; }
 
 std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
                                          const TransportOptions& options, std::chrono::milliseconds patience) {

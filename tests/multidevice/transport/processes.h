@@ -14,9 +14,9 @@
 namespace meshfuse {
 
 struct ProcessOutcome {
-  std::string text;    // what the body returned, or what it or openWorld threw
-  bool ended = false;  // by itself, with code 0
-  std::chrono::milliseconds after{0};
+  std::string text;                    // what the body returned, or what it or openWorld threw
+  bool ended = false;                  // by itself, with code 0
+  std::chrono::milliseconds after{0};  // of machine time
   pid_t process = 0;
 };
 
@@ -32,7 +32,7 @@ class RankProcesses {
   // Collects what has come; whether the processes of all ranks but these have ended.
   bool haveEnded(const std::vector<int>& butNot = {});
   void signal(int rank, int number) const;
-  std::chrono::milliseconds age() const;
+  std::chrono::milliseconds age() const;  // of machine time
   const std::vector<ProcessOutcome>& outcomes() const { return outcomes_; }
 
  private:
@@ -42,7 +42,7 @@ class RankProcesses {
   };
   void collect(size_t rank);
 
-  std::chrono::steady_clock::time_point begin_;
+  std::chrono::milliseconds begin_;
   std::vector<Child> children_;
   std::vector<ProcessOutcome> outcomes_;
 };
