@@ -72,13 +72,12 @@ run_tests() {
     add_report "$name" "$status"
   done < <(ctest --test-dir "build/$preset" -N "${selection[@]}" "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
 
-  local binary
+  local binary n
   if [ $# = 0 ]; then
     if command -v mpirun >/dev/null; then
       for binary in build/"$preset"/bin/test_multidevice build/"$preset"/bin/test_multidevice_transport; do
         [ -x "$binary" ] || continue
-        run_under_mpirun 2 "$binary"
-        run_under_mpirun 4 "$binary"
+        for n in 2 3 4; do run_under_mpirun "$n" "$binary"; done
       done
     else
       echo "no mpirun: the tests of many processes are skipped"
