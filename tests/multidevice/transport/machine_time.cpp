@@ -1,13 +1,10 @@
 #include "multidevice/transport/machine_time.h"
 
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "base/error.h"
@@ -22,27 +19,23 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kTick = 5ms;
 constexpr auto kStandstill = 100ms;  // what takes a tick longer than this is not the machine's work
 
-// A process that sleeps for a tick again and again and counts how long that took, up to a standstill.
+// A process that sleeps for a tick again and again and counts how long that took, up to a standstill, until its owner has ended.
 class Ticker {
  public:
   Ticker()
       : memory_(mmap(nullptr, sizeof(*counted_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)),
         counted_(new (memory_) std::atomic<int64_t>(0)) {
     check(memory_ != MAP_FAILED, "[test] no shared memory");
-    process_ = fork();
-    if (process_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      for (auto last = Clock::now();;) {
+    const pid_t owner = getpid();
+    if (fork() == 0) {
+      for (auto last = Clock::now(); getppid() == owner;) {
         std::this_thread::sleep_for(kTick);
         const auto now = Clock::now();
         counted_->fetch_add(std::chrono::nanoseconds(std::min<Clock::duration>(now - last, kStandstill)).count());
         last = now;
       }
+      _exit(0);
     }
-  }
-  ~Ticker() {
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
   }
   Ticker(const Ticker&) = delete;
   Ticker& operator=(const Ticker&) = delete;
@@ -52,7 +45,6 @@ class Ticker {
  private:
   void* memory_;
   std::atomic<int64_t>* counted_;  // nanoseconds
-  pid_t process_;
 };
 
 }  // namespace

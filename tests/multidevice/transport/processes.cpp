@@ -29,14 +29,15 @@ namespace meshfuse {
 
 namespace {
 
-// A number that no other test of this machine has had lately.
-unsigned nextOfMachine() {
-  const int fd = open("/tmp/meshfuse_test_ports", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  check(fd >= 0 && flock(fd, LOCK_EX) == 0, "[test] no /tmp/meshfuse_test_ports: {}", std::strerror(errno));
+// A number that no other test of this user has had lately.
+unsigned nextNumber() {
+  const std::string file = fmt::format("/tmp/meshfuse_test_ports.{}", getuid());
+  const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  check(fd >= 0 && flock(fd, LOCK_EX) == 0, "[test] no {}: {}", file, std::strerror(errno));
   unsigned next = 0;
   static_cast<void>(pread(fd, &next, sizeof(next), 0));
   const unsigned after = next + 1;
-  check(pwrite(fd, &after, sizeof(after), 0) == sizeof(after), "[test] /tmp/meshfuse_test_ports cannot be written");
+  check(pwrite(fd, &after, sizeof(after), 0) == sizeof(after), "[test] {} cannot be written", file);
   close(fd);
   return next;
 }
@@ -44,7 +45,7 @@ unsigned nextOfMachine() {
 // Not one of those that the system gives to whoever asks for any: such a port may be gone when the ranks need it.
 std::string freePort() {
   for (;;) {
-    const auto port = static_cast<uint16_t>(10'000 + nextOfMachine() % 20'000);
+    const auto port = static_cast<uint16_t>(10'000 + nextNumber() % 20'000);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
