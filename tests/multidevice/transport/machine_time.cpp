@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 #include <thread>
 
 #include "base/error.h"
@@ -22,10 +23,10 @@ constexpr auto kStandstill = 100ms;  // what takes a tick longer than this is no
 // A process that sleeps for a tick again and again and counts how long that took, up to a standstill, until its owner has ended.
 class Ticker {
  public:
-  Ticker()
-      : memory_(mmap(nullptr, sizeof(*counted_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)),
-        counted_(new (memory_) std::atomic<int64_t>(0)) {
-    check(memory_ != MAP_FAILED, "[test] no shared memory");
+  Ticker() {
+    void* memory = mmap(nullptr, sizeof(*counted_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check(memory != MAP_FAILED, "[test] no shared memory");
+    counted_ = new (memory) std::atomic<int64_t>(0);
     const pid_t owner = getpid();
     if (fork() == 0) {
       for (auto last = Clock::now(); getppid() == owner;) {
@@ -43,7 +44,6 @@ class Ticker {
   std::chrono::nanoseconds counted() const { return std::chrono::nanoseconds(counted_->load()); }
 
  private:
-  void* memory_;
   std::atomic<int64_t>* counted_;  // nanoseconds
 };
 
