@@ -91,8 +91,15 @@ void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, co
   for (const std::string& text : comm.exchange(std::to_string(counted - countedBytes))) {
     more += std::stoll(text);
   }
-  if (!first) {
-    EXPECT_EQ(more, 0) << "bytes that were received and not planned";
+  if (first) {
+    return;
+  }
+  EXPECT_EQ(more, 0) << "bytes that were received and not planned";
+  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::AllReduce, CollectiveKind::ReduceScatter,
+                                    CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
+    const auto planned = std::ranges::count_if(
+        cache.commSteps(), [&](const CommRecord& c) { return std::string_view(c.kind).starts_with(name(kind)); });
+    EXPECT_EQ(comm.counters()[kind].calls, planned) << name(kind) << "\n" << cache.hostProgram()->toString();
   }
 }
 

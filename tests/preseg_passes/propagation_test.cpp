@@ -144,7 +144,8 @@ Planned runInOrder(const Fusion& original, const std::vector<std::string>& names
 TEST(Propagation, ItMayStandAnywhereAmongThePassesThatCleanUp) {
   const std::vector<std::string> before{"check-annotations"};
   const std::vector<std::string> after{"partialize-reductions", "decompose-reshardings", "optimize-reshards",
-                                       "remove-unneeded-sets",  "plan-redistributions",  "pack-redistributions"};
+                                       "gather-moments",        "remove-unneeded-sets",  "plan-redistributions",
+                                       "pack-redistributions"};
   std::vector<std::vector<std::string>> orders;
   std::vector<std::string> middle{"fold-windows", "guard-indices", "privatize-casts", "propagate-shardings",
                                   "remove-unneeded-sets"};

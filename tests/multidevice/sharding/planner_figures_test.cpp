@@ -96,6 +96,9 @@ Figures measure(const std::vector<Config>& configs, int rounds, Digits digits, S
         continue;
       }
       const double least = leastReceived(from, to, extents);
+      if (least == 0 && sums == Sums::None) {
+        EXPECT_EQ(plan.elements, 0) << from.toString() << " -> " << to.toString();
+      }
       if (least > 0) {
         f.ratios.push_back(static_cast<double>(plan.elements) / least);
       }

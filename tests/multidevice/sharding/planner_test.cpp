@@ -441,6 +441,76 @@ TEST(Planner, RandomPairsInPartsOfGivenSizes) {
   EXPECT_GT(kinds["transfer"], 20);
 }
 
+// What checks all plans finds what is wrong with one.
+TEST(Planner, WrongPlansAreFound) {
+  struct Mistake {
+    const char* name;
+    bool (*make)(RedistributionPlan& plan, size_t step);  // whether there is such a one
+    int made = 0;
+  };
+  Mistake mistakes[] = {
+      {"a step left out",
+       [](RedistributionPlan& plan, size_t i) {
+         plan.steps.erase(plan.steps.begin() + static_cast<ptrdiff_t>(i));
+         return true;
+       }},
+      {"a step taken back",
+       [](RedistributionPlan& plan, size_t i) {
+         std::swap(plan.steps[i].before, plan.steps[i].after);
+         return true;
+       }},
+      {"a collective that sends nothing",
+       [](RedistributionPlan& plan, size_t i) {
+         const bool communicates = plan.steps[i].communicates() && plan.steps[i].transfer == nullptr;
+         plan.steps[i].kind = StepKind::Slice;
+         return communicates;
+       }},
+      {"a team too small",
+       [](RedistributionPlan& plan, size_t i) {
+         const bool hasTeam = plan.steps[i].communicates() && plan.steps[i].transfer == nullptr;
+         if (hasTeam) {
+           plan.steps[i].axes.pop_back();
+         }
+         return hasTeam;
+       }},
+      {"an element more",
+       [](RedistributionPlan& plan, size_t i) {
+         plan.steps[i].elements++;
+         return plan.steps[i].kind == StepKind::AllGather || plan.steps[i].kind == StepKind::AllToAll ||
+                plan.steps[i].kind == StepKind::Permute;
+       }},
+  };
+  const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
+      {DeviceMesh::create({{"x", 4}}), {8, 4}}, {DeviceMesh::create({{"x", 2}, {"y", 2}}), {4, 8}}};
+  std::mt19937 rng(23);
+  for (int round = 0; round < 200; round++) {
+    for (const auto& [mesh, extents] : configs) {
+      const ShardState from = randomState(rng, mesh, extents, {.partial = round % 2 == 0});
+      const ShardState to = randomState(rng, mesh, extents, {});
+      const RedistributionPlan plan = planRedistribution(from, to);
+      const int64_t bound = plan.bound;
+      ASSERT_NO_THROW(checkPlan(plan, from, to, bound));
+      for (size_t i = 0; i < plan.steps.size(); i++) {
+        for (Mistake& mistake : mistakes) {
+          RedistributionPlan wrong = plan;
+          if (mistake.make(wrong, i)) {
+            mistake.made++;
+            EXPECT_THROW(checkPlan(wrong, from, to, bound), InternalError)
+                << mistake.name << ", " << plan.steps[i].toString() << " of " << from.toString() << " -> "
+                << to.toString();
+          }
+        }
+      }
+      if (plan.peakState > 1 && !plan.steps.empty()) {
+        EXPECT_THROW(checkPlan(plan, from, to, 0), InternalError) << "a bound that nothing keeps to";
+      }
+    }
+  }
+  for (const Mistake& mistake : mistakes) {
+    EXPECT_GT(mistake.made, 50) << mistake.name;
+  }
+}
+
 TEST(Planner, SumsOnBothSidesAndDirectTransfers) {
   const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
       {DeviceMesh::create({{"x", 2}, {"y", 2}}), {8, 8}},

@@ -210,6 +210,9 @@ void expectVaried(const Histogram& h) {
   EXPECT_GE(h.places.at("outer"), h.edges / 6);
   EXPECT_GE(h.places.at("inner"), h.edges / 6);
   EXPECT_GE(h.places.at("middle"), h.edges / 16);
+  for (const char* kind : {"reshape", "permute", "slice", "pad", "broadcast", "squeeze", "gather", "select"}) {
+    EXPECT_GE(h.kinds.contains(kind) ? h.kinds.at(kind) : 0, h.edges / 100) << kind;
+  }
 }
 
 TEST(RelationFigures, RandomEdgesAgainstIndexSets) {

@@ -98,12 +98,18 @@ std::vector<std::string> textsOf(int ranks, const std::function<std::string(Comm
 }
 
 TEST_F(AlgorithmsTest, RanksMustAgree) {
-  const auto texts = textsOf(
-      3, [](Communicator&) { return std::string("opened"); },
-      [](int rank) { return TransportOptions{.deadline = 20s, .algorithms = rank == 2 ? "" : "all-reduce=pull"}; });
-  for (const std::string& text : texts) {
-    EXPECT_NE(text.find("ranks 0 and 2 disagree: rank 0 has 'all-reduce=pull', rank 2 has ''"), std::string::npos)
-        << text;
+  for (const bool byVariable : {false, true}) {  // of the environment
+    const auto texts = textsOf(
+        3, [](Communicator&) { return std::string("opened"); },
+        [=](int rank) {
+          const char* text = rank == 2 ? "" : "all-reduce=pull";
+          setenv("MESHFUSE_ALGORITHMS", byVariable ? text : "", 1);
+          return TransportOptions{.deadline = 20s, .algorithms = byVariable ? "" : text};
+        });
+    for (const std::string& text : texts) {
+      EXPECT_NE(text.find("ranks 0 and 2 disagree: rank 0 has 'all-reduce=pull', rank 2 has ''"), std::string::npos)
+          << text;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Every way to fail, at every place, of the first and the last rank: the others say who it was and what they were doing, become
 // a new world and go on. Ranks are child processes; many cases run side by side, for most of their time is spent waiting.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,6 +229,30 @@ void failEverywhere(int gatherings, const TransportOptions& options) {
 
 TEST_F(FailureTest, AnyWayAtAnyPlace) { failEverywhere<HostCommunicator>(5, host()); }
 TEST_F(NetworkFailureTest, AnyWayAtAnyPlace) { failEverywhere<NetworkCommunicator>(2, network()); }
+
+// A rank that may take no more memory opens its world: it gets an error or ends, and the others name it and go on.
+void runOutOfMemoryAtTheOpening(const TransportOptions& options) {
+  std::deque<FailureCase> cases;
+  for (int victim : {0, 2}) {
+    FailureCase c = openingCase(fmt::format("rank {} of 3 runs out of memory", victim), 3, victim);
+    c.body = [=, survivors = c.survivors()](int rank) -> std::string {
+      if (rank == victim) {
+        rlimit none{};
+        getrlimit(RLIMIT_AS, &none);
+        none.rlim_cur = 1;
+        setrlimit(RLIMIT_AS, &none);
+        const std::unique_ptr<Communicator> world = openWorld(options);
+        return "opened all the same";
+      }
+      return surviveOpening([&] { static_cast<void>(openWorld(options)); }, survivors, options);
+    };
+    cases.push_back(std::move(c));
+  }
+  runCases(std::move(cases));
+}
+
+TEST_F(FailureTest, OutOfMemoryAtTheOpening) { runOutOfMemoryAtTheOpening(host()); }
+TEST_F(NetworkFailureTest, OutOfMemoryAtTheOpening) { runOutOfMemoryAtTheOpening(network()); }
 
 // Many calls in flight when a rank is killed: each of them ends, those that had to with the one error, and the others go on.
 // In one lane, in the posted order; or in two, which do not wait for each other.
