@@ -71,6 +71,7 @@ std::vector<std::string> withoutRankIds(const std::vector<std::string>& calls) {
 
 // A run's communication, as the plan lists it and as the transport counted it. The first run also agrees on the plan.
 void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, const Expected& expected, bool first) {
+  const TransferCounters counters = comm.counters();  // before the ranks compare them
   std::vector<std::string> kinds;
   int64_t planBytes = 0;
   int64_t countedBytes = 0;
@@ -84,7 +85,7 @@ void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, co
     EXPECT_EQ(planBytes, expected.bytes) << cache.planText();
   }
   int64_t counted = 0;
-  for (const TransferCounters::Entry& e : comm.counters().of) {
+  for (const TransferCounters::Entry& e : counters.of) {
     counted += e.bytesReceived;
   }
   int64_t more = 0;  // of all ranks: parts of an all-reduce may be uneven
@@ -99,7 +100,7 @@ void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, co
                                     CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
     const auto planned = std::ranges::count_if(
         cache.commSteps(), [&](const CommRecord& c) { return std::string_view(c.kind).starts_with(name(kind)); });
-    EXPECT_EQ(comm.counters()[kind].calls, planned) << name(kind) << "\n" << cache.hostProgram()->toString();
+    EXPECT_EQ(counters[kind].calls, planned) << name(kind) << "\n" << cache.hostProgram()->toString();
   }
 }
 
