@@ -72,12 +72,13 @@ run_tests() {
     add_report "$name" "$status"
   done < <(ctest --test-dir "build/$preset" -N "${selection[@]}" "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
 
-  local binary n
+  local binary n counts=(2 3 4)
+  [ "$preset" = release ] || counts=(2 4)  # for time
   if [ $# = 0 ]; then
     if command -v mpirun >/dev/null; then
       for binary in build/"$preset"/bin/test_multidevice build/"$preset"/bin/test_multidevice_transport; do
         [ -x "$binary" ] || continue
-        for n in 2 3 4; do run_under_mpirun "$n" "$binary"; done
+        for n in "${counts[@]}"; do run_under_mpirun "$n" "$binary"; done
       done
     else
       echo "no mpirun: the tests of many processes are skipped"
