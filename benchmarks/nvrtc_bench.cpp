@@ -47,11 +47,10 @@ Program softmaxRows() {
   fusion.addOutput(castOp(DataType::BFloat16, softmax(x, 1)));
   const DeviceInfo gpu = DeviceInfo::hopper();
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  const SegmentedProgram program =
-      compileToSegments(fusion, std::vector<Argument>{Tensor::zeros({16, 4096}, DataType::BFloat16)}, *alone, gpu);
+  const SegmentedProgram program = compileToSegments(
+      fusion, std::vector<Argument>{Tensor::zeros({16, 4096}, DataType::BFloat16)}, Agreement(*alone).call(), gpu);
   invariant(program.segments.size() == 1, "[nvrtc bench] softmax is {} kernels", program.segments.size());
-  const Segment& only = program.segments[0];
-  return only.scheduler->schedule(only.group, gpu).program;
+  return program.segments[0].plan.program;
 }
 
 std::string handWritten() {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "figures.h"
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_memo.h"
 
 namespace meshfuse {
 namespace {
@@ -59,7 +59,7 @@ PlanOptions bigTensor(bool everything) {
   options.alpha = 1e4;
   options.alphaPeer = 1e4;
   if (everything) {
-    options.steps = StepSet::all();
+    options.sums = PartialSums::Moved;
   }
   return options;
 }
@@ -81,7 +81,7 @@ void coldPlan(benchmark::State& state) {
     for (int k = 0; k < 400; k++) {
       const ShardState from = randomPlacement(rng, mesh, extents, k % 2 == 0, true);
       const ShardState to = randomPlacement(rng, mesh, extents, k % 2 == 0, false);
-      times.push_back(1e3 * cpuSecondsOf([&] { benchmark::DoNotOptimize(planAnew(from, to, options)); }));
+      times.push_back(1e3 * cpuSecondsOf([&] { benchmark::DoNotOptimize(planRedistribution(from, to, options)); }));
     }
   }
   std::sort(times.begin(), times.end());
@@ -111,15 +111,16 @@ void rememberedPlan(benchmark::State& state) {
     pairs.emplace_back(std::move(from), randomPlacement(rng, mesh, extents, false, false));
   }
   const PlanOptions options = bigTensor(false);
+  PlanMemo plans;
   for (const auto& [from, to] : pairs) {
-    benchmark::DoNotOptimize(sharedPlan(from, to, options));
+    benchmark::DoNotOptimize(&plans.plan(from, to, options));
   }
   constexpr int kCalls = 20000;
   for (auto _ : state) {
     const double seconds = cpuSecondsOf([&] {
       for (int k = 0; k < kCalls; k++) {
         const auto& [from, to] = pairs[static_cast<size_t>(k) % pairs.size()];
-        benchmark::DoNotOptimize(sharedPlan(from, to, options));
+        benchmark::DoNotOptimize(&plans.plan(from, to, options));
       }
     });
     state.SetIterationTime(seconds / kCalls);

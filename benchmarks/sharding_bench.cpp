@@ -11,9 +11,9 @@
 #include "ir/fusion.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/table.h"
 

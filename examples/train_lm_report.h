@@ -19,7 +19,7 @@
 
 namespace train_lm {
 
-using meshfuse::CollectiveKind;
+using meshfuse::Collective;
 using meshfuse::CommRecord;
 using meshfuse::Communicator;
 using meshfuse::StepTime;
@@ -76,8 +76,8 @@ inline Traffic traffic(const std::vector<CommRecord>& plan, const TransferCounte
     t.planned[c.kind] += c.bytesReceived;
     t.plannedInWholes[c.kind] += reads ? c.bytesReceived * static_cast<int64_t>(c.team.size()) / 2 : c.bytesReceived;
   }
-  for (int k = 0; k <= static_cast<int>(CollectiveKind::Barrier); k++) {
-    auto kind = static_cast<CollectiveKind>(k);
+  for (int k = 0; k <= static_cast<int>(Collective::Barrier); k++) {
+    auto kind = static_cast<Collective>(k);
     if (counters[kind].calls > 0) {
       t.counted[std::string(name(kind))] += counters[kind].bytesReceived;
     }

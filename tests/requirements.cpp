@@ -38,7 +38,7 @@ constexpr Row kRows[] = {
      "BadInput.Number:BadInput.Kinds:BadInput.TypesRanksAndSizes:BadPrograms.InputsNobodyGives:"
      "DumpedPasses.NamesOfBothTablesAndAll:Layouts.AxesOfOneNamePlaceARankOnce:OneRank.PassesAShard*:"
      "OneRank.HasAnotherProgram:OneRank.NeverCalls:AllRanks.BindAnAxisTwice:AllRanks.HaveA*:"
-     "AllRanks.CutADimThatDoesNotDivide:CallAccount.*:PlanAccountsTest.*"},
+     "AllRanks.CutADimThatDoesNotDivide:CallDescriptor.*:PlanDescriptorsTest.*"},
     {"test_fuzz", kCpuKernels, "*"},
     {"test_jit_orc", kCpuKernels, "*"},
     {"test_library_cpu", kCpuKernels, "*", "Contraction.*"},
@@ -56,7 +56,8 @@ constexpr Row kRows[] = {
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"
-     "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.TimelineOfARun:Install.AProjectOutside*",
+     "ToolCommandLine.NamesOfDumpedPassesAreChecked:ToolPage.TimelineOfARun:Install.AProjectOutside*:*/"
+     "CompiledKernels.*",
      "ToolRun.Refuses*"},
     {"test_tools", kLibraryMatmul, "ToolOpt.PassesOverTheLocalProgram"},
 };

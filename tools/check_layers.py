@@ -10,16 +10,18 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 
 def read_layers():
-    ranks, exceptions = {}, set()
+    ranks, exceptions, kept = {}, set(), {}
     for line in (CSRC / "LAYERS").read_text().splitlines():
         words = line.split("#")[0].split()
         if not words:
             continue
-        if words[1:3] == ["may", "include"]:
+        if words[0] == "only" and words[2:4] == ["may", "include"]:
+            kept[words[4]] = words[1]
+        elif words[1:3] == ["may", "include"]:
             exceptions.add((words[0], words[3]))
         else:
             ranks[words[1]] = int(words[0])
-    return ranks, exceptions
+    return ranks, exceptions, kept
 
 
 def may_include(user, used, ranks, exceptions):
@@ -32,7 +34,7 @@ def may_include(user, used, ranks, exceptions):
 
 
 def violations():
-    ranks, exceptions = read_layers()
+    ranks, exceptions, kept = read_layers()
     for path in sorted(p for p in CSRC.rglob("*") if p.suffix in (".h", ".cpp")):
         user = path.parent.relative_to(CSRC).as_posix()
         if user not in ranks:
@@ -45,6 +47,8 @@ def violations():
                     yield f"csrc/{user}/{path.name}:{number}: no csrc/{match[1]}; includes are written from csrc"
                 continue
             used = pathlib.PurePosixPath(match[1]).parent.as_posix()
+            if kept.get(match[1], user) != user and used != user:
+                yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, which is for {kept[match[1]]}"
             if used not in ranks:
                 yield f"csrc/{user}/{path.name}:{number}: includes {match[1]}, whose folder is not in csrc/LAYERS"
             elif not may_include(user, used, ranks, exceptions):

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -70,38 +71,20 @@ bool reshapeIsView(const Expr& e) {
 }  // namespace
 
 bool isView(const Expr& expr) {
-  switch (expr.kind()) {
-    case ExprKind::Set:
-    case ExprKind::Permute:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Expand:
-    case ExprKind::BitCast:
-    case ExprKind::Slice:
-      return expr.input(0)->isTensor();
-    case ExprKind::Cast:
-      return expr.input(0)->isTensor() && expr.output()->isTensor() && expr.input(0)->dtype() == expr.output()->dtype();
-    case ExprKind::Reshape:
+  const View view = ruleOf(expr).view;
+  if (view == View::No || !expr.input(0)->isTensor() || !expr.output()->isTensor()) {
+    return false;
+  }
+  switch (view) {
+    case View::InOrder:
+    case View::Reordered:
+    case View::Strided:
+      return true;
+    case View::Contiguous:
       return reshapeIsView(expr);
-    case ExprKind::SegmentSet:
-    case ExprKind::Point:
-    case ExprKind::Pad:
-    case ExprKind::Cat:
-    case ExprKind::Reduce:
-    case ExprKind::Matmul:
-    case ExprKind::Linear:
-    case ExprKind::Full:
-    case ExprKind::Iota:
-    case ExprKind::Eye:
-    case ExprKind::Random:
-    case ExprKind::TakeAlongAxis:
-    case ExprKind::Gather:
-    case ExprKind::IndexSelect:
-    case ExprKind::Embedding:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
-    case ExprKind::Redistribute:
-    case ExprKind::Communicate:
+    case View::SameType:
+      return expr.input(0)->dtype() == expr.output()->dtype();
+    case View::No:
       break;
   }
   return false;

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "analysis/dim_map.h"
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/root_text.h"
@@ -140,6 +139,32 @@ std::vector<IterDomain*> allIds(const TensorView& tensor) {
     ids.push_back(id);
   }
   return ids;
+}
+
+std::vector<IdLink> idLinks(const Expr& expr, int operand) {
+  std::vector<IdLink> links;
+  OperandDims dims = dimsRead(expr, operand);
+  if (dims.ofProducer.empty()) {
+    return links;
+  }
+  std::vector<IterDomain*> p = expr.input(operand)->asTensor()->noReductions();
+  const std::vector<IterDomain*>& c = expr.tensorOutput()->getRootDomain();
+  for (size_t k = 0; k < c.size(); k++) {
+    const DimLink& link = dims.ofConsumer[k];
+    if (link.producer >= 0) {
+      links.push_back({p[static_cast<size_t>(link.producer)], c[k], link.how, link.offset});
+    }
+  }
+  return links;
+}
+
+std::vector<IdLink> idLinks(const Expr& expr) {
+  std::vector<IdLink> links;
+  for (size_t k = 0; k < expr.inputs().size(); k++) {
+    std::vector<IdLink> more = idLinks(expr, static_cast<int>(k));
+    links.insert(links.end(), more.begin(), more.end());
+  }
+  return links;
 }
 
 IdGraph::IdGraph(const Fusion& fusion, Mode mode) {

@@ -1,6 +1,6 @@
 // IdGraph: which IterDomains of a fusion count the same thing. A union-find over all of them.
 //
-// Two dims are of one group if an op maps one to the other (dim_map.h), or if equal transforms made them of dims of one group:
+// Two dims are of one group if an op maps one to the other (idLinks), or if equal transforms made them of dims of one group:
 //
 //   T1 = relu(T0)            T0's dims are T1's
 //   T0 split(0, 4)           both outer parts are of one group, and both inner parts,
@@ -16,10 +16,23 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/op_rule.h"
+
 namespace meshfuse {
 
 class Fusion;
 class IterDomain;
+
+// A pair of dims that an op links, see dimsRead.
+struct IdLink {
+  IterDomain* producer;
+  IterDomain* consumer;
+  DimRead how;
+  IntExpr offset;
+};
+// Links of all tensor operands, in order of operands and of the result's dims.
+[[nodiscard]] std::vector<IdLink> idLinks(const Expr& expr);
+[[nodiscard]] std::vector<IdLink> idLinks(const Expr& expr, int operand);
 
 class IdGraph {
  public:

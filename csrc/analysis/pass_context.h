@@ -42,6 +42,16 @@ class PassContext {
                   [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
   }
 
+  // What passes remember for each other, whatever they change: a type with kName and a default constructor.
+  template <class Memo>
+  Memo& memo() {
+    std::unique_ptr<Held>& held = memos_[Memo::kName];
+    if (held == nullptr) {
+      held = std::make_unique<MemoOf<Memo>>();
+    }
+    return static_cast<MemoOf<Memo>&>(*held).memo;
+  }
+
   const PassSettings& settings() const { return settings_; }
 
   // What a pass decided and why, for explain.
@@ -60,10 +70,15 @@ class PassContext {
     explicit HeldOf(const Fusion& fusion) : analysis(fusion) {}
     Analysis analysis;
   };
+  template <class Memo>
+  struct MemoOf : Held {
+    Memo memo;
+  };
 
   const Fusion& fusion_;
   const PassSettings settings_;
   std::map<std::string_view, std::unique_ptr<Held>> analyses_;
+  std::map<std::string_view, std::unique_ptr<Held>> memos_;
   std::vector<std::string> remarks_;
   std::map<int, std::string> reasons_;
 };

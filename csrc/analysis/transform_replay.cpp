@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "analysis/dim_map.h"
 #include "analysis/id_graph.h"
 #include "base/error.h"
 #include "ir/fusion.h"

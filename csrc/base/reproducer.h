@@ -1,4 +1,4 @@
-// The file that a failing pass leaves behind: what `meshfuse opt --pass=...` needs to fail alike.
+// The file that a failing pass writes: `meshfuse opt --pass=...` fails on it in the same way.
 #pragma once
 
 #include <span>

@@ -171,12 +171,13 @@ std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerS
   return {DigitList(std::move(outer), prover), DigitList(std::move(inner), prover)};
 }
 
-std::pair<DigitList, DigitList> splitRagged(const Digit& top, int64_t bound, int64_t outerSize, int64_t innerSize) {
+std::pair<DigitList, DigitList> splitRagged(const Digit& top, const IntExpr& bound, const IntExpr& outerSize,
+                                            const IntExpr& innerSize) {
   Digit outer = top;
   Digit inner = top;
   outer.stride = outer.stride * innerSize;
   outer.size = outerSize;
-  outer.bound = outer.stride * outerSize == IntExpr(bound) ? Digit::kEven : bound;
+  outer.bound = outer.stride * outerSize == bound ? IntExpr(Digit::kEven) : bound;
   inner.size = innerSize;
   inner.bound = Digit::kEven;
   return {DigitList({outer}), DigitList({inner})};
@@ -349,13 +350,41 @@ DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& pro
   return DigitList(std::move(*digits), prover);
 }
 
+// Whether `digits`, which end below `above` at a place that no rank needs to count beyond, are all that an extent has: the blocks or
+// cycles that its splits make, rounded up. Least significant first.
+bool coverRoundedUp(const std::vector<Digit>& digits, const IntExpr& above, const IntExpr& extent,
+                    const Prover& prover) {
+  return std::ranges::any_of(digits, [&](const Digit& d) {
+    const std::optional<IntExpr> parts = prover.divide(above, d.stride);
+    return parts && (ceilDiv(extent, *parts) == d.stride || ceilDiv(extent, d.stride) == *parts);
+  });
+}
+
+// Of a symbolic extent that the digits up to `above` are not proved to divide: the topmost is ragged.
+DigitList roundedUp(int dim, std::vector<Digit> digits, const IntExpr& above, const IntExpr& extent,
+                    const Prover& prover) {
+  if (above.isConst(0)) {
+    return DigitList::opaque();
+  }
+  if (!coverRoundedUp(digits, above, extent, prover)) {
+    digits.push_back({dim, above, ceilDiv(extent, above), {}});
+  }
+  std::erase_if(digits, [](const Digit& d) { return d.size.isConst(1); });
+  std::reverse(digits.begin(), digits.end());
+  if (!digits.empty()) {
+    digits.front().bound = extent;
+  }
+  return DigitList(std::move(digits), prover);
+}
+
 bool arePadded(const std::vector<Digit>& owned) {
   return std::ranges::any_of(owned, [](const Digit& d) { return !d.parts.empty(); });
 }
 
 }  // namespace
 
-DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned, const Prover& prover) {
+DigitList fillLocal(int dim, const IntExpr& size, const std::vector<Digit>& owned, const Prover& prover) {
+  const IntExpr extent = prover.canonical(size);
   if (owned.empty()) {
     return DigitList::whole(dim, extent);
   }
@@ -369,8 +398,11 @@ DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& ow
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, prover);
   std::optional<IntExpr> top = digits ? prover.divide(extent, at) : std::nullopt;
   if (!top) {
-    return digits && extent.isConst() && at.isConst() ? fillRagged(dim, extent.constValue(), owned)
-                                                      : DigitList::opaque();
+    if (!digits) {
+      return DigitList::opaque();
+    }
+    return extent.isConst() && at.isConst() ? fillRagged(dim, extent.constValue(), owned)
+                                            : roundedUp(dim, std::move(*digits), at, extent, prover);
   }
   digits->push_back({dim, at, *top, {}});
   std::reverse(digits->begin(), digits->end());

@@ -38,7 +38,7 @@ class DigitList {
   bool hasParts() const { return !digits_.empty() && !digits_.front().parts.empty(); }
   // Values a rank holds: the product of the sizes of local digits. If ragged: not more than that.
   IntExpr localSize(const Prover& prover = {}) const;
-  // All digits with this owner. `axis` digits get their `below` from the digits behind them.
+  // All digits with this owner. `axis` digits get their `below` from the digits to their right.
   DigitList ownedBy(const Owner& owner, const Prover& prover = {}) const;
   bool hasOwned() const;
 
@@ -54,9 +54,9 @@ class DigitList {
 // index / innerSize and index mod innerSize; both opaque if the cut falls into digits that it does not provably divide.
 [[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize,
                                                     const Prover& prover = {});
-// The same of the topmost digit of a dim of constant extent `bound`, where the sizes need not divide: the outer list is ragged.
-[[nodiscard]] std::pair<DigitList, DigitList> splitRagged(const Digit& top, int64_t bound, int64_t outerSize,
-                                                          int64_t innerSize);
+// The same of the topmost digit of a dim of extent `bound`, where the sizes are not known to divide: the outer list is ragged.
+[[nodiscard]] std::pair<DigitList, DigitList> splitRagged(const Digit& top, const IntExpr& bound,
+                                                          const IntExpr& outerSize, const IntExpr& innerSize);
 // True only if both select the same value, with the same owners, at every index.
 [[nodiscard]] bool provenEqual(const DigitList& a, const DigitList& b, const Prover& prover = {});
 
@@ -67,8 +67,8 @@ class DigitList {
 [[nodiscard]] DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 [[nodiscard]] DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 
-// The digits of one dim of the given extent of which `owned` (any order) are owned and all others local. Where the sizes do not
-// divide the extent, all of them constants, the topmost digit is rounded up; where they are of a dim in parts of given sizes, all others
+// The digits of one dim of the given extent: `owned` (any order) are owned, all others local. Where the sizes are not proved
+// to divide the extent, the topmost digit is rounded up; where they are of a dim in parts of given sizes, all others
 // are too, and the extent is that of the parts. Opaque where they overlap, do not nest, or are of other parts.
 [[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
                                   const Prover& prover = {});

@@ -190,10 +190,6 @@ struct IntExprBuilder {
 
   // Terms in the same bases become one: N + floorDiv(N, 4) = floorDiv(N, 4)*5 where 4 divides N.
   static void joinFractions(IntExpr& e) {
-    auto holdsFraction = [](const IntTerm& t) {
-      return std::any_of(t.factors.begin(), t.factors.end(),
-                         [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
-    };
     if (std::none_of(e.terms_.begin(), e.terms_.end(), holdsFraction)) {
       return;
     }
@@ -330,6 +326,48 @@ struct IntExprBuilder {
     return {make(0, std::move(quotients)), collect(e.constant_, std::move(rest))};
   }
 
+  static bool holdsFraction(const IntTerm& t) {
+    return std::any_of(t.factors.begin(), t.factors.end(),
+                       [](const IntAtomPtr& f) { return exactBase(*f) != nullptr; });
+  }
+
+  // t / b; a term without factors is a number.
+  static std::optional<IntTerm> divideTerm(const IntTerm& t, const IntTerm& b) {
+    IntTerm quotient = t;
+    bool exact = t.coefficient % b.coefficient == 0;
+    quotient.coefficient /= b.coefficient;
+    for (size_t k = 0; k < b.factors.size() && exact; k++) {
+      const auto it = std::find_if(quotient.factors.begin(), quotient.factors.end(),
+                                   [&](const IntAtomPtr& x) { return x->key == b.factors[k]->key; });
+      exact = it != quotient.factors.end();
+      if (exact) {
+        quotient.factors.erase(it);
+      }
+    }
+    if (exact) {
+      return quotient;
+    }
+    if (b.coefficient < 0 || !holdsFraction(b)) {
+      return std::nullopt;
+    }
+    // floorDiv(N, 4) by floorDiv(N, 12), where 12 divides N, is 3
+    Fraction above = fraction(t);
+    const Fraction below = fraction(b);
+    for (const IntAtomPtr& base : below.bases) {
+      const auto it = std::find_if(above.bases.begin(), above.bases.end(),
+                                   [&](const IntAtomPtr& x) { return x->key == base->key; });
+      if (it == above.bases.end()) {
+        return std::nullopt;
+      }
+      above.bases.erase(it);
+    }
+    if (__builtin_mul_overflow(above.numerator, below.denominator, &above.numerator) ||
+        __builtin_mul_overflow(above.denominator, below.numerator, &above.denominator)) {
+      return std::nullopt;
+    }
+    return toTerm(above);
+  }
+
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
     if (b.isConst(0) || b.terms_.size() + (b.constant_ != 0 ? 1 : 0) != 1) {
       return a == b ? std::optional<IntExpr>(1) : std::nullopt;
@@ -342,26 +380,17 @@ struct IntExprBuilder {
       return std::nullopt;
     }
     int64_t constant = a.constant_ / k;
+    const IntTerm divisor = b.terms_.empty() ? IntTerm{k, {}} : b.terms_[0];
     std::vector<IntTerm> quotient;
-    for (IntTerm t : a.terms_) {
-      if (t.coefficient % k != 0) {
+    for (const IntTerm& t : a.terms_) {
+      std::optional<IntTerm> q = divideTerm(t, divisor);
+      if (!q) {
         return std::nullopt;
       }
-      t.coefficient /= k;
-      if (!b.terms_.empty()) {
-        for (const IntAtomPtr& f : b.terms_[0].factors) {
-          auto it =
-              std::find_if(t.factors.begin(), t.factors.end(), [&](const IntAtomPtr& x) { return x->key == f->key; });
-          if (it == t.factors.end()) {
-            return std::nullopt;
-          }
-          t.factors.erase(it);
-        }
-      }
-      if (t.factors.empty()) {
-        constant = addExact(constant, t.coefficient);
+      if (q->factors.empty()) {
+        constant = addExact(constant, q->coefficient);
       } else {
-        quotient.push_back(std::move(t));
+        quotient.push_back(std::move(*q));
       }
     }
     return make(constant, std::move(quotient));
@@ -646,6 +675,24 @@ bool within(const IntExpr& e, int64_t k) {
   return lower && *lower >= 0 && upper && *upper < k;
 }
 
+// A quotient by a product with a factor that the dividend has too is one without it: divisors are positive.
+bool cancelCommonFactors(IntExpr& dividend, IntExpr& divisor) {
+  bool cancelled = false;
+  if (divisor.terms().size() != 1 || divisor.constantTerm() != 0) {
+    return cancelled;
+  }
+  for (const IntAtomPtr& atom : std::vector<IntAtomPtr>(divisor.terms()[0].factors)) {
+    const IntExpr factor = IntExprBuilder::product({1, {atom}});
+    std::optional<IntExpr> rest = divideExactly(dividend, factor);
+    if (rest) {
+      divisor = *divideExactly(divisor, factor);
+      dividend = std::move(*rest);
+      cancelled = true;
+    }
+  }
+  return cancelled;
+}
+
 }  // namespace
 
 IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
@@ -680,6 +727,8 @@ IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
     }
   } else if (a.lower().value_or(-1) >= 0 && provenLess(a, b)) {
     return 0;
+  } else if (IntExpr dividend = a, divisor = b; cancelCommonFactors(dividend, divisor)) {
+    return floorDiv(dividend, divisor);
   }
   SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
   if (a.lower() && (*a.lower() >= 0 || b.isConst())) {
@@ -707,6 +756,8 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
     if (!multiples.isConst(0) || !byFacts.isConst(0)) {
       return multiples + byFacts + ceilDiv(rest, b);
     }
+  } else if (IntExpr dividend = a, divisor = b; cancelCommonFactors(dividend, divisor)) {
+    return ceilDiv(dividend, divisor);
   }
   SymbolFacts facts{INT64_MIN, INT64_MAX, 1};
   if (a.lower() && *a.lower() >= 0) {
@@ -717,6 +768,9 @@ IntExpr ceilDiv(const IntExpr& a, const IntExpr& b) {
   }
   if (a.upper() && *a.upper() >= 0) {
     facts.upper = b.isConst() ? -floorDivide(-*a.upper(), b.constValue()) : *a.upper();
+  }
+  if (facts.lower == facts.upper) {
+    return facts.lower;
   }
   return IntExprBuilder::function(AtomKind::CeilDiv, a, b, facts);
 }

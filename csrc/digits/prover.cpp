@@ -1,6 +1,91 @@
 #include "digits/prover.h"
 
+#include <algorithm>
+
 namespace meshfuse {
+
+namespace {
+
+struct SymbolValue {
+  std::string symbol;
+  IntExpr value;
+};
+
+// The value that `difference` == 0 gives to one of its symbols: the one with the fewest declared facts, then the first by name. A symbol inside
+// a quotient, or times another one, is not solved for.
+std::optional<SymbolValue> solved(const IntExpr& difference) {
+  std::optional<SymbolValue> found;
+  int64_t declared = 0;
+  for (const IntTerm& term : difference.terms()) {
+    if (term.factors.size() != 1 || term.factors[0]->kind != AtomKind::Symbol) {
+      continue;
+    }
+    const IntAtom& symbol = *term.factors[0];
+    const std::optional<LinearForm> form = difference.linearIn(symbol.key);
+    const std::optional<IntExpr> value =
+        form && form->slope.isConst() ? divideExactly(IntExpr(0) - form->rest, form->slope) : std::nullopt;
+    if (value && (!found || symbol.facts.divisor < declared)) {
+      found = {symbol.key, *value};
+      declared = symbol.facts.divisor;
+    }
+  }
+  return found;
+}
+
+// The symbol of ceilDiv(symbol, k) == n, with the range that n leaves to it.
+std::optional<SymbolValue> narrowed(const IntExpr& a, const IntExpr& b) {
+  const bool isAtom = a.terms().size() == 1 && a.constantTerm() == 0 && a.terms()[0].coefficient == 1 &&
+                      a.terms()[0].factors.size() == 1;
+  if (!isAtom || !b.isConst()) {
+    return std::nullopt;
+  }
+  const IntAtom& quotient = *a.terms()[0].factors[0];
+  if (quotient.kind != AtomKind::CeilDiv || !quotient.args[0].isSymbol() || !quotient.args[1].isConst()) {
+    return std::nullopt;
+  }
+  const IntAtom& symbol = *quotient.args[0].terms()[0].factors[0];
+  SymbolFacts facts = symbol.facts;
+  facts.lower = std::max(facts.lower, (b.constValue() - 1) * quotient.args[1].constValue() + 1);
+  facts.upper = std::min(facts.upper, b.constValue() * quotient.args[1].constValue());
+  if (facts.lower > facts.upper) {
+    return std::nullopt;  // no number is both
+  }
+  return SymbolValue{symbol.key,
+                     facts.lower == facts.upper ? IntExpr(facts.lower) : IntExpr::symbol(symbol.key, facts)};
+}
+
+}  // namespace
+
+void Prover::assumeEqual(const IntExpr& a, const IntExpr& b) {
+  const IntExpr left = canonical(a);
+  const IntExpr right = canonical(b);
+  std::optional<SymbolValue> known = left == right ? std::nullopt : solved(left - right);
+  if (!known) {
+    known = narrowed(left, right);
+  }
+  if (!known) {
+    known = narrowed(right, left);
+  }
+  if (!known) {
+    return;
+  }
+  for (auto& [symbol, value] : values_) {
+    value = value.substitute([&](std::string_view name) {
+      return name == known->symbol ? std::optional<IntExpr>(known->value) : std::nullopt;
+    });
+  }
+  values_[known->symbol] = known->value;
+}
+
+IntExpr Prover::canonical(const IntExpr& e) const {
+  if (values_.empty() || e.isConst()) {
+    return e;
+  }
+  return e.substitute([&](std::string_view name) {
+    const auto known = values_.find(name);
+    return known == values_.end() ? std::nullopt : std::optional<IntExpr>(known->second);
+  });
+}
 
 void Prover::assumeDivides(const IntExpr& divisor, const IntExpr& dividend) {
   if (!divide(dividend, divisor)) {
@@ -21,8 +106,15 @@ std::optional<IntExpr> Prover::divide(const IntExpr& a, const IntExpr& b) const 
   for (const Fact& fact : facts_) {
     // a = k * dividend = k * quotient * divisor
     const std::optional<IntExpr> k = divideExactly(a, fact.dividend);
-    if (std::optional<IntExpr> q = k ? divideExactly(*k * fact.divisor * fact.quotient, b) : std::nullopt) {
+    if (!k) {
+      continue;
+    }
+    if (std::optional<IntExpr> q = divideExactly(*k * fact.divisor * fact.quotient, b)) {
       return q;
+    }
+    if (std::optional<IntExpr> q =
+            divideExactly(*k * fact.quotient, b)) {  // the product may be written as the dividend
+      return *q * fact.divisor;
     }
   }
   return std::nullopt;

@@ -1,13 +1,17 @@
-// Prover: what is known of integer expressions beyond their normal form: facts "d divides e".
+// Prover: proves relations of integer expressions from their normal forms and from facts, "d divides e" and "a equals b".
 //
 //   Prover p;
+//   p.assumeEqual(m, n * 4);        m is written n * 4 from now on
 //   p.assumeDivides(x, n);          n = x * q from now on, q = floorDiv(n, x)
-//   p.divide(n, x) == q             p.multiply(x, q) == n
+//   p.divide(n, x) == q             p.multiply(x, q) == n             p.canonical(m) == n * 4
 //
 // Sound under its facts, not complete: what it cannot show is unknown, never assumed.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "digits/int_expr.h"
@@ -26,6 +30,12 @@ class Prover {
   void assumeDivides(const IntExpr& divisor, const IntExpr& dividend);
   const std::vector<Fact>& facts() const { return facts_; }
 
+  // From here on both are one number. Kept where it gives the value of a symbol: a size, or a multiple of one; where it gives its range,
+  // of ceilDiv(symbol, k) == n, that. Stated before the divisibilities, which are kept in terms of it.
+  void assumeEqual(const IntExpr& a, const IntExpr& b);
+  // The same number without the symbols whose values are known: numbers that are equal by these facts are written alike.
+  [[nodiscard]] IntExpr canonical(const IntExpr& e) const;
+
   // a / b if b is proven to divide a.
   [[nodiscard]] std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) const;
   // a * b, with divisor * quotient of a fact written as the dividend.
@@ -34,6 +44,7 @@ class Prover {
 
  private:
   std::vector<Fact> facts_;
+  std::map<std::string, IntExpr, std::less<>> values_;  // of symbols; what is listed has no other value
 };
 
 }  // namespace meshfuse

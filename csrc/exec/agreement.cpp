@@ -3,15 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "exec/accounts.h"
+#include "exec/call_descriptor.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
-#include "multidevice/sharding/window_fetch.h"
+#include "meshfuse_config.h"
 #include "multidevice/transport/communicator.h"
 #include "multidevice/transport/disagreement.h"
 #include "schedule/group.h"
@@ -22,12 +19,12 @@ namespace {
 
 constexpr std::string_view kNoPlan = "no plan: ";
 constexpr std::string_view kPlatform = "platform: ";
-constexpr size_t kMostOfAnAccount = 3500;
+constexpr size_t kMostOfADescriptor = 3500;
+constexpr int kMostStepsOfAnOp = 8;
 
-bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kBadCall); }
+bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kRefusal); }
 
-// What the first rank that refuses says, where all that do name a mistake of the user; empty if none refuses. Ranks that do not say
-// the same are told who does.
+// The error of the first rank that refuses; empty if none does. DeviceError if some rank failed by no mistake of the user.
 std::string refusalOf(const std::vector<std::string>& answers) {
   const auto first = std::ranges::find_if(answers, refuses);
   if (first == answers.end()) {
@@ -35,74 +32,56 @@ std::string refusalOf(const std::vector<std::string>& answers) {
   }
   std::vector<size_t> ranks;
   for (size_t r = 0; r < answers.size(); r++) {
-    deviceCheck(!answers[r].starts_with(kNoPlan), "[agreement] rank {} has no plan: {}", r,
+    deviceCheck(!answers[r].starts_with(kNoPlan), "[agreement] rank {} could not compile a plan: {}", r,
                 answers[r].substr(std::min(kNoPlan.size(), answers[r].size())));
     if (answers[r] == *first) {
       ranks.push_back(r);
     }
   }
-  std::string text = first->substr(kBadCall.size());
+  std::string text = first->substr(kRefusal.size());
   if (ranks.size() < answers.size()) {
-    text += fmt::format("; so say ranks [{}] of {}", fmt::join(ranks, ", "), answers.size());
+    text += fmt::format("; ranks [{}] of {} refuse the call with this error", fmt::join(ranks, ", "), answers.size());
   }
   return text;
 }
 
-}  // namespace
-
-bool communicates(const Fusion& global) {
-  const std::vector<Expr*> exprs = global.exprs();
-  return std::ranges::any_of(exprs, [&](const Expr* e) {
-    if (fetchesWindow(e)) {
-      return std::ranges::any_of(e->attributes().plan, [](const std::string& step) { return step != "slice"; });
-    }
-    if (e->kind() != ExprKind::Redistribute || !e->input(0)->asTensor()->hasDeviceMesh()) {
-      return false;
-    }
-    const std::shared_ptr<const RedistributionPlan> plan =
-        planIn(global, shardState(e->input(0)->asTensor()), shardState(e->tensorOutput()));
-    return std::ranges::any_of(plan->steps, &CommStep::communicates);
+bool isOnAllRanks(const Fusion& fusion, int ranks) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  return std::ranges::all_of(tensors, [&](const TensorView* tv) {
+    return !tv->hasDeviceMesh() || std::ssize(tv->getDeviceMesh().devices()) == ranks;
   });
 }
 
-std::string platformText(std::string_view libraryVersion, const DeviceInfo& device, size_t maxPlans) {
-  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}{3} plans kept\n", kPlatform, libraryVersion,
-                     device.target == tile::Target::Cpu ? "a CPU" : device.architecture, maxPlans);
-}
-
-void agreeOnPlan(Communicator& communicator, const SharedText& shared, const CallAccount& account, int64_t call) {
-  const std::string text = fmt::format("call {}\n{}{}", call, shared.platform, shared.program);
-  communicator.setStep(-1, "compares its plan");
-  std::vector<std::string> hashes = communicator.exchange(
-      fmt::format("{}{}\n{}", kMakesAPlan, hashText(text).hex(), account.toString(kMostOfAnAccount)));
-  communicator.setStep(-1, "");
-  // The account tells those who make another call.
-  for (std::string& hash : hashes) {
-    hash = refuses(hash) ? hash : hash.substr(0, hash.find('\n'));
-  }
-  if (std::string refusal = refusalOf(hashes); !refusal.empty()) {
-    throwUserError(std::move(refusal));
-  }
-  std::vector<int> different;
-  for (size_t r = 0; r < hashes.size(); r++) {
-    if (hashes[r] != hashes[0]) {
-      different.push_back(static_cast<int>(r));
+// One line for each dim of each input.
+std::string textOfSizes(const Fusion& fusion, const std::vector<std::vector<int64_t>>& sizes) {
+  std::string text;
+  for (size_t i = 0; i < sizes.size(); i++) {
+    const Val* in = fusion.inputs()[i];
+    const size_t dims = in->isTensor() ? in->asTensor()->shape().size() : 0;
+    for (size_t k = 0; k < sizes[i].size() && in->isTensor(); k++) {
+      text += k < dims ? fmt::format("dim {} of input {} ({}) is {}\n", k, i, in->toString(), sizes[i][k])
+                       : fmt::format("element {} of input {} ({}) is {}\n", k - dims, i, in->toString(), sizes[i][k]);
     }
   }
-  if (different.empty()) {
-    return;
-  }
-  std::vector<std::string> texts = communicator.exchange(
-      fmt::format("call {}\n{}{}{}{}", call, shared.platform, shared.assumed, shared.sizes, shared.program));
-  int other = different[0];
+  return text;
+}
+
+std::string platformText(const AgreementOptions& options, const DeviceInfo& device) {
+  return fmt::format("{0}meshfuse {1}\n{0}kernels for {2}\n{0}{3} plans kept\n", kPlatform,
+                     options.libraryVersion.empty() ? kVersion : options.libraryVersion,
+                     device.target == tile::Target::Cpu ? "a CPU" : device.architecture, options.maxPlans);
+}
+
+// UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
+[[noreturn]] void throwDifference(const std::vector<std::string>& texts, const std::vector<int>& different) {
+  const int other = different[0];
   const std::string difference = firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
-        "[run] the parts of ranks [{}] differ in size from that of rank 0, and nothing says how large the whole is: "
-        "{}; give "
-        "it with Tensor::withGlobalShape, or as a constant size",
+        "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; give "
+        "it with Tensor::withGlobalShape, or as a constant size in the fusion",
         fmt::join(different, ", "), difference);
   check(difference.find('"' + std::string(kPlatform)) == std::string::npos,
-        "[agreement] ranks [{}] do not run on the platform of rank 0: {}; start all ranks with one build of the "
+        "[agreement] ranks [{}] have another platform than rank 0: {}; start all ranks with one build of the "
         "library, the same options, and devices of one model",
         fmt::join(different, ", "), difference);
   throwUserError(
@@ -111,21 +90,155 @@ void agreeOnPlan(Communicator& communicator, const SharedText& shared, const Cal
                   fmt::join(different, ", "), difference));
 }
 
-void refuseCall(Communicator& communicator, const Error& why) {
+}  // namespace
+
+bool communicates(const Fusion& global) {
+  const std::vector<Expr*> exprs = global.exprs();
+  return std::ranges::any_of(exprs, [](const Expr* e) {
+    const ExprAttributes& a = e->attributes();
+    return (a.plan && std::ranges::any_of(*a.plan, &CommStep::communicates)) ||
+           std::ranges::any_of(a.fetches, [](const WindowStep& w) { return w.kind != Collective::Local; });
+  });
+}
+
+Agreement::Call Agreement::call() { return Call(*this); }
+
+Agreement::Call::Call(Agreement& agreement) : agreement_(agreement) {
+  if (communicator().size() > 1) {
+    lock_ = std::unique_lock(communicator().sequence());
+    number_ = ++agreement.calls_;
+  }
+}
+
+bool Agreement::Call::use(const Shapes& shapes) const {
+  if (!hasPeers()) {
+    return true;
+  }
+  std::list<Shapes>& agreed = agreement_.agreed_;
+  const auto known = std::ranges::find_if(agreed, [&](const Shapes& s) { return haveSameShapes(s, shapes); });
+  if (known != agreed.end()) {
+    agreed.splice(agreed.begin(), agreed, known);
+    return true;
+  }
+  return false;
+}
+
+std::optional<Agreement::Shapes> Agreement::Call::keep(const Shapes& shapes, const AgreedPlan& plan) const {
+  std::list<Shapes>& agreed = agreement_.agreed_;
+  std::optional<Shapes> evicted;
+  if (hasPeers()) {
+    agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
+  }
+  if (!use(shapes)) {
+    agreed.push_front(shapes);
+    if (agreed.size() > agreement_.options_.maxPlans) {
+      evicted = std::move(agreed.back());
+      agreed.pop_back();
+    }
+  }
+  return evicted;
+}
+
+// Ranks compare their first plan, and later ones once some program redistributes. A rank without a shard of an input cannot assume its
+// global size, so ranks compare assumed sizes only if all ranks have shards.
+bool Agreement::Call::peersCompare(const PlanProposal& proposal) const {
+  return hasPeers() && (agreement_.redistributes_.value_or(true) ||
+                        (!proposal.assumedSizes.empty() && isOnAllRanks(proposal.fusion, communicator().size())));
+}
+
+AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const {
+  const std::string program = global.toString();
+  const std::vector<Expr*> exprs = global.exprs();
+  AgreedPlan plan{.identity = hashText(program).lo,
+                  .communicates = meshfuse::communicates(global),
+                  .redistributes = std::ranges::any_of(exprs, [](const Expr* e) {
+                    return e->kind() == ExprKind::Redistribute || !e->attributes().fetches.empty();
+                  })};
+  if (!hasPeers()) {
+    return plan;
+  }
+  const auto descriptor = std::make_shared<const PlanDescriptor>(
+      PlanDescriptor{.call = descriptorOf(proposal.fusion, proposal.inputs, proposal.sizes, program),
+                     .identity = plan.identity,
+                     .communications = kMostStepsOfAnOp * global.numExprs()});
+  // A rank whose shard alone has another size assumes what the others do not: no peer comes, and it ends with the deadline.
+  if (!use(factsOf(proposal.fusion, proposal.inputs)) && (peersCompare(proposal) || plan.communicates)) {
+    compare(proposal, *descriptor, program, device);
+  }
+  if (plan.communicates) {
+    PlanDescriptors::add(communicator(), descriptor);
+    plan.descriptor = descriptor;
+  }
+  return plan;
+}
+
+void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
+                              const DeviceInfo& device) const {
+  const std::string platform = platformText(agreement_.options_, device);
+  const std::string hash = hashText(fmt::format("call {}\n{}{}", number_, platform, program)).hex();
+  communicator().setStep(-1, "compares its plan");
+  // the descriptor is for peers that make another call
+  std::vector<std::string> answers =
+      communicator().exchange(fmt::format("{}{}\n{}", kNewPlan, hash, plan.call.toString(kMostOfADescriptor)));
+  communicator().setStep(-1, "");
+  for (std::string& answer : answers) {
+    answer = refuses(answer) ? answer : answer.substr(0, answer.find('\n'));
+  }
+  if (std::string refusal = refusalOf(answers); !refusal.empty()) {
+    throwUserError(std::move(refusal));
+  }
+  std::vector<int> different;
+  for (size_t r = 0; r < answers.size(); r++) {
+    if (answers[r] != answers[0]) {
+      different.push_back(static_cast<int>(r));
+    }
+  }
+  if (!different.empty()) {
+    throwDifference(communicator().exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
+                                                        textOfSizes(proposal.fusion, proposal.sizes), program)),
+                    different);
+  }
+}
+
+void Agreement::Call::failBefore(const PlanProposal& proposal) const {
+  if (!peersCompare(proposal)) {
+    throw;
+  }
+  try {
+    throw;
+  } catch (const Error& e) {
+    refuse(e);
+  }
+}
+
+void Agreement::Call::failAfter(const AgreedPlan& plan) const {
+  if (!hasPeers() || !plan.communicates) {
+    throw;
+  }
+  try {
+    throw;
+  } catch (const DisagreementError&) {
+    throw;  // the peers have it too
+  } catch (const UserError& e) {
+    refuse(e);
+  } catch (const std::exception& e) {
+    communicator().abort(e.what());
+    throw;
+  }
+}
+
+void Agreement::Call::refuse(const Error& why) const {
   const bool isUsers = dynamic_cast<const UserError*>(&why) != nullptr;
   std::vector<std::string> answers;
-  if (communicator.size() > 1) {
-    try {
-      communicator.setProgram(0);
-      communicator.setStep(-1, isUsers ? "refuses the call" : fmt::format("refuses the call: {}", why.what()));
-      answers = communicator.exchange(std::string(isUsers ? kBadCall : kNoPlan) + why.what());
-      communicator.setStep(-1, "");
-    } catch (const DisagreementError&) {
-      throw;  // the peers do not refuse: all are told alike
-    } catch (const Error&) {
-      // the peers are gone or agree on another failure; this rank's own error says more
-      answers.clear();
-    }
+  try {
+    communicator().setProgram(0);
+    communicator().setStep(-1, isUsers ? "refuses the call" : fmt::format("refuses the call: {}", why.what()));
+    answers = communicator().exchange(std::string(isUsers ? kRefusal : kNoPlan) + why.what());
+    communicator().setStep(-1, "");
+  } catch (const DisagreementError&) {
+    throw;  // the peers run a cached plan: all ranks get this error
+  } catch (const Error&) {
+    // the peers are gone or have another failure: this rank's own error says more
   }
   const bool areUsers = std::ranges::none_of(answers, [](const std::string& a) { return a.starts_with(kNoPlan); });
   if (isUsers && areUsers && !answers.empty()) {

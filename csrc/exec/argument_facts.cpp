@@ -38,19 +38,16 @@ std::string differenceOf(const ArgumentFacts& facts, const Argument& argument) {
   if (t->dtype() != facts.dtype) {
     return fmt::format("has type {} instead of {}", name(t->dtype()), name(facts.dtype));
   }
-  if (!std::ranges::equal(facts.sizes, t->sizes())) {
-    return fmt::format("has sizes [{}] instead of [{}]", fmt::join(t->sizes(), ", "), fmt::join(facts.sizes, ", "));
-  }
-  if (!std::ranges::equal(facts.globalShape, t->globalShape())) {
-    return fmt::format("is a part of [{}] instead of [{}]", fmt::join(t->globalShape(), ", "),
-                       fmt::join(facts.globalShape, ", "));
-  }
-  if (!facts.elements.empty() && facts.elements != elementsOf(*t)) {
-    return fmt::format("is [{}] instead of [{}]", fmt::join(elementsOf(*t), ", "), fmt::join(facts.elements, ", "));
-  }
-  if (!std::ranges::equal(facts.strides, t->strides())) {
-    return fmt::format("has strides [{}] instead of [{}]", fmt::join(t->strides(), ", "),
-                       fmt::join(facts.strides, ", "));
+  const std::vector<int64_t> elements = facts.elements.empty() ? facts.elements : elementsOf(*t);
+  const std::tuple<std::string_view, std::span<const int64_t>, std::span<const int64_t>> lists[] = {
+      {"has sizes", t->sizes(), facts.sizes},
+      {"has global shape", t->globalShape(), facts.globalShape},
+      {"has elements", elements, facts.elements},
+      {"has strides", t->strides(), facts.strides}};
+  for (const auto& [what, now, before] : lists) {
+    if (!std::ranges::equal(now, before)) {
+      return fmt::format("{} [{}] instead of [{}]", what, fmt::join(now, ", "), fmt::join(before, ", "));
+    }
   }
   return fmt::format("has alignment {} instead of {}", alignmentOf(t->data()), facts.alignment);
 }
@@ -98,14 +95,6 @@ bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<Argum
     return x.areOfTensor() == y.areOfTensor() && x.dtype == y.dtype && x.sizes == y.sizes && x.elements == y.elements &&
            x.globalShape == y.globalShape;
   });
-}
-
-bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
-  return std::equal(facts.begin(), facts.end(), inputs.begin(), inputs.end(),
-                    [](const ArgumentFacts& f, const Argument& a) {
-                      const Tensor* t = std::get_if<Tensor>(&a);
-                      return t != nullptr ? f.areOfTensor() && hasShape(f, *t) : !f.areOfTensor() && hasValue(f, a);
-                    });
 }
 
 std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {

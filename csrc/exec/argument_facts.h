@@ -1,4 +1,4 @@
-// What a plan assumes of the arguments of a call: it may be used wherever each of these facts holds.
+// Facts of the arguments of a call: a plan may be used for any call whose arguments have the same facts.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class Fusion;
 static_assert(std::is_same_v<std::variant_alternative_t<0, Argument>, Tensor>);
 
 struct ArgumentFacts {
-  size_t kind = 0;                   // of Argument
-  DataType dtype = DataType::Float;  // this and what follows: of tensors
+  size_t kind = 0;                   // index in the variant Argument
+  DataType dtype = DataType::Float;  // this and the members below: of tensors
   int alignment = 1;                 // see alignmentOf in arguments.h
   std::vector<int64_t> sizes;        // of a scalar that shapes depend on: its value
   std::vector<int64_t> strides;
   std::vector<int64_t> elements;     // of a tensor whose elements are sizes
   std::vector<int64_t> globalShape;  // see Tensor::withGlobalShape
-  int64_t extent = 0;                // bytes from the first element to the end of the last: follows from the above
+  int64_t extent = 0;                // bytes from the first element to the end of the last; follows from the above
 
   bool areOfTensor() const { return kind == 0; }
   bool holdFor(const Argument& argument) const;
@@ -32,15 +32,13 @@ struct ArgumentFacts {
 // One for each argument.
 [[nodiscard]] std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs);
 
-// Kinds of scalars are looked at as well: arguments for which the facts of a plan hold need no other check.
+// Arguments that pass need no other check: kinds of scalars are compared too.
 [[nodiscard]] bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 
-// The facts that are the same on all ranks that make the same call: sizes and types, but neither strides nor alignments, nor
-// whether a number was given as an integer.
+// Compares the facts that are the same on all ranks in one call: sizes and types, but not strides, alignments or kinds of scalars.
 [[nodiscard]] bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<ArgumentFacts>& b);
-[[nodiscard]] bool haveShapesOf(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 
-// The first fact that does not hold, as `input 0 has sizes [9] instead of [8]`; "" if all hold.
+// The first fact that does not hold, as `input 0 has sizes [9] instead of [8]`; empty if all hold.
 [[nodiscard]] std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 
 }  // namespace meshfuse

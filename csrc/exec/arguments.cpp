@@ -48,14 +48,15 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
     const Tensor& t = std::get<Tensor>(inputs[i]);
     check(!repeatsElements(t),
           "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
-          "tensor of its own, see Tensor::clone",
+          "copy, see Tensor::clone",
           i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
     const std::vector<int> order = output->asTensor()->memoryOrder();
-    check(!output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
-          "[run] the result {} takes the memory of input {} ({}) and is to lie in the order [{}], but the argument has "
-          "strides [{}] for sizes [{}]; pass a tensor in that order, or give the result none",
-          output->toString(), i, input->toString(), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
-          fmt::join(t.sizes(), ", "));
+    check(
+        !output->asTensor()->hasAllocation() || liesInOrder(t.sizes(), t.strides(), order),
+        "[run] the result {} is written into input {} ({}) in the memory order [{}], but the argument has strides [{}] "
+        "for sizes [{}]; pass a tensor in that order, or set no memory order for the result",
+        output->toString(), i, input->toString(), fmt::join(order, ", "), fmt::join(t.strides(), ", "),
+        fmt::join(t.sizes(), ", "));
   }
 }
 
@@ -111,7 +112,34 @@ std::vector<int64_t> elementsOf(const Tensor& sizes) {
 
 namespace {
 
-// Values of symbols that are sizes: of scalars, of dims that every rank has whole, and of wholes that arguments name.
+// Dims of symbolic size that an axis owns whole, one element a rank, with the sizes that they have to have; 0 for all other dims.
+std::vector<int64_t> sizesOfWholeDims(const TensorView* tv) {
+  std::vector<int64_t> sizes(tv->shape().size(), 0);
+  const std::vector<IterDomain*> stored = tv->noReductions();
+  for (size_t k = 0; k < sizes.size() && tv->hasDeviceMesh(); k++) {
+    const bool whole = stored[k]->isDeviceDim() && !stored[k]->extent().isConst();
+    sizes[k] = whole ? tv->getDeviceMesh().size(stored[k]->parallelType()).constValue() : 0;
+  }
+  return sizes;
+}
+
+void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
+  const std::vector<int64_t> sizes = sizesOfWholeDims(tv);
+  for (size_t k = 0; k < sizes.size(); k++) {
+    if (sizes[k] == 0) {
+      continue;
+    }
+    const DeviceMesh& mesh = tv->getDeviceMesh();
+    const int64_t got = t.globalShape().empty() ? t.sizes()[k] * sizes[k] : t.globalShape()[k];
+    check(got == sizes[k],
+          "[run] dim {} of input {} (T{}) is bound whole to axis {} of size {}, so its global size must be {}, got {}; "
+          "split the dim by the size of the axis to shard one of another size",
+          k, input, tv->id(), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())), sizes[k], sizes[k],
+          got);
+  }
+}
+
+// Values of size symbols: of scalars, of dims that no mesh axis cuts, and of the global shapes of arguments.
 std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                        int64_t rank, const std::vector<bool>& givesShapes) {
   std::map<std::string, int64_t, std::less<>> known;
@@ -127,15 +155,21 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
     const ShardState state = shardState(in->asTensor());
     if (givesShapes[i]) {
       check(!state.isSharded() && holds(state.mesh, rank),
-            "[run] elements of input {} ({}) are sizes of parts, but ranks do not have all of it; leave it whole", i,
-            in->toString());
+            "[run] the elements of input {} ({}) are sizes, so every rank needs all of them, but it is sharded or not "
+            "on all ranks; leave it whole on every rank",
+            i, in->toString());
       const std::vector<int64_t> elements = elementsOf(t);
       for (size_t k = 0; k < elements.size(); k++) {
         known.emplace(in->asTensor()->element(static_cast<int64_t>(k)).symbolName(), elements[k]);
       }
     }
     const std::vector<IntExpr> shape = in->asTensor()->shape();
+    const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
     for (size_t k = 0; k < shape.size(); k++) {
+      if (shape[k].isSymbol() && ofAxes[k] > 0) {
+        known.emplace(shape[k].symbolName(), ofAxes[k]);
+        continue;
+      }
       const bool whole = holds(state.mesh, rank) && !state.dims[k].isOpaque() && !state.dims[k].hasOwned();
       const bool named = !t.globalShape().empty() && in->asTensor()->hasDeviceMesh();
       if (shape[k].isSymbol() && (whole || named)) {
@@ -146,7 +180,7 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
   return known;
 }
 
-// The sizes of an input of which this rank holds nothing.
+// The global sizes of an input without a shard on this rank.
 std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t rank,
                                     const std::map<std::string, int64_t, std::less<>>& known) {
   std::vector<int64_t> sizes;
@@ -155,11 +189,11 @@ std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t 
       const auto it = known.find(symbol);
       return it == known.end() ? std::nullopt : std::optional<IntExpr>(it->second);
     });
-    check(
-        bound.isConst(),
-        "[run] input {} (T{}) is on mesh {}, of which rank {} is none, and nothing says there how large it is; give a "
-        "tensor without elements that knows the whole, see shardTensor and Tensor::withGlobalShape",
-        input, tv->id(), tv->getDeviceMesh().toString(), rank);
+    check(bound.isConst(),
+          "[run] input {} (T{}) is on mesh {} without rank {}, and its global size is not known on this rank; pass a "
+          "tensor "
+          "without elements that has the global shape, see shardTensor and Tensor::withGlobalShape",
+          input, tv->id(), tv->getDeviceMesh().toString(), rank);
     sizes.push_back(bound.constValue());
   }
   return sizes;
@@ -181,6 +215,9 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
+    if (holds(in->asTensor()->getDeviceMesh(), rank)) {
+      checkWholeDims(in->asTensor(), i, t);
+    }
     if (!t.globalShape().empty() && in->asTensor()->hasDeviceMesh()) {
       result[i].assign(t.globalShape().begin(), t.globalShape().end());
       continue;
@@ -202,8 +239,13 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
           return it == known.end() ? std::nullopt : std::optional<int64_t>(it->second);
         },
         &even);
+    const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
+    for (size_t k = 0; k < ofAxes.size(); k++) {
+      result[i][k] = ofAxes[k] > 0 ? ofAxes[k] : result[i][k];
+    }
+    std::erase_if(even, [&](size_t k) { return ofAxes[k] > 0; });
     for (size_t k = 0; k < even.size() && assumed != nullptr; k++) {
-      *assumed += fmt::format("{}dim {} of input {} ({}), of which each rank gave {}, would be of {}\n", kAssumedSizes,
+      *assumed += fmt::format("{}dim {} of input {} ({}) has local size {} and global size {}\n", kAssumedSizes,
                               even[k], i, in->toString(), t.sizes()[even[k]], result[i][even[k]]);
     }
   }
@@ -222,11 +264,11 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
       expected.push_back(e.constValue());
     }
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
-    check(
-        differs == expected.end(),
-        "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], other in dim {}; a sharded input takes the "
-        "rank's shard, without elements where its mesh leaves the rank out, see shardTensor",
-        i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
+    check(differs == expected.end(),
+          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], they differ in dim {}; a sharded input "
+          "takes the "
+          "rank's shard, without elements where its mesh leaves the rank out, see shardTensor",
+          i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }
 

@@ -1,4 +1,4 @@
-// Arguments of a call: checked against the fusion's inputs, and turned into the facts that plans depend on.
+// Checks the arguments of a call against the fusion's inputs, and derives global sizes and layouts from them.
 #pragma once
 
 #include <bit>
@@ -17,24 +17,23 @@ class Fusion;
 
 // UserError on a wrong number of arguments, a tensor for a scalar or the reverse, a wrong element type, rank or device.
 void checkArguments(const Fusion& fusion, std::span<const Argument> inputs);
-// UserError if a mesh names ranks that there are not.
+// UserError if a mesh names a rank that does not exist.
 void checkMeshes(const Fusion& fusion, int ranks);
-// By input: whether it is an Int scalar that the shape of some tensor depends on, or an Int tensor whose elements are sizes.
+// By input: true for an Int scalar that the shape of some tensor depends on, and for an Int tensor whose elements are sizes.
 [[nodiscard]] std::vector<bool> shapeInputs(const Fusion& fusion);
 // The elements of an Int tensor.
 [[nodiscard]] std::vector<int64_t> elementsOf(const Tensor& sizes);
-// Sizes of every tensor input in the global view: a sharded dim is as long as its parts together. Of inputs that are on other ranks
-// only: as the argument, constants and other inputs say; UserError if they do not.
-// Of scalars that shapes depend on their value, of others nothing; of tensors whose elements are sizes these too, behind their own.
-// What nothing else says is taken from even parts; `assumed` then has a line that names it, the same on all ranks if their parts are
-// even.
+// By input. Of a tensor: its global sizes, followed by its elements if these are sizes. Of a scalar: its value if shapes depend on it,
+// else nothing. Global sizes of a sharded input are those of Tensor::withGlobalShape, constants of the fusion, or sizes known from other
+// inputs. Failing these, all shards are assumed to have the size of this rank's shard, and a line in `assumed` says so: the lines are the
+// same on all ranks if the shards are even. UserError if the size of an input without a shard on this rank does not follow.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                             int64_t rank, std::string* assumed = nullptr);
-// UserError unless every argument has the local shape the plan gives its input.
+// UserError unless every argument has the shape of its input in the local program.
 void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs);
 // Layouts of tensor inputs, by Val id.
 [[nodiscard]] std::map<int, Layout> inputLayouts(const Fusion& local, std::span<const Argument> inputs);
-// 64 where that divides an address, else the power of two up to 8 that does: vectors or elements.
+// The largest of 1, 2, 4, 8 and 64 that divides the address: kernels use vectors at 64 and elements below.
 [[nodiscard]] inline int alignmentOf(const void* data) {
   const uint64_t address = std::bit_cast<uint64_t>(data) | 64;
   const uint64_t divides = address & (~address + 1);

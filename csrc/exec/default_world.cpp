@@ -19,28 +19,29 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv) {
   return shardTensor(tensor, tv, defaultWorld().rank());
 }
 
-Tensor unshardTensor(const Tensor& part, const TensorView* tv) {
+Tensor unshardTensor(const Tensor& shard, const TensorView* tv) {
   Communicator& world = defaultWorld();
-  Tensor packed = part.contiguous();
-  // sizes first: parts may be uneven
+  Tensor packed = shard.contiguous();
+  // sizes come first: shards may be uneven
   std::string message(reinterpret_cast<const char*>(packed.sizes().data()), packed.sizes().size_bytes());
   message.append(static_cast<const char*>(packed.data()), static_cast<size_t>(packed.nbytes()));
   std::vector<std::string> all = world.exchange(message);
-  std::vector<Tensor> parts;
+  std::vector<Tensor> shards;
   for (int64_t rank : tv->getDeviceMesh().devices()) {
     const std::string& text = all[static_cast<size_t>(rank)];
     std::vector<int64_t> sizes(tv->shape().size());
     const size_t head = sizes.size() * sizeof(int64_t);
-    check(text.size() >= head, "[unshardTensor] rank {} has {} bytes of {}, expected its sizes", rank, text.size(),
-          tv->toString());
+    check(text.size() >= head,
+          "[unshardTensor] rank {} sent {} bytes of {}, expected its sizes; pass the shard of one tensor on every rank",
+          rank, text.size(), tv->toString());
     std::memcpy(sizes.data(), text.data(), head);
-    parts.push_back(Tensor::empty(std::move(sizes), part.dtype()));
-    check(text.size() - head == static_cast<size_t>(parts.back().nbytes()),
-          "[unshardTensor] rank {} has {} bytes of {}, expected {}", rank, text.size() - head, tv->toString(),
-          parts.back().nbytes());
-    std::memcpy(parts.back().data(), text.data() + head, text.size() - head);
+    shards.push_back(Tensor::empty(std::move(sizes), shard.dtype()));
+    check(text.size() - head == static_cast<size_t>(shards.back().nbytes()),
+          "[unshardTensor] rank {} sent {} bytes of {}, expected {}; pass the shard of one tensor on every rank", rank,
+          text.size() - head, tv->toString(), shards.back().nbytes());
+    std::memcpy(shards.back().data(), text.data() + head, text.size() - head);
   }
-  return unshardTensor(parts, tv);
+  return unshardTensor(shards, tv);
 }
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// The sharding helpers for the rank of this thread's default world.
+// shardTensor and unshardTensor for the rank of this thread's default world.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace meshfuse {
 class DeviceMesh;
 class TensorView;
 
-// This rank's part of `tensor` when dim `axis` is cut in blocks over the last axis of `mesh`. Errors as the form with a rank.
+// This rank's shard of `tensor` when dim `axis` is split in blocks over the last axis of `mesh`. Errors as the form with a rank.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh);
-// This rank's part under the sharding of `tv`.
+// This rank's shard under the sharding of `tv`.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv);
-// The whole of which every rank holds its part under the sharding of `tv`, on every rank. Collective over the default world.
-[[nodiscard]] Tensor unshardTensor(const Tensor& part, const TensorView* tv);
+// The global tensor on every rank, from each rank's shard under the sharding of `tv`. Collective over the default world.
+[[nodiscard]] Tensor unshardTensor(const Tensor& shard, const TensorView* tv);
 
 }  // namespace meshfuse

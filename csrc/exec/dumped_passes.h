@@ -1,9 +1,9 @@
-// The passes whose programs MESHFUSE_DUMP can name.
+// Checks the names of passes in MESHFUSE_DUMP.
 #pragma once
 
 namespace meshfuse {
 
-// UserError if MESHFUSE_DUMP names a pass that no table has, with the names there are.
+// UserError, with all names, if MESHFUSE_DUMP names a pass that no table has.
 void checkDumpedPasses();
 
 }  // namespace meshfuse

@@ -10,8 +10,10 @@
 #include "exec/compile.h"
 #include "exec/explain_parts.h"
 #include "ir/fusion.h"
+#include "ir/plan_text.h"
+#include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/local_indices.h"
-#include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/plan_bounds.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/window_fetch.h"
@@ -51,11 +53,11 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
   t.madeBy = tv->definition() == nullptr ? "input" : std::string(tv->definition()->opName());
   const auto reason = reasons.find(tv->id());
-  t.reason = reason != reasons.end() ? reason->second : tv->isPinned() && !tv->isFusionInput() ? "as written" : "";
+  t.reason = reason != reasons.end() ? reason->second : tv->isUserSharded() && !tv->isFusionInput() ? "as written" : "";
   t.isOutput = tv->isFusionOutput();
   if (tv->hasDeviceMesh()) {
     t.mesh = state.mesh.toString();
-    t.sumsDim = partialDim(tv);
+    t.sumsDim = tv->partialDim();
     std::vector<int64_t> stored = t.sizes;
     if (t.sumsDim >= 0) {
       stored.erase(stored.begin() + t.sumsDim);
@@ -79,18 +81,19 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const WindowFetches& windo
                     {},
                     {}};
   if (const WindowFetches::Part* part = windows.find(e, operand)) {
-    out.moves.push_back(part->step);
-    out.moveBytes.push_back(part->isFirst ? windows.fetch(*part).received * dataTypeSize(result->dtype()) : 0);
+    out.moves.push_back(toString(part->step));
+    out.moveBytes.push_back(part->step.isShared ? 0 : windows.fetch(*part).received * dataTypeSize(result->dtype()));
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
-    const RedistributionPlan plan = *planIn(result->fusion(), edge.held, shardState(result));
-    for (const CommStep& step : plan.steps) {
+    const std::vector<CommStep> steps = e->attributes().plan.value_or(std::vector<CommStep>());
+    const std::vector<int64_t> extents = result->constantShape();
+    const int64_t size = dataTypeSize(result->dtype());
+    for (const CommStep& step : steps) {
       out.moves.push_back(step.toString());
-      out.moveBytes.push_back(step.communicates() ? step.elements * dataTypeSize(result->dtype()) : 0);
+      out.moveBytes.push_back(elementsReceived(step, extents) * size);
     }
-    out.note = plan.note;
-    out.leastBytes = plan.leastElements * static_cast<double>(dataTypeSize(result->dtype()));
-    out.stateBytes = plan.peakState * dataTypeSize(result->dtype());
+    out.leastBytes = leastElements(edge.held, shardState(result)) * static_cast<double>(size);
+    out.stateBytes = largestState(steps, extents) * size;
   }
   return out;
 }
@@ -185,7 +188,7 @@ ExplainedStep explainStep(const Segment& s, const FixedOps& fixed, const std::ma
   ExplainedStep step;
   step.kind = nameOf(s.kind);
   const std::string result = s.group.outputs.empty() ? "" : s.group.outputs[0]->toString();
-  step.name = s.kind == SegmentKind::Kernel ? fmt::format("{} {}", s.scheduler->name, result) : result;
+  step.name = s.kind == SegmentKind::Kernel ? fmt::format("{} {}", s.plan.kind, result) : result;
   for (const Expr* e : s.group.exprs) {
     step.ops.emplace_back(e->opName());
     const auto line = lines.find(shortName(e->output()));

@@ -66,7 +66,6 @@ struct ExplainedEdge {
   std::string relation;            // aligned, local, comm
   std::string reason;              // why not aligned
   std::vector<std::string> moves;  // of a redistribution, in order: "all_gather(x)", "slice(y)"
-  std::string note;                // why the moves are not the best kind; else empty
   std::vector<int64_t> moveBytes;  // of each move, received by the busiest rank
   double leastBytes = 0;           // that any plan receives
   int64_t stateBytes = 0;          // the largest part that a rank holds meanwhile
@@ -77,7 +76,7 @@ struct ExplainedCommunication {
   std::string tensor;
   std::vector<int> team;
   int64_t bytesReceived = 0;  // by this rank; of an all-reduce the mean over its ranks, 2 (n - 1) / n of the tensor
-  uint64_t program = 0;       // CommPlan::program: the same on all ranks that take part
+  uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
 };
 
 // A step of one rank, in execution order; views are none at run time, and are listed.

@@ -9,7 +9,7 @@ namespace meshfuse {
 
 namespace {
 
-// Adds the ranges of the indices from `begin` on, of which the digits from `k` on are still open.
+// Adds the ranges of the indices from `begin` on. Digits before `k` are fixed, those from `k` on take all values.
 void addRanges(std::span<const Digit> digits, size_t k, const std::vector<int64_t>& coordinates, int64_t begin,
                int64_t extent, ExplainedRanges& ranges) {
   const bool open = std::none_of(digits.begin() + static_cast<std::ptrdiff_t>(k), digits.end(),

@@ -23,7 +23,6 @@
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/transport/communicator.h"
-#include "multidevice/transport/disagreement.h"
 #include "preseg_passes/specialize.h"
 
 namespace meshfuse {
@@ -42,8 +41,8 @@ const TensorPlan& planOf(const HostProgram& host, size_t output) {
   return host.tensors[static_cast<size_t>(host.outputs[output])];
 }
 
-// A dim of one element has no stride of its own.
-bool liesAs(const TensorPlan& plan, const Tensor& tensor) {
+// The stride of a dim of one element does not matter.
+bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
   bool same = true;
   for (size_t d = 0; d < plan.sizes.size(); d++) {
     if (plan.sizes[d] == 0) {
@@ -54,36 +53,37 @@ bool liesAs(const TensorPlan& plan, const Tensor& tensor) {
   return same;
 }
 
-// A tensor with gaps, or one in another order where the output has none of its own, is filled from a result made elsewhere.
+// Other strides than planned are allowed where the output has no memory order: the result is then computed elsewhere and copied.
 void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int> order = tv->memoryOrder();
   check(!tv->hasAllocation() || liesInOrder(out.sizes(), out.strides(), order),
-        "[run] output {} ({}) lies in memory in the order [{}] with strides [{}], got a tensor with strides [{}]; "
-        "allocate it in that order, or give the output none",
+        "[run] output {} ({}) has the memory order [{}] with strides [{}], got a tensor with strides [{}]; allocate it "
+        "in that order, or set no memory order for the output",
         output, tv->toString(), fmt::join(order, ", "), fmt::join(planOf(host, output).strides, ", "),
         fmt::join(out.strides(), ", "));
-  check(out.isContiguous() || !repeatsElements(out), "[run] some elements of the tensor for output {} share memory",
+  check(out.isContiguous() || !repeatsElements(out),
+        "[run] some elements of the tensor for output {} share memory; pass a tensor without repeated elements",
         output);
 }
 
-// UserError unless a tensor can take output number `output`; false if it does not lie in memory as planned.
+// UserError unless a tensor can take output number `output`; false if its strides differ from the plan's.
 bool isAsPlanned(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorPlan& plan = planOf(host, output);
   if (!out.defined() || out.dtype() != plan.dtype || !std::ranges::equal(plan.sizes, out.sizes())) {
     throwUserError(fmt::format("[run] output {} has type {} and sizes [{}], got {} for it", output, name(plan.dtype),
                                fmt::join(plan.sizes, ", "), out.toString()));
   }
-  const bool same = liesAs(plan, out);
+  const bool same = hasPlannedStrides(plan, out);
   if (!same) {
     checkLayout(host, output, out);
   }
   return same;
 }
 
-// Whether the `bytes` bytes of a tensor reach into the memory of an input.
-bool meetsSome(std::span<const Argument> inputs, std::span<const ArgumentFacts> facts, const Tensor& out,
-               int64_t bytes) {
+// Whether the `bytes` bytes of a tensor overlap the memory of an input.
+bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFacts> facts, const Tensor& out,
+                   int64_t bytes) {
   const auto begin = std::bit_cast<int64_t>(out.data());
   for (size_t i = 0; i < inputs.size(); i++) {
     if (const Tensor* in = std::get_if<Tensor>(&inputs[i])) {
@@ -102,29 +102,31 @@ struct FusionExecutorCache::State {
   State(const Fusion& fusion, const ExecutorOptions& options, Communicator& world, ThreadPoolOptions threads)
       : communicator(world),
         pool(threads),
-        plans(fusion, world, std::max<size_t>(1, options.maxPlans),
-              [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Meeting& meeting) {
-                return compile(fusion, inputs, communicator,
-                               {.threads = pool.threads(), .meeting = meeting, .passes = passes});
+        agreement(world, {.maxPlans = mostPlans(options)}),
+        plans(fusion, mostPlans(options),
+              [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call) {
+                return compile(fusion, inputs, call, {.threads = pool.threads(), .passes = passes});
               }) {}
+
+  static size_t mostPlans(const ExecutorOptions& options) { return std::max<size_t>(1, options.maxPlans); }
 
   std::shared_ptr<Plan> lastPlan() const {
     std::shared_ptr<Plan> plan = plans.last();
-    check(plan != nullptr, "[run] there is no plan before the first call");
+    check(plan != nullptr, "[run] there is no plan before the first call; call the fusion first");
     return plan;
   }
 
   Communicator& communicator;
   ThreadPool pool;
+  Agreement agreement;
   PlanCache plans;
-  int64_t calls = 0;  // made in turns
   std::atomic<int64_t> skip{-1};
   Trace* trace = nullptr;
 };
 
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
     : fusion_(std::move(fusion)), verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
-  check(fusion_ != nullptr, "[run] the executor cache got no fusion");
+  check(fusion_ != nullptr, "[run] the executor cache got no fusion; pass one");
   Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
   openAxes_ = openAxes(*fusion_);
   if (!openAxes_.empty()) {
@@ -152,15 +154,15 @@ void FusionExecutorCache::start(const ExecutorOptions& options, Communicator& wo
 FusionExecutorCache::~FusionExecutorCache() = default;
 
 Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
-  Tensor out = makePart(plan, output, inputs);
-  const std::vector<int64_t>& whole = plan.unevenWhole(output);
-  if (!whole.empty()) {
-    return out.withGlobalShape(whole);
+  Tensor out = makeShard(plan, output, inputs);
+  const std::vector<int64_t>& shape = plan.unevenGlobalShape(output);
+  if (!shape.empty()) {
+    return out.withGlobalShape(shape);
   }
-  return out;  // moved: a call that is warm allocates no second tensor
+  return out;  // moved: a warm call allocates no second tensor
 }
 
-Tensor FusionExecutorCache::makePart(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
+Tensor FusionExecutorCache::makeShard(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
   const HostProgram& host = plan.host();
   if (host.aliasOf[output]) {
     return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);
@@ -205,54 +207,17 @@ void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const
   }
 }
 
-// On several ranks a call is one sequence of meetings with the peers: threads take turns, and a call that fails once the ranks have
-// agreed to make it tells them, for they are waiting.
-class FusionExecutorCache::Turn {
- public:
-  explicit Turn(State& state) : communicator_(state.communicator) {
-    if (communicator_.size() > 1) {
-      lock_ = std::unique_lock(communicator_.sequence());
-      call_ = ++state.calls;
-    }
-  }
-  int64_t call() const { return call_; }  // its number, the same on all ranks
-  template <class Fn>
-  void afterAgreement(const Plan& plan, Fn&& body) {
-    const bool peersWait = lock_.owns_lock() && plan.host().communicates;
-    try {
-      body();
-    } catch (const DisagreementError&) {
-      throw;  // the peers' as well
-    } catch (const UserError& e) {
-      if (peersWait) {
-        refuseCall(communicator_, e);  // all ranks may refuse alike: nothing is lost then
-      }
-      throw;
-    } catch (const std::exception& e) {
-      if (peersWait) {
-        communicator_.abort(e.what());
-      }
-      throw;
-    }
-  }
-
- private:
-  Communicator& communicator_;
-  std::unique_lock<std::mutex> lock_;
-  int64_t call_ = 0;
-};
-
 std::vector<Tensor> FusionExecutorCache::runFusionWithInputs(const std::vector<Argument>& inputs) {
   return runTimed(inputs, nullptr);
 }
 
 std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times) {
-  Turn turn(*state_);
-  PlanCache::Use use(state_->plans, inputs, turn.call());
+  const Agreement::Call call = state_->agreement.call();
+  PlanCache::Use use(state_->plans, inputs, call);
   Plan& plan = use.plan();
   std::vector<Tensor> outputs;
   std::vector<StepRecord> records;
-  turn.afterAgreement(plan, [&] {
+  call.afterAgreement(plan.agreed(), [&] {
     if (plan.writesInputs()) {
       (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
@@ -266,9 +231,9 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
 }
 
 void FusionExecutorCache::run(std::span<const Argument> inputs, std::span<Tensor> outputs) {
-  Turn turn(*state_);
-  PlanCache::Use use(state_->plans, inputs, turn.call());
-  turn.afterAgreement(use.plan(), [&] { runInto(use.plan(), use.binding(), inputs, outputs); });
+  const Agreement::Call call = state_->agreement.call();
+  PlanCache::Use use(state_->plans, inputs, call);
+  call.afterAgreement(use.plan().agreed(), [&] { runInto(use.plan(), use.binding(), inputs, outputs); });
 }
 
 void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs,
@@ -285,7 +250,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
   if (plan.writesInputs() || outputs.size() != 1) {
     direct = checkOverlaps(host.aliasOf, inputs, outputs) && direct;
   } else {
-    direct = direct && !meetsSome(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
+    direct = direct && !overlapsInput(inputs, plan.facts(), outputs[0], planOf(host, 0).bytes);
   }
   if (direct) {
     execute(plan, binding, inputs, outputs);
@@ -301,7 +266,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
 }
 
 void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-  thread_local std::vector<Argument> kept;  // for its memory, and that of the sizes in it
+  thread_local std::vector<Argument> kept;  // so that later calls allocate nothing
   std::vector<Argument> arguments = std::move(kept);
   arguments.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); i++) {
@@ -310,7 +275,7 @@ void FusionExecutorCache::run(std::span<const Tensor> inputs, std::span<Tensor> 
   run(std::span<const Argument>(arguments), outputs);
   const Tensor none;
   for (Argument& a : arguments) {
-    std::get<Tensor>(a) = none;  // gives the tensors back
+    std::get<Tensor>(a) = none;  // releases the tensor
   }
   kept = std::move(arguments);
 }
@@ -324,8 +289,7 @@ std::vector<CommRecord> FusionExecutorCache::commSteps() const {
   std::vector<CommRecord> records;
   for (const Step& s : host->steps) {
     if (s.kind == HostStepKind::Communicate) {
-      size_t space = s.name.find(' ');
-      records.push_back({s.name.substr(0, space), s.comm.team.ranks, s.name.substr(space + 1), s.comm.bytesReceived});
+      records.push_back({s.comm.name(), s.comm.team.ranks, s.name.substr(s.name.find(' ') + 1), s.comm.bytesReceived});
     }
   }
   return records;

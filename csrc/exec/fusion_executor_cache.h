@@ -1,11 +1,11 @@
-// FusionExecutorCache: call a fusion with tensors; everything between is looked up or made.
+// FusionExecutorCache: calls a fusion with tensors; plans are compiled when first needed and cached.
 //
 //   FusionExecutorCache cache(std::move(fusion));
 //   std::vector<Tensor> out = cache.runFusionWithInputs({x, w});
 //
-// The first call with a new class of arguments (types, sizes, strides, alignments) compiles a plan; later ones find it. Plans are
-// immutable and bounded in number. Several threads may call at once; a call whose plan is there does not wait for one that compiles.
-// On several ranks every rank makes the same calls in the same order, each with its local shards.
+// The first call with new argument facts (types, sizes, strides, alignments) compiles a plan; later calls find it. Plans are
+// immutable and bounded in number. Several threads may call at once; a call that finds a plan does not wait for one that compiles.
+// With several ranks, every rank makes the same calls in the same order, each with its local shards.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +42,11 @@ struct ExecutorOptions {
   int threads = 0;                       // of a rank; default: cores / ranks, at least 1
   size_t maxPlans = 64;
   PassSettings passes = {};  // the same on all ranks
-  // Compare every step with the reference interpreter, and say which kernel made the first wrong element. Default: the
+  // Compare every step with the reference interpreter; the error names the kernel of the first wrong element. Default: the
   // environment's MESHFUSE_VERIFY (first, always), else off.
   std::optional<Verify> verify;
   Trace* trace = nullptr;  // where calls are recorded; default: as the environment's MESHFUSE_TRACE says, else nowhere
-  // Of mesh axes of symbolic size; of each mesh, one may be left to the number of ranks.
+  // Of mesh axes of symbolic size; one axis of each mesh may be left out, it follows from the number of ranks.
   std::map<std::string, int64_t> meshSizes = {};
 };
 
@@ -67,23 +67,23 @@ struct StepTime {
 class FusionExecutorCache {
  public:
   explicit FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options = {});
-  // Of a program for any number of devices, at this communicator's; UserError where the number fits none of its meshes. A fusion with
-  // axes of symbolic size is such a program for itself.
+  // Specializes a program for any number of devices to the size of this communicator; UserError if the size fits no mesh. A fusion
+  // with mesh axes of symbolic size may also be passed to the constructor above.
   explicit FusionExecutorCache(SymbolicProgram& program, ExecutorOptions options = {});
   ~FusionExecutorCache();
   FusionExecutorCache(const FusionExecutorCache&) = delete;
   FusionExecutorCache& operator=(const FusionExecutorCache&) = delete;
 
-  // inputs: one a fusion input, tensors in local sizes. Returns the outputs in order; one that aliases an input shares its
-  // memory. UserError on a wrong number, rank, size or type of an argument, before anything runs (a tensor of another
+  // inputs: one for each fusion input, tensors in local sizes. Returns the outputs in order; an output that aliases an input shares
+  // its memory. UserError on a wrong number, rank, size or type of an argument, before anything runs (a tensor of another
   // device is refused where it becomes a Tensor, see tensor/dlpack.h); DeviceError if a peer fails.
   std::vector<Tensor> runFusionWithInputs(const std::vector<Argument>& inputs);
-  // The same into tensors the caller supplies, of the right sizes and types (those of aliased outputs are ignored).
-  // Allocates nothing once the plan exists and where they lie as the plan's own would.
+  // Writes into tensors that the caller supplies, of the right sizes and types; tensors for aliased outputs are ignored. Allocates
+  // nothing once the plan exists, if their strides are the plan's and they are 64-byte aligned.
   void run(std::span<const Argument> inputs, std::span<Tensor> outputs);
   void run(std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
-  // The program that is called: as given, or with the sizes of this communicator in the place of symbols.
+  // The program that is called: as given, or with the mesh sizes of this communicator in place of symbols.
   const Fusion& fusion() const { return *fusion_; }
   // Of the plan the last call used.
   std::vector<CommRecord> commSteps() const;
@@ -91,20 +91,19 @@ class FusionExecutorCache {
   std::shared_ptr<const Fusion> planned() const;  // the global program after planning
   std::string planText() const;                   // it as .fir
   std::string outputSharding(int output) const;
-  // Shardings, edges, communication, kernels and memory, with the reasons: see exec/explain.h.
+  // Of the last call's plan: shardings, edges, communication, kernels and memory, with the reasons (exec/explain.h).
   Explanation explain() const;
-  // What the last call's plan costs, in the sizes of mesh axes that were symbols: see exec/symbolic_costs.h. Constants else.
+  // The costs of the last call's plan as expressions in the symbolic sizes of mesh axes (exec/symbolic_costs.h).
   SymbolicCosts costs() const;
-  // Steps of one more run with the given inputs, with their times.
+  // Runs once more with the given inputs and returns the time of each step.
   std::vector<StepTime> profile(const std::vector<Argument>& inputs);
   // Why the last call compiled: what differed from the plan used before; empty if it did not.
   std::string missReason() const;
   int64_t plansCompiled() const;
-  // Fault injection for tests: communication step number `step` of the plan is left out in later runs; -1: none.
+  // Fault injection for tests: later runs skip communication step number `step` of the plan; -1: none.
   void skipCommunication(int step);
 
  private:
-  class Turn;
   void start(const ExecutorOptions& options, Communicator& world);
   std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
@@ -112,12 +111,12 @@ class FusionExecutorCache {
                std::vector<StepRecord>* profile = nullptr);
   void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                 std::vector<StepRecord>* profile);
-  Tensor makePart(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
+  Tensor makeShard(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
   std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 
   std::unique_ptr<Fusion> fusion_;
-  std::vector<std::string> openAxes_;  // mesh axes whose sizes were symbols
+  std::vector<std::string> openAxes_;  // mesh axes of symbolic size
   Verify verify_;
   struct State;
   std::unique_ptr<State> state_;

@@ -7,17 +7,15 @@
 
 #include "base/disk_cache.h"
 #include "base/error.h"
+#include "library/cpu/contraction.h"
 
 namespace meshfuse {
 
 namespace {
 
 std::shared_ptr<DiskCache> openDiskCache() {
-  std::string directory = defaultCacheDirectory();
-  if (directory.empty() || directory == "off") {
-    return nullptr;
-  }
-  return std::make_shared<DiskCache>(directory);
+  const std::string directory = defaultCacheDirectory();
+  return directory.empty() || directory == "off" ? nullptr : std::make_shared<DiskCache>(directory);
 }
 
 int64_t cacheBytes(int name, int64_t otherwise) {
@@ -33,7 +31,7 @@ const std::shared_ptr<DiskCache>& kernelDiskCache() {
 }
 
 CpuCompiler& kernelCompiler() {
-  // a handle: what it holds are loaded code and an open directory
+  // a handle of loaded code and an open directory
   static CpuCompiler compiler({.disk = kernelDiskCache()});
   return compiler;
 }
@@ -42,10 +40,10 @@ std::vector<std::shared_ptr<const CpuKernel>> compileKernels(std::span<const til
   return kernelCompiler().compile(programs);
 }
 
-std::vector<std::shared_ptr<const CpuKernel>> standInKernels(std::span<const tile::Program> programs) {
+std::vector<std::shared_ptr<const CpuKernel>> placeholderKernels(std::span<const tile::Program> programs) {
   CpuKernel kernel;
   kernel.run = [](const uint64_t*, int64_t, int64_t, void*) {
-    throwInternalError("[kernels] a host program that was only to be looked at was run");
+    throwInternalError("[kernels] a host program with placeholder kernels was run; compile it with compileKernels");
   };
   kernel.scratchBytes = [](const uint64_t*) -> int64_t { return 0; };
   return {programs.size(), std::make_shared<const CpuKernel>(std::move(kernel))};
@@ -58,6 +56,13 @@ DeviceInfo hostDevice() {
   d.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, d.l2Bytes);
   d.lastCacheBytes = cacheBytes(_SC_LEVEL3_CACHE_SIZE, d.lastCacheBytes);
   return d;
+}
+
+decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& device) {
+  if (device.target == tile::Target::Cpu) {
+    return Contraction::refuse;
+  }
+  return [](const Expr&, const auto&) { return "on this device there is none"; };
 }
 
 }  // namespace meshfuse

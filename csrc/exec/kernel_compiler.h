@@ -1,4 +1,4 @@
-// What all caches of a process share: the compiler of CPU kernels, the machine it compiles for, the disk cache.
+// Shared by all executor caches of a process: the compiler of CPU kernels, the machine it compiles for, the disk cache.
 #pragma once
 
 #include <memory>
@@ -7,18 +7,20 @@
 
 #include "jit/orc/cpu_compiler.h"
 #include "schedule/group.h"
+#include "segment/local_context.h"
 
 namespace meshfuse {
 
-// The disk cache of compiled kernels of every kind; null if there is none. MESHFUSE_CACHE_DIR names its directory; without
-// it ~/.cache/meshfuse; "off": none.
+// The disk cache of compiled kernels of every kind; null if MESHFUSE_CACHE_DIR is "off". The directory is MESHFUSE_CACHE_DIR, by
+// default ~/.cache/meshfuse.
 [[nodiscard]] const std::shared_ptr<DiskCache>& kernelDiskCache();
 [[nodiscard]] CpuCompiler& kernelCompiler();
 [[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> compileKernels(std::span<const tile::Program> programs);
-// In place of compileKernels() for host programs that are looked at and never run: needs no LLVM. Running one is an
-// InternalError.
-[[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> standInKernels(std::span<const tile::Program> programs);
-// This machine's caches and vectors.
+// Replaces compileKernels() for host programs that are printed but never run: needs no LLVM. Running one is an InternalError.
+[[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> placeholderKernels(std::span<const tile::Program> programs);
+// The sizes of this machine's caches and vectors.
 [[nodiscard]] DeviceInfo hostDevice();
+// Why no library of the device takes a matmul or linear with operands in these layouts, by Val id; nothing if one does.
+[[nodiscard]] decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& device);
 
 }  // namespace meshfuse

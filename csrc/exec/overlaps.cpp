@@ -45,7 +45,7 @@ void forEachElement(const Tensor& t, const Visit& visit) {
   }
 }
 
-// By going through all elements: for extents that meet, which is rare.
+// Compares all elements: slow, but only extents that overlap come here, which is rare.
 bool shareElements(const Extent& a, const Extent& b) {
   uint64_t begin = std::max(a.begin, b.begin);
   uint64_t end = std::min(a.end, b.end);
@@ -70,9 +70,9 @@ bool shareElements(const Extent& a, const Extent& b) {
     return e.input >= 0 ? fmt::format("input {}", e.input) : fmt::format("the tensor for output {}", e.output);
   };
   const Extent& written = a.writer >= 0 ? a : b;
-  throwUserError(fmt::format(
-      "[run] {} and {} share memory, and output {} is written into it; pass a tensor of its own, see Tensor::clone",
-      described(a), described(b), written.writer));
+  throwUserError(
+      fmt::format("[run] {} and {} share memory, and output {} is written there; pass a copy, see Tensor::clone",
+                  described(a), described(b), written.writer));
 }
 
 }  // namespace

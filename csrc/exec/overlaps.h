@@ -1,4 +1,4 @@
-// Arguments and results of a call that meet in memory, where one of them is written.
+// Overlaps in memory among the arguments and results of a call.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,16 @@
 
 namespace meshfuse {
 
-// Two positions of a tensor are one place in memory: expanded, or windows that overlap.
+// True if two positions of a tensor have one address, as in an expanded tensor or overlapping windows.
 [[nodiscard]] bool repeatsElements(const Tensor& tensor);
 
-// From a tensor's first element to the end of its last; 0 if it has none.
+// Bytes from a tensor's first element to the end of its last; 0 if it has no elements.
 [[nodiscard]] int64_t extentBytes(const Tensor& tensor);
 
-// UserError if a result would overwrite what it must not: an input that shares elements with another one that a result is
-// written into; a result that shares elements with another result. aliasOf: for each output the input that it is written into, if
-// any. outputs: those that the caller supplied, or none; where aliasOf has an input they are not looked at. False if some result
-// shares memory with an input that is only read: it must be made elsewhere and copied. Allocates nothing once it has seen as many
-// tensors.
+// UserError if a result shares elements with another result, or is written into an input that shares elements with another input.
+// Returns false if some result shares memory with an input that is only read: it must be computed elsewhere and copied. aliasOf: for
+// each output the input that it is written into, if any. outputs: supplied by the caller, or empty; ignored where aliasOf has an input.
+// Allocates nothing after a call with as many tensors.
 [[nodiscard]] bool checkOverlaps(std::span<const std::optional<int>> aliasOf, std::span<const Argument> inputs,
                                  std::span<const Tensor> outputs);
 

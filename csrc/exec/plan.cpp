@@ -5,7 +5,6 @@
 #include "host/executor.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/local_indices.h"
-#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -29,19 +28,19 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   return result;
 }
 
-// Of outputs of which a part does not tell the whole.
-std::vector<std::vector<int64_t>> unevenWholesOf(const Fusion& planned, int64_t rank) {
-  std::vector<std::vector<int64_t>> wholes;
+// Of outputs whose global shape does not follow from a shard.
+std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
+  std::vector<std::vector<int64_t>> shapes;
   for (const Val* out : planned.outputs()) {
-    wholes.emplace_back();
+    shapes.emplace_back();
     const ShardState state = shardState(out->asTensor());
     if (isRagged(state) || !holds(state.mesh, rank)) {
       for (const IntExpr& extent : out->asTensor()->shape()) {
-        wholes.back().push_back(extent.constValue());
+        shapes.back().push_back(extent.constValue());
       }
     }
   }
-  return wholes;
+  return shapes;
 }
 
 }  // namespace
@@ -51,13 +50,8 @@ Plan::Plan(std::vector<ArgumentFacts> facts, CompiledProgram compiled)
       compiled_(std::move(compiled)),
       writesInputs_(std::ranges::any_of(host().aliasOf, [](const auto& alias) { return alias.has_value(); })),
       outputCommunicates_(outputsThatCommunicate(host())),
-      unevenWholes_(unevenWholesOf(*compiled_.program.planned, host().rank)) {}
+      unevenGlobalShapes_(unevenGlobalShapesOf(*compiled_.program.planned, host().rank)) {}
 
 Plan::~Plan() = default;
-
-bool Plan::redistributes() const {
-  return std::ranges::any_of(compiled_.program.planned->exprs(),
-                             [](const Expr* e) { return e->kind() == ExprKind::Redistribute || fetchesWindow(e); });
-}
 
 }  // namespace meshfuse

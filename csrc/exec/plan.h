@@ -1,4 +1,4 @@
-// A compiled program and what it assumes; immutable, used by several threads at once.
+// Plan: a compiled program and the argument facts that it holds for; immutable, used by several threads at once.
 #pragma once
 
 #include <atomic>
@@ -22,18 +22,17 @@ class Plan {
   const std::vector<ArgumentFacts>& facts() const { return facts_; }
   const CompiledProgram& compiled() const { return compiled_; }
   const HostProgram& host() const { return *compiled_.host; }
-  // Whether the global program moves anything between ranks; for some sizes, such as none, this plan may not.
-  bool redistributes() const;
-  // Whether some output takes the place of an input.
+  const AgreedPlan& agreed() const { return compiled_.program.agreed; }
+  // Whether some output aliases an input.
   bool writesInputs() const { return writesInputs_; }
-  // Whether peers may read the output where it lies.
+  // Whether peers may read the output's memory.
   bool outputCommunicates(size_t output) const { return outputCommunicates_[output]; }
-  // Of an output of which ranks have uneven parts: the sizes of the whole; else empty.
-  const std::vector<int64_t>& unevenWhole(size_t output) const { return unevenWholes_[output]; }
+  // The global shape of an output with uneven shards, or without a shard on this rank; else empty.
+  const std::vector<int64_t>& unevenGlobalShape(size_t output) const { return unevenGlobalShapes_[output]; }
 
   // Whether a run has been compared with the reference interpreter.
   std::atomic<bool> verified{false};
-  // Bindings that no call uses. The cache's, under its lock.
+  // Bindings that no call uses; guarded by the lock of the plan cache.
   std::vector<std::unique_ptr<Binding>> idle;
 
  private:
@@ -41,7 +40,7 @@ class Plan {
   CompiledProgram compiled_;
   bool writesInputs_ = false;
   std::vector<bool> outputCommunicates_;
-  std::vector<std::vector<int64_t>> unevenWholes_;
+  std::vector<std::vector<int64_t>> unevenGlobalShapes_;
 };
 
 }  // namespace meshfuse

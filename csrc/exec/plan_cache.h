@@ -1,14 +1,13 @@
-// The plans of a fusion: found, made, waited for and forgotten.
+// PlanCache: finds, compiles and evicts the plans of a fusion.
 //
-// Calls of several threads meet here. A thread that must compile does so without holding up calls whose plan is there; threads
-// that want the same plan wait for the one that makes it. The least recently used plan goes first, so ranks that make the same
-// calls evict alike.
+// Several threads may call at once. A thread that compiles does not block calls that find a plan; threads that want the same new plan
+// wait for the one that compiles it. The least recently used plan is evicted first, so ranks that make the same calls evict alike.
 //
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);
 //
-// A call that is like the one before it, with no other call under way, finds plan and binding where that one left them: on the seat,
-// without a lock.
+// Fast path: each call leaves its plan and binding in the slot. The next call takes them from there without a lock if its arguments are
+// alike and no other call is under way.
 #pragma once
 
 #include <atomic>
@@ -29,87 +28,85 @@ namespace meshfuse {
 
 class PlanCache {
  public:
-  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Meeting& meeting)>;
+  using Make = std::function<CompiledProgram(std::span<const Argument> inputs, const Agreement::Call& call)>;
   class Use;
 
-  PlanCache(const Fusion& fusion, Communicator& communicator, size_t most, Make make)
-      : fusion_(fusion), communicator_(communicator), most_(most), make_(std::move(make)) {}
+  PlanCache(const Fusion& fusion, size_t most, Make make) : fusion_(fusion), most_(most), make_(std::move(make)) {}
 
   // The plan of the last call; null before the first.
-  std::shared_ptr<Plan> last() const;
-  // Why the last call compiled: what differed from the plan used before; "" if it did not.
-  std::string missReason() const;
-  int64_t compiled() const;
+  std::shared_ptr<Plan> last() const { return locked(last_); }
+  // Why the last call compiled: the difference from the plan used before; empty if it did not compile.
+  std::string missReason() const { return locked(missReason_); }
+  int64_t compiled() const { return locked(compiled_); }
 
  private:
+  template <class T>
+  T locked(const T& member) const {
+    std::lock_guard lock(mutex_);
+    return member;
+  }
+
   using PlanPtr = std::shared_ptr<Plan>;
   struct Pending {
     std::vector<ArgumentFacts> facts;
     std::shared_future<PlanPtr> plan;
   };
 
-  // A plan and a binding of it that nobody else uses.
-  struct Seated {
+  // A plan and a binding of it that no other call uses.
+  struct BoundPlan {
     PlanPtr plan;
     std::unique_ptr<Binding> binding;
+    void releaseLocked();
   };
 
-  // True if the seat holds a plan for these arguments: it is the caller's then, until it leaves. Else the seat is empty or another's.
-  // What was on the seat for other arguments is handed out.
-  bool takeSeat(std::span<const Argument> inputs, Seated& other);
-  void leaveSeat();
-  // call: its number, by which ranks tell whether they make the same one. Throws what `make` throws, to all who wait for that plan.
-  // idle: what the caller does not need any more.
-  Seated get(std::span<const Argument> inputs, int64_t call, Seated idle);
-  void giveBack(Seated idle);
-  void giveBackLocked(Seated idle);
-  PlanPtr findLocked(std::span<const Argument> inputs);
-  bool haveAgreedLocked(std::span<const Argument> inputs);
-  void keepLocked(const PlanPtr& plan, std::span<const Argument> inputs);
-  // Both let the lock go meanwhile.
-  PlanPtr makeOrAwait(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex>& lock);
-  PlanPtr make(std::span<const Argument> inputs, int64_t call, std::unique_lock<std::mutex>& lock);
+  // True if the slot holds a plan for these arguments: the caller owns the slot then, until it releases it. If the slot holds a plan for
+  // other arguments, that goes to `other`.
+  bool takeSlot(std::span<const Argument> inputs, BoundPlan& other);
+  void releaseSlot();
+  // Throws what `make` throws, to all threads that wait for that plan. idle: released.
+  BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
+  PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
+  void keepLocked(const PlanPtr& plan, const Agreement::Call& call);
+  // Both release the lock while they compile or wait.
+  PlanPtr makeOrAwait(std::span<const Argument> inputs, const Agreement::Call& call,
+                      std::unique_lock<std::mutex>& lock);
+  PlanPtr make(std::span<const Argument> inputs, const Agreement::Call& call, std::unique_lock<std::mutex>& lock);
 
   const Fusion& fusion_;
-  Communicator& communicator_;
   const size_t most_;
   const Make make_;
 
-  // Whoever sets the flag has the seat, until it clears it; whoever finds it set goes without.
-  std::atomic_flag seatTaken_;
-  Seated seat_;
-  // The plan that the last call found, which is then `last_`; null if it found none. Only this plan may be used from the seat: for
-  // any other there is something to be noted below.
+  // The thread that sets the flag owns the slot until it clears the flag; a thread that finds it set does not use the slot.
+  std::atomic_flag slotTaken_;
+  BoundPlan slot_;
+  // The plan that the last call found, which is then `last_`; null if it found none. Only this plan may be used from the slot: any other
+  // call changes some member below.
   std::atomic<const Plan*> steady_{nullptr};
 
   mutable std::mutex mutex_;  // of all below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
   PlanPtr last_;
-  // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and from
-  // call to call, so whether to meet the peers must not depend on them: ranks that make the same calls have the same list.
-  std::list<std::vector<ArgumentFacts>> agreed_;
   std::string missReason_;
   int64_t compiled_ = 0;
-  bool communicates_ = false;  // some plan so far
 };
 
 // The plan for the arguments of one call, and a binding of it for this call alone.
 class PlanCache::Use {
  public:
-  // Throws what making the plan throws. call: see above.
-  Use(PlanCache& cache, std::span<const Argument> inputs, int64_t call);
+  // Throws what making the plan throws.
+  Use(PlanCache& cache, std::span<const Argument> inputs, const Agreement::Call& call);
   ~Use();
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
-  Plan& plan() const { return *(fromSeat_ ? cache_.seat_ : own_).plan; }
-  Binding& binding() const { return *(fromSeat_ ? cache_.seat_ : own_).binding; }
+  Plan& plan() const { return *(fromSlot_ ? cache_.slot_ : own_).plan; }
+  Binding& binding() const { return *(fromSlot_ ? cache_.slot_ : own_).binding; }
 
  private:
   PlanCache& cache_;
-  Seated own_;  // unless from the seat
-  const bool fromSeat_;
+  BoundPlan own_;  // unless from the slot
+  const bool fromSlot_;
 };
 
 }  // namespace meshfuse

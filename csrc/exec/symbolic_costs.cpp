@@ -11,7 +11,8 @@
 #include "host/memory_plan.h"
 #include "host/program.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
+#include "ir/plan_text.h"
+#include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
@@ -67,16 +68,16 @@ struct WholeAxes {
 };
 
 std::optional<WholeAxes> wholeAxes(const CommStep& step) {
-  WholeAxes axes{step.tensorMesh, {}, {}, {}};
-  for (size_t atom = 0; atom < step.origins.size(); atom++) {
-    const AtomOrigin& origin = step.origins[atom];
-    if (origin.below != 1 || !(step.mesh.axisSize(static_cast<int>(atom)) == step.tensorMesh.axisSize(origin.axis))) {
+  WholeAxes axes{step.on.mesh, {}, {}, {}};
+  for (size_t atom = 0; atom < step.on.origins.size(); atom++) {
+    const AtomOrigin& origin = step.on.origins[atom];
+    if (origin.below != 1 || !(step.on.atoms.axisSize(static_cast<int>(atom)) == step.on.mesh.axisSize(origin.axis))) {
       return std::nullopt;
     }
   }
   const auto add = [&](std::set<int>& to, const std::vector<int>& atoms) {
     for (int atom : atoms) {
-      to.insert(step.origins[static_cast<size_t>(atom)].axis);
+      to.insert(step.on.origins[static_cast<size_t>(atom)].axis);
     }
   };
   add(axes.team, step.axes);
@@ -135,19 +136,16 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
   const IntExpr copiesBefore = sizes.product(mesh, without(mesh, axes->before));
   const IntExpr copiesAfter = sizes.product(mesh, without(mesh, axes->after));
   switch (step.kind) {
-    case StepKind::AllGather:
-    case StepKind::AllGatherV:
+    case Collective::AllGather:
       return (copiesAfter - copiesBefore) * all;
-    case StepKind::ReduceScatter:
-    case StepKind::ReduceScatterV:
+    case Collective::ReduceScatter:
       return (team - 1) * copiesAfter * all;
-    case StepKind::AllReduce: {
+    case Collective::AllReduce: {
       std::set<int> owningOrTeam = axes->after;
       owningOrTeam.insert(axes->team.begin(), axes->team.end());
       return (team - 1) * sizes.product(mesh, without(mesh, owningOrTeam)) * (2 * all);
     }
-    case StepKind::AllToAll:
-    case StepKind::AllToAllV: {
+    case Collective::AllToAll: {
       if (step.axes.size() != 1) {
         return std::nullopt;
       }
@@ -170,14 +168,14 @@ int64_t windowBytes(const Expr* e, const WindowFetches& windows, std::vector<std
   int64_t elements = 0;
   for (size_t k = 0; k < e->inputs().size(); k++) {
     const WindowFetches::Part* part = windows.find(e, static_cast<int>(k));
-    if (part == nullptr || !part->isFirst) {
+    if (part == nullptr || part->step.isShared) {
       continue;
     }
     const WindowFetch* fetch = &windows.fetch(*part);
     elements += fetch->total;
     if (fetch->total > 0) {
       constants.push_back(
-          fmt::format("{} of {}, counted as it is on so many ranks", fetch->step, e->output()->toString()));
+          fmt::format("{} of {}, counted as it is on so many ranks", toString(fetch->step), e->output()->toString()));
     }
   }
   return elements * dataTypeSize(e->output()->dtype());
@@ -202,13 +200,13 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
     if (from.mesh.empty() || std::ranges::count(extents, 0) > 0) {
       continue;
     }
-    for (const CommStep& step : planIn(planned, from, to)->steps) {
+    for (const CommStep& step : e->attributes().plan.value_or(std::vector<CommStep>())) {
       if (!step.communicates()) {
         continue;
       }
       std::optional<IntExpr> elements = received(step, extents, sizes);
       if (!elements) {
-        elements = step.elements * step.tensorMesh.numDevices();
+        elements = elementsReceived(step, extents) * step.on.mesh.numDevices();
         constants.push_back(fmt::format("{} of {}, counted as if all ranks received what the busiest one does",
                                         step.toString(), e->output()->toString()));
       }
@@ -270,7 +268,7 @@ class LocalElements {
     }
     const CommAttributes& comm = e.attributes().comm;
     if (e.kind() != ExprKind::Communicate ||
-        (comm.kind != CommKind::AllGather && comm.kind != CommKind::ReduceScatter)) {
+        (comm.kind != Collective::AllGather && comm.kind != Collective::ReduceScatter)) {
       return std::nullopt;
     }
     const DeviceMesh& mesh = e.fusion().meshes().at(static_cast<size_t>(comm.mesh));
@@ -278,7 +276,7 @@ class LocalElements {
       return std::nullopt;
     }
     const IntExpr team = sizes_.product(mesh, {comm.axes.begin(), comm.axes.end()});
-    return comm.kind == CommKind::AllGather ? all * team : ceilDiv(all, team);
+    return comm.kind == Collective::AllGather ? all * team : ceilDiv(all, team);
   }
 
   std::optional<IntExpr> ofState(const ShardState& state) const {

@@ -50,16 +50,11 @@ std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) 
 
 std::shared_ptr<const Fusion> SymbolicProgram::at(const MeshSizes& sizes) {
   std::lock_guard lock(mutex_);
-  std::shared_ptr<const Fusion>& fusion = specialized_[sizes];
-  if (fusion == nullptr) {
-    try {
-      fusion = specialize(*propagated_, sizes, written_.get());
-    } catch (...) {
-      specialized_.erase(sizes);
-      throw;
-    }
+  auto known = specialized_.find(sizes);
+  if (known == specialized_.end()) {
+    known = specialized_.emplace(sizes, specialize(*propagated_, sizes, written_.get())).first;
   }
-  return fusion;
+  return known->second;
 }
 
 std::shared_ptr<const Fusion> SymbolicProgram::forRanks(int64_t ranks, const MeshSizes& given) {

@@ -6,8 +6,8 @@
 //   SymbolicProgram program(std::move(fusion));
 //   FusionExecutorCache onTwo(program, {.communicator = &two}), onEight(program, {.communicator = &eight});
 //
-// Shardings spread once, over symbols; each count then takes a copy with its sizes. What spread holds for all of them: where a count
-// does not divide what it cuts, parts are uneven. Several threads may ask at once.
+// Shardings propagate once, with symbolic mesh sizes; each number of devices then gets a copy of the program with its sizes. The
+// shardings are the same for all numbers: where a mesh size does not divide a dim, shards are uneven. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +26,28 @@ class Fusion;
 
 class SymbolicProgram {
  public:
-  // Spreads shardings. UserError as check-annotations.
+  // Propagates shardings. UserError as check-annotations.
   explicit SymbolicProgram(std::unique_ptr<Fusion> fusion);
   ~SymbolicProgram();
   SymbolicProgram(const SymbolicProgram&) = delete;
   SymbolicProgram& operator=(const SymbolicProgram&) = delete;
 
   const Fusion& written() const { return *written_; }
-  // Every tensor placed, sizes of axes as symbols: no number of devices stands in its text.
+  // Every tensor has a sharding, with mesh sizes as symbols: its text names no number of devices.
   const Fusion& propagated() const { return *propagated_; }
-  // What passes decided for the meshes' hints, and why.
+  // The decisions of passes about mesh hints, with reasons.
   const std::vector<std::string>& remarks() const { return remarks_; }
-  // What was taken to be so, as "tp divides 512"; where it is not, parts are uneven.
+  // The assumptions of propagation, as "tp divides 512"; where one does not hold, shards are uneven.
   std::vector<std::string> guards() const;
-  // Those of the guards that do not hold at `sizes`.
+  // The guards that do not hold at `sizes`.
   std::vector<std::string> failingGuards(const MeshSizes& sizes) const;
 
-  // The program at these sizes, made when first asked for. Errors as specialize().
+  // The program at these sizes, created at the first request. Errors as specialize().
   std::shared_ptr<const Fusion> at(const MeshSizes& sizes);
-  // The same where the number of ranks gives the last size.
+  // The same, with the last size from the number of ranks.
   std::shared_ptr<const Fusion> forRanks(int64_t ranks, const MeshSizes& given = {});
 
-  // How often shardings spread, and for how many sizes there is a copy.
+  // How often shardings were propagated, and the number of specialized copies.
   int64_t propagations() const { return propagations_; }
   int64_t specializations() const;
 
@@ -61,7 +61,7 @@ class SymbolicProgram {
   std::vector<std::string> remarks_;
   std::vector<Guard> guards_;
   int64_t propagations_ = 0;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards specialized_
   std::map<MeshSizes, std::shared_ptr<const Fusion>> specialized_;
 };
 

@@ -21,7 +21,7 @@ constexpr int kRows = 4;
 constexpr int64_t kExactInJson = int64_t{1} << 53;
 
 int64_t nanoseconds(std::chrono::steady_clock::time_point t) {
-  // The steady clock counts from anywhere, which only processes of one host have in common.
+  // The steady clock has an unspecified zero, common to the processes of one host only.
   static const int64_t calendar = [] {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return (std::chrono::nanoseconds(now) -
@@ -46,7 +46,7 @@ std::string jsonText(std::string_view text) {
   return result + "\"";
 }
 
-// Exact: no number of JSON has both microseconds and the digits behind them.
+// As text: a double cannot hold nanoseconds since the epoch exactly.
 std::string microseconds(int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
 std::string metadata(int rank, int row, std::string_view what, std::string_view key, const std::string& value) {
@@ -63,7 +63,7 @@ std::string_view name(TraceRow row) {
 void Trace::clear() {
   std::lock_guard lock(mutex_);
   spans_.clear();
-  left_ = 0;
+  dropped_ = 0;
 }
 
 int64_t Trace::begin() const {
@@ -100,9 +100,9 @@ std::string Trace::events(int64_t zero) const {
                                 rank_, s.lane * kRows + static_cast<int>(s.row), microseconds(s.begin - zero),
                                 microseconds(s.end - s.begin), name(s.row), jsonText(s.name), arguments));
   }
-  if (left_ > 0) {
+  if (dropped_ > 0) {
     lines.push_back(
-        metadata(rank_, 0, "process_labels", "labels", jsonText(fmt::format("{} later spans not kept", left_))));
+        metadata(rank_, 0, "process_labels", "labels", jsonText(fmt::format("{} later spans dropped", dropped_))));
   }
   return fmt::format("{}", fmt::join(lines, ",\n"));
 }
@@ -114,7 +114,7 @@ TracedCall::TracedCall(Trace& trace, const HostProgram& program) : trace_(trace)
     trace_.lanes_.push_back(true);
   }
   trace_.lanes_[lane_] = true;
-  begin_ = Clock::now();  // not before the call that had the lane has ended
+  begin_ = Clock::now();  // under the lock: after the end of the previous call in this lane
 }
 
 TracedCall::~TracedCall() {
@@ -125,7 +125,7 @@ TracedCall::~TracedCall() {
   auto add = [&](TraceRow row, const std::string& what, Clock::time_point from, Clock::time_point to, int step,
                  int64_t bytes) {
     if (trace_.spans_.size() == Trace::kMostSpans) {
-      trace_.left_++;
+      trace_.dropped_++;
       return;
     }
     trace_.spans_.push_back(
@@ -154,10 +154,11 @@ std::string chromeTrace(std::span<const std::string> eventsOfRanks) {
 
 namespace {
 
-// A trace and the file it goes to in the end.
+// A trace and the file it is written to at the end of the process.
 struct TraceFile {
   TraceFile(int rank, const std::string& path) : trace(rank), file(path) {
-    check(file.good(), "[trace] cannot write the file {}, which MESHFUSE_TRACE asks for", path);
+    check(file.good(),
+          "[trace] cannot write the file {}, named by MESHFUSE_TRACE; name a file in a directory that exists", path);
   }
   ~TraceFile() {
     const int64_t first = trace.begin();

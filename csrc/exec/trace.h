@@ -1,13 +1,13 @@
-// Trace: what one rank did in its calls, and when.
+// Trace: the steps of one rank's calls with their times.
 //
 //   Trace trace(comm.rank());
 //   FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .trace = &trace});
 //   ...
 //   std::string json = chromeTrace({{trace.events(zero)}});   // for https://ui.perfetto.dev and chrome://tracing
 //
-// A rank is a process of the picture. Calls that run side by side are in lanes of four rows: the call, its kernels (library calls,
-// copies), its collectives, and the waits for peers inside these. Spans of a row do not overlap; those of the last three lie inside
-// the call.
+// A rank is a process in the trace viewer. Concurrent calls are in lanes of four rows: the call, its kernels (with library calls and
+// copies), its collectives, and the waits for peers inside the collectives. Spans of a row do not overlap; spans of the last three rows
+// lie inside the call.
 #pragma once
 
 #include <chrono>
@@ -31,12 +31,12 @@ enum class TraceRow : uint8_t { Calls, Kernels, Collectives, Waits };
 struct TraceSpan {
   TraceRow row = TraceRow::Calls;
   int lane = 0;
-  std::string name;   // of a step as the plan has it: "pointwise T2[4, 8]", "all-reduce T4"
-  int64_t begin = 0;  // nanoseconds of the calendar's clock
+  std::string name;   // the step's name in the plan: "pointwise T2[4, 8]", "all-reduce T4"
+  int64_t begin = 0;  // nanoseconds since the epoch
   int64_t end = 0;
   int64_t call = 0;   // of this rank, from 1
-  int step = -1;      // of the plan
-  int64_t bytes = 0;  // Collectives: received, as the transport counted
+  int step = -1;      // position in the plan
+  int64_t bytes = 0;  // Collectives: received, as counted by the transport
 };
 
 class Trace {
@@ -45,17 +45,15 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  int rank() const { return rank_; }
-  // In the order in which calls ended; in a call by row, then by time. Not while a call runs.
+  // By end of the call, then row, then time. Must not be read while a call runs.
   const std::vector<TraceSpan>& spans() const { return spans_; }
-  // Spans beyond kMostSpans are not kept.
-  int64_t left() const { return left_; }
   void clear();
-  // When the first span began; the largest number if there is none.
+  // The begin of the first span; the largest number if there is none.
   int64_t begin() const;
-  // The events of this rank as JSON objects, one a line, with times from `zero` on.
+  // The events of this rank as JSON objects, one on each line, with times relative to `zero`.
   std::string events(int64_t zero) const;
 
+  // Spans beyond these are dropped.
   static constexpr size_t kMostSpans = 1'000'000;
 
  private:
@@ -64,11 +62,11 @@ class Trace {
   std::mutex mutex_;
   std::vector<bool> lanes_;  // in use
   int64_t calls_ = 0;
-  int64_t left_ = 0;
+  int64_t dropped_ = 0;
   std::vector<TraceSpan> spans_;
 };
 
-// One call of a rank, from the making of this to its end; what ran until then is traced also if it fails.
+// Records one call of a rank, from construction to destruction; a call that fails is recorded up to the failure.
 class TracedCall final : public WaitObserver {
  public:
   TracedCall(Trace& trace, const HostProgram& program);
@@ -76,7 +74,7 @@ class TracedCall final : public WaitObserver {
   TracedCall(const TracedCall&) = delete;
   TracedCall& operator=(const TracedCall&) = delete;
 
-  // Filled in by the run.
+  // The run fills these in.
   std::vector<StepRecord>& records() { return records_; }
   void waited(Clock::time_point begin, Clock::time_point end) override { waits_.push_back({begin, end}); }
 
@@ -97,9 +95,8 @@ class TracedCall final : public WaitObserver {
 // The events of all ranks as one file.
 [[nodiscard]] std::string chromeTrace(std::span<const std::string> eventsOfRanks);
 
-// The trace of a rank that MESHFUSE_TRACE=FILE asks for, null if it does not: written to FILE, with `.rankN` before its ending, when
-// the process ends. Times count from the last multiple of 2^53 ns, so that the files of all ranks fit together. UserError if the file
-// cannot be written.
+// The trace of a rank if MESHFUSE_TRACE=FILE is set, else null. It is written when the process ends, to FILE with `.rankN` before its
+// extension. Times are relative to the last multiple of 2^53 ns, the same for all ranks. UserError if the file cannot be written.
 [[nodiscard]] Trace* traceOfEnvironment(int rank);
 
 }  // namespace meshfuse

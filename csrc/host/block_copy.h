@@ -1,4 +1,4 @@
-// Blocks of a contiguous tensor, put side by side and back.
+// Packs blocks of a contiguous tensor side by side, and unpacks them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace meshfuse {
 
-// The pieces of memory that blocks are made of, in the order of their elements.
+// The contiguous pieces of memory of some blocks, in the order of their elements.
 struct BlockCopy {
   struct Piece {
     int64_t offset;  // bytes, into the tensor
@@ -17,7 +17,7 @@ struct BlockCopy {
   std::vector<Piece> pieces;
   int64_t bytes = 0;
 
-  // The blocks side by side lie where the tensor does: nothing has to be copied.
+  // The blocks already lie side by side in the tensor: nothing is copied.
   bool isWhole() const { return pieces.empty() || (pieces.size() == 1 && pieces[0].offset == 0); }
   // All elements lie side by side in the tensor.
   bool isOnePiece() const { return pieces.size() <= 1; }
@@ -29,7 +29,7 @@ struct BlockCopy {
 [[nodiscard]] BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes,
                                   int64_t elementBytes);
 
-// The elements of a block of one tensor to those of another block, in order.
+// Copies the elements of a block of one tensor to a block of another tensor, in order.
 void copyBlock(const void* fromTensor, const BlockCopy& from, void* toTensor, const BlockCopy& to);
 
 }  // namespace meshfuse

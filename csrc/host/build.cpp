@@ -4,11 +4,10 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "host/along_dim.h"
-#include "host/in_place.h"
 #include "host/memory_plan.h"
+#include "host/reference.h"
+#include "host/scan_sort.h"
 #include "ir/fusion.h"
-#include "ir/fusion_cloner.h"
 #include "jit/orc/cpu_compiler.h"
 #include "library/cpu/contraction.h"
 #include "tensor/tensor.h"
@@ -25,73 +24,10 @@ int64_t product(const std::vector<int64_t>& v) {
   return n;
 }
 
-std::string_view verb(CommKind kind) {
-  switch (kind) {
-    case CommKind::AllGather:
-      return "all-gather";
-    case CommKind::AllReduce:
-      return "all-reduce";
-    case CommKind::ReduceScatter:
-      return "reduce-scatter";
-    case CommKind::AllToAll:
-      return "all-to-all";
-    case CommKind::Permute:
-      return "permute";
-    case CommKind::Broadcast:
-      return "broadcast";
-    case CommKind::AllGatherV:
-      return "all-gather-v";
-    case CommKind::ReduceScatterV:
-      return "reduce-scatter-v";
-    case CommKind::AllToAllV:
-      return "all-to-all-v";
-    case CommKind::Transfer:
-      return "transfer";
-  }
-  return "";
-}
-
-// Copies the ops that compute a scalar, operands first.
-void cloneScalar(FusionCloner& cloner, const Val* val) {
-  if (val->isTensor() || val->isConst() || val->definition() == nullptr || cloner.find(val) != nullptr) {
-    return;
-  }
-  for (const Val* in : val->definition()->inputs()) {
-    cloneScalar(cloner, in);
-  }
-  cloner.clone(val->definition());
-}
-
-// The group as a fusion of its own, for the reference interpreter: its tensors, then all scalar inputs of the whole.
-std::shared_ptr<const Fusion> referenceOf(const Fusion& fusion, const Group& group,
-                                          const FusionCloner::Rewrite& bound) {
-  auto result = std::make_shared<Fusion>();
-  FusionCloner cloner(fusion, *result, bound);
-  for (const TensorView* in : group.inputs) {
-    result->addInput(cloner.clone(in));
-  }
-  for (const Val* in : fusion.inputs()) {
-    if (!in->isTensor()) {
-      result->addInput(cloner.clone(in));
-    }
-  }
-  for (const Expr* e : group.exprs) {
-    for (const Val* in : e->inputs()) {
-      cloneScalar(cloner, in);
-    }
-    cloner.clone(e);
-  }
-  for (const TensorView* out : group.outputs) {
-    result->addOutput(cloner.clone(out));
-  }
-  return result;
-}
-
 class HostBuilder {
  public:
-  HostBuilder(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments, const DeviceInfo& device,
-              const BuildOptions& options)
-      : fusion_(std::move(fusion)), segments_(std::move(segments)), device_(device), options_(options) {}
+  HostBuilder(std::shared_ptr<const Fusion> fusion, std::span<const Segment> segments, const BuildOptions& options)
+      : fusion_(std::move(fusion)), segments_(segments), options_(options) {}
 
   std::shared_ptr<const HostProgram> build() {
     program_.fusion = fusion_;
@@ -99,16 +35,18 @@ class HostBuilder {
     program_.workers = options_.workers;
     program_.rank = options_.rank;
     program_.communicates = options_.communicates;
-    direct_ = arrangeInPlace(*fusion_, segments_);
+    for (const Segment& s : segments_) {
+      inPlace_.insert(s.inPlace.begin(), s.inPlace.end());
+    }
     for (const Val* in : fusion_->inputs()) {
       if (in->isTensor()) {
         tensor(in->asTensor());
       }
     }
     shareStorage();
-    scheduleKernels();
-    for (size_t i = 0; i < segments_.size(); i++) {
-      addStep(i);
+    compileKernels();
+    for (const Segment& s : segments_) {
+      addStep(s);
     }
     finishOutputs();
     planArena();
@@ -150,13 +88,6 @@ class HostBuilder {
 
   int inputPosition(int input) const { return position_.at(fusion_->inputs()[static_cast<size_t>(input)]->id()); }
 
-  bool isKernelResult(const Val* val) const {
-    return std::any_of(segments_.begin(), segments_.end(), [&](const Segment& s) {
-      return s.kind == SegmentKind::Kernel &&
-             std::find(s.group.outputs.begin(), s.group.outputs.end(), val) != s.group.outputs.end();
-    });
-  }
-
   // Views share the memory of what they view; results take the place of the tensor they are a view of.
   void shareStorage() {
     for (const Segment& s : segments_) {
@@ -182,16 +113,11 @@ class HostBuilder {
         continue;  // an input or another result already has the memory: copied at the end
       }
       std::optional<int> alias = program_.aliasOf.back();
-      if (alias && !direct_.contains(out->id())) {
+      if (alias && !inPlace_.contains(out->id())) {
         continue;
       }
       if (alias) {
-        const std::vector<int64_t>& strides = program_.tensors[static_cast<size_t>(inputPosition(*alias))].strides;
-        if (strides != r.strides && !isKernelResult(out)) {
-          direct_.erase(out->id());  // libraries write contiguous results
-          continue;
-        }
-        r.strides = strides;
+        r.strides = program_.tensors[static_cast<size_t>(inputPosition(*alias))].strides;
       }
       r.place = alias ? Place::Input : Place::Output;
       r.index = alias ? *alias : static_cast<int>(i);
@@ -203,46 +129,14 @@ class HostBuilder {
     }
   }
 
-  void scheduleKernels() {
+  void compileKernels() {
     std::vector<tile::Program> programs;
-    for (size_t i = 0; i < segments_.size(); i++) {
-      Segment& s = segments_[i];
-      if (s.kind != SegmentKind::Kernel) {
-        continue;
+    for (const Segment& s : segments_) {
+      if (s.kind == SegmentKind::Kernel) {
+        programs.push_back(s.plan.program);
       }
-      s.group.aliases.clear();
-      for (const TensorView* out : s.group.outputs) {
-        if (auto it = direct_.find(out->id()); it != direct_.end() && readsInput(s, it->second)) {
-          s.group.aliases[out->id()] = it->second;
-        }
-        if (auto it = direct_.find(out->id()); it != direct_.end()) {
-          if (auto layout = options_.layouts.find(it->second); layout != options_.layouts.end()) {
-            s.group.layouts[out->id()] = layout->second;
-          }
-        }
-      }
-      for (const auto* list : {&s.group.inputs, &s.group.outputs}) {
-        for (const TensorView* tv : *list) {
-          const TensorPlan& t = program_.tensors[static_cast<size_t>(tensor(tv))];
-          // results supplied by a caller are checked in each call: others than these are written elsewhere and copied
-          if (t.place == Place::Output && !s.group.layouts.contains(tv->id())) {
-            s.group.layouts[tv->id()] = {t.strides, 64};
-          }
-        }
-      }
-      kernelOf_[i] = plans_.size();
-      plans_.push_back(s.scheduler->schedule(s.group, device_));
-      std::vector<std::string> errors = tile::verify(plans_.back().program);
-      invariant(errors.empty(), "[host program] scheduler {} wrote a wrong tile program: {}\n{}", s.scheduler->name,
-                errors.empty() ? "" : errors[0], tile::toString(plans_.back().program));
-      programs.push_back(plans_.back().program);
     }
     kernels_ = options_.compile(programs);
-  }
-
-  static bool readsInput(const Segment& s, int val) {
-    return std::any_of(s.group.inputs.begin(), s.group.inputs.end(),
-                       [&](const TensorView* tv) { return tv->id() == val; });
   }
 
   IntExpr bound(const IntExpr& e) const {
@@ -270,8 +164,7 @@ class HostBuilder {
     });
   }
 
-  void addStep(size_t i) {
-    const Segment& s = segments_[i];
+  void addStep(const Segment& s) {
     if (s.kind == SegmentKind::View || (s.kind == SegmentKind::Reference && makesNothing(s))) {
       return;
     }
@@ -290,16 +183,16 @@ class HostBuilder {
     switch (s.kind) {
       case SegmentKind::Kernel:
         step.kind = HostStepKind::Launch;
-        step.name = fmt::format("{} {}", s.scheduler->name, result);
-        launch(step, plans_[kernelOf_.at(i)], kernels_[kernelOf_.at(i)]);
+        step.name = fmt::format("{} {}", s.plan.kind, result);
+        launch(step, s.plan, kernels_[launches_++]);
         break;
       case SegmentKind::Library:
-        if (AlongDim::does(*s.group.exprs[0])) {
-          step.kind = HostStepKind::AlongDim;
+        if (ScanOrSort::does(*s.group.exprs[0])) {
+          step.kind = HostStepKind::ScanOrSort;
           step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
-          step.alongDim = std::make_shared<AlongDim>(*s.group.exprs[0], s.group.layouts, options_.workers);
-          if (step.alongDim->workspaceBytes() > 0) {
-            workspace(step, step.alongDim->workspaceBytes());
+          step.scanOrSort = std::make_shared<ScanOrSort>(*s.group.exprs[0], s.group.layouts, options_.workers);
+          if (step.scanOrSort->workspaceBytes() > 0) {
+            workspace(step, step.scanOrSort->workspaceBytes());
           }
           break;
         }
@@ -316,7 +209,7 @@ class HostBuilder {
       case SegmentKind::Communicate:
         step.kind = HostStepKind::Communicate;
         communicate(step, *s.group.exprs[0]);
-        step.name = fmt::format("{} {}", verb(step.comm.kind), result);
+        step.name = fmt::format("{} {}", step.comm.name(), result);
         step.comm.program = programNumber(options_.identity, s.group.exprs[0]->attributes().comm.number);
         program_.communicates = true;
         break;
@@ -379,81 +272,82 @@ class HostBuilder {
   void communicate(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
     const DeviceMesh& mesh = fusion_->meshes().at(static_cast<size_t>(a.mesh));
-    CommPlan& c = step.comm;
+    CommCall& c = step.comm;
     c.kind = a.kind;
     c.reduce = a.reduce;
     c.root = a.root;
     c.dtype = e.output()->dtype();
-    if (a.kind == CommKind::Transfer) {
+    if (a.kind == Collective::Transfer) {
       transfer(step, e);
       return;
     }
     for (int64_t r : mesh.team(options_.rank, a.axes)) {
       c.team.ranks.push_back(static_cast<int>(r));
     }
-    int64_t in = product(e.tensorInputs()[0]->constantShape());
-    int64_t out = product(e.tensorOutput()->constantShape());
-    int64_t n = static_cast<int64_t>(c.team.ranks.size());
-    int64_t size = dataTypeSize(c.dtype);
-    switch (a.kind) {
-      case CommKind::AllGather:
-        c.count = in;
-        c.bytesReceived = in * (n - 1) * size;
-        break;
-      case CommKind::AllReduce:
-        c.count = in;
-        c.bytesReceived = 2 * in * (n - 1) * size / n;
-        break;
-      case CommKind::ReduceScatter:
-        c.count = out;
-        c.bytesReceived = out * (n - 1) * size;
-        break;
-      case CommKind::AllToAll:
-        c.count = in / n;
-        c.bytesReceived = c.count * (n - 1) * size;
-        break;
-      case CommKind::Broadcast:
-        c.count = in;
-        c.bytesReceived = !c.root.isConst() ? in * size * (n - 1) / n
-                          : c.team.ranks[static_cast<size_t>(c.root.constValue())] == options_.rank ? 0
-                                                                                                    : in * size;
-        break;
-      case CommKind::Permute: {
-        c.count = in;
-        int64_t self = mesh.indexOf(options_.rank);
-        c.receiveFrom = static_cast<int>(mesh.devices()[static_cast<size_t>(a.sources[static_cast<size_t>(self)])]);
-        for (size_t d = 0; d < a.sources.size(); d++) {
-          if (a.sources[d] == self && static_cast<int64_t>(d) != self) {
-            c.sendTo.push_back(static_cast<int>(mesh.devices()[d]));
-          }
-        }
-        c.bytesReceived = c.receiveFrom == options_.rank ? 0 : in * size;
-        break;
-      }
-      case CommKind::AllGatherV:
-      case CommKind::ReduceScatterV:
-      case CommKind::AllToAllV:
-        communicateUneven(step, e);
-        break;
-      case CommKind::Transfer:
-        break;
+    if (a.isUneven()) {
+      communicateUneven(step, e);
+      return;
     }
+    const int64_t size = dataTypeSize(c.dtype);
+    const int64_t in = product(e.tensorInputs()[0]->constantShape());
+    const int64_t out = product(e.tensorOutput()->constantShape());
+    const auto n = std::ssize(c.team.ranks);
+    c.count = traits(a.kind).operandHasBlocks ? in / n : in;
+    const bool isRoot = c.root.isConst() && c.team.ranks.at(static_cast<size_t>(c.root.constValue())) == options_.rank;
+    c.bytesReceived =
+        a.kind != Collective::Broadcast || !c.root.isConst()
+            ? static_cast<int64_t>(amountReceived(a.kind, static_cast<double>(in * size),
+                                                  static_cast<double>(out * size), static_cast<double>(n)))
+        : isRoot ? 0
+                 : in * size;
+  }
+
+  // A permutation sends and receives whole tensors.
+  CommAttributes asBlocks(const Expr& e) const {
+    CommAttributes a = e.attributes().comm;
+    const std::vector<int64_t>& devices = fusion_->meshes().at(static_cast<size_t>(a.mesh)).devices();
+    const auto whole = [](const TensorView* tv) {
+      IndexBlock block;
+      for (int64_t n : tv->constantShape()) {
+        block.push_back({{0, n, 1}});
+      }
+      return block;
+    };
+    for (size_t d = 0; d < a.sources.size(); d++) {
+      const int64_t source = devices[static_cast<size_t>(a.sources[d])];
+      if (source == options_.rank) {
+        a.to.push_back(devices[d]);
+        a.sends.push_back(whole(e.tensorInputs()[0]));
+      }
+      if (devices[d] == options_.rank) {
+        a.from.push_back(source);
+        a.receives.push_back(whole(e.tensorOutput()));
+      }
+    }
+    return a;
   }
 
   void transfer(Step& step, const Expr& e) {
-    const CommAttributes& a = e.attributes().comm;
-    CommPlan& c = step.comm;
+    const CommAttributes a = asBlocks(e);
+    CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
     const std::vector<int64_t> in = e.tensorInputs()[0]->constantShape();
     const std::vector<int64_t> out = e.tensorOutput()->constantShape();
     int64_t space = 0;
-    const auto add = [&](std::vector<CommPlan::Message>& list, int64_t peer, BlockCopy block) {
+    const auto add = [&](std::vector<CommCall::Message>& list, int64_t peer, BlockCopy block) {
       const bool inPlace = block.isOnePiece();
       c.team.ranks.push_back(static_cast<int>(peer));
       list.push_back({static_cast<int>(peer), std::move(block), space});
       space += inPlace ? 0 : list.back().block.bytes;
     };
+    c.isPermutation = !a.sources.empty();
     c.team.ranks.push_back(options_.rank);
+    if (c.isPermutation) {
+      const DeviceMesh& mesh = fusion_->meshes().at(static_cast<size_t>(a.mesh));
+      for (const int64_t member : mesh.team(options_.rank, a.axes)) {
+        c.team.ranks.push_back(static_cast<int>(member));
+      }
+    }
     for (size_t k = 0; k < a.sends.size(); k++) {
       BlockCopy block = blockCopy({a.sends[k]}, in, size);
       if (a.to[k] == options_.rank) {
@@ -480,7 +374,7 @@ class HostBuilder {
 
   void communicateUneven(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
-    CommPlan& c = step.comm;
+    CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
     const auto counted = [](const std::vector<IndexBlock>& blocks) {
       std::vector<int64_t> counts;
@@ -503,7 +397,7 @@ class HostBuilder {
       const size_t at = static_cast<size_t>(k);
       if (c.team.ranks[at] != options_.rank) {
         c.bytesReceived +=
-            size * (a.kind == CommKind::ReduceScatterV ? product(e.tensorOutput()->constantShape()) : c.received[at]);
+            size * (a.kind == Collective::ReduceScatter ? product(e.tensorOutput()->constantShape()) : c.received[at]);
       }
     }
   }
@@ -584,24 +478,22 @@ class HostBuilder {
   }
 
   std::shared_ptr<const Fusion> fusion_;
-  std::vector<Segment> segments_;
-  const DeviceInfo& device_;
+  std::span<const Segment> segments_;
   const BuildOptions& options_;
   HostProgram program_;
-  std::map<int, int> direct_;
+  std::map<int, int> inPlace_;   // as Segment::inPlace, of all
   std::map<int, int> position_;  // Val id -> tensor
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
-  std::vector<KernelPlan> plans_;
   std::vector<std::shared_ptr<const CpuKernel>> kernels_;
-  std::map<size_t, size_t> kernelOf_;  // segment -> plan
+  size_t launches_ = 0;  // that have their kernel
   std::vector<MemoryBlock> blocks_;
 };
 
 }  // namespace
 
-std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion, std::vector<Segment> segments,
-                                                    const DeviceInfo& device, const BuildOptions& options) {
-  return HostBuilder(std::move(fusion), std::move(segments), device, options).build();
+std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,
+                                                    std::span<const Segment> segments, const BuildOptions& options) {
+  return HostBuilder(std::move(fusion), segments, options).build();
 }
 
 }  // namespace meshfuse

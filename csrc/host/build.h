@@ -1,4 +1,4 @@
-// Builds a HostProgram: segments in order, kernels compiled, memory planned, symbols of this rank bound.
+// Builds a HostProgram: segments with written kernels in order, kernels compiled, memory planned, symbols of this rank bound.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,7 @@ struct BuildOptions {
 
 // `fusion`: the local fusion the segments are of; kept alive by the program.
 [[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,
-                                                                  std::vector<Segment> segments,
-                                                                  const DeviceInfo& device,
+                                                                  std::span<const Segment> segments,
                                                                   const BuildOptions& options);
 
 }  // namespace meshfuse

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/refused_index.h"
 #include "base/thread_pool.h"
-#include "host/along_dim.h"
 #include "host/scalars.h"
+#include "host/scan_sort.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
@@ -20,7 +20,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kScratchStride = 4096;  // workers' scratch starts on pages of its own
+constexpr int64_t kScratchStride = 4096;  // each worker's scratch starts on a page of its own
 
 int64_t receivedBy(const Communicator& communicator) {
   int64_t bytes = 0;
@@ -161,10 +161,10 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       step.contraction->run(pool, operands, pointer(step.writes[0]), workspace);
       return;
     }
-    case HostStepKind::AlongDim: {
+    case HostStepKind::ScanOrSort: {
       char* arena = static_cast<char*>(arena_.get());
       void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
-      step.alongDim->run(pool, pointer(step.reads[0]), pointer(step.writes[0]), workspace);
+      step.scanOrSort->run(pool, pointer(step.reads[0]), pointer(step.writes[0]), workspace);
       return;
     }
     case HostStepKind::Communicate:
@@ -218,24 +218,28 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
 }
 
 void Binding::communicate(const Step& step, Communicator& communicator, std::span<const Argument> inputs) {
-  const CommPlan& c = step.comm;
+  const CommCall& c = step.comm;
   const void* in = pointer(step.reads[0]);
   void* out = pointer(step.writes[0]);
   const Team& team = c.team;
+  if (!c.counts.empty()) {
+    communicateUneven(step, communicator, in, out);
+    return;
+  }
   switch (c.kind) {
-    case CommKind::AllGather:
+    case Collective::AllGather:
       communicator.allGather(team, in, out, c.count, c.dtype);
       return;
-    case CommKind::AllReduce:
+    case Collective::AllReduce:
       communicator.allReduce(team, in, out, c.count, c.dtype, c.reduce);
       return;
-    case CommKind::ReduceScatter:
+    case Collective::ReduceScatter:
       communicator.reduceScatter(team, in, out, c.count, c.dtype, c.reduce);
       return;
-    case CommKind::AllToAll:
+    case Collective::AllToAll:
       communicator.allToAll(team, in, out, c.count, c.dtype);
       return;
-    case CommKind::Broadcast: {
+    case Collective::Broadcast: {
       const int64_t root = c.root.isConst() ? c.root.constValue() : integerValue(*program_->fusion, c.root, inputs);
       if (team.ranks[static_cast<size_t>(root)] == communicator.rank()) {
         std::memcpy(out, in, static_cast<size_t>(c.count * dataTypeSize(c.dtype)));
@@ -243,53 +247,36 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
       communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
       return;
     }
-    case CommKind::Permute: {
-      int64_t bytes = c.count * dataTypeSize(c.dtype);
-      transfers_.clear();
-      for (int peer : c.sendTo) {
-        transfers_.push_back({Communicator::Transfer::Direction::Send, peer, const_cast<void*>(in), bytes});
-      }
-      if (c.receiveFrom == communicator.rank()) {
-        std::memcpy(out, in, static_cast<size_t>(bytes));
-      } else {
-        transfers_.push_back({Communicator::Transfer::Direction::Recv, c.receiveFrom, out, bytes});
-      }
-      communicator.transfer(transfers_);
-      return;
-    }
-    case CommKind::AllGatherV:
-    case CommKind::ReduceScatterV:
-    case CommKind::AllToAllV:
-      communicateUneven(step, communicator, in, out);
-      return;
-    case CommKind::Transfer:
+    case Collective::Transfer:
       transfer(step, communicator, in, out);
       return;
+    default:
+      throwInternalError(fmt::format("[run] {}: no host program has such a step", step.name));
   }
 }
 
 void Binding::transfer(const Step& step, Communicator& communicator, const void* in, void* out) {
   using enum Communicator::Transfer::Direction;
-  const CommPlan& c = step.comm;
+  const CommCall& c = step.comm;
   char* sideBySide =
       step.launch.workspaces.empty() ? nullptr : static_cast<char*>(arena_.get()) + step.launch.workspaces[0];
   char* from = static_cast<char*>(const_cast<void*>(in));
   char* to = static_cast<char*>(out);
   transfers_.clear();
-  for (const CommPlan::Message& m : c.sends) {
+  for (const CommCall::Message& m : c.sends) {
     char* data = m.block.isOnePiece() ? from + m.block.begin() : sideBySide + m.offset;
     if (!m.block.isOnePiece()) {
       m.block.pack(in, data);
     }
     transfers_.push_back({Send, m.peer, data, m.block.bytes});
   }
-  for (const CommPlan::Message& m : c.receives) {
+  for (const CommCall::Message& m : c.receives) {
     transfers_.push_back(
         {Recv, m.peer, m.block.isOnePiece() ? to + m.block.begin() : sideBySide + m.offset, m.block.bytes});
   }
   copyBlock(in, c.keptFrom, out, c.keptTo);
   communicator.transfer(transfers_);
-  for (const CommPlan::Message& m : c.receives) {
+  for (const CommCall::Message& m : c.receives) {
     if (!m.block.isOnePiece()) {
       m.block.unpack(sideBySide + m.offset, out);
     }
@@ -297,7 +284,7 @@ void Binding::transfer(const Step& step, Communicator& communicator, const void*
 }
 
 void Binding::communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out) {
-  const CommPlan& c = step.comm;
+  const CommCall& c = step.comm;
   char* arena = static_cast<char*>(arena_.get());
   size_t workspace = 0;
   const void* sent = in;
@@ -310,9 +297,9 @@ void Binding::communicateUneven(const Step& step, Communicator& communicator, co
   if (!c.unpack.isWhole()) {
     received = arena + step.launch.workspaces[workspace++];
   }
-  if (c.kind == CommKind::AllGatherV) {
+  if (c.kind == Collective::AllGather) {
     communicator.allGatherV(c.team, sent, received, c.counts, c.dtype);
-  } else if (c.kind == CommKind::ReduceScatterV) {
+  } else if (c.kind == Collective::ReduceScatter) {
     communicator.reduceScatterV(c.team, sent, received, c.counts, c.dtype, c.reduce);
   } else {
     communicator.allToAllV(c.team, sent, received, c.counts, c.received, c.dtype);
@@ -355,7 +342,7 @@ void Binding::reference(const Step& step, std::span<const Argument> inputs) {
 void Binding::compareWithReference(const Step& step, std::span<const Argument> inputs) const {
   std::vector<BoundedTensor> expected = interpretWithBounds(*step.reference, inputs);
   for (size_t k = 0; k < expected.size(); k++) {
-    expected[k].uncertain = 0;  // a step at a discontinuity says little, and is not wrong for it
+    expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
     invariant(!difference, "[verify] T{}, made by {}, differs from the reference: {}\nkernel:\n{}",
               program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""),

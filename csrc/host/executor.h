@@ -1,7 +1,7 @@
 // Executes a HostProgram: binds pointers, runs the steps in order.
 //
-// A Binding is the mutable half of a program: its arena, the argument slots of every launch, scratch for every worker. One call
-// at a time uses a binding; once made, calls allocate nothing.
+// A Binding is the mutable state of a program: its arena, the argument slots of every launch, scratch for every worker. One call
+// at a time uses a binding; calls allocate nothing.
 #pragma once
 
 #include <chrono>
@@ -21,18 +21,18 @@ namespace meshfuse {
 
 class ThreadPool;
 
-// What happened in one step of a run, for profiles and traces.
+// One step of a run, for profiles and traces.
 struct StepRecord {
   const Step* step = nullptr;
   std::chrono::steady_clock::time_point begin = {};
   std::chrono::steady_clock::time_point end = {};
-  int64_t bytesReceived = 0;  // of a communication, as the transport counted
+  int64_t bytesReceived = 0;  // of a communication, as counted by the transport
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
 struct ExecuteOptions {
   bool verify = false;                         // compare each step with the reference interpreter
-  std::vector<StepRecord>* profile = nullptr;  // filled in, one entry a step
+  std::vector<StepRecord>* profile = nullptr;  // receives one entry for each step
   int64_t skipStep = -1;                       // fault injection: a communication step that is not run
 };
 
@@ -41,9 +41,9 @@ class Binding {
   Binding(std::shared_ptr<const HostProgram> program, Communicator& communicator);
 
   const HostProgram& program() const { return *program_; }
-  // inputs: one a fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
-  // UserError where a kernel meets an index out of range; DeviceError where a peer fails; InternalError naming the step, tensor,
-  // position and values where verification does.
+  // inputs: one for each fusion input; outputs: defined, contiguous, 64-byte aligned where place is Output, else ignored.
+  // UserError if a kernel reads an index out of range; DeviceError if a peer fails; InternalError naming the step, tensor, position and
+  // values if verification fails.
   void run(ThreadPool& pool, Communicator& communicator, std::span<const Argument> inputs, std::span<Tensor> outputs,
            const ExecuteOptions& options = {});
 

@@ -15,8 +15,8 @@ struct MemoryBlock {
 
 inline constexpr int64_t kArenaAlignment = 64;
 
-// Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks overlap in memory only if their lives do
-// not. Deterministic: ties are resolved by position.
+// Fills in offsets, multiples of kArenaAlignment; returns the arena's size. Two blocks with overlapping lifetimes do not overlap in
+// memory. Deterministic: ties are resolved by position.
 int64_t planMemory(std::vector<MemoryBlock>& blocks);
 
 }  // namespace meshfuse

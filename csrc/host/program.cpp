@@ -22,6 +22,10 @@ std::string placeOf(const TensorPlan& t) {
 
 }  // namespace
 
+std::string CommCall::name() const {
+  return isPermutation ? "permute" : fmt::format("{}{}", meshfuse::name(kind), counts.empty() ? "" : "-v");
+}
+
 std::string HostProgram::toString() const {
   std::string text = fmt::format("host program, arena {} bytes, peak {} bytes\n", arenaBytes, peakBytes);
   for (const Step& s : steps) {

@@ -13,21 +13,21 @@
 #include "base/hash.h"
 #include "digits/int_expr.h"
 #include "host/block_copy.h"
-#include "ir/expr.h"
 #include "multidevice/transport/communicator.h"
 #include "schedule/group.h"
 #include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
 
 namespace meshfuse {
 
-class AlongDim;
+class ScanOrSort;
 class Contraction;
 class Fusion;
 class TensorView;
 class Val;
 struct CpuKernel;
 
-enum class HostStepKind : uint8_t { Launch, Contract, AlongDim, Communicate, Copy, Reference };
+enum class HostStepKind : uint8_t { Launch, Contract, ScanOrSort, Communicate, Copy, Reference };
 
 enum class Place : uint8_t { Input, Output, Arena };
 
@@ -57,17 +57,16 @@ struct LaunchPlan {
   bool checksIndices = false;  // it may refuse an index, see base/refused_index.h
 };
 
-struct CommPlan {
-  CommKind kind = CommKind::AllGather;
-  Team team;  // Transfer: this rank and those it sends to or receives from
+struct CommCall {
+  Collective kind = Collective::AllGather;
+  bool isPermutation = false;  // Transfer: each rank receives the whole tensor of one
+  Team team;                   // of a transfer of blocks this rank and those it sends to or receives from
   ReduceOp reduce = ReduceOp::Sum;
   int64_t count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
-  int receiveFrom = -1;  // Permute
-  std::vector<int> sendTo;
   IntExpr root = 0;  // Broadcast: its place in the team, over the symbols of run-time integers
-  // AllGatherV, ReduceScatterV: elements of every rank of the team; AllToAllV: those sent to each, and received from each. Blocks lie
-  // side by side in arena workspaces, the sent ones first, unless they lie so in the tensor.
+  // Of collectives whose blocks differ in size: elements of every rank of the team; of an all-to-all those sent to each, and received
+  // from each. Blocks lie side by side in arena workspaces, the sent ones first, unless they lie so in the tensor.
   std::vector<int64_t> counts;
   std::vector<int64_t> received;
   BlockCopy pack;
@@ -85,9 +84,11 @@ struct CommPlan {
   uint64_t program = 0;  // names the plan and the place among its communications: the same on all ranks
   int64_t bytesReceived =
       0;  // by this rank; of an all-reduce, whose parts may be uneven, and where a call decides who sends, the mean of the team
+
+  std::string name() const;  // all-gather, all-gather-v where blocks differ in size
 };
 
-// CommPlan::program of communication number `number` of the plan that is `identity`.
+// CommCall::program of communication number `number` of the plan that is `identity`.
 [[nodiscard]] constexpr uint64_t programNumber(uint64_t identity, int64_t number) {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
 }
@@ -99,10 +100,11 @@ struct Step {
   std::vector<int> writes;
   LaunchPlan launch;                               // Launch
   std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
-  std::shared_ptr<const AlongDim> alongDim;  // AlongDim; its operand is reads[0], workspace at launch.workspaces[0]
-  std::vector<int> operands;                 // Contract: tensors in the op's order, of which `reads` has each once
-  CommPlan comm;                             // Communicate
-  std::shared_ptr<const Fusion> reference;   // the same as a fusion, for Reference steps and verification
+  std::shared_ptr<const ScanOrSort>
+      scanOrSort;                           // ScanOrSort; its operand is reads[0], workspace at launch.workspaces[0]
+  std::vector<int> operands;                // Contract: tensors in the op's order; `reads` has each once
+  CommCall comm;                            // Communicate
+  std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
 // What lies in the arena while steps [firstStep, lastStep] run.

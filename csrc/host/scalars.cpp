@@ -12,7 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-// Towards zero; what does not fit, NaN too, gives the minimum.
+// Rounds towards zero; a value that does not fit, or NaN, gives the minimum.
 int64_t truncated(double value) {
   return value >= -0x1p63 && value < 0x1p63 ? static_cast<int64_t>(value) : std::numeric_limits<int64_t>::min();
 }

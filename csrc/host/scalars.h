@@ -1,4 +1,4 @@
-// Values of scalars in a call: arguments, constants, and what scalar ops make of them.
+// Values of scalars in a call: arguments, constants, and results of scalar ops.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ class Val;
 // An integer expression over the fusion's Int inputs.
 [[nodiscard]] int64_t integerValue(const Fusion& fusion, const IntExpr& expr, std::span<const Argument> inputs);
 
-// Scalars of a fusion as a list of steps, each computed once a call.
+// Scalars of a fusion as a list of steps, each computed once in a call.
 class ScalarSteps {
  public:
-  // Adds `val` and what it is computed from; gives its number.
+  // Adds `val` and its operands; returns its number.
   int add(const Fusion& fusion, const Val* val);
   // Computes all. Allocates nothing.
   void run(const Fusion& fusion, std::span<const Argument> inputs);
@@ -34,7 +34,7 @@ class ScalarSteps {
   struct Step {
     Kind kind = Kind::Constant;
     DataType dtype = DataType::Double;  // Double, Int or Bool
-    DataType type = DataType::Double;   // Point: in which it computes
+    DataType type = DataType::Double;   // Point: the type of computation
     PointOp op = PointOp::Add;
     const Val* val = nullptr;
     int input = -1;

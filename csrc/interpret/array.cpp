@@ -26,37 +26,16 @@ float roundToOdd(double value) {
 }  // namespace
 
 double roundTo(DataType dtype, double value) {
-  switch (dtype) {
-    case DataType::Float:
-      return static_cast<float>(value);
-    case DataType::Half:
-      return halfToFloat(floatToHalf(roundToOdd(value)));
-    case DataType::BFloat16:
-      return bfloat16ToFloat(floatToBFloat16(roundToOdd(value)));
-    case DataType::Double:
-    case DataType::Int:
-    case DataType::Int32:
-    case DataType::Bool:
-      return value;
+  if (isHalfPrecision(dtype)) {
+    return float16ToFloat(dtype, floatToFloat16(dtype, roundToOdd(value)));
   }
-  return value;
-}
-
-int64_t wrapTo(DataType dtype, int64_t value) {
-  switch (dtype) {
-    case DataType::Int32:
-      return static_cast<int32_t>(static_cast<uint32_t>(value));
-    case DataType::Bool:
-      return value != 0 ? 1 : 0;
-    default:
-      return value;
-  }
+  return dtype == DataType::Float ? static_cast<float>(value) : value;
 }
 
 int64_t Array::numel() const { return product(sizes); }
 
 void Array::setReal(int64_t i, double value) { real[i] = roundTo(dtype, value); }
-void Array::setWhole(int64_t i, int64_t value) { whole[i] = wrapTo(dtype, value); }
+void Array::setWhole(int64_t i, int64_t value) { whole[i] = wrapInteger(dtype, value); }
 void Array::setError(int64_t i, double value) {
   if (error.empty()) {
     error.assign(numel(), 0);
@@ -154,7 +133,7 @@ Array take(const Array& source, Sizes sizes, std::span<const int64_t> offsets, c
     if (result.floating()) {
       result.real[i] = from < 0 ? roundTo(result.dtype, fill->value(0)) : source.real[from];
     } else {
-      result.whole[i] = from < 0 ? wrapTo(result.dtype, fill->integer(0)) : source.whole[from];
+      result.whole[i] = from < 0 ? wrapInteger(result.dtype, fill->integer(0)) : source.whole[from];
     }
     if (from >= 0 && !source.error.empty()) {
       result.setError(static_cast<int64_t>(i), source.error[from]);

@@ -39,8 +39,6 @@ struct Array {
 
 // `value` rounded once to a floating type, to nearest even.
 [[nodiscard]] double roundTo(DataType dtype, double value);
-// Low bits of `value` as an integer type or Bool holds them.
-[[nodiscard]] int64_t wrapTo(DataType dtype, int64_t value);
 
 [[nodiscard]] int64_t product(std::span<const int64_t> sizes);
 // Offsets into a source of every position of `sizes` in row-major order: the sum of position[k] * strides[k], plus offset.

@@ -51,7 +51,7 @@ bool agrees(const reference::Array& got, const reference::Array& expected, int64
 
 std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
                                                const BoundOptions& options) {
-  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, false);
+  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, reference::Keep::Results);
   program.run();
   std::vector<BoundedTensor> outputs;
   for (const Val* out : fusion.outputs()) {
@@ -62,7 +62,7 @@ std::vector<BoundedTensor> interpretWithBounds(const Fusion& fusion, std::span<c
 
 std::map<int, BoundedTensor> interpretAllWithBounds(const Fusion& fusion, std::span<const Argument> inputs,
                                                     const BoundOptions& options) {
-  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, true);
+  reference::Program program(fusion, inputs, {.bounds = true, .partials = options.partials}, reference::Keep::All);
   program.run();
   std::map<int, BoundedTensor> tensors;
   for (int id : program.ids()) {

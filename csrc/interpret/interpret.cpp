@@ -5,7 +5,7 @@
 namespace meshfuse {
 
 std::vector<Tensor> interpret(const Fusion& fusion, std::span<const Argument> inputs) {
-  reference::Program program(fusion, inputs, {}, false);
+  reference::Program program(fusion, inputs, {}, reference::Keep::Results);
   program.run();
   std::vector<Tensor> outputs;
   for (const Val* out : fusion.outputs()) {
@@ -19,7 +19,7 @@ std::vector<Tensor> interpret(const Fusion& fusion, std::initializer_list<Argume
 }
 
 std::map<int, Tensor> interpretAll(const Fusion& fusion, std::span<const Argument> inputs) {
-  reference::Program program(fusion, inputs, {}, true);
+  reference::Program program(fusion, inputs, {}, reference::Keep::All);
   program.run();
   std::map<int, Tensor> tensors;
   for (int id : program.ids()) {

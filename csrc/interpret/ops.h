@@ -52,15 +52,27 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
 // Along one dim, which divides x into `outer` parts of x.sizes[dim] times `inner` elements: the reduction of all up to each.
 [[nodiscard]] Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context);
 // Where along dim the smallest (largest) elements are, in order, as many as sizes[dim].
-[[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, bool descending);
-// Adds a's element times b's to the result's, over all loops; then bias, one element a result element by biasOffsets.
-[[nodiscard]] Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype,
-                                   const Sizes& sizes, const Array* bias, std::span<const int64_t> biasOffsets,
+enum class Order : uint8_t { Ascending, Descending };
+[[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedOrder);
+
+struct ContractOptions {
+  std::span<const Loop> loops;
+  DataType dtype = DataType::Float;  // of the result
+  const Array* bias = nullptr;       // of the sizes of the result
+};
+// Adds a's element times b's to the result's, over all loops; then the bias.
+[[nodiscard]] Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const ContractOptions& options,
                                    const Context& context);
 
+struct RandomOptions {
+  RandomKind kind = RandomKind::Uniform;
+  DataType dtype = DataType::Float;
+  uint64_t seed = 0;
+  uint64_t counter = 0;
+};
 // Random elements; positions: row-major in the whole tensor, one an element of the result. See ops/factory.h.
-[[nodiscard]] Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions,
-                                uint64_t seed, uint64_t counter, const Context& context);
+[[nodiscard]] Array randomArray(const Sizes& sizes, std::span<const int64_t> positions, const RandomOptions& options,
+                                const Context& context);
 
 // Half a unit in the last place of 1 of a floating type, 0 of others.
 [[nodiscard]] double unitOf(DataType dtype);

@@ -51,7 +51,7 @@ std::vector<bool> couldStandBefore(const Line& line, const std::vector<int64_t>&
   return could;
 }
 
-std::vector<bool> couldStandBehind(const Line& line, const std::vector<int64_t>& order) {
+std::vector<bool> couldStandAfter(const Line& line, const std::vector<int64_t>& order) {
   std::vector<bool> could(order.size(), false);
   double lowest = kInfinity;
   double lowestMoving = kInfinity;
@@ -70,10 +70,11 @@ std::vector<bool> couldStandBehind(const Line& line, const std::vector<int64_t>&
 
 }  // namespace
 
-Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, bool descending) {
+Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedOrder) {
   Array result = makeArray(DataType::Int, sizes);
   const int64_t extent = x.sizes[dim];
   const int64_t wanted = sizes[dim];
+  const bool descending = wantedOrder == Order::Descending;
   const int64_t inner = product(std::span(sizes).subspan(dim + 1));
   const int64_t outer = product(std::span(sizes).first(dim));
   std::vector<int64_t> order(static_cast<size_t>(extent));
@@ -92,10 +93,10 @@ Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, bool descendi
       std::reverse(order.begin(), order.end());
     }
     const std::vector<bool> before = couldStandBefore(line, order);
-    const std::vector<bool> behind = couldStandBehind(line, order);
+    const std::vector<bool> after = couldStandAfter(line, order);
     for (int64_t j = 0; j < wanted; j++) {
       const auto place = static_cast<size_t>(descending ? extent - 1 - j : j);
-      if (before[place] || behind[place]) {
+      if (before[place] || after[place]) {
         result.setError((k / inner * wanted + j) * inner + k % inner, kInfinity);
         result.uncertain++;
       }

@@ -222,7 +222,7 @@ struct Element {
 };
 
 // Bounds of integer and Bool elements: exact, or off by what add, sub and mul make of it, or unknown.
-double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, std::span<const double> error,
+double wholeBound(PointOp op, DataType dtype, std::span<const int64_t> value, std::span<const double> error,
                   bool& uncertain) {
   if (error[0] == 0 && error[1] == 0 && error[2] == 0) {
     return 0;
@@ -259,7 +259,7 @@ double wholeBound(PointOp op, bool givesBool, std::span<const int64_t> value, st
       break;
   }
   uncertain = true;
-  return givesBool ? 1 : kInfinity;
+  return dtype == DataType::Bool ? 1 : kInfinity;
 }
 
 // Offsets of an operand for every element of the result.
@@ -310,7 +310,7 @@ Array pointArray(PointOp op, std::span<const Array* const> operands, DataType ty
         real[k] = k < first || operands[k]->dtype == type ? v : roundTo(type, v);
       } else {
         int64_t v = operands[k]->integer(at);
-        whole[k] = k < first || operands[k]->dtype == type ? v : wrapTo(type, v);
+        whole[k] = k < first || operands[k]->dtype == type ? v : wrapInteger(type, v);
       }
       error[k] = operands[k]->errorAt(at);
     }
@@ -333,7 +333,7 @@ Array pointArray(PointOp op, std::span<const Array* const> operands, DataType ty
         bound = element.bound();
         uncertain = element.uncertain;
       } else {
-        bound = wholeBound(op, dtype == DataType::Bool, whole, error, uncertain);
+        bound = wholeBound(op, dtype, whole, error, uncertain);
       }
       result.setError(i, bound);
       result.uncertain += uncertain ? 1 : 0;
@@ -345,16 +345,13 @@ Array pointArray(PointOp op, std::span<const Array* const> operands, DataType ty
 namespace {
 
 bool fitsInteger(DataType dtype, double value) {
-  double limit = dtype == DataType::Int32 ? 0x1p31 : 0x1p63;
+  double limit = std::ldexp(1.0, bitWidth(dtype) - 1);
   return value > -limit - 1 && value < limit;
 }
 
 // Towards zero; what does not fit gives the minimum, NaN too.
 int64_t truncated(DataType dtype, double value) {
-  if (!fitsInteger(dtype, value)) {
-    return dtype == DataType::Int32 ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
-  }
-  return static_cast<int64_t>(value);
+  return fitsInteger(dtype, value) ? static_cast<int64_t>(value) : lowestInteger(dtype);
 }
 
 double castElement(DataType dtype, double value) {

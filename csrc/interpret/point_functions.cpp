@@ -213,12 +213,12 @@ int64_t greatestDivisor(int64_t a, int64_t b) {
 }
 
 int64_t shiftLeft(DataType type, int64_t a, int64_t count) {
-  int width = type == DataType::Int32 ? 32 : 64;
+  int width = bitWidth(type);
   return count < 0 || count >= width ? 0 : wrapped(bits(a) << count);
 }
 
 int64_t shiftRight(DataType type, int64_t a, int64_t count) {
-  int width = type == DataType::Int32 ? 32 : 64;
+  int width = bitWidth(type);
   if (count < 0) {
     return 0;
   }

@@ -31,8 +31,8 @@ std::string kindOf(const Argument& argument) {
 
 }  // namespace
 
-Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, bool keepAll)
-    : fusion_(fusion), context_(context), keepAll_(keepAll) {
+Program::Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, Keep keep)
+    : fusion_(fusion), context_(context), keep_(keep) {
   const std::vector<Val*>& expected = fusion.inputs();
   check(inputs.size() == expected.size(),
         "[interpret] got {} arguments, the fusion has {} inputs; give one for each in order", inputs.size(),
@@ -213,7 +213,7 @@ void Program::run() {
     }
     arrays_.insert_or_assign(out->id(), std::move(result));
     for (const Val* in : expr->inputs()) {
-      if (!keepAll_ && in->isTensor() && lastUse[in->id()] == static_cast<int>(k)) {
+      if (keep_ == Keep::Results && in->isTensor() && lastUse[in->id()] == static_cast<int>(k)) {
         arrays_.erase(in->id());
       }
     }

@@ -15,21 +15,23 @@
 
 namespace meshfuse::reference {
 
-// A dim that is said to have one element, or awaited its size, and has one.
+// Whether a dim of this size repeats its element: a broadcast dim, or a symbolic one whose size turned out to be 1.
 [[nodiscard]] inline bool stretches(const IterDomain* dim, int64_t size) {
   return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
 }
 
+enum class Keep : uint8_t { Results, All };  // the arrays that are still there after a run: inputs and outputs, or all
+
 class Program {
  public:
   // Checks the arguments and binds the symbols of the inputs' extents. UserError as interpret.h says.
-  Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, bool keepAll);
+  Program(const Fusion& fusion, std::span<const Argument> inputs, const Context& context, Keep keep);
 
   // Runs every op that the outputs need, in order.
   void run();
   const Array& array(const Val* tensor) const;
   const Fusion& fusion() const { return fusion_; }
-  // Ids of the tensors at hand after run: all with keepAll, else inputs' and outputs'.
+  // Ids of the tensors at hand after run.
   std::vector<int> ids() const;
   const Array& array(int id) const { return arrays_.at(id); }
 
@@ -63,7 +65,7 @@ class Program {
 
   const Fusion& fusion_;
   Context context_;
-  bool keepAll_;
+  Keep keep_;
   std::map<std::string, int64_t, std::less<>> symbols_;
   std::map<int, Array> arrays_;  // by id, scalars included
 };

@@ -140,11 +140,12 @@ Array Program::computeContraction(const Expr* expr) {
   }
   auto value = [this](const IntExpr& e) { return evaluate(e); };
   std::vector<Loop> loops = loopsOf(out, aSteps, bSteps, sizes, value);
-  const Array* bias = isLinear && expr->inputs().size() > 2 ? &operand(expr, 2) : nullptr;
-  std::vector<int64_t> biasOffsets;
-  if (bias != nullptr) {
-    check(!hasN || bias->sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} {} rows",
-          expr->input(2)->id(), bias->sizes[0], expr->input(1)->id(), b.sizes[0]);
+  ContractOptions options{.loops = loops, .dtype = out->dtype()};
+  Array bias;
+  if (isLinear && expr->inputs().size() > 2) {
+    const Array& given = operand(expr, 2);
+    check(!hasN || given.sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} {} rows",
+          expr->input(2)->id(), given.sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
     std::vector<Loop> biasLoops = loopsOf(out, biasSteps, {}, sizes, value);
     for (size_t k = 0; k < biasLoops.size(); k++) {
@@ -152,9 +153,10 @@ Array Program::computeContraction(const Expr* expr) {
         strides.push_back(biasLoops[k].a);
       }
     }
-    biasOffsets = stridedOffsets(sizes, strides);
+    bias = take(given, sizes, stridedOffsets(sizes, strides));
+    options.bias = &bias;
   }
-  return contractArrays(a, b, loops, out->dtype(), sizes, bias, biasOffsets, context_);
+  return contractArrays(a, b, sizes, options, context_);
 }
 
 Array Program::computeFactory(const Expr* expr) {
@@ -223,8 +225,8 @@ Array Program::computeRandom(const Expr* expr) {
   }
   auto seed = static_cast<uint64_t>(operand(expr, 0).integer(0));
   auto counter = static_cast<uint64_t>(operand(expr, 1).integer(0)) + static_cast<uint64_t>(attributes.ordinal);
-  return randomArray(attributes.random, out->dtype(), sizes, stridedOffsets(sizes, strides, offset), seed, counter,
-                     context_);
+  return randomArray(sizes, stridedOffsets(sizes, strides, offset),
+                     {.kind = attributes.random, .dtype = out->dtype(), .seed = seed, .counter = counter}, context_);
 }
 
 Array Program::computeScan(const Expr* expr) {
@@ -241,7 +243,8 @@ Array Program::computeArgSort(const Expr* expr) {
   check(sizes[dim] <= x.sizes[dim],
         "[argsort] {} elements of dim {} of T{} are wanted, which has {}; ask for at most so many", sizes[dim], dim,
         expr->input(0)->id(), x.sizes[dim]);
-  return argSortArray(x, dim, sizes, expr->attributes().flags.at(0));
+  const bool descending = expr->attributes().flags.at(0);
+  return argSortArray(x, dim, sizes, descending ? Order::Descending : Order::Ascending);
 }
 
 // Data stay as they are, whole; a partial sum's dim of parts is combined.

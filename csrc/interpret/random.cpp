@@ -34,8 +34,9 @@ double uniformDouble(uint32_t low, uint32_t high) {
 
 }  // namespace
 
-Array randomArray(RandomKind kind, DataType dtype, const Sizes& sizes, std::span<const int64_t> positions,
-                  uint64_t seed, uint64_t counter, const Context& context) {
+Array randomArray(const Sizes& sizes, std::span<const int64_t> positions, const RandomOptions& options,
+                  const Context& context) {
+  const auto [kind, dtype, seed, counter] = options;
   Array result = makeArray(dtype, sizes);
   const bool wide = dtype == DataType::Double;
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};

@@ -49,7 +49,6 @@ double combineReal(ReduceOp op, double a, double b) {
 }
 
 int64_t wholeIdentity(ReduceOp op, DataType dtype) {
-  bool narrow = dtype == DataType::Int32;
   switch (op) {
     case ReduceOp::Sum:
     case ReduceOp::Or:
@@ -60,9 +59,9 @@ int64_t wholeIdentity(ReduceOp op, DataType dtype) {
     case ReduceOp::And:
       return dtype == DataType::Bool ? 1 : -1;
     case ReduceOp::Max:
-      return narrow ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int64_t>::min();
+      return lowestInteger(dtype);
     case ReduceOp::Min:
-      return narrow ? std::numeric_limits<int32_t>::max() : std::numeric_limits<int64_t>::max();
+      return highestInteger(dtype);
   }
   return 0;
 }
@@ -88,7 +87,7 @@ int64_t combineWhole(ReduceOp op, int64_t a, int64_t b) {
   return a;
 }
 
-// What is summed up beside each result element for its bound.
+// Sums that are kept for each result element, from which its bound follows.
 struct Tally {
   std::vector<double> sizes;   // of |v| + e; of products: their product
   std::vector<double> exact;   // product of |v|
@@ -102,12 +101,12 @@ struct Tally {
       : sizes(n, start), exact(n, start), errors(n, 0), counts(n, 0), highest(n, 1), lowest(n, 1), infinite(n, false) {}
 };
 
-// The type partial results are rounded to where they are cut: 16-bit results round each part.
+// The bound that rounding each of several partial results to `dtype` adds.
 double partialsTerm(DataType dtype, int64_t partials, double size) {
   return partials > 1 ? 2 * static_cast<double>(partials + 1) * unitOf(dtype) * size : 0;
 }
 
-double accumulationUnit(DataType dtype) { return unitOf(isHalfPrecision(dtype) ? DataType::Float : dtype); }
+double accumulationUnit(DataType dtype) { return unitOf(accumulateType(dtype)); }
 
 double boundOf(ReduceOp op, DataType dtype, const Tally& tally, int64_t k, const Context& context) {
   double unit = accumulationUnit(dtype);
@@ -210,7 +209,7 @@ Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const
         real = combineReal(op, real, x.real[at]);
         result.setReal(at, real);
       } else {
-        whole = wrapTo(x.dtype, combineWhole(op, whole, x.whole[at]));
+        whole = wrapInteger(x.dtype, combineWhole(op, whole, x.whole[at]));
         result.setWhole(at, whole);
       }
       if (bounded) {
@@ -224,8 +223,9 @@ Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const
   return result;
 }
 
-Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops, DataType dtype, const Sizes& sizes,
-                     const Array* bias, std::span<const int64_t> biasOffsets, const Context& context) {
+Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const ContractOptions& options,
+                     const Context& context) {
+  const auto [loops, dtype, bias] = options;
   Array result = makeArray(dtype, sizes);
   const int64_t total = result.numel();
   if (!result.floating()) {
@@ -234,7 +234,7 @@ Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops
       result.setWhole(k, combineWhole(ReduceOp::Sum, result.whole[k], term));
     });
     for (int64_t k = 0; bias != nullptr && k < total; k++) {
-      result.setWhole(k, combineWhole(ReduceOp::Sum, result.whole[k], bias->whole[biasOffsets[k]]));
+      result.setWhole(k, combineWhole(ReduceOp::Sum, result.whole[k], bias->whole[k]));
     }
     if (context.bounds && (!a.error.empty() || !b.error.empty())) {
       result.error.assign(total, kInfinity);
@@ -255,11 +255,11 @@ Array contractArrays(const Array& a, const Array& b, std::span<const Loop> loops
     }
   });
   for (int64_t k = 0; k < total; k++) {
-    double value = sums[k] + (bias != nullptr ? bias->real[biasOffsets[k]] : 0);
+    double value = sums[k] + (bias != nullptr ? bias->real[k] : 0);
     result.setReal(k, value);
     if (context.bounds) {
       if (bias != nullptr) {
-        count(tally, ReduceOp::Sum, k, bias->real[biasOffsets[k]], bias->errorAt(biasOffsets[k]));
+        count(tally, ReduceOp::Sum, k, bias->real[k], bias->errorAt(k));
       }
       double bound = boundOf(ReduceOp::Sum, dtype, tally, k, context);
       double rounding =

@@ -4,15 +4,14 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ir/op_rule.h"
+#include "ir/plan_text.h"
 #include "ir/tensor_view.h"
 
 namespace meshfuse {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kCommKinds = {
-    "all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",   "permute",
-    "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v", "transfer"};
 constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
 constexpr int kReduceOps = 7;
 
@@ -33,10 +32,6 @@ std::string numbers(const std::vector<T>& values) {
   return "[" + joined(parts) + "]";
 }
 
-bool reduces(CommKind kind) {
-  return kind == CommKind::AllReduce || kind == CommKind::ReduceScatter || kind == CommKind::ReduceScatterV;
-}
-
 std::string blocksText(const std::vector<IndexBlock>& blocks) {
   std::vector<std::string> parts;
   for (const IndexBlock& block : blocks) {
@@ -46,15 +41,14 @@ std::string blocksText(const std::vector<IndexBlock>& blocks) {
 }
 
 std::string commText(const CommAttributes& c, const std::function<std::string(const IntExpr&)>& written) {
-  std::string text =
-      fmt::format("kind={}, mesh=M{}, axes={}", kCommKinds[static_cast<size_t>(c.kind)], c.mesh, numbers(c.axes));
+  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", identifier(c.kind), c.mesh, numbers(c.axes));
   if (reduces(c.kind)) {
     text += fmt::format(", op={}", name(c.reduce));
   }
-  if (c.kind == CommKind::Permute) {
+  if (!c.sources.empty()) {
     text += ", sources=" + numbers(c.sources);
   }
-  if (c.kind == CommKind::Broadcast) {
+  if (c.kind == Collective::Broadcast) {
     text += ", root=" + written(c.root);
   }
   if (!c.sends.empty()) {
@@ -63,7 +57,7 @@ std::string commText(const CommAttributes& c, const std::function<std::string(co
   if (!c.receives.empty()) {
     text += ", receives=" + blocksText(c.receives);
   }
-  if (c.kind == CommKind::Transfer) {
+  if (c.kind == Collective::Transfer && c.sources.empty()) {
     text += ", to=" + numbers(c.to) + ", from=" + numbers(c.from);
   }
   if (c.number != 0) {
@@ -71,6 +65,8 @@ std::string commText(const CommAttributes& c, const std::function<std::string(co
   }
   return text;
 }
+
+}  // namespace
 
 ReduceOp parseReduceOp(std::string_view text) {
   for (int k = 0; k < kReduceOps; k++) {
@@ -80,6 +76,8 @@ ReduceOp parseReduceOp(std::string_view text) {
   }
   throwUserError(fmt::format("no reduction is named '{}'; there are sum, prod, max, min, and, or, xor", text));
 }
+
+namespace {
 
 template <class Enum, size_t N>
 Enum parseName(const std::array<std::string_view, N>& names, std::string_view text) {
@@ -118,6 +116,7 @@ std::string_view keyOf(Attribute attribute) {
     case Attribute::Comm:
       return "comm";
     case Attribute::Plan:
+    case Attribute::Fetches:
       return "plan";
     case Attribute::Pack:
       return "pack";
@@ -126,7 +125,8 @@ std::string_view keyOf(Attribute attribute) {
 }
 
 // Text of one attribute's value; empty: not printed.
-std::string valueText(Attribute attribute, const Expr& expr, const std::function<std::string(const IntExpr&)>& text) {
+std::string valueText(Attribute attribute, const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
+                      const std::function<int(const DeviceMesh&)>& mesh) {
   const ExprAttributes& a = expr.attributes();
   auto list = [&](const std::vector<IntExpr>& values) {
     std::vector<std::string> parts;
@@ -158,7 +158,14 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
     case Attribute::Steps:
       return list(a.steps);
     case Attribute::Plan:
-      return a.plan.empty() ? "" : "[" + joined(a.plan) + "]";
+      return a.plan ? planText(*a.plan, mesh) : "";
+    case Attribute::Fetches: {
+      std::vector<std::string> parts;
+      for (const WindowStep& step : a.fetches) {
+        parts.push_back(toString(step));
+      }
+      return parts.empty() ? "" : "[" + joined(parts) + "]";
+    }
     case Attribute::Pack:
       return a.pack == 0 ? "" : fmt::format("{}", a.pack);
   }
@@ -168,7 +175,11 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
 void parseComm(std::string_view key, std::string_view value, const std::function<IntExpr(std::string_view)>& read,
                CommAttributes& c) {
   if (key == "kind") {
-    c.kind = parseName<CommKind>(kCommKinds, value);
+    const std::optional<Collective> kind = parseCollective(value);
+    check(kind && *kind != Collective::Local && *kind <= Collective::Broadcast,
+          "unknown collective '{}'; there are transfer, all_to_all, all_gather, reduce_scatter, all_reduce, broadcast",
+          value);
+    c.kind = *kind;
   } else if (key == "mesh") {
     check(value.starts_with("M"), "expected a mesh such as M0, got '{}'", value);
     c.mesh = static_cast<int>(parseInteger(value.substr(1)));
@@ -199,7 +210,7 @@ void parseComm(std::string_view key, std::string_view value, const std::function
 
 std::string keysOf(ExprKind kind) {
   std::string keys;
-  for (Attribute a : info(kind).attributes) {
+  for (Attribute a : ruleOf(kind).attributes) {
     keys += fmt::format("{}{}", keys.empty() ? "" : ", ", keyOf(a));
   }
   return keys.empty() ? "none" : keys;
@@ -217,17 +228,18 @@ std::string flagsText(const std::vector<bool>& flags) {
 
 std::string listText(const std::vector<int>& values) { return numbers(values); }
 
-std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text) {
+std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
+                           const std::function<int(const DeviceMesh&)>& mesh) {
   if (expr.kind() == ExprKind::Communicate) {
     return commText(expr.attributes().comm, text);
   }
   bool combines = expr.kind() != ExprKind::Redistribute || expr.tensorOutput()->hasReduction();
   std::vector<std::string> parts;
-  for (Attribute a : info(expr.kind()).attributes) {
+  for (Attribute a : ruleOf(expr).attributes) {
     if (!combines && (a == Attribute::Reduce || a == Attribute::Dim)) {
       continue;
     }
-    std::string value = valueText(a, expr, text);
+    std::string value = valueText(a, expr, text, mesh);
     if (!value.empty()) {
       parts.push_back(fmt::format("{}={}", keyOf(a), value));
     }
@@ -236,7 +248,8 @@ std::string attributesText(const Expr& expr, const std::function<std::string(con
 }
 
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
-                    const std::function<IntExpr(std::string_view)>& read, ExprAttributes& attributes) {
+                    const std::function<IntExpr(std::string_view)>& read, std::span<const DeviceMesh> meshes,
+                    ExprAttributes& attributes) {
   if (kind == ExprKind::Communicate) {
     parseComm(key, value, read, attributes.comm);
     return;
@@ -248,7 +261,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
     }
     return list;
   };
-  for (Attribute a : info(kind).attributes) {
+  for (Attribute a : ruleOf(kind).attributes) {
     if (keyOf(a) != key) {
       continue;
     }
@@ -284,8 +297,11 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         attributes.steps = expressions();
         return;
       case Attribute::Plan:
+        attributes.plan = parsePlan(value, meshes);
+        return;
+      case Attribute::Fetches:
         for (std::string_view part : parseList(value)) {
-          attributes.plan.emplace_back(part);
+          attributes.fetches.push_back(parseWindowStep(part));
         }
         return;
       case Attribute::Pack:
@@ -293,7 +309,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         return;
     }
   }
-  throwUserError(fmt::format("{} has no attribute '{}'; there are {}", info(kind).name, key, keysOf(kind)));
+  throwUserError(fmt::format("{} has no attribute '{}'; there are {}", ruleOf(kind).name, key, keysOf(kind)));
 }
 
 std::string_view trimmed(std::string_view text) {

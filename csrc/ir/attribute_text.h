@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,18 @@ namespace meshfuse {
 [[nodiscard]] std::string listText(const std::vector<int>& values);   // [1, 0]
 
 // Those the kind reads, separated by commas; lists only if not empty.
-[[nodiscard]] std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text);
+// mesh: the number by which the text names a mesh.
+[[nodiscard]] std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
+                                         const std::function<int(const DeviceMesh&)>& mesh);
 
 // Reads the value of attribute `key` of an op of the given kind into `attributes`; UserError if the kind has no such attribute or
-// the value is none of it. `read` reads integer expressions.
+// the value is none of it. `read` reads integer expressions; `meshes` are those defined above.
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
-                    const std::function<IntExpr(std::string_view)>& read, ExprAttributes& attributes);
+                    const std::function<IntExpr(std::string_view)>& read, std::span<const DeviceMesh> meshes,
+                    ExprAttributes& attributes);
+
+// UserError if there is none of this name.
+[[nodiscard]] ReduceOp parseReduceOp(std::string_view text);
 
 // The parts of `text` between commas that stand in no bracket, trimmed; none for a blank text.
 [[nodiscard]] std::vector<std::string_view> splitAtCommas(std::string_view text);

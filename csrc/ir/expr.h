@@ -1,12 +1,10 @@
-// Expr: one op of a Fusion. The kind says which attributes and which mapping of dims hold; kExprKinds has a row for each.
+// Expr: one op of a Fusion. The kind says which attributes and which mapping of dims hold; op_rule.h has a row for each.
 //
 // Mapping of dims between an operand p and the result c, unless the row says otherwise: the k-th of p.noReductions() is the
 // k-th of c.getRootDomain().
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "digits/int_expr.h"
 #include "ir/index_run.h"
 #include "ir/point_op.h"
+#include "multidevice/mesh/comm_step.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
@@ -59,37 +58,40 @@ enum class ExprKind : uint8_t {
 
 enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviation 1
 
-enum class CommKind : uint8_t {
-  AllGather,      // [s..] -> [n, s..]
-  AllReduce,      // [s..] -> [s..]
-  ReduceScatter,  // [n, s..] -> [s..]
-  AllToAll,       // [n, s..] -> [n, s..]
-  Permute,        // [s..] -> [s..]: from peer `source(rank)`, see CommAttributes::sources
-  Broadcast,      // [s..] -> [s..] from the team's rank at `root`, which may be a matter of run-time integers
-  // Of one rank's program, where ranks hold and send parts of different sizes: see CommAttributes::sends and receives.
-  AllGatherV,      // every rank sends the whole, and receives the blocks of the result
-  ReduceScatterV,  // every rank sends blocks, and receives the combination of those sent to it
-  AllToAllV,       // every rank sends blocks and receives blocks of the result
-  Transfer,        // blocks go to some ranks and come from some, with what stays: see CommAttributes::to and from
-};
-
 // A collective among the ranks along `axes` of mesh number `mesh` of the fusion, in row-major order of `axes`.
+//
+// Where the collective's operand or result has blocks, one for each rank (CollectiveTraits), its first dim is the team.
+//
+// With `sends` or `receives` ranks hold parts of different sizes: the expr is of one rank's program, its shapes are those of that
+// rank, and blocks say what goes where.
 struct CommAttributes {
-  CommKind kind = CommKind::AllGather;
+  Collective kind = Collective::AllGather;
   int mesh = 0;
   std::vector<int> axes;
   ReduceOp reduce = ReduceOp::Sum;
-  std::vector<int64_t> sources;  // Permute: for each device of the mesh (row-major) the device it receives from
-  IntExpr root = 0;
-  // By position in the team: the block of the operand that goes there, and the block of the result that comes from there.
+  // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole operand it receives.
+  std::vector<int64_t> sources;
+  IntExpr root = 0;  // Broadcast: position in the team, which may be a matter of run-time integers
+  // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
+  // from there.
   std::vector<IndexBlock> sends;
   std::vector<IndexBlock> receives;
-  // Transfer: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
+  // Transfer of blocks: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
   std::vector<int64_t> to;
   std::vector<int64_t> from;
   // Place among all communications of the program. Ranks that do not take part in one leave its number out.
   int64_t number = 0;
+  // Of collectives of a whole team.
+  bool isUneven() const { return kind != Collective::Transfer && !(sends.empty() && receives.empty()); }
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
+};
+
+// How ranks get what they need of an operand of a slice, a pad or a concatenation.
+struct WindowStep {
+  Collective kind = Collective::Local;  // Local: each rank holds it; Transfer, Broadcast
+  std::vector<std::string> axes;        // along which ranks communicate; none between two meshes
+  bool isShared = false;                // an earlier window fetches it as well
+  friend bool operator==(const WindowStep&, const WindowStep&) = default;
 };
 
 // The attributes of all kinds; a kind reads those its row names, the others stay as they are.
@@ -105,34 +107,10 @@ struct ExprAttributes {
   std::vector<IntExpr> stops;
   std::vector<IntExpr> steps;
   CommAttributes comm;
-  std::vector<std::string> plan;  // once planned, steps of a Redistribute: all_gather(x); or one a window's operand
-  int pack = 0;                   // Redistribute: those of one number are one collective; 0: of its own
+  std::optional<std::vector<CommStep>> plan;  // Redistribute: once planned
+  std::vector<WindowStep> fetches;            // of a window that ranks fetch: by tensor operand
+  int pack = 0;                               // Redistribute: those of one number are one collective; 0: of its own
 };
-
-enum class Attribute : uint8_t {
-  Point,
-  Reduce,
-  Random,
-  Dim,
-  Ordinal,
-  Flags,
-  Order,
-  Starts,
-  Stops,
-  Steps,
-  Comm,
-  Plan,
-  Pack
-};
-
-struct ExprKindInfo {
-  ExprKind kind;
-  std::string_view name;              // in the text form; Point prints its op, Reduce "reduce"
-  std::vector<Attribute> attributes;  // printed in this order
-};
-
-[[nodiscard]] const ExprKindInfo& info(ExprKind kind);
-[[nodiscard]] std::optional<ExprKind> parseExprKind(std::string_view name);
 
 class Expr {
  public:

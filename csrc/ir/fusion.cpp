@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "digits/part_sizes.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -18,9 +19,12 @@ bool byId(const Expr* a, const Expr* b) { return a->id() < b->id(); }
 // True only if shown.
 bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
 
+// A part of a Partial dim, or what it is merged into, counts something else.
+IterType typeOfPart(const IterDomain* whole) { return whole->isPartial() ? IterType::Iteration : whole->iterType(); }
+
 IterType mergedType(const IterDomain* outer, const IterDomain* inner) {
   if (outer->iterType() == inner->iterType()) {
-    return outer->iterType();
+    return typeOfPart(outer);
   }
   return outer->isSymbolic() || inner->isSymbolic() ? IterType::Symbolic : IterType::Iteration;
 }
@@ -32,7 +36,7 @@ thread_local Fusion* currentFusion = nullptr;
 std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids) {
   std::vector<Dim> dims;
   for (const IterDomain* id : ids) {
-    dims.push_back({id->extent(), id->iterType()});
+    dims.push_back({id->extent(), id->iterType(), id->combine()});
   }
   return dims;
 }
@@ -297,7 +301,7 @@ TensorView* Fusion::newTensor(DataType dtype) {
 TensorView* Fusion::tensor(DataType dtype, const std::vector<Dim>& logical) {
   TensorView* t = newTensor(dtype);
   for (const Dim& d : logical) {
-    t->logical_.push_back(idNew(d.extent, d.type));
+    t->logical_.push_back(idNew(d));
   }
   t->loop_ = t->logical_;
   t->contiguity_.assign(t->noReductions().size(), true);
@@ -309,7 +313,7 @@ TensorView* Fusion::tensorFromRoot(
     const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect) {
   TensorView* t = newTensor(dtype);
   for (const Dim& d : root) {
-    t->root_.push_back(idNew(d.extent, d.type));
+    t->root_.push_back(idNew(d));
   }
   t->logical_ = connect(*this, t->root_);
   t->hasRoot_ = t->logical_ != t->root_;
@@ -322,7 +326,7 @@ TensorView* Fusion::tensorFromRoot(
 }
 
 Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes) {
-  std::string_view op = kind == ExprKind::Point ? info(attributes.point).name : info(kind).name;
+  std::string_view op = kind == ExprKind::Point ? info(attributes.point).name : ruleOf(kind).name;
   for (const Val* v : inputs) {
     check(v != nullptr && &v->fusion() == this, "[{}] an operand belongs to another fusion; build all values in one",
           op);
@@ -349,11 +353,18 @@ Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*>
   return e;
 }
 
-IterDomain* Fusion::idNew(const IntExpr& extent, IterType type) {
+IterDomain* Fusion::idPartial(IterDomain* stored, ReduceOp combine) {
+  stored->iterType_ = IterType::Partial;
+  stored->combine_ = combine;
+  return stored;
+}
+
+IterDomain* Fusion::idNew(const Dim& dim) {
   auto id = std::make_unique<IterDomain>();
   id->id_ = static_cast<int>(ids_.size());
-  id->extent_ = extent;
-  id->iterType_ = type;
+  id->extent_ = dim.extent;
+  id->iterType_ = dim.type;
+  id->combine_ = dim.combine;
   ids_.push_back(std::move(id));
   return ids_.back().get();
 }
@@ -376,8 +387,8 @@ std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExp
     throwUserError(fmt::format("[split] factor {} of dim {}; expected at least 1", factor.toString(), in->toString()));
   }
   IntExpr other = ceilDiv(in->extent(), factor);
-  IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(in->iterType()));
-  IterDomain* inner = idNew(innerSplit ? factor : other, in->iterType());
+  IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(typeOfPart(in)));
+  IterDomain* inner = idNew(innerSplit ? factor : other, typeOfPart(in));
   newIdExpr({.kind = IdExprKind::Split,
              .in = {in},
              .out = {outer, inner},
@@ -415,8 +426,8 @@ std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const st
                     "the dim in them: give the sizes of all parts",
                     sizes.size(), together.toString(), in->toString()));
   }
-  IterDomain* outer = idNew(static_cast<int64_t>(sizes.size()), outerType.value_or(in->iterType()));
-  IterDomain* inner = idNew(largestOf(sizes), in->iterType());
+  IterDomain* outer = idNew(static_cast<int64_t>(sizes.size()), outerType.value_or(typeOfPart(in)));
+  IterDomain* inner = idNew(largestOf(sizes), typeOfPart(in));
   newIdExpr({.kind = IdExprKind::Partition,
              .in = {in},
              .out = {outer, inner},
@@ -429,7 +440,7 @@ std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const st
 }
 
 IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type) {
-  IterType outType = type.value_or(in->isBroadcast() ? IterType::Iteration : in->iterType());
+  IterType outType = type.value_or(in->isBroadcast() ? IterType::Iteration : typeOfPart(in));
   IterDomain* out = idNew(in->extent() + left + right, outType);
   newIdExpr({.kind = IdExprKind::Resize,
              .in = {in},
@@ -495,8 +506,12 @@ void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
   addUse(to, expr);
 }
 
-void Fusion::setPlan(Expr* redistribute, std::vector<std::string> steps) {
+void Fusion::setPlan(Expr* redistribute, std::vector<CommStep> steps) {
   redistribute->attributes_.plan = std::move(steps);
+}
+
+void Fusion::setFetches(Expr* window, std::vector<WindowStep> fetches) {
+  window->attributes_.fetches = std::move(fetches);
 }
 
 void Fusion::setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }

@@ -22,6 +22,7 @@ namespace meshfuse {
 struct Dim {
   IntExpr extent;
   IterType type = IterType::Iteration;
+  ReduceOp combine = ReduceOp::Sum;  // Partial
 };
 
 // Dims to be made like these; of a tensor: like the stored ones.
@@ -71,7 +72,7 @@ class Fusion {
       DataType dtype, const std::vector<Dim>& root,
       const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
   Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
-  // Both parts have the type of `in`, the outer one `outerType` if given (the iteration dim of a partial reduction).
+  // Both parts have the type of `in`, the outer one `outerType` if given: Iteration, of a reduced dim, where idPartial follows.
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
@@ -79,14 +80,18 @@ class Fusion {
                                                   std::optional<IterType> outerType = {});
   IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right,
                        std::optional<IterType> type = std::nullopt);
+  // Marks an Iteration dim that was split off reduced root dims: its elements are contributions that `combine` makes one.
+  IterDomain* idPartial(IterDomain* stored, ReduceOp combine);
   // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).
-  IterDomain* idNew(const IntExpr& extent, IterType type);
+  IterDomain* idNew(const Dim& dim);
+  IterDomain* idNew(const IntExpr& extent, IterType type) { return idNew(Dim{extent, type}); }
 
   // -- rewriting, for passes --------------------------------------------------------------------------------------------
   // Every use of `from` (outputs and aliases included) reads `to` instead, except in the definition of `to`.
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int operand, Val* to);
-  void setPlan(Expr* redistribute, std::vector<std::string> steps);
+  void setPlan(Expr* redistribute, std::vector<CommStep> steps);
+  void setFetches(Expr* window, std::vector<WindowStep> fetches);
   void setPack(Expr* redistribute, int pack);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; the value that has it, if any, gets that of `val`. Numbers name values, and are no order.

@@ -72,7 +72,7 @@ TensorView* FusionCloner::clone(const TensorView* tensor) {
 }
 
 void FusionCloner::cloneId(const IterDomain* id, std::optional<int> sameId) {
-  IterDomain* copy = to_.idNew(rewritten(id->extent()), id->iterType());
+  IterDomain* copy = to_.idNew({rewritten(id->extent()), id->iterType(), id->combine()});
   invariant(!sameId || copy->id() == *sameId, "[clone] dim {} got id {}", *sameId, copy->id());
   copy->parallelType_ = id->parallelType_;
   copy->replaced_ = id->replaced_;
@@ -132,7 +132,7 @@ void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
   to->allocation_ = mapped(from->allocation_);
   to->contiguity_ = from->contiguity_;
   to->mesh_ = rewritten(from->mesh_);
-  to->pinned_ = from->pinned_;
+  to->userSharded_ = from->userSharded_;
   to->transforms_ = from->transforms_;
   for (LoopTransform& t : to->transforms_) {
     t.factor = rewritten(t.factor);
@@ -200,7 +200,7 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
       t->allocation_ = cloner.mapped(f->allocation_);
       t->contiguity_ = f->contiguity_;
       t->mesh_ = f->mesh_;
-      t->pinned_ = f->pinned_;
+      t->userSharded_ = f->userSharded_;
       t->transforms_ = f->transforms_;
       c = t;
     } else {

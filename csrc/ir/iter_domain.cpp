@@ -15,11 +15,23 @@ std::string_view markOf(IterType type) {
       return "r";
     case IterType::Broadcast:
       return "b";
+    case IterType::Partial:
+      return "p";
     case IterType::Symbolic:
       return "s";
   }
   return "";
 }
+
+namespace {
+
+std::string markedText(const IterDomain& id, std::string_view binding, std::string_view extent) {
+  const bool namesOp = id.isPartial() && id.combine() != ReduceOp::Sum;
+  return fmt::format("{}{}{{{}{}{}}}", markOf(id.iterType()), binding, extent, namesOp ? ", " : "",
+                     namesOp ? name(id.combine()) : "");
+}
+
+}  // namespace
 
 void IterDomain::parallelize(ParallelType type) {
   check(!replaced_ || type == ParallelType::Serial,
@@ -28,12 +40,12 @@ void IterDomain::parallelize(ParallelType type) {
 }
 
 std::string IterDomain::toString() const {
-  const std::string_view mark = markOf(iterType_);
-  bool bound = parallelType_ != ParallelType::Serial;
-  if (mark.empty() && !bound) {
-    return extent_.toString();
-  }
-  return fmt::format("{}{}{{{}}}", mark, bound ? parallelType_.toString() : "", extent_.toString());
+  return parallelType_ == ParallelType::Serial ? textOf(extent_.toString())
+                                               : markedText(*this, parallelType_.toString(), extent_.toString());
+}
+
+std::string IterDomain::textOf(std::string_view extent) const {
+  return iterType_ == IterType::Iteration ? std::string(extent) : markedText(*this, "", extent);
 }
 
 std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to) {

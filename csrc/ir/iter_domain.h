@@ -8,6 +8,7 @@
 
 #include "digits/int_expr.h"
 #include "multidevice/mesh/device_mesh.h"
+#include "tensor/reduce_op.h"
 
 namespace meshfuse {
 
@@ -18,10 +19,13 @@ enum class IterType : uint8_t {
   Iteration,
   Reduction,  // consumed by the op that defines the tensor; not stored
   Broadcast,  // extent 1, stretches to whatever it meets
-  Symbolic,   // made by a reshape, slice, pad or expand and awaiting the input sizes (concretize): a broadcast dim if 1
+  // The outer part of a reduced dim, which is stored: each element is one rank's contribution to the reduction. Device axes own it, and
+  // a reduction by IterDomain::combine() over it gives the whole. At most one dim of a tensor; parts of it are Iteration.
+  Partial,
+  Symbolic,  // made by a reshape, slice, pad or expand and awaiting the input sizes (concretize): a broadcast dim if 1
 };
 
-// How text marks a dim of this type: "" for Iteration, "r", "b", "s".
+// How text marks a dim of this type: "" for Iteration, "r", "b", "p", "s".
 [[nodiscard]] std::string_view markOf(IterType type);
 
 enum class IdExprKind : uint8_t {
@@ -51,14 +55,19 @@ class IterDomain {
   IterType iterType() const { return iterType_; }
   bool isReduction() const { return iterType_ == IterType::Reduction; }
   bool isBroadcast() const { return iterType_ == IterType::Broadcast; }
+  bool isPartial() const { return iterType_ == IterType::Partial; }
   bool isSymbolic() const { return iterType_ == IterType::Symbolic; }
+  // Of a Partial dim: the op that combines the contributions.
+  ReduceOp combine() const { return combine_; }
   ParallelType parallelType() const { return parallelType_; }
   bool isDeviceDim() const { return parallelType_.isDevice(); }
   // Binds this loop dim to a device axis or to Stream. UserError if a split or merge has replaced it.
   void parallelize(ParallelType type);
   // The transform that made this dim; nullptr if none did.
   IdExpr* definition() const { return definition_; }
-  std::string toString() const;  // 16, r{16}, b{1}, s{i0}, DIDx{2}, rDIDx{2}
+  std::string toString() const;  // 16, r{16}, b{1}, p{2}, p{2, max}, s{i0}, DIDx{2}, rDIDx{2}, pDIDx{2}
+  // The same without the binding, with the extent as `text` prints it.
+  std::string textOf(std::string_view extent) const;
 
  private:
   friend class Fusion;
@@ -68,6 +77,7 @@ class IterDomain {
   int id_ = 0;
   IntExpr extent_;
   IterType iterType_ = IterType::Iteration;
+  ReduceOp combine_ = ReduceOp::Sum;
   ParallelType parallelType_;
   bool replaced_ = false;  // input of a transform
   IdExpr* definition_ = nullptr;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ir/read_program.h"
 #include "ir/root_text.h"
 #include "ir/text.h"
@@ -60,6 +61,8 @@ std::optional<IterType> typeOfLetter(char c) {
       return IterType::Reduction;
     case 'b':
       return IterType::Broadcast;
+    case 'p':
+      return IterType::Partial;
     case 's':
       return IterType::Symbolic;
     default:
@@ -257,7 +260,7 @@ class FusionParser {
     }
     at_ += expected.size();
   }
-  // The text up to the bracket that closes the one just read; the cursor stands behind it.
+  // The text up to the bracket that closes the one just read; the cursor stands after it.
   std::string_view inside(char close) {
     skip();
     size_t begin = at_;
@@ -311,10 +314,20 @@ class FusionParser {
     }
   }
 
+  // What stands in the braces: "16", of a Partial dim also "2, max".
+  Dim markedDim(IterType type, std::string_view text) {
+    const std::vector<std::string_view> parts = splitAtCommas(text);
+    const size_t most = type == IterType::Partial ? 2 : 1;
+    standAt(text);
+    check(!parts.empty() && parts.size() <= most, "'{}' in the braces of a dim; expected an extent{}", text,
+          most == 2 ? " and, if it is not sum, the op that combines the contributions" : "");
+    const ReduceOp combine = parts.size() == 2 ? parseReduceOp(parts[1]) : ReduceOp::Sum;
+    return {expression(parts[0]), type, combine};
+  }
   Dim dim(std::string_view text) {
     if (text.size() >= 3 && text[1] == '{' && text.back() == '}') {
       if (std::optional<IterType> type = typeOfLetter(text[0])) {
-        return {expression(text.substr(2, text.size() - 3)), *type};
+        return markedDim(*type, text.substr(2, text.size() - 3));
       }
     }
     return {expression(text), IterType::Iteration};
@@ -329,7 +342,7 @@ class FusionParser {
 
   // -- lines ------------------------------------------------------------------------------------------------------------------
 
-  // Values get the ids of their names; what has no name, the constants, comes behind.
+  // Values get the ids of their names; constants, which have no name, come after them.
   void reserveIds() {
     int last = -1;
     for (size_t k = 0; k < text_.size(); k++) {
@@ -540,7 +553,8 @@ class FusionParser {
         continue;
       }
       auto read = [this](std::string_view e) { return expression(e); };
-      parseAttribute(kind, trimmed(part.substr(0, equals)), trimmed(part.substr(equals + 1)), read, attributes);
+      parseAttribute(kind, trimmed(part.substr(0, equals)), trimmed(part.substr(equals + 1)), read, fusion_->meshes(),
+                     attributes);
     }
     return operands;
   }
@@ -590,7 +604,7 @@ class FusionParser {
     std::vector<Dim> root;
     std::string_view steps;
     if (implied) {
-      check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", info(*kind).name);
+      check(!operands.empty() && operands[0]->isTensor(), "{} needs a tensor as first operand", ruleOf(*kind).name);
       root = dimsOf(operands[0]->asTensor());
     } else {
       size_t semicolon = t.root.find(';');
@@ -607,6 +621,7 @@ class FusionParser {
       checkLogical(dims, t.logical);
       for (size_t k = 0; k < dims.size(); k++) {
         dims[k]->iterType_ = t.logical[k].type;
+        dims[k]->combine_ = t.logical[k].combine;
       }
       return dims;
     });
@@ -667,7 +682,7 @@ class FusionParser {
     }
     if (w == "pinned") {
       at_ += w.size();
-      t->setPinned(true);
+      t->setUserSharded(true);
       return true;
     }
     if (w == "split" || w == "inner_split" || w == "outer_split" || w == "partition" || w == "merge" ||

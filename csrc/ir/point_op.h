@@ -100,11 +100,11 @@ enum class PointOp : uint8_t {
 
 // Types of operands an op accepts.
 enum class OpTypes : uint8_t {
-  Any,       // Double Float Int Int32 Bool
-  Number,    // Double Float Int Int32
-  Floating,  // Double Float (builders convert integers to Float)
-  Integer,   // Int Int32
-  Bits,      // Int Int32 Bool
+  Any,       // Double, Float, integers, Bool
+  Number,    // Double, Float, integers
+  Floating,  // Double, Float (builders convert integers to Float)
+  Integer,   // integers
+  Bits,      // integers, Bool
 };
 
 struct PointOpInfo {

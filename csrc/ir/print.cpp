@@ -131,7 +131,8 @@ class Printer {
     for (const Val* v : e.inputs()) {
       arguments += (arguments.empty() ? "" : ", ") + valueText(v);
     }
-    std::string attributes = attributesText(e, [this](const IntExpr& x) { return text(x); });
+    std::string attributes = attributesText(
+        e, [this](const IntExpr& x) { return text(x); }, [this](const DeviceMesh& mesh) { return meshNumber(mesh); });
     if (!arguments.empty() && !attributes.empty()) {
       arguments += ", ";
     }
@@ -165,7 +166,7 @@ class Printer {
       return result;
     }
     if (t.hasDeviceMesh()) {
-      result += fmt::format(" mesh M{}{}", meshNumber(t.getDeviceMesh()), t.isPinned() ? " pinned" : "");
+      result += fmt::format(" mesh M{}{}", meshNumber(t.getDeviceMesh()), t.isUserSharded() ? " pinned" : "");
     }
     std::vector<LoopTransform> transforms = t.loopTransforms();
     for (const LoopTransform& transform : transforms) {

@@ -61,7 +61,7 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     if (name == "new") {
       const size_t at = positionIn(arguments[0], dims.size() + 1);
       check(at < logical.size(), "new({}) is outside of the logical domain", at);
-      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion.idNew(logical[at].extent, logical[at].type));
+      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion.idNew(logical[at]));
       continue;
     }
     const size_t at = positionIn(arguments[0], dims.size());
@@ -77,7 +77,7 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
       check(name == "merge",
             "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
             name);
-      check(at + 1 < dims.size(), "merge({}) needs a dim behind it", at);
+      check(at + 1 < dims.size(), "merge({}) needs a dim after it", at);
       dims[at] = fusion.idMerge(dims[at], dims[at + 1]);
       dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
     }

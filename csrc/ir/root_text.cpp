@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/op_rule.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
 
@@ -113,7 +114,8 @@ std::string sizesText(const std::vector<IntExpr>& sizes, const std::function<std
 }
 
 bool impliesRoot(ExprKind kind) {
-  return kind == ExprKind::Permute || kind == ExprKind::Reshape || kind == ExprKind::Slice || kind == ExprKind::Pad;
+  const OpForm form = ruleOf(kind).form;
+  return form == OpForm::Permute || form == OpForm::Reshape || form == OpForm::Window;
 }
 
 std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const ExprAttributes& attributes,
@@ -134,7 +136,7 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
   if (kind == ExprKind::Pad) {
     return connectPad(fusion, root, attributes.starts, attributes.stops);
   }
-  invariant(kind == ExprKind::Reshape, "[ir] {} implies no root domain", info(kind).name);
+  invariant(kind == ExprKind::Reshape, "[ir] {} implies no root domain", ruleOf(kind).name);
   std::vector<IntExpr> extents;
   std::vector<IterDomain*> fresh;
   bool symbolic = false;
@@ -146,7 +148,7 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
     return connectReshape(fusion, root, extents);
   }
   for (const Dim& d : logical) {
-    fresh.push_back(fusion.idNew(d.extent, d.type));
+    fresh.push_back(fusion.idNew(d));
   }
   return fresh;
 }
@@ -154,10 +156,7 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
 std::string dimsText(const std::vector<IterDomain*>& ids, const ExtentText& text) {
   std::string list;
   for (const IterDomain* id : ids) {
-    const std::string_view mark = markOf(id->iterType());
-    const std::string extent = text(id->extent());
-    list += list.empty() ? "" : ", ";
-    list += mark.empty() ? extent : fmt::format("{}{{{}}}", mark, extent);
+    list += (list.empty() ? "" : ", ") + id->textOf(text(id->extent()));
   }
   return list;
 }

@@ -27,7 +27,7 @@ namespace meshfuse {
                                                       const std::vector<IterDomain*>& root,
                                                       const std::vector<Dim>& logical);
 
-// "16, r{16}, b{1}": dims without bindings, which belong to the loop domain. `text` prints extents.
+// "16, r{16}, p{2}, b{1}": dims without bindings, which belong to the loop domain. `text` prints extents.
 [[nodiscard]] std::string dimsText(const std::vector<IterDomain*>& ids,
                                    const std::function<std::string(const IntExpr&)>& text);
 
@@ -42,10 +42,10 @@ namespace meshfuse {
 struct RootReader {
   Fusion* fusion;
   std::function<IntExpr(std::string_view)> expression;
-  std::function<void(std::string_view)> standAt;  // what is wrong now is wrong there
+  std::function<void(std::string_view)> standAt;  // errors from now on name this position
 };
 
-// The dims that the steps behind the semicolon make of those of the root. UserError on malformed steps.
+// The dims that the steps after the semicolon make of those of the root. UserError on malformed steps.
 [[nodiscard]] std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
                                                       const std::vector<Dim>& logical, const RootReader& reader);
 

@@ -56,6 +56,18 @@ bool TensorView::hasBroadcast() const {
   return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isBroadcast(); });
 }
 
+IterDomain* TensorView::partialDomain() const {
+  const auto at = std::find_if(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isPartial(); });
+  return at == logical_.end() ? nullptr : *at;
+}
+
+int TensorView::partialDim() const {
+  const IterDomain* partial = partialDomain();
+  const std::vector<IterDomain*> stored = partial == nullptr ? std::vector<IterDomain*>() : noReductions();
+  const auto at = std::find(stored.begin(), stored.end(), partial);
+  return at == stored.end() ? -1 : static_cast<int>(at - stored.begin());
+}
+
 int TensorView::wrapAxis(int axis, const char* what) const {
   int n = nDims();
   if (axis < -n || axis >= n) [[unlikely]] {  // the text is made where it is needed

@@ -47,6 +47,11 @@ class TensorView : public Val {
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;
+  // The logical dim that counts contributions to a reduction, one a rank; nullptr if the tensor is no partial sum.
+  IterDomain* partialDomain() const;
+  // Its position in noReductions(), or -1.
+  int partialDim() const;
+  bool isPartial() const { return partialDomain() != nullptr; }
 
   // -- loop transforms; axis counts from the end when negative. UserError on a bad axis or factor. Return this. ---------
   TensorView* split(int axis, const IntExpr& factor, bool innerSplit = true);
@@ -76,9 +81,9 @@ class TensorView : public Val {
   void setDeviceMesh(const DeviceMesh& mesh) { mesh_ = mesh; }
   const DeviceMesh& getDeviceMesh() const { return mesh_; }
   bool hasDeviceMesh() const { return !mesh_.empty(); }
-  // Placed by the user, once propagation has told those tensors from the ones that it placed: passes leave it where it is.
-  bool isPinned() const { return pinned_; }
-  void setPinned(bool pinned) { pinned_ = pinned; }
+  // The user set the mesh; set by propagation before it places other tensors. Passes do not change the sharding.
+  bool isUserSharded() const { return userSharded_; }
+  void setUserSharded(bool value) { userSharded_ = value; }
 
   // -- memory -----------------------------------------------------------------------------------------------------------
   // `ids`: a permutation of noReductions(), outermost in memory first; contiguity one flag a dim of it (true: its stride is the
@@ -111,7 +116,7 @@ class TensorView : public Val {
   std::vector<bool> contiguity_;
   std::vector<LoopTransform> transforms_;  // without bindings: those stand on the loop dims
   DeviceMesh mesh_;
-  bool pinned_ = false;
+  bool userSharded_ = false;
 };
 
 }  // namespace meshfuse

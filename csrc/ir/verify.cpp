@@ -115,6 +115,7 @@ std::vector<std::string> verify(const Fusion& fusion) {
   std::vector<TensorView*> tensors = fusion.tensors(fusion.outputs().empty());
   for (const TensorView* t : tensors) {
     verifyDomains(*t, violations);
+    verifyPartialDims(*t, violations);
   }
   verifyOwners(tensors, violations);
   for (const Expr* e : exprs) {
@@ -125,6 +126,7 @@ std::vector<std::string> verify(const Fusion& fusion) {
       }
     }
     verifyExpr(*e, violations);
+    verifyContributions(*e, violations);
   }
   verifySymbols(tensors, exprs, givenSymbols(fusion, tensors), violations);
   for (const Val* v : fusion.outputs()) {

@@ -49,7 +49,7 @@ class DomainVerifier {
     }
   }
 
-  // Runs the transforms behind `to` forward from `from` and gives what stands then.
+  // Runs the transforms that lead to `to` forward from `from`, and returns the resulting dims.
   std::set<int> replay(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to, const char* name) {
     std::map<int, const IdExpr*> steps;
     std::vector<const IterDomain*> open(to.begin(), to.end());

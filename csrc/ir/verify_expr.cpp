@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ir/verify.h"
 
 namespace meshfuse {
@@ -50,8 +51,8 @@ class ExprVerifier {
       return;
     }
     out_ = e_.tensorOutput();
-    if (e_.kind() != ExprKind::Reduce && e_.kind() != ExprKind::Matmul && e_.kind() != ExprKind::Linear &&
-        e_.kind() != ExprKind::Redistribute && !countsIndexedDim() && (reduces(root()) || reduces(logical()))) {
+    if (e_.kind() != ExprKind::Reduce && !isContraction(e_) && e_.kind() != ExprKind::Redistribute &&
+        !countsIndexedDim() && (reduces(root()) || reduces(logical()))) {
       report("the result has a reduction dim, which only reduce, matmul, linear and redistribute make");
     }
     byKind();
@@ -73,62 +74,9 @@ class ExprVerifier {
   }
 
   // A result that is a sum of rows over parts of a table has the table's indexed dim as its last root dim.
-  bool countsIndexedDim() const {
-    using enum ExprKind;
-    const ExprKind kind = e_.kind();
-    bool indexes = kind == Embedding || kind == TakeAlongAxis || kind == Gather || kind == IndexSelect;
-    return indexes && out_->hasRoot() && root().back()->isReduction();
-  }
+  bool countsIndexedDim() const { return isIndexing(e_) && out_->hasRoot() && root().back()->isReduction(); }
 
   // -- operand counts -----------------------------------------------------------------------------------------------------------
-
-  struct Counts {
-    int tensors;  // leading
-    int scalars;  // behind
-    int optionalTensors = 0;
-  };
-
-  std::optional<Counts> counts() const {
-    switch (e_.kind()) {
-      case ExprKind::Set:
-      case ExprKind::SegmentSet:
-      case ExprKind::BitCast:
-      case ExprKind::Broadcast:
-      case ExprKind::Squeeze:
-      case ExprKind::Expand:
-      case ExprKind::Permute:
-      case ExprKind::Reshape:
-      case ExprKind::Slice:
-      case ExprKind::Reduce:
-      case ExprKind::Scan:
-      case ExprKind::ArgSort:
-      case ExprKind::Redistribute:
-      case ExprKind::Communicate:
-        return Counts{1, 0};
-      case ExprKind::Pad:
-        return Counts{1, 1};
-      case ExprKind::Matmul:
-      case ExprKind::TakeAlongAxis:
-      case ExprKind::Gather:
-      case ExprKind::IndexSelect:
-      case ExprKind::Embedding:
-        return Counts{2, 0};
-      case ExprKind::Linear:
-        return Counts{2, 0, 1};
-      case ExprKind::Full:
-        return Counts{0, 1};
-      case ExprKind::Iota:
-      case ExprKind::Random:
-        return Counts{0, 2};
-      case ExprKind::Eye:
-        return Counts{0, 0};
-      case ExprKind::Point:
-      case ExprKind::Cast:
-      case ExprKind::Cat:
-        break;
-    }
-    return std::nullopt;
-  }
 
   bool countsFit() {
     size_t given = e_.inputs().size();
@@ -143,7 +91,7 @@ class ExprVerifier {
     } else if (e_.kind() == ExprKind::Cat && (given == 0 || std::any_of(e_.inputs().begin(), e_.inputs().end(),
                                                                         [](const Val* v) { return !v->isTensor(); }))) {
       report("expected one tensor or more, and no scalar");
-    } else if (std::optional<Counts> c = counts()) {
+    } else if (const std::optional<OperandCounts>& c = ruleOf(e_).operands) {
       size_t least = static_cast<size_t>(c->tensors + c->scalars);
       if (given < least || given > least + static_cast<size_t>(c->optionalTensors)) {
         report("{} operands, expected {}{}", given, least, c->optionalTensors > 0 ? " or one more" : "");
@@ -697,10 +645,6 @@ class ExprVerifier {
     }
   }
 
-  static bool isUneven(CommKind kind) {
-    return kind == CommKind::AllGatherV || kind == CommKind::ReduceScatterV || kind == CommKind::AllToAllV;
-  }
-
   void blocksInside(const std::vector<IndexBlock>& list, const Dims& dims, const char* what) {
     for (const IndexBlock& block : list) {
       bool fits = block.size() == dims.size();
@@ -734,8 +678,8 @@ class ExprVerifier {
       }
       blocksInside(list, dims, what);
     };
-    blocks(c.sends, operandDims(0), c.kind != CommKind::AllGatherV, "sent");
-    blocks(c.receives, root(), c.kind != CommKind::ReduceScatterV, "received");
+    blocks(c.sends, operandDims(0), c.kind != Collective::AllGather, "sent");
+    blocks(c.receives, root(), c.kind != Collective::ReduceScatter, "received");
   }
 
   void communicate() {
@@ -754,11 +698,11 @@ class ExprVerifier {
       }
       team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
     }
-    if (c.kind == CommKind::Transfer) {
+    if (c.kind == Collective::Transfer && c.sources.empty()) {
       transfer(c);
       return;
     }
-    if (isUneven(c.kind)) {
+    if (c.isUneven()) {
       uneven(c, team);
       return;
     }
@@ -773,14 +717,14 @@ class ExprVerifier {
         dims.erase(dims.begin());
       }
     };
-    if (c.kind == CommKind::AllGather || c.kind == CommKind::AllToAll) {
+    if (traits(c.kind).resultHasBlocks) {
       stripTeam(out, "result");
     }
-    if (c.kind == CommKind::ReduceScatter || c.kind == CommKind::AllToAll) {
+    if (traits(c.kind).operandHasBlocks) {
       stripTeam(in, "operand");
     }
     sameDims(in, out, 0);
-    if (c.kind == CommKind::Permute && !meshes[static_cast<size_t>(c.mesh)].devices().empty() &&
+    if (c.kind == Collective::Transfer && !meshes[static_cast<size_t>(c.mesh)].devices().empty() &&
         c.sources.size() != meshes[static_cast<size_t>(c.mesh)].devices().size()) {
       report("{} sources for {} devices", c.sources.size(), meshes[static_cast<size_t>(c.mesh)].devices().size());
     }

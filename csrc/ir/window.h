@@ -1,7 +1,7 @@
 // How the logical dims of a slice and of a pad come of their root dims.
 //
-//   slice   a dim taken whole passes; else a Resize to the window, of whole steps, and where the step is not 1 a Split by the step of
-//           which only the outer part is a logical dim (the first element of each step)
+//   slice   a dim taken whole passes; else a Resize to the window, of whole steps, and where the step is not 1 a Split by the step:
+//           only its outer part is a logical dim (the first element of each step)
 //   pad     a dim that does not change passes; else a Resize
 //
 // A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. One that may turn out to be 1 is symbolic until

@@ -3,8 +3,8 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {

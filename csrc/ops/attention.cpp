@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -114,17 +114,19 @@ struct Softmax {
   TensorView* logSum = nullptr;
 };
 
-// Along the last dim. Where whole rows may be -inf, `emptyRows`, they give zeros.
-Softmax softmaxOf(TensorView* x, bool emptyRows) {
+enum class EmptyRows : uint8_t { None, GiveZeros };
+
+// Along the last dim. A row is empty if all of it is -inf.
+Softmax softmaxOf(TensorView* x, EmptyRows empty) {
   TensorView* largest = max(x, {-1});
-  if (emptyRows) {
+  if (empty == EmptyRows::GiveZeros) {
     largest = where(eq(largest, -kInf), 0.0, largest);
   }
   TensorView* e = exp(sub(x, asColumn(largest)));
   TensorView* total = sum(e, {-1});
   Softmax result;
   result.logSum = add(largest, log(total));
-  TensorView* divisor = emptyRows ? where(eq(total, 0.0), 1.0, total) : total;
+  TensorView* divisor = empty == EmptyRows::GiveZeros ? where(eq(total, 0.0), 1.0, total) : total;
   result.values = mul(e, asColumn(reciprocal(divisor)));
   return result;
 }
@@ -171,12 +173,23 @@ struct Arguments {
   std::optional<Operand> drop;
   std::optional<Groups> groups;
 
-  // Whole rows may take no part.
-  bool emptyRows() const { return bias != nullptr || mask != nullptr; }
+  EmptyRows emptyRows() const { return bias != nullptr || mask != nullptr ? EmptyRows::GiveZeros : EmptyRows::None; }
 };
 
-Arguments argumentsOf(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
-                      const Operand& drop, const Operand& isCausal, const Operand& scale) {
+// The arguments as the user gave them.
+struct Given {
+  TensorView* query;
+  TensorView* key;
+  TensorView* value;
+  TensorView* bias;
+  TensorView* mask;
+  const Operand& drop;
+  const Operand& isCausal;
+  const Operand& scale;
+};
+
+Arguments argumentsOf(const Given& given) {
+  auto [query, key, value, bias, mask, drop, isCausal, scale] = given;
   checkOperands(query, key, value);
   Fusion& fusion = query->fusion();
   const std::optional<Groups> groups = groupsOf(query, key, value);
@@ -226,7 +239,7 @@ TensorView* gradientOf(TensorView* gradient, TensorView* operand, TensorView* gi
 
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p, Operand is_causal, Operand scale) {
-  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
+  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const Softmax p = softmaxOf(scoresOf(a), a.emptyRows());
   SdpfaFwdResult result;
   result.log_sumexp = a.groups ? asHeads(p.logSum, 1) : p.logSum;
@@ -251,7 +264,7 @@ SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, 
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,
                          TensorView* output, TensorView* log_sumexp, TensorView* dropout_mask, Operand dropout_p,
                          Operand is_causal, Operand scale, TensorView* bias, TensorView* mask) {
-  const Arguments a = argumentsOf(query, key, value, bias, mask, dropout_p, is_causal, scale);
+  const Arguments a = argumentsOf({query, key, value, bias, mask, dropout_p, is_causal, scale});
   const std::pair<TensorView*, std::string_view> made[] = {
       {grad_output, "grad_output"}, {output, "output"}, {log_sumexp, "log_sumexp"}};
   for (const auto& [tv, what] : made) {
@@ -269,7 +282,7 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
     log_sumexp = inGroups(log_sumexp, *a.groups, 1);
   }
   const DataType type = query->dtype();
-  if (a.emptyRows()) {
+  if (a.emptyRows() == EmptyRows::GiveZeros) {
     log_sumexp = where(eq(log_sumexp, -kInf), 0.0, log_sumexp);
   }
   TensorView* weights = exp(sub(scoresOf(a), asColumn(log_sumexp)));

@@ -25,7 +25,7 @@ struct SdpfaFwdResult {
 // dropout_p  with this probability an entry of the softmax is dropped, the others are divided by 1 - dropout_p; null is 0
 // is_causal  row i sees columns 0..i only, whatever L and S; Bool, a constant or known at run time; null is false
 // scale      1 / sqrt(E) if null
-// With a bias or a mask, a row of which nothing takes part (every score is -inf) gives zeros, and a log_sumexp of -inf, not NaN; a row with
+// With a bias or a mask, a row whose scores are all -inf gives zeros, and a log_sumexp of -inf, not NaN; a row with
 // a NaN gives NaN. S may be 0: then every row is such a row.
 // UserError `[sdpfa]` on other types, shapes that do not fit, or heads of the query that are no multiple of those of the key.
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,

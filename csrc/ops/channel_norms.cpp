@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -33,10 +33,16 @@ TensorView* spread(TensorView* statistic, const Kept& kept, int rank) {
   return broadcast(statistic, isNew);
 }
 
-int channelOf(std::string_view op, const TensorView* x, bool channelsLast, int dimsAtLeast) {
-  check(rankOf(x) >= dimsAtLeast, "[{}] {} has {} dims, expected {}{}", op, describe(x), rankOf(x),
-        dimsAtLeast == 3 ? "N, C and at least one more" : "N and C, and any more", channelsLast ? ", with C last" : "");
-  return channelsLast ? rankOf(x) - 1 : 1;
+struct NormKind {
+  bool perSample = false;  // statistics of each sample: instance norm
+  bool channelsLast = false;
+};
+
+int channelOf(std::string_view op, const TensorView* x, const NormKind& kind) {
+  check(rankOf(x) >= (kind.perSample ? 3 : 2), "[{}] {} has {} dims, expected {}{}", op, describe(x), rankOf(x),
+        kind.perSample ? "N, C and at least one more" : "N and C, and any more",
+        kind.channelsLast ? ", with C last" : "");
+  return kind.channelsLast ? rankOf(x) - 1 : 1;
 }
 
 // A parameter or statistic in the type of computation.
@@ -53,7 +59,7 @@ TensorView* checked(std::string_view op, std::string_view what, TensorView* stat
   return floatingOperand(op, statistic, what);
 }
 
-// What is normalized, in the type of computation.
+// The tensor to normalize, in the type of computation.
 struct Normed {
   std::string_view op;
   TensorView* x;
@@ -83,11 +89,17 @@ struct Running {
   TensorView* variance;
 };
 
-void checkRunning(std::string_view op, const Running& running, bool needed, std::string_view flag) {
+struct Source {
+  bool ownStatistics;     // normalize by the statistics of x, else by running statistics
+  std::string_view flag;  // the argument that sets it
+};
+
+void checkRunning(std::string_view op, const Running& running, const Source& source) {
   check((running.mean == nullptr) == (running.variance == nullptr),
         "[{}] got running_mean or running_var alone; give both or neither", op);
-  check(!needed || running.mean != nullptr,
-        "[{}] got no running statistics to normalize by; give running_mean and running_var, or set {}", op, flag);
+  check(source.ownStatistics || running.mean != nullptr,
+        "[{}] got no running statistics to normalize by; give running_mean and running_var, or set {}", op,
+        source.flag);
 }
 
 // running * (1 - momentum) + taken * momentum, in the place of the input that `running` is, or is cast from.
@@ -167,46 +179,57 @@ BackwardNormResult gradients(const Normed& n, TensorView* dy, TensorView* weight
   return result;
 }
 
-ForwardNormResult forward(const Normed& n, TensorView* weight, TensorView* bias, const Running& running, bool own,
-                          std::string_view flag, const Operand& momentum, const Operand& eps) {
-  checkRunning(n.op, running, !own, flag);
-  return own ? normalizeByOwn(n, weight, bias, running, momentum, eps)
-             : normalizeByRunning(n, weight, bias, running, eps);
+struct ForwardArguments {
+  TensorView* weight;
+  TensorView* bias;
+  Running running;
+  Source source;
+  const Operand& momentum;
+  const Operand& eps;
+};
+
+ForwardNormResult forward(const Normed& n, const ForwardArguments& a) {
+  checkRunning(n.op, a.running, a.source);
+  return a.source.ownStatistics ? normalizeByOwn(n, a.weight, a.bias, a.running, a.momentum, a.eps)
+                                : normalizeByRunning(n, a.weight, a.bias, a.running, a.eps);
 }
 
-BackwardNormResult backward(const Normed& n, TensorView* dy, TensorView* weight, const Running& running,
-                            TensorView* saveMean, TensorView* saveInvstd, bool own, std::string_view flag,
-                            const Operand& eps, const std::array<bool, 3>& mask) {
-  dy = floatingOperand(n.op, dy, "dy");
-  if (own) {
-    checkTensor(n.op, saveMean, "save_mean");
-    checkTensor(n.op, saveInvstd, "save_invstd");
-    return gradients(n, dy, weight,
-                     {n.statistic(checked(n.op, "save_mean", saveMean, n.x, n.kept)),
-                      n.statistic(checked(n.op, "save_invstd", saveInvstd, n.x, n.kept)), true},
-                     mask);
+struct BackwardArguments {
+  TensorView* dy;
+  TensorView* weight;
+  Running running;
+  TensorView* saveMean;
+  TensorView* saveInvstd;
+  Source source;
+  const Operand& eps;
+  const std::array<bool, 3>& mask;
+};
+
+BackwardNormResult backward(const Normed& n, const BackwardArguments& a) {
+  TensorView* dy = floatingOperand(n.op, a.dy, "dy");
+  if (a.source.ownStatistics) {
+    checkTensor(n.op, a.saveMean, "save_mean");
+    checkTensor(n.op, a.saveInvstd, "save_invstd");
+    return gradients(n, dy, a.weight,
+                     {n.statistic(checked(n.op, "save_mean", a.saveMean, n.x, n.kept)),
+                      n.statistic(checked(n.op, "save_invstd", a.saveInvstd, n.x, n.kept)), true},
+                     a.mask);
   }
-  checkRunning(n.op, running, true, flag);
-  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps);
-  return gradients(n, dy, weight,
-                   {n.parameter("running_mean", running.mean), spread(invstd, {n.channel}, n.rank()), false}, mask);
+  checkRunning(n.op, a.running, a.source);
+  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", a.running.variance, n.x, {n.channel}), a.eps);
+  return gradients(n, dy, a.weight,
+                   {n.parameter("running_mean", a.running.mean), spread(invstd, {n.channel}, n.rank()), false}, a.mask);
 }
 
-Normed batchNormed(std::string_view op, TensorView* x, bool channelsLast) {
+Normed normed(std::string_view op, TensorView* x, const NormKind& kind) {
   x = floatingOperand(op, x, "x");
-  int channel = channelOf(op, x, channelsLast, 2);
-  return {op, x, {channel}, channel};
-}
-
-Normed instanceNormed(std::string_view op, TensorView* x, bool channelsLast) {
-  x = floatingOperand(op, x, "x");
-  int channel = channelOf(op, x, channelsLast, 3);
-  return {op, x, {0, channel}, channel};
+  const int channel = channelOf(op, x, kind);
+  return {op, x, kind.perSample ? Kept{0, channel} : Kept{channel}, channel};
 }
 
 // [N, C, ..] as [N, groups, C / groups, ..].
 TensorView* grouped(std::string_view op, TensorView* x, int64_t groups) {
-  (void)channelOf(op, x, false, 2);
+  (void)channelOf(op, x, {});
   std::vector<IntExpr> shape = x->shape();
   check(groups >= 1, "[{}] got {} groups, expected at least 1", op, groups);
   check(!shape[1].isConst() || shape[1].constValue() % groups == 0,
@@ -229,31 +252,39 @@ TensorView* groupedParameter(std::string_view op, std::string_view what, TensorV
 ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last) {
-  return forward(batchNormed("batch_norm", x, channels_last), weight, bias, {running_mean, running_var}, training,
-                 "training", momentum, eps);
+  return forward(normed("batch_norm", x, {.channelsLast = channels_last}),
+                 {weight, bias, {running_mean, running_var}, {training, "training"}, momentum, eps});
 }
 
 BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps, const std::array<bool, 3>& output_mask,
                                        bool channels_last) {
-  return backward(batchNormed("batch_norm_backward", x, channels_last), dy, weight, {running_mean, running_var},
-                  save_mean, save_invstd, training, "training", eps, output_mask);
+  return backward(
+      normed("batch_norm_backward", x, {.channelsLast = channels_last}),
+      {dy, weight, {running_mean, running_var}, save_mean, save_invstd, {training, "training"}, eps, output_mask});
 }
 
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
                                 bool channels_last) {
-  return forward(instanceNormed("instance_norm", x, channels_last), weight, bias, {running_mean, running_var},
-                 use_input_stats, "use_input_stats", momentum, eps);
+  return forward(normed("instance_norm", x, {.perSample = true, .channelsLast = channels_last}),
+                 {weight, bias, {running_mean, running_var}, {use_input_stats, "use_input_stats"}, momentum, eps});
 }
 
 BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                           TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                           bool use_input_stats, Operand eps, const std::array<bool, 3>& output_mask,
                                           bool channels_last) {
-  return backward(instanceNormed("instance_norm_backward", x, channels_last), dy, weight, {running_mean, running_var},
-                  save_mean, save_invstd, use_input_stats, "use_input_stats", eps, output_mask);
+  return backward(normed("instance_norm_backward", x, {.perSample = true, .channelsLast = channels_last}),
+                  {dy,
+                   weight,
+                   {running_mean, running_var},
+                   save_mean,
+                   save_invstd,
+                   {use_input_stats, "use_input_stats"},
+                   eps,
+                   output_mask});
 }
 
 ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps) {

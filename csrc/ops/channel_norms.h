@@ -26,7 +26,7 @@ BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView
                                        const std::array<bool, 3>& output_mask = {true, true, true},
                                        bool channels_last = false);
 
-// Over all dims but N and C, of which there is at least one; mean and invstd are [N, C]. use_input_stats: as training of batch_norm.
+// Over all dims but N and C; there is at least one other; mean and invstd are [N, C]. use_input_stats: as training of batch_norm.
 // The running statistics take the mean over N.
 ForwardNormResult instance_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                                 TensorView* running_var, bool use_input_stats, Operand momentum, Operand eps,
@@ -37,7 +37,7 @@ BackwardNormResult instance_norm_backward(TensorView* x, TensorView* dy, TensorV
                                           const std::array<bool, 3>& output_mask = {true, true, true},
                                           bool channels_last = false);
 
-// x is [N, C, ..]: over each of num_groups runs of C / num_groups channels and all dims behind (Wu and He, 2018); mean and invstd are
+// x is [N, C, ..]: over each of num_groups runs of C / num_groups channels and all dims after them (Wu and He, 2018); mean and invstd are
 // [N, num_groups]. UserError unless num_groups divides C.
 ForwardNormResult group_norm(TensorView* x, int64_t num_groups, TensorView* weight, TensorView* bias, Operand eps);
 BackwardNormResult group_norm_backward(TensorView* dy, TensorView* x, int64_t num_groups, TensorView* mean,

@@ -21,7 +21,7 @@ void checkInner(std::string_view op, const TensorView* a, const IntExpr& ka, con
         describe(b), kb.toString(), advice);
 }
 
-// What the contraction runs over: a constant if one side knows it.
+// The contracted extent: a constant if one side knows it.
 Dim contracted(const IntExpr& a, const IntExpr& b) { return {b.isConst() ? b : a, IterType::Reduction}; }
 
 // Batch dims of matmul, aligned from the right.
@@ -33,7 +33,7 @@ std::vector<Dim> batchDims(const TensorView* a, const std::vector<Dim>& da, cons
     const Dim one{1, IterType::Broadcast};
     const Dim& p = k + da.size() < rank ? one : da[k + da.size() - rank];
     const Dim& q = k + db.size() < rank ? one : db[k + db.size() - rank];
-    bool stretches = p.type != IterType::Iteration || q.type != IterType::Iteration;
+    bool stretches = mayStretch(p) || mayStretch(q);
     check(
         stretches || !provenDifferent(p.extent, q.extent),
         "[matmul] batch extents differ: {} has {}, {} has {}; expected equal extents or a broadcast dim (a constant 1)",

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -195,13 +195,11 @@ TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dt
   return maybeCastOp(dtype, pointOp(PointOp::Add, sum)->asTensor());
 }
 
-DataType wideType(DataType dtype) { return isHalfPrecision(dtype) ? DataType::Float : dtype; }
-
 }  // namespace
 
 TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
-  TensorView* random = randomOp("uniform", RandomKind::Uniform, fusion, shape, wideType(dtype), seed, offset);
+  TensorView* random = randomOp("uniform", RandomKind::Uniform, fusion, shape, accumulateType(dtype), seed, offset);
   Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
   Val* lowest = scalarOf("uniform", fusion, low, DataType::Double);
   return affine(random, lowest, sub(highest, lowest), dtype);
@@ -210,7 +208,7 @@ TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dt
 TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed,
                    Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
-  TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, wideType(dtype), seed, offset);
+  TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, accumulateType(dtype), seed, offset);
   return affine(random, scalarOf("normal", fusion, mean, DataType::Double),
                 scalarOf("normal", fusion, deviation, DataType::Double), dtype);
 }

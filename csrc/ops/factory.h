@@ -10,7 +10,7 @@
 //   uniform   Float: (w0 >> 8) * 2^-24; Double: ((w0 | w1 << 32) >> 11) * 2^-53; in [0, 1)
 //   normal    sqrt(-2 log(u)) * cos(2 pi v) with u = 1 - (the uniform of w0, or of w0, w1 for Double), in (0, 1],
 //             v = the uniform of w1 (Double: of w2, w3)
-// Half and BFloat16 are cast from Float. seed and offset: Int scalars or constants, 0 if not given.
+// Numbers of 16-bit floating types are cast from Float. seed and offset: Int scalars or constants, 0 if not given.
 #pragma once
 
 #include <cstdint>

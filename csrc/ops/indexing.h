@@ -1,4 +1,4 @@
-// Reading elements at positions that are data. Indices are Int or Int32 tensors and lie in [0, extent): an index out of range is the
+// Reading elements at positions that are data. Indices are integer tensors and lie in [0, extent): an index out of range is the
 // caller's mistake that only the run can see. It fails with a UserError that names the index; no kernel reads foreign memory.
 #pragma once
 

@@ -1,9 +1,9 @@
 #include "ops/normalization.h"
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {

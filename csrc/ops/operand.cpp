@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -42,28 +42,6 @@ Fusion& IntList::fusion() const { return fusion_ != nullptr ? *fusion_ : *Fusion
 
 namespace {
 
-int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
-
-int rankInCategory(DataType t) {
-  switch (t) {
-    case DataType::Bool:
-      return 0;
-    case DataType::Int32:
-      return 1;
-    case DataType::Int:
-      return 2;
-    case DataType::Half:
-      return 3;
-    case DataType::BFloat16:
-      return 3;
-    case DataType::Float:
-      return 4;
-    case DataType::Double:
-      return 5;
-  }
-  return 0;
-}
-
 std::optional<DataType> meet(std::optional<DataType> a, std::optional<DataType> b) {
   if (!a || !b) {
     return a ? a : b;
@@ -73,7 +51,7 @@ std::optional<DataType> meet(std::optional<DataType> a, std::optional<DataType> 
 
 // `strong` decides unless `weak` is of a higher category.
 std::optional<DataType> weigh(std::optional<DataType> strong, std::optional<DataType> weak) {
-  if (!strong || !weak || category(*strong) >= category(*weak)) {
+  if (!strong || !weak || info(*strong).category >= info(*weak).category) {
     return strong ? strong : weak;
   }
   return promoteTypes(*strong, *weak);
@@ -81,9 +59,7 @@ std::optional<DataType> weigh(std::optional<DataType> strong, std::optional<Data
 
 // The type an op of the table computes operands of type `type` in. `scalars`: no operand is a tensor.
 DataType computeType(const PointOpInfo& op, DataType type, bool scalars) {
-  if (isHalfPrecision(type)) {
-    type = DataType::Float;
-  }
+  type = accumulateType(type);
   bool floating = isFloatingPoint(type);
   switch (op.types) {
     case OpTypes::Any:
@@ -209,13 +185,13 @@ Val* scalarPoint(Fusion& fusion, PointOp op, const std::vector<Val*>& in, DataTy
 }  // namespace
 
 DataType promoteTypes(DataType a, DataType b) {
-  if (a == b) {
-    return a;
+  if (info(a).category != info(b).category) {
+    return info(a).category > info(b).category ? a : b;
   }
-  if (isHalfPrecision(a) && isHalfPrecision(b)) {
-    return DataType::Float;
+  if (a != b && dataTypeSize(a) == dataTypeSize(b)) {
+    return accumulateType(a);  // two 16-bit floating types: neither holds the values of the other
   }
-  return rankInCategory(a) >= rankInCategory(b) ? a : b;
+  return dataTypeSize(a) >= dataTypeSize(b) ? a : b;
 }
 
 DataType promotedType(std::span<const Operand> operands) {
@@ -237,10 +213,10 @@ DataType promotedType(std::span<const Operand> operands) {
 }
 
 Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
-  if (category(val->dtype()) == category(type)) {
+  if (info(val->dtype()).category == info(type).category) {
     return val;
   }
-  DataType wide = isFloatingPoint(type) ? DataType::Double : isIntegral(type) ? DataType::Int : DataType::Bool;
+  DataType wide = wideType(type);
   if (val->isConst()) {
     ScalarConst value = val->constant();
     switch (wide) {

@@ -1,4 +1,4 @@
-// What a builder accepts as an operand, and the types that meeting operands take.
+// The operands of a builder, and their promotion to a common type.
 #pragma once
 
 #include <concepts>
@@ -51,7 +51,7 @@ concept ValPointer = std::is_pointer_v<T> && std::derived_from<std::remove_cv_t<
 template <class T>
 concept ScalarNumber = std::is_arithmetic_v<T> || std::same_as<T, IntExpr>;
 
-// Operands of which at least one belongs to a fusion.
+// Operands; at least one belongs to a fusion.
 template <class... T>
 concept Operands = ((ValPointer<T> || ScalarNumber<T>)&&...) && (ValPointer<T> || ...);
 
@@ -81,7 +81,8 @@ class IntList {
   Fusion* fusion_ = nullptr;
 };
 
-// The type two types meet in: Bool < Int32 < Int < Half, BFloat16 < Float < Double; Half and BFloat16 meet in Float.
+// The type two types meet in: that of the higher category (Bool < integer < floating), within a category the larger one. The
+// two 16-bit floating types meet in Float.
 [[nodiscard]] DataType promoteTypes(DataType a, DataType b);
 
 // The type operands meet in, before an op's own demands. As in PyTorch the categories are Bool, integer, floating; a 0-d
@@ -90,11 +91,11 @@ class IntList {
 [[nodiscard]] DataType promotedType(std::span<const Operand> operands);
 
 // A scalar in the category of `type`: Double, Int or Bool. Scalars are exact until they meet an element, so Double stands for
-// all floating types. Constants are converted at once, others by a Cast.
+// all floating types. Constants are converted here, others by a Cast.
 [[nodiscard]] Val* scalarAs(Fusion& fusion, Val* val, DataType type);
 
 // One op of the table point_op.h on operands of any accepted type: promotes, converts, pads ranks with leading broadcast dims and
-// stretches broadcast dims. Half and BFloat16 operands are computed in Float, and the result is Float. UserError
+// stretches broadcast dims. Operands of 16-bit floating types are computed in Float, and the result is Float. UserError
 // `[op] ...` if types or shapes do not fit or operands are of different fusions.
 Val* pointOp(PointOp op, std::span<const Operand> operands);
 

@@ -1,6 +1,6 @@
 #include "ops/pointwise.h"
 
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 
 namespace meshfuse {
 

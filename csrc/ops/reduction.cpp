@@ -1,8 +1,8 @@
 #include "ops/reduction.h"
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -29,12 +29,7 @@ TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const 
 }
 
 // The type in which elements add up.
-DataType accumulationType(DataType t) {
-  if (isHalfPrecision(t)) {
-    return DataType::Float;
-  }
-  return isFloatingPoint(t) ? t : DataType::Int;
-}
+DataType accumulationType(DataType t) { return isFloatingPoint(t) ? accumulateType(t) : DataType::Int; }
 
 TensorView* accumulate(std::string_view name, ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim,
                        std::optional<DataType> dtype) {

@@ -6,7 +6,7 @@
 // axes       count from the end when negative; {} is all dims; on a 0-d tensor 0 and -1 are allowed and change nothing
 // keep_dim   the reduced dims stay, as broadcast dims of extent 1
 // dtype      the type of the result, converted before reducing (16-bit: accumulated in Float and cast at the end).
-//            Without: floating types stay, but Half and BFloat16 give Float; integers and Bool give Int where values add up
+//            Without: floating types stay, but those of 16 bits give Float; integers and Bool give Int where values add up
 // A dim of extent 0 gives the identity: 0, 1, -inf or the lowest integer, +inf or the highest, true (all), false (any).
 // The result keeps the reduced dims, marked, in its logical domain. UserError `[op]` on a bad axis or type.
 #pragma once

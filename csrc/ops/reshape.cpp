@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -106,7 +106,7 @@ TensorView* flatten(TensorView* x, int64_t from, int64_t to) {
   }
   int first = wrapAxis("flatten", from, rankOf(x));
   int last = wrapAxis("flatten", to, rankOf(x));
-  check(first <= last, "[flatten] from {} to {} of {}; expected the first axis not behind the last", from, to,
+  check(first <= last, "[flatten] from {} to {} of {}; expected a first axis that is not after the last", from, to,
         describe(x));
   std::vector<IntExpr> shape = x->shape();
   std::vector<IntExpr> merged(shape.begin(), shape.begin() + first);

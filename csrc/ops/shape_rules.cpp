@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 
 namespace meshfuse {
 
@@ -48,6 +48,8 @@ int rankOf(const TensorView* tv) { return static_cast<int>(tv->noReductions().si
 Dim dimOf(const IntExpr& extent) { return {extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration}; }
 
 Dim dynamicDimOf(const IntExpr& extent) { return extent.isConst() ? dimOf(extent) : Dim{extent, IterType::Symbolic}; }
+
+bool mayStretch(const Dim& dim) { return dim.type == IterType::Broadcast || dim.type == IterType::Symbolic; }
 
 Dim sameDim(const Dim& a, const Dim& b) {
   bool settled = b.type != IterType::Symbolic && a.type == IterType::Symbolic;
@@ -114,8 +116,7 @@ std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView
       if (next.type == IterType::Broadcast) {
         continue;
       }
-      bool mayStretch = result[k].type != IterType::Iteration || next.type != IterType::Iteration;
-      if (!mayStretch && provenDifferent(result[k].extent, next.extent)) {
+      if (!mayStretch(result[k]) && !mayStretch(next) && provenDifferent(result[k].extent, next.extent)) {
         throwUserError(fmt::format(
             "[{}] extents differ in dim {}: {} has {}, {} has {}; expected equal extents or a broadcast dim (a "
             "constant 1)",

@@ -26,9 +26,10 @@ namespace meshfuse {
 [[nodiscard]] Dim dimOf(const IntExpr& extent);
 // The same for a dim that may stretch if it turns out to be 1: symbolic unless the extent is a constant.
 [[nodiscard]] Dim dynamicDimOf(const IntExpr& extent);
+[[nodiscard]] bool mayStretch(const Dim& dim);
 // What two dims stretch to. Of two that may turn out to be 1 the larger.
 [[nodiscard]] Dim stretched(const Dim& a, const Dim& b);
-// One dim for two that must be equal, and do not stretch: the one of which more is known.
+// One dim for two that must be equal and do not stretch: the one with the better known extent.
 [[nodiscard]] Dim sameDim(const Dim& a, const Dim& b);
 // `T3 [i0, 16]`: how errors name a tensor.
 [[nodiscard]] std::string describe(const TensorView* tv);
@@ -43,7 +44,7 @@ namespace meshfuse {
 // The shape tensors of one rank stretch to. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
 
-// x, said to have these extents: where that is not known yet, a copy that a call with others refuses. Equal ranks.
+// x with these extents. If they are not known to be equal, a copy of x that checks them at the call. Equal ranks.
 [[nodiscard]] TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents);
 
 // x in the type that statistics are computed in: Double stays, all others are cast to Float.

@@ -3,9 +3,9 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
@@ -18,7 +18,7 @@ Axes wholeAxes(std::string_view op, const TensorView* x, const Axes& axes) {
   return {reduced.begin(), reduced.end()};
 }
 
-// What was reduced over `axes` of x, with broadcast dims there.
+// A tensor that was reduced over `axes` of x, with broadcast dims in their place.
 TensorView* spread(TensorView* reduced, const TensorView* x, const Axes& axes) {
   if (axes.empty()) {
     return reduced;
@@ -30,29 +30,34 @@ TensorView* spread(TensorView* reduced, const TensorView* x, const Axes& axes) {
   return broadcast(reduced, isNew);
 }
 
-struct Moments {
+struct MeanAndSquares {
   TensorView* mean = nullptr;
   TensorView* squares = nullptr;
 };
 
 // axes: of a tensor without dims none, which then are none to a reduction as well.
-Moments momentsOf(TensorView* x, const Axes& axes) {
-  Moments m;
+MeanAndSquares meanAndSquaresOf(TensorView* x, const Axes& axes) {
+  MeanAndSquares m;
   m.mean = mean(x, axes);
   TensorView* centered = sub(x, spread(m.mean, x, axes));
   m.squares = sum(mul(centered, centered), axes);
   return m;
 }
 
-VarMeanResult varianceMean(std::string_view op, TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  check(correction >= 0, "[{}] correction is {}, expected 0 or more", op, correction);
+struct VarianceOptions {
+  int64_t correction;
+  bool keepDim = false;
+};
+
+VarMeanResult varianceMean(std::string_view op, TensorView* x, const Axes& axes, const VarianceOptions& options) {
+  check(options.correction >= 0, "[{}] correction is {}, expected 0 or more", op, options.correction);
   x = floatingOperand(op, x, "operand");
   Axes reduced = wholeAxes(op, x, axes);
-  Moments m = momentsOf(x, reduced);
+  MeanAndSquares m = meanAndSquaresOf(x, reduced);
   VarMeanResult result;
-  result.var = div(m.squares, max(IntExpr(0), countOver(x, reduced) - IntExpr(correction)));
+  result.var = div(m.squares, max(IntExpr(0), countOver(x, reduced) - IntExpr(options.correction)));
   result.mean = m.mean;
-  if (keep_dim) {
+  if (options.keepDim) {
     result.var = spread(result.var, x, reduced);
     result.mean = spread(result.mean, x, reduced);
   }
@@ -74,10 +79,14 @@ TensorView* positionsAlong(const TensorView* x, const Axes& axes, DataType dtype
   return positions;
 }
 
-TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView* x, std::optional<int64_t> dim,
-                              bool keep_dim) {
+struct ExtremeOptions {
+  std::optional<int64_t> dim;  // default: all
+  bool keepDim = false;
+};
+
+TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView* x, const ExtremeOptions& options) {
   checkTensor(op, x, "operand");
-  Axes axes = wholeAxes(op, x, dim ? Axes{*dim} : Axes{});
+  Axes axes = wholeAxes(op, x, options.dim ? Axes{*options.dim} : Axes{});
   std::vector<IntExpr> shape = x->shape();
   for (int64_t axis : axes) {
     check(!shape[static_cast<size_t>(axis)].isConst(0), "[{}] dim {} of {} has no elements to choose from", op, axis,
@@ -98,21 +107,21 @@ TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView*
     chosen = logical_or(chosen, isnan(x));
   }
   TensorView* positions = where(chosen, positionsAlong(x, axes, type), count);
-  return maybeCastOp(DataType::Int, reductionOp(ReduceOp::Min, positions, axes, keep_dim));
+  return maybeCastOp(DataType::Int, reductionOp(ReduceOp::Min, positions, axes, options.keepDim));
 }
 
 }  // namespace
 
 VarMeanResult variance_mean(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return varianceMean("variance_mean", x, axes, correction, keep_dim);
+  return varianceMean("variance_mean", x, axes, {.correction = correction, .keepDim = keep_dim});
 }
 
 TensorView* variance(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return varianceMean("variance", x, axes, correction, keep_dim).var;
+  return varianceMean("variance", x, axes, {.correction = correction, .keepDim = keep_dim}).var;
 }
 
 TensorView* standard_deviation(TensorView* x, const Axes& axes, int64_t correction, bool keep_dim) {
-  return sqrt(varianceMean("standard_deviation", x, axes, correction, keep_dim).var);
+  return sqrt(varianceMean("standard_deviation", x, axes, {.correction = correction, .keepDim = keep_dim}).var);
 }
 
 WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, TensorView* init_var, Operand init_N) {
@@ -122,7 +131,7 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
   check(joins == (init_var != nullptr), "[Welford] got {} alone; give init_avg, init_var and init_N, or none",
         joins ? "init_avg" : "init_var");
   check(!init_N.isMissing(), "[Welford] init_N is null, expected a number; leave it out for none");
-  Moments m = momentsOf(x, reduced);
+  MeanAndSquares m = meanAndSquaresOf(x, reduced);
   WelfordResult result{m.mean, m.squares, nullptr};
   const IntExpr count = countOver(x, reduced);
   result.n = full(x->fusion(), m.mean->shape(), count, DataType::Int);
@@ -147,11 +156,11 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
 }
 
 TensorView* argmax(TensorView* x, std::optional<int64_t> dim, bool keep_dim) {
-  return positionOfExtreme("argmax", ReduceOp::Max, x, dim, keep_dim);
+  return positionOfExtreme("argmax", ReduceOp::Max, x, {.dim = dim, .keepDim = keep_dim});
 }
 
 TensorView* argmin(TensorView* x, std::optional<int64_t> dim, bool keep_dim) {
-  return positionOfExtreme("argmin", ReduceOp::Min, x, dim, keep_dim);
+  return positionOfExtreme("argmin", ReduceOp::Min, x, {.dim = dim, .keepDim = keep_dim});
 }
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// Moments of the elements along some dims, and where the extreme ones are: compositions of reductions and elementwise ops.
+// Mean and variance of the elements along some dims, and where the extreme ones are: compositions of reductions and elementwise ops.
 //
 // Axes are those of reduction.h: {} is all dims, negative ones count from the end. 16-bit operands and integers are computed in Float,
 // Double stays, and the result has that type. Sums of squares are of the distances from the mean (two passes), so that a large mean

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ir/window.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {

@@ -9,6 +9,7 @@
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
+#include "multidevice/sharding/contributions.h"
 #include "multidevice/sharding/plan_options.h"
 #include "preseg_passes/plain_tensor.h"
 
@@ -154,14 +155,14 @@ std::vector<ParallelType> axesOfContributions(const TensorView* tv) {
   return axes;
 }
 
-// What is computed from partial sums is one only if a rank's contributions are the same of all of them.
+// An op on partial sums gives a partial sum only if all operands count the same contributions.
 bool staysPartial(const Expr* e) {
-  if (!e->output()->isTensor() || partialDim(e->tensorOutput()) < 0) {
+  if (!e->output()->isTensor() || !e->tensorOutput()->isPartial()) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
   return std::ranges::all_of(e->inputs(), [&](const Val* in) {
-    return !in->isTensor() || (partialDim(in->asTensor()) == partialDim(out) && in->asTensor()->hasDeviceMesh() &&
+    return !in->isTensor() || (in->asTensor()->partialDim() == out->partialDim() && in->asTensor()->hasDeviceMesh() &&
                                out->hasDeviceMesh() && in->asTensor()->getDeviceMesh() == out->getDeviceMesh() &&
                                axesOfContributions(in->asTensor()) == axesOfContributions(out));
   });
@@ -169,38 +170,26 @@ bool staysPartial(const Expr* e) {
 
 // A partial sum lasts until its contributions are added up: nothing else can be computed from it.
 void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
-  const int dim = partialDim(tv);
+  const int dim = tv->partialDim();
   if (dim < 0) {
     return;
   }
+  const std::string wrong = wrongContributions(tv, facts);
+  if (!wrong.empty()) {
+    violations.push_back(wrong);
+  }
   const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, facts).partial : std::vector<int>();
   if (axes.empty()) {
-    violations.push_back(fmt::format(
-        "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: "
-        "bind the dim, or reshape what is reduced and reduce the other part",
-        dim, tv->toString()));
     return;
   }
   std::string names;
   for (int axis : axes) {
     names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
   }
-  int64_t ranks = 1;
-  for (int axis : axes) {
-    const IntExpr size = tv->getDeviceMesh().axisSize(axis);
-    ranks *= size.isConst() ? size.constValue() : 0;
-  }
-  const IntExpr contributions = tv->shape()[static_cast<size_t>(dim)];
-  if (ranks > 0 && contributions.isConst() && contributions.constValue() != ranks) {
-    violations.push_back(fmt::format(
-        "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one a rank: reduce the "
-        "rest first",
-        dim, tv->toString(), contributions.toString(), names, ranks));
-  }
   auto refuse = [&](const std::string& how) {
     violations.push_back(fmt::format(
         "{} is a partial sum over {}, whose contributions dim {} counts, and {}; expected a reduction of dim "
-        "{} alone: put one behind {}",
+        "{} alone: put one after {}",
         tv->toString(), names, dim, how, dim, tv->toString()));
   };
   for (const Expr* use : tv->fusion().uses(tv)) {

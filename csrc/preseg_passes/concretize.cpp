@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
+#include "ir/op_rule.h"
 #include "ir/reshape.h"
 #include "ir/text.h"
 #include "ir/window.h"
@@ -69,8 +70,8 @@ bool anySymbolic(const std::vector<IterDomain*>& dims) {
 // A dim with its size: one that awaited it is a broadcast dim if that is 1.
 Dim settled(const IterDomain* id, const SymbolValues& values) {
   const IntExpr extent = bound(id->extent(), values);
-  const bool awaited = id->isSymbolic();
-  return {extent, !awaited ? id->iterType() : extent.isConst(1) ? IterType::Broadcast : IterType::Iteration};
+  const IterType awaited = extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
+  return {extent, id->isSymbolic() ? awaited : id->iterType(), id->combine()};
 }
 
 IntExpr product(const std::vector<IntExpr>& shape) {
@@ -105,8 +106,8 @@ class Concretizer {
   void standsFor(const Val* val, Val* copy) { cloner_.set(val, copy); }
 
   void add(const Expr* e) {
-    if (e->kind() == ExprKind::ArgSort) {
-      checkOrder(e);
+    if (ruleOf(*e).form == OpForm::Line) {
+      checkLine(e);
     }
     if (!e->output()->isTensor()) {
       cloner_.clone(e);
@@ -152,7 +153,7 @@ class Concretizer {
     }
     fresh->applyLoopTransforms(transforms);
     fresh->copyAllocation(*old);
-    fresh->setPinned(old->isPinned());
+    fresh->setUserSharded(old->isUserSharded());
     ExprAttributes attributes = e->attributes();
     attributes.starts = boundAll(attributes.starts);
     attributes.stops = boundAll(attributes.stops);
@@ -166,14 +167,14 @@ class Concretizer {
     to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
   }
 
-  // An order has as many elements as there are, at most.
-  void checkOrder(const Expr* e) const {
+  // Along its dim the result has as many elements as the operand, at most.
+  void checkLine(const Expr* e) const {
     const auto axis = static_cast<size_t>(e->attributes().dim);
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
     const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
     check(!provenLess(extent, wanted),
-          "[argsort] {} elements of dim {} of {} are wanted, which has {}; ask for at most so many", wanted.toString(),
-          axis, e->input(0)->toString(), extent.toString());
+          "[{}] {} elements of dim {} of {} are wanted, which has {}; ask for at most so many", e->opName(),
+          wanted.toString(), axis, e->input(0)->toString(), extent.toString());
   }
 
   void reshape(const Expr* e) {

@@ -4,10 +4,13 @@
 #include <limits>
 #include <map>
 
+#include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
@@ -18,11 +21,11 @@ namespace meshfuse {
 
 namespace {
 
-constexpr double kTie = 0.01;  // plans that are as dear differ by what makes their order certain
+constexpr double kTie = 0.01;  // among plans of equal cost this makes the choice certain
 
 class Decomposition {
  public:
-  explicit Decomposition(Fusion& fusion) : fusion_(fusion) {}
+  Decomposition(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
 
   // Windows that ranks may fetch come last: where an operand is moved for another reader, it is there.
   bool run(const std::function<bool(const Expr*)>& among) {
@@ -44,8 +47,8 @@ class Decomposition {
       }
     }
     for (Expr* e : windows) {
-      if (std::optional<std::vector<std::string>> steps = fetchOf(e)) {
-        fusion_.setPlan(e, std::move(*steps));
+      if (std::optional<std::vector<WindowStep>> steps = fetchOf(e)) {
+        fusion_.setFetches(e, std::move(*steps));
       } else {
         rewrite(e);
       }
@@ -71,7 +74,7 @@ class Decomposition {
 
   // A scan or an order is made of all elements along its dim: a part of it is cut out of the whole.
   static bool isPartOfWhole(const Expr* e) {
-    return (e->kind() == ExprKind::Scan || e->kind() == ExprKind::ArgSort) &&
+    return ruleOf(*e).form == OpForm::Line &&
            shardState(e->tensorOutput()).dims[static_cast<size_t>(e->attributes().dim)].hasOwned();
   }
 
@@ -109,7 +112,8 @@ class Decomposition {
     setShardState(result, natural);
     const bool fits = !needsWork(e) && natural.partial.empty() == wanted.partial.empty();
     const bool after =
-        fits && (before < 0 || planIn(fusion_, natural, wanted)->elements * dataTypeSize(result->dtype()) <= before);
+        fits &&
+        (before < 0 || plans_.plan(fusion_, natural, wanted).elements * dataTypeSize(result->dtype()) <= before);
     if (after) {
       moveResult(e, wanted);
       return;
@@ -129,18 +133,18 @@ class Decomposition {
   }
 
   // How ranks fetch what a window needs, where nothing else is cheaper.
-  std::optional<std::vector<std::string>> fetchOf(Expr* e) {
+  std::optional<std::vector<WindowStep>> fetchOf(Expr* e) {
     double cost = 0;
-    std::vector<std::string> steps;
+    std::vector<WindowStep> steps;
     for (const Operand& o : operands(e)) {
       const std::optional<WindowFetch> fetch = windowFetch(e, o.position);
-      if (!fetch || (fetch->step.starts_with("transfer") && isForbidden(fusion_.planner(), "transfer"))) {
+      if (!fetch || (fetch->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), "transfer"))) {
         return std::nullopt;
       }
       cost += fetch->cost;
       steps.push_back(fetch->step);
     }
-    // one row of a table of as many rows as ranks is as dear as the whole, but fewer ranks receive it
+    // one row of a table with as many rows as ranks costs as much as the whole, but fewer ranks receive it
     const double tie = e->kind() == ExprKind::IndexSelect ? -kTie : kTie;
     return cost < costOfMoving(e) - tie ? std::optional(std::move(steps)) : std::nullopt;
   }
@@ -175,22 +179,22 @@ class Decomposition {
         const ShardState needed = o.edge.needed ? *o.edge.needed : ShardState::replicated(wanted.mesh, from->shape());
         const auto known = moved_.find({from->id(), needed.toString()});
         if (known == moved_.end()) {
-          const std::shared_ptr<const RedistributionPlan> plan = planIn(fusion_, o.edge.held, needed);
-          const bool fits = plan->peakState <= boundBetween(o.edge.held, wanted);
-          cost += fits ? plan->cost : std::numeric_limits<double>::infinity();
+          const RedistributionPlan& plan = plans_.plan(fusion_, o.edge.held, needed);
+          const bool fits = plan.peakState <= boundBetween(o.edge.held, wanted);
+          cost += fits ? plan.cost : std::numeric_limits<double>::infinity();
         }
       }
     }
     const ShardState natural = naturalState(e);
     setShardState(result, natural);
     if (!needsWork(e)) {
-      cost = std::min(cost, planIn(fusion_, natural, wanted)->cost);
+      cost = std::min(cost, plans_.plan(fusion_, natural, wanted).cost);
     }
     setShardState(result, wanted);
     return cost;
   }
 
-  // Bytes received per rank if the operands are moved; -1 if what is needed of one is no rectangle.
+  // Bytes received per rank if the operands are moved; -1 if the needed part of one is no rectangle.
   int64_t costBefore(const Expr* e) const {
     int64_t bytes = 0;
     for (const Operand& o : operands(e)) {
@@ -199,7 +203,7 @@ class Decomposition {
       }
       if (o.edge.relation == EdgeRelation::Comm) {
         const TensorView* tv = e->input(o.position)->asTensor();
-        bytes += planIn(fusion_, o.edge.held, *o.edge.needed)->elements * dataTypeSize(tv->dtype());
+        bytes += plans_.plan(fusion_, o.edge.held, *o.edge.needed).elements * dataTypeSize(tv->dtype());
       }
     }
     return bytes;
@@ -236,8 +240,8 @@ class Decomposition {
     TensorView* moved = plainTensor(result, result->dtype(), wanted);
     fusion_.replaceUses(result, moved);
     remember(redistribute(result, moved));
-    moved->setPinned(result->isPinned());
-    result->setPinned(false);
+    moved->setUserSharded(result->isUserSharded());
+    result->setUserSharded(false);
   }
 
   void moveOperands(Expr* e) {
@@ -266,18 +270,19 @@ class Decomposition {
   }
 
   Fusion& fusion_;
+  PlanMemo& plans_;
   std::map<std::pair<int, std::string>, TensorView*> moved_;  // (tensor, needed state) -> redistributed
 };
 
 }  // namespace
 
-bool decomposeReshardings(Fusion& fusion, PassContext& /*context*/) {
-  const bool placed = placeWindowsWithReaders(fusion);
-  return decomposeReshardings(fusion, [](const Expr*) { return true; }) || placed;
+bool decomposeReshardings(Fusion& fusion, PassContext& context) {
+  const bool placed = placeWindowsWithReaders(fusion, context.memo<PlanMemo>());
+  return decomposeReshardings(fusion, context, [](const Expr*) { return true; }) || placed;
 }
 
-bool decomposeReshardings(Fusion& fusion, const std::function<bool(const Expr*)>& among) {
-  return Decomposition(fusion).run(among);
+bool decomposeReshardings(Fusion& fusion, PassContext& context, const std::function<bool(const Expr*)>& among) {
+  return Decomposition(fusion, context.memo<PlanMemo>()).run(among);
 }
 
 }  // namespace meshfuse

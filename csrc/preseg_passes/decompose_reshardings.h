@@ -17,7 +17,7 @@ class Fusion;
 class PassContext;
 
 bool decomposeReshardings(Fusion& fusion, PassContext& context);
-// Of a fusion of which only the edges of these exprs may be neither aligned nor local.
-bool decomposeReshardings(Fusion& fusion, const std::function<bool(const Expr*)>& among);
+// The same for a fusion in which only the edges of these exprs may communicate; all others are aligned or local.
+bool decomposeReshardings(Fusion& fusion, PassContext& context, const std::function<bool(const Expr*)>& among);
 
 }  // namespace meshfuse

@@ -6,7 +6,7 @@
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/axis_facts.h"
-#include "preseg_passes/local_layout.h"
+#include "ops/add_view.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -19,7 +19,7 @@ struct Widths {
 };
 
 bool isFree(const TensorView* tv) {
-  return !tv->hasDeviceMesh() && !tv->isFusionOutput() && !tv->isPinned() && !tv->hasAllocation();
+  return !tv->hasDeviceMesh() && !tv->isFusionOutput() && !tv->isUserSharded() && !tv->hasAllocation();
 }
 
 // The widths of one pad in place of both.
@@ -63,7 +63,7 @@ bool fold(Fusion& fusion, Expr* slice, const Prover& facts) {
     now = fusion.tensor(from->dtype(), dimsOf(from));
     fusion.addExpr(ExprKind::Set, {from}, {now});
   } else {
-    now = localPad(from, pad->input(1), widths->before, widths->after);
+    now = addPad(from, pad->input(1), widths->before, widths->after);
   }
   if (was->hasDeviceMesh()) {
     setShardState(now, shardState(was, facts), facts);

@@ -29,7 +29,7 @@ bool canOptimize(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
   return std::ranges::any_of(exprs, isReshard) &&
-         std::ranges::none_of(exprs, [&](const Expr* e) { return isReshard(e) && !e->attributes().plan.empty(); }) &&
+         std::ranges::none_of(exprs, [&](const Expr* e) { return isReshard(e) && e->attributes().plan; }) &&
          std::ranges::all_of(fusion.tensors(), hasConstantSizes);
 }
 
@@ -38,7 +38,7 @@ void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
   bool any = false;
   for (Expr* e : fusion.exprs()) {
     if (fetchesWindow(e)) {
-      fusion.setPlan(e, {});
+      fusion.setFetches(e, {});
       any = true;
     }
   }
@@ -55,9 +55,9 @@ bool optimizeReshards(Fusion& fusion, PassContext& context) {
   }
   bool changed = false;
   for (bool more = true; more;) {
-    more = addPartialSums(fusion);
-    more |= delayPartialSums(fusion);
-    more |= rewriteReshardEdges(fusion);
+    more = addPartialSums(fusion, context);
+    more |= delayPartialSums(fusion, context);
+    more |= rewriteReshardEdges(fusion, context);
     more |= splitAllReduces(fusion, context);
     changed |= more;
   }

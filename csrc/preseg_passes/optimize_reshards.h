@@ -2,9 +2,9 @@
 //
 //   T2 S0(x) = cast(T0) up, T3 R = redistribute(T2)      ->   T4 R = redistribute(T0), T3 = cast(T4)
 //
-// The rewrites, to a fixpoint: sums are added before they are combined (reshard_sums.h), and combined behind what is linear and shrinks
+// The rewrites, to a fixpoint: sums are added before they are combined (reshard_sums.h), and combined after linear ops that shrink
 // them (reshard_partials.h); single redistributions are composed,
-// narrowed, sunk and hoisted (reshard_edges.h); all-reduces become reduce-scatters with the tensors behind them in parts
+// narrowed, sunk and hoisted (reshard_edges.h); all-reduces become reduce-scatters with the tensors after them in parts
 // (reshard_regions.h). No rewrite raises the bytes received. Tensors that the user placed, inputs and outputs stay as they are.
 // Sums are combined in another order than written where that is one collective less; numbers of 16 bits are not.
 // Before: decompose_reshardings. After: as before, every edge aligned or local but those of Redistributes. Idempotent. Programs of

@@ -10,7 +10,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
+#include "ir/op_rule.h"
 #include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
@@ -32,27 +32,19 @@ std::optional<Shareable> shareable(const Expr* e) {
   }
   const ShardState from = shardState(e->input(0)->asTensor());
   const ShardState to = shardState(e->tensorOutput());
-  const auto isOpen = [](const DigitList& dim) { return !dim.extent().isConst(); };
-  if (to.mesh.isSymbolic() || std::ranges::any_of(to.dims, isOpen)) {
-    return std::nullopt;
+  if (!e->attributes().plan) {
+    return std::nullopt;  // its sizes are open
   }
   std::vector<int64_t> extents;
   for (const DigitList& dim : to.dims) {
     extents.push_back(dim.extent().constValue());
   }
-  if (std::ranges::count(extents, 0) > 0) {
-    return std::nullopt;
-  }
   const CommStep* call = nullptr;
-  const std::shared_ptr<const RedistributionPlan> plan = planIn(e->fusion(), from, to);
-  for (const CommStep& step : plan->steps) {
+  for (const CommStep& step : *e->attributes().plan) {
     if (!step.communicates()) {
       continue;
     }
-    constexpr StepSet kKinds{StepKind::AllReduce, StepKind::AllGather, StepKind::ReduceScatter, StepKind::AllToAll,
-                             StepKind::Permute};
-    const bool even = !isUneven(step.before, extents) && !isUneven(step.after, extents);
-    if (call != nullptr || !kKinds.has(step.kind) || !(even || step.kind == StepKind::AllReduce)) {
+    if (call != nullptr || step.to || !(isEven(step, extents) || step.kind == Collective::AllReduce)) {
       return std::nullopt;
     }
     call = &step;
@@ -63,10 +55,9 @@ std::optional<Shareable> shareable(const Expr* e) {
   const DataType type = e->output()->dtype();
   const int64_t before = localBytes(from, type);
   const int64_t after = localBytes(to, type);
-  const bool sums = call->kind == StepKind::AllReduce || call->kind == StepKind::ReduceScatter;
   return Shareable{
-      fmt::format("{} {} {} {} {} {}", name(call->kind), call->mesh.toString(), call->axes, static_cast<int>(type),
-                  sums ? static_cast<int>(e->attributes().reduce) : -1, call->sources),
+      fmt::format("{} {} {} {} {} {}", name(call->kind), call->on.atoms.toString(), call->axes, static_cast<int>(type),
+                  reduces(call->kind) ? static_cast<int>(e->attributes().reduce) : -1, call->sources),
       call->toString(), std::max(before, after), after > before, after < before};
 }
 
@@ -110,7 +101,7 @@ class Order {
   // One of them waits, over others, for the other.
   bool dependsOn(int a, int b) const { return reaches(a, b) || reaches(b, a); }
 
-  // Weights of the heaviest chains before and behind each expr.
+  // Weights of the heaviest chains before and after each expr.
   void measure() {
     ready_.assign(exprs_.size(), 0);
     rest_.assign(exprs_.size(), 0);
@@ -192,11 +183,13 @@ class Order {
 
   // What takes time: contractions and calls.
   static int weightOf(const Expr* e) {
-    if (e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear) {
+    if (isContraction(*e)) {
       return 1;
     }
-    return static_cast<int>(std::ranges::count_if(e->attributes().plan,
-                                                  [](const std::string& step) { return !step.starts_with("slice"); }));
+    const ExprAttributes& a = e->attributes();
+    return static_cast<int>(
+        (a.plan ? std::ranges::count_if(*a.plan, &CommStep::communicates) : 0) +
+        std::ranges::count_if(a.fetches, [](const WindowStep& w) { return w.kind != Collective::Local; }));
   }
   int weightOfNode(int n) const {
     int weight = 0;

@@ -26,8 +26,8 @@ class PassContext;
 
 bool packRedistributions(Fusion& fusion, PassContext& context);
 
-// All exprs in an order in which each stands behind what it reads; those that are one collective stand together. UserError if no
-// collective can be made of what has one number.
+// All exprs, each after its producers; those of one collective stand together. UserError if the exprs of one pack number cannot be
+// one collective.
 [[nodiscard]] std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion);
 
 }  // namespace meshfuse

@@ -10,6 +10,7 @@
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/row_fetch.h"
@@ -19,19 +20,11 @@ namespace meshfuse {
 
 namespace {
 
-bool isIndexed(const Expr* e) { return indexedDim(e).operand != kUnmapped; }
-
-bool canBePartial(const Expr* e) {
-  return e->kind() == ExprKind::Reduce || e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear ||
-         isIndexed(e);
-}
-
 // The root domain of the partial result: that of the result, and the indexed dim at the end.
 std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
   std::vector<Dim> root = dimsOf(result->getRootDomain());
-  if (isIndexed(e)) {
-    const IndexedDim indexed = indexedDim(e);
-    root.push_back({e->input(indexed.operand)->asTensor()->shape()[indexed.dim], IterType::Reduction});
+  if (isIndexing(*e)) {
+    root.push_back({e->input(tableOf(*e))->asTensor()->shape()[e->attributes().dim], IterType::Reduction});
   }
   return root;
 }
@@ -39,11 +32,11 @@ std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
 // For every operand dim the dim of partialRoot it meets.
 std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) {
   std::vector<int> roots;
-  for (const OperandDim& dim : operandDims(e, operand, result)) {
+  for (const OperandDim& dim : operandDims(e, operand)) {
     roots.push_back(dim.root);
   }
-  if (isIndexed(e) && operand == indexedDim(e).operand) {
-    roots[indexedDim(e).dim] = static_cast<int>(result->getRootDomain().size());
+  if (isIndexing(*e) && operand == tableOf(*e)) {
+    roots[e->attributes().dim] = static_cast<int>(result->getRootDomain().size());
   }
   return roots;
 }
@@ -84,7 +77,7 @@ bool isBlock(const DigitList& dim) {
   return isRange(dim) && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
 }
 
-// Parts of given sizes, all of which the axes own.
+// Whether axes own all parts of given sizes.
 bool areAllParts(const DigitList& dim) {
   int64_t owned = 1;
   for (const Digit& d : dim.digits()) {
@@ -140,7 +133,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     }
     const TensorView* tv = e->input(static_cast<int>(operand))->asTensor();
     const ShardState state = shardState(tv);
-    if (!(state.mesh == mesh) || partialDim(tv) >= 0) {
+    if (!(state.mesh == mesh) || tv->isPartial()) {
       continue;
     }
     const std::vector<int> roots = rootDims(e, static_cast<int>(operand), result);
@@ -151,7 +144,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
           continue;
         }
         const int axis = d.owner.axis;
-        if (!isReduced(root, roots[k]) || (isIndexed(e) && !isRange(state.dims[k]))) {
+        if (!isReduced(root, roots[k]) || (isIndexing(*e) && !isRange(state.dims[k]))) {
           elsewhere[axis] = true;
         } else if (axes.count(axis) == 0 || first[axis]) {
           first[axis] = true;
@@ -168,12 +161,11 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     }
     elsewhere[axis] = elsewhere[axis] || !(together == mesh.axisSize(axis));
   }
-  if (isIndexed(e)) {
+  if (isIndexing(*e)) {
     // an axis inside one that is needed elsewhere, and so gathered, no longer owns one range of rows
-    const IndexedDim indexed = indexedDim(e);
-    const ShardState table = shardState(e->input(indexed.operand)->asTensor());
+    const ShardState table = shardState(e->input(tableOf(*e))->asTensor());
     bool outermost = true;
-    for (const Digit& d : table.dims[indexed.dim].digits()) {
+    for (const Digit& d : table.dims[e->attributes().dim].digits()) {
       outermost = outermost && d.owner.isDevice() && !elsewhere[d.owner.axis];
       if (d.owner.isDevice() && !outermost) {
         elsewhere[d.owner.axis] = true;
@@ -184,8 +176,9 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
   return nestedAxes(axes, root);
 }
 
-// [root] -> [partial, the others]: every owned piece is split off as an iteration dim, all of them merged into one.
-TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& root, const PartialAxes& axes) {
+// [root] -> [partial, the others]: every owned piece is split off as a stored dim, all of them merged into one.
+TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& root, const PartialAxes& axes,
+                          ReduceOp combine) {
   return fusion.tensorFromRoot(dtype, root, [&](Fusion& f, const std::vector<IterDomain*>& ids) {
     std::vector<IterDomain*> rest;
     std::map<std::pair<int, int64_t>, IterDomain*> pieces;  // (axis, -order): the outer part of an axis first
@@ -249,7 +242,7 @@ TensorView* partialTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>
     for (const auto& [key, id] : pieces) {
       partial = partial == nullptr ? id : f.idMerge(partial, id);
     }
-    rest.insert(rest.begin(), partial);
+    rest.insert(rest.begin(), f.idPartial(partial, combine));
     return rest;
   });
 }
@@ -282,7 +275,7 @@ TensorView* cast(TensorView* tv, DataType to, const ShardState& at) {
 // sum + bias of type `dtype`, as the op would have: in Float where that is of 16 bits.
 TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, DataType dtype) {
   Fusion& fusion = sum->fusion();
-  const DataType wide = dataTypeSize(dtype) < 4 ? DataType::Float : dtype;
+  const DataType wide = accumulateType(dtype);
   ShardState biasState = ShardState::replicated(state.mesh, bias->shape());
   const std::vector<Digit> last(state.dims.back().digits().begin(), state.dims.back().digits().end());
   std::vector<Digit> owned;
@@ -327,8 +320,8 @@ using Combined = std::map<std::string, TensorView*>;  // by reductionText: what 
 
 // Whether terms are added up where rounding to the type of the result loses something.
 bool isRounded(const Expr* e, DataType type) {
-  const ReduceOp op = e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum;
-  return isHalfPrecision(type) && !isIndexed(e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
+  const std::optional<ReduceOp> op = contributionsOf(*e);
+  return isHalfPrecision(type) && !isIndexing(*e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
 }
 
 bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore) {
@@ -336,18 +329,18 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
     return false;
   }
   TensorView* result = e->tensorOutput();
-  if (!canBePartial(e) || !result->hasDeviceMesh() || partialDim(result) >= 0) {
+  if (!contributionsOf(*e) || !result->hasDeviceMesh() || result->isPartial()) {
     return false;
   }
   Fusion& fusion = e->fusion();
   if (combinesPartials(e)) {
-    TensorView* combined = combine(e->input(0)->asTensor(), shardState(result), e->attributes().reduce);
-    combined->setPinned(result->isPinned());
+    TensorView* combined = combine(e->input(0)->asTensor(), shardState(result));
+    combined->setUserSharded(result->isUserSharded());
     fusion.replaceUses(result, combined);
     fusion.removeExpr(e);
     return true;
   }
-  if (isIndexed(e) && rowFetch(e)) {
+  if (isIndexing(*e) && rowFetch(e)) {
     return false;  // sent by the rank that has it
   }
   const std::vector<Dim> root = partialRoot(e, result);
@@ -358,7 +351,7 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
   const bool shared = e->kind() == ExprKind::Reduce && !result->hasAllocation() && !result->isFusionOutput();
   TensorView** before = shared ? &combinedBefore[reductionText(e, result)] : nullptr;
   if (before != nullptr && *before != nullptr) {
-    (*before)->setPinned((*before)->isPinned() || result->isPinned());
+    (*before)->setUserSharded((*before)->isUserSharded() || result->isUserSharded());
     fusion.replaceUses(result, *before);
     fusion.removeExpr(e);
     return true;
@@ -374,15 +367,14 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
   if (e->kind() == ExprKind::Reduce) {  // contractions take operands of 16 bits for a Float result
     operands[0] = cast(operands[0]->asTensor(), dtype, shardState(operands[0]->asTensor()));
   }
-  TensorView* partial = partialTensor(fusion, dtype, root, axes);
+  TensorView* partial = partialTensor(fusion, dtype, root, axes, *contributionsOf(*e));
   Expr* local = fusion.addExpr(e->kind(), operands, {partial}, e->attributes());
   setShardState(partial, partialState(local, axes, partial, wanted));
-  TensorView* combined =
-      combine(partial, wanted, e->kind() == ExprKind::Reduce ? e->attributes().reduce : ReduceOp::Sum);
+  TensorView* combined = combine(partial, wanted);
   TensorView* done =
       bias != nullptr ? addBias(combined, bias, wanted, result->dtype()) : cast(combined, result->dtype(), wanted);
   done->copyAllocation(*result);
-  done->setPinned(result->isPinned());
+  done->setUserSharded(result->isUserSharded());
   fusion.replaceUses(result, done);
   fusion.removeExpr(e);
   fusion.renumber(done, result->id());

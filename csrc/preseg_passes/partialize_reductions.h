@@ -1,10 +1,10 @@
 // partialize_reductions: a reduction over a sharded dim becomes a local reduction and a combination across ranks.
 //
-//   T0 S0(x), T1 = reduce(T0, op=sum) [r{8}]      T2 = reduce(T0, op=sum)  root r{8}, logical [DIDx{4}, r{2}]
+//   T0 S0(x), T1 = reduce(T0, op=sum) [r{8}]      T2 = reduce(T0, op=sum)  root r{8}, logical [pDIDx{4}, r{2}]
 //                                             ->  T3 = redistribute(T2, reduce sum over its dim 0)
 //
-// The same for matmul and linear over a sharded K, of which a bias is split off and added once, after; and for embedding,
-// take_along_axis, gather and index_select along a sharded dim, whose result is a sum of which one rank has the term.
+// The same for matmul and linear over a sharded K: a bias is split off and added once, after. The same for embedding,
+// take_along_axis, gather and index_select along a sharded dim: their result is a sum with one nonzero term, on one rank.
 // With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
 // A user's reduction of partial results over the dim that counts them is the combination itself.

@@ -14,7 +14,7 @@ class PlacedOps {
  public:
   PlacedOps(Fusion& fusion, const DeviceMesh& mesh) : fusion_(fusion), mesh_(mesh) {}
 
-  // Of tensors of as many dims, some of which may be stretched, and scalars; of the last tensor's type if none is given.
+  // Operands are scalars and tensors of equal rank, which may be stretched. The type is that of the last tensor unless given.
   TensorView* point(PointOp op, const std::vector<Val*>& operands, std::optional<DataType> type = std::nullopt);
   TensorView* number(PointOp op, TensorView* tv, double with);
   TensorView* integer(PointOp op, TensorView* tv, int64_t with);
@@ -23,7 +23,7 @@ class PlacedOps {
   TensorView* cast(TensorView* tv, DataType type);
   TensorView* iota(int64_t length, int64_t start, int64_t step);
   TensorView* reshape(TensorView* tv, const std::vector<IntExpr>& extents);
-  // Zeros behind a dim; the state says where they are.
+  // Zeros at the end of a dim; `state` is the sharding of the result.
   TensorView* padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);
 

@@ -22,11 +22,11 @@ Expr* redistribute(TensorView* from, TensorView* to) {
   return from->fusion().addExpr(ExprKind::Redistribute, {from}, {to}, ExprAttributes{});
 }
 
-TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce) {
+TensorView* combine(TensorView* partial, const ShardState& state) {
   std::vector<Dim> dims = dimsOf(partial);
   ExprAttributes attributes;
-  attributes.reduce = reduce;
-  attributes.dim = partialDim(partial);
+  attributes.reduce = partial->partialDomain()->combine();
+  attributes.dim = partial->partialDim();
   dims.at(attributes.dim).type = IterType::Reduction;
   TensorView* combined = placedTensor(partial->fusion(), partial->dtype(), dims, state);
   partial->fusion().addExpr(ExprKind::Redistribute, {partial}, {combined}, attributes);
@@ -37,7 +37,7 @@ void takePlace(TensorView* was, TensorView* now) {
   Fusion& fusion = was->fusion();
   fusion.replaceUses(was, now);
   now->copyAllocation(*was);
-  now->setPinned(was->isPinned());
+  now->setUserSharded(was->isUserSharded());
   fusion.renumber(now, was->id());
 }
 
@@ -45,7 +45,7 @@ bool combinesPartials(const Expr* expr) {
   if (expr->kind() != ExprKind::Reduce) {
     return false;
   }
-  const int partial = partialDim(expr->tensorInputs()[0]);
+  const int partial = expr->tensorInputs()[0]->partialDim();
   const std::vector<IterDomain*>& dims = expr->tensorOutput()->getLogicalDomain();
   for (size_t k = 0; k < dims.size(); k++) {
     if (dims[k]->isReduction() != (static_cast<int>(k) == partial)) {

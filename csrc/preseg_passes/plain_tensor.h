@@ -15,7 +15,7 @@ namespace meshfuse {
 // to = redistribute(from).
 Expr* redistribute(TensorView* from, TensorView* to);
 // The combination of a partial sum: its partial dim is a reduction dim of the result.
-[[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state, ReduceOp reduce);
+[[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state);
 // `now` stands where `was` stood: the same readers, number, memory order and pin.
 void takePlace(TensorView* was, TensorView* now);
 

@@ -1,42 +1,79 @@
 #include "preseg_passes/plan_redistributions.h"
 
-#include <fmt/ranges.h>
+#include <algorithm>
 
 #include "analysis/pass_context.h"
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
+#include "ir/plan_text.h"
+#include "multidevice/sharding/plan_check.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
 namespace {
 
-void checkGiven(const Expr* e, const std::vector<std::string>& needed) {
-  const std::vector<std::string>& given = e->attributes().plan;
-  check(given == needed,
-        "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
-        e->tensorOutput()->toString(), fmt::join(given, ", "), fmt::join(needed, ", "));
+std::string textOf(const std::vector<WindowStep>& steps) {
+  std::string text;
+  for (const WindowStep& step : steps) {
+    text += (text.empty() ? "" : ", ") + toString(step);
+  }
+  return text;
 }
 
 // A window has a plan since it was decided that it fetches, of itself alone; what is written may be another's.
 bool planWindow(Fusion& fusion, Expr* e, const WindowFetches& windows) {
-  std::vector<std::string> alone;
+  const std::vector<WindowStep>& given = e->attributes().fetches;
+  std::vector<WindowStep> alone;
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
       const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
       check(fetch.has_value(),
             "[plan-redistributions] {} is written as planned by [{}], but cannot fetch what it needs; leave out plan=",
-            e->tensorOutput()->toString(), fmt::join(e->attributes().plan, ", "));
+            e->tensorOutput()->toString(), textOf(given));
       alone.push_back(fetch->step);
     }
   }
-  std::vector<std::string> steps = windows.steps(e);
-  if (e->attributes().plan == steps) {
+  std::vector<WindowStep> steps = windows.steps(e);
+  if (given == steps) {
     return false;
   }
-  checkGiven(e, alone);
-  fusion.setPlan(e, std::move(steps));
+  check(given == alone,
+        "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
+        e->tensorOutput()->toString(), textOf(given), textOf(alone));
+  fusion.setFetches(e, std::move(steps));
+  return true;
+}
+
+bool hasConstantSizes(const ShardState& state) {
+  return !state.mesh.isSymbolic() &&
+         std::ranges::all_of(state.dims, [](const DigitList& dim) { return dim.extent().isConst(); });
+}
+
+bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
+  const TensorView* from = e->tensorInputs()[0];
+  const TensorView* to = e->tensorOutput();
+  if (!from->hasDeviceMesh() || !to->hasDeviceMesh()) {
+    return false;
+  }
+  const ShardState held = shardState(from);
+  const ShardState wanted = shardState(to);
+  if (e->attributes().plan) {
+    const std::optional<std::string> mistake = mistakeOf(*e->attributes().plan, held, wanted);
+    check(!mistake,
+          "[plan-redistributions] the plan that is written for {} does not lead from {} to {}: {}; leave out plan=",
+          to->toString(), held.toString(), wanted.toString(), mistake.value_or(""));
+    return false;
+  }
+  if (!hasConstantSizes(held) || !hasConstantSizes(wanted)) {
+    return false;
+  }
+  const RedistributionPlan& plan = context.memo<PlanMemo>().plan(fusion, held, wanted);
+  if (!plan.note.empty()) {
+    context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));
+  }
+  fusion.setPlan(e, plan.steps);
   return true;
 }
 
@@ -49,28 +86,9 @@ bool planRedistributions(Fusion& fusion, PassContext& context) {
     if (fetchesWindow(e)) {
       changed |= planWindow(fusion, e, windows);
     }
-    if (e->kind() != ExprKind::Redistribute) {
-      continue;
+    if (e->kind() == ExprKind::Redistribute) {
+      changed |= planRedistribute(fusion, e, context);
     }
-    const TensorView* from = e->tensorInputs()[0];
-    const TensorView* to = e->tensorOutput();
-    if (!from->hasDeviceMesh() || !to->hasDeviceMesh()) {
-      continue;
-    }
-    const RedistributionPlan plan = *planIn(fusion, shardState(from), shardState(to));
-    std::vector<std::string> steps;
-    for (const CommStep& step : plan.steps) {
-      steps.push_back(step.toString());
-    }
-    if (!e->attributes().plan.empty()) {
-      checkGiven(e, steps);
-      continue;
-    }
-    if (!plan.note.empty()) {
-      context.remark(fmt::format("{} -> {}: {}", from->toString(), to->toString(), plan.note));
-    }
-    changed |= !steps.empty();
-    fusion.setPlan(e, std::move(steps));
   }
   return changed;
 }

@@ -11,9 +11,10 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/axis_facts.h"
 #include "multidevice/sharding/carry.h"
-#include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/plan_memo.h"
 
 namespace meshfuse {
 
@@ -30,7 +31,7 @@ int64_t bytesOf(const Val* val) {
 // Operands in the order in which their axes count. Where the weight and the activations want one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
 std::vector<int> operandOrder(const Expr* expr) {
-  if (expr->kind() == ExprKind::Linear || expr->kind() == ExprKind::Matmul) {
+  if (isContraction(*expr)) {
     const bool activationsFirst = bytesOf(expr->input(0)) > bytesOf(expr->input(1));
     std::vector<int> order = activationsFirst ? std::vector<int>{0, 1} : std::vector<int>{1, 0};
     if (expr->inputs().size() == 3) {
@@ -51,16 +52,16 @@ bool sameDigits(const ShardState& a, const ShardState& b) {
   });
 }
 
-// What the user placed is told from what propagation places, once: later all tensors have a mesh.
-bool pinWhatIsPlaced(const Fusion& fusion) {
+// Marks the tensors with a mesh of the user, once: after propagation all tensors have a mesh.
+bool markUserSharded(const Fusion& fusion) {
   const std::vector<TensorView*> tensors = fusion.tensors();
-  if (std::ranges::any_of(tensors, &TensorView::isPinned)) {
+  if (std::ranges::any_of(tensors, &TensorView::isUserSharded)) {
     return false;
   }
   bool changed = false;
   for (TensorView* tv : tensors) {
-    tv->setPinned(tv->hasDeviceMesh());
-    changed |= tv->isPinned();
+    tv->setUserSharded(tv->hasDeviceMesh());
+    changed |= tv->isUserSharded();
   }
   return changed;
 }
@@ -71,19 +72,11 @@ enum class Way : uint8_t { PassesThrough, Reduces, Stretches };
 constexpr int kWays = 3;
 
 Way wayOf(const Expr* e) {
-  switch (e->kind()) {
-    case ExprKind::Broadcast:
-    case ExprKind::Expand:
-      return Way::Stretches;
-    case ExprKind::Reduce:
-    case ExprKind::Linear:
-    case ExprKind::Matmul:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
-      return Way::Reduces;
-    default:
-      return Way::PassesThrough;
+  const OpForm form = ruleOf(*e).form;
+  if (form == OpForm::Broadcast || form == OpForm::Expand) {
+    return Way::Stretches;
   }
+  return form == OpForm::Reduce || form == OpForm::Contract || form == OpForm::Line ? Way::Reduces : Way::PassesThrough;
 }
 
 // The axes travel by a worklist: forward first, the exprs in their order; then backward, one tensor at a time, by the ways of the
@@ -91,7 +84,8 @@ Way wayOf(const Expr* e) {
 // changed.
 class Propagation {
  public:
-  Propagation(Fusion& fusion, const Prover& facts) : fusion_(fusion), exprs_(fusion.exprs()), facts_(facts) {
+  Propagation(Fusion& fusion, const Prover& facts, PlanMemo& plans)
+      : fusion_(fusion), exprs_(fusion.exprs()), facts_(facts), plans_(plans) {
     bool symbolic = false;
     bool awaits = false;
     for (TensorView* tv : fusion.tensors()) {
@@ -296,8 +290,7 @@ class Propagation {
   Suggestion fromOperands(const Expr* e, const TensorView* out) {
     const std::vector<int> order = operandOrder(e);
     std::vector<Suggestion> all{inOrder(e, out, order)};
-    const bool mayChoose =
-        e->kind() == ExprKind::Point || e->kind() == ExprKind::Linear || e->kind() == ExprKind::Matmul;
+    const bool mayChoose = e->kind() == ExprKind::Point || isContraction(*e);
     for (size_t k = 1; mayChoose && k < order.size(); k++) {
       std::vector<int> with = order;
       std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
@@ -355,14 +348,15 @@ class Propagation {
   }
 
   // What the busiest rank receives of a tensor; sizes of axes that are symbols at their hints.
-  static Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) {
+  Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) const {
     const std::vector<IntExpr> shape = tv->shape();
     if (!std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); })) {
       return std::nullopt;
     }
     const std::optional<ShardState> from = atHints(held, shape);
     const std::optional<ShardState> to = atHints(needed, shape);
-    return from && to ? Bytes(planIn(tv->fusion(), *from, *to)->elements * dataTypeSize(tv->dtype())) : std::nullopt;
+    return from && to ? Bytes(plans_.plan(tv->fusion(), *from, *to).elements * dataTypeSize(tv->dtype()))
+                      : std::nullopt;
   }
 
   // What `result` at `state` needs of operand number k.
@@ -378,7 +372,7 @@ class Propagation {
     for (size_t k = 0; k < e->inputs().size(); k++) {
       const ShardState* held = e->inputs()[k]->isTensor() ? find(e->inputs()[k]) : nullptr;
       // contributions to a sum are combined, whatever their place
-      if (held == nullptr || !(held->mesh == state.mesh) || partialDim(e->inputs()[k]->asTensor()) >= 0) {
+      if (held == nullptr || !(held->mesh == state.mesh) || e->inputs()[k]->asTensor()->isPartial()) {
         continue;
       }
       const Bytes more = bytesBetween(e->inputs()[k]->asTensor(), *held, neededOf(e, out, state, k));
@@ -394,7 +388,7 @@ class Propagation {
   Bytes bytesAround(const TensorView* tv, const ShardState& state) {
     Bytes bytes = bytesOfOperands(tv->definition(), tv, state);
     std::set<std::string> moved;
-    if (partialDim(tv) >= 0) {
+    if (tv->isPartial()) {
       return bytes;
     }
     for (const Expr* use : fusion_.uses(tv)) {
@@ -449,6 +443,7 @@ class Propagation {
   const Fusion& fusion_;
   std::vector<Expr*> exprs_;
   const Prover& facts_;
+  PlanMemo& plans_;
   // Tensors that no axis reached may get one when the structure of those that await their sizes is known.
   bool leavesWhole_ = false;
   // No rank has a part of what is reduced: such a binding says nothing of the result, and is dropped.
@@ -466,9 +461,9 @@ class Propagation {
 }  // namespace
 
 bool propagateShardings(Fusion& fusion, PassContext& context) {
-  const bool pinned = pinWhatIsPlaced(fusion);
-  Propagation propagation(fusion, context.get<AxisFacts>().prover());
-  const bool changed = propagation.run() || pinned;
+  const bool marked = markUserSharded(fusion);
+  Propagation propagation(fusion, context.get<AxisFacts>().prover(), context.memo<PlanMemo>());
+  const bool changed = propagation.run() || marked;
   for (const auto& [id, choice] : propagation.choices()) {
     context.remark(choice);
   }

@@ -10,8 +10,8 @@
 //   gathered if both want one axis; then the first operand.
 // - Backward, readers through which elements pass come before those that reduce, and those before what stretches. Where readers of
 //   one kind want different shardings, that one is taken for which all around the tensor receives the fewest bytes. Ties: the first.
-// A remark says what was chosen and why; the context records of every tensor that is placed where its axes come from. What is still
-// free in the end is replicated on its neighbours' mesh, tensors without operands by their uses.
+// A remark says what was chosen and why; the context records for every placed tensor where its axes come from. A tensor that
+// no axis reached is replicated on its neighbours' mesh, a tensor without operands on that of its uses.
 // Sizes of axes may be symbols: axes are taken to divide what they cut (axis_facts.h), costs are those at the meshes' hints, and the
 // result holds for every size. Where some tensor awaits its sizes, one that no axis reached is left to be placed when they are known.
 // The tensors that had a mesh are marked as pinned, so that later passes know what is not theirs to move.

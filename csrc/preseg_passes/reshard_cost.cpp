@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
@@ -21,26 +20,26 @@ ReshardCost& ReshardCost::operator-=(const ReshardCost& less) {
   return *this;
 }
 
-ReshardCost costOf(const ShardState& from, const ShardState& to, const TensorView* tv) {
+ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv) {
   const bool empty = std::ranges::any_of(to.dims, [](const DigitList& dim) { return dim.extent().isConst(0); });
   if (from.mesh.empty() || empty) {
     return {};
   }
-  const std::shared_ptr<const RedistributionPlan> plan = planIn(tv->fusion(), from, to);
-  return {.bytes = plan->elements * dataTypeSize(tv->dtype()),
-          .calls = std::ranges::count_if(plan->steps, &CommStep::communicates)};
+  const RedistributionPlan& plan = plans.plan(tv->fusion(), from, to);
+  return {.bytes = plan.elements * dataTypeSize(tv->dtype()),
+          .calls = std::ranges::count_if(plan.steps, &CommStep::communicates)};
 }
 
-ReshardCost costOf(const Expr* redistribute) {
+ReshardCost costOf(PlanMemo& plans, const Expr* redistribute) {
   const TensorView* from = redistribute->input(0)->asTensor();
-  return costOf(shardState(from), shardState(redistribute->tensorOutput()), from);
+  return costOf(plans, shardState(from), shardState(redistribute->tensorOutput()), from);
 }
 
-ReshardCost costOf(const Fusion& fusion) {
+ReshardCost costOf(PlanMemo& plans, const Fusion& fusion) {
   ReshardCost cost;
   for (const Expr* e : fusion.exprs()) {
     if (isOneMeshReshard(e)) {
-      cost += costOf(e);
+      cost += costOf(plans, e);
     }
     for (const Val* out : e->outputs()) {
       if (out->isTensor() && out->asTensor()->hasDeviceMesh()) {
@@ -79,7 +78,7 @@ bool usesWholeAxes(const ShardState& state) {
 }
 
 bool isMovable(const TensorView* tv) {
-  return tv->hasDeviceMesh() && !tv->isFusionInput() && !tv->isFusionOutput() && !tv->isPinned();
+  return tv->hasDeviceMesh() && !tv->isFusionInput() && !tv->isFusionOutput() && !tv->isUserSharded();
 }
 
 bool isOneMeshReshard(const Expr* expr) {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "tensor/dtype.h"
 
 namespace meshfuse {
@@ -22,11 +22,11 @@ struct ReshardCost {
 };
 
 // Of a tensor such as `tv` brought from one state to another on one mesh; nothing is held.
-[[nodiscard]] ReshardCost costOf(const ShardState& from, const ShardState& to, const TensorView* tv);
+[[nodiscard]] ReshardCost costOf(PlanMemo& plans, const ShardState& from, const ShardState& to, const TensorView* tv);
 // Of a Redistribute as it stands, without what it gives.
-[[nodiscard]] ReshardCost costOf(const Expr* redistribute);
+[[nodiscard]] ReshardCost costOf(PlanMemo& plans, const Expr* redistribute);
 // Of all tensors with a mesh and all Redistributes of a fusion of constant sizes.
-[[nodiscard]] ReshardCost costOf(const Fusion& fusion);
+[[nodiscard]] ReshardCost costOf(PlanMemo& plans, const Fusion& fusion);
 
 // Bytes that a rank holds of a tensor; where parts are uneven not less than that.
 [[nodiscard]] int64_t localBytes(const ShardState& state, DataType type);

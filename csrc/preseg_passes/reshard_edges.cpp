@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/relation.h"
@@ -46,7 +47,7 @@ bool isCheapToRepeat(const Expr* e) {
 // Reads one tensor, once, and may shrink it.
 bool canPass(const Expr* e) {
   return (isCheapToRepeat(e) || e->kind() == ExprKind::Reduce) && e->tensorInputs().size() == 1 &&
-         e->output()->isTensor() && partialDim(e->tensorOutput()) < 0;
+         e->output()->isTensor() && !e->tensorOutput()->isPartial();
 }
 
 int tensorOperand(const Expr* e) {
@@ -60,7 +61,7 @@ int tensorOperand(const Expr* e) {
 
 class EdgeRewrites {
  public:
-  explicit EdgeRewrites(Fusion& fusion) : fusion_(fusion) {}
+  EdgeRewrites(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
 
   bool run() {
     bool any = false;
@@ -112,18 +113,18 @@ class EdgeRewrites {
     TensorView* from = before->input(0)->asTensor();
     TensorView* to = e->tensorOutput();
     const bool shared = fusion_.uses(middle).size() > 1;
-    ReshardCost apart = costOf(e);
+    ReshardCost apart = costOf(plans_, e);
     if (!shared) {
-      apart += costOf(before);
+      apart += costOf(plans_, before);
     }
-    const ReshardCost together = costOf(shardState(from), shardState(to), from);
+    const ReshardCost together = costOf(plans_, shardState(from), shardState(to), from);
     if (shared ? !isCheaper(together, apart) : !isNotDearer(together, apart)) {
       return false;
     }
-    if (partialDim(from) < 0) {
+    if (!from->isPartial()) {
       fusion_.replaceInput(e, 0, from);
     } else {
-      TensorView* combined = combine(from, shardState(to), before->attributes().reduce);
+      TensorView* combined = combine(from, shardState(to));
       fusion_.removeExpr(e);
       takePlace(to, combined);
     }
@@ -161,21 +162,22 @@ class EdgeRewrites {
     }
     const std::optional<ShardState> needed = neededByAll(to);
     const TensorView* from = e->input(0)->asTensor();
-    if (!needed || !usesWholeAxes(*needed) || !isCheaper(costOf(shardState(from), *needed, from), costOf(e))) {
+    if (!needed || !usesWholeAxes(*needed) ||
+        !isCheaper(costOf(plans_, shardState(from), *needed, from), costOf(plans_, e))) {
       return false;
     }
     setShardState(to, *needed);
     return true;
   }
 
-  // Behind the first of the ops that follow, each read by the next alone, whose result is cheaper to move.
+  // Moves `e` after the first op of the chain that follows (each read by the next alone) whose result is cheaper to move.
   bool sink(Expr* e) {
     TensorView* from = e->input(0)->asTensor();
     TensorView* middle = e->tensorOutput();
-    if (!isMovable(middle) || partialDim(from) >= 0) {
+    if (!isMovable(middle) || from->isPartial()) {
       return false;
     }
-    const ReshardCost now = costOf(e);
+    const ReshardCost now = costOf(plans_, e);
     std::vector<std::pair<TensorView*, ShardState>> passed;  // with their states before
     TensorView* at = middle;
     for (bool goesOn = true; goesOn;) {
@@ -197,11 +199,11 @@ class EdgeRewrites {
       setShardState(result, natural);
       const Edge edge = edgeRelation(op, operand, result);
       goesOn = edge.relation != EdgeRelation::Comm && edge.needed.has_value();
-      if (goesOn && isCheaper(costOf(natural, wanted, result), now)) {
+      if (goesOn && isCheaper(costOf(plans_, natural, wanted, result), now)) {
         TensorView* moved = plainTensor(result, result->dtype(), wanted);
         redistribute(result, moved);
         takePlace(result, moved);
-        result->setPinned(false);
+        result->setUserSharded(false);
         fusion_.removeExpr(e);
         return true;
       }
@@ -219,7 +221,7 @@ class EdgeRewrites {
 
   static bool canRepeat(const TensorView* tv) {
     const Expr* op = tv->definition();
-    return op != nullptr && isCheapToRepeat(op) && isMovable(tv) && partialDim(tv) < 0 &&
+    return op != nullptr && isCheapToRepeat(op) && isMovable(tv) && !tv->isPartial() &&
            tv->fusion().uses(tv).size() == 1;
   }
 
@@ -251,7 +253,7 @@ class EdgeRewrites {
   }
 
   ReshardCost costToMove(const TensorView* tv, const ShardState& wanted) const {
-    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(shardState(tv), wanted, tv);
+    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(plans_, shardState(tv), wanted, tv);
   }
 
   ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int depth) {
@@ -296,7 +298,7 @@ class EdgeRewrites {
     TensorView* to = e->tensorOutput();
     const ShardState wanted = shardState(to);
     const std::optional<ReshardCost> repeated = costToRepeat(from, wanted);
-    if (!repeated || !isCheaper(*repeated, costOf(e))) {
+    if (!repeated || !isCheaper(*repeated, costOf(plans_, e))) {
       return false;
     }
     repeat(from, wanted, 0);
@@ -306,10 +308,13 @@ class EdgeRewrites {
   }
 
   Fusion& fusion_;
+  PlanMemo& plans_;
 };
 
 }  // namespace
 
-bool rewriteReshardEdges(Fusion& fusion) { return EdgeRewrites(fusion).run(); }
+bool rewriteReshardEdges(Fusion& fusion, PassContext& context) {
+  return EdgeRewrites(fusion, context.memo<PlanMemo>()).run();
+}
 
 }  // namespace meshfuse

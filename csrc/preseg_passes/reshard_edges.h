@@ -11,8 +11,9 @@
 namespace meshfuse {
 
 class Fusion;
+class PassContext;
 
 // Of a fusion in which only Redistributes communicate, as it is afterwards. True if it changed.
-bool rewriteReshardEdges(Fusion& fusion);
+bool rewriteReshardEdges(Fusion& fusion, PassContext& context);
 
 }  // namespace meshfuse

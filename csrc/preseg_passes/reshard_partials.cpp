@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
@@ -56,7 +57,7 @@ bool sums(const Expr* e) { return e->kind() == ExprKind::Reduce && e->attributes
 // Contributions as they lie after an op whose first root dims are those of its operand.
 TensorView* shaped(TensorView* partial, const Expr* op) {
   Fusion& fusion = partial->fusion();
-  const auto at = static_cast<size_t>(partialDim(partial));
+  const auto at = static_cast<size_t>(partial->partialDim());
   ExprAttributes attributes = op->attributes();
   std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)> connect;
   std::vector<IntExpr> extents = op->tensorOutput()->shape();
@@ -88,7 +89,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       attributes.starts.insert(attributes.starts.begin() + place, 0);
       attributes.stops.insert(attributes.stops.begin() + place, contributions);
       attributes.steps.insert(attributes.steps.begin() + place, 1);
-      attributes.plan.clear();
+      attributes.fetches.clear();
       connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) {
         return connectSlice(f, ids, attributes.starts, attributes.stops, attributes.steps);
       };
@@ -111,13 +112,13 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
 
 class Delays {
  public:
-  explicit Delays(Fusion& fusion) : fusion_(fusion) {}
+  Delays(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
 
   bool run() {
     bool changed = false;
     std::vector<int> reshards;
     for (const Expr* e : fusion_.exprs()) {
-      if (isOneMeshReshard(e) && e->attributes().reduce == ReduceOp::Sum && partialDim(e->input(0)->asTensor()) >= 0) {
+      if (isOneMeshReshard(e) && e->attributes().reduce == ReduceOp::Sum && e->input(0)->asTensor()->isPartial()) {
         reshards.push_back(e->id());
       }
     }
@@ -128,11 +129,11 @@ class Delays {
   }
 
  private:
-  // Behind the first of the ops that follow, each read by the next alone, whose result is cheaper to combine.
+  // Moves `e` after the first op of the chain that follows (each read by the next alone) whose result is cheaper to combine.
   bool delay(Expr* e) {
     TensorView* partial = e->input(0)->asTensor();
     TensorView* at = e->tensorOutput();
-    const int64_t now = costOf(e).bytes;
+    const int64_t now = costOf(plans_, e).bytes;
     std::vector<Expr*> made;
     std::vector<Expr*> passed;
     while (fusion_.uses(at).size() == 1 && isMovable(at) && !at->hasAllocation() && isLinear(fusion_.uses(at)[0])) {
@@ -144,8 +145,8 @@ class Delays {
       made.push_back(next->definition());
       passed.push_back(op);
       TensorView* result = op->tensorOutput();
-      if (costOf(shardState(next), shardState(result), next).bytes < now) {
-        TensorView* combined = combine(next, shardState(result), ReduceOp::Sum);
+      if (costOf(plans_, shardState(next), shardState(result), next).bytes < now) {
+        TensorView* combined = combine(next, shardState(result));
         fusion_.removeExpr(op);
         takePlace(result, combined);
         passed.pop_back();
@@ -165,6 +166,7 @@ class Delays {
   }
 
   Fusion& fusion_;
+  PlanMemo& plans_;
 };
 
 }  // namespace
@@ -176,8 +178,7 @@ bool isLinear(const Expr* e) {
   const TensorView* in = e->tensorInputs()[0];
   const TensorView* out = e->tensorOutput();
   return (isExact(e) || (dataTypeSize(out->dtype()) >= 4 && (scales(e) || widens(e) || sums(e)))) &&
-         out->hasDeviceMesh() && in->getDeviceMesh() == out->getDeviceMesh() && partialDim(in) < 0 &&
-         partialDim(out) < 0;
+         out->hasDeviceMesh() && in->getDeviceMesh() == out->getDeviceMesh() && !in->isPartial() && !out->isPartial();
 }
 
 TensorView* ofContributions(const Expr* op, TensorView* partial) {
@@ -190,7 +191,7 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
         operands, [](const Val* v) { return v->isTensor(); }, partial);
     out = fusion.tensor(op->output()->dtype(), dimsOf(partial));
     fusion.addExpr(op->kind(), operands, {out}, op->attributes());
-    setShardState(out, before);  // the definition says that it counts contributions
+    setShardState(out, before);
     return out;
   }
   out = shaped(partial, op);
@@ -198,7 +199,7 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
     return nullptr;
   }
   Expr* made = out->definition();
-  if (const int dim = partialDim(out); dim >= 0) {
+  if (const int dim = out->partialDim(); dim >= 0) {
     std::vector<IntExpr> shape = out->shape();
     shape.erase(shape.begin() + dim);
     ShardState state = ShardState::replicated(before.mesh, shape);
@@ -213,6 +214,6 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
   return nullptr;
 }
 
-bool delayPartialSums(Fusion& fusion) { return Delays(fusion).run(); }
+bool delayPartialSums(Fusion& fusion, PassContext& context) { return Delays(fusion, context.memo<PlanMemo>()).run(); }
 
 }  // namespace meshfuse

@@ -10,6 +10,7 @@ namespace meshfuse {
 
 class Expr;
 class Fusion;
+class PassContext;
 class TensorView;
 
 // Of one tensor that is not a partial sum, and the same for a sum as for its terms added up.
@@ -18,8 +19,8 @@ class TensorView;
 // The op on the contributions to its operand; null, and nothing is added, if these are not where it reads them.
 [[nodiscard]] TensorView* ofContributions(const Expr* op, TensorView* partial);
 
-// Combines sums behind linear ops that are read once, where fewer bytes are to be combined. Of a fusion in which only Redistributes
+// Combines sums after linear ops that are read once, where fewer bytes are to be combined. For a fusion in which only Redistributes
 // communicate, as it is afterwards. True if it changed.
-bool delayPartialSums(Fusion& fusion);
+bool delayPartialSums(Fusion& fusion, PassContext& context);
 
 }  // namespace meshfuse

@@ -9,6 +9,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/relation.h"
@@ -65,7 +66,8 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
 // parts and then redistributed to where it was.
 class Region {
  public:
-  Region(Fusion& fusion, std::vector<int> axes) : fusion_(fusion), axes_(std::move(axes)) {}
+  Region(Fusion& fusion, PlanMemo& plans, std::vector<int> axes)
+      : fusion_(fusion), plans_(&plans), axes_(std::move(axes)) {}
 
   void grow(TensorView* seed, ShardState state) {
     take(seed, std::move(state), false);
@@ -98,7 +100,7 @@ class Region {
       more.held += localBytes(member.state, member.tv->dtype());
       exprs.insert(member.tv->definition()->id());
       if (member.standsIn) {
-        more += costOf(member.state, member.before, member.tv);
+        more += costOf(*plans_, member.state, member.before, member.tv);
         continue;
       }
       more.held -= localBytes(member.before, member.tv->dtype());
@@ -112,8 +114,8 @@ class Region {
       if (e->kind() == ExprKind::Redistribute && e->input(0)->asTensor()->hasDeviceMesh() &&
           e->tensorOutput()->hasDeviceMesh()) {
         const TensorView* from = e->input(0)->asTensor();
-        more += costOf(readState(from), shardState(e->tensorOutput()), from);
-        more -= costOf(beforeOf(from), beforeOf(e->tensorOutput()), from);
+        more += costOf(*plans_, readState(from), shardState(e->tensorOutput()), from);
+        more -= costOf(*plans_, beforeOf(from), beforeOf(e->tensorOutput()), from);
       } else if (e->output()->isTensor()) {
         more += costOfEdges(e, gathered);
       }
@@ -121,7 +123,7 @@ class Region {
     return more;
   }
 
-  // Once applied: whether what is summed in parts is summed as well as before. Parts of 16-bit types would be rounded before they are
+  // Once applied: whether sums in parts are as exact as before. Parts of 16-bit types would be rounded before they are
   // added; rows of a table that is in parts would travel as sums.
   bool keepsSums() const {
     for (const auto& [id, member] : members_) {
@@ -139,9 +141,7 @@ class Region {
             continue;
           }
           const bool rounds = becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4;
-          const bool indexed = use->kind() == ExprKind::Gather || use->kind() == ExprKind::TakeAlongAxis ||
-                               use->kind() == ExprKind::IndexSelect || use->kind() == ExprKind::Embedding;
-          if (rounds || indexed) {
+          if (rounds || isIndexing(*use)) {
             return false;
           }
         }
@@ -158,7 +158,7 @@ class Region {
         TensorView* moved = plainTensor(member.tv, member.tv->dtype(), member.before);
         redistribute(member.tv, moved);
         takePlace(member.tv, moved);
-        member.tv->setPinned(false);
+        member.tv->setUserSharded(false);
       }
     }
   }
@@ -224,7 +224,7 @@ class Region {
 
   bool mayTake(const TensorView* tv, const DeviceMesh& mesh) const {
     return !contains(tv) && tv->definition() != nullptr && tv->hasDeviceMesh() && tv->getDeviceMesh() == mesh &&
-           partialDim(tv) < 0 && !ownsAny(shardState(tv), axes_);
+           !tv->isPartial() && !ownsAny(shardState(tv), axes_);
   }
 
   void intoReaders(const Member& member) {
@@ -289,12 +289,11 @@ class Region {
   // The axes cut a dim of the operand that the op reduces, and nothing else of it: it becomes a partial sum.
   bool becomesPartial(const Expr* e, int operand) const {
     const TensorView* out = e->tensorOutput();
-    if ((e->kind() != ExprKind::Reduce && e->kind() != ExprKind::Matmul && e->kind() != ExprKind::Linear) ||
-        partialDim(out) >= 0 || ownsAny(shardState(out), axes_)) {
+    if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(shardState(out), axes_)) {
       return false;
     }
     const ShardState held = shardState(e->input(operand)->asTensor());
-    const std::vector<OperandDim> dims = operandDims(e, operand, out);
+    const std::vector<OperandDim> dims = operandDims(e, operand);
     const std::vector<IterDomain*>& root = out->getRootDomain();
     for (size_t k = 0; k < held.dims.size(); k++) {
       const bool cut = std::ranges::any_of(held.dims[k].digits(), [&](const Digit& d) {
@@ -331,20 +330,21 @@ class Region {
               ? *edge.needed
               : ShardState::replicated(out->hasDeviceMesh() ? out->getDeviceMesh() : edge.held.mesh, in->shape());
       if (gathered.emplace(in->id(), needed.toString()).second && knownReshard(in, needed) == nullptr) {
-        more += costOf(edge.held, needed, in);
+        more += costOf(*plans_, edge.held, needed, in);
         more.held += localBytes(needed, in->dtype());
       }
     }
     if (summed) {
       ShardState sums = shardState(out);
       sums.partial = axes_;
-      more += costOf(sums, shardState(out), out);
+      more += costOf(*plans_, sums, shardState(out), out);
       more.held += localBytes(sums, out->dtype());
     }
     return more;
   }
 
   Fusion& fusion_;
+  PlanMemo* plans_;
   std::vector<int> axes_;
   std::map<int, Member> members_;  // by id
   std::set<int> open_;             // of members_, whose neighbours are to be asked
@@ -352,7 +352,7 @@ class Region {
   std::set<int> asked_;            // ids of tensors all of whose readers are in the region
 };
 
-// The axes over which a Redistribute sums, all of which end whole on every rank; empty if it is no all-reduce.
+// The axes over which a Redistribute sums to a result that every rank holds whole; empty if it is no all-reduce.
 std::vector<int> allReduced(const Expr* e) {
   if (!isOneMeshReshard(e) || !isMovable(e->tensorOutput())) {
     return {};
@@ -363,7 +363,7 @@ std::vector<int> allReduced(const Expr* e) {
 
 class Split {
  public:
-  Split(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context) {}
+  Split(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context), plans_(&context.memo<PlanMemo>()) {}
 
   bool run() {
     bool changed = false;
@@ -404,7 +404,7 @@ class Split {
       if (!cut || !tried_.emplace(sum->id(), cut->toString()).second) {
         continue;
       }
-      Region region(fusion_, axes);
+      Region region(fusion_, *plans_, axes);
       region.grow(sum, std::move(*cut));
       region.apply();
       const ReshardCost more = region.difference();
@@ -423,7 +423,7 @@ class Split {
       return false;
     }
     context_.remark(fmt::format(
-        "T{} is scattered over its dim {}, and {} tensors behind it are in parts: {} bytes less to receive, {} less to "
+        "T{} is scattered over its dim {}, and {} tensors after it are in parts: {} bytes less to receive, {} less to "
         "compute and hold, {} more collectives",
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
@@ -434,6 +434,7 @@ class Split {
 
   Fusion& fusion_;
   PassContext& context_;
+  PlanMemo* plans_;
   std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were looked at
   std::set<int> touched_;                        // exprs around regions that were settled, by id
 };
@@ -447,7 +448,8 @@ bool splitAllReduces(Fusion& fusion, PassContext& context) {
     return false;
   }
   partializeReductions(fusion, context);
-  decomposeReshardings(fusion, [&](const Expr* e) { return e->id() >= before || split.touched().contains(e->id()); });
+  decomposeReshardings(fusion, context,
+                       [&](const Expr* e) { return e->id() >= before || split.touched().contains(e->id()); });
   return true;
 }
 

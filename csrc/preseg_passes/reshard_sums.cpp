@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 #include "preseg_passes/plain_tensor.h"
@@ -26,14 +27,14 @@ bool isPlainTerm(const TensorView* in, const TensorView* out) {
          provenEqual(shardState(in), shardState(out));
 }
 
-// Of two tensors, one of which may be stretched.
+// An add of two tensors; one may be stretched.
 bool isPlainAdd(const Expr* e) {
   if (e == nullptr || e->kind() != ExprKind::Point || e->attributes().point != PointOp::Add ||
       e->tensorInputs().size() != 2 || e->input(0) == e->input(1)) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
-  return out->hasDeviceMesh() && dataTypeSize(out->dtype()) >= 4 && partialDim(out) < 0 &&
+  return out->hasDeviceMesh() && dataTypeSize(out->dtype()) >= 4 && !out->isPartial() &&
          std::ranges::any_of(e->tensorInputs(), [&](const TensorView* in) { return isPlainTerm(in, out); }) &&
          std::ranges::all_of(e->tensorInputs(),
                              [&](const TensorView* in) { return isPlainTerm(in, out) || !sameShape(in, out); });
@@ -43,7 +44,7 @@ bool isReadOnce(const Val* val) { return val->fusion().uses(val).size() == 1; }
 
 class SumTrees {
  public:
-  explicit SumTrees(Fusion& fusion) : fusion_(fusion) {}
+  SumTrees(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
 
   bool run() {
     bool changed = false;
@@ -95,7 +96,7 @@ class SumTrees {
       inTrees_.insert(definition->id());
       linear.insert(linear.begin(), definition);
       collect(definition->tensorInputs()[0], std::move(linear), terms);
-    } else if (isOneMeshReshard(definition) && partialDim(definition->input(0)->asTensor()) >= 0 &&
+    } else if (isOneMeshReshard(definition) && definition->input(0)->asTensor()->isPartial() &&
                definition->attributes().reduce == ReduceOp::Sum && isReadOnce(definition->input(0))) {
       terms.push_back({definition, std::move(linear)});
     }
@@ -107,7 +108,7 @@ class SumTrees {
     for (Term& term : terms) {
       makeContributions(term);
       if (term.contributions != nullptr) {
-        alike[shardState(term.contributions).toString() + " " + std::to_string(partialDim(term.contributions))]
+        alike[shardState(term.contributions).toString() + " " + std::to_string(term.contributions->partialDim())]
             .push_back(&term);
       }
     }
@@ -147,13 +148,13 @@ class SumTrees {
   }
 
   // Sums in a wider type, or of more elements, are not to take more bytes than those before did.
-  static bool saves(const Expr* root, const std::vector<const Term*>& terms) {
+  bool saves(const Expr* root, const std::vector<const Term*>& terms) const {
     ReshardCost apart;
     for (const Term* term : terms) {
-      apart += costOf(term->combination);
+      apart += costOf(plans_, term->combination);
     }
     const TensorView* result = root->tensorOutput();
-    return costOf(shardState(terms[0]->contributions), shardState(result), result).bytes <= apart.bytes;
+    return costOf(plans_, shardState(terms[0]->contributions), shardState(result), result).bytes <= apart.bytes;
   }
 
   void addFirst(Expr* root, const std::vector<const Term*>& terms) {
@@ -167,7 +168,7 @@ class SumTrees {
         gone.insert(term->combination->output()->id());
       }
     }
-    TensorView* sum = combine(total, wanted, ReduceOp::Sum);
+    TensorView* sum = combine(total, wanted);
     if (plain != terms.end()) {
       TensorView* was = (*plain)->combination->tensorOutput();
       fusion_.removeExpr((*plain)->combination);
@@ -194,7 +195,7 @@ class SumTrees {
     }
     TensorView* left = inPlaceOf(result, terms[0]);
     fusion_.removeExpr(root);
-    if (result->isFusionOutput() || result->isPinned()) {
+    if (result->isFusionOutput() || result->isUserSharded()) {
       takePlace(result, left);
     } else {
       fusion_.replaceUses(result, left);
@@ -254,7 +255,7 @@ class SumTrees {
     return sum;
   }
 
-  // Contributions to a sum stay contributions: the definition says so.
+  // Contribution by contribution.
   static TensorView* add(TensorView* a, TensorView* b) {
     TensorView* sum = a->fusion().tensor(a->dtype(), dimsOf(a));
     ExprAttributes attributes;
@@ -265,11 +266,12 @@ class SumTrees {
   }
 
   Fusion& fusion_;
+  PlanMemo& plans_;
   std::set<int> inTrees_;  // additions and linear ops below a root
 };
 
 }  // namespace
 
-bool addPartialSums(Fusion& fusion) { return SumTrees(fusion).run(); }
+bool addPartialSums(Fusion& fusion, PassContext& context) { return SumTrees(fusion, context.memo<PlanMemo>()).run(); }
 
 }  // namespace meshfuse

@@ -15,8 +15,9 @@
 namespace meshfuse {
 
 class Fusion;
+class PassContext;
 
 // Of a fusion in which only Redistributes communicate, as it is afterwards. True if it changed.
-bool addPartialSums(Fusion& fusion);
+bool addPartialSums(Fusion& fusion, PassContext& context);
 
 }  // namespace meshfuse

@@ -65,17 +65,24 @@ void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
 }
 
 // Whether some axis owns what is no range of whole digits, or another number of them than it has devices. Sizes of inputs that are
-// still symbols are taken to be such that all splits divide them: what is no rectangle then is none for any.
+// still symbols are taken to be such that all splits divide them: a part that is no rectangle then is none for any sizes.
 bool isNoRectangle(const TensorView* original) {
   int64_t size = 1;
   for (const LoopTransform& t : original->loopTransforms()) {
     const bool fits = t.kind == LoopTransform::Kind::Split && t.factor.isConst() && t.factor.constValue() > 0;
     size *= fits && size < (int64_t{1} << 24) ? std::min(t.factor.constValue(), int64_t{1} << 24) : 1;
   }
+  // a dim that an axis owns whole has its size
+  const auto sizeOf = [&](std::string_view symbol) -> std::optional<IntExpr> {
+    for (const IterDomain* id : original->getLogicalDomain()) {
+      if (id->isDeviceDim() && id->extent().isSymbol() && id->extent().symbolName() == symbol) {
+        return original->getDeviceMesh().size(id->parallelType());
+      }
+    }
+    return size;
+  };
   Fusion scratch;
-  FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) {
-    return e.substitute([&](std::string_view) { return std::optional<IntExpr>(size); });
-  });
+  FusionCloner cloner(original->fusion(), scratch, [&](const IntExpr& e) { return e.substitute(sizeOf); });
   const TensorView* tv = cloner.clone(original);
   for (const BoundLoop& loop : boundLoops(tv, tv->getLogicalDomain())) {
     const IntExpr& size = tv->getDeviceMesh().axisSize(loop.axis);
@@ -97,7 +104,7 @@ bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
 // What spread under the assumption that axes divide what they cut, and cannot be held where they do not.
 void replicateWhatNoRankHolds(Fusion& fusion, const Fusion* asWritten) {
   for (TensorView* tv : fusion.tensors()) {
-    const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && partialDim(tv) < 0;
+    const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && !tv->isPartial();
     if (placed && isNoRectangle(tv)) {
       setShardState(tv, ShardState::replicated(tv->getDeviceMesh(), tv->shape()));
     }

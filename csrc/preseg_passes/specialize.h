@@ -5,8 +5,8 @@
 //
 // A copy of a fusion after propagate-shardings, or before it, with the same numbers: the size takes the symbol's place wherever that
 // stands, in splits, extents and operands. Shardings stay as they are, so one propagation serves every count. Where a size does not
-// divide what its axis cuts, the same split makes uneven parts; a tensor that propagation placed and of which no rank would hold a
-// rectangle any more is whole on every rank then. The passes that follow plan for the sizes; an axis of size 1 owns nothing for them.
+// divide what its axis cuts, the same split makes uneven parts; a tensor that propagation placed becomes whole on every rank
+// if its parts would no longer be rectangles. The passes that follow plan for the sizes; an axis of size 1 owns nothing for them.
 #pragma once
 
 #include <cstdint>

@@ -6,11 +6,13 @@
 #include "base/reproducer.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
+#include "multidevice/sharding/axis_facts.h"
+#include "multidevice/sharding/contributions.h"
 #include "preseg_passes/check_annotations.h"
+#include "preseg_passes/combine_variance.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/fold_windows.h"
-#include "preseg_passes/gather_moments.h"
-#include "preseg_passes/guard_indices.h"
+#include "preseg_passes/insert_bounds_checks.h"
 #include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/pack_redistributions.h"
 #include "preseg_passes/partialize_reductions.h"
@@ -28,7 +30,7 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"fold-windows", foldWindows, "before shardings spread: what is in between would take one"},
     {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
     {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
-    {"guard-indices", guardIndices,
+    {"insert-bounds-checks", insertBoundsChecks,
      "a check takes the place of its index; before tables are cut, for their extent counts"},
     {"partialize-reductions", partializeReductions,
      "before reshards: a sum over a sharded dim must not gather its operand"},
@@ -36,8 +38,8 @@ const PassRow<Fusion, PassContext> kPasses[] = {
      "when all shardings are final; afterwards only Redistribute communicates"},
     {"optimize-reshards", optimizeReshards,
      "when all reshards stand alone, and before they are planned: it moves, joins and splits them"},
-    {"gather-moments", gatherMoments,
-     "behind optimize-reshards: only all-reduces that it left whole are to become gathers"},
+    {"combine-variance", combineVariance,
+     "after optimize-reshards: only all-reduces that it left whole are to become gathers"},
     {"remove-unneeded-sets", removeUnneededSets,
      "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
     {"plan-redistributions", planRedistributions, "what each reshard costs is known when no sharding changes any more"},
@@ -58,7 +60,17 @@ void run(std::span<const PassRow<Fusion, PassContext>> rows, Fusion& fusion, Pas
   const PassRunner<Fusion, PassContext> runner{
       .stage = "preseg",
       .print = [](const Fusion& f) { return f.toString(); },
-      .verify = [](const Fusion& f) { return verify(f); },
+      .verify =
+          [&context](const Fusion& f) {
+            std::vector<std::string> violations = verify(f);
+            for (const TensorView* tv : f.tensors()) {
+              std::string wrong = wrongContributions(tv, context.get<AxisFacts>().prover());
+              if (!wrong.empty()) {
+                violations.push_back(std::move(wrong));
+              }
+            }
+            return violations;
+          },
       .reproduce = [rows](std::string_view pass,
                           const std::string& text) { return writeReproducer(passNames(rows), pass, text); },
   };

@@ -1,8 +1,4 @@
-// The graph passes in order, and the two changes of stage around them.
-//
-//   concretize     sizes of one class of inputs are bound; dynamic structure becomes static
-//   preseg passes  the table below
-//   localize       the per-rank program (localize_fusion.h)
+// The graph passes in order, after concretize and before localize.
 #pragma once
 
 #include <span>

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/plan_options.h"
+#include "ir/op_rule.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/reshard_cost.h"
@@ -14,8 +15,9 @@ namespace meshfuse {
 namespace {
 
 bool onlyChangesShape(const Expr* e) {
-  return e->kind() == ExprKind::Set || e->kind() == ExprKind::Squeeze || e->kind() == ExprKind::Broadcast ||
-         e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape;
+  const OpRule& rule = ruleOf(*e);
+  return rule.elements == Elements::Moved &&
+         (rule.view == View::InOrder || rule.view == View::Reordered || rule.view == View::Contiguous);
 }
 
 int operandOf(const Expr* e, const Val* val) {
@@ -41,7 +43,7 @@ std::optional<double> costOfWindow(const Expr* e) {
   return cost;
 }
 
-bool place(Expr* window) {
+bool place(Expr* window, PlanMemo& plans) {
   // the window, then what changes its shape; each is read by the next alone, the last by an op on another mesh
   std::vector<TensorView*> chain{window->tensorOutput()};
   const Expr* reader = nullptr;
@@ -66,7 +68,7 @@ bool place(Expr* window) {
     return false;
   }
   const double moved =
-      last.relation == EdgeRelation::Comm ? planIn(reader->fusion(), last.held, *last.needed)->cost : 0;
+      last.relation == EdgeRelation::Comm ? plans.plan(reader->fusion(), last.held, *last.needed).cost : 0;
   std::vector<ShardState> was;
   for (const TensorView* tv : chain) {
     was.push_back(shardState(tv));
@@ -90,10 +92,10 @@ bool place(Expr* window) {
 
 }  // namespace
 
-bool placeWindowsWithReaders(Fusion& fusion) {
+bool placeWindowsWithReaders(Fusion& fusion, PlanMemo& plans) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    changed |= isWindowOp(e) && !fetchesWindow(e) && e->tensorOutput()->hasDeviceMesh() && place(e);
+    changed |= isWindowOp(e) && !fetchesWindow(e) && e->tensorOutput()->hasDeviceMesh() && place(e, plans);
   }
   return changed;
 }

@@ -6,9 +6,10 @@
 namespace meshfuse {
 
 class Fusion;
+class PlanMemo;
 
-// Before reshardings are decomposed: places windows that the user did not, and the changes of shape behind them, with their reader
+// Before reshardings are decomposed: places windows that the user did not, and the changes of shape after them, with their reader
 // where less is moved then.
-bool placeWindowsWithReaders(Fusion& fusion);
+bool placeWindowsWithReaders(Fusion& fusion, PlanMemo& plans);
 
 }  // namespace meshfuse

@@ -50,8 +50,8 @@ const TensorView* chooseReference(const Group& group) {
   return best;
 }
 
-// How many rounds of reductions each tensor of the group waits for.
-std::map<int, int> roundsBefore(const Group& group, std::map<int, int>& roundOf) {
+// How many reduction stages each tensor of the group waits for.
+std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf) {
   std::map<int, int> before;
   for (const Expr* e : group.exprs) {
     int n = 0;
@@ -61,7 +61,7 @@ std::map<int, int> roundsBefore(const Group& group, std::map<int, int>& roundOf)
       }
     }
     if (e->kind() == ExprKind::Reduce) {
-      roundOf[e->output()->id()] = n++;
+      stageOf[e->output()->id()] = n++;
     }
     for (const Val* out : e->outputs()) {
       before[out->id()] = n;
@@ -92,21 +92,6 @@ std::map<int, int> connectedParts(const Group& group) {
     parts[e->id()] = last(e->id());
   }
   return parts;
-}
-
-bool rewritesPositions(ExprKind kind) {
-  switch (kind) {
-    case ExprKind::Slice:
-    case ExprKind::Pad:
-    case ExprKind::Cat:
-    case ExprKind::TakeAlongAxis:
-    case ExprKind::Gather:
-    case ExprKind::IndexSelect:
-    case ExprKind::Embedding:
-      return true;
-    default:
-      return false;
-  }
 }
 
 // Finds the coordinates of one group, or says why there are none: each step gives the reason, or nothing.
@@ -142,9 +127,9 @@ class CoordinateFinder {
     propagation_.run();
     placeApart();
     c_.conflicted = propagation_.anyConflict();
-    c_.waits = roundsBefore(group_, c_.round);
-    for (const auto& [id, round] : c_.round) {
-      c_.rounds = std::max(c_.rounds, round + 1);
+    c_.waits = stagesBefore(group_, c_.stage);
+    for (const auto& [id, stage] : c_.stage) {
+      c_.stages = std::max(c_.stages, stage + 1);
     }
     const Expr* overgrown = propagation_.overgrown();
     return overgrown == nullptr ? std::string() : overgrownReason(*overgrown);
@@ -191,7 +176,7 @@ class CoordinateFinder {
     return *it;
   }
 
-  // What is not known of an index becomes, in order, the reference dims that do not occur in it.
+  // The unknown dims of an index become, in order, the reference dims that do not occur in it.
   bool takeReferenceDims(const TensorView* tv) {
     Propagation::Partial& index = propagation_.of(tv);
     const std::vector<IntExpr> shape = tv->shape();
@@ -269,14 +254,14 @@ class CoordinateFinder {
     return {};
   }
 
-  // A reduction's result exists at one position of the space only, and so does what is computed from it.
+  // A reduction's result exists at one position of the space only, and so do the values computed from it.
   std::string checkWhatFollowsReductions() {
     for (const Expr* e : group_.exprs) {
       for (const TensorView* p : e->tensorInputs()) {
         if (c_.waitsFor(p) == 0) {
           continue;
         }
-        if (rewritesPositions(e->kind())) {
+        if (readsElsewhere(*e)) {
           return fmt::format("{} reads {}, which follows a reduction, at other positions", e->output()->toString(),
                              p->toString());
         }
@@ -284,7 +269,7 @@ class CoordinateFinder {
           return fmt::format("{}, which follows a reduction, is needed at two positions", p->toString());
         }
       }
-      // judged before anything reads it: what joins later without a look has the same positions
+      // judged before another op reads it: plain ops that join later without a judgement have the same positions
       const Val* out = e->output();
       if (out->isTensor() && c_.waitsFor(out->asTensor()) > 0 && propagation_.isConflicted(out->asTensor())) {
         return fmt::format("{}, which follows a reduction, has two positions", out->toString());
@@ -321,7 +306,7 @@ class CoordinateFinder {
     }
     c_.readsMove =
         c_.conflicted || !propagation_.writesEachOnce() || std::ranges::any_of(group_.exprs, [&](const Expr* e) {
-          return rewritesPositions(e->kind()) || !c_.index.contains(e->output()->id());
+          return readsElsewhere(*e) || !c_.index.contains(e->output()->id());
         });
     for (const TensorView* out : group_.outputs) {
       if (c_.isSpread(out)) {
@@ -336,7 +321,7 @@ class CoordinateFinder {
   }
 
   std::string checkReductions() const {
-    for (const auto& [id, round] : c_.round) {
+    for (const auto& [id, stage] : c_.stage) {
       if (!c_.index.contains(id) || c_.spread.contains(id)) {
         return fmt::format("the result T{} of a reduction has no index of its own", id);
       }

@@ -5,7 +5,7 @@
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
 //
-// What no result connects with the reference runs beside it: its tensors of the same extents have the same index.
+// Ops that share no result with the reference are placed beside it: their tensors of the same extents get the same index.
 //
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once
@@ -27,16 +27,16 @@ struct Coordinates {
   std::vector<int> order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
   // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
   std::map<int, std::vector<IntExpr>> index;
-  // Rounds of reductions: a reduction of round k depends on results of rounds < k only. By Val id of the result.
-  std::map<int, int> round;
-  int rounds = 0;
+  // Reduction stages: a reduction of stage k depends on results of stages < k only. By Val id of the result.
+  std::map<int, int> stage;
+  int stages = 0;
   bool conflicted = false;  // some tensor is needed at two positions
   bool readsMove =
       false;  // some tensor may be read elsewhere than at its index, or at its index written in another way
-  bool hasReduction() const { return rounds > 0; }
+  bool hasReduction() const { return stages > 0; }
 
-  // Tensors that run over the reduced dims (the others have one element a row), and how many rounds of reductions each tensor of
-  // the group waits for; by Val id.
+  // Tensors that run over the reduced dims (the others have one element a row), and how many reduction stages each tensor of the
+  // group waits for; by Val id.
   std::set<int> spread;
   std::map<int, int> waits;
   bool isSpread(const TensorView* tensor) const;

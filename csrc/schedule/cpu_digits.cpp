@@ -19,8 +19,8 @@ constexpr int64_t kMaxParts = 4096;        // whose sums the last one adds up
 constexpr int64_t kRegisterRow = 128;      // rows up to this stay in registers from sweep to sweep
 constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer reduction
 
-constexpr int64_t kCachedRow = 32768;  // elements of a row, several of which stay in the second cache
-constexpr int kPipelineRounds = 2;     // more stages have more sums and rows in hand than there are registers
+constexpr int64_t kCachedRow = 32768;  // elements of a row; several such rows stay in the second cache
+constexpr int kPipelineStages = 2;     // more of them have more sums and rows in hand than there are registers
 constexpr int64_t kPipelineRows = 64;  // of a part: two or three more are worked on in vain
 constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
 
@@ -47,7 +47,7 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
 }
 
-// What the second cache can hold often is there already: prefetching costs a tenth of the time then.
+// Data that fits the second cache often is there already; prefetching then costs a tenth of the time.
 bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
 }
@@ -91,18 +91,18 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
            const DeviceInfo& device) {
   int64_t rows = usualExtent(a.M);
   int64_t row = usualExtent(a.K) * usualExtent(a.N);
-  bool simple = c.rounds == 1 && !c.spreadOutputs();
+  bool simple = c.stages == 1 && !c.spreadOutputs();
   if (simple && rows < kFewRows && row >= 4 * kPartElements) {
     innerInParts(d, a, interleave);
     return;
   }
-  bool pipelined = !simple && c.rounds <= kPipelineRounds && isCostly(group) && a.K.isConst(1) && row >= 512 &&
+  bool pipelined = !simple && c.stages <= kPipelineStages && isCostly(group) && a.K.isConst(1) && row >= 512 &&
                    row <= kCachedRow && rows >= 4 * kPipelineRows && !c.earlyOutputs;
   if (pipelined) {
     d.pipelineRows = kPipelineRows;
     d.grid.push_back({"p0", ceilDiv(a.M, kPipelineRows)});
     d.n = prefixed({{Level::Serial, 0, ""}}, vectors(2));
-    d.stash = true;
+    d.spill = true;
     d.prefetchRows = outgrowsCache(rows * row, device);
     return;
   }
@@ -118,12 +118,12 @@ void inner(RowDigits& d, const Group& group, const Coordinates& c, const KernelA
     d.k = summing(usualExtent(a.K), steps);
   }
   d.n = prefixed(summing(steps), vectors(interleave));
-  d.stash = row <= 65536;
+  d.spill = row <= 65536;
   d.prefetchRows = row <= kCachedRow && row >= 512 && outgrowsCache(rows * row, device);
 }
 
 void outer(RowDigits& d, const Coordinates& c, const KernelAxes& a, int64_t interleave) {
-  bool simple = c.rounds == 1 && !c.spreadOutputs();
+  bool simple = c.stages == 1 && !c.spreadOutputs();
   int64_t columns = usualExtent(a.N);
   int64_t rows = usualExtent(a.K);
   if (!a.M.isConst(1)) {

@@ -5,7 +5,8 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
-#include "schedule/demands.h"
+#include "ir/op_rule.h"
+#include "schedule/recompute_count.h"
 
 namespace meshfuse {
 
@@ -15,55 +16,40 @@ std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
   auto isInput = [&](const TensorView* tv) {
     return std::find(group.inputs.begin(), group.inputs.end(), tv) != group.inputs.end();
   };
-  switch (e.kind()) {
-    case ExprKind::Matmul:
-    case ExprKind::Linear:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
+  switch (ruleOf(e).executor) {
+    case Executor::Library:
       return fmt::format("{} is a library call", e.opName());
-    case ExprKind::Redistribute:
-    case ExprKind::Communicate:
+    case Executor::Ranks:
       return fmt::format("{} is communication", e.opName());
-    case ExprKind::BitCast:
+    case Executor::Alias:
       return "a bit cast is an alias";
-    case ExprKind::SegmentSet:
-      return isInput(e.tensorInputs()[0]) ? std::nullopt
-                                          : std::optional<std::string>("a segment_set asks for a boundary");
-    case ExprKind::TakeAlongAxis:
-    case ExprKind::Gather:
-    case ExprKind::IndexSelect:
-      return isInput(e.tensorInputs()[0])
-                 ? std::nullopt
-                 : std::optional<std::string>(fmt::format("{} indexes data made in the group", e.opName()));
-    case ExprKind::Embedding:
-      return isInput(e.tensorInputs()[1]) ? std::nullopt
-                                          : std::optional<std::string>("embedding indexes a table made in the group");
-    default:
-      return std::nullopt;
+    case Executor::Kernel:
+      break;
   }
+  if (e.kind() == ExprKind::SegmentSet && !isInput(e.tensorInputs()[0])) {
+    return "a segment_set asks for a boundary";
+  }
+  if (isIndexing(e) && !isInput(e.input(tableOf(e))->asTensor())) {
+    return fmt::format("{} indexes {} made in the group", e.opName(), tableOf(e) == 0 ? "data" : "a table");
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-Eligibility rowEligibility(const Group& group) {
+CoordinatesOrReason rowCoordinates(const Group& group) {
   for (const Expr* e : group.exprs) {
     if (std::optional<std::string> reason = refuseOp(group, *e)) {
-      return {std::move(reason), {}};
+      return {std::nullopt, std::move(*reason)};
     }
   }
   CoordinatesOrReason found = findCoordinates(group);
   if (!found.coordinates) {
-    return {std::move(found.reason), {}};
+    return found;
   }
-  if (found.coordinates->readsMove) {
-    if (std::string reason = refuseDemands(group, *found.coordinates); !reason.empty()) {
-      return {std::move(reason), {}};
-    }
-  }
-  if (std::string reason = refuseSweeps(group, *found.coordinates); !reason.empty()) {
-    return {std::move(reason), {}};
-  }
-  return {std::nullopt, std::move(*found.coordinates)};
+  std::string reason = found.coordinates->readsMove ? refuseRecompute(group, *found.coordinates) : std::string();
+  reason = reason.empty() ? refuseSweeps(group, *found.coordinates) : reason;
+  return reason.empty() ? std::move(found) : CoordinatesOrReason{std::nullopt, std::move(reason)};
 }
 
 }  // namespace meshfuse

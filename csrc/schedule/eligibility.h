@@ -1,20 +1,13 @@
-// What any generated kernel can hold, whatever its scheduler.
+// The groups that kernels of rows can compute.
 #pragma once
-
-#include <optional>
-#include <string>
 
 #include "schedule/coordinates.h"
 #include "schedule/group.h"
 
 namespace meshfuse {
 
-// Why no scheduler of rows takes the group: an op that is not for kernels, data indexed by data that is made inside, no common
-// coordinates. Nothing if one may.
-struct Eligibility {
-  std::optional<std::string> reason;
-  Coordinates coordinates;
-};
-[[nodiscard]] Eligibility rowEligibility(const Group& group);
+// The coordinates of a group, or why kernels of rows cannot compute it: it has an op that is not for kernels, indexes data that it
+// computes itself, has no common coordinates, or would compute too many values again.
+[[nodiscard]] CoordinatesOrReason rowCoordinates(const Group& group);
 
 }  // namespace meshfuse

@@ -3,12 +3,22 @@
 
 #include <cstdint>
 
-#include "digits/int_expr.h"
+#include "ir/fusion.h"
 
 namespace meshfuse {
 
 // An extent that is known at run time only is taken for one of the usual size.
 [[nodiscard]] inline int64_t usualExtent(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
+
+[[nodiscard]] inline int64_t usualElements(const TensorView& tv) {
+  int64_t n = 1;
+  for (const IntExpr& e : tv.shape()) {
+    n *= usualExtent(e);
+  }
+  return n;
+}
+
+[[nodiscard]] inline int64_t usualBytes(const TensorView& tv) { return usualElements(tv) * dataTypeSize(tv.dtype()); }
 
 [[nodiscard]] inline int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

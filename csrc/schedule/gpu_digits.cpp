@@ -38,7 +38,7 @@ int64_t vectorOf(const Group& group, const KernelAxes& a) {
   return v;
 }
 
-// Steps of a thread beside its vector: four, or what leaves 32 elements (vectors of bytes have 16).
+// Steps of a thread beside its vector: four, but at most 32 elements in all (vectors of bytes have 16).
 int64_t repeatsBeside(int64_t v) { return std::min<int64_t>(4, 32 / v); }
 
 Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, int64_t block, Specs inner) {

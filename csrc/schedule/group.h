@@ -1,9 +1,8 @@
-// What schedulers work on and what they give: a group of ops of a local fusion becomes one kernel.
+// The input and the output of templates: a group of ops of a local fusion becomes one kernel.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +17,7 @@ class Fusion;
 class TensorView;
 class Val;
 
-// What a schedule needs to know of a device.
+// The facts about a device that schedules depend on.
 struct DeviceInfo {
   tile::Target target = tile::Target::Cpu;
   int64_t l1Bytes = 32 << 10;  // CPU
@@ -43,7 +42,7 @@ struct Group {
   std::vector<TensorView*> inputs;
   std::vector<TensorView*> outputs;
   std::map<int, Layout> layouts;  // by Val id, for all inputs and outputs; a missing one is contiguous
-  // Outputs that share an input's memory element by element: output Val id -> input Val id.
+  // Outputs written into the memory of an input they are computed from: output Val id -> input Val id.
   std::map<int, int> aliases;
 };
 
@@ -63,17 +62,7 @@ struct KernelPlan {
   std::vector<Workspace> workspaces;
   std::vector<IntExpr> sizes;  // values of Program::sizes over symbols of the fusion (coordinates, run-time integers)
   std::vector<const Val*> scalars;  // values of Program::scalars
-  std::string_view scheduler;
-};
-
-struct Eligibility;
-
-// One scheduler. `refuse` gives the reason why it cannot take a group, or nothing; a group is judged once for all of them.
-struct Scheduler {
-  std::string_view name;
-  int priority;  // the accepting scheduler with the highest one wins
-  std::optional<std::string> (*refuse)(const Eligibility& judged, const DeviceInfo& device);
-  KernelPlan (*schedule)(const Group& group, const DeviceInfo& device);
+  std::string_view kind;            // as Judgement::kind
 };
 
 }  // namespace meshfuse

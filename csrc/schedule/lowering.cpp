@@ -56,7 +56,7 @@ DataType computeType(const Expr& e) {
   return e.output()->dtype();
 }
 
-// What an expression knows of a symbol in it.
+// The facts that an expression holds about a symbol in it.
 SymbolFacts factsOf(const IntExpr& expr, std::string_view symbol) {
   for (const IntTerm& term : expr.terms()) {
     for (const IntAtomPtr& factor : term.factors) {
@@ -345,11 +345,7 @@ ValueId Lowering::gather(const Expr& e, const Position& position, int space) {
   const TensorView* data = e.tensorInputs()[0];
   const TensorView* index = e.tensorInputs()[1];
   size_t dim = static_cast<size_t>(e.attributes().dim);
-  Position at = position;
-  if (e.kind() == ExprKind::IndexSelect) {
-    at = {position[dim]};
-  }
-  ValueId i = operand(index, DataType::Int, at, space);
+  ValueId i = operand(index, DataType::Int, positionOfIndex(e, position), space);
   Position source;
   std::vector<IntExpr> shape = data->shape();
   for (size_t d = 0; d < shape.size(); d++) {
@@ -453,14 +449,7 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
       return gather(e, position, space);
     case ExprKind::Embedding:
       return embedding(e, position, space);
-    case ExprKind::Reduce:
-    case ExprKind::BitCast:
-    case ExprKind::Matmul:
-    case ExprKind::Linear:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
-    case ExprKind::Redistribute:
-    case ExprKind::Communicate:
+    default:  // a reduction's result is bound; no other executor's op is in a group
       break;
   }
   throwInternalError(fmt::format("[lowering] {} of {} is not for kernels", e.opName(), tensor->toString()));

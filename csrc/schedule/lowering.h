@@ -1,7 +1,7 @@
 // Lowering: ops of a group -> values of a tile program, pulled from their use.
 //
 // value(t, index) is the tile of tensor t at an index over the program's coordinates. Shape ops only rewrite the index
-// (`reads.h`), and what is computed twice at one index is computed once.
+// (`reads.h`), and a tensor that is used twice at one index is computed once.
 #pragma once
 
 #include <functional>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "schedule/reads.h"
 #include "schedule/row_major.h"
 
@@ -131,74 +132,16 @@ void Propagation::complete(const TensorView* tv, const std::optional<std::vector
 }
 
 void Propagation::visit(const Expr& e) {
-  if (e.outputs().size() != 1 || !e.output()->isTensor()) {
+  if (e.outputs().size() != 1 || !e.output()->isTensor() || readsElsewhere(e)) {
     return;
   }
-  const TensorView* c = e.tensorOutput();
-  switch (e.kind()) {
-    case ExprKind::Set:
-    case ExprKind::SegmentSet:
-    case ExprKind::Point:
-    case ExprKind::Cast:
-    case ExprKind::BitCast:
-    case ExprKind::Expand:
-      for (const TensorView* p : e.tensorInputs()) {
-        for (size_t d = 0; d < known(p).shape.size(); d++) {
-          same(p, d, c, d);
-        }
-      }
-      return;
-    case ExprKind::Broadcast:
-      flagged(e.tensorInputs()[0], c, e.attributes().flags);
-      return;
-    case ExprKind::Squeeze:
-      flagged(c, e.tensorInputs()[0], e.attributes().flags);
-      return;
-    case ExprKind::Permute:
-      for (size_t d = 0; d < e.attributes().order.size(); d++) {
-        same(e.tensorInputs()[0], static_cast<size_t>(e.attributes().order[d]), c, d);
-      }
-      return;
-    case ExprKind::Reshape:
-      reshape(e);
-      return;
-    case ExprKind::Reduce: {
-      size_t cd = 0;
-      const TensorView* p = e.tensorInputs()[0];
-      for (size_t d = 0; d < c->getLogicalDomain().size(); d++) {
-        if (!c->getLogicalDomain()[d]->isReduction()) {
-          same(p, d, c, cd++);
-        }
-      }
-      return;
-    }
-    case ExprKind::Slice:
-    case ExprKind::Pad:
-    case ExprKind::Cat:
-    case ExprKind::Matmul:
-    case ExprKind::Linear:
-    case ExprKind::Full:
-    case ExprKind::Iota:
-    case ExprKind::Eye:
-    case ExprKind::Random:
-    case ExprKind::TakeAlongAxis:
-    case ExprKind::Gather:
-    case ExprKind::IndexSelect:
-    case ExprKind::Embedding:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
-    case ExprKind::Redistribute:
-    case ExprKind::Communicate:
-      return;
+  if (ruleOf(e).form == OpForm::Reshape) {
+    reshape(e);
+    return;
   }
-}
-
-// `wide` has the dims of `narrow` where flags are false.
-void Propagation::flagged(const TensorView* narrow, const TensorView* wide, const std::vector<bool>& flags) {
-  size_t n = 0;
-  for (size_t d = 0; d < flags.size(); d++) {
-    if (!flags[d]) {
-      same(narrow, n++, wide, d);
+  for (size_t operand = 0; operand < e.inputs().size(); operand++) {
+    for (const DimPair& dims : linkedDims(e, static_cast<int>(operand))) {
+      same(e.inputs()[operand]->asTensor(), dims.operand, e.tensorOutput(), dims.result);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Propagation: indices of a group's tensors derived through the ops, forward and backward, from what is known of some.
+// Propagation: derives indices of a group's tensors through its ops, forward and backward, from the known indices of some.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ class Propagation {
  public:
   explicit Propagation(const Group& group) : group_(group) {}
 
-  // What is known of a tensor's index, by stored dim: all dims of extent 1 at first, what `run` derives, what a caller puts here.
+  // The known part of a tensor's index, by stored dim: at first the dims of extent 1; `run` and callers add more.
   using Partial = std::vector<std::optional<IntExpr>>;
   Partial& of(const TensorView* tensor) { return known(tensor).index; }
   // The index if all of it is known.
@@ -27,9 +27,9 @@ class Propagation {
   // Two ops ask for a tensor at different positions.
   bool isConflicted(const TensorView* tensor) const;
   bool anyConflict() const { return !conflicts_.empty(); }
-  // A reshape that nothing was derived through, for what it would have cost; nullptr if there is none.
+  // A reshape that no index was derived through, because the index would be too large; nullptr if there is none.
   const Expr* overgrown();
-  // What follows from each reshape's result for its operand is written as the operand's index is.
+  // For each reshape, the index derived from its result is written in the same way as the operand's index.
   bool writesEachOnce() const { return !rewritten_; }
 
  private:
@@ -42,7 +42,6 @@ class Propagation {
   void set(std::optional<IntExpr>& slot, const std::optional<IntExpr>& value);
   void complete(const TensorView* tensor, const std::optional<std::vector<IntExpr>>& derived);
   void same(const TensorView* parent, size_t parentDim, const TensorView* child, size_t childDim);
-  void flagged(const TensorView* narrow, const TensorView* wide, const std::vector<bool>& flags);
   std::optional<std::vector<IntExpr>> reshaped(const TensorView* from, const TensorView* to);
   bool agrees(const std::vector<IntExpr>& derived, const TensorView* tensor);
   void reshape(const Expr& expr);
@@ -50,7 +49,7 @@ class Propagation {
   const Group& group_;
   std::unordered_map<int, Known> known_;  // by Val id; never iterated
   std::set<int> conflicts_;
-  std::set<int> settled_;  // ids of reshapes both sides of which are known and agree
+  std::set<int> settled_;  // ids of reshapes whose two indices are known and agree
   bool rewritten_ = false;
   bool changed_ = false;
 };

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "schedule/row_major.h"
 
 namespace meshfuse {
@@ -53,33 +54,20 @@ std::vector<IntExpr> slice(const ExprAttributes& a, const std::vector<IntExpr>& 
 }
 
 std::vector<IntExpr> shapeOp(const Expr& e, const std::vector<IntExpr>& at, const SizeName& size) {
-  const ExprAttributes& a = e.attributes();
-  std::vector<IntExpr> read;
-  switch (e.kind()) {
-    case ExprKind::Broadcast:
-      for (size_t d = 0; d < at.size(); d++) {
-        if (!a.flags[d]) {
-          read.push_back(at[d]);
-        }
-      }
-      return read;
-    case ExprKind::Squeeze: {
-      size_t d = 0;
-      for (bool dropped : a.flags) {
-        read.push_back(dropped ? IntExpr(0) : at[d++]);
+  switch (ruleOf(e).form) {
+    case OpForm::Broadcast:
+    case OpForm::Squeeze:
+    case OpForm::Permute: {
+      std::vector<IntExpr> read(e.tensorInputs()[0]->noReductions().size(), 0);
+      for (const DimPair& dims : linkedDims(e, 0)) {
+        read[dims.operand] = at[dims.result];
       }
       return read;
     }
-    case ExprKind::Permute:
-      read.resize(at.size());
-      for (size_t d = 0; d < at.size(); d++) {
-        read[static_cast<size_t>(a.order[d])] = at[d];
-      }
-      return read;
-    case ExprKind::Reshape:
+    case OpForm::Reshape:
       return reshapeIndex(at, e.tensorOutput()->shape(), e.tensorInputs()[0]->shape());
-    case ExprKind::Slice:
-      return slice(a, at, size);
+    case OpForm::Window:
+      return slice(e.attributes(), at, size);
     default:
       return at;
   }
@@ -111,6 +99,25 @@ Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const
     default:
       return {stretched(e.tensorInputs()[operand], shapeOp(e, at, size)), {}};
   }
+}
+
+bool readsElsewhere(const Expr& e) {
+  const OpForm form = ruleOf(e).form;
+  return form == OpForm::Window || form == OpForm::Concatenate || form == OpForm::Index;
+}
+
+std::vector<DimPair> linkedDims(const Expr& e, int operand) {
+  const OperandDims dims = dimsRead(e, operand);
+  const std::vector<IterDomain*>& root = e.tensorOutput()->getRootDomain();
+  const std::vector<IterDomain*> stored = e.tensorOutput()->noReductions();
+  std::vector<DimPair> pairs;
+  for (size_t k = 0; k < root.size(); k++) {
+    const auto at = std::ranges::find(stored, root[k]);
+    if (dims.ofConsumer[k].producer >= 0 && at != stored.end()) {
+      pairs.push_back({static_cast<size_t>(dims.ofConsumer[k].producer), static_cast<size_t>(at - stored.begin())});
+    }
+  }
+  return pairs;
 }
 
 int64_t sizeOf(const std::vector<IntExpr>& position) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "digits/int_expr.h"
+#include "ir/op_rule.h"
 #include "tile/tile.h"
 
 namespace meshfuse {
@@ -21,15 +22,35 @@ struct Read {
   std::vector<tile::Pred> where;  // the operand has an element there only if all of these hold; pad and cat
 };
 
-// What an extent or offset of the fusion is called.
+// The name of an extent or offset of the fusion in a kernel.
 using SizeName = std::function<IntExpr(const IntExpr&)>;
 
 // The read of tensor operand number `operand` at a position `at` of e's result. `e` is a copy, a point op, a cast, expand,
 // broadcast, squeeze, permute, reshape, slice, pad or cat.
 [[nodiscard]] Read readBy(const Expr& e, size_t operand, const std::vector<IntExpr>& at, const SizeName& size);
 
-// `at` with 0 where dims of `tensor` have one element: what is read there serves all positions.
+// `at` with 0 where dims of `tensor` have one element: that element is read at all positions.
 [[nodiscard]] std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at);
+
+// Whether an op reads operands at other positions than those of its result's dims: windows, parts one after the other, rows by data.
+[[nodiscard]] bool readsElsewhere(const Expr& e);
+
+// A stored dim of an operand, by its number among all operands, and the dim of the result at whose positions it is read.
+struct DimPair {
+  size_t operand;
+  size_t result;
+};
+[[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int operand);
+
+// Where an op that indexes reads its index, for a position of its result; dims of one element are not told from others.
+template <class T>
+[[nodiscard]] std::vector<T> positionOfIndex(const Expr& e, const std::vector<T>& at) {
+  std::vector<T> read;
+  for (const DimPair& dims : linkedDims(e, indexOf(e))) {
+    read.push_back(at[dims.result]);
+  }
+  return read;
+}
 
 // A position this large, composed of positions that were divided already, costs more to compute than to make the tensor in memory.
 inline constexpr int64_t kMaxPositionSize = 32;

@@ -1,4 +1,5 @@
 // Reductions through a scratch row, and partial results of parts combined by the last to arrive.
+#include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, c
   std::vector<int> rows;
   for (size_t i = 0; i < exprs.size(); i++) {
     rows.push_back(builder_.tensor({.name = fmt::format("{}{}", name, i),
-                                    .dtype = accumulateIn(exprs[i]->tensorInputs()[0]->dtype()),
+                                    .dtype = accumulatorOf(exprs[i]),
                                     .memory = tile::Memory::Scratch,
                                     .extents = {width},
                                     .strides = {1},
@@ -87,7 +88,7 @@ void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::v
 }
 
 void RowWriter::outerInScratch() {
-  const std::vector<const Expr*> exprs = ofRound(0);
+  const std::vector<const Expr*> exprs = ofStage(0);
   const std::vector<int> rows = scratchRows(exprs, "e");
   over(m_, [&] {
     sumInScratch(exprs, rows);
@@ -100,50 +101,45 @@ void RowWriter::outerInScratch() {
       for (size_t i = 0; i < exprs.size(); i++) {
         bindResult(exprs[i], builder_.load(rows[i], inScratch(), space_));
       }
-      storeOutputs(true, false);
+      storeOutputs(Outputs::OfRows);
       lowering_.popScope();
     });
   });
 }
 
-int RowWriter::workspace(const std::string& name, DataType type, std::vector<IntExpr> extents, bool zeroed) {
+int RowWriter::workspace(tile::TensorParam param) {
   IntExpr elements = 1;
-  for (const IntExpr& e : extents) {
+  for (const IntExpr& e : param.extents) {
     elements *= e;
   }
-  std::vector<IntExpr> strides = rowMajorStrides(extents);
-  int param = builder_.tensor({.name = name,
-                               .dtype = type,
-                               .memory = tile::Memory::Workspace,
-                               .extents = std::move(extents),
-                               .strides = std::move(strides),
-                               .alignment = 64,
-                               .zeroed = zeroed});
+  param.memory = tile::Memory::Workspace;
+  param.strides = rowMajorStrides(param.extents);
+  param.alignment = 64;
   plan_.slots.push_back({nullptr, static_cast<int>(plan_.workspaces.size())});
-  plan_.workspaces.push_back({type, elements, zeroed});
-  return param;
+  plan_.workspaces.push_back({param.dtype, elements, param.zeroed});
+  return builder_.tensor(std::move(param));
+}
+
+// A workspace for each reduction: its result in each part, at `extent` places.
+std::vector<int> RowWriter::partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent) {
+  std::vector<int> partials;
+  for (size_t i = 0; i < exprs.size(); i++) {
+    partials.push_back(workspace(
+        {.name = fmt::format("w{}", i), .dtype = accumulatorOf(exprs[i]), .extents = {digits_.splitCount, extent}}));
+  }
+  return partials;
 }
 
 void RowWriter::combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows) {
-  IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
-  std::vector<int> partials;
-  for (size_t i = 0; i < exprs.size(); i++) {
-    DataType type = accumulateIn(exprs[i]->tensorInputs()[0]->dtype());
-    partials.push_back(workspace(fmt::format("w{}", i), type, {digits_.splitCount, lowering_.size(axes_.N)}, false));
-  }
+  const IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
+  const IntExpr columns = lowering_.size(axes_.N);
+  const std::vector<int> partials = partialResults(exprs, columns);
   over(n_, [&] {
     for (size_t i = 0; i < exprs.size(); i++) {
       builder_.store(partials[i], {{part}, {coord(n_)}}, builder_.load(rows[i], inScratch(), space_));
     }
   });
-  int counter = workspace("arrived", DataType::Int32, {1}, true);
-  builder_.lastArriver(counter, [&] {
-    int space = builder_.space(
-        "t", {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}, {"c", lowering_.size(axes_.N), lastDigits()}});
-    finish(exprs, space, [&](size_t i) {
-      return builder_.load(partials[i], {{builder_.coord(space, 0)}, {builder_.coord(space, 1)}}, space);
-    });
-  });
+  finish(exprs, partials, {{"c", columns, lastDigits()}});
 }
 
 // Digits of one worker over the whole of n.
@@ -157,79 +153,71 @@ std::vector<tile::Builder::DigitSpec> RowWriter::lastDigits() const {
   return result;
 }
 
-// In a space of axes (q: parts, c: outputs, if there are several): results of all reductions, then the row outputs.
-void RowWriter::finish(const std::vector<const Expr*>& exprs, int space,
-                       const std::function<ValueId(size_t)>& partial) {
-  bool hasColumns = builder_.program().spaces[static_cast<size_t>(space)].axes.size() > 1;
-  uint64_t columnDigits = hasColumns ? tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space)], 1) : 0;
-  int outerSpace = space_;
-  auto body = [&](std::span<const ValueId>) {
-    lowering_.pushScope();
-    std::vector<ValueId> start;
-    space_ = space;
-    for (const Expr* e : exprs) {
-      start.push_back(startOf(e, columnDigits));
-    }
-    std::vector<ValueId> total = builder_.loop(space, 0, 0, std::move(start), [&](std::span<const ValueId> carried) {
-      std::vector<ValueId> next;
-      for (size_t i = 0; i < exprs.size(); i++) {
-        next.push_back(combine(exprs[i], carried[i], partial(i)));
+// The last part to arrive combines the results of all parts, in their order, and stores the row outputs. `columns`: the axis of the
+// outputs, if there are several.
+void RowWriter::finish(const std::vector<const Expr*>& exprs, const std::vector<int>& partials,
+                       const std::vector<tile::Builder::AxisSpec>& columns) {
+  const int counter = workspace({.name = "arrived", .dtype = DataType::Int32, .extents = {1}, .zeroed = true});
+  builder_.lastArriver(counter, [&] {
+    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
+    axes.insert(axes.end(), columns.begin(), columns.end());
+    const int outerSpace = space_;
+    space_ = builder_.space("t", std::move(axes));
+    auto body = [&](std::span<const ValueId>) {
+      lowering_.pushScope();
+      const IntExpr column = columns.empty() ? IntExpr(0) : coord(1);
+      std::vector<ValueId> start;
+      for (const Expr* e : exprs) {
+        start.push_back(startOf(e, columns.empty() ? 0 : digitSet(1)));
       }
-      return next;
-    });
-    for (size_t i = 0; i < exprs.size(); i++) {
-      bindResult(exprs[i], total[i]);
+      std::vector<ValueId> total = builder_.loop(space_, 0, 0, std::move(start), [&](std::span<const ValueId> sums) {
+        std::vector<ValueId> next;
+        for (size_t i = 0; i < exprs.size(); i++) {
+          next.push_back(combine(exprs[i], sums[i], builder_.load(partials[i], {{coord(0)}, {column}}, space_)));
+        }
+        return next;
+      });
+      for (size_t i = 0; i < exprs.size(); i++) {
+        bindResult(exprs[i], total[i]);
+      }
+      std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
+      for (const TensorView* out : group_.outputs) {
+        Lowering::Position at = positionOf(c_, out, dims);
+        lowering_.store(out, at, lowering_.value(out, at, space_), tile::Cache::Keep);
+      }
+      lowering_.popScope();
+      return std::vector<ValueId>{};
+    };
+    if (columns.empty()) {
+      body({});
+    } else {
+      builder_.loop(space_, 1, 0, {}, body);
     }
-    IntExpr column = hasColumns ? builder_.coord(space, 1) : IntExpr(0);
-    std::vector<IntExpr> dims = axes_.innerReduced ? axes_.dims(c_, column, 0, 0) : axes_.dims(c_, 0, 0, column);
-    for (const TensorView* out : group_.outputs) {
-      Lowering::Position at = positionOf(c_, out, dims);
-      lowering_.store(out, at, lowering_.value(out, at, space), tile::Cache::Keep);
-    }
-    lowering_.popScope();
-    return std::vector<ValueId>{};
-  };
-  if (hasColumns) {
-    builder_.loop(space, 1, 0, {}, body);
-  } else {
-    body({});
-  }
-  space_ = outerSpace;
+    space_ = outerSpace;
+  });
 }
 
 // Few rows, long reductions: each part sweeps its share of k or n for every row.
 void RowWriter::split() {
-  IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
-  std::vector<const Expr*> exprs = ofRound(0);
-  std::vector<int> partials;
-  IntExpr rows = lowering_.size(axes_.M);
-  for (size_t i = 0; i < exprs.size(); i++) {
-    DataType type = accumulateIn(exprs[i]->tensorInputs()[0]->dtype());
-    partials.push_back(workspace(fmt::format("w{}", i), type, {digits_.splitCount, rows}, false));
-  }
-  int counter = workspace("arrived", DataType::Int32, {1}, true);
+  const IntExpr part = IntExpr::symbol(digits_.split, {.lower = 0});
+  const std::vector<const Expr*> exprs = ofStage(0);
+  const IntExpr rows = lowering_.size(axes_.M);
+  const std::vector<int> partials = partialResults(exprs, rows);
   over(m_, [&] {
     lowering_.pushScope();
     sweep(0, [] {});
     for (size_t i = 0; i < exprs.size(); i++) {
       const TensorView* tv = exprs[i]->tensorOutput();
-      builder_.store(
-          partials[i], {{part}, {coord(m_)}},
-          builder_.cast(lowering_.value(tv, position(tv), space_), accumulateIn(exprs[i]->tensorInputs()[0]->dtype())));
+      builder_.store(partials[i], {{part}, {coord(m_)}},
+                     builder_.cast(lowering_.value(tv, position(tv), space_), accumulatorOf(exprs[i])));
     }
     lowering_.popScope();
   });
-  builder_.lastArriver(counter, [&] {
-    std::vector<tile::Builder::AxisSpec> axes = {{"q", digits_.splitCount, {{tile::Level::Serial, 0, ""}}}};
-    if (m_ >= 0) {
-      axes.push_back({"c", rows, {{tile::Level::Serial, 0, ""}}});
-    }
-    int space = builder_.space("t", std::move(axes));
-    finish(exprs, space, [&](size_t i) {
-      IntExpr row = m_ >= 0 ? builder_.coord(space, 1) : IntExpr(0);
-      return builder_.load(partials[i], {{builder_.coord(space, 0)}, {row}}, space);
-    });
-  });
+  std::vector<tile::Builder::AxisSpec> columns;
+  if (m_ >= 0) {
+    columns.push_back({"c", rows, {{tile::Level::Serial, 0, ""}}});
+  }
+  finish(exprs, partials, columns);
 }
 
 }  // namespace meshfuse

@@ -1,3 +1,4 @@
+#include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
 #include <algorithm>
@@ -7,11 +8,11 @@
 
 namespace meshfuse {
 
-// In step i stage k works on row i - k of the part: the stages are the rounds of reductions, the last one stores. One loop over
-// n serves them all, so reads, arithmetic and writes overlap. At both ends some stages work on rows nobody needs: rows are
+// In step i stage k works on row i - k of the part: the stages are the reduction stages, the last one stores. One loop over
+// n serves them all, so reads, arithmetic and writes overlap. At both ends some stages work on rows outside the part: rows are
 // clamped and their stores left out.
 void RowWriter::pipelined() {
-  chooseStash();
+  chooseSpills();
   const std::vector<Delayed> delayed = delayedResults();
   std::vector<ValueId> start;
   for (const Delayed& d : delayed) {
@@ -19,17 +20,17 @@ void RowWriter::pipelined() {
   }
   (void)overCarrying(m_, start, [&](std::span<const ValueId> carried) {
     const std::vector<Lowering::Scope> scopes = openStages(delayed, carried);
-    const std::vector<tile::Pred> isRow = {{c_.rounds - 1, coord(m_)},
-                                           {pipelineBase() + coord(m_) - c_.rounds, axes_.M}};
+    const std::vector<tile::Pred> isRow = {{c_.stages - 1, coord(m_)},
+                                           {pipelineBase() + coord(m_) - c_.stages, axes_.M}};
     std::vector<ValueId> sums;
     for (const Expr* e : reductions_) {
       sums.push_back(startOf(e, digitSet(n_)));
     }
     sums = overCarrying(n_, std::move(sums), [&](std::span<const ValueId> at) { return runStages(scopes, isRow, at); });
     if (std::ranges::any_of(group_.outputs, [&](const TensorView* o) { return isRowOutput(o); })) {
-      row_ = pipelineRow(c_.rounds);
+      row_ = pipelineRow(c_.stages);
       lowering_.pushScope(scopes.back());
-      builder_.when(isRow, [&] { storeOutputs(true, false); });
+      builder_.when(isRow, [&] { storeOutputs(Outputs::OfRows); });
       (void)lowering_.popScope();
     }
     row_.reset();
@@ -47,57 +48,57 @@ IntExpr RowWriter::pipelineRow(int stage) const { return min(max(pipelineBase() 
 std::vector<RowWriter::Delayed> RowWriter::delayedResults() const {
   std::vector<Delayed> delayed;
   for (const Expr* e : reductions_) {
-    for (int age = 1; age <= c_.rounds - c_.round.at(e->output()->id()); age++) {
+    for (int age = 1; age <= c_.stages - c_.stage.at(e->output()->id()); age++) {
       delayed.push_back({e, age});
     }
   }
   return delayed;
 }
 
-// What each stage has of its row before the loop over n: the results of earlier stages, and what follows from them.
+// The values that each stage has of its row before the loop over n: the results of earlier stages, and values computed from them.
 std::vector<Lowering::Scope> RowWriter::openStages(const std::vector<Delayed>& delayed,
                                                    std::span<const ValueId> carried) {
   std::vector<Lowering::Scope> scopes;
-  for (int stage = 0; stage <= c_.rounds; stage++) {
+  for (int stage = 0; stage <= c_.stages; stage++) {
     row_ = pipelineRow(stage);
     lowering_.pushScope();
     for (size_t i = 0; i < delayed.size(); i++) {
-      if (c_.round.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
+      if (c_.stage.at(delayed[i].reduction->output()->id()) + delayed[i].age == stage) {
         bindResult(delayed[i].reduction, carried[i]);
       }
     }
-    for (int round = 0; round < stage; round++) {
-      hoistRows(round, stage);
+    for (int earlier = 0; earlier < stage; earlier++) {
+      hoistRows(earlier, stage);
     }
     scopes.push_back(lowering_.popScope());
   }
   return scopes;
 }
 
-// One step over n, in all stages. The last one first: what the stage before stashed is read before it is overwritten.
+// One step over n, in all stages. The last one first: a spill of the stage before is read before it is overwritten.
 std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& scopes,
                                           const std::vector<tile::Pred>& isRow, std::span<const ValueId> sums) {
   std::vector<ValueId> next(sums.begin(), sums.end());
-  for (int stage = c_.rounds; stage >= 0; stage--) {
+  for (int stage = c_.stages; stage >= 0; stage--) {
     row_ = pipelineRow(stage);
-    useStash(stage - 1);
+    useSpills(stage - 1);
     lowering_.pushScope(scopes[static_cast<size_t>(stage)]);
     lowering_.pushScope();
-    if (stage == c_.rounds) {
-      builder_.when(isRow, [&] { storeOutputs(false, true); });
+    if (stage == c_.stages) {
+      builder_.when(isRow, [&] { storeOutputs(Outputs::Spread); });
     }
     for (size_t i = 0; i < reductions_.size(); i++) {
-      if (c_.round.at(reductions_[i]->output()->id()) == stage) {
+      if (c_.stage.at(reductions_[i]->output()->id()) == stage) {
         next[i] = combine(reductions_[i], sums[i], operandOf(reductions_[i]));
       }
     }
-    stash(stage);
+    spill(stage);
     if (stage == 0 && digits_.prefetchRows) {
       prefetchNextRow();
     }
     (void)lowering_.popScope();
     (void)lowering_.popScope();
-    dropStash(stage - 1);
+    dropSpills(stage - 1);
   }
   return next;
 }

@@ -1,4 +1,5 @@
 // Rows brought in ahead, by all sweeps together.
+#include "ir/fusion.h"
 #include "schedule/row_writer.h"
 
 #include <fmt/core.h>
@@ -16,17 +17,9 @@ constexpr int64_t kLine = 16;  // elements of a cache line, of the usual type
 
 }  // namespace
 
-// Elements of n that one step covers.
-int64_t RowWriter::stepWidth() const {
-  int64_t width = 1;
-  for (const tile::Builder::DigitSpec& d : digits_.n) {
-    width *= d.level == tile::Level::Repeat || d.level == tile::Level::Vector ? d.size.constValue() : 1;
-  }
-  return width;
-}
-
-// Lines of the inputs that run over n, at other dims: `width` elements of n a step.
-void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, bool byRow) {
+// Lines of the inputs that run over n, and over one of the dims `along` if there are any, at other dims: `width` elements of n a
+// step.
+void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int>& along) {
   for (const TensorView* in : group_.inputs) {
     auto it = c_.index.find(in->id());
     auto runsOver = [&](const std::vector<int>& axis) {
@@ -35,7 +28,7 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, bool b
                                   [&](const IntExpr& i) { return i.contains(fmt::format("d{}", d)); });
              });
     };
-    if (runsOver(axes_.n) && (!byRow || runsOver(axes_.m))) {
+    if (runsOver(axes_.n) && (along.empty() || runsOver(along))) {
       Lowering::Position at = position(in);
       std::string n = coord(n_).toString();
       bool oneRun =
@@ -50,7 +43,7 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, bool b
 
 void RowWriter::prefetchNextRow() {
   if (m_ >= 0) {
-    prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), stepWidth(), true);
+    prefetch(axes_.dims(c_, row() + 1, coord(k_), coord(n_)), stepWidth(digits_.n), axes_.m);
   }
 }
 
@@ -58,7 +51,7 @@ void RowWriter::prefetchNextRow() {
 // shares are fractions of powers of two, larger ones last, so that a step brings in whole lines that are neighbours. Sweeps
 // that would get less than a line of each step get none.
 void RowWriter::prefetchShare(int sweep, int sweeps) {
-  const int64_t width = stepWidth();
+  const int64_t width = stepWidth(digits_.n);
   const int64_t sharing = std::min<int64_t>(sweeps, width / kLine);
   const int64_t rank = sweep - (sweeps - sharing);
   if (m_ < 0 || rank < 0 || !digits_.prefetchRows) {
@@ -71,14 +64,14 @@ void RowWriter::prefetchShare(int sweep, int sweeps) {
   const int64_t before = half ? rank : rank - halved;
   const int64_t part = width / fractions;
   IntExpr n = floorDiv(lowering_.size(axes_.N) * before, fractions) + floorDiv(coord(n_), width) * part;
-  prefetch(axes_.dims(c_, row() + 1, coord(k_), n), part, true);
+  prefetch(axes_.dims(c_, row() + 1, coord(k_), n), part, axes_.m);
 }
 
 void RowWriter::prefetchPointwise() {
   if (digits_.prefetchRows) {
     prefetchNextRow();
   } else if (digits_.prefetchAhead > 0) {
-    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), stepWidth(), false);
+    prefetch(axes_.dims(c_, coord(m_), 0, coord(n_) + digits_.prefetchAhead), stepWidth(digits_.n), {});
   }
 }
 

@@ -1,4 +1,5 @@
 #include "schedule/row_writer.h"
+#include "ir/fusion.h"
 
 #include <algorithm>
 
@@ -27,7 +28,7 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
     specs.push_back({axis, lowering_.size(bound), spec});
     return static_cast<int>(specs.size()) - 1;
   };
-  m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.rounds, {{tile::Level::Serial, 0, ""}})
+  m_ = digits.pipelineRows > 0 ? add("i", digits.pipelineRows + coordinates.stages, {{tile::Level::Serial, 0, ""}})
                                : add("m", axes.M, digits.m);
   k_ = add("k", axes.K, digits.k);
   n_ = add("n", axes.N, digits.n);
@@ -37,7 +38,7 @@ RowWriter::RowWriter(const Group& group, const Coordinates& coordinates, const K
       reductions_.push_back(e);
     }
   }
-  storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.rounds : 0;
+  storeSweep_ = c_.lateOutputs || !sweepsAreLoops() ? c_.stages : 0;
   sweeps_ = sweepsOfAll();
 }
 
@@ -45,7 +46,7 @@ KernelPlan RowWriter::write() {
   if (!c_.hasReduction()) {
     over(m_, [&] {
       over(n_, [&] {
-        storeOutputs(true, true);
+        storeOutputs(Outputs::All);
         prefetchPointwise();
       });
     });
@@ -107,11 +108,11 @@ uint64_t RowWriter::digitSet(int axis) const {
 
 bool RowWriter::isRowOutput(const TensorView* out) const { return c_.hasReduction() && !c_.isSpread(out); }
 
-bool RowWriter::storesLast() const { return storeSweep_ == c_.rounds && c_.spreadOutputs(); }
+bool RowWriter::storesLast() const { return storeSweep_ == c_.stages && c_.spreadOutputs(); }
 
-void RowWriter::storeOutputs(bool rows, bool full) {
+void RowWriter::storeOutputs(Outputs which) {
   for (const TensorView* out : group_.outputs) {
-    if (isRowOutput(out) ? rows : full) {
+    if (which == Outputs::All || isRowOutput(out) == (which == Outputs::OfRows)) {
       Lowering::Position at = position(out);
       lowering_.store(out, at, lowering_.value(out, at, space_), streams(out) ? tile::Cache::Once : tile::Cache::Keep);
     }
@@ -126,10 +127,10 @@ bool RowWriter::streams(const TensorView* out) const {
   return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
 }
 
-std::vector<const Expr*> RowWriter::ofRound(int round) const {
+std::vector<const Expr*> RowWriter::ofStage(int stage) const {
   std::vector<const Expr*> result;
   for (const Expr* e : reductions_) {
-    if (c_.round.at(e->output()->id()) == round) {
+    if (c_.stage.at(e->output()->id()) == stage) {
       result.push_back(e);
     }
   }
@@ -138,17 +139,17 @@ std::vector<const Expr*> RowWriter::ofRound(int round) const {
 
 ValueId RowWriter::operandOf(const Expr* reduction) {
   const TensorView* in = reduction->tensorInputs()[0];
-  return builder_.cast(lowering_.value(in, position(in), space_), accumulateIn(in->dtype()));
+  return builder_.cast(lowering_.value(in, position(in), space_), accumulatorOf(reduction));
 }
 
+DataType accumulatorOf(const Expr* reduction) { return accumulateType(reduction->input(0)->dtype()); }
+
 ValueId RowWriter::combine(const Expr* reduction, ValueId a, ValueId b) {
-  DataType type = accumulateIn(reduction->tensorInputs()[0]->dtype());
-  return builder_.point(combineOp(reduction->attributes().reduce, type), {a, b});
+  return builder_.point(combineOp(reduction->attributes().reduce, accumulatorOf(reduction)), {a, b});
 }
 
 ValueId RowWriter::startOf(const Expr* reduction, uint64_t digits) {
-  DataType type = accumulateIn(reduction->tensorInputs()[0]->dtype());
-  return tile::identity(builder_, reduction->attributes().reduce, type, space_, digits);
+  return tile::identity(builder_, reduction->attributes().reduce, accumulatorOf(reduction), space_, digits);
 }
 
 // A value that is the same along reduced digits counts once for each of their positions.
@@ -171,7 +172,7 @@ std::vector<ValueId> RowWriter::combineAll(const std::vector<const Expr*>& exprs
 }
 
 // Results of `step` over an axis. Where the axis has two serial digits, each block of the inner one is summed for itself: a sum
-// that all terms are added to one by one loses what is small beside it.
+// to which all terms are added one by one loses the terms that are small beside it.
 std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                          const Step& step) {
   const std::vector<int> digits = serialDigits(axis);
@@ -187,9 +188,9 @@ std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*
   });
 }
 
-// One sweep over k and n: the results of `round`, reduced over all their digits.
-void RowWriter::sweep(int round, const std::function<void()>& alongside) {
-  std::vector<const Expr*> exprs = ofRound(round);
+// One sweep over k and n: the results of `stage`, reduced over all their digits.
+void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
+  std::vector<const Expr*> exprs = ofStage(stage);
   bool looped = sweepsAreLoops();
   uint64_t reducedDigits = digitSet(k_) | (axes_.innerReduced ? digitSet(n_) : 0);
   uint64_t carriedDigits = digitSet(m_) | digitSet(k_) | digitSet(n_);
@@ -207,8 +208,8 @@ void RowWriter::sweep(int round, const std::function<void()>& alongside) {
       for (size_t i = 0; i < exprs.size(); i++) {
         next.push_back(combine(exprs[i], carried[i], operandOf(exprs[i])));
       }
-      if (round == storeSweep_) {
-        storeOutputs(false, true);
+      if (stage == storeSweep_) {
+        storeOutputs(Outputs::Spread);
       }
       alongside();
       return next;
@@ -228,24 +229,24 @@ void RowWriter::sweep(int round, const std::function<void()>& alongside) {
 }
 
 void RowWriter::inner() {
-  chooseStash();
+  chooseSpills();
   over(m_, [&] {
     lowering_.pushScope();
-    const int sweeps = storesLast() ? c_.rounds + 1 : c_.rounds;
-    for (int round = 0; round < c_.rounds; round++) {
-      sweep(round, [&] {
-        stash(round);
-        prefetchShare(round, sweeps);
+    const int sweeps = storesLast() ? c_.stages + 1 : c_.stages;
+    for (int stage = 0; stage < c_.stages; stage++) {
+      sweep(stage, [&] {
+        spill(stage);
+        prefetchShare(stage, sweeps);
       });
-      useStash(round);
-      hoistRows(round);
+      useSpills(stage);
+      hoistRows(stage);
     }
-    storeOutputs(true, false);
+    storeOutputs(Outputs::OfRows);
     if (storesLast()) {
       over(k_, [&] {
         over(n_, [&] {
-          storeOutputs(false, true);
-          prefetchShare(c_.rounds, sweeps);
+          storeOutputs(Outputs::Spread);
+          prefetchShare(c_.stages, sweeps);
         });
       });
     }
@@ -257,28 +258,28 @@ void RowWriter::outer() {
   over(m_, [&] {
     over(n_, [&] {
       lowering_.pushScope();
-      for (int round = 0; round < c_.rounds; round++) {
-        sweep(round, [] {});
+      for (int stage = 0; stage < c_.stages; stage++) {
+        sweep(stage, [] {});
       }
-      storeOutputs(true, false);
+      storeOutputs(Outputs::OfRows);
       if (storesLast()) {
-        over(k_, [&] { storeOutputs(false, true); });
+        over(k_, [&] { storeOutputs(Outputs::Spread); });
       }
       lowering_.popScope();
     });
   });
 }
 
-// What a row has once, computed once: values without reduced dims that a sweep (only that one, if given) will read, from
-// results known after `round`.
-void RowWriter::hoistRows(int round, std::optional<int> sweep) {
+// Values that a row has once are computed once: values without reduced dims that a sweep (only that one, if given) will read, from
+// results known after `stage`.
+void RowWriter::hoistRows(int stage, std::optional<int> sweep) {
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();
     if (!c_.isSpread(out) || (sweep && !sweeps_[out->id()].contains(*sweep))) {
       continue;
     }
     for (const TensorView* in : e->tensorInputs()) {
-      if (c_.waitsFor(in) == round + 1 && !c_.isSpread(in) && c_.index.contains(in->id())) {
+      if (c_.waitsFor(in) == stage + 1 && !c_.isSpread(in) && c_.index.contains(in->id())) {
         (void)lowering_.value(in, position(in), space_);
       }
     }

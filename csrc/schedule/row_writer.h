@@ -1,4 +1,4 @@
-// RowWriter: the writing of one kernel of rows. See rows.h for the structures and lowering.h for what fills them.
+// RowWriter: the writing of one kernel of rows. See rows.h for the loop structures and lowering.h for the values.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "ir/fusion.h"
 #include "schedule/rows.h"
 
 namespace meshfuse {
 
 using tile::ValueId;
 
-// The type a reduction of `type` accumulates in.
-[[nodiscard]] inline DataType accumulateIn(DataType type) { return isHalfPrecision(type) ? DataType::Float : type; }
+// The type that a reduction accumulates in.
+[[nodiscard]] DataType accumulatorOf(const Expr* reduction);
 
 class RowWriter {
  public:
@@ -43,11 +42,12 @@ class RowWriter {
   bool isRowOutput(const TensorView* out) const;
   bool storesLast() const;
   bool sweepsAreLoops() const { return isLooped(k_) || isLooped(n_); }
-  void storeOutputs(bool rows, bool full);
+  enum class Outputs : uint8_t { All, OfRows, Spread };
+  void storeOutputs(Outputs which);
   bool streams(const TensorView* out) const;
 
   // -- reductions ---------------------------------------------------------------------------------------------------------
-  std::vector<const Expr*> ofRound(int round) const;
+  std::vector<const Expr*> ofStage(int stage) const;
   ValueId operandOf(const Expr* reduction);
   ValueId combine(const Expr* reduction, ValueId a, ValueId b);
   ValueId startOf(const Expr* reduction, uint64_t digits);
@@ -57,24 +57,23 @@ class RowWriter {
                                   std::span<const ValueId> b);
   std::vector<ValueId> inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                 const Step& step);
-  void sweep(int round, const std::function<void()>& alongside);
+  void sweep(int stage, const std::function<void()>& alongside);
   void inner();
   void outer();
-  void hoistRows(int round, std::optional<int> sweep = std::nullopt);
+  void hoistRows(int stage, std::optional<int> sweep = std::nullopt);
 
-  // -- stash: dear tensors of one sweep, kept in a scratch row for the next ones ------------------------------------------
-  void chooseStash();
-  void placeStash();
-  bool isDear(const TensorView* tensor) const;
+  // -- spills: expensive tensors of one sweep, kept in a scratch row for the next ones ------------------------------------
+  void chooseSpills();
+  void placeSpills();
+  bool isExpensive(const TensorView* tensor) const;
   const TensorView* tensorOf(int id) const;
   std::map<int, std::set<int>> sweepsOfAll() const;
-  void stash(int round);
-  void dropStash(int round);
-  void useStash(int round);
+  void spill(int stage);
+  void dropSpills(int stage);
+  void useSpills(int stage);
 
   // -- prefetch -------------------------------------------------------------------------------------------------------------
-  int64_t stepWidth() const;
-  void prefetch(const std::vector<IntExpr>& dims, int64_t width, bool byRow);
+  void prefetch(const std::vector<IntExpr>& dims, int64_t width, const std::vector<int>& along);
   void prefetchNextRow();
   void prefetchShare(int sweep, int sweeps);
   void prefetchPointwise();
@@ -103,14 +102,16 @@ class RowWriter {
   void outerInScratch();
 
   // -- partial results of parts, combined in part order by the last to arrive --------------------------------------------------
-  int workspace(const std::string& name, DataType type, std::vector<IntExpr> extents, bool zeroed);
+  int workspace(tile::TensorParam param);
   void combineRows(const std::vector<const Expr*>& exprs, const std::vector<int>& rows);
   std::vector<tile::Builder::DigitSpec> lastDigits() const;
-  void finish(const std::vector<const Expr*>& exprs, int space, const std::function<ValueId(size_t)>& partial);
+  std::vector<int> partialResults(const std::vector<const Expr*>& exprs, const IntExpr& extent);
+  void finish(const std::vector<const Expr*>& exprs, const std::vector<int>& partials,
+              const std::vector<tile::Builder::AxisSpec>& columns);
   void split();
 
-  struct Stashed {
-    int round = 0;  // the sweep that computes it
+  struct Spilled {
+    int stage = 0;  // the sweep that computes it
     int last = 0;   // the last one that reads it
     int param = -1;
   };
@@ -127,8 +128,8 @@ class RowWriter {
   int k_ = -1;
   int n_ = -1;
   std::vector<const Expr*> reductions_;
-  int storeSweep_ = 0;  // that of the spread outputs: the first if none waits for a reduction, else `rounds`, after all
-  std::map<int, Stashed> stashed_;       // by Val id
+  int storeSweep_ = 0;  // that of the spread outputs: the first if none waits for a reduction, else `stages`, after all
+  std::map<int, Spilled> spilled_;       // by Val id
   std::map<int, std::set<int>> sweeps_;  // of sweepsOfAll
 };
 

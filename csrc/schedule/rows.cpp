@@ -6,6 +6,9 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "schedule/elementwise.h"
+#include "schedule/eligibility.h"
+#include "schedule/extents.h"
 #include "schedule/row_writer.h"
 
 namespace meshfuse {
@@ -61,23 +64,57 @@ std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each) {
   return {{tile::Level::Serial, 0, ""}, {tile::Level::Serial, std::max<int64_t>(2, block / each), ""}};
 }
 
-KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
-                     const RowDigits& digits, tile::Target target, const std::string& name) {
-  return RowWriter(group, coordinates, axes, digits, target, name).write();
+int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n) {
+  int64_t width = 1;
+  for (const tile::Builder::DigitSpec& d : n) {
+    width *= d.level == tile::Level::Repeat || d.level == tile::Level::Vector ? d.size.constValue() : 1;
+  }
+  return width;
 }
 
-KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name) {
-  CoordinatesOrReason found = findCoordinates(group);
-  invariant(found.coordinates.has_value(), "[{}] a group was accepted that has no coordinates: {}", name, found.reason);
-  std::vector<KernelAxes> choices = axesChoices(*found.coordinates);
+static RowDigits digitsOf(const RowsJudgement& j, const KernelAxes& axes) {
+  return j.device.target == tile::Target::Cpu ? cpuDigits(j.group, j.coordinates, axes, j.device)
+                                              : gpuDigits(j.group, j.coordinates, axes, j.device);
+}
+
+RowsJudgement::RowsJudgement(const Group& g, Coordinates c, const DeviceInfo& d)
+    : Judgement(g), device(d), coordinates(std::move(c)), choices(axesChoices(coordinates)) {
+  const KernelAxes& axes = choices[0];
+  digits = digitsOf(*this, axes);
+  const bool simple = coordinates.stages == 1 && !coordinates.spreadOutputs();
+  kind = !coordinates.hasReduction() ? "pointwise" : simple ? "reduction" : "normalization";
+  cost = costOf(group, device);
+  loops = coordinates.extents;
+  positions = usualExtent(axes.M) * usualExtent(axes.K) * usualExtent(axes.N);
+}
+
+// The longest vector axis that every access runs through.
+KernelPlan RowsJudgement::write() const {
   for (size_t i = 0;; i++) {
-    RowDigits digits = device.target == tile::Target::Cpu ? cpuDigits(group, *found.coordinates, choices[i], device)
-                                                          : gpuDigits(group, *found.coordinates, choices[i], device);
-    KernelPlan plan = writeRows(group, *found.coordinates, choices[i], digits, device.target, name);
+    const RowDigits cut = i == 0 ? digits : digitsOf(*this, choices[i]);
+    KernelPlan plan = RowWriter(group, coordinates, choices[i], cut, device.target, std::string(kind)).write();
     if (i + 1 == choices.size() || runsThrough(plan.program, "n")) {
+      plan.kind = kind;
       return plan;
     }
   }
+}
+
+bool RowsJudgement::readsWhereItWrites(const TensorView* output, const TensorView* input) const {
+  if (coordinates.conflicted || !std::ranges::all_of(group.exprs, [](const Expr* e) { return isElementwise(*e); })) {
+    return false;
+  }
+  const auto in = coordinates.index.find(input->id());
+  const auto out = coordinates.index.find(output->id());
+  return in != coordinates.index.end() && out != coordinates.index.end() && in->second == out->second;
+}
+
+Verdict judgeRows(const Group& group, const DeviceInfo& device) {
+  CoordinatesOrReason found = rowCoordinates(group);
+  if (!found.coordinates) {
+    return {nullptr, std::move(found.reason)};
+  }
+  return {std::make_unique<const RowsJudgement>(group, std::move(*found.coordinates), device), {}};
 }
 
 }  // namespace meshfuse

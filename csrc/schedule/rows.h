@@ -1,9 +1,9 @@
-// Rows: the kernels of pointwise, reduction and normalization groups, written once for all devices.
+// Rows: the template of pointwise, reduction and normalization kernels, written once for all devices.
 //
 // A target chooses the digits of the axes m, k, n; the structure follows from them:
 //   pointwise           for m: for n: store every output
-//   inner (n reduced)   for m: one sweep over k and n a round of reductions, then stores of what depends on n
-//   outer (k reduced)   for m: for n: one sweep over k a round, then stores
+//   inner (n reduced)   for m: one sweep over k and n a reduction stage, then stores of outputs over n
+//   outer (k reduced)   for m: for n: one sweep over k a stage, then stores
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
 
@@ -14,16 +14,16 @@
 #include "schedule/axes.h"
 #include "schedule/coordinates.h"
 #include "schedule/group.h"
-#include "schedule/lowering.h"
+#include "schedule/template.h"
 #include "tile/builder.h"
 
 namespace meshfuse {
 
-// What a target decides.
+// The decisions of a target.
 struct RowDigits {
   std::vector<tile::Builder::DigitSpec> m, k, n;  // empty: the axis is absent (extent 1)
   std::vector<tile::GridDim> grid;
-  bool stash = false;         // inner: keep costly intermediates of a sweep in scratch for the next
+  bool spill = false;         // inner: keep costly intermediates of a sweep in scratch for the next
   bool prefetchRows = false;  // bring in row m + 1 during the sweeps over row m
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
   int64_t prefetchAhead = 0;  // pointwise: elements of n, where rows are not prefetched
@@ -32,9 +32,6 @@ struct RowDigits {
   IntExpr splitCount = 1;
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
-
-[[nodiscard]] KernelPlan writeRows(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
-                                   const RowDigits& digits, tile::Target target, const std::string& name);
 
 // The op that combines two partial results.
 [[nodiscard]] PointOp combineOp(ReduceOp op, DataType type);
@@ -46,13 +43,28 @@ struct RowDigits {
 // digits, and so blocks that are summed for themselves: a float to which 2^24 ones were added one by one takes no more.
 [[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1);
 
+// Elements of n that one step covers, with digits for n.
+[[nodiscard]] int64_t stepWidth(const std::vector<tile::Builder::DigitSpec>& n);
+
 // Digits on a CPU and on a GPU.
 [[nodiscard]] RowDigits cpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                                   const DeviceInfo& device);
 [[nodiscard]] RowDigits gpuDigits(const Group& group, const Coordinates& coordinates, const KernelAxes& axes,
                                   const DeviceInfo& device);
 
-// The plan with the longest vector axis that every access runs through.
-[[nodiscard]] KernelPlan scheduleRows(const Group& group, const DeviceInfo& device, const std::string& name);
+// The facts about a group that a kernel of rows computes.
+struct RowsJudgement final : Judgement {
+  RowsJudgement(const Group& group, Coordinates coordinates, const DeviceInfo& device);
+  [[nodiscard]] KernelPlan write() const override;
+  [[nodiscard]] bool readsWhereItWrites(const TensorView* output, const TensorView* input) const override;
+  [[nodiscard]] std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const override;
+
+  DeviceInfo device;
+  Coordinates coordinates;
+  std::vector<KernelAxes> choices;  // the longest vector axis first
+  RowDigits digits;                 // of the first choice
+};
+
+[[nodiscard]] Verdict judgeRows(const Group& group, const DeviceInfo& device);
 
 }  // namespace meshfuse

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "segment/local_context.h"
 
 namespace meshfuse {

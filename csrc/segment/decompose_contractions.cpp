@@ -3,9 +3,10 @@
 #include <fmt/core.h>
 
 #include "ir/fusion.h"
-#include "ops/copy_shape.h"
+#include "ir/op_rule.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "segment/local_context.h"
 
 namespace meshfuse {
@@ -45,8 +46,7 @@ TensorView* linearResult(const Expr& e) {
 bool decomposeContractions(Fusion& fusion, LocalContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    bool contraction = e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear;
-    if (!contraction) {
+    if (!isContraction(*e)) {
       continue;
     }
     std::optional<std::string> refused = context.refuseLibraryCall(*e, context.layouts);

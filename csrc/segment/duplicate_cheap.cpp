@@ -27,7 +27,7 @@ bool isCheap(const Expr& e) {
   }
 }
 
-// Reads what another step made for itself alone: a copy would run that step's epilogue twice.
+// It follows a reduction: a copy would run the epilogue of that step twice.
 bool readsReduction(const Expr& e) {
   std::vector<TensorView*> ins = e.tensorInputs();
   return std::any_of(ins.begin(), ins.end(), [](const TensorView* tv) {

@@ -3,15 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <tuple>
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "schedule/eligibility.h"
 #include "schedule/extents.h"
-#include "schedule/registry.h"
 #include "segment/judge_siblings.h"
 #include "segment/step_graph.h"
 
@@ -24,7 +21,7 @@ constexpr size_t kMaxJointOps = 128;
 constexpr int kMaxRefusals = 8;
 // In programs of few steps two that refused are asked again when one of them has grown.
 constexpr int kFewNodes = 64;
-// Who waits for whom is a table of all steps: programs of more are left as they are.
+// The dependencies are a table of all pairs of steps: larger programs are left as they are.
 constexpr int kMaxNodes = 16384;
 
 using NodeSet = std::vector<uint64_t>;
@@ -37,18 +34,10 @@ void insertAll(NodeSet& set, const NodeSet& more) {
   }
 }
 
-int64_t elementsOf(const TensorView* tv) {
-  int64_t n = 1;
-  for (const IntExpr& e : tv->shape()) {
-    n *= usualExtent(e);
-  }
-  return n;
-}
-
 class SiblingJoiner {
  public:
-  SiblingJoiner(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers)
-      : graph_(graph), device_(device), schedulers_(schedulers) {}
+  SiblingJoiner(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates)
+      : graph_(graph), device_(device), templates_(templates) {}
 
   void run() {
     const auto count = static_cast<size_t>(graph_.size());
@@ -74,10 +63,9 @@ class SiblingJoiner {
 
  private:
   struct Facts {
-    std::vector<int> reads;             // Val ids, sorted
-    std::vector<int> writes;            // Val ids
-    int64_t elements = 0;               // of the largest tensor
-    std::unique_ptr<GroupLoops> loops;  // once asked for
+    std::vector<int> reads;  // Val ids, sorted
+    size_t writes = 0;       // tensors
+    int64_t elements = 0;    // of the largest tensor
   };
 
   bool isKernel(int n) const { return !graph_.at(n).dead && graph_.at(n).kind == SegmentKind::Kernel; }
@@ -89,26 +77,21 @@ class SiblingJoiner {
       f.reads.push_back(in->id());
     }
     std::sort(f.reads.begin(), f.reads.end());
-    for (const TensorView* out : group.outputs) {
-      f.writes.push_back(out->id());
-    }
+    f.writes = group.outputs.size();
     for (const Expr* e : group.exprs) {
       for (const TensorView* in : e->tensorInputs()) {
-        f.elements = std::max(f.elements, elementsOf(in));
+        f.elements = std::max(f.elements, usualElements(*in));
       }
-      f.elements = std::max(f.elements, elementsOf(e->tensorOutput()));
+      f.elements = std::max(f.elements, usualElements(*e->tensorOutput()));
     }
   }
 
-  const GroupLoops& loopsOf(int n) {
-    Facts& f = facts_[static_cast<size_t>(n)];
-    if (f.loops == nullptr) {
-      Group group = graph_.groupOf(graph_.at(n).exprs);
-      CoordinatesOrReason found = findCoordinates(group);
-      invariant(found.coordinates.has_value(), "[segment] a kernel has no coordinates: {}", found.reason);
-      f.loops = std::make_unique<GroupLoops>(std::move(group), std::move(*found.coordinates), device_);
+  const Judgement& judgementOf(int n) {
+    StepNode& node = graph_.at(n);
+    if (node.judgement == nullptr) {
+      node.judgement = judgeKernel(graph_.groupOf(node.exprs), device_, templates_);
     }
-    return *f.loops;
+    return *node.judgement;
   }
 
   bool waitsFor(int later, int earlier) const { return contains(before_[static_cast<size_t>(later)], earlier); }
@@ -147,25 +130,17 @@ class SiblingJoiner {
   }
 
   static size_t countShared(const std::vector<int>& a, const std::vector<int>& b) {
-    size_t n = 0;
-    for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
-      if (*i == *j) {
-        n++;
-        ++i;
-        ++j;
-      } else {
-        *i < *j ? ++i : ++j;
-      }
-    }
-    return n;
+    std::vector<int> shared;
+    std::ranges::set_intersection(a, b, std::back_inserter(shared));
+    return shared.size();
   }
 
-  // What can be seen without a look at the loops.
+  // Limits that are known without a judgement.
   bool isTooMuch(int a, int b, size_t shared) const {
     const Facts& f = facts_[static_cast<size_t>(a)];
     const Facts& g = facts_[static_cast<size_t>(b)];
-    const size_t tensors = f.reads.size() + f.writes.size() + g.reads.size() + g.writes.size() - shared;
-    return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || tensors > kMaxStreams;
+    const size_t tensors = f.reads.size() + f.writes + g.reads.size() + g.writes - shared;
+    return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || tensors > kMaxKernelTensors;
   }
 
   // Nothing if they are one now; an empty text if they were looked at before.
@@ -175,32 +150,29 @@ class SiblingJoiner {
       return "";
     }
     std::vector<Expr*> exprs = graph_.exprsOf({a, b});
-    Group both = graph_.groupOf(exprs);
     if (std::optional<std::string> reason = delays(a, b)) {
       return reason;
     }
-    Eligibility judged = rowEligibility(both);
-    const SchedulerChoice choice = chooseScheduler(judged, device_, schedulers_);
-    if (choice.scheduler == nullptr) {
-      return choice.reason;
+    Verdict joint = judge(graph_.groupOf(exprs), device_, templates_);
+    if (joint.judgement == nullptr) {
+      return joint.refusal;
     }
-    GroupLoops loops(std::move(both), std::move(judged.coordinates), device_);
-    const GroupLoops& first = loopsOf(a);
-    const GroupLoops& second = loopsOf(b);
-    const SiblingJudgement siblings = judgeSiblings(first, second, loops, device_);
+    const Judgement& first = judgementOf(a);
+    const Judgement& second = judgementOf(b);
+    const SiblingJudgement siblings = judgeSiblings(first, second, *joint.judgement);
     if (siblings.refusal) {
       return siblings.refusal;
     }
     const std::string who = fmt::format("{} beside {}: {}", second.group.outputs[0]->toString(),
                                         first.group.outputs[0]->toString(), siblings.gain);
-    merge(a, b, std::move(exprs), choice.scheduler);
+    learn(a, joint.judgement->group);
+    merge(a, b, std::move(exprs));
+    graph_.at(a).judgement = std::move(joint.judgement);
     graph_.at(a).joins.push_back(who);
-    learn(a, loops.group);
-    facts_[static_cast<size_t>(a)].loops = std::make_unique<GroupLoops>(std::move(loops));
     return std::nullopt;
   }
 
-  // Of communication, what follows it has to wait, and what it waits for is wanted early.
+  // A kernel that waits for a collective must not hold up one that does not, and a kernel before a collective must not be delayed.
   std::optional<std::string> delays(int a, int b) const {
     bool sameCommunication = true;
     bool sameLibrary = true;
@@ -224,9 +196,8 @@ class SiblingJoiner {
     return std::nullopt;
   }
 
-  void merge(int a, int b, std::vector<Expr*> exprs, const Scheduler* scheduler) {
+  void merge(int a, int b, std::vector<Expr*> exprs) {
     graph_.merge({a, b}, {}, std::move(exprs));
-    graph_.at(a).scheduler = scheduler;
     std::vector<std::string>& joins = graph_.at(a).joins;
     joins.insert(joins.end(), graph_.at(b).joins.begin(), graph_.at(b).joins.end());
     if (graph_.at(a).boundary.empty()) {
@@ -251,7 +222,7 @@ class SiblingJoiner {
 
   StepGraph& graph_;
   const DeviceInfo& device_;
-  std::span<const Scheduler> schedulers_;
+  std::span<const Template> templates_;
   std::vector<NodeSet> before_;                     // by node: all it waits for, directly or not
   std::vector<Facts> facts_;                        // by node, of kernels
   std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops where that counts
@@ -259,9 +230,9 @@ class SiblingJoiner {
 
 }  // namespace
 
-void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers) {
+void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates) {
   if (graph.size() <= kMaxNodes) {
-    SiblingJoiner(graph, device, schedulers).run();
+    SiblingJoiner(graph, device, templates).run();
   }
 }
 

@@ -3,21 +3,20 @@
 //   y = exp(x)    z = tanh(x)            one kernel, x is read once
 //   y = exp(x)    z = tanh(w)            one kernel if x and w are small and alike: one launch less
 //
-// Stands after every op has its step, since only then all are known that a kernel could have beside it, and before steps are put
-// in order. Afterwards no two kernels are left that a scheduler takes together to advantage (judge_siblings.h), unless they wait
-// for each other, or one of them would wait for communication or delay it.
+// Runs when every op has its step, since only then all candidates are known, and before steps are put in order. Afterwards no two
+// kernels are left that are better as one (judge_siblings.h), unless one waits for the other, or communication would be delayed.
 //
-// Quadratic in the number of kernels; each is looked at with at most eight others that refuse.
+// Quadratic in the number of kernels; of each, at most eight pairs that are refused are judged in detail.
 #pragma once
 
 #include <span>
 
-#include "schedule/group.h"
+#include "schedule/template.h"
 
 namespace meshfuse {
 
 class StepGraph;
 
-void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Scheduler> schedulers);
+void joinSiblings(StepGraph& graph, const DeviceInfo& device, std::span<const Template> templates);
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// LocalContext: what is known of a local fusion besides its text, when it is cut into steps.
+// LocalContext: facts about a local fusion that its text does not hold, while it is cut into steps.
 #pragma once
 
 #include <functional>
@@ -21,17 +21,19 @@ struct LocalContext {
   // By Val id: how inputs lie in memory, results in an order of their own, and views. All others are contiguous.
   std::map<int, Layout> layouts;
   std::set<int>
-      views;  // permutes that nothing computes, by Val id: their operand's memory under the strides of `layouts`
+      views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
   // Why no library takes a matmul or linear under these layouts; nothing if one does.
   std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
   std::vector<std::string> remarks;  // what passes decided and why, for explain
 
+  // How a tensor of constant sizes lies in memory.
+  Layout layoutOf(const TensorView* tensor) const;
   bool isLibraryCall(const Expr& e) const { return !refuseLibraryCall(e, layouts).has_value(); }
   // For the pass runner: no analyses are held, so there is nothing to drop.
   void changed(std::span<const std::string_view>) {}
 };
 
-// The program's text, then a line `# T1 strides [1, 8] alignment 64` for each layout, with the word `view` behind those of views.
+// The program's text, then a line `# T1 strides [1, 8] alignment 64` for each layout; lines of views end with the word `view`.
 [[nodiscard]] std::string toText(const Fusion& fusion, const LocalContext& context);
 
 }  // namespace meshfuse

@@ -6,7 +6,8 @@
 #include <numeric>
 
 #include "ir/fusion.h"
-#include "ops/copy_shape.h"
+#include "ir/op_rule.h"
+#include "ops/shape_ops.h"
 #include "segment/local_context.h"
 #include "tensor/tensor.h"
 
@@ -14,7 +15,7 @@ namespace meshfuse {
 
 namespace {
 
-// How `tv` lies in its order; nothing if that is row-major, dims of one element aside.
+// The layout of `tv` in its memory order; none if that is row-major, dims of one element aside.
 std::optional<Layout> layoutInOrder(const TensorView* tv) {
   const std::vector<int64_t> sizes = tv->constantShape();
   std::vector<int64_t> strides = contiguousStrides(sizes, tv->memoryOrder());
@@ -27,14 +28,10 @@ bool isAliased(const Fusion& fusion, const TensorView* tv) {
   return std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return a.first == tv; });
 }
 
-bool isContraction(const Expr* e) { return e->kind() == ExprKind::Matmul || e->kind() == ExprKind::Linear; }
-
 bool needsOnePiece(const Expr* e) { return e->kind() == ExprKind::Communicate || e->kind() == ExprKind::BitCast; }
 
 // Made by no kernel, and row-major.
-bool writesRowMajor(const Expr* e) {
-  return isContraction(e) || needsOnePiece(e) || e->kind() == ExprKind::Scan || e->kind() == ExprKind::ArgSort;
-}
+bool writesRowMajor(const Expr* e) { return ruleOf(*e).executor != Executor::Kernel; }
 
 // Lays `tv` out in its order, or says why it cannot lie so.
 std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView* tv, const Layout& layout) {
@@ -47,7 +44,7 @@ std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView
     if (needsOnePiece(use)) {
       return fmt::format("T{} = {} reads it", use->output()->id(), use->opName());
     }
-    if (isContraction(use) && context.isLibraryCall(*use)) {
+    if (isContraction(*use) && context.isLibraryCall(*use)) {
       calls.push_back(use);
     }
   }

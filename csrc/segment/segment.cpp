@@ -1,12 +1,15 @@
 #include "segment/segment.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "schedule/registry.h"
+#include "ir/op_rule.h"
+#include "segment/in_place.h"
 #include "segment/join_siblings.h"
 #include "segment/local_context.h"
 #include "segment/step_graph.h"
@@ -16,18 +19,7 @@ namespace meshfuse {
 namespace {
 
 bool isKernelOp(const Expr& e, const LocalContext& context) {
-  switch (e.kind()) {
-    case ExprKind::Communicate:
-    case ExprKind::BitCast:
-    case ExprKind::Scan:
-    case ExprKind::ArgSort:
-      return false;
-    case ExprKind::Matmul:
-    case ExprKind::Linear:
-      return !context.isLibraryCall(e);
-    default:
-      return true;
-  }
+  return isContraction(e) ? !context.isLibraryCall(e) : ruleOf(e).executor == Executor::Kernel;
 }
 
 bool hasNoElements(const TensorView* tv) {
@@ -46,14 +38,11 @@ bool touchesEmpty(const Expr& e) {
 
 // A view keeps the order of elements in memory.
 bool isViewOp(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Set:
-    case ExprKind::Reshape:
-    case ExprKind::Squeeze:
-    case ExprKind::Broadcast:
-    case ExprKind::BitCast:
+  switch (ruleOf(e).view) {
+    case View::InOrder:
+    case View::Contiguous:
       return true;
-    case ExprKind::Permute: {  // moving dims of extent 1 only
+    case View::Reordered: {  // moving dims of extent 1 only
       std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
       int last = -1;
       for (int from : e.attributes().order) {
@@ -67,16 +56,19 @@ bool isViewOp(const Expr& e) {
       }
       return true;
     }
-    default:
-      return false;
+    case View::No:
+    case View::Strided:
+    case View::SameType:
+      break;
   }
+  return false;
 }
 
-// Ops in one kernel. Compilers take more than linear time for straight code, and next to so much arithmetic another round trip
-// through memory is nothing.
+// Ops in one kernel. Compilers take more than linear time for straight code, and next to that much arithmetic the cost of
+// another round trip through memory is small.
 constexpr size_t kMaxKernelOps = 512;
 
-// Elementwise, same shape throughout: joining it changes nothing a scheduler looks at.
+// Elementwise, same shape throughout: joining it changes nothing a template looks at.
 bool isPlain(const Expr& e) {
   if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
     return false;
@@ -90,8 +82,8 @@ bool isPlain(const Expr& e) {
 class Segmenter {
  public:
   Segmenter(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
-            std::span<const Scheduler> schedulers)
-      : fusion_(fusion), context_(context), device_(device), schedulers_(schedulers), graph_(fusion, context) {}
+            std::span<const Template> templates)
+      : fusion_(fusion), context_(context), device_(device), templates_(templates), graph_(fusion, context) {}
 
   std::vector<Segment> run() {
     for (Expr* e : inAgreedOrder()) {
@@ -105,19 +97,32 @@ class Segmenter {
         n.kind = SegmentKind::View;
       }
     }
-    joinSiblings(graph_, device_, schedulers_);
+    joinSiblings(graph_, device_, templates_);
     std::vector<Segment> result;
     for (int i : graph_.inOrder()) {
-      const StepNode& n = graph_.at(i);
-      result.push_back({n.kind, graph_.groupOf(n.exprs), n.scheduler, n.boundary, n.joins});
+      StepNode& n = graph_.at(i);
+      result.push_back({.kind = n.kind,
+                        .group = graph_.groupOf(n.exprs),
+                        .judgement = std::move(n.judgement),
+                        .boundary = std::move(n.boundary),
+                        .joins = std::move(n.joins)});
+      if (n.kind == SegmentKind::Kernel && result.back().judgement == nullptr) {
+        result.back().judgement = judgeKernel(result.back().group, device_, templates_);
+      }
+    }
+    arrangeInPlace(fusion_, context_, result);
+    for (Segment& s : result) {
+      if (s.kind == SegmentKind::Kernel && !s.inPlace.empty()) {  // its results lie elsewhere than they were judged for
+        s.judgement = judgeKernel(s.group, device_, templates_);
+      }
     }
     return result;
   }
 
  private:
-  // Topological, with the collectives in the order of their ids: what one rank adds for its own layouts may delay an op, but not
-  // change the order of collectives, which is that of the program all ranks agreed on. Nothing stands before what it does not have to:
-  // what a gather makes lies in memory from there on.
+  // Topological, with the collectives in the order of their ids: ops that one rank adds for its own layouts may delay an op, but
+  // must not change the order of collectives, on which all ranks agreed. No op is moved ahead without need: the result of a gather
+  // takes memory from there on.
   std::vector<Expr*> inAgreedOrder() const {
     const std::vector<Expr*> all = fusion_.exprs();
     std::vector<Expr*> collectives;
@@ -132,35 +137,25 @@ class Segmenter {
       before[collectives[k]->id()] = collectives[k - 1];
     }
     std::vector<Expr*> order;
-    std::set<int> done;
-    for (Expr* last : all) {
-      std::vector<Expr*> open = {last};
-      while (!open.empty()) {
-        Expr* e = open.back();
-        bool waits = false;
-        invariant(open.size() <= 2 * all.size() * all.size(),
-                  "[segment] collectives stand against the order of their numbers");
-        const auto waitFor = [&](Expr* other) {
-          if (other != nullptr && !done.contains(other->id())) {
-            open.push_back(other);
-            waits = true;
-          }
-        };
-        const auto previous = before.find(e->id());
-        if (previous != before.end()) {
-          waitFor(previous->second);
-        }
-        for (const Val* in : e->inputs()) {
-          waitFor(in->definition());
-        }
-        if (!waits) {
-          open.pop_back();
-          if (done.insert(e->id()).second) {
-            order.push_back(e);
-          }
+    std::map<int, bool> placed;  // by id; false while an op waits for others
+    const std::function<void(Expr*)> place = [&](Expr* e) {
+      const auto [it, isNew] = placed.try_emplace(e->id(), false);
+      invariant(isNew || it->second, "[segment] collectives stand against the order of their numbers");
+      if (!isNew) {
+        return;
+      }
+      for (const Val* in : std::views::reverse(e->inputs())) {
+        if (in->definition() != nullptr) {
+          place(in->definition());
         }
       }
-    }
+      if (const auto previous = before.find(e->id()); previous != before.end()) {
+        place(previous->second);
+      }
+      order.push_back(e);
+      placed[e->id()] = true;
+    };
+    std::ranges::for_each(all, place);
     return order;
   }
 
@@ -206,9 +201,7 @@ class Segmenter {
     }
     int id = graph_.add({e}, producers, kind);
     StepNode& n = graph_.at(id);
-    std::string reason;
-    n.scheduler = accepting(graph_.groupOf(n.exprs), reason);
-    invariant(n.scheduler != nullptr, "[segment] no scheduler takes {} alone: {}", e->output()->toString(), reason);
+    n.judgement = judgeKernel(graph_.groupOf(n.exprs), device_, templates_);
     for (int p : joinable) {
       std::string& boundary = graph_.at(p).boundary;
       if (boundary.empty()) {
@@ -235,22 +228,23 @@ class Segmenter {
       return false;
     }
     const StepNode& first = graph_.at(with[0]);
+    // A chain of plain ops grows without a judgement, unless it reduces: sweeps compute the values between two reductions again.
+    const auto isReduction = [](const Expr* of) { return of->kind() == ExprKind::Reduce; };
     if (with.size() == 1 && producers.size() == 1 && isPlain(*e) && isPlain(*first.exprs.back()) &&
-        readsOnly(*e, *first.exprs.back())) {
+        readsOnly(*e, *first.exprs.back()) && std::ranges::none_of(first.exprs, isReduction)) {
       graph_.append(with[0], e);
       return true;
     }
     std::vector<Expr*> exprs = graph_.exprsOf(with);
     exprs.push_back(e);
     graph_.inTopologicalOrder(exprs);
-    std::string reason;
-    const Scheduler* scheduler = accepting(graph_.groupOf(exprs), reason);
-    if (scheduler == nullptr) {
-      refusal = refusal.empty() ? reason : refusal;
+    Verdict verdict = judge(graph_.groupOf(exprs), device_, templates_);
+    if (verdict.judgement == nullptr) {
+      refusal = refusal.empty() ? verdict.refusal : refusal;
       return false;
     }
     graph_.merge(with, producers, std::move(exprs));
-    graph_.at(with[0]).scheduler = scheduler;
+    graph_.at(with[0]).judgement = std::move(verdict.judgement);
     return true;
   }
 
@@ -264,12 +258,6 @@ class Segmenter {
     return true;
   }
 
-  const Scheduler* accepting(const Group& group, std::string& reason) const {
-    SchedulerChoice choice = chooseScheduler(group, device_, schedulers_);
-    reason = std::move(choice.reason);
-    return choice.scheduler;
-  }
-
   bool isView(const StepNode& n) const {
     Group g = graph_.groupOf(n.exprs);
     return g.inputs.size() == 1 && g.outputs.size() == n.exprs.size() && !g.inputs[0]->isFusionInput() &&
@@ -280,7 +268,7 @@ class Segmenter {
   const Fusion& fusion_;
   const LocalContext& context_;
   const DeviceInfo& device_;
-  std::span<const Scheduler> schedulers_;
+  std::span<const Template> templates_;
   StepGraph graph_;
   int lastCollective_ = -1;  // node: the next one waits for it
 };
@@ -288,8 +276,21 @@ class Segmenter {
 }  // namespace
 
 std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
-                             std::span<const Scheduler> schedulers) {
-  return Segmenter(fusion, context, device, schedulers).run();
+                             std::span<const Template> templates) {
+  return Segmenter(fusion, context, device, templates).run();
+}
+
+void writeKernels(std::span<Segment> segments) {
+  for (Segment& s : segments) {
+    if (s.kind != SegmentKind::Kernel) {
+      continue;
+    }
+    s.plan = s.judgement->write();
+    const std::vector<std::string> errors = tile::verify(s.plan.program);
+    invariant(errors.empty(), "[schedule] the tile program of a {} kernel is wrong: {}\n{}", s.plan.kind,
+              errors.empty() ? "" : errors[0], tile::toString(s.plan.program));
+    s.judgement.reset();
+  }
 }
 
 }  // namespace meshfuse

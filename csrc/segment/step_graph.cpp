@@ -43,41 +43,41 @@ int StepGraph::add(std::vector<Expr*> exprs, const std::set<int>& producers, Seg
 
 void StepGraph::append(int node, Expr* e) {
   at(node).exprs.push_back(e);
+  at(node).judgement.reset();
   nodeOf_[e->id()] = node;
 }
 
 void StepGraph::merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs) {
-  StepNode& first = at(with[0]);
-  first.exprs = std::move(exprs);
-  std::set<int> others(with.begin() + 1, with.end());
-  for (int m : others) {
-    StepNode& n = at(m);
-    n.dead = true;
-    for (int p : n.producers) {
+  const int first = with[0];
+  const std::set<int> merged(with.begin(), with.end());
+  std::set<int> before = producers;
+  std::set<int> after;
+  for (int m : merged) {
+    before.insert(at(m).producers.begin(), at(m).producers.end());
+    after.insert(at(m).consumers.begin(), at(m).consumers.end());
+    at(m).dead = m != first;
+  }
+  for (int m : merged) {
+    before.erase(m);
+    after.erase(m);
+    for (int p : before) {
       at(p).consumers.erase(m);
-      if (p != with[0] && !others.contains(p)) {
-        first.producers.insert(p);
-        at(p).consumers.insert(with[0]);
-      }
     }
-    for (int c : n.consumers) {
+    for (int c : after) {
       at(c).producers.erase(m);
-      if (c != with[0] && !others.contains(c)) {
-        at(c).producers.insert(with[0]);
-        first.consumers.insert(c);
-      }
-    }
-    first.producers.erase(m);
-    first.consumers.erase(m);
-  }
-  for (int p : producers) {
-    if (p != with[0] && !others.contains(p)) {
-      first.producers.insert(p);
-      at(p).consumers.insert(with[0]);
     }
   }
-  for (Expr* x : first.exprs) {
-    nodeOf_[x->id()] = with[0];
+  for (int p : before) {
+    at(p).consumers.insert(first);
+  }
+  for (int c : after) {
+    at(c).producers.insert(first);
+  }
+  at(first).producers = std::move(before);
+  at(first).consumers = std::move(after);
+  at(first).exprs = std::move(exprs);
+  for (Expr* x : at(first).exprs) {
+    nodeOf_[x->id()] = first;
   }
 }
 
@@ -149,13 +149,6 @@ Group StepGraph::groupOf(const std::vector<Expr*>& exprs) const {
                    std::any_of(uses.begin(), uses.end(), [&](const Expr* u) { return !inside.contains(u->id()); });
     if (outside) {
       take(g.outputs, out);
-    }
-  }
-  for (const auto& [output, input] : fusion_.aliases()) {
-    bool hasInput = std::any_of(g.inputs.begin(), g.inputs.end(), [&](const Val* v) { return v == input; });
-    bool hasOutput = std::any_of(g.outputs.begin(), g.outputs.end(), [&](const Val* v) { return v == output; });
-    if (hasInput && hasOutput) {
-      g.aliases[output->id()] = input->id();
     }
   }
   return g;

@@ -1,4 +1,4 @@
-// StepGraph: the steps of a program while they still grow. Each is a set of ops; who waits for whom is kept as they merge.
+// StepGraph: the steps of a program while they still grow. Each is a set of ops; the dependencies between them are kept as they merge.
 #pragma once
 
 #include <map>
@@ -15,25 +15,24 @@ struct StepNode {
   std::set<int> producers;   // nodes
   std::set<int> consumers;
   SegmentKind kind = SegmentKind::Kernel;
-  const Scheduler* scheduler = nullptr;
-  std::string boundary;            // as in Segment
-  std::vector<std::string> joins;  // as in Segment
-  bool dead = false;               // part of another one
+  std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel; null after an op joined that needed none
+  std::string boundary;                                  // as in Segment
+  std::vector<std::string> joins;                        // as in Segment
+  bool dead = false;                                     // part of another one
 };
 
 class StepGraph {
  public:
   StepGraph(const Fusion& fusion, const LocalContext& context);
 
-  const std::vector<StepNode>& nodes() const { return nodes_; }
   StepNode& at(int node) { return nodes_[static_cast<size_t>(node)]; }
   const StepNode& at(int node) const { return nodes_[static_cast<size_t>(node)]; }
   int size() const { return static_cast<int>(nodes_.size()); }
 
-  // The nodes that make what an op reads.
+  // The nodes that compute the operands of an op.
   std::set<int> producersOf(const Expr* e) const;
   int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind);
-  void append(int node, Expr* e);  // it waits for nothing but the node
+  void append(int node, Expr* e);  // an op that waits for no other node
   // Makes `with` one node, the first of them, that computes `exprs`, all of theirs and at most one more, which waits for
   // `producers`.
   void merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs);
@@ -43,7 +42,7 @@ class StepGraph {
   void inTopologicalOrder(std::vector<Expr*>& exprs) const;
   // All ops of some nodes, in topological order.
   std::vector<Expr*> exprsOf(const std::vector<int>& nodes) const;
-  // What a step of these ops reads, writes and computes.
+  // The group of a step of these ops.
   Group groupOf(const std::vector<Expr*>& exprs) const;
   // Of the nodes that are not part of others, each after those it waits for.
   std::vector<int> inOrder() const;

@@ -1,4 +1,4 @@
-// The passes over a local fusion, in order: they leave it as it is then cut into steps.
+// The passes over a local fusion, in order. The fusion is then cut into steps.
 #pragma once
 
 #include <span>

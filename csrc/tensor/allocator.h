@@ -31,8 +31,8 @@ class Allocator {
 
 struct AllocatorStatistics {
   int64_t allocations = 0;  // calls of allocate
-  int64_t systemCalls = 0;  // of them those that had to ask the system for memory
-  int64_t bytesInUse = 0;   // asked for by those who have not given them back; blocks are as large as their class
+  int64_t systemCalls = 0;  // allocations that asked the system for memory
+  int64_t bytesInUse = 0;   // allocated and not yet deallocated, as asked for; blocks are as large as their class
   int64_t peakBytesInUse = 0;
   int64_t bytesCached = 0;  // on free lists
 };
@@ -51,7 +51,7 @@ class PooledAllocator final : public Allocator {
   // Gives the large free blocks back to the system.
   void trim();
   AllocatorStatistics statistics() const;
-  // From here on the peak is that of what follows.
+  // The peak counts from now on.
   void resetPeak();
   // Memory for tensors that comes from elsewhere counts as in use too; less than 0: given back.
   void countInUse(int64_t bytes);
@@ -78,7 +78,7 @@ class PooledAllocator final : public Allocator {
   std::atomic<int64_t> bytesCached_{0};
 };
 
-// That of all tensors in the host's memory. Never destroyed: tensors may outlive any other static object.
+// The allocator of all tensors in host memory. Never destroyed: tensors may outlive any other static object.
 PooledAllocator& hostPool();
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// What a fusion is called with: a tensor, or a number for a scalar input.
+// An argument of a call of a fusion: a tensor, or a number for a scalar input.
 #pragma once
 
 #include <cstdint>

@@ -12,17 +12,7 @@ using dlpack::ManagedTensor;
 
 constexpr int32_t kCpu = 1;
 
-struct TypeRow {
-  DataType type;
-  uint8_t code;
-  uint8_t bits;
-};
-constexpr TypeRow kTypes[] = {
-    {DataType::Double, 2, 64}, {DataType::Float, 2, 32}, {DataType::Half, 2, 16}, {DataType::BFloat16, 4, 16},
-    {DataType::Int, 0, 64},    {DataType::Int32, 0, 32}, {DataType::Bool, 6, 8},
-};
-
-// What a handle of ours keeps: the shared storage and the arrays that its pointers point to.
+// The context of a handle made here: it keeps the storage alive, and the arrays that the handle points to.
 struct Exported {
   Tensor tensor;
   std::vector<int64_t> sizes;
@@ -31,12 +21,20 @@ struct Exported {
 };
 
 std::optional<DataType> typeOf(const dlpack::DlDataType& t) {
-  for (const TypeRow& row : kTypes) {
-    if (row.code == t.code && row.bits == t.bits && t.lanes == 1) {
+  for (const DataTypeInfo& row : kDataTypes) {
+    if (row.dlpackCode == t.code && bitWidth(row.type) == t.bits && t.lanes == 1) {
       return row.type;
     }
   }
   return std::nullopt;
+}
+
+std::string typeNames() {
+  std::string names;
+  for (const DataTypeInfo& row : kDataTypes) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -46,14 +44,10 @@ ManagedTensor* toDlpack(const Tensor& tensor) {
   auto* out = new Exported{tensor, {}, {}, {}};
   out->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   out->strides.assign(tensor.strides().begin(), tensor.strides().end());
-  const TypeRow* row = kTypes;
-  while (row->type != tensor.dtype()) {
-    row++;
-  }
   out->handle.tensor = {.data = tensor.data(),
                         .device = {kCpu, tensor.device().index},
                         .ndim = tensor.dim(),
-                        .dtype = {row->code, row->bits, 1},
+                        .dtype = {info(tensor.dtype()).dlpackCode, static_cast<uint8_t>(bitWidth(tensor.dtype())), 1},
                         .shape = out->sizes.data(),
                         .strides = out->strides.data(),
                         .byteOffset = 0};
@@ -74,10 +68,8 @@ Tensor fromDlpack(ManagedTensor* handle) {
   check(t.device.type == kCpu, "[dlpack] the tensor is on a device of type {}, expected 1, a CPU; copy it to the CPU",
         t.device.type);
   std::optional<DataType> type = typeOf(t.dtype);
-  check(type.has_value(),
-        "[dlpack] type code {} of {} bits and {} lanes is none of Double, Float, Half, BFloat16, Int, Int32, Bool; "
-        "cast it",
-        t.dtype.code, t.dtype.bits, t.dtype.lanes);
+  check(type.has_value(), "[dlpack] type code {} of {} bits and {} lanes is none of {}; cast it", t.dtype.code,
+        t.dtype.bits, t.dtype.lanes, typeNames());
   std::vector<int64_t> sizes(t.shape, t.shape + t.ndim);
   std::vector<int64_t> strides =
       t.strides == nullptr ? contiguousStrides(sizes) : std::vector<int64_t>(t.strides, t.strides + t.ndim);

@@ -43,10 +43,10 @@ struct ManagedTensor {
 
 namespace meshfuse {
 
-// A new handle that shares the tensor's storage; whoever takes it calls its deleter once.
+// A new handle that shares the tensor's storage; the receiver calls its deleter once.
 [[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor);
 
-// Takes the handle over: its deleter runs when the last Tensor that shares the memory is gone, and at once if this throws.
+// Takes the handle over: its deleter runs when the last Tensor that shares the memory is destroyed, or before this throws.
 // UserError on null, another device than a CPU, a type that is none of DataType, or more lanes than one.
 [[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle);
 

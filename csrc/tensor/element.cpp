@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "tensor/half.h"
 #include "tensor/tensor.h"
@@ -59,77 +60,51 @@ void write(void* address, T value) {
 }  // namespace
 
 double loadElement(const void* address, DataType dtype) {
-  switch (dtype) {
-    case DataType::Double:
-      return read<double>(address);
-    case DataType::Float:
-      return read<float>(address);
-    case DataType::Half:
-      return halfToFloat(read<uint16_t>(address));
-    case DataType::BFloat16:
-      return bfloat16ToFloat(read<uint16_t>(address));
-    case DataType::Int:
-      return static_cast<double>(read<int64_t>(address));
-    case DataType::Int32:
-      return read<int32_t>(address);
-    case DataType::Bool:
+  return withElementType(dtype, [&]<class T>() -> double {
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      return float16ToFloat(dtype, read<T>(address).bits);
+    } else if constexpr (std::is_same_v<T, bool>) {
       return read<uint8_t>(address) != 0 ? 1 : 0;
-  }
-  return 0;
+    } else {
+      return static_cast<double>(read<T>(address));
+    }
+  });
 }
 
 int64_t loadInteger(const void* address, DataType dtype) {
-  switch (dtype) {
-    case DataType::Int:
-      return read<int64_t>(address);
-    case DataType::Int32:
-      return read<int32_t>(address);
-    case DataType::Bool:
-      return read<uint8_t>(address) != 0 ? 1 : 0;
-    case DataType::Double:
-    case DataType::Float:
-    case DataType::Half:
-    case DataType::BFloat16:
-      break;
-  }
-  return toInteger<int64_t>(loadElement(address, dtype));
+  return withElementType(dtype, [&]<class T>() -> int64_t {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      return read<T>(address);
+    } else {
+      return toInteger<int64_t>(loadElement(address, dtype));
+    }
+  });
 }
 
 void storeElement(void* address, DataType dtype, double value) {
-  switch (dtype) {
-    case DataType::Double:
-      return write(address, value);
-    case DataType::Float:
-      return write(address, static_cast<float>(value));
-    case DataType::Half:
-      return write(address, floatToHalf(roundToOdd(value)));
-    case DataType::BFloat16:
-      return write(address, floatToBFloat16(roundToOdd(value)));
-    case DataType::Int:
-      return write(address, toInteger<int64_t>(value));
-    case DataType::Int32:
-      return write(address, toInteger<int32_t>(value));
-    case DataType::Bool:
-      return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
-  }
+  withElementType(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      write(address, floatToFloat16(dtype, roundToOdd(value)));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
+    } else if constexpr (std::is_integral_v<T>) {
+      write(address, toInteger<T>(value));
+    } else {
+      write(address, static_cast<T>(value));
+    }
+  });
 }
 
 void storeInteger(void* address, DataType dtype, int64_t value) {
-  switch (dtype) {
-    case DataType::Double:
-      return write(address, static_cast<double>(value));
-    case DataType::Float:
-      return write(address, static_cast<float>(value));
-    case DataType::Half:
-    case DataType::BFloat16:
-      return storeElement(address, dtype, roundToOdd(value));
-    case DataType::Int:
-      return write(address, value);
-    case DataType::Int32:
-      return write(address, static_cast<int32_t>(value));
-    case DataType::Bool:
-      return write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
-  }
+  withElementType(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      storeElement(address, dtype, roundToOdd(value));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      write(address, static_cast<uint8_t>(value != 0 ? 1 : 0));
+    } else {
+      write(address, static_cast<T>(value));
+    }
+  });
 }
 
 }  // namespace meshfuse

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "tensor/dtype.h"
+
 namespace meshfuse {
 
 constexpr float bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
@@ -45,6 +47,14 @@ constexpr uint16_t floatToHalf(float value) {
   }
   uint32_t rounded = rest + 0xfffu + ((rest >> 13) & 1u) - 0x38000000u;
   return static_cast<uint16_t>(sign | (rounded >> 13));
+}
+
+// The same for either 16-bit floating type.
+constexpr float float16ToFloat(DataType type, uint16_t bits) {
+  return type == DataType::Half ? halfToFloat(bits) : bfloat16ToFloat(bits);
+}
+constexpr uint16_t floatToFloat16(DataType type, float value) {
+  return type == DataType::Half ? floatToHalf(value) : floatToBFloat16(value);
 }
 
 }  // namespace meshfuse

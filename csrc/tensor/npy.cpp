@@ -16,36 +16,27 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kAlignment = 64;  // of the data in the file
 
-std::string_view descriptor(DataType t) {
-  switch (t) {
-    case DataType::Double:
-      return "<f8";
-    case DataType::Float:
-      return "<f4";
-    case DataType::Half:
-      return "<f2";
-    case DataType::BFloat16:
-      return "<V2";
-    case DataType::Int:
-      return "<i8";
-    case DataType::Int32:
-      return "<i4";
-    case DataType::Bool:
-      return "|b1";
-  }
-  return "";
-}
-
 std::optional<DataType> typeOf(std::string_view text) {
+  if (text == "|V2" || text == "bfloat16") {  // other spellings of ml_dtypes
+    text = "<V2";
+  }
   for (const DataTypeInfo& row : kDataTypes) {
-    if (descriptor(row.type) == text) {
+    if (row.npy == text) {
       return row.type;
     }
   }
-  return text == "|V2" || text == "bfloat16" ? std::optional(DataType::BFloat16) : std::nullopt;
+  return std::nullopt;
 }
 
-// The text behind 'key': in the header, a Python dict.
+std::string descriptors() {
+  std::string list;
+  for (const DataTypeInfo& row : kDataTypes) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", row.npy);
+  }
+  return list;
+}
+
+// The text after 'key': in the header, a Python dict.
 std::string_view valueOf(std::string_view header, std::string_view key, std::string_view file) {
   size_t at = header.find(fmt::format("'{}':", key));
   check(at != std::string_view::npos, "[npy] {}: the header has no '{}'", file, key);
@@ -80,7 +71,7 @@ std::string npyBytes(const Tensor& tensor) {
     shape.resize(shape.size() - 2);
   }
   std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(tensor.dtype()), shape);
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", info(tensor.dtype()).npy, shape);
   size_t before = kMagic.size() + 4;
   header.append(kAlignment - (before + header.size() + 1) % kAlignment, ' ');
   header += '\n';
@@ -109,7 +100,7 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
         "[npy] {}: a structured type; save plain arrays", file);
   type = type.substr(1, type.find('\'', 1) - 1);
   std::optional<DataType> dtype = typeOf(type);
-  check(dtype.has_value(), "[npy] {}: type '{}' is none of <f8, <f4, <f2, <V2, <i8, <i4, |b1; convert it", file, type);
+  check(dtype.has_value(), "[npy] {}: type '{}' is none of {}; convert it", file, type, descriptors());
   bool fortran = valueOf(header, "fortran_order", file).starts_with("True");
   std::vector<int64_t> sizes = parseShape(valueOf(header, "shape", file), file);
   std::vector<int> order;

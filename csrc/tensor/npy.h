@@ -1,6 +1,6 @@
 // Tensors in NumPy's .npy files (format versions 1 to 3).
 //
-// Types: <f8 <f4 <f2 <i8 <i4 |b1, and <V2 (as the package ml_dtypes writes it) for BFloat16. Little-endian only. Format:
+// The types are those of the column `npy` of tensor/dtype.h, little-endian only. Format:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 

@@ -102,17 +102,22 @@ void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStri
   }
 }
 
-void convertRow(const char* from, int64_t fromStride, DataType fromType, char* to, int64_t toStride, DataType toType,
-                int64_t n) {
-  int fromStep = dataTypeSize(fromType);
-  int toStep = dataTypeSize(toType);
+struct Row {
+  const char* data;
+  int64_t stride;  // elements
+  DataType type;
+};
+
+void convertRow(const Row& from, char* to, int64_t toStride, DataType toType, int64_t n) {
+  const int64_t fromStep = from.stride * dataTypeSize(from.type);
+  const int64_t toStep = toStride * dataTypeSize(toType);
   for (int64_t i = 0; i < n; i++) {
-    const char* source = from + i * fromStride * fromStep;
-    char* target = to + i * toStride * toStep;
-    if (isFloatingPoint(fromType)) {
-      storeElement(target, toType, loadElement(source, fromType));
+    const char* source = from.data + i * fromStep;
+    char* target = to + i * toStep;
+    if (isFloatingPoint(from.type)) {
+      storeElement(target, toType, loadElement(source, from.type));
     } else {
-      storeInteger(target, toType, loadInteger(source, fromType));
+      storeInteger(target, toType, loadInteger(source, from.type));
     }
   }
 }
@@ -390,7 +395,7 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
     if (to.dtype == from.dtype) {
       copySameType(fromRow, fromStride, toRow, toStride, n, fromSize);
     } else {
-      convertRow(fromRow, fromStride, from.dtype, toRow, toStride, to.dtype, n);
+      convertRow({fromRow, fromStride, from.dtype}, toRow, toStride, to.dtype, n);
     }
   });
 }

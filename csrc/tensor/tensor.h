@@ -1,7 +1,7 @@
 // Tensor: a strided, reference-counted array on one device.
 //
 // Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded) and need not be those of
-// a contiguous array. A sharded tensor at hand is the rank's local shard, in local sizes.
+// a contiguous array. Of a sharded tensor, a rank has its local shard as a Tensor of local sizes.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +61,8 @@ class Tensor {
     return static_cast<T*>(data_);
   }
   const std::shared_ptr<void>& storage() const { return storage_; }
-  // This tensor as a rank's part of a whole of the given sizes: where parts are uneven, they cannot be told from a part. Clones keep
-  // them, views do not. UserError on another number of sizes, or negative ones.
+  // This tensor, marked as a rank's part of a global tensor of the given sizes. If parts are uneven, the sizes of one part do not
+  // determine the global sizes. Clones keep the mark, views do not. UserError on another number of sizes, or negative ones.
   Tensor withGlobalShape(std::vector<int64_t> sizes) const;
   std::span<const int64_t> globalShape() const {  // empty if not given
     return globalShape_ == nullptr ? std::span<const int64_t>() : std::span<const int64_t>(*globalShape_);

@@ -444,8 +444,6 @@ void Builder::lastArriver(int counter, std::vector<Index> index, const std::func
 
 ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space, uint64_t digits) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  int64_t lowest = dtype == DataType::Int32 ? INT32_MIN : dtype == DataType::Bool ? 0 : INT64_MIN;
-  int64_t highest = dtype == DataType::Int32 ? INT32_MAX : dtype == DataType::Bool ? 1 : INT64_MAX;
   bool floating = isFloatingPoint(dtype);
   switch (combiner) {
     case Combiner::Sum:
@@ -454,10 +452,10 @@ ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space,
       return builder.integer(dtype, 1, space, digits);
     case Combiner::Max:
       return floating ? builder.constant(dtype, -kInfinity, space, digits)
-                      : builder.integer(dtype, lowest, space, digits);
+                      : builder.integer(dtype, lowestInteger(dtype), space, digits);
     case Combiner::Min:
       return floating ? builder.constant(dtype, kInfinity, space, digits)
-                      : builder.integer(dtype, highest, space, digits);
+                      : builder.integer(dtype, highestInteger(dtype), space, digits);
     case Combiner::And:
       return builder.integer(dtype, dtype == DataType::Bool ? 1 : -1, space, digits);
     case Combiner::Or:

@@ -106,26 +106,8 @@ class Machine {
   int64_t statement_ = 0;
 };
 
-Scalar scalarOf(uint64_t slot, DataType dtype) {
-  switch (dtype) {
-    case DataType::Double:
-      return realScalar(std::bit_cast<double>(slot));
-    case DataType::Float:
-      return realScalar(std::bit_cast<float>(static_cast<uint32_t>(slot)));
-    case DataType::Half:
-    case DataType::BFloat16: {
-      auto bits = static_cast<uint16_t>(slot);
-      return readElement(&bits, dtype);
-    }
-    case DataType::Int:
-      return integerScalar(static_cast<int64_t>(slot));
-    case DataType::Int32:
-      return integerScalar(static_cast<int32_t>(slot));
-    case DataType::Bool:
-      return integerScalar(slot != 0 ? 1 : 0);
-  }
-  throwInternalError("[tile interpreter] unknown type of a scalar");
-}
+// A slot holds a value in its lowest bytes, which come first in memory, and Bool as 0 or 1.
+static_assert(std::endian::native == std::endian::little);
 
 Machine::Machine(const Program& program, std::span<const uint64_t> slots, InterpretOptions options)
     : p_(program), options_(options) {
@@ -142,7 +124,7 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
     symbols_.set(symbols_.slot(s.name), value);
   }
   for (size_t i = 0; i < p_.scalars.size(); i++) {
-    scalars_.push_back(scalarOf(slots[pointers + p_.sizes.size() + i], p_.scalars[i].dtype));
+    scalars_.push_back(readElement(&slots[pointers + p_.sizes.size() + i], p_.scalars[i].dtype));
   }
   size_t slot = 0;
   auto all = [&](const std::vector<IntExpr>& list) {

@@ -1,9 +1,9 @@
-// Runs a tile program on host memory, part by part, as a reference: slow, and suspicious of everything.
+// Runs a tile program on host memory, part by part, as a reference: slow, with every access and use checked.
 //
-// A value is computed for all positions of its digits at once; there are no threads. Positions at or beyond a bound, and
-// loads whose conditions fail without a fill, hold poison: it spreads through arithmetic, and storing it, reducing it, or
+// There are no threads: each value is computed for all positions of its digits before the next one. Positions at or beyond a
+// bound, and loads whose conditions fail without a fill, hold poison. Poison spreads through arithmetic; storing it, reducing it, or
 // indexing with it is an InternalError. So are accesses outside of a tensor's extents, two writers of an element, reads of
-// what nothing wrote, and uses of values or coordinates out of scope. Workspaces marked `zeroed` must be zero.
+// elements that were never written, and uses of values or coordinates out of scope. Workspaces marked `zeroed` must be zero.
 //
 // Sums and products of floating type are accumulated wider; a result differs from an emitter's by rounding only.
 #pragma once

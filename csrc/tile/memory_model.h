@@ -1,5 +1,5 @@
-// One tensor of a tile program as the interpreter sees it: every access is bounds-checked, counted, and held against what the
-// kind of memory allows.
+// One tensor of a tile program in the interpreter: every access is checked against the bounds and against the rules of the kind
+// of memory, and counted.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Traffic {
   int64_t distinctWrittenBytes = 0;
 };
 
-// Who accesses: the part, the statement execution (each has a new number), and whose workspace stores are visible.
+// The origin of an access: the part, the number of the statement's execution, and the parts whose workspace stores it sees.
 struct Accessor {
   int part = 0;
   int64_t statement = 0;

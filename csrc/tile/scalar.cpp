@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/error.h"
 #include "tensor/half.h"
@@ -15,28 +16,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 double roundTo(double value, DataType dtype) {
-  switch (dtype) {
-    case DataType::Float:
-      return static_cast<float>(value);
-    case DataType::Half:
-      return halfToFloat(floatToHalf(static_cast<float>(value)));
-    case DataType::BFloat16:
-      return bfloat16ToFloat(floatToBFloat16(static_cast<float>(value)));
-    default:
-      return value;
+  if (isHalfPrecision(dtype)) {
+    return float16ToFloat(dtype, floatToFloat16(dtype, static_cast<float>(value)));
   }
+  return dtype == DataType::Float ? static_cast<float>(value) : value;
 }
 
-int64_t wrap(uint64_t value, DataType dtype) {
-  switch (dtype) {
-    case DataType::Int32:
-      return static_cast<int32_t>(static_cast<uint32_t>(value));
-    case DataType::Bool:
-      return value != 0 ? 1 : 0;
-    default:
-      return static_cast<int64_t>(value);
-  }
-}
+int64_t wrap(uint64_t value, DataType dtype) { return wrapInteger(dtype, static_cast<int64_t>(value)); }
 
 // Winitzki's approximation, then Newton's method on erf(x) - y (on erfc near 1, where erf is flat).
 double inverseErf(double y) {
@@ -257,7 +243,7 @@ uint64_t integerPoint(PointOp op, DataType dtype, int64_t a, int64_t b) {
   using enum PointOp;
   uint64_t ua = static_cast<uint64_t>(a);
   uint64_t ub = static_cast<uint64_t>(b);
-  int64_t width = dtype == DataType::Int32 ? 32 : 64;
+  int64_t width = bitWidth(dtype);
   switch (op) {
     case Abs:
       return a < 0 ? 0 - ua : ua;
@@ -358,20 +344,16 @@ Scalar castScalar(Scalar value, DataType from, DataType to) {
   if (to == DataType::Bool) {
     return integerScalar(value.real != 0 ? 1 : 0);
   }
-  double bound = to == DataType::Int32 ? 0x1p31 : 0x1p63;
-  int64_t lowest = to == DataType::Int32 ? INT32_MIN : INT64_MIN;
-  int64_t highest = to == DataType::Int32 ? INT32_MAX : INT64_MAX;
+  double bound = std::ldexp(1.0, bitWidth(to) - 1);
   double whole = std::trunc(value.real);
   return integerScalar(std::isnan(whole) ? 0
-                       : whole >= bound  ? highest
-                       : whole < -bound  ? lowest
+                       : whole >= bound  ? highestInteger(to)
+                       : whole < -bound  ? lowestInteger(to)
                                          : static_cast<int64_t>(whole));
 }
 
 Reduction::Reduction(ReduceOp op, DataType dtype) : op_(op), dtype_(dtype) {
   using enum ReduceOp;
-  bool narrow = dtype == DataType::Int32;
-  bool boolean = dtype == DataType::Bool;
   real_ = op == Prod ? 1 : op == Max ? -kInfinity : op == Min ? kInfinity : 0;
   switch (op) {
     case Sum:
@@ -383,13 +365,13 @@ Reduction::Reduction(ReduceOp op, DataType dtype) : op_(op), dtype_(dtype) {
       integer_ = 1;
       break;
     case Max:
-      integer_ = boolean ? 0 : narrow ? INT32_MIN : INT64_MIN;
+      integer_ = lowestInteger(dtype);
       break;
     case Min:
-      integer_ = boolean ? 1 : narrow ? INT32_MAX : INT64_MAX;
+      integer_ = highestInteger(dtype);
       break;
     case And:
-      integer_ = boolean ? 1 : -1;
+      integer_ = dtype == DataType::Bool ? 1 : -1;
       break;
   }
 }
@@ -463,42 +445,31 @@ void writeAs(void* at, T value) {
 }  // namespace
 
 Scalar readElement(const void* at, DataType dtype) {
-  switch (dtype) {
-    case DataType::Double:
-      return realScalar(readAs<double>(at));
-    case DataType::Float:
-      return realScalar(readAs<float>(at));
-    case DataType::Half:
-      return realScalar(halfToFloat(readAs<uint16_t>(at)));
-    case DataType::BFloat16:
-      return realScalar(bfloat16ToFloat(readAs<uint16_t>(at)));
-    case DataType::Int:
-      return integerScalar(readAs<int64_t>(at));
-    case DataType::Int32:
-      return integerScalar(readAs<int32_t>(at));
-    case DataType::Bool:
+  return withElementType(dtype, [&]<class T>() -> Scalar {
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      return realScalar(float16ToFloat(dtype, readAs<T>(at).bits));
+    } else if constexpr (std::is_same_v<T, bool>) {
       return integerScalar(readAs<uint8_t>(at) != 0 ? 1 : 0);
-  }
-  throwInternalError("[tile] unknown element type");
+    } else if constexpr (std::is_integral_v<T>) {
+      return integerScalar(readAs<T>(at));
+    } else {
+      return realScalar(readAs<T>(at));
+    }
+  });
 }
 
 void writeElement(void* at, DataType dtype, Scalar value) {
-  switch (dtype) {
-    case DataType::Double:
-      return writeAs(at, value.real);
-    case DataType::Float:
-      return writeAs(at, static_cast<float>(value.real));
-    case DataType::Half:
-      return writeAs(at, floatToHalf(static_cast<float>(value.real)));
-    case DataType::BFloat16:
-      return writeAs(at, floatToBFloat16(static_cast<float>(value.real)));
-    case DataType::Int:
-      return writeAs(at, value.integer);
-    case DataType::Int32:
-      return writeAs(at, static_cast<int32_t>(value.integer));
-    case DataType::Bool:
-      return writeAs(at, static_cast<uint8_t>(value.integer != 0 ? 1 : 0));
-  }
+  withElementType(dtype, [&]<class T>() {
+    if constexpr (std::is_same_v<T, Float16Bits>) {
+      writeAs(at, floatToFloat16(dtype, static_cast<float>(value.real)));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      writeAs(at, static_cast<uint8_t>(value.integer != 0 ? 1 : 0));
+    } else if constexpr (std::is_integral_v<T>) {
+      writeAs(at, static_cast<T>(value.integer));
+    } else {
+      writeAs(at, static_cast<T>(value.real));
+    }
+  });
 }
 
 // Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).

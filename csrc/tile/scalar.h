@@ -1,4 +1,4 @@
-// One element at a time: what the interpreter of tile programs computes with. The semantics are those of ir/point_op.h.
+// Operations on single elements, for the interpreter of tile programs. The semantics are those of ir/point_op.h.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ union Scalar {
 
 // `dtype`: of the operands, of the last two for Where. Float operations are done in double and rounded once.
 [[nodiscard]] Scalar applyPoint(PointOp op, DataType dtype, std::span<const Scalar> operands);
-// Floating to integer truncates; NaN gives 0 and values out of range the nearest bound, which no program should rely on.
+// Floating to integer truncates; NaN gives 0 and values out of range the nearest bound, which no program may rely on.
 [[nodiscard]] Scalar castScalar(Scalar value, DataType from, DataType to);
 
 // Sums and products of floating types are accumulated wider and rounded at the end, so the order of elements hardly matters.

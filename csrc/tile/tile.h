@@ -19,9 +19,8 @@
 //     s1   = reduce sum sm over n
 //     for n.s:  e = load E[n];  store Y[m, n] = e / s1
 //
-// A kernel takes 8-byte slots: one pointer a tensor, then one int64 a size, then one 8-byte value a scalar (a Double as its
-// bits, a Float as the bits of the float in the low half, Half and BFloat16 as their bits in the lowest quarter, integers and
-// Bool as int64).
+// A kernel takes 8-byte slots: one pointer a tensor, then one int64 a size, then one 8-byte value a scalar: integers and Bool as
+// int64, floating types as their bits in the lowest bytes.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +75,7 @@ struct TensorParam {
   bool zeroed = false;  // Workspace
 };
 
-// A run-time integer argument, with facts its caller has checked.
+// A run-time integer argument, with facts that the caller has checked.
 struct SizeParam {
   std::string name;
   SymbolFacts facts;
@@ -126,8 +125,8 @@ enum class ValueKind : uint8_t {
   Convert,     // operands[0] laid out in another space: same axis names' bounds, other digits
 };
 
-// A value without digits is the same everywhere and may meet values of any space.
-// A value. `digits` is a bit set over the c, w, l, r and v digits of its space, numbered over all axes' digits in order.
+// A value. Without digits it is the same everywhere and may be combined with values of any space. `digits` is a bit set over
+// the c, w, l, r and v digits of its space, numbered over all axes' digits in order.
 struct Value {
   ValueKind kind;
   DataType dtype;

@@ -26,13 +26,13 @@ struct Findings {
   }
 };
 
-// What is visible at a statement.
+// The values and symbols that a statement may use.
 struct Scope {
   std::set<ValueId> defined;
   std::set<ValueId> outside;     // defined before the last arriver the statement is in
   std::set<std::string> open;    // serial symbols of the loops around it
   std::set<std::string> pinned;  // symbols a condition or a last arriver restricts
-  std::set<std::string> hidden;  // grid symbols that say nothing inside a last arriver
+  std::set<std::string> hidden;  // grid symbols that a last arriver's body may not use
 };
 
 class ValueVerifier {

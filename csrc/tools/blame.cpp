@@ -1,4 +1,4 @@
-// meshfuse blame: what the records of failed ranks say about who parted first.
+// meshfuse blame: finds the first call in which ranks differ, from the flight records that they wrote at a failure.
 #include <fmt/core.h>
 
 #include "multidevice/transport/flight_recorder.h"

@@ -1,4 +1,4 @@
-// meshfuse compile: the kernels of a program as files: tile programs, and what the emitters and compilers make of them.
+// meshfuse compile: writes the kernels of a program as files: tile programs, and the outputs of emitters and compilers.
 #include "exec/compile.h"
 
 #include <fmt/core.h>
@@ -14,21 +14,21 @@
 #include "jit/nvrtc/compiler.h"
 #include "jit/orc/cpu_compiler.h"
 #include "multidevice/transport/communicator.h"
+#include "tools/abstract_inputs.h"
 #include "tools/output_file.h"
 #include "tools/program.h"
-#include "tools/stand_in_arguments.h"
 #include "tools/terminal.h"
 
 namespace meshfuse {
 
 namespace {
 
-// Files under headings, held until all of them are made: a failure leaves none behind.
+// Files under headings; written only once all of them are complete, so that a failure leaves no files.
 class Files {
  public:
   void heading(std::string text) { files_.push_back({std::move(text), {}, true}); }
   void add(std::string name, std::string bytes) { files_.push_back({std::move(name), std::move(bytes), false}); }
-  // A file's size is printed as it is written.
+  // Prints the size of each file.
   void write(const std::string& directory, const Terminal& terminal) const {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
@@ -53,7 +53,7 @@ class Files {
   std::vector<Entry> files_;
 };
 
-// sm_90 -> the description kernels are scheduled for.
+// The device that kernels are scheduled for, from its name: cpu, sm_90a.
 DeviceInfo deviceOf(const std::string& arch) {
   if (arch == "cpu") {
     return hostDevice();
@@ -89,9 +89,9 @@ int compileProgram(const EmitOptions& options) {
     NvrtcCompiler::expectArchitecture(options.arch);
   }
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, std::nullopt);
-  const std::vector<Argument> arguments = standInArguments(*fusion, options.program);
+  const std::vector<Argument> arguments = abstractInputs(*fusion, options.program);
   const std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  const SegmentedProgram program = compileToSegments(*fusion, arguments, *alone, device);
+  const SegmentedProgram program = compileToSegments(*fusion, arguments, Agreement(*alone).call(), device);
   NvrtcCompiler compiler(kernelDiskCache().get());
   Files files;
   files.add("planned.fir", program.planned->toString());
@@ -101,14 +101,13 @@ int compileProgram(const EmitOptions& options) {
     if (s.kind != SegmentKind::Kernel) {
       continue;
     }
-    const KernelPlan plan = s.scheduler->schedule(s.group, device);
-    const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.scheduler->name, s.group.outputs[0]->id());
+    const std::string base = fmt::format("{:02}_{}_T{}", kernels++, s.plan.kind, s.group.outputs[0]->id());
     files.heading(base);
-    files.add(base + ".tile", tile::toString(plan.program));
+    files.add(base + ".tile", tile::toString(s.plan.program));
     if (gpu) {
-      addGpuKernel(files, base, plan.program, options.arch, cuda.nvrtc ? &compiler : nullptr);
+      addGpuKernel(files, base, s.plan.program, options.arch, cuda.nvrtc ? &compiler : nullptr);
     } else {
-      addCpuKernel(files, base, plan.program);
+      addCpuKernel(files, base, s.plan.program);
     }
   }
   files.write(options.directory, Terminal(STDOUT_FILENO));

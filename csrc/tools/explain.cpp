@@ -1,4 +1,4 @@
-// meshfuse explain: what the compiler makes of a program on N ranks, and why. Nothing runs unless a timeline is asked for.
+// meshfuse explain: the compiler's decisions for a program on N ranks, with reasons. Nothing runs unless --run asks for a timeline.
 #include "exec/explain.h"
 
 #include <fmt/ranges.h>
@@ -16,11 +16,11 @@
 #include "exec/symbolic_costs.h"
 #include "ir/fusion.h"
 #include "multidevice/transport/loopback/loopback.h"
+#include "tools/abstract_inputs.h"
 #include "tools/explanation_text.h"
 #include "tools/output_file.h"
 #include "tools/page.h"
 #include "tools/program.h"
-#include "tools/stand_in_arguments.h"
 #include "tools/terminal.h"
 #include "tools/traced_run.h"
 
@@ -28,7 +28,7 @@ namespace meshfuse {
 
 namespace {
 
-// Those of another rank: of the same call the larger number of bytes, and all ranks that any of its ranks meets there.
+// Adds the communications of another rank: of a call that both make, the larger number of bytes and the union of teams.
 void addCommunications(std::vector<ExplainedCommunication>& all, const std::vector<ExplainedCommunication>& more) {
   for (const ExplainedCommunication& c : more) {
     const auto same = std::ranges::find(all, c.program, &ExplainedCommunication::program);
@@ -51,21 +51,20 @@ int explainProgram(const ExplainOptions& options) {
   std::vector<std::string> open;
   const std::unique_ptr<Fusion> fusion = loadSizedProgram(options.program, options.ranks, &open);
   const int ranks = virtualRankCount(*fusion, options.ranks);
-  check(!options.json || options.html.empty(),
-        "[explain] --json and --html are two forms of one thing; give one of them");
-  check(!options.run || options.json || !options.html.empty(), "[explain] --run is for --html and --json");
+  check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
+  check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
   std::optional<SymbolicCosts> costs;  // of rank 0
   std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
-    const std::vector<Argument> arguments = standInArguments(*own, options.program, comm.rank());
-    const CompiledProgram compiled = compile(*own, arguments, comm, {.compile = standInKernels});
+    const std::vector<Argument> arguments = abstractInputs(*own, options.program, comm.rank());
+    const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), {.compile = placeholderKernels});
     ofRank[static_cast<size_t>(comm.rank())] = explain(compiled, comm.rank());
     if (comm.rank() == 0 && !open.empty()) {
       costs = symbolicCosts(compiled, open);
     }
   });
-  // ranks differ in what they receive, and where parts are uneven in their sizes: rank 0 stands for all
+  // ranks may differ in bytes received and in the sizes of uneven shards: the rest of the explanation is that of rank 0
   Explanation explanation = ofRank[0];
   for (const Explanation& other : ofRank) {
     addCommunications(explanation.communications, other.communications);

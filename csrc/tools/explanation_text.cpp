@@ -40,9 +40,6 @@ std::string edgeText(const ExplainedEdge& e) {
   if (!e.moves.empty()) {
     text += fmt::format("; by {}", fmt::join(e.moves, ", "));
   }
-  if (!e.note.empty()) {
-    text += fmt::format("; {}", e.note);
-  }
   return text + "\n";
 }
 
@@ -60,7 +57,7 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
   return text;
 }
 
-// Each dim as the ranges that a rank holds of it, written begin:end and separated by commas.
+// The ranges of each dim that a rank holds, as begin:end separated by commas.
 nlohmann::ordered_json tilesJson(const ExplainedTensor& t) {
   nlohmann::ordered_json tiles = nlohmann::ordered_json::array();
   for (const ExplainedTile& tile : t.tiles) {
@@ -77,7 +74,7 @@ nlohmann::ordered_json tilesJson(const ExplainedTensor& t) {
   return tiles;
 }
 
-// Times in nanoseconds from the first span on.
+// Times in nanoseconds from the begin of the first span.
 nlohmann::ordered_json timelineJson(std::span<const RankSpans> timeline) {
   int64_t zero = std::numeric_limits<int64_t>::max();
   for (const RankSpans& r : timeline) {
@@ -166,7 +163,6 @@ std::string explanationJson(const Explanation& e, std::span<const RankSpans> tim
                           {"relation", x.relation},
                           {"reason", x.reason},
                           {"moves", x.moves},
-                          {"note", x.note},
                           {"move_bytes", x.moveBytes},
                           {"least_bytes", x.leastBytes},
                           {"state_bytes", x.stateBytes}});

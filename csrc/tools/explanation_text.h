@@ -1,4 +1,4 @@
-// An explanation for people and for programs.
+// An explanation as text and as JSON.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@ struct Explanation;
 
 [[nodiscard]] std::string explanationText(const Explanation& explanation, const Terminal& terminal);
 // One JSON object: meshes, tensors, edges, communications, steps, buffers, remarks (arrays), rank, program, arena_bytes, peak_bytes,
-// bytes_received, and of a run timeline. `page.h` draws the same.
-// Bytes received are those of the busiest rank, of an all-reduce those of the mean rank.
+// bytes_received, and timeline if the program ran. `page.h` draws the same data.
+// bytes_received is the number of the rank that receives most; of an all-reduce, the mean of all ranks.
 [[nodiscard]] std::string explanationJson(const Explanation& explanation, std::span<const RankSpans> timeline);
 
 }  // namespace meshfuse

@@ -29,9 +29,11 @@ constexpr const char* kExitCodes =
     "MESHFUSE_CACHE_DIR=DIR|off,\n"
     "MESHFUSE_FLIGHT_DIR=DIR, MESHFUSE_TRACE=FILE, NO_COLOR=1.";
 
-void addProgram(CLI::App& command, ProgramOptions& program, bool fileRequired = true) {
+enum class FileArgument : uint8_t { Required, Optional };
+
+void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presence = FileArgument::Required) {
   CLI::Option* file = command.add_option("FILE", program.file, "program in the text form, .fir");
-  if (fileRequired) {
+  if (presence == FileArgument::Required) {
     file->required();
   }
   command.add_option("--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated")
@@ -94,7 +96,7 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
 
 void addOpt(CLI::App& app, OptOptions& o) {
   CLI::App* c = app.add_subcommand("opt", "apply named passes to a program and print the result");
-  addProgram(*c, o.program, false);
+  addProgram(*c, o.program, FileArgument::Optional);
   c->add_option("--pass", o.passes, "names separated by commas, applied in this order; all: the whole pipeline")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -129,7 +131,7 @@ void addBlame(CLI::App& app, std::string& directory) {
             kExitCodes);
 }
 
-// Insertions, removals and replacements that make one word of the other.
+// Edit distance: insertions, removals and replacements that turn one word into the other.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -145,7 +147,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// "; did you mean run?" of the nearest word, if one is near.
+// "; did you mean run?" with the nearest word, if one is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
   auto near = std::min_element(words.begin(), words.end(), [&](const std::string& a, const std::string& b) {
     return distance(word, a) < distance(word, b);
@@ -164,7 +166,7 @@ void expectSubcommand(const CLI::App& app, std::string_view word) {
         fmt::join(names, ", "));
 }
 
-// What is wrong with the words, and where to read what would be right.
+// The error for wrong flags, with a pointer to the help.
 std::string refusal(const CLI::App& app, const CLI::ParseError& e) {
   const std::vector<CLI::App*> given = app.get_subcommands();
   const CLI::App& command = given.empty() ? app : *given[0];

@@ -1,4 +1,4 @@
-// meshfuse opt: named passes on a program, text in, text out.
+// meshfuse opt: runs named passes on a program, text in, text out.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include "ir/fusion.h"
 #include "ir/text.h"
 #include "library/cpu/contraction.h"
+#include "localize/localize.h"
 #include "preseg_passes/concretize.h"
-#include "preseg_passes/localize_fusion.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
 #include "segment/local_context.h"
@@ -49,7 +49,7 @@ std::vector<std::string> namesOfAll() {
   return names;
 }
 
-// Runs the row of this name, if there is one.
+// Runs the pass of this name, if the table has one.
 template <class Context>
 bool runRow(std::span<const PassRow<Fusion, Context>> rows, std::string_view pass, Fusion& fusion, Context& context,
             const std::function<std::string(const Fusion&)>& print) {
@@ -92,7 +92,7 @@ int optimizeProgram(const OptOptions& options) {
     return kSuccess;
   }
   const std::vector<std::string> known = namesOfAll();
-  check(!options.passes.empty(), "[opt] no pass given; --pass takes names separated by commas, of: {}, or all",
+  check(!options.passes.empty(), "[opt] no pass given; --pass expects names separated by commas, of: {}, or all",
         fmt::join(known, ", "));
   std::vector<std::string> passes;
   for (const std::string& pass : options.passes) {
@@ -105,13 +105,13 @@ int optimizeProgram(const OptOptions& options) {
     passes.push_back(pass);
   }
   std::unique_ptr<Fusion> fusion = loadProgram(options.program);
-  // as for contiguous arguments on this machine
+  // layouts and device of contiguous arguments on this machine
   LocalContext local{.refuseLibraryCall = Contraction::refuse};
   for (size_t k = 0; k < passes.size(); k++) {
     try {
       fusion = apply(passes[k], std::move(fusion), local, options.program);
     } catch (const InternalError& e) {
-      // in the order of the pipeline it is a bug of the pass
+      // in pipeline order it is a bug of the pass
       const auto place = std::find(known.begin(), known.end(), passes[k]);
       if (place == known.end() ||
           std::ranges::equal(std::span(passes).first(k + 1), std::span(known.begin(), place + 1))) {

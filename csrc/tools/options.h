@@ -1,5 +1,5 @@
-// What the command line's subcommands are told, and the subcommands themselves. main.cpp fills the structs in; each function is in
-// the file of its name, prints to standard output and returns an exit code. They throw what the library throws.
+// The options of the command line's subcommands, and the subcommands. main.cpp fills in the structs; each function is in the file of its
+// name, prints to standard output, returns an exit code and lets errors of the library through.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace meshfuse {
 // Exit codes of `meshfuse`.
 enum ExitCode : int {
   kSuccess = 0,
-  kDifference = 1,  // results are not those of the reference
-  kBadInput = 2,    // UserError, and what the command line itself refuses
+  kDifference = 1,  // results differ from the reference
+  kBadInput = 2,    // UserError, or wrong flags
   kFailure = 3,     // InternalError, DeviceError
 };
 
-// Virtual ranks are threads that all compile: beyond this many a machine does nothing else for minutes.
+// Virtual ranks are threads, and each of them compiles: more ranks would occupy a machine for minutes.
 constexpr int kMaxVirtualRanks = 256;
 
-// A .fir file and what its inputs are.
+// A .fir file with the sizes and values of its inputs.
 struct ProgramOptions {
   std::string file;
   std::vector<std::string> sizes;   // "i0=128"

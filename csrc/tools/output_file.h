@@ -1,4 +1,4 @@
-// Files that a subcommand writes.
+// Writes the files of subcommands.
 #pragma once
 
 #include <string>

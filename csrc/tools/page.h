@@ -1,5 +1,4 @@
-// An explanation as a page of its own: strict XHTML that a browser reads as HTML5, with its style and script inside. The same input
-// gives the same bytes.
+// An explanation as one self-contained page: strict XHTML that a browser reads as HTML5, with style and script inside. Deterministic.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Pieces of markup that all sections of a page are made of.
+// Markup shared by the sections of a page.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace meshfuse {
 
-// For text and for attributes in double quotes.
+// Escapes text and attributes in double quotes.
 [[nodiscard]] std::string escaped(std::string_view text);
-// 0 B, 1.5 KiB; and with the exact number where the pointer rests.
+// 0 B, 1.5 KiB, with the exact number as a tooltip.
 [[nodiscard]] std::string shortBytes(double bytes);
 [[nodiscard]] std::string bytesMarkup(int64_t bytes);
 // 12 ns, 3.4 us, 5.6 ms
@@ -18,11 +18,11 @@ namespace meshfuse {
 // 0 to 3, 5
 [[nodiscard]] std::string rankList(std::span<const int64_t> ranks);
 
-// Whose tensors the names in a text are.
+// The program that the tensor names in a text belong to.
 enum class TensorScope : uint8_t { Planned, OfRank };
-// The text, escaped, each tensor's name a mark that lights up with its like; those of the planned program lead to their places.
+// The text, escaped. All marks of one tensor are highlighted together; a tensor of the planned program links to its picture.
 [[nodiscard]] std::string withTensors(std::string_view text, TensorScope scope);
-// One line of a program: the same, its op and its type told apart.
+// One line of a program, with its op and type in styles of their own.
 [[nodiscard]] std::string programLine(std::string_view line, TensorScope scope);
 
 [[nodiscard]] std::string section(std::string_view id, std::string_view title, std::string_view lead,

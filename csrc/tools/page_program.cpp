@@ -1,4 +1,4 @@
-// The planned program, line by line: arcs on the left from producers to consumers, on the right where each tensor lives.
+// The planned program, line by line: on the left arcs from producers to consumers, on the right the sharding of each tensor.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace meshfuse {
 
 namespace {
 
-constexpr double kLine = 26;  // as page.css has it
+constexpr double kLine = 26;  // the line height of page.css
 constexpr double kGutter = 84;
 
 struct Line {
   std::string text;
-  std::string tensor;  // that it makes; empty: none
+  std::string tensor;  // its result; empty: none
 };
 
 std::vector<Line> linesOf(const std::string& program) {
@@ -53,7 +53,7 @@ std::string arc(const ExplainedEdge& e, size_t from, size_t to) {
 std::string place(const ExplainedTensor& t) {
   const size_t on = t.sharding.find(" on {");
   return fmt::format("<span class=\"where\"><span class=\"mini\">{}</span><span class=\"chip\">{}</span></span>",
-                     tensorPicture(t, 46, 20, false), escaped(t.sharding.substr(0, on)));
+                     tensorPicture(t, {.width = 46, .height = 20, .labels = false}), escaped(t.sharding.substr(0, on)));
 }
 
 }  // namespace

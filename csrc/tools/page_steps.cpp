@@ -1,4 +1,4 @@
-// The steps of a rank, and the memory that they run in.
+// The steps of a rank, and the arena.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ std::string stepMarkup(const ExplainedStep& s, size_t number, const ExplainedCom
   return text + "</article>\n";
 }
 
-// Buffers of the arena as rectangles: steps across, offsets down.
+// Buffers of the arena as rectangles: steps on the x axis, offsets on the y axis.
 std::string arenaPicture(const Explanation& e, int steps) {
   constexpr double kWidth = 1000;
   constexpr double kHeight = 220;

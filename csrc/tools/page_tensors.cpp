@@ -12,7 +12,7 @@ namespace meshfuse {
 namespace {
 
 std::string card(const ExplainedTensor& t) {
-  std::string picture = tensorPicture(t, 208, 104, true);
+  std::string picture = tensorPicture(t, {.width = 208, .height = 104});
   if (picture.empty()) {
     picture = fmt::format("<span class=\"quiet\">{}</span>",
                           t.mesh.empty() ? "whole on every rank" : "parts too fine to draw");
@@ -89,9 +89,6 @@ std::string edgesSection(const Explanation& e) {
       "<th>why, and what moves</th></tr></thead><tbody>\n";
   for (const ExplainedEdge& x : e.edges) {
     std::string why = withTensors(x.reason, TensorScope::Planned) + planMarkup(x);
-    if (!x.note.empty()) {
-      why += fmt::format("<div class=\"note\">{}</div>", escaped(x.note));
-    }
     body += fmt::format(
         "<tr data-relation=\"{0}\"><td class=\"edge\">{1}<span class=\"quiet\"> \u2192 "
         "</span>{2}</td><td><code>{3}</code></td>"

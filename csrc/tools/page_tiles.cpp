@@ -28,7 +28,7 @@ std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int
   return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[static_cast<size_t>(dim)].list;
 }
 
-// The dims across and down: cut ones first, then the last; -1 where there is none.
+// The dims on the x and y axes: sharded dims first, then the last ones; -1 if there is none.
 std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_t>& sizes) {
   const int dims = static_cast<int>(sizes.size());
   std::vector<int> chosen;
@@ -47,7 +47,7 @@ std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_
   return {chosen.size() < 2 ? -1 : chosen[0], chosen.empty() ? -1 : chosen.back()};
 }
 
-// Pieces and the ranks that hold them; none if they are too many.
+// The pieces of a tensor with the ranks that hold them; empty if there are too many.
 std::map<Piece, std::vector<int64_t>> piecesOf(const ExplainedTensor& t, int rows, int cols) {
   std::map<Piece, std::vector<int64_t>> pieces;
   for (const ExplainedTile& tile : t.tiles) {
@@ -64,19 +64,27 @@ std::map<Piece, std::vector<int64_t>> piecesOf(const ExplainedTensor& t, int row
   return pieces;
 }
 
-std::string pieceMarkup(const Piece& p, const std::vector<int64_t>& ranks, std::string_view shade, bool labels,
-                        double x, double y, double sx, double sy) {
-  const double width = static_cast<double>(p.col1 - p.col0) * sx;
-  const double height = static_cast<double>(p.row1 - p.row0) * sy;
-  const double left = x + static_cast<double>(p.col0) * sx;
-  const double top = y + static_cast<double>(p.row0) * sy;
+// From rows and columns of a tensor to pixels.
+struct Scale {
+  double left;
+  double top;
+  double perColumn;
+  double perRow;
+};
+
+std::string pieceMarkup(const Piece& p, const std::vector<int64_t>& ranks, const Scale& scale, std::string_view shade,
+                        const PictureOptions& options) {
+  const double width = static_cast<double>(p.col1 - p.col0) * scale.perColumn;
+  const double height = static_cast<double>(p.row1 - p.row0) * scale.perRow;
+  const double left = scale.left + static_cast<double>(p.col0) * scale.perColumn;
+  const double top = scale.top + static_cast<double>(p.row0) * scale.perRow;
   const std::string held = rankList(ranks);
   std::string text = fmt::format(
       R"(<g><title>rank{} {}: [{}, {}) x [{}, {})</title><rect class="piece {}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"></rect>)",
       ranks.size() == 1 ? "" : "s", held, p.row0, p.row1, p.col0, p.col1,
       shade.empty() ? fmt::format("k{}", ranks[0]) : std::string(shade), left, top, width, height);
   const std::string label = shade == "all" && ranks.size() > 1 ? "all" : shade == "terms" ? "\u03a3 " + held : held;
-  if (labels && height >= 11 && width >= 4 + 6 * static_cast<double>(std::min<size_t>(label.size(), 12))) {
+  if (options.labels && height >= 11 && width >= 4 + 6 * static_cast<double>(std::min<size_t>(label.size(), 12))) {
     text += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", left + width / 2, top + height / 2 + 3.5, label);
   }
   return text + "</g>";
@@ -123,7 +131,7 @@ std::string meshPicture(const ExplainedMesh& mesh) {
   return text + fmt::format("</svg><figcaption>{}</figcaption></figure>", axes);
 }
 
-std::string tensorPicture(const ExplainedTensor& t, double width, double height, bool labels) {
+std::string tensorPicture(const ExplainedTensor& t, const PictureOptions& options) {
   std::vector<int64_t> sizes = t.sizes;
   if (t.sumsDim >= 0) {
     sizes.erase(sizes.begin() + t.sumsDim);
@@ -135,11 +143,11 @@ std::string tensorPicture(const ExplainedTensor& t, double width, double height,
   if (pieces.empty() || down <= 0 || across <= 0) {
     return "";
   }
-  const double depth = t.sums.empty() ? 0 : 6;  // terms of a sum lie behind each other
-  const double least = std::min(18.0, height - depth);
-  double w = width - depth;
-  double h = std::clamp(w * down / across, least, height - depth);
-  w = std::clamp(h * across / down, std::min(w, labels ? 40.0 : 14.0), w);
+  const double depth = t.sums.empty() ? 0 : 6;  // partial sums are drawn as a stack
+  const double least = std::min(18.0, options.height - depth);
+  double w = options.width - depth;
+  double h = std::clamp(w * down / across, least, options.height - depth);
+  w = std::clamp(h * across / down, std::min(w, options.labels ? 40.0 : 14.0), w);
   h = rows < 0 ? std::min(h, 22.0) : h;
   std::string text =
       fmt::format(R"(<svg class="tensor" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)",
@@ -151,7 +159,7 @@ std::string tensorPicture(const ExplainedTensor& t, double width, double height,
   for (const auto& [piece, ranks] : pieces) {
     const bool everywhere = pieces.size() == 1 && ranks.size() == t.tiles.size();
     const std::string_view shade = !t.sums.empty() ? "terms" : everywhere ? "all" : "";
-    text += pieceMarkup(piece, ranks, shade, labels, 1, 1 + depth, w / across, h / down);
+    text += pieceMarkup(piece, ranks, {1, 1 + depth, w / across, h / down}, shade, options);
   }
   return text + "</svg>";
 }

@@ -1,4 +1,4 @@
-// Pictures of meshes, and of tensors as the tiles that ranks hold.
+// Pictures of meshes and of sharded tensors.
 #pragma once
 
 #include <string>
@@ -7,12 +7,16 @@
 
 namespace meshfuse {
 
-// The hue of each rank, as style rules.
+// Style rules: one colour for each rank.
 [[nodiscard]] std::string rankColours(const Explanation& e);
-// Ranks in a grid, the last axis across.
+// Ranks in a grid, the last axis in rows.
 [[nodiscard]] std::string meshPicture(const ExplainedMesh& mesh);
-// A tensor drawn to its proportions in at most width x height: two of its dims, those that are cut first. Empty where its parts follow no
-// digits, or are too many.
-[[nodiscard]] std::string tensorPicture(const ExplainedTensor& tensor, double width, double height, bool labels);
+struct PictureOptions {
+  double width;  // at most
+  double height;
+  bool labels = true;  // the ranks that hold each piece
+};
+// Two dims of a tensor, sharded ones first, to scale. Empty if the shards follow no digits or are too many.
+[[nodiscard]] std::string tensorPicture(const ExplainedTensor& tensor, const PictureOptions& options);
 
 }  // namespace meshfuse

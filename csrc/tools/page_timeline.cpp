@@ -1,4 +1,4 @@
-// A run as rows of spans, one group of rows a rank.
+// A run as rows of spans, one group of rows for each rank.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string spanMarkup(const TraceSpan& s, const Window& window) {
                      s.row == TraceRow::Waits ? "" : escaped(s.name));
 }
 
-// Round numbers of time, at most eight.
+// At most eight round times, for the axis.
 std::string ticks(const Window& window) {
   const auto length = static_cast<double>(std::max<int64_t>(1, window.end - window.begin));
   double step = std::pow(10, std::floor(std::log10(length / 4)));

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "exec/symbolic_program.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ir/read_program.h"
 #include "preseg_passes/specialize.h"
 #include "tensor/npy.h"
@@ -24,7 +25,7 @@ namespace {
 
 using Assignments = std::map<std::string, std::string, std::less<>>;
 
-// "name=value" pairs. UserError on anything else and on a name that stands twice.
+// "name=value" pairs. UserError on anything else and on a repeated name.
 Assignments assignments(const std::vector<std::string>& texts, std::string_view flag, std::string_view example) {
   Assignments result;
   for (const std::string& text : texts) {
@@ -74,7 +75,7 @@ std::optional<std::string> givenValue(const Assignments& given, const Val* in) {
   return it == given.end() ? std::nullopt : std::optional<std::string>(it->second);
 }
 
-// Symbols with a value: of --size, of Int scalars, and those that are alone an extent of a tensor given as a file.
+// Symbols with a value: from --size, Int scalars, and extents of files where the extent is one symbol.
 std::map<std::string, int64_t> givenSymbols(const Fusion& fusion, const ProgramOptions& options,
                                             const std::map<int, Tensor>& files, const Assignments& given) {
   std::map<std::string, int64_t> values;
@@ -162,8 +163,8 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
       }
     }
   }
-  check(missing.empty(), "[command line] the sizes {} of the inputs are open; give them: {}", fmt::join(missing, ", "),
-        [&] {
+  check(missing.empty(), "[command line] the symbols {} in the sizes of the inputs have no value; give them: {}",
+        fmt::join(missing, ", "), [&] {
           std::string flags;
           for (const std::string& symbol : missing) {
             flags += fmt::format("{}--size {}=128", flags.empty() ? "" : " ", symbol);
@@ -173,7 +174,7 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
   return shapes;
 }
 
-// Symbols of the sizes that an expr computes and of its attributes.
+// Symbols in the result sizes and attributes of an expr.
 std::vector<std::string> symbolsOf(const Expr& e) {
   std::vector<std::string> symbols;
   auto add = [&](const std::vector<IntExpr>& exprs) {
@@ -192,7 +193,7 @@ std::vector<std::string> symbolsOf(const Expr& e) {
   return symbols;
 }
 
-// Exclusive upper end of random elements of an integer input: the extent of the dim it indexes, if it does.
+// Exclusive upper bound of random elements of an integer input: the extent of the dim that it indexes, else 10.
 double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::vector<int64_t>>& shapes) {
   double limit = 10;
   for (const Expr* e : fusion.uses(in)) {
@@ -201,16 +202,11 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
       const int64_t* count = std::get_if<int64_t>(&extent);
       limit = count != nullptr ? std::min(limit, static_cast<double>(*count)) : limit;
     }
-    const bool embedding = e->kind() == ExprKind::Embedding;
-    const bool indexes = embedding ? e->input(0) == in
-                                   : (e->kind() == ExprKind::TakeAlongAxis || e->kind() == ExprKind::Gather ||
-                                      e->kind() == ExprKind::IndexSelect) &&
-                                         e->input(1) == in;
-    if (!indexes) {
+    if (!isIndexing(*e) || e->input(indexOf(*e)) != in) {
       continue;
     }
-    const Val* table = e->input(embedding ? 1 : 0);
-    const size_t dim = embedding ? 0 : static_cast<size_t>(e->attributes().dim);
+    const Val* table = e->input(tableOf(*e));
+    const auto dim = static_cast<size_t>(e->attributes().dim);
     for (size_t i = 0; i < fusion.inputs().size(); i++) {
       if (fusion.inputs()[i] == table) {
         limit = std::min(limit, static_cast<double>(shapes[i][dim]));
@@ -245,8 +241,8 @@ std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {
       }
     }
     check(sign.empty(),
-          "[command line] {} is what one rank does of a program: {} has {}; give the program it was made of, or the "
-          "planned one",
+          "[command line] {} is the local program of one rank: {} has {}; give the global program, as written or "
+          "planned",
           options.file, e->output()->toString(), sign);
   }
   return fusion;
@@ -272,10 +268,10 @@ std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::opt
     return sizes.empty() ? std::move(fusion) : specialize(*fusion, sizes);
   }
   for (const std::string& axis : axes) {
-    check(ranks || sizes.contains(axis),
-          "[command line] mesh axis {} of {} has no size; give it: --mesh {}=4, or "
-          "--ranks where it is the only one",
-          axis, options.file, axis);
+    check(
+        ranks || sizes.contains(axis),
+        "[command line] mesh axis {} of {} has no size; give it: --mesh {}=4, or --ranks if only one axis has no size",
+        axis, options.file, axis);
   }
   SymbolicProgram program(std::move(fusion));
   return (ranks ? program.forRanks(*ranks, sizes) : program.at(sizes))->clone();
@@ -346,7 +342,7 @@ int rankCount(const Fusion& fusion, std::optional<int> asked) {
       continue;
     }
     check(!mesh.devices().empty(),
-          "[command line] mesh {} of {} has no ranks yet; write its sizes and ranks into the program", mesh.toString(),
+          "[command line] mesh {} of {} has no ranks; write its sizes and ranks into the program", mesh.toString(),
           tv->toString());
     for (int64_t device : mesh.devices()) {
       needed = std::max(needed, device + 1);
@@ -356,17 +352,16 @@ int rankCount(const Fusion& fusion, std::optional<int> asked) {
     return asked.value_or(1);
   }
   check(!asked || *asked >= needed,
-        "[command line] the meshes of the program are made of ranks 0 to {}, got --ranks {}; give --ranks {}",
-        needed - 1, asked.value_or(0), needed);
+        "[command line] the meshes of the program have ranks 0 to {}, got --ranks {}; give --ranks {}", needed - 1,
+        asked.value_or(0), needed);
   return asked.value_or(static_cast<int>(needed));
 }
 
 int virtualRankCount(const Fusion& fusion, std::optional<int> asked) {
   auto checked = [&](int ranks) {
     check(ranks >= 1 && ranks <= kMaxVirtualRanks,
-          "[command line] {} is {}, expected 1 to {}: each rank is a thread of this process; for more start processes, "
-          "with "
-          "mpirun and --mpi",
+          "[command line] {} is {}, expected 1 to {}: each rank is a thread of this process; for more ranks, start "
+          "processes with mpirun and --mpi",
           asked ? "--ranks" : "the number of ranks of the program's meshes", ranks, kMaxVirtualRanks);
     return ranks;
   };

@@ -35,7 +35,7 @@ namespace meshfuse {
 
 namespace {
 
-// What all ranks are given. Immutable while they run.
+// The input of all ranks; immutable while they run.
 struct Job {
   const RunOptions& options;
   std::unique_ptr<Fusion> fusion;
@@ -47,14 +47,14 @@ struct Output {
   std::string name;
   std::string sharding;
   Tensor global;
-  std::string difference;  // between copies of one element on several ranks; empty: none
+  std::string difference;  // between the replicas of one element; empty: none
 };
 
-// What rank 0 saw.
+// The report of rank 0.
 struct Report {
   std::vector<Output> outputs;
   Explanation explanation;
-  int64_t transferred = 0;  // bytes that the transport counted
+  int64_t transferred = 0;  // bytes, as counted by the transport
   std::vector<StepTime> times;
   std::string trace;
 };
@@ -63,18 +63,18 @@ Job prepare(const RunOptions& options, std::optional<int> ranks) {
   Job job{options, loadSizedProgram(options.program, ranks), {}, {}};
   job.inputs = inputValues(*job.fusion, options.program);
   job.expected = expectedOutputs(*job.fusion, options.expected);
-  // all that is wrong with shardings and sizes, before tensors are cut
+  // reports all wrong shardings and sizes before tensors are sharded
   std::unique_ptr<Fusion> sized = concretize(*job.fusion, inputShapes(*job.fusion, options.program));
   PassContext context(*sized);
   checkAnnotations(*sized, context);
   return job;
 }
 
-// The whole of a result. Where ranks hold copies of the same elements, they are compared.
+// The global tensor of a result. Replicas of the same elements on several ranks are compared.
 Output gather(Communicator& comm, std::string name, const TensorView* tv, const Tensor& part) {
   const Tensor mine = part.contiguous();
   const ShardState state = shardState(tv);
-  std::vector<std::vector<int64_t>> sizes;  // by rank: parts may be uneven
+  std::vector<std::vector<int64_t>> sizes;  // by rank: shards may be uneven
   std::vector<int64_t> bytes;
   std::vector<int64_t> offsets{0};
   for (int64_t rank = 0; rank < comm.size(); rank++) {
@@ -151,7 +151,7 @@ std::string summary(const Tensor& t) {
   double low = std::numeric_limits<double>::infinity();
   double high = -low;
   double total = 0;
-  int64_t odd = 0;  // elements that are no number
+  int64_t odd = 0;  // elements that are not finite
   const char* at = bytes.data();
   for (int64_t k = 0; k < n; k++, at += dataTypeSize(t.dtype())) {
     const double value = loadElement(at, t.dtype());
@@ -213,7 +213,7 @@ void print(const Report& report, const Terminal& terminal) {
   fmt::print("{} {}\n", terminal.heading("peak memory of rank 0:"), bytesText(e.peakBytes));
 }
 
-// True if all results are as the reference interpreter, or a given file, has them.
+// True if all results equal those of the reference interpreter, or of the files of --expect.
 bool verifyOutputs(const Job& job, const Report& report, int ranks, const Terminal& terminal) {
   std::vector<BoundedTensor> references = interpretWithBounds(*job.fusion, job.inputs, {.partials = ranks});
   bool same = true;
@@ -271,16 +271,19 @@ int finish(const Job& job, const Report& report, int ranks) {
   return !compares || verifyOutputs(job, report, ranks, terminal) ? kSuccess : kDifference;
 }
 
-// Every rank learns of a failure of one; rank 0 alone prints it.
+// If one rank fails, every rank throws; rank 0 alone prints the error.
 int runOnProcesses(const RunOptions& options) {
   std::unique_ptr<Communicator> world = openWorld();
   try {
     check(!options.ranks || *options.ranks == world->size(),
-          "[command line] --ranks is {}, the launcher started {} processes", options.ranks.value_or(0), world->size());
+          "[command line] --ranks is {}, but the launcher started {} processes; give both one number",
+          options.ranks.value_or(0), world->size());
     const Job job = prepare(options, world->size());
     const int ranks = rankCount(*job.fusion, {});
-    check(!hasMesh(*job.fusion) || ranks <= world->size(),
-          "[command line] the meshes of the program have {} ranks, the launcher started {}", ranks, world->size());
+    check(
+        !hasMesh(*job.fusion) || ranks <= world->size(),
+        "[command line] the meshes of the program have {} ranks, but the launcher started {} processes; start as many",
+        ranks, world->size());
     const Report report = runRank(*world, job);
     return world->rank() == 0 ? finish(job, report, world->size()) : kSuccess;
   } catch (const Error& e) {

@@ -1,4 +1,4 @@
-// What goes to the terminal: colours where there is one, numbers for people.
+// Colours of the terminal, and numbers in readable units.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Terminal {
   bool colours_;
 };
 
-// "12.5 KiB (12800)": for people, and exactly.
+// "12.5 KiB (12800)": rounded and exact.
 [[nodiscard]] std::string bytesText(int64_t bytes);
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// Runs that leave a trace: one warm call on each rank.
+// Records a trace of one warm call on each rank.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace meshfuse {
 class Communicator;
 class Fusion;
 
-// The parts of global inputs that a rank holds, with memory of their own: a program may write to its inputs.
+// Copies of a rank's shards of global inputs: a program may write to its inputs.
 [[nodiscard]] std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argument> inputs, int rank);
 
 // The spans of one rank.
@@ -23,11 +23,11 @@ struct RankSpans {
   std::vector<TraceSpan> spans;
 };
 
-// The second call of a program with these global inputs on `ranks` virtual ranks, which begins on all of them together.
+// Traces the second call of a program with these global inputs on `ranks` virtual ranks; it begins on all ranks together.
 [[nodiscard]] std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs,
                                                        int ranks);
 
-// Collective: the traces of all ranks as the text of one file, on rank 0; empty on the others.
+// Collective. On rank 0, the traces of all ranks as the text of one file; empty on other ranks.
 [[nodiscard]] std::string gatherTrace(Communicator& communicator, const Trace& trace);
 
 }  // namespace meshfuse

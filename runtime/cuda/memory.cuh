@@ -33,6 +33,23 @@ __device__ __forceinline__ void toWords(u32* w, const i64* s, int n) {
     w[2 * i + 1] = (u32)((u64)s[i] >> 32);
   }
 }
+//@ words_i16 types
+__device__ __forceinline__ void fromWords(short* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (short)(w[i >> 1] >> (i & 1) * 16);
+}
+__device__ __forceinline__ void toWords(u32* w, const short* s, int n) {
+  for (int i = 0; i < n / 2; ++i) w[i] = (u32)(u16)s[2 * i] | (u32)(u16)s[2 * i + 1] << 16;
+}
+//@ words_i8 types
+__device__ __forceinline__ void fromWords(signed char* d, const u32* w, int n) {
+  for (int i = 0; i < n; ++i) d[i] = (signed char)(w[i >> 2] >> (i & 3) * 8);
+}
+__device__ __forceinline__ void toWords(u32* w, const signed char* s, int n) {
+  for (int i = 0; i < n / 4; ++i) {
+    w[i] = 0;
+    for (int k = 0; k < 4; ++k) w[i] |= (u32)(unsigned char)s[4 * i + k] << 8 * k;
+  }
+}
 //@ words_b8 types
 __device__ __forceinline__ void fromWords(bool* d, const u32* w, int n) {
   for (int i = 0; i < n; ++i) d[i] = ((w[i >> 2] >> (i & 3) * 8) & 0xffu) != 0;

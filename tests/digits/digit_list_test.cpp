@@ -204,7 +204,8 @@ TEST(DigitList, FillLocalCompletesADim) {
   EXPECT_EQ(fillLocal(0, 23, owned).toString(), "[d0/12%2:a0<23, d0/2%6, d0/1%2:a1]");
   EXPECT_EQ(fillLocal(0, 0, {{0, 1, 2, Owner::device(0)}}).toString(), "[d0/1%2:a0<0]");
   const IntExpr n = IntExpr::symbol("n");
-  EXPECT_TRUE(fillLocal(0, n, owned).isOpaque()) << "of symbols nothing is known";
+  EXPECT_EQ(fillLocal(0, n, owned).toString(), "[d0/24%ceilDiv(n, 24)<n, d0/12%2:a0, d0/2%6, d0/1%2:a1]")
+      << "whether 24 divides n is not known";
   EXPECT_TRUE(fillLocal(0, 24, {{0, 4, 3, Owner::device(0)}, {0, 6, 2, Owner::device(1)}}).isOpaque());
   EXPECT_EQ(fillLocal(0, 24, owned).localSize(), IntExpr(6));
 }
@@ -252,6 +253,38 @@ TEST(DigitList, RaggedBlocks) {
   EXPECT_EQ(five.size(), IntExpr(8)) << "the padded radix";
   EXPECT_FALSE(provenEqual(five, fillRagged(0, 6, {{0, 2, 4, Owner::device(0)}}))) << "the extent is part of equality";
   EXPECT_FALSE(provenEqual(five, fillLocal(0, 8, {{0, 2, 4, Owner::device(0)}})));
+}
+
+// Rounded up as those of constants are, and for every extent the same elements.
+TEST(DigitList, RaggedDigitsOfASymbol) {
+  const IntExpr n = IntExpr::symbol("n");
+  const IntExpr x = IntExpr::symbol("x", {.lower = 1});
+  for (const IntExpr& parts : {IntExpr(4), x}) {
+    const auto [outer, inner] = splitRagged({0, 1, n, {}}, n, parts, ceilDiv(n, parts));
+    const DigitList blocks = fillLocal(0, n, {outer.ownedBy(Owner::device(0)).digits()[0]});
+    const DigitList cycles = fillLocal(0, n, {{0, 1, parts, Owner::device(0)}});
+    EXPECT_EQ(blocks.digits().size(), 2u) << blocks.toString();
+    EXPECT_EQ(blocks.extent(), n);
+    EXPECT_EQ(blocks.localSize(), ceilDiv(n, parts));
+    EXPECT_TRUE(provenEqual(blocks, blocks));
+    EXPECT_FALSE(provenEqual(blocks, cycles));
+    EXPECT_FALSE(provenEqual(blocks, fillLocal(0, n + 1, {blocks.digits()[0]})));
+    for (int64_t extent = 1; extent <= 12; extent++) {
+      for (int64_t count = 1; count <= 5; count++) {
+        const auto at = [&](const IntExpr& e) {
+          return e.evaluate([&](std::string_view symbol) { return std::optional(symbol == "n" ? extent : count); });
+        };
+        const int64_t ranks = at(parts);
+        for (int64_t i = 0; i < extent; i++) {
+          const Digit& b = blocks.digits()[0];
+          EXPECT_EQ(i / at(b.stride) % at(b.size), i / ((extent + ranks - 1) / ranks));
+          const Digit& c = cycles.digits()[1];
+          EXPECT_EQ(i / at(c.stride) % at(c.size), i % ranks);
+          EXPECT_LT(i / at(cycles.digits()[0].stride), at(cycles.digits()[0].size));
+        }
+      }
+    }
+  }
 }
 
 TEST(DigitList, WhatIsRaggedStaysOnTop) {

@@ -258,6 +258,19 @@ TEST(IntExpr, Divides) {
 }
 
 // Simplifying what is in normal form already, again at every use, would take time exponential in the depth.
+TEST(IntExpr, CancelsWhatBothSidesOfAQuotientHave) {
+  const IntExpr n = IntExpr::symbol("n");
+  const IntExpr b = IntExpr::symbol("b");
+  const IntExpr h = IntExpr::symbol("h", {.lower = 0, .divisor = 12});
+  EXPECT_EQ(floorDiv(b * n, b * 12), floorDiv(n, 12));
+  EXPECT_EQ(ceilDiv(b * n + b, b * 12), ceilDiv(n + 1, 12));
+  EXPECT_EQ(floorDiv(b * n + 1, b * 12).toString(), "floorDiv(b*n + 1, b*12)");
+  EXPECT_EQ(divideExactly(floorDiv(h, 4), floorDiv(h, 12)), std::optional<IntExpr>(3));
+  EXPECT_EQ(divideExactly(h * n, floorDiv(h, 4) * 2), std::optional<IntExpr>(n * 2));
+  EXPECT_FALSE(divideExactly(floorDiv(h, 12), floorDiv(h, 4)).has_value());
+  EXPECT_FALSE(divideExactly(floorDiv(n, 4), floorDiv(n, 12)).has_value());
+}
+
 TEST(IntExpr, SimplifiesEachPartOfADeepExpressionOnce) {
   IntExpr deep = sym("n");
   IntExpr shared = sym("n");

@@ -71,8 +71,32 @@ TEST(Prover, BlockShardsOfASymbolicDimAreDigits) {
   const DigitList block = fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}, prover);
   ASSERT_FALSE(block.isOpaque());
   EXPECT_EQ(block.localSize(prover), *prover.divide(n, 4));
-  EXPECT_TRUE(fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}).isOpaque())
-      << "without the fact nothing is known";
+  EXPECT_TRUE(fillLocal(0, n, {{0, *prover.divide(n, 4), 4, Owner::device(0)}}).isRagged())
+      << "without the fact it is not known whether 4 divides n";
+}
+
+TEST(Prover, EqualNumbersAreWrittenAlike) {
+  const IntExpr n = IntExpr::symbol("n");
+  const IntExpr m = IntExpr::symbol("m");
+  const IntExpr k = IntExpr::symbol("k");
+  const IntExpr even = IntExpr::symbol("e", {.lower = 0, .divisor = 2});
+  Prover prover;
+  prover.assumeEqual(n, m);
+  EXPECT_EQ(prover.canonical(ceilDiv(n, 4)), prover.canonical(ceilDiv(m, 4)));
+  EXPECT_NE(prover.canonical(n), prover.canonical(k));
+  prover.assumeEqual(k * 3, m * 6);
+  EXPECT_EQ(prover.canonical(k), prover.canonical(n * 2));
+  prover.assumeEqual(m, 5);
+  EXPECT_EQ(prover.canonical(k + n), IntExpr(15)) << "in whatever order they are said";
+  prover.assumeEqual(IntExpr::symbol("a"), even);
+  EXPECT_EQ(prover.canonical(IntExpr::symbol("a")), even) << "the name with more declared facts";
+  prover.assumeEqual(IntExpr::symbol("b") * IntExpr::symbol("c"), 12);
+  prover.assumeEqual(ceilDiv(IntExpr::symbol("d"), 4), 3);  // 9 to 12
+  EXPECT_EQ(prover.canonical(ceilDiv(IntExpr::symbol("d"), 4)), IntExpr(3));
+  EXPECT_EQ(prover.canonical(ceilDiv(IntExpr::symbol("d"), 12)), IntExpr(1));
+  EXPECT_FALSE(prover.canonical(IntExpr::symbol("b")).isConst()) << "a product says nothing of its factors";
+  EXPECT_FALSE(prover.canonical(IntExpr::symbol("d")).isConst());
+  EXPECT_TRUE(prover.facts().empty());
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 namespace meshfuse {
 namespace {
 
-using CopyShape = Misuse;
+using ShapeOps = Misuse;
 
-TEST_F(CopyShape, Reshape) {
+TEST_F(ShapeOps, Reshape) {
   expectUserError([&] { reshape(x, {4, 2}); }, {"[reshape]", "6 elements", "make 8", "expected equal"});
   expectUserError([&] { reshape(x, {-1, -1}); }, {"[reshape]", "-1 twice", "at most once"});
   expectUserError([&] { reshape(x, {4, -1}); }, {"[reshape]", "6 elements", "do not divide"});
@@ -15,7 +15,7 @@ TEST_F(CopyShape, Reshape) {
   expectUserError([&] { flatten(x, 1, 0); }, {"[flatten]", "from 1 to 0"});
 }
 
-TEST_F(CopyShape, DimsOfOne) {
+TEST_F(ShapeOps, DimsOfOne) {
   expectUserError([&] { squeeze(x, 0); }, {"[squeeze]", "dim 0", "extent 2", "expected the constant 1"});
   expectUserError([&] { squeeze(x, 5); }, {"[squeeze]", "axis 5", "2 dims", "-2 to 1"});
   expectUserError([&] { unsqueeze(x, 4); }, {"[unsqueeze]", "axis 4", "-3 to 2"});
@@ -27,20 +27,20 @@ TEST_F(CopyShape, DimsOfOne) {
   expectUserError([&] { repeat(x, {2, -1}); }, {"[repeat]", "-1 times", "expected 0 or more"});
 }
 
-TEST_F(CopyShape, Order) {
+TEST_F(ShapeOps, Order) {
   expectUserError([&] { permute(x, {0}); }, {"[permute]", "1 axes", "expected one a dim"});
   expectUserError([&] { permute(x, {0, 0}); }, {"[permute]", "axis 0", "twice"});
   expectUserError([&] { permute(x, {0, 2}); }, {"[permute]", "axis 2", "out of range"});
   expectUserError([&] { transpose(makeConcreteTensor({2, 3, 4})); }, {"[transpose]", "3 dims", "name the two axes"});
 }
 
-TEST_F(CopyShape, Casts) {
+TEST_F(ShapeOps, Casts) {
   expectUserError([&] { bitCastOp(DataType::Double, x); }, {"[bitCastOp]", "4 bytes", "has 8", "same size"});
   expectUserError([&] { castOp(DataType::Int, none); }, {"[castOp]", "null", "expected a tensor"});
   expectUserError([&] { set(none); }, {"[set]", "null"});
 }
 
-TEST_F(CopyShape, Windows) {
+TEST_F(ShapeOps, Windows) {
   expectUserError([&] { slice(x, {0}, {1}); }, {"[slice]", "1 ranges", "expected one a dim"});
   expectUserError([&] { slice(x, {0, 0}, {1, 1}, {1, 0}); }, {"[slice]", "dim 1", "step 0", "at least 1"});
   expectUserError([&] { slice(x, {0, 0}, {1}); }, {"[slice]", "2 starts", "1 stops"});
@@ -56,7 +56,7 @@ TEST_F(CopyShape, Windows) {
   expectUserError([&] { size(x, 2); }, {"[size]", "axis 2"});
 }
 
-TEST_F(CopyShape, SizesThatAreNoScalars) {
+TEST_F(ShapeOps, SizesThatAreNoScalars) {
   expectUserError(
       [&] {
         reshape(x, {static_cast<Val*>(x), IrBuilder::create<Val>(1)});

@@ -124,9 +124,9 @@ TEST(Meshes, OfSomeRanksGivenPartsByAll) {
         f.addOutput(sum(x, {0}));
       },
       Tensor::zeros({4}, DataType::Float));
-  EXPECT_TRUE(e.starts_with("[run] input 0 (T0) has local sizes [0] on this rank, got [4], other in dim 0")) << e;
+  EXPECT_TRUE(e.starts_with("[run] input 0 (T0) has local sizes [0] on this rank, got [4], they differ in dim 0")) << e;
   EXPECT_NE(e.find("without elements where its mesh leaves the rank out"), std::string::npos) << e;
-  EXPECT_TRUE(e.ends_with("; so say ranks [0, 2] of 4")) << e;
+  EXPECT_TRUE(e.ends_with("; ranks [0, 2] of 4 refuse the call with this error")) << e;
 }
 
 TEST(Meshes, LargerThanTheWorld) {

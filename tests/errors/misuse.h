@@ -9,15 +9,15 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
-#include "ops/along_dim.h"
 #include "ops/channel_norms.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/scan_sort.h"
+#include "ops/shape_ops.h"
 #include "ops/statistics.h"
 #include "ops/tensors.h"
 

@@ -128,7 +128,7 @@ TEST(BadPrograms, QuestionsBeforeTheFirstCall) {
            [&] { (void)checked.cache().hostProgram(); }, [&] { (void)checked.cache().planText(); },
            [&] { (void)checked.cache().outputSharding(0); }, [&] { (void)checked.cache().commSteps(); },
            [&] { (void)checked.cache().explain(); }}) {
-    EXPECT_EQ(errorOf(question), "UserError: [run] there is no plan before the first call");
+    EXPECT_EQ(errorOf(question), "UserError: [run] there is no plan before the first call; call the fusion first");
   }
   EXPECT_EQ(checked.call({}), "");
   EXPECT_TRUE(errorOf([&] { (void)checked.cache().outputSharding(1); }).starts_with("UserError: [run] got output 1"));

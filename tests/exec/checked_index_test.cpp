@@ -91,7 +91,7 @@ TEST(CheckedIndex, OfEveryOpAndTypeFailsTheRun) {
   }
 }
 
-// The index is computed, and the result is cut, padded and joined: what is outside of the windows is not there to be refused.
+// The index is computed, and the result is cut, padded and joined: indices outside the windows are never read, so they raise no error.
 TEST(CheckedIndex, RefusesNothingBeyondAWindow) {
   CheckedCache checked([](Fusion& f) {
     TensorView* x = makeContigTensor(2);
@@ -167,7 +167,7 @@ TEST(CheckedIndex, OfATableOnTwoRanks) {
                       throw;
                     }
                   },
-                  {.deadline = milliseconds(20000)});
+                  {.deadline = milliseconds(60'000)});
     });
     EXPECT_NE(thrown, "");
     int named = 0;
@@ -214,7 +214,7 @@ TEST(CheckedIndex, OfOneRankOfTwo) {
                     throw;
                   }
                 },
-                {.deadline = milliseconds(20000)});
+                {.deadline = milliseconds(60'000)});
   });
   EXPECT_NE(thrown, "");
   EXPECT_NE(errors[1].find("index 8 is out of range for an extent of 8"), std::string::npos) << errors[1];

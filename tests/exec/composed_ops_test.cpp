@@ -107,7 +107,7 @@ TEST(ComposedOps, RunningStatisticsChangeInPlace) {
   }
 }
 
-// Whether the ranks share what is kept or what is reduced: the same numbers.
+// The mesh axis cuts a kept dim or a reduced dim: the numbers are the same.
 TEST(ComposedOps, OnRanks) {
   const Tensor rows = randomTensor({8, 4, 12}, DataType::Float, 4, -2, 2);
   const Tensor weight = randomTensor({4}, DataType::Float, 5, -1, 1);

@@ -268,8 +268,8 @@ TEST(SharedMemory, OneTensorAsTwoArgumentsOneOfThemUpdated) {
   EXPECT_EQ(errorOf([&] {
               (void)checked.cache().runFusionWithInputs({t, t});
             }),
-            "UserError: [run] input 0 and input 1 share memory, and output 0 is written into it; pass a tensor of its "
-            "own, see Tensor::clone");
+            "UserError: [run] input 0 and input 1 share memory, and output 0 is written there; pass a copy, see "
+            "Tensor::clone");
   EXPECT_NE(errorOf([&] {
               (void)checked.cache().runFusionWithInputs({t, t.transpose(0, 1)});
             }).find("share memory"),

@@ -262,10 +262,9 @@ TEST(MemoryOrder, SuppliedResultsLieInIt) {
   const std::vector<Argument> inputs = {x};
   std::vector<Tensor> wrong = {Tensor::zeros({3, 4}, DataType::Float)};
   const std::string error = errorOf([&] { cache.run(inputs, wrong); });
-  EXPECT_EQ(
-      error,
-      "UserError: [run] output 0 (T2[3, 4]) lies in memory in the order [1, 0] with strides [1, 3], got a tensor with "
-      "strides [4, 1]; allocate it in that order, or give the output none");
+  EXPECT_EQ(error,
+            "UserError: [run] output 0 (T2[3, 4]) has the memory order [1, 0] with strides [1, 3], got a tensor with "
+            "strides [4, 1]; allocate it in that order, or set no memory order for the output");
   EXPECT_EQ(wrong[0].at({2, 3}), 0);
   // with gaps
   std::vector<Tensor> padded = {Tensor::zeros({4, 5}, DataType::Float).transpose(0, 1).slice(0, 0, 3)};
@@ -290,8 +289,8 @@ TEST(MemoryOrder, OfResultsThatTakeAnInputsPlace) {
       errorOf([&] {
         checked.call({random({6, 4})});
       }),
-      "UserError: [run] the result T2 takes the memory of input 0 (T0) and is to lie in the order [1, 0], "
-      "but the argument has strides [4, 1] for sizes [6, 4]; pass a tensor in that order, or give the result none");
+      "UserError: [run] the result T2 is written into input 0 (T0) in the memory order [1, 0], but the argument has "
+      "strides [4, 1] for sizes [6, 4]; pass a tensor in that order, or set no memory order for the result");
   const Tensor turned = random({4, 6}).transpose(0, 1);
   ASSERT_EQ(checked.call({turned}), "");
   EXPECT_EQ(checked.results()[0].data(), turned.data());

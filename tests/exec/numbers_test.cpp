@@ -75,7 +75,7 @@ std::vector<SegmentedProgram> compiledOn(const Case& c) {
         local[i] = shardTensor(*t, c.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
       }
     }
-    SegmentedProgram program = compileToSegments(*c.fusion, local, comm, hostDevice());
+    SegmentedProgram program = compileToSegments(*c.fusion, local, Agreement(comm).call(), hostDevice());
     std::lock_guard lock(mutex);
     made[static_cast<size_t>(comm.rank())] = std::move(program);
   });
@@ -233,7 +233,7 @@ TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
       return compileKernels(changed);
     };
     const std::vector<Argument> inputs = {randomTensor({4, 6}, DataType::Float, 1, 0, 1)};
-    CompiledProgram compiled = compile(*fusion, inputs, comm, options);
+    CompiledProgram compiled = compile(*fusion, inputs, Agreement(comm).call(), options);
 
     const Explanation e = explain(compiled, comm.rank());
     std::vector<std::string> names;
@@ -264,7 +264,8 @@ TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
 
     std::string error;
     try {
-      (void)compile(*fusion, std::vector<Argument>{Tensor::zeros({4, 5}, DataType::Float)}, comm, options);
+      (void)compile(*fusion, std::vector<Argument>{Tensor::zeros({4, 5}, DataType::Float)}, Agreement(comm).call(),
+                    options);
     } catch (const UserError& e) {
       error = e.what();
     }

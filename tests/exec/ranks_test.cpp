@@ -1,6 +1,7 @@
-// Calls on several ranks of which one is different: all of them are told, within the deadline.
+// Calls on several ranks where one rank's call differs: every rank gets an error within the deadline.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <mutex>
@@ -39,11 +40,12 @@ std::unique_ptr<Fusion> shardedSum(int64_t ranks, double increment = 1) {
   return fusion;
 }
 
-// What each rank's body throws. Ends within the deadline and a little.
+constexpr milliseconds kDeadline{60'000};  // a starved rank of a crowded machine does not miss it
+
+// What each rank's body throws. Not that a deadline has expired, but the one given: ranks are told at once.
 std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Communicator&)>& body,
-                                       LoopbackOptions options = {.deadline = milliseconds(5000)}) {
+                                       LoopbackOptions options = {.deadline = kDeadline}) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
-  auto start = std::chrono::steady_clock::now();
   std::string thrown = errorOf([&] {
     runLoopback(
         ranks,
@@ -61,7 +63,9 @@ std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Commu
         },
         options);
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + milliseconds(4000));
+  for (const std::string& e : errors) {
+    EXPECT_EQ(e.find(fmt::format("deadline of {} ms", kDeadline.count())), std::string::npos) << e;
+  }
   return errors;
 }
 
@@ -111,7 +115,9 @@ TEST(OneRank, PassesAShardOfAnotherNumberOfDims) {
       (void)cache.runFusionWithInputs({comm.rank() == 1 ? Tensor::zeros({4}, DataType::Float) : shard(4)});
     }));
     EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0") && has(e, "has 2 dims, got 1 with sizes [4]")) << e;
-    EXPECT_TRUE(e.ends_with(ranks == 2 ? "; so say ranks [1] of 2" : "; so say ranks [1] of 4")) << e;
+    EXPECT_TRUE(e.ends_with(ranks == 2 ? "; ranks [1] of 2 refuse the call with this error"
+                                       : "; ranks [1] of 4 refuse the call with this error"))
+        << e;
   }
 }
 
@@ -125,7 +131,7 @@ TEST(SomeRanks, PassArgumentsOfOtherKinds) {
     (void)cache.runFusionWithInputs({x});
   }));
   EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0") && has(e, "Double")) << e;
-  EXPECT_TRUE(e.ends_with("; so say ranks [1] of 4")) << e;
+  EXPECT_TRUE(e.ends_with("; ranks [1] of 4 refuse the call with this error")) << e;
 }
 
 // Whole on every rank, and of another size on one.
@@ -153,9 +159,9 @@ TEST(OneRank, PassesAShardOfAnotherSize) {
     FusionExecutorCache cache(shardedSum(4), {.communicator = &comm});
     (void)cache.runFusionWithInputs({shard(comm.rank() == 2 ? 3 : 2)});
   }));
-  EXPECT_TRUE(has(e, "the parts of ranks [2] differ in size from that of rank 0")) << e;
-  EXPECT_TRUE(has(e, "dim 0 of input 0 (T0") && has(e, "of which each rank gave 2, would be of 8") &&
-              has(e, "of which each rank gave 3, would be of 12"))
+  EXPECT_TRUE(has(e, "the shards of ranks [2] differ in size from that of rank 0")) << e;
+  EXPECT_TRUE(has(e, "dim 0 of input 0 (T0") && has(e, "has local size 2 and global size 8") &&
+              has(e, "has local size 3 and global size 12"))
       << e;
   EXPECT_TRUE(e.starts_with("UserError: [run]") && has(e, "Tensor::withGlobalShape")) << e;
 }
@@ -178,8 +184,8 @@ TEST(SomeRanks, PassPartsOfTwoThreeFourAndFiveRows) {
       (void)cache.runFusionWithInputs({shard(2 + comm.rank())});
     }));
     EXPECT_TRUE(e.starts_with("UserError: [run]")) << e;
-    EXPECT_TRUE(has(e, isKnown ? "has local sizes [4, 6] on this rank, got [2, 6], other in dim 0"
-                               : "the parts of ranks [1, 2, 3] differ in size from that of rank 0"))
+    EXPECT_TRUE(has(e, isKnown ? "has local sizes [4, 6] on this rank, got [2, 6], they differ in dim 0"
+                               : "the shards of ranks [1, 2, 3] differ in size from that of rank 0"))
         << e;
   }
 }
@@ -193,7 +199,7 @@ TEST(OneRank, PassesAnotherTypeInALaterCall) {
     }
   });
   const std::string& e = oneError(errors);
-  EXPECT_TRUE(e.starts_with("UserError: [run] input 0") && has(e, "Double") && has(e, "so says rank 0")) << e;
+  EXPECT_TRUE(e.starts_with("UserError: [run] input 0") && has(e, "Double") && has(e, "rank 0 refuses the call")) << e;
 }
 
 std::vector<Tensor> supplied(int64_t columns) {
@@ -217,10 +223,10 @@ TEST(OneRank, PassesAnotherKnownSize) {
   EXPECT_TRUE(e.starts_with("UserError: [run] ranks 0 and 1 call one program with different arguments: input 0 (T0"))
       << e;
   EXPECT_TRUE(has(e,
-                  "is Float [4, 6] for a whole of [8, 6] on rank 0 and Float [2, 6] for a whole of [4, 6] on rank 1, "
-                  "other in dim 0"))
+                  "is Float [4, 6] of a global [8, 6] on rank 0 and Float [2, 6] of a global [4, 6] on rank 1, "
+                  "they differ in dim 0"))
       << e;
-  EXPECT_TRUE(has(e, "give every rank its part of one whole, [8, 6] or [4, 6]") && has(e, "at step")) << e;
+  EXPECT_TRUE(has(e, "pass every rank its shard of one global tensor, [8, 6] or [4, 6]") && has(e, "at step")) << e;
 }
 
 TEST(OneRank, CallsAnotherKnownProgram) {
@@ -246,7 +252,7 @@ TEST(OneRank, RefusesALaterCall) {
     });
     const std::string why = output ? "[run] output 0 has type" : "[run] input 0";
     const std::string& e = oneError(errors);
-    EXPECT_TRUE(e.starts_with("UserError: " + why) && has(e, "so says rank 1")) << e;
+    EXPECT_TRUE(e.starts_with("UserError: " + why) && has(e, "rank 1 refuses the call")) << e;
   }
 }
 
@@ -305,42 +311,46 @@ TEST(OneRank, StopsCalling) {
 }
 
 TEST(OneRank, IsStuck) {
+  std::atomic<bool> failed = false;
   std::vector<std::string> errors = errorsOfRanks(2,
-                                                  [](Communicator& comm) {
+                                                  [&](Communicator& comm) {
                                                     FusionExecutorCache cache(shardedSum(2), {.communicator = &comm});
                                                     (void)cache.runFusionWithInputs({shard(4)});
-                                                    if (comm.rank() == 0) {
-                                                      std::this_thread::sleep_for(milliseconds(1500));
+                                                    try {
+                                                      while (comm.rank() == 0 && !failed) {
+                                                        std::this_thread::sleep_for(milliseconds(1));
+                                                      }
+                                                      (void)cache.runFusionWithInputs({shard(4)});
+                                                    } catch (const Error&) {
+                                                      failed = true;
+                                                      throw;
                                                     }
-                                                    (void)cache.runFusionWithInputs({shard(4)});
                                                   },
-                                                  {.deadline = milliseconds(500)});
+                                                  {.deadline = milliseconds(2000)});
   EXPECT_TRUE(errors[1].starts_with("DeviceError:") && has(errors[1], "rank 0")) << errors[1];
   EXPECT_TRUE(has(errors[1], "all-reduce")) << errors[1];
 }
 
 // One that compiles is not stuck, however long that takes.
 TEST(OneRank, CompilesForLongerThanTheDeadline) {
-  const LoopbackOptions options{.deadline = milliseconds(400)};
-  const auto start = std::chrono::steady_clock::now();
+  const LoopbackOptions options{.deadline = milliseconds(1000)};
   runLoopback(
       2,
       [](Communicator& comm) {
         CompileOptions slow;
         slow.compile = [&](std::span<const tile::Program> programs) {
-          std::this_thread::sleep_for(milliseconds(comm.rank() == 1 ? 1500 : 0));
+          std::this_thread::sleep_for(milliseconds(comm.rank() == 1 ? 3000 : 0));
           return compileKernels(programs);
         };
         const std::unique_ptr<Fusion> fusion = shardedSum(2);
         const std::vector<Argument> inputs{shard(2)};
-        const CompiledProgram compiled = compile(*fusion, inputs, comm, slow);
+        const CompiledProgram compiled = compile(*fusion, inputs, Agreement(comm).call(), slow);
         std::vector<Tensor> outputs = supplied(6);
         ThreadPool pool({.threads = 1});
         Binding(compiled.host, comm).run(pool, comm, inputs, outputs);
         EXPECT_EQ(outputs[0].at({0}), 8);
       },
       options);
-  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(1500));
 }
 
 TEST(OneRank, FailsInTheMiddle) {
@@ -353,14 +363,14 @@ TEST(OneRank, FailsInTheMiddle) {
             (void)cache.runFusionWithInputs({shard(2)});
           }
         },
-        {.deadline = milliseconds(5000), .faults = {{.kind = LoopbackFault::Kind::Throw, .rank = 2, .call = call}}});
+        {.deadline = kDeadline, .faults = {{.kind = LoopbackFault::Kind::Throw, .rank = 2, .call = call}}});
     EXPECT_TRUE(errors[2].starts_with("UserError:")) << call << " " << errors[2];
     for (size_t r : {0, 1, 3}) {
       if (call == 0) {  // where plans are compared: nothing tells the others
         EXPECT_TRUE(errors[r].starts_with("DeviceError:") && has(errors[r], "rank 2")) << call << " " << errors[r];
       } else {  // a user's error, as far as the others know
         EXPECT_EQ(errors[r], errors[2]) << call;
-        EXPECT_TRUE(has(errors[r], "so says rank 2")) << call << " " << errors[r];
+        EXPECT_TRUE(has(errors[r], "rank 2 refuses the call")) << call << " " << errors[r];
       }
     }
   }
@@ -459,10 +469,10 @@ TEST(AllRanks, HaveAMeshOfSomeOfThem) {
     (void)cache.runFusionWithInputs({shard(2)});
   });
   const std::string& e = oneError(errors);
-  EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0) is on mesh {x: 2}[3, 1], of which rank 0 is none") &&
+  EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0) is on mesh {x: 2}[3, 1] without rank 0") &&
               has(e, "Tensor::withGlobalShape"))
       << e;
-  EXPECT_TRUE(e.ends_with("; so say ranks [0] of 4")) << e;
+  EXPECT_TRUE(e.ends_with("; ranks [0] of 4 refuse the call with this error")) << e;
 }
 
 TEST(EachRank, MayLayOutItsShardAsItLikes) {
@@ -492,7 +502,7 @@ TEST(EachRank, MayLayOutItsShardAsItLikes) {
                   }
                 }
               },
-              {.deadline = milliseconds(5000)});
+              {.deadline = kDeadline});
 }
 
 TEST(SpecialValuesOnRanks, ReachEveryRank) {
@@ -532,7 +542,7 @@ TEST(SpecialValuesOnRanks, ReachEveryRank) {
                     EXPECT_EQ(compare(out[i], expected[i]).value_or(""), "") << "output " << i;
                   }
                 },
-                {.deadline = milliseconds(5000)});
+                {.deadline = kDeadline});
   }
 }
 
@@ -555,7 +565,7 @@ TEST(EmptyOnRanks, ShardsWithoutColumns) {
                   EXPECT_EQ(out[1].toVector(), std::vector<double>(4, static_cast<double>(columns)));
                 }
               },
-              {.deadline = milliseconds(5000)});
+              {.deadline = kDeadline});
 }
 
 }  // namespace

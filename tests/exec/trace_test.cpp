@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -66,6 +67,7 @@ void expectNested(const std::vector<TraceSpan>& spans) {
 
 TEST(Trace, SpansAreTheStepsAndTheCounters) {
   std::array<std::string, 4> events;
+  std::atomic<int> came = 0;
   runLoopback(4, [&](Communicator& comm) {
     Trace trace(comm.rank());
     FusionExecutorCache cache(columnSums(4), {.communicator = &comm, .trace = &trace});
@@ -73,8 +75,12 @@ TEST(Trace, SpansAreTheStepsAndTheCounters) {
     constexpr int kCalls = 5;
     comm.resetCounters();
     for (int k = 0; k < kCalls; k++) {
+      came += k == 2 ? 1 : 0;
       if (comm.rank() == 3 && k == 2) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others wait for this rank
+        while (came < 4) {
+          std::this_thread::yield();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others wait for this rank
       }
       cache.runFusionWithInputs({x});
     }
@@ -88,7 +94,7 @@ TEST(Trace, SpansAreTheStepsAndTheCounters) {
       bytes += s.bytes;
       EXPECT_EQ(s.name, cache.hostProgram()->steps[static_cast<size_t>(s.step)].name);
     }
-    const TransferCounters::Entry& counted = comm.counters()[CollectiveKind::AllReduce];
+    const TransferCounters::Entry& counted = comm.counters()[Collective::AllReduce];
     EXPECT_EQ(static_cast<int64_t>(collectives.size()), counted.calls);
     EXPECT_EQ(bytes, counted.bytesReceived);
 

@@ -32,7 +32,7 @@ std::string verdict(const BuildFusion& build, const std::vector<Argument>& input
     return compileKernels(changed);
   };
   std::unique_ptr<Communicator> alone = makeSelfCommunicator();
-  CompiledProgram compiled = compile(fusion, inputs, *alone, options);
+  CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), options);
   std::vector<Tensor> outputs;
   for (int t : compiled.host->outputs) {
     const TensorPlan& plan = compiled.host->tensors[static_cast<size_t>(t)];
@@ -142,7 +142,7 @@ TEST(Verification, EnvironmentChooses) {
   unsetenv("MESHFUSE_VERIFY");
 }
 
-// A call that a wrong index refuses leaves a plan behind that has not been verified. Its references are then those of a subtraction,
+// A call that a wrong index refuses leaves a cached plan that has not been verified. Its references are then those of a subtraction,
 // which no right kernel agrees with.
 TEST(Verification, IsOfNoCallOfTheFirstOrOfEach) {
   auto fusionWith = [](PointOp op) {

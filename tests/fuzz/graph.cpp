@@ -90,7 +90,7 @@ Item Graph::pickInteger(double limit) {
     return random_.of(fitting);
   }
   if (inputs_ < 5 && random_.chance(40)) {
-    return input(shapeOf(pick().tv), random_.chance(70) ? DataType::Int : DataType::Int32, -6, 10);
+    return input(shapeOf(pick().tv), integerType(10), -6, 10);
   }
   Item x = pick();
   if (x.tv->dtype() != DataType::Bool) {
@@ -98,8 +98,14 @@ Item Graph::pickInteger(double limit) {
     x.tv = mul(x.tv, 3.7);  // away from the jumps of the cast
     x.magnitude *= 3.7;
   }
-  return {toInteger(random_.chance(70) ? DataType::Int : DataType::Int32, x.tv),
-          x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
+  return {toInteger(integerType(x.magnitude), x.tv), x.tv->dtype() == DataType::Bool ? 1 : x.magnitude};
+}
+
+DataType Graph::integerType(double magnitude) {
+  static const std::vector<DataType> types = {DataType::Int,   DataType::Int,   DataType::Int,  DataType::Int,
+                                              DataType::Int32, DataType::Int32, DataType::Char, DataType::Short};
+  const DataType type = random_.of(types);
+  return magnitude < static_cast<double>(highestInteger(type)) ? type : DataType::Int;
 }
 
 Item Graph::pickBool() {
@@ -239,7 +245,7 @@ void Graph::step() {
       {6, &Graph::activation}, {6, &Graph::cast},        {13, &Graph::reduction}, {8, &Graph::normalization},
       {5, &Graph::reshape},    {4, &Graph::order},       {6, &Graph::window},     {5, &Graph::stretch},
       {3, &Graph::join},       {7, &Graph::contraction}, {5, &Graph::indexing},   {3, &Graph::factory},
-      {2, &Graph::randomness}, {5, &Graph::alongDim},    {3, &Graph::statistics},
+      {2, &Graph::randomness}, {5, &Graph::scanOrSort},  {3, &Graph::statistics},
   };
   int64_t total = 0;
   for (const auto& s : steps) {
@@ -257,8 +263,9 @@ void Graph::step() {
 
 void Graph::grow(int ops) {
   inputSeed_ = random_.next();
-  static const std::vector<DataType> types = {DataType::Float, DataType::Float,    DataType::Float,  DataType::Float,
-                                              DataType::Half,  DataType::BFloat16, DataType::Double, DataType::Int};
+  static const std::vector<DataType> types = {DataType::Float,  DataType::Float, DataType::Float,
+                                              DataType::Float,  DataType::Half,  DataType::BFloat16,
+                                              DataType::Double, DataType::Int,   DataType::Char};
   int64_t first = random_.between(1, 3);
   Shape shape = randomShape();
   for (int64_t k = 0; k < first; k++) {

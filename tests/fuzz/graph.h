@@ -55,7 +55,7 @@ class Graph {
   void join();
   void contraction();
   void indexing();
-  void alongDim();
+  void scanOrSort();
   void statistics();
   void factory();
   void randomness();
@@ -66,6 +66,7 @@ class Graph {
   Item pick();                      // any tensor, recent ones more often
   Item pickFloating(double limit);  // with elements of at most that magnitude, converted if need be
   Item pickInteger(double limit);
+  DataType integerType(double magnitude);  // one that holds elements of that magnitude
   Item pickBool();
   Item limited(Item x, double limit);
   Item positive(Item x);  // at least 0.5

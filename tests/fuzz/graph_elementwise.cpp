@@ -224,10 +224,10 @@ void Graph::cast() {
     add(castOp(DataType::Bool, pickInteger(1e6).tv), 1);
   } else if (kind < 8) {
     Item x = pickInteger(1e6);
-    add(castOp(x.tv->dtype() == DataType::Int ? DataType::Int32 : DataType::Int, x.tv), x.magnitude);
+    add(castOp(x.tv->dtype() == DataType::Int ? integerType(0) : DataType::Int, x.tv), x.magnitude);  // wraps
   } else {
     Item x = pickFloating(100);
-    add(toInteger(DataType::Int, mul(x.tv, 2.3)), 2.3 * x.magnitude);
+    add(toInteger(integerType(2.3 * x.magnitude), mul(x.tv, 2.3)), 2.3 * x.magnitude);
   }
 }
 

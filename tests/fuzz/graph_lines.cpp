@@ -6,7 +6,7 @@
 
 namespace meshfuse::fuzz {
 
-void Graph::alongDim() {
+void Graph::scanOrSort() {
   Item x = pick();
   // Computed elements that are nearly equal have no certain order: rather those that are given.
   if (random_.chance(60)) {

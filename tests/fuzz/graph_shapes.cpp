@@ -226,7 +226,7 @@ void Graph::contraction() {
 Item Graph::indexInto(int64_t extent, const Shape& shape) {
   std::vector<Item> fitting;
   for (const Item& i : items_) {
-    if (isIntegral(i.tv->dtype()) && shapeOf(i.tv) == shape) {
+    if (isIntegral(i.tv->dtype()) && shapeOf(i.tv) == shape && extent <= highestInteger(i.tv->dtype())) {
       fitting.push_back(i);
     }
   }
@@ -238,7 +238,7 @@ Item Graph::indexInto(int64_t extent, const Shape& shape) {
                                        : random_.of(fitting).tv;
     return {remainder(base, extent), static_cast<double>(extent)};
   }
-  return input(shape, random_.chance(70) ? DataType::Int : DataType::Int32, 0, static_cast<double>(extent));
+  return input(shape, integerType(static_cast<double>(extent)), 0, static_cast<double>(extent));
 }
 
 void Graph::indexing() {

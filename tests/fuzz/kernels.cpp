@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "exec/compile.h"
+#include "host/reference.h"
 #include "host/scalars.h"
 #include "interpret/interpret.h"
-#include "ir/fusion_cloner.h"
 #include "multidevice/sharding/coordinates.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -97,24 +97,13 @@ Tensor memoryOf(const TensorView* tv, const Group& group) {
   return Tensor::empty({span}, tv->dtype()).asStrided(sizes, it->second.strides);
 }
 
-// Copies the ops that compute a scalar, operands first.
-void cloneScalar(FusionCloner& cloner, const Val* val) {
-  if (val->isTensor() || val->isConst() || val->definition() == nullptr || cloner.find(val) != nullptr) {
-    return;
-  }
-  for (const Val* in : val->definition()->inputs()) {
-    cloneScalar(cloner, in);
-  }
-  cloner.clone(val->definition());
-}
-
 std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& device, const Values& values,
                                    std::span<const Argument> arguments,
                                    const std::map<std::string, int64_t, std::less<>>& coordinates) {
   Group group = segment.group;
   group.aliases.clear();  // results have memory of their own
   auto result = std::make_unique<KernelCase>();
-  result->plan = segment.scheduler->schedule(group, device);
+  result->plan = judge(group, device, kernelTemplates()).judgement->write();
   result->faults = tile::verify(result->plan.program);
   auto bound = [&](const IntExpr& e) {
     return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
@@ -122,31 +111,19 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
       return found == coordinates.end() ? std::nullopt : std::optional<IntExpr>(found->second);
     });
   };
-  Fusion ops;
-  FusionCloner cloner(*group.fusion, ops, bound);
   std::vector<Argument> inputs;
   for (const TensorView* in : group.inputs) {
-    ops.addInput(cloner.clone(in));
     inputs.emplace_back(values.at(in->id()));
   }
   ScalarSteps scalars;
   for (size_t i = 0; i < arguments.size(); i++) {
     if (!group.fusion->inputs()[i]->isTensor()) {
-      ops.addInput(cloner.clone(group.fusion->inputs()[i]));
       inputs.push_back(arguments[i]);
     }
   }
-  for (const Expr* e : group.exprs) {
-    for (const Val* in : e->inputs()) {
-      cloneScalar(cloner, in);
-    }
-    cloner.clone(e);
-  }
-  for (const TensorView* out : group.outputs) {
-    ops.addOutput(cloner.clone(out));
-  }
-  result->fusion = ops.toString();
-  std::vector<BoundedTensor> expected = interpretWithBounds(ops, inputs);
+  const std::shared_ptr<const Fusion> ops = referenceOf(*group.fusion, group, bound);
+  result->fusion = ops->toString();
+  std::vector<BoundedTensor> expected = interpretWithBounds(*ops, inputs);
 
   std::vector<void*> pointers;
   for (const KernelPlan::Slot& slot : result->plan.slots) {
@@ -211,7 +188,8 @@ KernelCases kernelsOf(const Program& program, const DeviceInfo& device, int rank
     for (size_t i = 0; rank >= 0 && i < local.size(); i++) {  // no scalars there
       local[i] = shardTensor(std::get<Tensor>(local[i]), program.fusion->inputs()[i]->asTensor(), comm.rank()).clone();
     }
-    SegmentedProgram segmented = compileToSegments(rank < 0 ? *single : *program.fusion, local, comm, device);
+    SegmentedProgram segmented =
+        compileToSegments(rank < 0 ? *single : *program.fusion, local, Agreement(comm).call(), device);
     std::lock_guard lock(mutex);
     made[comm.rank()] = std::move(segmented);
   });

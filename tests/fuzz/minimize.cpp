@@ -85,7 +85,7 @@ std::vector<Change> changesOf(const Program& program) {
       Tensor value = interpretAll(*p.fusion, p.inputs).at(id);
       std::vector<Dim> dims;
       for (const IterDomain* d : old->noReductions()) {
-        dims.push_back({d->extent(), d->iterType()});
+        dims.push_back({d->extent(), d->isPartial() ? IterType::Iteration : d->iterType()});
       }
       TensorView* in = p.fusion->tensor(old->dtype(), dims);
       p.fusion->replaceUses(old, in);

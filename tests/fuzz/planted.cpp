@@ -137,7 +137,7 @@ std::vector<PlantedBug> kernelBugs() {
 }
 
 std::vector<PlantedBug> stepBugs() {
-  auto inCollectives = [](const std::function<bool(CommPlan&)>& change) {
+  auto inCollectives = [](const std::function<bool(CommCall&)>& change) {
     return [change](HostProgram& p) {
       bool any = false;
       for (Step& s : p.steps) {
@@ -158,13 +158,13 @@ std::vector<PlantedBug> stepBugs() {
          }
          return found;
        }},
-      {"a sum over ranks as a maximum", {}, inCollectives([](CommPlan& c) {
-         bool fits = (c.kind == CommKind::AllReduce || c.kind == CommKind::ReduceScatter) && c.reduce == ReduceOp::Sum;
+      {"a sum over ranks as a maximum", {}, inCollectives([](CommCall& c) {
+         bool fits = reduces(c.kind) && c.reduce == ReduceOp::Sum;
          c.reduce = fits ? ReduceOp::Max : c.reduce;
          return fits;
        })},
-      {"the blocks of an all-gather in reverse", {}, inCollectives([](CommPlan& c) {
-         bool fits = c.kind == CommKind::AllGather;
+      {"the blocks of an all-gather in reverse", {}, inCollectives([](CommCall& c) {
+         bool fits = c.kind == Collective::AllGather && c.counts.empty();
          if (fits) {
            std::reverse(c.team.ranks.begin(), c.team.ranks.end());
          }
@@ -231,7 +231,7 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
   }
   CompiledProgram compiled;
   try {
-    compiled = compile(fusion, inputs, comm, options);
+    compiled = compile(fusion, inputs, Agreement(comm).call(), options);
   } catch (const Error&) {
     throw NotApplicable();  // the compiler saw it: not what is tried here
   }

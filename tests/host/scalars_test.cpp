@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "interpret/scalar_value.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

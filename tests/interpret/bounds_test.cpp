@@ -7,12 +7,12 @@
 
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

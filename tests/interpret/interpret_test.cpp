@@ -8,12 +8,12 @@
 #include "ir/text.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {
@@ -105,7 +105,7 @@ TEST(Interpret, PartialSumsAreCombined) {
   TensorView* parts =
       fusion.tensorFromRoot(DataType::Float, {{4, IterType::Reduction}, {3}}, [](Fusion& f, const auto& root) {
         auto [outer, inner] = f.idSplit(root[0], 2, false, IterType::Iteration);
-        return std::vector<IterDomain*>{outer, inner, root[1]};
+        return std::vector<IterDomain*>{f.idPartial(outer, ReduceOp::Sum), inner, root[1]};
       });
   ExprAttributes attributes;
   attributes.reduce = ReduceOp::Sum;

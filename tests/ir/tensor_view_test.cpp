@@ -30,6 +30,23 @@ TEST_F(Loops, SplitRoundsUp) {
   EXPECT_EQ(loop(make({{n * 8}})->outer_split(0, n)), "[i0, 8]");
 }
 
+TEST_F(Loops, PartialDimIsFoundAndItsPartsAreOrdinary) {
+  TensorView* t = make({{4, IterType::Reduction}, {3}, {6, IterType::Partial, ReduceOp::Max}});
+  EXPECT_EQ(loop(t), "[r{4}, 3, p{6, max}]");
+  EXPECT_EQ(t->partialDomain(), t->getLogicalDomain()[2]);
+  EXPECT_EQ(t->partialDim(), 1);
+  EXPECT_EQ(make({{4, IterType::Reduction}, {3}})->partialDomain(), nullptr);
+  EXPECT_EQ(make({{3}})->partialDim(), -1);
+  EXPECT_EQ(dimsOf(t)[1].combine, ReduceOp::Max);
+  EXPECT_EQ(loop(t->outer_split(2, 2)), "[r{4}, 3, 2, 3]");
+  t->resetLoop();
+  t->axis(2)->parallelize(ParallelType::DIDx);
+  EXPECT_EQ(loop(t), "[r{4}, 3, pDIDx{6, max}]");
+  EXPECT_EQ(loop(fusion_.clone()->val(t->id())->asTensor()), "[r{4}, 3, pDIDx{6, max}]");
+  t->resetLoop();
+  EXPECT_EQ(loop(t->merge(1)), "[r{4}, 18]");
+}
+
 TEST_F(Loops, MergeStandsWhereTheOuterStood) {
   EXPECT_EQ(loop(make({{2}, {3}, {5}})->merge(0)), "[6, 5]");
   EXPECT_EQ(loop(make({{2}, {3}, {5}})->merge(0, 2)), "[10, 3]");

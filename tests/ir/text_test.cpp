@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "programs/random_fusion.h"
 
 namespace meshfuse {
@@ -38,7 +39,7 @@ TEST(Text, PrintsAndParsesRandomPrograms) {
     }
   }
   for (int k = 0; k <= static_cast<int>(ExprKind::Communicate); k++) {
-    EXPECT_GT(seen[static_cast<ExprKind>(k)], 10) << info(static_cast<ExprKind>(k)).name;
+    EXPECT_GT(seen[static_cast<ExprKind>(k)], 10) << ruleOf(static_cast<ExprKind>(k)).name;
   }
 }
 
@@ -53,7 +54,7 @@ constexpr const char* kGolden = R"(fusion {
   T2 = mul(T0, S1) : Float[i0, 16] mesh M1 outer_split(1, tp) merge(0) reorder[1, 0] loop[ceilDiv(16, tp), i0*tp]
   T3 = add(T2, -0.1) : Float[i0, 16]
   T4 = reduce(T3, op=sum) : Float[i0, r{16}]
-  T5 = reduce(T3, op=max) : Float[i0, 4, r{4}] root[i0, r{16}; outer_split(1, 4)]
+  T5 = reduce(T3, op=max) : Float[i0, p{4, max}, r{4}] root[i0, r{16}; outer_split(1, 4)]
   T6 = reshape(T5) : Float[i0*4]
   T7 = slice(T6, starts=[0], stops=[4], steps=[2]) : Float[2]
   T8 = pad(T7, inf, starts=[1], stops=[-1]) : Float[2]
@@ -76,7 +77,7 @@ TEST(Text, Golden) {
   EXPECT_EQ(fusion->aliasOf(0), 1);
   EXPECT_EQ(fusion->aliasOf(1), std::nullopt);
   EXPECT_EQ(fusion->val(6)->asTensor()->getRootDomain().size(), 2u);
-  EXPECT_EQ(fusion->freshSymbol().toString(), "i3");  // behind the symbols of the text
+  EXPECT_EQ(fusion->freshSymbol().toString(), "i3");  // after the symbols of the text
 }
 
 TEST(Text, SettingsOfThePlanner) {
@@ -136,9 +137,11 @@ TEST(Text, ErrorsNameTheirPlace) {
        "f:3:19: reduce has no attribute 'by'; there are op"},
       {"fusion {\n  T0 = input() : Float[4]\n  T1 = reshape(T0) : Float[3]\n}", "f:3:22: [reshape]"},
       {"fusion {\n  T0 = input() : Float[4] mesh M0\n}", "f:2:32: mesh M0 is not defined above"},
+      {"fusion {\n  T0 = input() : Float[p{4, mean}]\n}", "f:2:26: no reduction is named 'mean'"},
+      {"fusion {\n  T0 = input() : Float[r{4, max}]\n}", "f:2:26: '4, max' in the braces of a dim; expected an extent"},
       {"fusion {\n  T0 = input() : Float[4]\n", "f:3:1: expected '}'"},
       {"fusion {\n  planner {bound: 64, forbit: permute}\n}", "f:2:23: the planner has bound, direct, forbid"},
-      {"fusion {\n  planner {beta x: dear}\n}", "f:2:12: beta x of the planner is 'dear'"},
+      {"fusion {\n  planner {beta x: high}\n}", "f:2:12: beta x of the planner is 'high'"},
       {"fusion {\n  planner {direct: never}\n}", "f:2:12: direct of the planner is 'never'"},
       {"fusion {\n  output S0\n}", "f:2:10: S0 is not defined above"},
       {"fusion {\n  T99999999 = input() : Float[4]\n}", "f:2:3: value number 99999999 is too large"},

@@ -8,7 +8,7 @@ namespace {
 
 struct Violation {
   const char* lines;    // between the inputs and the output
-  const char* message;  // of which the list must hold one
+  const char* message;  // the list must hold it
 };
 
 constexpr const char* kInputs = R"(
@@ -102,6 +102,37 @@ const Violation kViolations[] = {
     {"T9 = neg(T0) : Float[b{4}, 6]", "T9: broadcast dim b{4} has an extent other than 1"},
     {"T9 = neg(T0) : Float[4, 6] root[4, 6; drop(1), new(1)]", "T9: logical dims are not derived from the root domain"},
     {"T9 = neg(T1) : Float[2] root[4; inner_split(0, 2), drop(1)]", "T9: 2 of the root domain is in no logical dim"},
+    {"T9 = reduce(T0, op=sum) : Float[2, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]",
+     "T9: dim 2 is a stored part of a reduced dim; its elements are contributions: mark it p{2}"},
+    {"T9 = reduce(T0, op=sum) : Float[p{2}, r{2}, p{3}, r{2}] root[r{4}, r{6}; outer_split(0, 2), outer_split(2, 3)]",
+     "T9: 2 dims count contributions, expected one at most"},
+    {"T8 = input() : Float[p{4}, 6] contiguity[t, t]\n  T9 = neg(T8) : Float[4, 6]",
+     "T8: dim p{4} counts contributions, but is no part of a reduced dim"},
+    {"T9 = reshape(T0) : Float[p{24}]", "T9: dim p{24} counts contributions, but is no part of a reduced dim"},
+    {"T9 = neg(T0) : Float[p{4}, 6]",
+     "T9 = neg: dim 4 of T0 counts no contributions like dim p{4} of the result; expected p{4}"},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = mul(T8, 2.0) : "
+     "Float[p{2}, 6]",
+     ""},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = neg(T8) : Float[p{2, "
+     "max}, 6]",
+     "T9 = neg: dim p{2} of T8 counts no contributions like dim p{2, max} of the result; expected p{2, max}"},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = exp(T8) : Float[p{2}, 6]",
+     "T9 = exp: dim p{2} of the result counts contributions, which exp does not keep; combine them before it"},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = add(T8, 1.0) : "
+     "Float[p{2}, 6]",
+     "T9 = add: dim p{2} of the result counts contributions, which add does not keep; combine them before it"},
+    {"T8 = reduce(T0, op=max) : Float[p{2, max}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = reduce(T8, op=max) "
+     ": "
+     "Float[r{2}, 6]",
+     ""},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = reduce(T8, op=max) : "
+     "Float[r{2}, 6]",
+     "T9 = reduce: dim p{2} of T8 counts contributions to sum, and is combined by max; expected one op: mark it "
+     "p{2, max}"},
+    {"T8 = reduce(T0, op=sum) : Float[p{2}, r{2}, 6] root[r{4}, 6; outer_split(0, 2)]\n  T9 = redistribute(T8, op=max, "
+     "dim=0) : Float[r{2}, 6]",
+     "T9 = redistribute: dim p{2} of T8 counts contributions to sum, and is combined by max"},
 };
 
 TEST(Verify, NamesEachViolation) {

@@ -230,7 +230,7 @@ class SequenceToHeads : public Attention {
     shardBlock(y, 2, mesh, "x");
     return y;
   }
-  // An output of which the sequence is cut.
+  // An output whose sequence dim is cut.
   static void backToSequence(Fusion& f, TensorView* x, const DeviceMesh& mesh) {
     shardBlock(output(f, set(x), mesh), 1, mesh, "x");
   }

@@ -34,7 +34,7 @@ class MultiDeviceTest : public testing::Test {
   static bool launched();
 
  protected:
-  MultiDeviceTest() { loopback_.deadline = std::chrono::milliseconds(5000); }
+  MultiDeviceTest() { loopback_.deadline = std::chrono::milliseconds(60'000); }
 
   // On 2 and then on 4 loopback ranks, or on all ranks of the launcher.
   void runOnRanks(const Body& body);

@@ -17,7 +17,7 @@ std::vector<std::string> allReduces(int64_t n, int count) {
 }
 
 // Sums and squared distances of rows: the parts' are gathered, where these have several elements.
-Expected moments(int64_t n, int64_t width, int64_t rows = kRows) {
+Expected variances(int64_t n, int64_t width, int64_t rows = kRows) {
   return (width + n - 1) / n > 1 ? Expected{among(n, "all-gather"), -1, 3 * rows * 4 * (n - 1)}
                                  : Expected{allReduces(n, 2), -1, 2 * allReduceBytes(rows, n)};
 }
@@ -25,7 +25,7 @@ Expected moments(int64_t n, int64_t width, int64_t rows = kRows) {
 class RowsOnRanks : public ScenarioTest {
  protected:
   using Build = std::function<void(Fusion&, TensorView* x, const DeviceMesh&)>;
-  // Programs over x [rows, width] of which the last dim is cut.
+  // Programs over x [rows, width], whose last dim is cut.
   void takes(const std::function<Expected(int64_t n, int64_t width)>& expected, const Build& build, DataType type) {
     // 10 columns on 4 ranks are 3, 3, 3 and 1; 5 columns are 2, 2, 1 and none
     for (int64_t width : {16, 10, 5}) {
@@ -41,9 +41,9 @@ class RowsOnRanks : public ScenarioTest {
       });
     }
   }
-  // Such that take the moments of rows across the ranks.
-  void takesMoments(const Build& build, DataType type = DataType::Float) {
-    takes([](int64_t n, int64_t width) { return moments(n, width); }, build, type);
+  // Such that take the variance of rows across the ranks.
+  void takesVariances(const Build& build, DataType type = DataType::Float) {
+    takes([](int64_t n, int64_t width) { return variances(n, width); }, build, type);
   }
   // Such that take `count` numbers a row.
   void takesNumbersARow(int count, const Build& build, DataType type = DataType::Float, int64_t bytesOfNumber = 4) {
@@ -55,9 +55,9 @@ class RowsOnRanks : public ScenarioTest {
   }
 };
 
-TEST_F(RowsOnRanks, LayerNormGathersTheMomentsOfParts) {
+TEST_F(RowsOnRanks, LayerNormGathersTheVariancesOfParts) {
   for (DataType type : {DataType::Float, DataType::BFloat16}) {
-    takesMoments(
+    takesVariances(
         [type](Fusion& f, TensorView* x, const DeviceMesh&) {
           f.addOutput(castOp(type, layer_norm(x, 1, nullptr, nullptr, 1e-5).output));
         },
@@ -65,7 +65,7 @@ TEST_F(RowsOnRanks, LayerNormGathersTheMomentsOfParts) {
   }
 }
 
-TEST_F(RowsOnRanks, LayerNormWithCutWeightsGathersTheMomentsOfParts) {
+TEST_F(RowsOnRanks, LayerNormWithCutWeightsGathersTheVariancesOfParts) {
   for (int64_t width : {16, 10}) {
     runScenario([=](int64_t n) {
       return Scenario{[=](Fusion& f) {
@@ -82,7 +82,7 @@ TEST_F(RowsOnRanks, LayerNormWithCutWeightsGathersTheMomentsOfParts) {
                         f.addOutput(r.invstd);
                       },
                       {random({kRows, width}, 1), random({width}, 2), random({width}, 3)},
-                      moments(n, width)};
+                      variances(n, width)};
     });
   }
 }
@@ -120,8 +120,8 @@ TEST_F(RowsOnRanks, RmsNormTakesOne) {
       1, [](Fusion& f, TensorView* x, const DeviceMesh&) { f.addOutput(rms_norm(x, 1, nullptr, 1e-5).output); });
 }
 
-TEST_F(RowsOnRanks, VarianceWithMeanGathersTheMomentsOfParts) {
-  takesMoments([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+TEST_F(RowsOnRanks, VarianceWithMeanGathersTheVariancesOfParts) {
+  takesVariances([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
     const VarMeanResult r = variance_mean(x, {1});
     output(f, r.var, mesh);
     output(f, r.mean, mesh);
@@ -129,7 +129,7 @@ TEST_F(RowsOnRanks, VarianceWithMeanGathersTheMomentsOfParts) {
 }
 
 // Three numbers a row and part are more bytes than two all-reduces take: with many rows they cost more than a call.
-TEST_F(RowsOnRanks, MomentsOfManyRowsTakeTwoAllReduces) {
+TEST_F(RowsOnRanks, VariancesOfManyRowsTakeTwoAllReduces) {
   constexpr int64_t kMany = 720;  // small enough that a rank reads all of it from each
   runScenario([](int64_t n) {
     return Scenario{[=](Fusion& f) {
@@ -167,8 +167,8 @@ TEST_F(RowsOnRanks, VarianceWithMeanToCutRowsScattersBoth) {
   });
 }
 
-TEST_F(RowsOnRanks, WelfordGathersTheMomentsOfPartsAndCountsTheWhole) {
-  takesMoments([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
+TEST_F(RowsOnRanks, WelfordGathersTheVariancesOfPartsAndCountsTheWhole) {
+  takesVariances([](Fusion& f, TensorView* x, const DeviceMesh& mesh) {
     const WelfordResult r = Welford(x, {1});
     output(f, r.avg, mesh);
     output(f, r.var_sum, mesh);

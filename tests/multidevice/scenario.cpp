@@ -96,8 +96,8 @@ void checkCommunication(Communicator& comm, const FusionExecutorCache& cache, co
     return;
   }
   EXPECT_EQ(more, 0) << "bytes that were received and not planned";
-  for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::AllReduce, CollectiveKind::ReduceScatter,
-                                    CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
+  for (const Collective kind : {Collective::AllGather, Collective::AllReduce, Collective::ReduceScatter,
+                                Collective::AllToAll, Collective::Broadcast}) {
     const auto planned = std::ranges::count_if(
         cache.commSteps(), [&](const CommRecord& c) { return std::string_view(c.kind).starts_with(name(kind)); });
     EXPECT_EQ(counters[kind].calls, planned) << name(kind) << "\n" << cache.hostProgram()->toString();

@@ -100,7 +100,7 @@ TEST_F(OneEdge, MovingAShardToAnotherDimIsAnAllToAll) {
   });
 }
 
-// Whoever rules the exchange out, and has the memory, gets a gather of which each rank keeps its part.
+// With all-to-all forbidden and a bound that allows it, the plan is an all-gather; each rank keeps its slice.
 TEST_F(OneEdge, WithoutExchangesAShardMovesThroughTheWhole) {
   runScenario([](int64_t n) {
     return Scenario{
@@ -137,7 +137,7 @@ TEST_F(OneEdge, WithoutTransfersAWindowIsCutOutOfTheWhole) {
   });
 }
 
-// Rows 1 + r, 5 + r and 9 + r of 16 on rank r of four: two of them come from others, rank 3 sends none. Where a call is as dear as a
+// Rows 1 + r, 5 + r and 9 + r of 16 on rank r of four: two of them come from others, rank 3 sends none. Where a call costs as much as a
 // hundred elements the gather of the whole is cheaper, 100 + 36 for 200 + 6, and taken where a rank may hold its 48 elements.
 TEST_F(OneEdge, AWindowIsGatheredOnlyWhereTheWholeIsWithinTheBound) {
   const auto run = [this](std::optional<int64_t> bound, double alpha, const std::vector<Expected>& byRank) {

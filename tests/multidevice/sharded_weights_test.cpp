@@ -20,7 +20,7 @@ struct Stack {
   int64_t features = 32;
   int64_t hidden = 64;
 
-  // Of which n ranks have equal parts.
+  // The sizes are rounded so that n ranks have equal parts.
   Stack divisible(int64_t n) const {
     return {layers, multipleOf(n, rows), multipleOf(n, features), multipleOf(n, hidden)};
   }
@@ -128,7 +128,7 @@ class ShardedWeights : public ScenarioTest {
     SymbolicCosts costs;
     int64_t bytes = 0;  // of rank 0's plan
   };
-  // On so many loopback ranks, of a mesh of which the size is a symbol.
+  // On this number of loopback ranks, with a mesh of symbolic size.
   Peak peakOf(const Stack& stack, bool isBackward, int ranks) {
     auto fusion = std::make_unique<Fusion>();
     {

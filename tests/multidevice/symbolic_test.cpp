@@ -494,8 +494,8 @@ TEST_F(Symbolic, CostsOfMovingAShard) {
   }
 }
 
-// What ranks combine of the program below: the largest of each column by one call, the products and all sums by another. Of one row or
-// none only sums of the input itself are combined; what is computed from it is gathered first.
+// The elements that ranks combine in the program below: the largest of each column by one call, the products and all sums by another.
+// With one row or none, only sums of the input itself are combined; tensors computed from it are gathered first.
 int64_t summedElements(int64_t extent) {
   const int64_t columns = 12, largest = 12, products = 12 * 12, all = 1, ofSoftmax = 12;
   return columns + largest + products + (extent > 1 ? all + ofSoftmax : 0);

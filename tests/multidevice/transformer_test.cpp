@@ -26,7 +26,7 @@ class Transformers : public ScenarioTest {
   static DeviceMesh grid(int64_t n) { return DeviceMesh::create({{"dp", n / tp(n)}, {"tp", tp(n)}}); }
   static int64_t tp(int64_t n) { return n % 2 == 0 ? 2 : n; }
 
-  // Of which each tensor parallel rank has an equal part.
+  // The sizes are rounded so that each tensor parallel rank has an equal part.
   static TransformerSizes divisible(int64_t n, TransformerSizes sizes) {
     sizes.tokens = multipleOf(tp(n), sizes.tokens);
     sizes.heads = multipleOf(tp(n), sizes.heads);

@@ -15,7 +15,7 @@ class UnevenParts : public ScenarioTest {
     return std::clamp<int64_t>(extent - k * block, 0, block);
   }
 
-  // One step among all ranks, of which rank k receives bytes(k).
+  // One step among all ranks; rank k receives bytes(k).
   static std::vector<Expected> byRank(int64_t n, const std::string& step,
                                       const std::function<int64_t(int64_t)>& bytes) {
     std::vector<Expected> expected;

@@ -106,7 +106,7 @@ TEST_F(Windows, ASliceOfAPadIsOneWindow) {
                     {transfers({2}, 2), transfers({3}, 2), transfers({3}, 2), transfers({2}, 0)}});
 }
 
-// 16 rows in fours, of which 1 to 12 are left in threes.
+// 16 rows in blocks of four; the slice of rows 1 to 12 is in blocks of three.
 TEST_F(Windows, ASliceMovesWhatCrossesABoundary) {
   runScenarioOn(4, {[](Fusion& f) {
                       inRows(f, slice(rows(f, {16, 2}), {1, 0}, {13, 2}));

@@ -120,7 +120,7 @@ TEST(AttentionOnKernels, NanAndInfinityStayInTheirRows) {
   EXPECT_TRUE(std::isnan(checked.results()[0].at({0, 0, 1, 0})));
 }
 
-// Keys cut over ranks, of which some hold nothing that a row sees, and one holds none at all.
+// Keys cut over ranks: some ranks hold no key that a row sees, and one holds no key at all.
 TEST(AttentionOnKernels, PartsThatARowDoesNotSee) {
   for (int64_t columns : {8, 5}) {
     Tensor mask = Tensor::zeros({6, columns}, DataType::Bool);

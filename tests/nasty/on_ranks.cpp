@@ -72,7 +72,7 @@ void expectAgreesOnRanks(const BuildOnRanks& build, const std::vector<RankCall>&
                       callTwice(cache, comm, call);
                     }
                   },
-                  {.deadline = std::chrono::milliseconds(10000)});
+                  {.deadline = std::chrono::milliseconds(60'000)});
     } catch (const Error& e) {
       ADD_FAILURE() << ranks << " ranks: " << e.what();
     }

@@ -106,7 +106,7 @@ TEST(PartsOfGivenSizes, Shapes) {
   expectAgreesOnRanks(
       [](Fusion& f, int64_t ranks) {
         TensorView* x = inParts(input(f, {14, 6}), 0, ofFourteen(ranks));
-        f.addOutput(tanh(reshape(x, {84})));       // merged with what is behind it
+        f.addOutput(tanh(reshape(x, {84})));       // merged with the next dim
         f.addOutput(tanh(reshape(x, {2, 7, 6})));  // split
         f.addOutput(reshape(reshape(x, {14, 2, 3}), {14, 6}));
         f.addOutput(neg(transpose(x, 0, 1)));
@@ -225,8 +225,8 @@ std::vector<std::string> communicationsOf(const FusionExecutorCache& cache) {
   std::vector<std::string> out;
   for (const Expr* e : cache.planned()->exprs()) {
     if (e->kind() == ExprKind::Redistribute) {
-      for (const std::string& step : e->attributes().plan) {
-        out.push_back(step);
+      for (const CommStep& step : e->attributes().plan.value()) {
+        out.push_back(step.toString());
       }
     }
   }

@@ -97,7 +97,7 @@ Tensor doubles(const Row& values, std::vector<int64_t> sizes) {
 }
 Tensor xOf(const Problem& p) { return doubles(p.x, {p.n, p.c, p.s}); }
 
-// [N, C, S] with the channels behind.
+// [N, C, S] with the channels last.
 Row channelsBehind(const Problem& p, const Row& x) {
   Row y;
   for (int64_t n = 0; n < p.n; n++) {

@@ -96,7 +96,7 @@ TEST(Random, EachOpHasItsOwnNumbersAndASeedRepeatsThem) {
 }
 
 TEST(Random, MomentsAreThoseOfTheDistribution) {
-  auto moments = [](const Tensor& t) {
+  auto meanAndVariance = [](const Tensor& t) {
     double sum = 0, square = 0;
     for (double v : t.toVector()) {
       sum += v;
@@ -106,13 +106,15 @@ TEST(Random, MomentsAreThoseOfTheDistribution) {
     return std::pair(sum / n, square / n - sum / n * (sum / n));
   };
   const int64_t n = 20000;
-  auto [mu, variance] = moments(run1({}, [&](const Views&) { return randn({n}, DataType::Float, 3); }));
+  auto [mu, variance] = meanAndVariance(run1({}, [&](const Views&) { return randn({n}, DataType::Float, 3); }));
   EXPECT_NEAR(mu, 0, 0.03);
   EXPECT_NEAR(variance, 1, 0.05);
-  auto [mu2, variance2] = moments(run1({}, [&](const Views&) { return uniform({n}, 2.0, 6.0, DataType::Double, 3); }));
+  auto [mu2, variance2] =
+      meanAndVariance(run1({}, [&](const Views&) { return uniform({n}, 2.0, 6.0, DataType::Double, 3); }));
   EXPECT_NEAR(mu2, 4, 0.04);
   EXPECT_NEAR(variance2, 16.0 / 12, 0.05);
-  auto [mu3, variance3] = moments(run1({}, [&](const Views&) { return normal({n}, 1.0, 2.0, DataType::BFloat16, 4); }));
+  auto [mu3, variance3] =
+      meanAndVariance(run1({}, [&](const Views&) { return normal({n}, 1.0, 2.0, DataType::BFloat16, 4); }));
   EXPECT_NEAR(mu3, 1, 0.06);
   EXPECT_NEAR(variance3, 4, 0.2);
 }

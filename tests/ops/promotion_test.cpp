@@ -13,9 +13,11 @@ struct Pair {
 
 TEST(Promotion, TensorsMeetInPyTorchsType) {
   using enum DataType;
-  const std::vector<Pair> pairs = {{Bool, Int32, Int32},       {Int32, Int, Int},      {Int, Half, Half},
-                                   {Half, BFloat16, Float},    {Half, Float, Float},   {Float, Double, Double},
-                                   {Bool, BFloat16, BFloat16}, {Int32, Double, Double}};
+  const std::vector<Pair> pairs = {{Bool, Int32, Int32},       {Int32, Int, Int},         {Int, Half, Half},
+                                   {Half, BFloat16, Float},    {Half, Float, Float},      {Float, Double, Double},
+                                   {Bool, BFloat16, BFloat16}, {Int32, Double, Double},   {Bool, Char, Char},
+                                   {Char, Short, Short},       {Short, Int32, Int32},     {Char, Int, Int},
+                                   {Short, Half, Half},        {Char, BFloat16, BFloat16}};
   for (const Pair& pair : pairs) {
     EXPECT_EQ(promoteTypes(pair.a, pair.b), pair.met);
     EXPECT_EQ(promoteTypes(pair.b, pair.a), pair.met);
@@ -33,6 +35,25 @@ TEST(Promotion, ScalarsRaiseOnlyTheCategory) {
   EXPECT_EQ(typeOf([&] { return mul(2.0, tensor(DataType::Double)); }), DataType::Double);
   EXPECT_EQ(typeOf([&] { return add(tensor(DataType::Half), 1.0); }), DataType::Float);
   EXPECT_EQ(typeOf([&] { return add(tensor(DataType::Int), true); }), DataType::Int);
+}
+
+TEST(Promotion, NarrowIntegersStayNarrowUntilTheyAddUp) {
+  for (DataType type : {DataType::Char, DataType::Short}) {
+    Fusion fusion;
+    FusionGuard guard(&fusion);
+    TensorView* x = makeSymbolicTensor(2, type);
+    EXPECT_EQ(add(x, 1)->dtype(), type);
+    EXPECT_EQ(add(x, 1.5)->dtype(), DataType::Float);
+    EXPECT_EQ(bitwise_left_shift(x, x)->dtype(), type);
+    EXPECT_EQ(exp(x)->dtype(), DataType::Float);
+    EXPECT_EQ(max(x, {0})->dtype(), type);
+    EXPECT_EQ(bitwise_xor(x, {0})->dtype(), type);
+    EXPECT_EQ(sum(x, {0})->dtype(), DataType::Int);
+    EXPECT_EQ(prod(x, {0})->dtype(), DataType::Int);
+    EXPECT_EQ(cumsum(x, 0)->dtype(), DataType::Int);
+    EXPECT_EQ(mean(x, {0})->dtype(), DataType::Float);
+    EXPECT_EQ(sum(x, {0}, false, type)->dtype(), type);
+  }
 }
 
 TEST(Promotion, TensorsWithoutDimsRaiseOnlyTheCategory) {

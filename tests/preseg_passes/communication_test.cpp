@@ -5,11 +5,11 @@
 #include "multidevice/sharding/shard_state.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/sharded_program.h"
 

@@ -7,11 +7,11 @@
 #include "ir/text.h"
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/concretize.h"
 

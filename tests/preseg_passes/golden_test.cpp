@@ -7,7 +7,6 @@
 
 #include "analysis/pass_context.h"
 #include "preseg_passes/concretize.h"
-#include "preseg_passes/localize_fusion.h"
 #include "preseg_passes/specialize.h"
 #include "preseg_passes/table.h"
 
@@ -32,11 +31,6 @@ TEST(Golden, EveryPassOfTheTable) {
       return after;
     });
   }
-}
-
-TEST(Golden, LocalizeFusion) {
-  runGolden(kStage, "localize_fusion",
-            [](const std::string& input) { return localize(*parseFusion(input))->toString(); });
 }
 
 TEST(Golden, Concretize) {
@@ -71,22 +65,23 @@ TEST(Golden, Specialize) {
 }
 
 TEST(Table, TheOrderOfPasses) {
-  EXPECT_EQ(printPasses(presegPasses()),
-            "check-annotations: first: all others may rely on shardings being rectangles\n"
-            "fold-windows: before shardings spread: what is in between would take one\n"
-            "privatize-casts: before shardings spread: each use of a cast may then take its own\n"
-            "propagate-shardings: needs the final graph; all that follows reads shardings\n"
-            "guard-indices: a check takes the place of its index; before tables are cut, for their extent counts\n"
-            "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
-            "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
-            "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
-            "them\n"
-            "gather-moments: behind optimize-reshards: only all-reduces that it left whole are to become gathers\n"
-            "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
-            "kernels\n"
-            "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
-            "pack-redistributions: last: which of them can share a call shows in their steps, and nothing may come "
-            "between those that do\n");
+  EXPECT_EQ(
+      printPasses(presegPasses()),
+      "check-annotations: first: all others may rely on shardings being rectangles\n"
+      "fold-windows: before shardings spread: what is in between would take one\n"
+      "privatize-casts: before shardings spread: each use of a cast may then take its own\n"
+      "propagate-shardings: needs the final graph; all that follows reads shardings\n"
+      "insert-bounds-checks: a check takes the place of its index; before tables are cut, for their extent counts\n"
+      "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
+      "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
+      "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
+      "them\n"
+      "combine-variance: after optimize-reshards: only all-reduces that it left whole are to become gathers\n"
+      "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
+      "kernels\n"
+      "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
+      "pack-redistributions: last: which of them can share a call shows in their steps, and nothing may come "
+      "between those that do\n");
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 #include "interpret/bounds.h"
 #include "ir/text.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/optimize_reshards.h"
 #include "preseg_passes/plain_tensor.h"
@@ -28,6 +28,11 @@ namespace {
 constexpr PassSettings kOff{.optimizeReshards = false};
 // Small tensors stand for large ones.
 constexpr PassSettings kFreeCalls{.callBytes = 0, .bucketBytes = 0};
+
+ReshardCost costOf(const Fusion& fusion) {
+  PlanMemo plans;
+  return costOf(plans, fusion);
+}
 
 struct OnAndOff {
   ShardedRun on;
@@ -124,7 +129,7 @@ TEST_F(OptimizeReshards, SumsOfSumsAreCombinedOnce) {
   EXPECT_EQ(runs.with.bytes * 3, runs.without.bytes);
 }
 
-// What is linear is applied to the contributions of a rank; the bias is added once, and scaled with its sum.
+// Linear ops are applied to the contributions of a rank; the bias is added once, and scaled with its sum.
 TEST_F(OptimizeReshards, SumsAreScaledBeforeTheyAreCombined) {
   TensorView* x = input({8, 4}, {{1, "x"}});
   TensorView* u = input({6, 4}, {{1, "x"}});
@@ -198,7 +203,7 @@ TEST_F(OptimizeReshards, SumsOfOtherShapesAreAddedBeforeTheyAreCombined) {
   EXPECT_LT(runs.with.bytes, runs.without.bytes);
 }
 
-// What is not linear is not: quotients of integers, what two read, what the user placed.
+// Not applied to contributions: quotients of integers (not linear), sums with two readers, sums that the user placed.
 TEST_F(OptimizeReshards, SumsThatAreReadOtherwiseStayApart) {
   for (int variant = 0; variant < 3; variant++) {
     Fusion sums;
@@ -245,7 +250,7 @@ TEST_F(OptimizeReshards, PinnedTensorsStay) {
   EXPECT_EQ(runs.on.communications, Steps{"all_reduce(x)"});
 }
 
-// An all-reduce of which nothing follows in parts stays one.
+// An all-reduce whose readers cannot run in parts stays one.
 TEST_F(OptimizeReshards, AnAllReduceBehindWhichNothingIsComputedStays) {
   TensorView* x = input({8, 12}, {{1, "x"}});
   TensorView* w = input({4, 12}, {{1, "x"}});
@@ -276,7 +281,7 @@ TEST_F(OptimizeReshards, ACallHasAPrice) {
   EXPECT_EQ(runOnAndOff(fusion, PassSettings{}).on.communications, Steps{"all_reduce(x)"});
 }
 
-// Small collectives that do not wait for each other are one call; what is received is the same.
+// Small collectives that do not wait for each other are one call; the bytes received are the same.
 TEST_F(OptimizeReshards, ProjectionsAreExchangedTogether) {
   for (int k = 0; k < 3; k++) {
     TensorView* t = neg(input({8, 12}, {{0, "x"}}));
@@ -466,10 +471,10 @@ TEST_F(Displaced, DetoursAreComposed) {
   for (Expr* e : reshards()) {
     TensorView* from = e->input(0)->asTensor();
     TensorView* to = e->tensorOutput();
-    if (partialDim(from) < 0) {
+    if (!from->isPartial()) {
       continue;
     }
-    TensorView* middle = combine(from, whole(to), ReduceOp::Sum);
+    TensorView* middle = combine(from, whole(to));
     TensorView* part = plainTensor(middle, middle->dtype(), shardState(to));
     redistribute(middle, part);
     fusion.removeExpr(e);

@@ -3,9 +3,9 @@
 
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "preseg_passes/sharded_program.h"
 

@@ -144,10 +144,10 @@ Planned runInOrder(const Fusion& original, const std::vector<std::string>& names
 TEST(Propagation, ItMayStandAnywhereAmongThePassesThatCleanUp) {
   const std::vector<std::string> before{"check-annotations"};
   const std::vector<std::string> after{"partialize-reductions", "decompose-reshardings", "optimize-reshards",
-                                       "gather-moments",        "remove-unneeded-sets",  "plan-redistributions",
+                                       "combine-variance",      "remove-unneeded-sets",  "plan-redistributions",
                                        "pack-redistributions"};
   std::vector<std::vector<std::string>> orders;
-  std::vector<std::string> middle{"fold-windows", "guard-indices", "privatize-casts", "propagate-shardings",
+  std::vector<std::string> middle{"fold-windows", "insert-bounds-checks", "privatize-casts", "propagate-shardings",
                                   "remove-unneeded-sets"};
   do {
     // casts must be apart before shardings spread: each may take its own; and what lies between windows that are one must be gone

@@ -4,10 +4,10 @@
 
 #include "multidevice/sharding/random_state.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/indexing.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

@@ -20,7 +20,7 @@ struct RandomProgramKind {
 
 class RandomProgram {
  public:
-  // What is built is counted in `histogram`.
+  // `histogram` counts the ops that it builds.
   RandomProgram(uint32_t seed, std::map<std::string, int>& histogram, RandomProgramKind kind = {});
 
   const Fusion& fusion() const { return fusion_; }

@@ -148,7 +148,7 @@ struct Rank {
 Tensor unevenResult(const std::vector<const Rank*>& team, size_t own, const std::vector<int64_t>& sizes) {
   const CommAttributes& mine = team[own]->at->attributes().comm;
   Tensor out = Tensor::empty(sizes, team[own]->operand().dtype());
-  if (mine.kind == CommKind::ReduceScatterV) {
+  if (mine.kind == Collective::ReduceScatter) {
     std::vector<Tensor> parts;
     for (const Rank* member : team) {
       const std::vector<double> sent = elementsAt(member->operand(), member->at->attributes().comm.sends[own]);
@@ -158,7 +158,7 @@ Tensor unevenResult(const std::vector<const Rank*>& team, size_t own, const std:
   }
   for (size_t k = 0; k < team.size(); k++) {
     const CommAttributes& theirs = team[k]->at->attributes().comm;
-    const std::vector<double> sent = mine.kind == CommKind::AllGatherV
+    const std::vector<double> sent = mine.kind == Collective::AllGather
                                          ? team[k]->operand().toVector()
                                          : elementsAt(team[k]->operand(), theirs.sends[own]);
     const auto places = positionsOf(mine.receives[k]);
@@ -201,7 +201,7 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
   for (const IntExpr& extent : e->tensorOutput()->shape()) {
     sizes.push_back(extent.constValue());
   }
-  if (a.kind == CommKind::Transfer) {
+  if (a.kind == Collective::Transfer && a.sources.empty()) {
     return transferred(ranks, mesh, rank, sizes);
   }
   std::vector<const Rank*> team;
@@ -214,32 +214,30 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
   }
   Tensor result;
   std::vector<Tensor> mine;
+  if (a.isUneven()) {
+    return unevenResult(team, own, sizes);
+  }
   switch (a.kind) {
-    case CommKind::AllGather:
+    case Collective::AllGather:
       result = stack(members);
       break;
-    case CommKind::AllReduce:
+    case Collective::AllReduce:
       result = combine(members, a.reduce);
       break;
-    case CommKind::ReduceScatter:
-    case CommKind::AllToAll:
+    case Collective::ReduceScatter:
+    case Collective::AllToAll:
       for (const Tensor& m : members) {
         mine.push_back(piece(m, static_cast<int64_t>(own)));
       }
-      result = a.kind == CommKind::AllToAll ? stack(mine) : combine(mine, a.reduce);
+      result = a.kind == Collective::AllToAll ? stack(mine) : combine(mine, a.reduce);
       break;
-    case CommKind::Permute:
+    case Collective::Transfer:
       result = ranks[mesh.indexOf(axes.devices()[a.sources.at(axes.indexOf(rank))])].operand();
       break;
-    case CommKind::Broadcast:
+    case Collective::Broadcast:
       result = members[static_cast<size_t>(a.root.constValue())];
       break;
-    case CommKind::AllGatherV:
-    case CommKind::ReduceScatterV:
-    case CommKind::AllToAllV:
-      result = unevenResult(team, own, sizes);
-      break;
-    case CommKind::Transfer:
+    default:
       break;
   }
   invariant(std::equal(sizes.begin(), sizes.end(), result.sizes().begin(), result.sizes().end()),
@@ -347,8 +345,6 @@ std::vector<std::vector<Tensor>> simulateRanks(const std::vector<const Fusion*>&
 }
 
 std::vector<std::string> communications(const Fusion& local) {
-  constexpr std::string_view kNames[] = {"all_gather", "all_reduce",   "reduce_scatter",   "all_to_all",   "permute",
-                                         "broadcast",  "all_gather_v", "reduce_scatter_v", "all_to_all_v", "transfer"};
   std::vector<std::string> steps;
   for (const Expr* e : local.exprs()) {
     if (e->kind() != ExprKind::Communicate) {
@@ -359,7 +355,7 @@ std::vector<std::string> communications(const Fusion& local) {
     for (int axis : a.axes) {
       axes += (axes.empty() ? "" : ", ") + local.meshes().at(a.mesh).axisName(axis);
     }
-    steps.push_back(fmt::format("{}({})", kNames[static_cast<int>(a.kind)], axes));
+    steps.push_back(fmt::format("{}({})", a.sources.empty() ? identifier(a.kind) : "permute", axes));
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -9,10 +9,11 @@
 #include "analysis/pass_context.h"
 #include "interpret/bounds.h"
 #include "ir/text.h"
+#include "localize/localize.h"
+#include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/concretize.h"
-#include "preseg_passes/localize_fusion.h"
 #include "preseg_passes/rank_simulator.h"
 #include "preseg_passes/table.h"
 
@@ -20,7 +21,7 @@ namespace meshfuse {
 
 namespace {
 
-// All communications but direct transfers, of which ranks take those that send to them or from them.
+// All communications but direct transfers, which only the ranks that send or receive run.
 std::vector<std::string> collectives(const Fusion& local) {
   std::vector<std::string> steps = communications(local);
   std::erase_if(steps, [](const std::string& step) { return step.starts_with("transfer"); });
@@ -97,18 +98,18 @@ std::string placement(const TensorView* tv) {
 Placements placements(const Fusion& fusion) {
   Placements written;
   // after a first propagation all tensors have a mesh, and those that the user placed are marked
-  const bool marked = std::ranges::any_of(fusion.tensors(), &TensorView::isPinned);
+  const bool marked = std::ranges::any_of(fusion.tensors(), &TensorView::isUserSharded);
   for (const std::vector<Val*>& vals : {fusion.inputs(), fusion.outputs()}) {
     for (const Val* val : vals) {
       const bool placed =
-          val->isTensor() && val->asTensor()->hasDeviceMesh() && (!marked || val->asTensor()->isPinned());
+          val->isTensor() && val->asTensor()->hasDeviceMesh() && (!marked || val->asTensor()->isUserSharded());
       written.ends.push_back(placed ? placement(val->asTensor()) : "");
     }
   }
   for (const TensorView* tv : fusion.tensors()) {
     // sums in parts are combined where they are, and a binding of a reduced dim is of no rank
-    if (tv->hasDeviceMesh() && (!marked || tv->isPinned()) && !tv->isFusionInput() && !tv->isFusionOutput() &&
-        partialDim(tv) < 0 &&
+    if (tv->hasDeviceMesh() && (!marked || tv->isUserSharded()) && !tv->isFusionInput() && !tv->isFusionOutput() &&
+        !tv->isPartial() &&
         std::ranges::none_of(tv->getLoopDomain(), [](auto* id) { return id->isReduction() && id->isDeviceDim(); })) {
       written.inTheMiddle.insert(placement(tv));
     }
@@ -124,14 +125,14 @@ void expectPinsStay(const Placements& written, const Fusion& planned) {
       EXPECT_EQ(now.ends[k], written.ends[k]) << "input or output " << k;
     }
   }
-  std::set<std::string> pinned;
+  std::set<std::string> userSharded;
   for (const TensorView* tv : planned.tensors()) {
-    if (tv->isPinned()) {
-      pinned.insert(placement(tv));
+    if (tv->isUserSharded()) {
+      userSharded.insert(placement(tv));
     }
   }
   for (const std::string& one : written.inTheMiddle) {
-    EXPECT_TRUE(pinned.contains(one)) << one << "\n" << planned.toString();
+    EXPECT_TRUE(userSharded.contains(one)) << one << "\n" << planned.toString();
   }
 }
 
@@ -159,6 +160,12 @@ ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings set
   PassContext again(*run.planned, settings);
   runPresegPasses(*run.planned, again);
   EXPECT_EQ(run.planned->toString(), once) << "the passes are idempotent";
+  // The text says all that was planned: what reads it plans nothing again.
+  const std::unique_ptr<Fusion> read = parseFusion(once);
+  PassContext fresh(*read, settings);
+  runPresegPasses(*read, fresh);
+  EXPECT_EQ(read->toString(), once);
+  EXPECT_EQ(fresh.memo<PlanMemo>().size(), 0) << once;
   DeviceMesh mesh;
   for (const TensorView* tv : run.planned->tensors()) {
     mesh = mesh.empty() ? tv->getDeviceMesh() : mesh;
@@ -171,6 +178,9 @@ ShardedRun runSharded(const Fusion& original, InputRange range, PassSettings set
     ofRank.push_back(&local);
     EXPECT_EQ(verify(local), std::vector<std::string>{}) << local.toString();
     EXPECT_EQ(parseFusion(local.toString())->toString(), local.toString());
+    const std::unique_ptr<Fusion> ofText = localize(*read, rank);
+    EXPECT_EQ(communications(*ofText), communications(local));
+    EXPECT_EQ(ofText->numExprs(), local.numExprs());
     EXPECT_EQ(collectives(local), collectives(*programs[0]));
   }
   std::vector<Argument> whole;

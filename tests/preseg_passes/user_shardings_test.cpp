@@ -13,12 +13,11 @@ namespace {
 
 ShardedRun run(const std::string& body) { return runSharded(*parseFusion("fusion {\n" + body + "}\n")); }
 
-std::string partialSum(const std::string& rest) {
+std::string partialSum(const std::string& rest, const std::string& dim = "p{2}") {
   return "  mesh M0 {x: 2} [0, 1]\n"
          "  T0 = input() : Float[8, 16] contiguity[t, t] mesh M0\n"
-         "  T1 = reduce(T0, op=sum) : Float[2, r{4}, 16] root[r{8}, 16; outer_split(0, 2)] mesh M0 parallelize(0, "
-         "DIDx)\n" +
-         rest;
+         "  T1 = reduce(T0, op=sum) : Float[" +
+         dim + ", r{4}, 16] root[r{8}, 16; outer_split(0, 2)] mesh M0 parallelize(0, DIDx)\n" + rest;
 }
 
 TEST(UserShardings, ReductionOfAPartialSumCombinesIt) {
@@ -35,7 +34,7 @@ TEST(UserShardings, ReductionOfAPartialSumToShardsScattersIt) {
 }
 
 TEST(UserShardings, LargestOfPartialSumsIsWhatTheTextSays) {
-  EXPECT_EQ(run(partialSum("  T2 = reduce(T1, op=max) : Float[r{2}, 16]\n  output T2\n")).communications,
+  EXPECT_EQ(run(partialSum("  T2 = reduce(T1, op=max) : Float[r{2}, 16]\n  output T2\n", "p{2, max}")).communications,
             Steps{"all_reduce(x)"});
 }
 
@@ -45,7 +44,7 @@ TEST(UserShardings, UnfinishedPartialSumIsRefused) {
     FAIL() << "no error";
   } catch (const UserError& e) {
     const std::string what = e.what();
-    EXPECT_NE(what.find("T1[DIDx{2}, r{4}, 16] is a partial sum over x"), std::string::npos) << what;
+    EXPECT_NE(what.find("T1[pDIDx{2}, r{4}, 16] is a partial sum over x"), std::string::npos) << what;
     EXPECT_NE(what.find("neg reads it for T2"), std::string::npos) << what;
     EXPECT_NE(what.find("expected a reduction of dim 0 alone"), std::string::npos) << what;
   }
@@ -116,7 +115,7 @@ TEST(UserShardings, WindowsThatShareAnExchangeMayBeEmptySomewhere) {
       "  output T2\n");
 }
 
-// The cat waits for a collective that is packed with a later one, and stands behind the slice with which it shares an exchange.
+// The cat waits for a collective that is packed with a later one, and stands after the slice with which it shares an exchange.
 TEST(UserShardings, WindowsThatShareAnExchangeMayStandInAnotherOrder) {
   (void)run(
       "  mesh M0 {x: 4} [0, 1, 2, 3]\n"
@@ -153,7 +152,7 @@ TEST(UserShardings, ReadersOfAWrittenSumWantDifferentParts) {
   (void)run(
       "  mesh M0 {x: 2} [0, 1]\n"
       "  T0 = input() : Float[8, 4, 4] contiguity[t, t, t] mesh M0 outer_split(0, 2) parallelize(0, DIDx)\n"
-      "  T1 = reduce(T0, op=sum) : Float[2, r{4}, 4, 4] root[r{8}, 4, 4; outer_split(0, 2)] mesh M0 parallelize(0, "
+      "  T1 = reduce(T0, op=sum) : Float[p{2}, r{4}, 4, 4] root[r{8}, 4, 4; outer_split(0, 2)] mesh M0 parallelize(0, "
       "DIDx)\n"
       "  T2 = reduce(T1, op=sum) : Float[r{2}, 4, 4]\n"
       "  T3 = neg(T2) : Float[4, 4] mesh M0 outer_split(0, 2) parallelize(0, DIDx)\n"

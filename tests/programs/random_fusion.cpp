@@ -66,7 +66,7 @@ class Builder {
  private:
   int pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
   bool chance(int oneIn) { return pick(1, oneIn) == 1; }
-  DataType pickType() { return kDataTypes[static_cast<size_t>(pick(0, 6))].type; }
+  DataType pickType() { return kDataTypes[static_cast<size_t>(pick(0, static_cast<int>(kDataTypes.size()) - 1))].type; }
   TensorView* pickTensor() { return tensors_[static_cast<size_t>(pick(0, static_cast<int>(tensors_.size()) - 1))]; }
 
   Dim pickDim() {
@@ -88,7 +88,7 @@ class Builder {
   static std::vector<Dim> dimsOf(const TensorView* t) {
     std::vector<Dim> dims;
     for (const IterDomain* id : t->noReductions()) {
-      dims.push_back({id->extent(), id->iterType()});
+      dims.push_back({id->extent(), id->isPartial() ? IterType::Iteration : id->iterType()});
     }
     return dims;
   }
@@ -154,7 +154,7 @@ class Builder {
         return rank == 2 && embedding(p, dims);
       case ExprKind::Scan:
       case ExprKind::ArgSort:
-        return rank > 0 && alongDim(kind, p, dims);
+        return rank > 0 && scanOrSort(kind, p, dims);
       case ExprKind::Redistribute:
         return redistribute(p, dims);
       case ExprKind::Communicate:
@@ -342,7 +342,11 @@ class Builder {
     ExprAttributes a;
     bool bits = !isFloatingPoint(p->dtype());
     a.reduce = bits ? static_cast<ReduceOp>(pick(4, 6)) : static_cast<ReduceOp>(pick(0, 3));
-    dims[static_cast<size_t>(pick(0, static_cast<int>(dims.size()) - 1))].type = IterType::Reduction;
+    const int reduced = pick(0, static_cast<int>(dims.size()) - 1);
+    dims[static_cast<size_t>(reduced)].type = IterType::Reduction;
+    if (reduced == p->partialDim()) {
+      a.reduce = p->partialDomain()->combine();
+    }
     size_t split = dims.size();
     for (size_t k = 0; k < dims.size(); k++) {
       split = dims[k].type == IterType::Reduction && chance(3) ? k : split;
@@ -350,11 +354,11 @@ class Builder {
     if (split == dims.size()) {
       return add(ExprKind::Reduce, {p}, f_.tensor(p->dtype(), dims), a);
     }
-    // a partial reduction: the outer part is an iteration dim, in front
+    // a partial reduction: the outer part is stored, in front
     TensorView* out = f_.tensorFromRoot(p->dtype(), dims, [&](Fusion& f, std::vector<IterDomain*> ids) {
       auto [outer, inner] = f.idSplit(ids[split], 2, false, IterType::Iteration);
       ids[split] = inner;
-      ids.insert(ids.begin(), outer);
+      ids.insert(ids.begin(), f.idPartial(outer, a.reduce));
       return ids;
     });
     return add(ExprKind::Reduce, {p}, out, a);
@@ -412,7 +416,7 @@ class Builder {
     return add(kind, {p, i}, f_.tensor(p->dtype(), dims), a);
   }
 
-  bool alongDim(ExprKind kind, TensorView* p, std::vector<Dim> dims) {
+  bool scanOrSort(ExprKind kind, TensorView* p, std::vector<Dim> dims) {
     ExprAttributes a;
     a.dim = pick(0, static_cast<int>(dims.size()) - 1);
     if (isHalfPrecision(p->dtype())) {
@@ -450,20 +454,20 @@ class Builder {
 
   bool communicate(TensorView* p, std::vector<Dim> dims) {
     ExprAttributes a;
-    a.comm.kind = static_cast<CommKind>(pick(0, 5));
+    a.comm.kind = static_cast<Collective>(pick(1, 6));
     a.comm.mesh = f_.meshNumber(meshes_[1]);
     a.comm.axes = {0, 1};
     a.comm.reduce = ReduceOp::Min;
-    if (a.comm.kind == CommKind::Permute) {
+    if (a.comm.kind == Collective::Transfer) {
       a.comm.sources = {1, 2, 3, 4, 5, 0};
     }
-    if (a.comm.kind == CommKind::AllGather) {
+    if (a.comm.kind == Collective::AllGather) {
       dims.insert(dims.begin(), {6});
-    } else if (a.comm.kind == CommKind::ReduceScatter || a.comm.kind == CommKind::AllToAll) {
+    } else if (a.comm.kind == Collective::ReduceScatter || a.comm.kind == Collective::AllToAll) {
       if (dims.empty() || !dims[0].extent.isConst(6)) {
         return false;
       }
-      if (a.comm.kind == CommKind::ReduceScatter) {
+      if (a.comm.kind == Collective::ReduceScatter) {
         dims.erase(dims.begin());
       }
     }

@@ -2,10 +2,10 @@
 
 #include "ops/activation.h"
 #include "ops/contraction.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {

@@ -1,9 +1,9 @@
 // Positions of tensors in the iteration space, where a mistake would read one reduction's result for another.
 #include <gtest/gtest.h>
 
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 

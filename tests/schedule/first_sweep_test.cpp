@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "ops/activation.h"
-#include "ops/copy_shape.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 

@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "interpret/bounds.h"
-#include "schedule/eligibility.h"
-#include "schedule/registry.h"
+#include "schedule/template.h"
 
 namespace meshfuse {
 
@@ -32,17 +31,7 @@ Group wholeGroup(const Fusion& fusion) {
 }
 
 std::string refusal(const Fusion& fusion, const DeviceInfo& device) {
-  Group g = wholeGroup(fusion);
-  std::string reasons;
-  const Eligibility judged = rowEligibility(g);
-  for (const Scheduler& s : kernelSchedulers()) {
-    std::optional<std::string> reason = s.refuse(judged, device);
-    if (!reason) {
-      return "";
-    }
-    reasons += fmt::format("{}: {}\n", s.name, *reason);
-  }
-  return reasons;
+  return judge(wholeGroup(fusion), device, kernelTemplates()).refusal;
 }
 
 KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const std::vector<Argument>& inputs) {
@@ -54,12 +43,10 @@ KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const st
       g.layouts[fusion.inputs()[i]->id()] = {{t->strides().begin(), t->strides().end()}, alignmentOf(t->data())};
     }
   }
-  std::string why = refusal(fusion, device);
-  check(why.empty(), "[kernel check] no scheduler takes the fusion: {}", why);
-  const Scheduler* best = chooseScheduler(g, device).scheduler;
+  const Verdict verdict = judge(g, device, kernelTemplates());
+  check(verdict.judgement != nullptr, "[kernel check] no template takes the fusion: {}", verdict.refusal);
   KernelCheck result;
-  result.scheduler = best->name;
-  result.plan = best->schedule(g, device);
+  result.plan = verdict.judgement->write();
   std::vector<std::string> errors = tile::verify(result.plan.program);
   if (!errors.empty()) {
     result.difference = fmt::format("verifier: {}\n{}", errors[0], tile::toString(result.plan.program));

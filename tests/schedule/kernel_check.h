@@ -13,16 +13,15 @@ namespace meshfuse {
 
 struct KernelCheck {
   std::string difference;  // empty: the results agree
-  std::string scheduler;
   KernelPlan plan;
   tile::Interpretation traffic;
 };
 
 // The whole fusion as one group.
 [[nodiscard]] Group wholeGroup(const Fusion& fusion);
-// Why no scheduler takes the fusion as one kernel; empty if one does.
+// Why no template takes the fusion as one kernel; empty if one does.
 [[nodiscard]] std::string refusal(const Fusion& fusion, const DeviceInfo& device);
-// UserError if no scheduler takes it. inputs: contiguous or strided tensors and scalars.
+// UserError if no template takes it. inputs: contiguous or strided tensors and scalars.
 [[nodiscard]] KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device,
                                       const std::vector<Argument>& inputs);
 

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "ops/activation.h"
-#include "ops/copy_shape.h"
 #include "ops/factory.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 
@@ -68,7 +68,7 @@ TEST_P(Rows, ShapeOpsOnlyMovePositions) {
 TEST_P(Rows, InnerReduction) {
   for (int64_t n : {1, 5, 16, 100, 257, 1500}) {
     KernelCheck c = run({{9, n}}, [](const auto& t) { return sum(exp(t[0]), {1}); });
-    EXPECT_EQ(c.scheduler, "reduction");
+    EXPECT_EQ(c.plan.kind, "reduction");
     run({{9, n}}, [](const auto& t) { return max(t[0], {1}); });
   }
   run({{3, 4, 20}}, [](const auto& t) { return sum(t[0], {0, 2}); });
@@ -92,7 +92,7 @@ TEST_P(Rows, FullReduction) {
 TEST_P(Rows, Softmax) {
   for (int64_t n : {1, 7, 64, 129, 1000, 2500}) {
     KernelCheck c = run({{5, n}}, [](const auto& t) { return softmax(t[0], 1); });
-    EXPECT_EQ(c.scheduler, "normalization");
+    EXPECT_EQ(c.plan.kind, "normalization");
   }
   run({{6, 33}}, [](const auto& t) { return softmax(t[0], 0); });
   run({{2, 40, 33}}, [](const auto& t) { return log_softmax(t[0], 1); });

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "meshfuse/meshfuse.h"
-#include "schedule/registry.h"
 #include "segment/judge_siblings.h"
 #include "segment/local_context.h"
 #include "segment/segment.h"
@@ -170,9 +169,8 @@ class Exhaustive {
     return part == block;
   }
 
-  GroupLoops loopsOf(uint32_t block) const {
-    const Group group = groupOf(block);
-    return {group, *findCoordinates(group).coordinates, device_};
+  std::unique_ptr<const Judgement> judgementOf(uint32_t block) const {
+    return std::move(meshfuse::judge(groupOf(block), device_, kernelTemplates()).judgement);
   }
 
   bool mayBeKernel(uint32_t block) {
@@ -190,14 +188,15 @@ class Exhaustive {
         return std::popcount(block) == 1;
       }
     }
-    if (chooseScheduler(groupOf(block), device_).scheduler == nullptr) {
+    const std::unique_ptr<const Judgement> whole = judgementOf(block);
+    if (whole == nullptr) {
       return false;
     }
     for (uint32_t part = (block - 1) & block; part != 0; part = (part - 1) & block) {
       const uint32_t rest = block & ~part;
       const bool chained = (readBy(part) & rest) != 0 || (readBy(rest) & part) != 0;
       if (!chained && mayBeKernel(part) && mayBeKernel(rest) &&
-          !judgeSiblings(loopsOf(part), loopsOf(rest), loopsOf(block), device_).refusal) {
+          !judgeSiblings(*judgementOf(part), *judgementOf(rest), *whole).refusal) {
         return true;
       }
     }
@@ -221,7 +220,7 @@ TEST(FewestKernels, OfSmallRandomPrograms) {
     const std::unique_ptr<Fusion> fusion = randomProgram(seed);
     ASSERT_LE(fusion->exprs().size(), kMaxOps);
     const LocalContext context = contextWithLibrary();
-    const std::vector<Segment> segments = segment(*fusion, context, DeviceInfo{}, kernelSchedulers());
+    const std::vector<Segment> segments = segment(*fusion, context, DeviceInfo{}, kernelTemplates());
     const auto kernels = static_cast<int>(std::count_if(
         segments.begin(), segments.end(), [](const Segment& s) { return s.kind == SegmentKind::Kernel; }));
     const int fewest = Exhaustive(*fusion, context).fewest();

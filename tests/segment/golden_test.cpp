@@ -1,4 +1,4 @@
-// The golden programs of the passes over a local fusion (programs/golden.h). Layouts of inputs stand behind the program as the
+// The golden programs of the passes over a local fusion (programs/golden.h). Layouts of inputs stand after the program as the
 // dump writes them, `# T0 strides [1, 4] alignment 64`; `# no library` refuses every contraction. What a pass makes of a program
 // computes the same.
 #include "programs/golden.h"

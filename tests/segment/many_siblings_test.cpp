@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "meshfuse/meshfuse.h"
-#include "schedule/registry.h"
 #include "segment/local_context.h"
 #include "segment/segment.h"
 
@@ -13,17 +12,15 @@ namespace {
 
 std::atomic<int> judgedGroups;
 
-// The schedulers of kernels, the first of which counts the groups it is asked about.
-std::vector<Scheduler> countingSchedulers() {
-  std::span<const Scheduler> rows = kernelSchedulers();
-  std::vector<Scheduler> all(rows.begin(), rows.end());
-  all.push_back({"counting", -1,
-                 [](const Eligibility&, const DeviceInfo&) {
-                   judgedGroups++;
-                   return std::optional<std::string>("it only counts");
-                 },
-                 rows[0].schedule});
-  std::swap(all.front(), all.back());  // the last one's reason is reported
+// Counts the groups it is asked about.
+Verdict count(const Group&, const DeviceInfo&) {
+  judgedGroups++;
+  return {nullptr, "it only counts"};
+}
+
+std::vector<Template> countingTemplates() {
+  std::vector<Template> all = {{"counting", count}};
+  all.insert(all.end(), kernelTemplates().begin(), kernelTemplates().end());
   return all;
 }
 
@@ -39,8 +36,7 @@ Cut cut(const std::function<void(Fusion&)>& build) {
   LocalContext context;
   context.refuseLibraryCall = [](const Expr&, const std::map<int, Layout>&) { return std::nullopt; };
   judgedGroups = 0;
-  const std::vector<Scheduler> schedulers = countingSchedulers();
-  const std::vector<Segment> segments = segment(fusion, context, DeviceInfo{}, schedulers);
+  const std::vector<Segment> segments = segment(fusion, context, DeviceInfo{}, countingTemplates());
   return {segments.size(), judgedGroups};
 }
 

@@ -248,7 +248,7 @@ std::vector<Result> run(std::span<const Launch> launches) {
   }
   std::ofstream(folder.path / "data", std::ios::binary) << data;
 
-  // A launch that ends the process is the last one of that process; another one goes on behind it.
+  // A launch that ends the process is the last one of that process; another process runs the launches after it.
   for (size_t first = 0; first < launches.size();) {
     int status = execute({engine().string(), folder.path / "jobs", folder.path / "results", std::to_string(first)},
                          folder.path / "log");

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "tensor/dlpack.h"
@@ -26,6 +27,24 @@ TEST(Dlpack, SharesMemoryBothWays) {
   EXPECT_GT(t.storage().use_count(), before);
   back = Tensor();
   EXPECT_EQ(t.storage().use_count(), before);
+}
+
+// The codes of DLPack, by hand: 0 integer, 2 floating, 4 bfloat, 6 bool.
+TEST(Dlpack, KnowsAllTypes) {
+  using enum DataType;
+  const std::map<DataType, std::pair<int, int>> expected = {{Double, {2, 64}},   {Float, {2, 32}}, {Half, {2, 16}},
+                                                            {BFloat16, {4, 16}}, {Int, {0, 64}},   {Int32, {0, 32}},
+                                                            {Short, {0, 16}},    {Char, {0, 8}},   {Bool, {6, 8}}};
+  ASSERT_EQ(expected.size(), kDataTypes.size());
+  for (const auto& [type, code] : expected) {
+    Tensor t = randomTensor({3}, type, 1, -5, 5);
+    dlpack::ManagedTensor* handle = toDlpack(t);
+    EXPECT_EQ(handle->tensor.dtype.code, code.first) << name(type);
+    EXPECT_EQ(handle->tensor.dtype.bits, code.second) << name(type);
+    Tensor back = fromDlpack(handle);
+    EXPECT_EQ(back.dtype(), type);
+    EXPECT_EQ(back.toVector(), t.toVector());
+  }
 }
 
 struct Foreign {
@@ -90,6 +109,13 @@ TEST(Npy, RoundTripsAllTypesAndShapes) {
     }
   }
   std::filesystem::remove(path);
+}
+
+TEST(Npy, NamesTypesAsNumpyDoes) {
+  using enum DataType;
+  for (const auto& [type, text] : {std::pair(Short, "'<i2'"), std::pair(Char, "'|i1'"), std::pair(Bool, "'|b1'")}) {
+    EXPECT_NE(npyBytes(Tensor::zeros({1}, type)).find(text), std::string::npos) << text;
+  }
 }
 
 TEST(Npy, FortranOrder) {

@@ -56,8 +56,8 @@ TEST(Tensor, CopiesBetweenAnyLayoutsAndTypes) {
     for (size_t k = random() % 4; k > 0; k--) {
       sizes.push_back(static_cast<int64_t>(random() % 5));
     }
-    DataType from = kDataTypes[random() % 7].type;
-    DataType to = kDataTypes[random() % 7].type;
+    DataType from = kDataTypes[random() % kDataTypes.size()].type;
+    DataType to = kDataTypes[random() % kDataTypes.size()].type;
     Tensor a = randomTensor(sizes, from, random(), -8, 8);
     if (a.dim() > 1) {
       a = a.transpose(0, 1);

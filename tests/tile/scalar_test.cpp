@@ -80,6 +80,32 @@ TEST(Scalar, IntegerEdges) {
   EXPECT_EQ(whole(LogicalXor, kInt, {3, 4}), 0);
 }
 
+TEST(Scalar, NarrowIntegersWrapAtTheirWidth) {
+  constexpr DataType kChar = DataType::Char;
+  constexpr DataType kShort = DataType::Short;
+  EXPECT_EQ(whole(Add, kChar, {127, 1}), -128);
+  EXPECT_EQ(whole(Sub, kShort, {-32768, 1}), 32767);
+  EXPECT_EQ(whole(Mul, kChar, {100, 3}), 44);
+  EXPECT_EQ(whole(Mul, kShort, {-32768, -1}), -32768);
+  EXPECT_EQ(whole(Neg, kChar, {-128}), -128);
+  EXPECT_EQ(whole(Abs, kShort, {-32768}), -32768);
+  EXPECT_EQ(whole(Div, kChar, {-128, -1}), -128);
+  EXPECT_EQ(whole(Remainder, kChar, {-128, 3}), 1);
+  EXPECT_EQ(whole(Pow, kChar, {2, 7}), -128);
+  EXPECT_EQ(whole(Pow, kShort, {3, 11}), static_cast<int16_t>(177147));
+  EXPECT_EQ(whole(Gcd, kChar, {-128, 0}), -128);
+  EXPECT_EQ(whole(BitwiseNot, kChar, {127}), -128);
+  EXPECT_EQ(whole(Shl, kChar, {1, 7}), -128);
+  EXPECT_EQ(whole(Shl, kChar, {1, 8}), 0);
+  EXPECT_EQ(whole(Shl, kShort, {3, 15}), -32768);
+  EXPECT_EQ(whole(Shr, kChar, {-128, 9}), -1);
+  EXPECT_EQ(castScalar(integerScalar(300), DataType::Int, kChar).integer, 44);
+  EXPECT_EQ(castScalar(integerScalar(-129), kShort, kChar).integer, 127);
+  EXPECT_EQ(castScalar(realScalar(-127.9), DataType::Float, kChar).integer, -127);
+  EXPECT_EQ(Reduction(ReduceOp::Max, kChar).result().integer, -128);
+  EXPECT_EQ(Reduction(ReduceOp::Min, kShort).result().integer, 32767);
+}
+
 TEST(Scalar, FloatingEdges) {
   constexpr DataType kFloat = DataType::Float;
   EXPECT_TRUE(std::isnan(real(Maximum, kFloat, {kNaN, 1})));
@@ -113,7 +139,11 @@ TEST(Scalar, FloatingEdges) {
 
 TEST(Scalar, EveryOpTakesItsTypes) {
   for (const PointOpInfo& row : kPointOps) {
-    for (DataType dtype : {DataType::Double, DataType::Float, DataType::Int, DataType::Int32, DataType::Bool}) {
+    for (const DataTypeInfo& type : kDataTypes) {
+      const DataType dtype = type.type;
+      if (isHalfPrecision(dtype)) {
+        continue;
+      }
       bool floating = isFloatingPoint(dtype);
       bool takes = row.types == OpTypes::Any || (row.types == OpTypes::Number && dtype != DataType::Bool) ||
                    (row.types == OpTypes::Floating && floating) ||
@@ -132,7 +162,7 @@ TEST(Scalar, EveryOpTakesItsTypes) {
 }
 
 TEST(Scalar, AnIndexOutOfRangeIsRefused) {
-  for (DataType dtype : {DataType::Int, DataType::Int32}) {
+  for (DataType dtype : {DataType::Int, DataType::Int32, DataType::Char}) {
     EXPECT_EQ(whole(CheckedIndex, dtype, {0, 4}), 0);
     EXPECT_EQ(whole(CheckedIndex, dtype, {3, 4}), 3);
     for (int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 30}) {
@@ -154,7 +184,7 @@ TEST(Scalar, Casts) {
 }
 
 TEST(Scalar, ReductionsAndTheirIdentities) {
-  for (DataType dtype : {DataType::Float, DataType::Int, DataType::Int32}) {
+  for (DataType dtype : {DataType::Float, DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
     for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min}) {
       Reduction r(op, dtype);
       Scalar x = isFloatingPoint(dtype) ? realScalar(-3) : integerScalar(-3);

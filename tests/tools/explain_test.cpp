@@ -247,8 +247,8 @@ TEST(ToolCompile, ThePerRankProgramIsNoProgramToRun) {
     const ToolRun run = tool(std::string(command) + " {tmp}/rank/local.fir");
     EXPECT_EQ(run.code, 2) << run.out << run.err;
     EXPECT_EQ(run.out, "");
-    expectContains(run.err, "local.fir is what one rank does of a program: ");
-    expectContains(run.err, "give the program it was made of");
+    expectContains(run.err, "local.fir is the local program of one rank: ");
+    expectContains(run.err, "give the global program, as written or planned");
   }
   EXPECT_EQ(tool("opt {tmp}/rank/local.fir --pass=fold-transposes").code, 0);
   EXPECT_EQ(tool("run {tmp}/rank/planned.fir --verify").code, 0) << "the planned program is a program";
@@ -262,7 +262,7 @@ TEST(ToolCompile, RefusesWhatItCannotDo) {
             "--arch is \"sm_\", expected cpu or "},
            {"compile {dir}/column_and_row_sums.fir --arch cpu -o /proc/nowhere",
             "cannot make the directory /proc/nowhere"},
-           {"compile {dir}/softmax.fir --arch cpu", "the sizes i0, i1 of the inputs are open"}}) {
+           {"compile {dir}/softmax.fir --arch cpu", "the symbols i0, i1 in the sizes of the inputs have no value"}}) {
     const ToolRun run = tool(arguments);
     EXPECT_EQ(run.code, 2) << arguments;
     expectContains(run.err, message);

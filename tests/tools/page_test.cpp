@@ -209,8 +209,8 @@ TEST(ToolPage, TimelineOfARun) {
 
 TEST(ToolPage, RefusesWhatDoesNotFit) {
   for (const auto& [arguments, message] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"explain {dir}/sharded_sum.fir --json --html {tmp}/no.html", "give one of them"},
-           {"explain {dir}/sharded_sum.fir --run", "--run is for --html and --json"},
+           {"explain {dir}/sharded_sum.fir --json --html {tmp}/no.html", "got --json and --html, expected one of them"},
+           {"explain {dir}/sharded_sum.fir --run", "--run needs --html or --json"},
            {"explain {dir}/sharded_sum.fir --html /proc/nowhere", "cannot write /proc/nowhere"}}) {
     const ToolRun run = tool(arguments);
     EXPECT_EQ(run.code, 2) << arguments;

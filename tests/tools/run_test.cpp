@@ -121,13 +121,15 @@ TEST(ToolRun, RanksMayHaveNothing) {
 TEST(ToolRun, RefusesBadInput) {
   expectRefused("run {dir}/malformed.fir", "malformed.fir:3:8: there is no op 'addd'");
   expectRefused("run {dir}/nothing.fir", "cannot read ");
-  expectRefused("run {dir}/softmax.fir --size i0=4", "the sizes i1 of the inputs are open; give them: --size i1=128");
+  expectRefused("run {dir}/softmax.fir --size i0=4",
+                "the symbols i1 in the sizes of the inputs have no value; give them: --size i1=128");
   expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
   expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
                 "no input has the symbol i7; there are: i0, i1");
-  expectRefused(
-      "run {dir}/misplanned.fir",
-      "T1[8, 4] is written as planned by [all_to_all(x)], its shardings need [all_gather(x)]; leave out plan=");
+  expectRefused("run {dir}/misplanned.fir",
+                "the plan that is written for T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
+                "1]: it ends at "
+                "another state than R R on {x: 2}[0, 1]; leave out plan=");
   for (const char* how : {"run", "explain"}) {
     const std::string start = std::string(how) + " {dir}/";
     expectRefused(
@@ -178,7 +180,7 @@ TEST(ToolRun, ProcessesOfALauncher) {
   EXPECT_EQ(run.out.find("outputs\n"), run.out.rfind("outputs\n")) << "one rank prints:\n" << run.out;
   const ToolRun wrong = tool("run {dir}/sharded_sum.fir --mpi", launcher);
   EXPECT_EQ(wrong.code, 2);
-  expectContains(wrong.err, "the meshes of the program have 4 ranks, the launcher started 2");
+  expectContains(wrong.err, "the meshes of the program have 4 ranks, but the launcher started 2 processes");
 }
 
 // One process of the picture a rank, its spans in rows; what collectives received is what the tool counted.

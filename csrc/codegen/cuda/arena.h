@@ -1,8 +1,7 @@
 // The shared memory of a kernel: named slots, and the fewest barriers that order what threads do with them.
 //
-// A slot may be written if no thread has touched it since the last barrier, and read by others only after a barrier
-// behind the write. Two slots that take turns let a reduction do with one barrier: while one is read, the next is
-// written.
+// A slot may be written if no thread has accessed it since the last barrier. Other threads may read it only after a barrier
+// that follows the write. With two slots in turn a reduction needs one barrier: while one slot is read, the next is written.
 #pragma once
 
 #include <map>

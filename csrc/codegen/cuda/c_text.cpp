@@ -1,5 +1,6 @@
 #include "codegen/cuda/c_text.h"
 
+#include <cctype>
 #include <cmath>
 
 #include "base/error.h"
@@ -9,35 +10,54 @@ namespace meshfuse::cuda {
 
 using tile::Combiner;
 
-std::string_view storageType(DataType t) {
-  switch (t) {
-    case DataType::Double:
-      return "double";
-    case DataType::Float:
-      return "float";
-    case DataType::Half:
-    case DataType::BFloat16:
-      return "u16";
-    case DataType::Int:
-      return "i64";
-    case DataType::Int32:
-      return "int";
-    case DataType::Bool:
-      return "unsigned char";
+namespace {
+
+struct Spelling {
+  DataType type;
+  std::string_view storage;
+  std::string_view inRegister;
+};
+constexpr Spelling kSpellings[] = {
+    {DataType::Double, "double", "double"},
+    {DataType::Float, "float", "float"},
+    {DataType::Half, "u16", "u32"},
+    {DataType::BFloat16, "u16", "u32"},
+    {DataType::Int, "i64", "i64"},
+    {DataType::Int32, "int", "int"},
+    {DataType::Short, "short", "short"},
+    {DataType::Char, "signed char", "signed char"},
+    {DataType::Bool, "unsigned char", "bool"},
+};
+
+const Spelling& spellingOf(DataType t) {
+  for (const Spelling& s : kSpellings) {
+    if (s.type == t) {
+      return s;
+    }
   }
-  throwInternalError("[codegen cuda] unknown element type");
+  throwInternalError(fmt::format("[codegen cuda] {} has no row in kSpellings", name(t)));
 }
 
-std::string_view registerType(DataType t) {
-  return isHalfPrecision(t) ? "u32" : t == DataType::Bool ? "bool" : storageType(t);
-}
+// C++ computes in int where an integer type is narrower.
+bool isNarrow(DataType t) { return isIntegral(t) && dataTypeSize(t) < 4; }
 
-std::string_view accumulatorType(DataType t) {
-  return isHalfPrecision(t) ? "float" : t == DataType::Bool ? "int" : storageType(t);
+}  // namespace
+
+std::string_view storageType(DataType t) { return spellingOf(t).storage; }
+std::string_view registerType(DataType t) { return spellingOf(t).inRegister; }
+
+DataType accumulatorType(DataType t) {
+  return isNarrow(t) || t == DataType::Bool ? DataType::Int32 : accumulateType(t);
 }
 
 std::string wordsSection(DataType t) {
   return isHalfPrecision(t) ? "words_16" : fmt::format("words_{}", info(t).token);
+}
+
+std::string capitalToken(DataType t) {
+  std::string token(info(t).token);
+  token[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(token[0])));
+  return token;
 }
 
 namespace {
@@ -76,21 +96,13 @@ std::string doubleText(double value) {
 }  // namespace
 
 std::string floatLiteral(double value, DataType t, Sections& uses) {
-  switch (t) {
-    case DataType::Double:
-      return doubleText(value);
-    case DataType::Float:
-      return floatText(static_cast<float>(value));
-    case DataType::Half:
-      return fmt::format("0x{:04x}u", floatToHalf(static_cast<float>(value)));
-    case DataType::BFloat16:
-      return fmt::format("0x{:04x}u", floatToBFloat16(static_cast<float>(value)));
-    case DataType::Int:
-    case DataType::Int32:
-    case DataType::Bool:
-      return integerLiteral(static_cast<int64_t>(value), t, uses);
+  if (!isFloatingPoint(t)) {
+    return integerLiteral(static_cast<int64_t>(value), t, uses);
   }
-  throwInternalError("[codegen cuda] unknown element type");
+  if (isHalfPrecision(t)) {
+    return fmt::format("0x{:04x}u", floatToFloat16(t, static_cast<float>(value)));
+  }
+  return t == DataType::Double ? doubleText(value) : floatText(static_cast<float>(value));
 }
 
 std::string integerLiteral(int64_t value, DataType t, Sections& uses) {
@@ -106,7 +118,14 @@ std::string integerLiteral(int64_t value, DataType t, Sections& uses) {
            : value < 0        ? fmt::format("i64({})", value)
                               : fmt::format("{}ll", value);
   }
+  if (isNarrow(t)) {
+    return narrowed(fmt::format("{}", value), t);
+  }
   return value == INT32_MIN ? "(-2147483647 - 1)" : value < 0 ? fmt::format("({})", value) : fmt::format("{}", value);
+}
+
+std::string narrowed(std::string text, DataType t) {
+  return isNarrow(t) ? fmt::format("({}){}", registerType(t), text) : text;
 }
 
 std::string castText(const std::string& text, DataType from, DataType to, Sections& uses) {
@@ -114,16 +133,13 @@ std::string castText(const std::string& text, DataType from, DataType to, Sectio
     return text;
   }
   if (isHalfPrecision(from)) {
-    bool bf16 = from == DataType::BFloat16;
-    uses.insert(bf16 ? "bf16_to_float" : "f16_to_float");
-    std::string wide = fmt::format("{}({})", bf16 ? "bf16ToFloat" : "f16ToFloat", unwrapped(text));
+    uses.insert(fmt::format("{}_to_float", info(from).token));
+    std::string wide = fmt::format("{}ToFloat({})", info(from).token, unwrapped(text));
     return castText(wide, DataType::Float, to, uses);
   }
   if (isHalfPrecision(to)) {
-    bool bf16 = to == DataType::BFloat16;
-    uses.insert(bf16 ? "float_to_bf16" : "float_to_f16");
-    return fmt::format("{}({})", bf16 ? "floatToBf16" : "floatToF16",
-                       unwrapped(castText(text, from, DataType::Float, uses)));
+    uses.insert(fmt::format("float_to_{}", info(to).token));
+    return fmt::format("floatTo{}({})", capitalToken(to), unwrapped(castText(text, from, DataType::Float, uses)));
   }
   if (to == DataType::Bool) {
     return fmt::format("({} != 0)", text);
@@ -137,7 +153,7 @@ std::string combineText(Combiner combiner, DataType t, const std::string& a, con
     return fmt::format("{}({}, {})", function, a, unwrapped(b));
   };
   bool floating = isFloatingPoint(t);
-  bool single = accumulatorType(t) == "float";
+  bool single = accumulatorType(t) == DataType::Float;
   switch (combiner) {
     case Combiner::Sum:
       return floating ? fmt::format("{} + {}", a, b) : call("addWrap", "wrap");
@@ -159,9 +175,7 @@ std::string combineText(Combiner combiner, DataType t, const std::string& a, con
 
 std::string identityText(Combiner combiner, DataType t) {
   Sections uses;
-  DataType acc = isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t;
-  int64_t lowest = t == DataType::Int32 ? INT32_MIN : t == DataType::Bool ? 0 : INT64_MIN;
-  int64_t highest = t == DataType::Int32 ? INT32_MAX : t == DataType::Bool ? 1 : INT64_MAX;
+  DataType acc = accumulatorType(t);
   bool floating = isFloatingPoint(t);
   switch (combiner) {
     case Combiner::Sum:
@@ -171,9 +185,9 @@ std::string identityText(Combiner combiner, DataType t) {
     case Combiner::Prod:
       return integerLiteral(1, acc, uses);
     case Combiner::Max:
-      return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowest, acc, uses);
+      return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowestInteger(t), acc, uses);
     case Combiner::Min:
-      return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highest, acc, uses);
+      return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highestInteger(t), acc, uses);
     case Combiner::And:
       return integerLiteral(t == DataType::Bool ? 1 : -1, acc, uses);
   }

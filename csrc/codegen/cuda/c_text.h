@@ -12,16 +12,23 @@ namespace meshfuse::cuda {
 
 using Sections = std::set<std::string, std::less<>>;  // runtime functions used so far
 
-// How an element lies in memory, in a register tile, and in a reduction's accumulator.
-[[nodiscard]] std::string_view storageType(DataType t);      // u16 for 16-bit floats, unsigned char for Bool
-[[nodiscard]] std::string_view registerType(DataType t);     // u32 for 16-bit floats: the bits in the low half
-[[nodiscard]] std::string_view accumulatorType(DataType t);  // float for 16-bit floats, int for Bool
+// How an element lies in memory, and in a register tile.
+[[nodiscard]] std::string_view storageType(DataType t);   // u16 for 16-bit floats, unsigned char for Bool
+[[nodiscard]] std::string_view registerType(DataType t);  // u32 for 16-bit floats: the bits in the low half
+// The type in which a reduction accumulates: Float for 16-bit floats; Int32 for narrower integers and Bool, because a shuffle
+// moves at least 32 bits.
+[[nodiscard]] DataType accumulatorType(DataType t);
+// The token of a type as it stands within the name of a runtime function: F16.
+[[nodiscard]] std::string capitalToken(DataType t);
 
 // The runtime functions that move vectors of a type between registers and words.
 [[nodiscard]] std::string wordsSection(DataType t);
 
 [[nodiscard]] std::string floatLiteral(double value, DataType t, Sections& uses);  // any type, in its register form
 [[nodiscard]] std::string integerLiteral(int64_t value, DataType t, Sections& uses);
+
+// The result of an operation on elements of type `t`: C++ computes in int where an integer type is narrower, so it is cut to `t`.
+[[nodiscard]] std::string narrowed(std::string text, DataType t);
 
 // `text` is an operand that binds tighter than any operator.
 [[nodiscard]] std::string castText(const std::string& text, DataType from, DataType to, Sections& uses);

@@ -163,7 +163,9 @@ std::vector<std::string> Emitter::argumentLines() const {
   for (size_t i = 0; i < p_.scalars.size(); i++) {
     DataType t = p_.scalars[i].dtype;
     std::string value = "args." + scalarNames_[i];
-    value = t == DataType::Bool ? value + " != 0" : t == DataType::Int32 ? "(int)" + value : value;
+    value = t == DataType::Bool                   ? value + " != 0"
+            : isIntegral(t) && t != DataType::Int ? fmt::format("({}){}", storageType(t), value)
+                                                  : value;
     lines.push_back(fmt::format("const {} {} = {};", registerType(t), scalarNames_[i], value));
   }
   return lines;

@@ -217,9 +217,9 @@ std::vector<ValueId> Emitter::accessValues(const Access& a) const {
   return values;
 }
 
-std::string Emitter::offsetText(const Access& a, std::span<const std::string> tileTexts, bool ofElement) {
+std::string Emitter::offsetText(const Access& a, std::span<const std::string> tileTexts, Unit unit) {
   IntExpr rest = a.rest;
-  if (!ofElement && a.width == a.vector) {
+  if (unit == Unit::Vector && a.width == a.vector) {
     rest = rest.substitute([&](std::string_view s) -> std::optional<IntExpr> {
       return s == a.vectorSymbol ? std::optional<IntExpr>(0) : std::nullopt;
     });
@@ -236,8 +236,8 @@ std::string Emitter::offsetText(const Access& a, std::span<const std::string> ti
 
 // A pointer for global memory, a byte offset into the arena for shared memory.
 std::string Emitter::address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
-                             bool ofElement) {
-  std::string offset = offsetText(a, tileTexts, ofElement);
+                             Unit unit) {
+  std::string offset = offsetText(a, tileTexts, unit);
   if (isScratch(a.tensor)) {
     return fmt::format("{} + (int)({})*{}", pointer, offset, dataTypeSize(tensor(a.tensor).dtype));
   }
@@ -245,7 +245,7 @@ std::string Emitter::address(const Access& a, const std::string& pointer, std::s
 }
 
 // Names the address without register digits.
-std::string Emitter::pointerTo(const Access& a, bool writes) {
+std::string Emitter::pointerTo(const Access& a, Direction direction) {
   const TensorParam& t = tensor(a.tensor);
   if (isScratch(a.tensor)) {
     const std::string& slot = scratchOf_.at(a.tensor).name;
@@ -256,8 +256,8 @@ std::string Emitter::pointerTo(const Access& a, bool writes) {
     return name;
   }
   std::string pointer = s_.names.fresh("p");
-  line(fmt::format("{}{}* {} = {} + {};", writes ? "" : "const ", storageType(t.dtype), pointer, name,
-                   parenthesized(a.base, s_.uses)));
+  line(fmt::format("{}{}* {} = {} + {};", direction == Direction::Store ? "" : "const ", storageType(t.dtype), pointer,
+                   name, parenthesized(a.base, s_.uses)));
   return pointer;
 }
 

@@ -209,7 +209,8 @@ void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot
     hooks.element = [&](std::span<const std::string>) {
       line(fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", width, type,
                        byteOffset(slot, text(atFirst(offset, vector.symbol)), size),
-                       within(tile->second.name, elementIndex(tile->second, true), tile->second.packed), nextSite()));
+                       within(tile->second.name, elementIndex(tile->second, Unit::Vector), tile->second.packed ? 2 : 1),
+                       nextSite()));
     };
     nest(from.space, digits & ~vector.bit, {}, hooks);
   } else {
@@ -240,7 +241,7 @@ void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot)
     use(wordsSection(v.dtype));
     hooks.element = [&](std::span<const std::string>) {
       line(fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", width, type,
-                       within(tile.name, elementIndex(tile, true), tile.packed),
+                       within(tile.name, elementIndex(tile, Unit::Vector), tile.packed ? 2 : 1),
                        byteOffset(slot, text(atFirst(offset, vector.symbol)), size), nextSite()));
     };
     nest(v.space, v.digits & ~vector.bit, {}, hooks);

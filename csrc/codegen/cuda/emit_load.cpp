@@ -35,12 +35,12 @@ std::string Emitter::loadElement(const Access& a, const std::string& pointer, st
   std::string call;
   if (isScratch(a.tensor)) {
     use("shared_load");
-    call =
-        fmt::format("sharedLoad<{}>({}, {})", storageType(t.dtype), address(a, pointer, tileTexts, true), nextSite());
+    call = fmt::format("sharedLoad<{}>({}, {})", storageType(t.dtype), address(a, pointer, tileTexts, Unit::Element),
+                       nextSite());
   } else {
     use("load_one");
-    call =
-        fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), address(a, pointer, tileTexts, true), nextSite());
+    call = fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), address(a, pointer, tileTexts, Unit::Element),
+                       nextSite());
   }
   return t.dtype == DataType::Bool ? fmt::format("({} != 0)", call) : call;
 }
@@ -70,7 +70,7 @@ void Emitter::load(ValueId id) {
     beforeRead(scratchOf_.at(v.param).name);
   }
   declare(tile);
-  std::string pointer = isPrivate(v.param) ? std::string() : pointerTo(a, false);
+  std::string pointer = isPrivate(v.param) ? std::string() : pointerTo(a, Direction::Load);
   if (a.width > 1) {
     loadVectors(a, tile, id, pointer);
   } else {
@@ -101,12 +101,13 @@ void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const s
     if (chunks) {
       openLoop(vector, a.width);
     }
-    std::string destination = within(tile.name, elementIndex(tile, !chunks), tile.packed);
+    std::string destination =
+        within(tile.name, elementIndex(tile, chunks ? Unit::Element : Unit::Vector), tile.packed ? 2 : 1);
     std::vector<std::string> conditions = a.vectorConditions;
     if (!maskText.empty()) {
       conditions.push_back(maskText);
     }
-    std::string call = loadCall(a, destination, address(a, pointer, texts, false), v.cache);
+    std::string call = loadCall(a, destination, address(a, pointer, texts, Unit::Vector), v.cache);
     if (conditions.empty() && a.whole) {
       line(call);
     } else {

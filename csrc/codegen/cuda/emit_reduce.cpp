@@ -37,10 +37,6 @@ namespace {
 
 constexpr int64_t kManyWarps = 8;  // so many partial results are not read one after the other
 
-DataType accumulated(DataType t) {
-  return isHalfPrecision(t) ? DataType::Float : t == DataType::Bool ? DataType::Int32 : t;
-}
-
 // Position among the threads of `digits`, the last one fastest.
 IntExpr positionOf(const std::vector<DigitInfo>& digits) {
   IntExpr position = 0;
@@ -72,7 +68,7 @@ void Emitter::reduce(ValueId id) {
   const Value& from = value(v.operands[0]);
   Tile acc = newTile("r", id);
   acc.packed = false;
-  acc.dtype = accumulated(v.dtype);
+  acc.dtype = accumulatorType(v.dtype);
   reduceRegisters(id, acc);
   uint64_t gone = from.digits & ~v.digits;
   if (!onLevel(geometry_.threads(v.space, gone), Level::Lane).empty()) {
@@ -107,7 +103,7 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
     bool loses = ((from.digits & ~v.digits) & axisDigits(s, a)) != 0;
     return loses && !padding_.isIdentity(id, a);
   });
-  DataType fromType = accumulated(v.dtype);
+  DataType fromType = accumulatorType(v.dtype);
   auto operand = [&](const std::string& t) {
     return v.dtype == fromType ? t : castText(t, v.dtype, fromType, s_.uses);
   };

@@ -75,7 +75,7 @@ void Emitter::store(const Stmt& s) {
   if (guarded) {
     open(fmt::format("if ({})", joined(outer)));
   }
-  std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, true);
+  std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, Direction::Store);
   a.width > 1 ? storeVectors(s, a, pointer) : storeElements(s, a, pointer);
   if (guarded) {
     close();
@@ -92,7 +92,7 @@ std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::str
                               : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
     return fmt::format("{} = {};", element, unwrapped(value));
   }
-  bool narrow = isHalfPrecision(t.dtype) || t.dtype == DataType::Bool;
+  bool narrow = dataTypeSize(t.dtype) < 4;
   std::string bits = narrow ? fmt::format("({})({})", storageType(t.dtype), unwrapped(value)) : unwrapped(value);
   if (isScratch(a.tensor)) {
     use("shared_store");
@@ -108,7 +108,7 @@ void Emitter::storeElements(const Stmt& s, const Access& a, const std::string& p
   Hooks hooks;
   hooks.element = [&](std::span<const std::string> texts) {
     std::string condition = elementCondition(a, texts[texts.size() - 2]);
-    std::string to = isPrivate(a.tensor) ? std::string() : address(a, pointer, texts, true);
+    std::string to = isPrivate(a.tensor) ? std::string() : address(a, pointer, texts, Unit::Element);
     std::string call = storeElement(s, a, to, texts.back());
     line(condition.empty() ? call : fmt::format("if ({}) {}", condition, call));
   };
@@ -123,7 +123,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
   std::vector<ValueId> wanted = accessValues(a);
   Hooks hooks;
   if (tile != s_.tiles.end() && tile->second.digits == a.digits) {
-    std::string from = within(tile->second.name, elementIndex(tile->second, true), half);
+    std::string from = within(tile->second.name, elementIndex(tile->second, Unit::Vector), half ? 2 : 1);
     hooks.element = [&](std::span<const std::string> texts) { storeFrom(s, a, pointer, from, texts); };
     nest(a.space, a.digits & ~vector.bit, wanted, hooks);
     return;
@@ -160,7 +160,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
   nest(a.space, a.digits, wanted, hooks);
 }
 
-// The elements of a vector in `from` to memory: at once, in pieces, or one by one where the bound cuts through.
+// Stores the elements of the vector `from`: whole, in pieces, or one by one where the bound cuts through it.
 void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
                         std::span<const std::string> tileTexts) {
   const TensorParam& t = tensor(s.param);
@@ -170,8 +170,8 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
   if (chunks) {
     openLoop(vector, a.width);
   }
-  std::string piece = chunks ? within(from, vector.symbol, half) : from;
-  std::string to = address(a, pointer, tileTexts, false);
+  std::string piece = chunks ? within(from, vector.symbol, half ? 2 : 1) : from;
+  std::string to = address(a, pointer, tileTexts, Unit::Vector);
   std::string call;
   if (isScratch(a.tensor)) {
     use("shared_store_vector");
@@ -212,7 +212,7 @@ void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& point
         fmt::format("{}[{}]", from.find(' ') == std::string::npos ? from : "(" + from + ")", vector.symbol);
     element = half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : element;
     line(fmt::format("if ({}) {}", elementCondition(a, maskText),
-                     storeElement(s, a, address(a, pointer, tileTexts, true), element)));
+                     storeElement(s, a, address(a, pointer, tileTexts, Unit::Element), element)));
     close();
     close();
   }

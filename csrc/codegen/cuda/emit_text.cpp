@@ -46,11 +46,11 @@ void Emitter::declare(const Tile& tile, std::string_view type) {
   line(isArray ? fmt::format("{} {}[{}];", t, tile.name, n) : fmt::format("{} {};", t, tile.name));
 }
 
-std::string registerIndex(const std::vector<DigitInfo>& registers, bool withoutVector) {
+std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit) {
   IntExpr index = 0;
   int64_t weight = 1;
   for (auto d = registers.rbegin(); d != registers.rend(); ++d) {
-    if (!(withoutVector && d->level == tile::Level::Vector)) {
+    if (!(unit == Unit::Vector && d->level == tile::Level::Vector)) {
       index += IntExpr::symbol(d->symbol) * weight;
     }
     weight *= d->size;
@@ -59,15 +59,16 @@ std::string registerIndex(const std::vector<DigitInfo>& registers, bool withoutV
   return exprText(index, uses);
 }
 
-std::string within(const std::string& array, const std::string& index, bool packed) {
+std::string within(const std::string& array, const std::string& index, int elementsOfAWord) {
   if (index == "0") {
     return array;
   }
-  return packed ? fmt::format("{} + ({}) / 2", array, index) : fmt::format("{} + {}", array, index);
+  return elementsOfAWord > 1 ? fmt::format("{} + ({}) / {}", array, index, elementsOfAWord)
+                             : fmt::format("{} + {}", array, index);
 }
 
-std::string Emitter::elementIndex(const Tile& tile, bool withoutVector) const {
-  return registerIndex(geometry_.registers(tile.space, tile.digits), withoutVector);
+std::string Emitter::elementIndex(const Tile& tile, Unit unit) const {
+  return registerIndex(geometry_.registers(tile.space, tile.digits), unit);
 }
 
 std::string Emitter::element(const Tile& tile) {

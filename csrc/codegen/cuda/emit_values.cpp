@@ -1,4 +1,4 @@
-// Elementwise values: evaluated inside the loops of whoever needs them.
+// Elementwise values: evaluated inside the loops of their consumers.
 #include "base/error.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/point_text.h"
@@ -55,7 +55,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
         return checkedIndexText(v, operands);
       }
       return pointText(v.op, operandType(v.operands.size() == 3 && v.op == PointOp::Where ? 1 : 0),
-                       usage_.coarse[static_cast<size_t>(id)], operands, s_.uses);
+                       usage_.coarse[static_cast<size_t>(id)] ? Precision::Coarse : Precision::Full, operands, s_.uses);
     case ValueKind::Random:
       use("philox");
       return fmt::format("philox({}, {}, {}, {})", operands[0], operands[1], operands[2], v.param);
@@ -69,7 +69,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
   throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no place yet", p_.name, id));
 }
 
-// Refuses only what the element at the current digits is there for.
+// Refuses an index only where the element at the current digits is inside all bounds.
 std::string Emitter::checkedIndexText(const Value& v, std::span<const std::string> operands) {
   std::vector<std::string> conditions;
   for (const Pred& p : openPredicates(v.space, v.digits, {}, v.where)) {
@@ -98,9 +98,8 @@ ValueId Emitter::packedSource(ValueId id) const {
 }
 
 void Emitter::packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width) {
-  bool bf16 = dtype == DataType::BFloat16;
-  use(bf16 ? "pack_words_bf16" : "pack_words_f16");
-  line(fmt::format("packWords{}<{}>({}, {});", bf16 ? "Bf16" : "F16", width, destination, floats));
+  use(fmt::format("pack_words_{}", info(dtype).token));
+  line(fmt::format("packWords{}<{}>({}, {});", capitalToken(dtype), width, destination, floats));
 }
 
 void Emitter::materialise(ValueId id) {
@@ -117,7 +116,7 @@ void Emitter::materialise(ValueId id) {
       line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0])));
     };
     hooks.afterVector = [&, q] {
-      packVector(within(tile.name, elementIndex(tile, true), true), q, v.dtype, vector.size);
+      packVector(within(tile.name, elementIndex(tile, Unit::Vector), 2), q, v.dtype, vector.size);
     };
     nest(v.space, v.digits, std::span(&source, 1), hooks);
   } else {

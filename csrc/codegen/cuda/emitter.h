@@ -72,10 +72,13 @@ struct Partials {
   bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
 };
 
+// Whether an index or address is that of an element, or that of the vector which the element is in.
+enum class Unit : uint8_t { Element, Vector };
+
 // Position in an array over these digits, the last one fastest.
-[[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, bool withoutVector = false);
-// The address of an element of a register array; `packed`: two elements a word.
-[[nodiscard]] std::string within(const std::string& array, const std::string& index, bool packed);
+[[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit = Unit::Element);
+// The address of an element of a register array.
+[[nodiscard]] std::string within(const std::string& array, const std::string& index, int elementsOfAWord);
 
 class Emitter {
  public:
@@ -106,7 +109,7 @@ class Emitter {
   void openLoop(const DigitInfo& d, int64_t step = 1);
   void declare(const Tile& tile, std::string_view type = {});
   Tile newTile(std::string_view stem, tile::ValueId id);
-  std::string elementIndex(const Tile& tile, bool withoutVector = false) const;
+  std::string elementIndex(const Tile& tile, Unit unit = Unit::Element) const;
   std::string element(const Tile& tile);
 
   // -- the kernel around its body (emit.cpp)
@@ -175,10 +178,10 @@ class Emitter {
   std::string joined(const std::vector<std::string>& conditions) const;
   std::string elementCondition(const Access& a, const std::string& maskText);
   std::vector<tile::ValueId> accessValues(const Access& a) const;
-  std::string offsetText(const Access& a, std::span<const std::string> tileTexts, bool ofElement);
-  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
-                      bool ofElement);
-  std::string pointerTo(const Access& a, bool writes);
+  std::string offsetText(const Access& a, std::span<const std::string> tileTexts, Unit unit);
+  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, Unit unit);
+  enum class Direction : uint8_t { Load, Store };
+  std::string pointerTo(const Access& a, Direction direction);
   void load(tile::ValueId id);
   void loadVectors(const Access& a, const Tile& tile, tile::ValueId id, const std::string& pointer);
   std::string loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,

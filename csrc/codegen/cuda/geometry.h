@@ -1,5 +1,5 @@
-// What the digits of a program's spaces are in a kernel: thread and register digits with their C names, coordinates as
-// expressions over them, and the questions that accesses ask.
+// The digits of a program's spaces in a kernel: thread and register digits with their C names, and coordinates as expressions
+// over them.
 #pragma once
 
 #include <cstdint>

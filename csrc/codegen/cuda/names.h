@@ -9,7 +9,7 @@ namespace meshfuse::cuda {
 
 class Names {
  public:
-  // `wanted` with characters that no identifier has replaced; with a number behind it where taken.
+  // `wanted` as an identifier: other characters are replaced, and a number is appended if the name is taken.
   std::string fresh(std::string_view wanted);
 
  private:

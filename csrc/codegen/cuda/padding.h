@@ -1,5 +1,5 @@
-// What lies beyond the bounds. The language leaves it open, so a load may put there what a reduction ignores: the
-// identity of its combiner. Then the reduction needs no predicate.
+// Values of loads beyond the bounds. The language leaves them unspecified, so a load may give the identity of the reduction that
+// consumes it. Then the reduction needs no predicate.
 //
 //   x = load X[m, n]; mx = reduce max x; e = exp(x - mx); s = reduce sum e
 //     x is -inf there, and e is exp(-inf - mx) = 0. Where mx is -inf, inf or NaN, the elements of the row make the sum
@@ -17,14 +17,15 @@ class Padding {
  public:
   explicit Padding(const tile::Program& program);
 
-  // The value of a load beyond the bounds of its axes; 0 where nobody cares.
+  // The value of a load beyond the bounds of its axes; 0 if no reduction needs another.
   double ofLoad(tile::ValueId id) const;
   // Whether the positions that a reduction must leave out because of the bound of `axis` hold its identity anyway.
   bool isIdentity(tile::ValueId reduce, int axis) const;
 
  private:
   std::optional<double> of(tile::ValueId id) const;
-  tile::ValueId source(tile::ValueId id) const;  // the load behind an elementwise value, as far as `of` follows it
+  // The load that an elementwise value is computed from, as far as `of` follows it.
+  tile::ValueId source(tile::ValueId id) const;
 
   const tile::Program& p_;
   std::map<tile::ValueId, double> loads_;

@@ -154,9 +154,10 @@ std::string binaryText(PointOp op, const Writer& w) {
 
 }  // namespace
 
-std::string pointText(PointOp op, DataType t, bool coarse, std::span<const std::string> operands, Sections& uses) {
+std::string pointText(PointOp op, DataType t, Precision precision, std::span<const std::string> operands,
+                      Sections& uses) {
   Writer w{t, operands, uses};
-  if (coarse && t == DataType::Float) {
+  if (precision == Precision::Coarse && t == DataType::Float) {
     if (op == PointOp::Exp) {
       return w.runtime("coarse_exp", "coarseExp");
     }
@@ -180,7 +181,8 @@ std::string pointText(PointOp op, DataType t, bool coarse, std::span<const std::
   if (op == PointOp::Fma) {
     return w.math("fma");
   }
-  return info(op).arity == 1 ? unaryText(op, w) : binaryText(op, w);
+  std::string text = info(op).arity == 1 ? unaryText(op, w) : binaryText(op, w);
+  return info(op).givesBool ? text : narrowed(std::move(text), t);
 }
 
 bool isCheap(PointOp op) {

@@ -1,4 +1,4 @@
-// What is evaluated where: which values get registers of their own and which are written into their consumers' loops.
+// Decides where each value is evaluated: into registers of its own, or inside the loops of its consumers.
 #pragma once
 
 #include <vector>

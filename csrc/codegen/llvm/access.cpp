@@ -17,22 +17,13 @@ using tile::Memory;
 using tile::ValueId;
 
 Type* Emitter::elementType(DataType dtype) const {
-  switch (dtype) {
-    case DataType::Double:
-      return b_.getDoubleTy();
-    case DataType::Float:
-      return b_.getFloatTy();
-    case DataType::Half:
-    case DataType::BFloat16:
-      return b_.getInt16Ty();
-    case DataType::Int:
-      return b_.getInt64Ty();
-    case DataType::Int32:
-      return b_.getInt32Ty();
-    case DataType::Bool:
-      return b_.getInt1Ty();
+  if (dtype == DataType::Bool) {
+    return b_.getInt1Ty();
   }
-  throwInternalError("[emit] unknown element type");
+  if (isFloatingPoint(dtype) && !isHalfPrecision(dtype)) {
+    return dtype == DataType::Double ? b_.getDoubleTy() : b_.getFloatTy();
+  }
+  return b_.getIntNTy(static_cast<unsigned>(bitWidth(dtype)));
 }
 
 Type* Emitter::memoryType(DataType dtype) const {
@@ -377,20 +368,20 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
   x = toMemory(x, dtype);
   Address a = address(s.param, s.index, s.space, at, lanes);
   if (c.lanes != nullptr || c.uniform == nullptr) {
-    storeLanes(a, joined(c, lanes), x, lanes, s.cache == tile::Cache::Once);
+    storeLanes(a, joined(c, lanes), x, lanes, s.cache);
     return;
   }
-  // The values above stand before the branch: what this scope computes once must not hide behind a condition.
+  // The values above stand before the branch: values that this scope computes once must not depend on a condition.
   BasicBlock* then = BasicBlock::Create(ctx_, "", fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   b_.CreateCondBr(c.uniform, then, after);
   b_.SetInsertPoint(then);
-  storeLanes(a, nullptr, x, lanes, s.cache == tile::Cache::Once);
+  storeLanes(a, nullptr, x, lanes, s.cache);
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
 }
 
-void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, bool once) {
+void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes, tile::Cache cache) {
   Type* element = value->getType()->getScalarType();
   auto elementBytes = static_cast<int64_t>(element->getPrimitiveSizeInBits()) / 8;
   auto align = Align(static_cast<uint64_t>(a.alignment));
@@ -403,7 +394,7 @@ void Emitter::storeLanes(const Address& a, Value* mask, Value* value, int lanes,
   } else {
     StoreInst* store = b_.CreateAlignedStore(value, a.pointer, align);
     int64_t machine = std::min<int64_t>(elementBytes * lanes, target_.vectorBytes);
-    if (once && machine >= 16 && a.alignment % machine == 0) {
+    if (cache == tile::Cache::Once && machine >= 16 && a.alignment % machine == 0) {
       store->setMetadata(LLVMContext::MD_nontemporal, MDNode::get(ctx_, ConstantAsMetadata::get(b_.getInt32(1))));
       streams_ = true;
     }

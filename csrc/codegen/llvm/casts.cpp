@@ -3,7 +3,8 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
 
-#include "base/error.h"
+#include <cmath>
+
 #include "codegen/llvm/point_ops.h"
 
 namespace meshfuse {
@@ -24,20 +25,13 @@ Value* PointEmitter::cast(Value* value, DataType from, DataType to) {
   if (isHalfPrecision(from)) {
     return cast(fromHalfPrecision(value, from), DataType::Float, to);
   }
-  switch (to) {
-    case DataType::Bool:
-      return isTrue(value);
-    case DataType::Half:
-    case DataType::BFloat16:
-      return toHalfPrecision(value, from, to);
-    case DataType::Float:
-    case DataType::Double:
-      return toFloating(value, from, to);
-    case DataType::Int:
-    case DataType::Int32:
-      return toInteger(value, from, to);
+  if (to == DataType::Bool) {
+    return isTrue(value);
   }
-  throwInternalError("[emit] unknown element type");
+  if (isHalfPrecision(to)) {
+    return toHalfPrecision(value, from, to);
+  }
+  return isFloatingPoint(to) ? toFloating(value, from, to) : toInteger(value, from, to);
 }
 
 Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
@@ -52,21 +46,21 @@ Value* PointEmitter::toFloating(Value* value, DataType from, DataType to) {
 }
 
 Value* PointEmitter::toInteger(Value* value, DataType from, DataType to) {
-  Type* type = withElement(value, to == DataType::Int ? b_.getInt64Ty() : b_.getInt32Ty());
+  Type* type = withElement(value, b_.getIntNTy(static_cast<unsigned>(bitWidth(to))));
   if (!isFloatingPoint(from)) {
     return from == DataType::Bool ? b_.CreateZExt(value, type) : b_.CreateSExtOrTrunc(value, type);
   }
-  double limit = to == DataType::Int ? 0x1p63 : 0x1p31;
+  double limit = std::ldexp(1.0, bitWidth(to) - 1);
   Constant* low = ConstantFP::get(value->getType(), -limit);
   Constant* high = ConstantFP::get(value->getType(), limit);
   Value* truncated = b_.CreateUnaryIntrinsic(Intrinsic::trunc, value);
   Value* fits = b_.CreateAnd(b_.CreateFCmpOGE(truncated, low), b_.CreateFCmpOLT(truncated, high));
   Value* safe = b_.CreateSelect(fits, truncated, Constant::getNullValue(value->getType()));
-  return b_.CreateSelect(fits, b_.CreateFPToSI(safe, type), bits(type, to == DataType::Int ? INT64_MIN : INT32_MIN));
+  return b_.CreateSelect(fits, b_.CreateFPToSI(safe, type), bits(type, lowestInteger(to)));
 }
 
-// The float next to a double whose last bit is odd unless the double is a float: rounding that again to fewer bits gives what
-// rounding the double at once would.
+// The float next to a double, with an odd last bit unless the double is a float. Rounding it again to fewer bits gives the same as
+// rounding the double directly.
 Value* PointEmitter::roundToOddFloat(Value* value) {
   Value* nearest = b_.CreateFPTrunc(value, withElement(value, b_.getFloatTy()));
   Value* back = b_.CreateFPExt(nearest, value->getType());
@@ -91,7 +85,7 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
     Value* shortened = b_.CreateOr(b_.CreateAnd(value, bits(type, ~int64_t{0x7ff})), sticky);
     value = b_.CreateSIToFP(b_.CreateSelect(large, shortened, value), withElement(value, b_.getDoubleTy()));
     from = DataType::Double;
-  } else if (from == DataType::Int32) {
+  } else if (isIntegral(from)) {
     value = b_.CreateSIToFP(value, withElement(value, b_.getDoubleTy()));
     from = DataType::Double;
   } else if (from == DataType::Bool) {
@@ -100,7 +94,7 @@ Value* PointEmitter::toHalfPrecision(Value* value, DataType from, DataType to) {
   if (from == DataType::Double) {
     value = roundToOddFloat(value);
   }
-  if (to == DataType::BFloat16) {
+  if (to != DataType::Half) {
     return floatBitsToBFloat16(value);
   }
   if (!f16c_) {
@@ -139,7 +133,7 @@ Value* PointEmitter::floatBitsToHalf(Value* value) {
 }
 
 Value* PointEmitter::fromHalfPrecision(Value* value, DataType from) {
-  if (from == DataType::BFloat16) {
+  if (from != DataType::Half) {
     Type* type = withElement(value, b_.getInt32Ty());
     return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(value, type), bits(type, 16)),
                             withElement(value, b_.getFloatTy()));

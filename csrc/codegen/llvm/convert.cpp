@@ -35,7 +35,7 @@ std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Positio
   return corner;
 }
 
-// Square blocks, one lane of each row to a column: in log2(rows) steps, each of which exchanges half of two rows.
+// Square blocks, one lane of each row to a column: in log2(rows) steps. Each step exchanges half of two rows.
 void Emitter::transposePieces(std::vector<Value*>& rows) {
   size_t n = rows.size();
   for (size_t half = n / 2; half > 0; half /= 2) {

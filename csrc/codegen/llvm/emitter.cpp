@@ -117,28 +117,13 @@ void Emitter::bindArguments(Function* fn) {
     bound_[s.name] = {next(b_.getInt64Ty()), 1, 0};
   }
   for (const tile::ScalarParam& s : p_.scalars) {
-    Value* bits = next(b_.getInt64Ty());
-    switch (s.dtype) {
-      case DataType::Double:
-        bits = b_.CreateBitCast(bits, b_.getDoubleTy());
-        break;
-      case DataType::Float:
-        bits = b_.CreateBitCast(b_.CreateTrunc(bits, b_.getInt32Ty()), b_.getFloatTy());
-        break;
-      case DataType::Half:
-      case DataType::BFloat16:
-        bits = b_.CreateTrunc(bits, b_.getInt16Ty());
-        break;
-      case DataType::Int:
-        break;
-      case DataType::Int32:
-        bits = b_.CreateTrunc(bits, b_.getInt32Ty());
-        break;
-      case DataType::Bool:
-        bits = b_.CreateICmpNE(bits, b_.getInt64(0));
-        break;
+    Value* slot = next(b_.getInt64Ty());
+    if (s.dtype == DataType::Bool) {
+      scalars_.push_back(b_.CreateICmpNE(slot, b_.getInt64(0)));
+      continue;
     }
-    scalars_.push_back(bits);
+    Value* bits = b_.CreateTrunc(slot, b_.getIntNTy(static_cast<unsigned>(bitWidth(s.dtype))));
+    scalars_.push_back(b_.CreateBitCast(bits, elementType(s.dtype)));
   }
 }
 

@@ -104,9 +104,9 @@ class Emitter {
   // -- loops.cpp
   void loop(const tile::Stmt& s);
   Loop planLoop(const tile::Stmt& s);
-  void runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, const IntExpr& to, bool tail,
-               std::vector<std::vector<llvm::Value*>>& carried);
-  std::vector<llvm::Value*> nextPieces(const tile::Stmt& s, const tile::Carried& c, bool tail);
+  enum class LoopPart : uint8_t { Full, Tail };
+  void runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::vector<std::vector<llvm::Value*>>& carried);
+  std::vector<llvm::Value*> nextPieces(const tile::Stmt& s, const tile::Carried& c, LoopPart part);
 
   // -- index_code.cpp: integer expressions
   llvm::Value* scalar(const IntExpr& e);
@@ -150,7 +150,7 @@ class Emitter {
   llvm::Value* loadLanes(int tensor, const Address& a, const Condition& c, llvm::Value* fill, int lanes);
   void store(const tile::Stmt& s);
   void storePiece(const tile::Stmt& s, const Position& at, uint64_t digits);
-  void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int lanes, bool once);
+  void storeLanes(const Address& a, llvm::Value* mask, llvm::Value* value, int lanes, tile::Cache cache);
   llvm::Value* pointers(const Address& a, llvm::Type* element, int lanes);
   llvm::Value* gatherShort(llvm::Value* places, llvm::Type* element, int lanes);
   void prefetch(const tile::Stmt& s);

@@ -89,9 +89,9 @@ void Emitter::loop(const tile::Stmt& s) {
     });
     carried.push_back(std::move(pieces));
   }
-  runLoop(s, l, 0, l.full, false, carried);
+  runLoop(s, l, LoopPart::Full, carried);
   if (l.tail) {
-    runLoop(s, l, l.full, l.end, true, carried);
+    runLoop(s, l, LoopPart::Tail, carried);
   }
   for (size_t i = 0; i < s.carried.size(); i++) {
     auto result = static_cast<size_t>(s.carried[i].result);
@@ -100,10 +100,10 @@ void Emitter::loop(const tile::Stmt& s) {
   }
 }
 
-void Emitter::runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, const IntExpr& to, bool tail,
-                      std::vector<std::vector<Value*>>& carried) {
-  Value* first = scalar(from);
-  Value* end = scalar(to);
+void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::vector<std::vector<Value*>>& carried) {
+  const bool tail = part == LoopPart::Tail;
+  Value* first = scalar(tail ? l.full : IntExpr(0));
+  Value* end = scalar(tail ? l.end : l.full);
   BasicBlock* before = b_.GetInsertBlock();
   BasicBlock* body = BasicBlock::Create(ctx_, tail ? "tail" : "loop", fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
@@ -134,7 +134,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, c
   block(s.body);
   std::vector<std::vector<Value*>> next;
   for (const tile::Carried& c : s.carried) {
-    next.push_back(nextPieces(s, c, tail));
+    next.push_back(nextPieces(s, c, part));
   }
   Value* stepped = b_.CreateNSWAdd(counter, b_.getInt64(static_cast<uint64_t>(l.step)));
   BasicBlock* latch = b_.GetInsertBlock();
@@ -165,7 +165,7 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, const IntExpr& from, c
 }
 
 // The values a loop body yields; positions outside the bound keep the value they had.
-std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried& c, bool tail) {
+std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried& c, LoopPart part) {
   const tile::Value& carry = p_.values[static_cast<size_t>(c.carry)];
   const std::string& symbol = p_.spaces[static_cast<size_t>(s.space)]
                                   .axes[static_cast<size_t>(s.axis)]
@@ -177,7 +177,7 @@ std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried
     Value* next = lanes == 1 ? piece(c.next, at) : vectorPiece(c.next, at, lanes);
     Condition inside;
     const tile::Space& space = p_.spaces[static_cast<size_t>(carry.space)];
-    for (int axis = 0; tail && axis < static_cast<int>(space.axes.size()); axis++) {
+    for (int axis = 0; part == LoopPart::Tail && axis < static_cast<int>(space.axes.size()); axis++) {
       for (const tile::Digit& d : space.axes[static_cast<size_t>(axis)].digits) {
         if (d.symbol == symbol && !inside.never) {
           addBound(inside, carry.space, axis, carry.digits, at);

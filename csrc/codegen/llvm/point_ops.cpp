@@ -45,7 +45,7 @@ Value* PointEmitter::point(PointOp op, DataType dtype, std::span<Value* const> o
       return logical(op, dtype, operands);
     case PointOp::Maximum:
     case PointOp::Minimum:
-      return maximum(dtype, operands[0], operands[1], op == PointOp::Minimum);
+      return extremum(op == PointOp::Minimum ? ReduceOp::Min : ReduceOp::Max, dtype, operands[0], operands[1]);
     case PointOp::Where:
       return b_.CreateSelect(operands[0], operands[1], operands[2]);
     default:
@@ -91,7 +91,9 @@ Value* PointEmitter::logical(PointOp op, DataType, std::span<Value* const> opera
   }
 }
 
-Value* PointEmitter::maximum(DataType dtype, Value* a, Value* b, bool smallest) {
+// Max or Min.
+Value* PointEmitter::extremum(tile::Combiner combiner, DataType dtype, Value* a, Value* b) {
+  const bool smallest = combiner == ReduceOp::Min;
   if (!isFloatingPoint(dtype)) {
     return b_.CreateBinaryIntrinsic(smallest ? Intrinsic::smin : Intrinsic::smax, a, b);
   }
@@ -110,7 +112,7 @@ Value* PointEmitter::combine(tile::Combiner combiner, DataType dtype, Value* a, 
       if (dtype == DataType::Bool) {
         return combiner == ReduceOp::Max ? b_.CreateOr(a, b) : b_.CreateAnd(a, b);
       }
-      return maximum(dtype, a, b, combiner == ReduceOp::Min);
+      return extremum(combiner, dtype, a, b);
     case ReduceOp::And:
       return b_.CreateAnd(a, b);
     case ReduceOp::Or:
@@ -230,7 +232,7 @@ std::vector<Value*> PointEmitter::pointGroup(PointOp op, DataType dtype, const s
 
 Value* PointEmitter::integer(PointOp op, DataType dtype, std::span<Value* const> operands) {
   Value* x = operands[0];
-  int64_t width = dtype == DataType::Int ? 64 : 32;
+  int64_t width = bitWidth(dtype);
   switch (op) {
     case PointOp::Abs:
       return b_.CreateSelect(b_.CreateICmpSLT(x, zero(x)), b_.CreateNeg(x), x);

@@ -1,7 +1,7 @@
 // Elementwise ops and casts as IR, over scalars and vectors alike.
 //
-// A value of a type is held as: Double double, Float float, Int i64, Int32 i32, Bool i1, and the 16-bit floating types as
-// their bits, i16. In memory Bool is a byte that is 0 or 1.
+// A value of a type is held as: Double double, Float float, 16-bit floating types their bits in an i16, integers an iN of
+// their width, Bool an i1. In memory Bool is a byte that is 0 or 1.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ class PointEmitter {
   llvm::Value* integer(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
   llvm::Value* compare(PointOp op, DataType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* logical(PointOp op, DataType dtype, std::span<llvm::Value* const> operands);
-  llvm::Value* maximum(DataType dtype, llvm::Value* a, llvm::Value* b, bool smallest);
+  llvm::Value* extremum(tile::Combiner combiner, DataType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* isTrue(llvm::Value* x);
 
   llvm::Value* toFloating(llvm::Value* value, DataType from, DataType to);

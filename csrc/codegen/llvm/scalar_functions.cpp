@@ -73,8 +73,9 @@ float viaDouble(float x) {
 
 // -- integers: arithmetic wraps ---------------------------------------------------------------------------------------
 
+// At least 32 bits wide: C++ computes in int where a type is narrower, and int must not overflow.
 template <class T>
-using Unsigned = std::make_unsigned_t<T>;
+using Unsigned = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 
 template <class T>
 bool overflows(T a, T b) {
@@ -83,12 +84,12 @@ bool overflows(T a, T b) {
 
 template <class T>
 T quotient(T a, T b) {
-  return b == 0 ? 0 : overflows(a, b) ? a : a / b;
+  return b == 0 ? T{0} : overflows(a, b) ? a : static_cast<T>(a / b);
 }
 
 template <class T>
 T modulo(T a, T b) {
-  return b == 0 || overflows(a, b) ? 0 : a % b;
+  return b == 0 || overflows(a, b) ? T{0} : static_cast<T>(a % b);
 }
 
 template <class T>
@@ -238,8 +239,13 @@ std::vector<std::pair<std::string, void*>> scalarFunctions() {
   Table table;
   addDoubles(table);
   addFloats(table);
-  addIntegers<int64_t>(table, DataType::Int);
-  addIntegers<int32_t>(table, DataType::Int32);
+  for (const DataTypeInfo& row : kDataTypes) {
+    withElementType(row.type, [&]<class T>() {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        addIntegers<T>(table, row.type);
+      }
+    });
+  }
   return table;
 }
 

@@ -267,7 +267,7 @@ Value* VectorMath::maximum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_
 
 Value* VectorMath::minimum(Value* a, Value* b) { return orNaN(b_.CreateSelect(b_.CreateFCmpOLT(a, b), a, b), a); }
 
-// The machine's minimum and maximum give the second operand where one is NaN: what is left is a NaN in the first.
+// The machine's minimum and maximum give the second operand where one is NaN, so only a NaN in the first is handled here.
 Value* VectorMath::orNaN(Value* better, Value* a) {
   if (!avx512_ || !isMachineVector(a->getType()) || !a->getType()->getScalarType()->isFloatTy()) {
     return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, better);

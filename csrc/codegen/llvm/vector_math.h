@@ -12,7 +12,7 @@
 // Without fused multiply-add the first three lose about half an ULP.
 //
 // A function takes several vectors and goes through them step by step, each step for all of them: a core's scheduler sees about
-// a hundred operations, too few to find the next vector behind one that is a chain of forty.
+// a hundred operations, and one vector is a chain of forty, so it would not reach the next vector.
 #pragma once
 
 #include <functional>

@@ -28,7 +28,7 @@ bool bind(DynamicLibrary& library, const char* symbol, Function*& member) {
 }
 
 // NVRTC loads its builtins by name when it first compiles. They lie beside it, but are not found there in a process whose dlopen
-// AddressSanitizer has replaced: what is loaded already is found by anyone.
+// AddressSanitizer has replaced. A library that is already loaded is found in any process.
 void loadBuiltins(const std::string& nvrtc, int major, int minor) {
   const size_t folder = nvrtc.rfind('/');
   if (folder != std::string::npos) {
@@ -71,7 +71,7 @@ DriverLibrary::DriverLibrary() : library(driverNames()) {
            bind(library, "cuModuleUnload", moduleUnload) && bind(library, "cuModuleGetFunction", moduleGetFunction) &&
            bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx) &&
            bind(library, "cuDeviceGet", deviceGet) && bind(library, "cuDevicePrimaryCtxRetain", primaryContextRetain) &&
-           // The names behind the macros of cuda.h; without _v2 the library has versions with 32-bit sizes.
+           // The names that the macros of cuda.h stand for; without _v2 the library has versions with 32-bit sizes.
            bind(library, "cuDevicePrimaryCtxRelease_v2", primaryContextRelease) &&
            bind(library, "cuCtxPushCurrent_v2", contextPush) && bind(library, "cuCtxPopCurrent_v2", contextPop) &&
            bind(library, "cuCtxSynchronize", contextSynchronize) && bind(library, "cuMemAlloc_v2", memoryAllocate) &&

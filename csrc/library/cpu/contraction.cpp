@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "tensor/half.h"
 
 // The library's own threads stay out: our pool cuts the work. Absent where the library was built without OpenMP.
@@ -123,26 +124,26 @@ void inPieces(ThreadPool& pool, int64_t elements, Fn fn) {
 
 void widen(ThreadPool& pool, const void* from, float* to, int64_t elements, DataType type) {
   const uint16_t* source = static_cast<const uint16_t*>(from);
-  if (type == DataType::BFloat16) {
-    inPieces(pool, elements, [&](int64_t i) { to[i] = bfloat16ToFloat(source[i]); });
-  } else {
+  if (type == DataType::Half) {  // decided once, not for every element
     inPieces(pool, elements, [&](int64_t i) { to[i] = halfToFloat(source[i]); });
+  } else {
+    inPieces(pool, elements, [&](int64_t i) { to[i] = bfloat16ToFloat(source[i]); });
   }
 }
 
 void narrow(ThreadPool& pool, const float* from, void* to, int64_t elements, DataType type) {
   uint16_t* target = static_cast<uint16_t*>(to);
-  if (type == DataType::BFloat16) {
-    inPieces(pool, elements, [&](int64_t i) { target[i] = floatToBFloat16(from[i]); });
-  } else {
+  if (type == DataType::Half) {
     inPieces(pool, elements, [&](int64_t i) { target[i] = floatToHalf(from[i]); });
+  } else {
+    inPieces(pool, elements, [&](int64_t i) { target[i] = floatToBFloat16(from[i]); });
   }
 }
 
 }  // namespace
 
 std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int, Layout>& layouts) {
-  if (e.kind() != ExprKind::Matmul && e.kind() != ExprKind::Linear) {
+  if (!isContraction(e)) {
     return "it is no contraction";
   }
   DataType type = e.tensorInputs()[0]->dtype();

@@ -7,7 +7,7 @@
 //   DeviceMesh({0, 1, 2, 3}, {2, 2})          ranks [[0, 1], [2, 3]], axes y and x
 //   DeviceMesh::create({{"dp", 2}, {"tp"}})   named axes, the second of symbolic size
 //
-// A symbolic size is the symbol of the axis' name; what is decided before it is known is decided for its hint. A loop may also be
+// A symbolic size is the symbol of the axis' name; decisions made before it is known use its hint. A loop may also be
 // bound to a part of an axis: of a tp of 8, mesh.axis("tp", 1, 2) says in which half of them a rank is, mesh.axis("tp", 2, 4) where
 // in its half.
 #pragma once

@@ -105,59 +105,19 @@ void cutToPrimes(std::set<int64_t>& cuts) {
   }
 }
 
-// Position of the atom of `axis` that starts at cut `below`, and the end of it. The outer parts of an axis come first.
-struct Refinement {
-  DeviceMesh mesh;
-  std::vector<AtomOrigin> origins;
-  std::vector<std::vector<std::pair<int64_t, int>>> atoms;  // by axis: (cut below, atom), ascending by cut
+// The atoms of each axis, as (cut below, atom), ascending by cut.
+using AtomsByAxis = std::vector<std::vector<std::pair<int64_t, int>>>;
 
-  int atom(int axis, int64_t below) const {
-    for (const auto& [cut, index] : atoms[axis]) {
-      if (cut == below) {
-        return index;
-      }
-    }
-    throwInternalError(fmt::format("[atoms] no atom of axis {} starts at {}", axis, below));
+AtomsByAxis atomsByAxis(const RefinedMesh& refined) {
+  AtomsByAxis atoms(static_cast<size_t>(refined.mesh.numAxes()));
+  for (size_t atom = refined.origins.size(); atom-- > 0;) {  // the outer parts of an axis come first
+    const AtomOrigin& origin = refined.origins[atom];
+    atoms[static_cast<size_t>(origin.axis)].emplace_back(origin.below, static_cast<int>(atom));
   }
-};
-
-// x_2: the part of x with 2 coordinates below it.
-std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
-  std::string name = fmt::format("{}_{}", mesh.axisName(axis), below);
-  for (int a = 0; a < mesh.numAxes(); a++) {
-    if (mesh.axisName(a) == name) {
-      name += "_";
-      a = -1;
-    }
-  }
-  return name;
+  return atoms;
 }
 
-Refinement refine(const DeviceMesh& mesh, const Cuts& cuts) {
-  Refinement r;
-  std::vector<DeviceMesh::Axis> axes;
-  bool refined = false;
-  for (int a = 0; a < mesh.numAxes(); a++) {
-    const std::vector<int64_t> at(cuts[a].begin(), cuts[a].end());
-    r.atoms.emplace_back();
-    if (at.size() <= 2) {
-      r.atoms.back().push_back({1, static_cast<int>(axes.size())});
-      r.origins.push_back({a, 1});
-      axes.emplace_back(mesh.axisName(a), mesh.axisSize(a).constValue());
-      continue;
-    }
-    refined = true;
-    for (size_t i = at.size() - 1; i > 0; i--) {
-      r.atoms.back().insert(r.atoms.back().begin(), {at[i - 1], static_cast<int>(axes.size())});
-      r.origins.push_back({a, at[i - 1]});
-      axes.emplace_back(partName(mesh, a, at[i - 1]), at[i] / at[i - 1]);
-    }
-  }
-  r.mesh = refined ? DeviceMesh::create(axes, mesh.devices()) : mesh;
-  return r;
-}
-
-PlanState onAtoms(const ShardState& state, const Refinement& r) {
+PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const AtomsByAxis& byAxis) {
   PlanState out;
   for (const DigitList& dim : state.dims) {
     if (dim.isOpaque()) {
@@ -173,11 +133,11 @@ PlanState onAtoms(const ShardState& state, const Refinement& r) {
         continue;
       }
       const Piece p = pieceOf(d);
-      const auto& atoms = r.atoms[d.owner.axis];
+      const auto& atoms = byAxis[d.owner.axis];
       for (size_t i = atoms.size(); i-- > 0;) {
         const int64_t below = atoms[i].first;
         if (below >= p.below && below < p.below * p.size) {
-          const int64_t n = r.mesh.axisSize(atoms[i].second).constValue();
+          const int64_t n = refined.atoms.axisSize(atoms[i].second).constValue();
           digits.push_back({stride * (below / p.below), n, atoms[i].second});
         }
       }
@@ -194,7 +154,7 @@ PlanState onAtoms(const ShardState& state, const Refinement& r) {
     }
   }
   for (int axis : state.partial) {
-    for (const auto& [below, atom] : r.atoms[axis]) {
+    for (const auto& [below, atom] : byAxis[axis]) {
       out.partial.push_back(atom);
     }
   }
@@ -225,8 +185,15 @@ std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, A
       cutToPrimes(axis);
     }
   }
-  const Refinement r = refine(mesh, cuts);
-  return AtomPair{r.mesh, r.origins, onAtoms(from, r), onAtoms(to, r)};
+  std::vector<std::vector<int64_t>> at;
+  for (const std::set<int64_t>& axis : cuts) {
+    at.emplace_back(axis.begin(), axis.end());
+  }
+  RefinedMesh refined = RefinedMesh::cut(mesh, at);
+  const AtomsByAxis byAxis = atomsByAxis(refined);
+  PlanState before = onAtoms(from, refined, byAxis);
+  PlanState after = onAtoms(to, refined, byAxis);
+  return AtomPair{std::move(refined), std::move(before), std::move(after)};
 }
 
 ShardState shardState(const PlanState& state, const DeviceMesh& mesh, const std::vector<IntExpr>& shape) {

@@ -5,8 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "multidevice/mesh/device_mesh.h"
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/comm_step.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -15,8 +14,7 @@ namespace meshfuse {
 enum class AtomLevel : uint8_t { Axis, Digit, Prime };
 
 struct AtomPair {
-  DeviceMesh mesh;                  // refined; the same devices in the same order
-  std::vector<AtomOrigin> origins;  // by axis of `mesh`
+  RefinedMesh on;
   PlanState from;
   PlanState to;
 };

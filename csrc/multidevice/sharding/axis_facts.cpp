@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/fusion.h"
+#include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
 
@@ -75,7 +76,7 @@ int64_t sharedDivisor(int64_t extent, int64_t hint, const std::set<int64_t>& res
 
 }  // namespace
 
-AxisFacts::AxisFacts(const Fusion& fusion) {
+AxisFacts::AxisFacts(const Fusion& fusion) : prover_(factsOfSizes(fusion)) {
   std::map<std::string, std::pair<IntExpr, Cut>> cuts;  // by extent: the axes that cut dims of it
   MeshSizes hints;
   for (const TensorView* tv : fusion.tensors()) {
@@ -90,7 +91,7 @@ AxisFacts::AxisFacts(const Fusion& fusion) {
       if (dim < 0 || axis < 0) {
         continue;
       }
-      const IntExpr& extent = tv->getLogicalDomain()[static_cast<size_t>(dim)]->extent();
+      const IntExpr extent = prover_.canonical(tv->getLogicalDomain()[static_cast<size_t>(dim)]->extent());
       auto& [whole, cut] = cuts[extent.toString()];
       whole = extent;
       cut.emplace(mesh.axisName(axis), mesh.axisSize(axis));

@@ -17,7 +17,7 @@ namespace meshfuse {
 
 class Fusion;
 
-// An analysis of a fusion, see analysis/pass_context.h. Without symbolic axes there are no facts.
+// An analysis of a fusion, see analysis/pass_context.h: these facts beside those of size_facts.h. Without symbols there are none.
 class AxisFacts {
  public:
   static constexpr std::string_view kName = "axis-facts";

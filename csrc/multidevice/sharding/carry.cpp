@@ -6,19 +6,31 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
 
 namespace {
 
-std::vector<Digit> digitsOf(const ShardState& state, int axis) {
+// Blocks that are now known to divide are no longer rounded up.
+std::vector<Digit> digitsOf(const ShardState& state, int axis, const Prover& prover) {
   std::vector<Digit> owned;
   for (const DigitList& dim : state.dims) {
+    IntExpr parts = 1;
     for (const Digit& d : dim.digits()) {
-      if (d.owner.isDevice() && d.owner.axis == axis) {
-        owned.push_back(d);
-        owned.back().bound = dim.isRagged() ? dim.extent() : IntExpr(Digit::kEven);
+      parts *= d.size;
+      if (!d.owner.isDevice() || d.owner.axis != axis) {
+        continue;
+      }
+      owned.push_back(d);
+      owned.back().bound = dim.isRagged() ? dim.extent() : IntExpr(Digit::kEven);
+      if (dim.isRagged() && !dim.hasParts() && ceilDiv(dim.extent(), parts) == d.stride) {
+        if (std::optional<IntExpr> exact = prover.divide(dim.extent(), parts)) {
+          owned.back().stride = std::move(*exact);
+          owned.back().bound = Digit::kEven;
+        }
       }
     }
   }
@@ -29,8 +41,7 @@ std::vector<Digit> digitsOf(const ShardState& state, int axis) {
 // empty without need.
 bool mayBeRagged(const std::vector<Digit>& more, int dim, const IntExpr& extent) {
   return std::all_of(more.begin(), more.end(), [&](const Digit& d) {
-    return d.dim != dim || d.bound == extent ||
-           (d.stride.isConst() && d.size.isConst() && ceilDiv(extent, d.size) == d.stride);
+    return d.dim != dim || d.bound == extent || ceilDiv(extent, d.size) == d.stride;
   });
 }
 
@@ -66,8 +77,7 @@ bool hasOpaqueDim(const ShardState& state) {
 }
 
 bool canCarry(const ShardState& from, const ShardState& to, int axis) {
-  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() &&
-         !digitsOf(from, axis).empty();
+  return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && from.owns(axis);
 }
 
 bool canCarryAny(const ShardState& from, const ShardState& to) {
@@ -81,7 +91,7 @@ bool canCarryAny(const ShardState& from, const ShardState& to) {
 
 // Positions in the state of the logical dims of a tensor, -1 for reductions and the partial dim.
 std::vector<int> statePositions(const TensorView* tv) {
-  const int partial = partialDim(tv);
+  const int partial = tv->partialDim();
   std::vector<int> positions;
   int stored = 0;
   int next = 0;
@@ -104,20 +114,19 @@ int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
   return at == ids.end() ? -1 : static_cast<int>(at - ids.begin());
 }
 
-bool isWindow(const Expr* expr) { return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad; }
-
 }  // namespace
 
 bool carryForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result, ShardState& state,
-                  const Prover& prover) {
+                  const Prover& facts) {
   if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
     return false;
   }
-  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const Prover prover = withReshape(*expr, facts);
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
   const std::vector<IterDomain*> stored = expr->input(operand)->asTensor()->noReductions();
-  const int partial = partialDim(expr->input(operand)->asTensor());
+  const int partial = expr->input(operand)->asTensor()->partialDim();
   const std::vector<int> positions = statePositions(result);
-  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   bool grew = false;
   for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
     if (!canCarry(from, state, axis)) {
@@ -125,16 +134,16 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
     }
     std::vector<Digit> arrived;
     bool ok = true;
-    for (const Digit& d : digitsOf(from, axis)) {
+    for (const Digit& d : digitsOf(from, axis, prover)) {
       const OperandDim& dim = storedDim(dims, partial, d.dim);
       ok = ok && dim.root != kUnmapped && survivesWindow(d, dim, prover) &&
-           (isWindow(expr) || !stretches(storedDim(stored, partial, d.dim), dim, result->getRootDomain()[dim.root]));
+           (isWindow(*expr) || !stretches(storedDim(stored, partial, d.dim), dim, result->getRootDomain()[dim.root]));
       if (!ok) {
         break;
       }
       Digit at = d;
       const int same =
-          isWindow(expr) ? dim.root : positionOf(result->getLogicalDomain(), result->getRootDomain()[dim.root]);
+          isWindow(*expr) ? dim.root : positionOf(result->getLogicalDomain(), result->getRootDomain()[dim.root]);
       at.dim = same;
       const DigitList pieces = same >= 0 ? DigitList({at})
                                : !d.parts.empty()
@@ -157,16 +166,17 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
 }
 
 bool carryBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand, ShardState& state,
-                   const Prover& prover) {
+                   const Prover& facts) {
   if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
     return false;
   }
+  const Prover prover = withReshape(*expr, facts);
   const TensorView* producer = expr->input(operand)->asTensor();
-  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
   const std::vector<IterDomain*> stored = producer->noReductions();
-  const int partial = partialDim(producer);
+  const int partial = producer->partialDim();
   const std::vector<int> positions = statePositions(result);
-  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   bool grew = false;
   for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
     if (!canCarry(from, state, axis)) {
@@ -174,9 +184,9 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
     }
     std::vector<Digit> arrived;
     bool ok = true;
-    for (Digit d : digitsOf(from, axis)) {
+    for (Digit d : digitsOf(from, axis, prover)) {
       d.dim = static_cast<int>(std::find(positions.begin(), positions.end(), d.dim) - positions.begin());
-      const int same = isWindow(expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
+      const int same = isWindow(*expr) ? d.dim : positionOf(result->getRootDomain(), result->getLogicalDomain()[d.dim]);
       Digit at = d;
       at.dim = same;
       const DigitList pieces = same >= 0          ? DigitList({at})
@@ -188,7 +198,7 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
         bool reads = from.mesh.axisSize(axis).isConst();
         for (size_t k = 0; k < dims.size(); k++) {
           if (dims[k].root != piece.dim || static_cast<int>(k) == partial ||
-              (!isWindow(expr) && stretches(stored[k], dims[k], result->getRootDomain()[piece.dim]))) {
+              (!isWindow(*expr) && stretches(stored[k], dims[k], result->getRootDomain()[piece.dim]))) {
             continue;
           }
           reads = survivesWindow(piece, dims[k], prover);
@@ -216,11 +226,11 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
     return {};
   }
   const TensorView* operand = expr->input(0)->asTensor();
-  const std::vector<OperandDim> dims = operandDims(expr, 0, result);
-  const std::vector<DigitList> logical = digitsOver(result->getLogicalDomain(), result->getRootDomain(), prover);
+  const std::vector<OperandDim> dims = operandDims(expr, 0);
+  const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   for (const DigitList& list : from.dims) {
     for (const Digit& d : list.digits()) {
-      const int root = d.owner.isDevice() ? storedDim(dims, partialDim(operand), d.dim).root : kUnmapped;
+      const int root = d.owner.isDevice() ? storedDim(dims, operand->partialDim(), d.dim).root : kUnmapped;
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
           (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
@@ -239,7 +249,7 @@ bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {
     if (!canCarry(more, state, axis)) {
       continue;
     }
-    if (std::optional<ShardState> grown = withDigits(state, digitsOf(more, axis), prover)) {
+    if (std::optional<ShardState> grown = withDigits(state, digitsOf(more, axis, prover), prover)) {
       state = std::move(*grown);
       grew = true;
     }

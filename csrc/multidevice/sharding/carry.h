@@ -5,7 +5,7 @@
 //
 // An axis is added to a tensor that has none of its digits yet, where all its digits arrive on free ones; nothing is moved or
 // removed. A digit of a reduced dim, of a dim read by data, or of one that a window cuts is not carried. Backward, digits that fall
-// on no dim of the operand, or on one that the op stretches, stay behind: the operand takes the other part of the axis.
+// on no dim of the operand, or on one that the op stretches, are left out: the operand takes the other part of the axis.
 #pragma once
 
 #include <optional>

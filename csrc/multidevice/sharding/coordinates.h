@@ -12,7 +12,7 @@
 
 #include "digits/int_expr.h"
 #include "multidevice/mesh/device_mesh.h"
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/plan_state.h"
 
 namespace meshfuse {
 

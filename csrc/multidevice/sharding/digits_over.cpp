@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "digits/part_sizes.h"
 #include "ir/fusion.h"
+#include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
 
@@ -18,16 +19,46 @@ class DigitsOver {
  public:
   DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : base_(base), prover_(prover) {}
 
+  // The logical dims of a reshape that no splits and merges make, because these await sizes, by the order of elements alone.
+  void regroup(const std::vector<IterDomain*>& logical) {
+    const auto isNew = [&](const IterDomain* id) {
+      return id->definition() == nullptr && std::ranges::find(base_, id) == base_.end();
+    };
+    if (std::ranges::none_of(logical, isNew)) {
+      return;
+    }
+    const ReshapedDims dims = reshapedDims(base_, logical, prover_);
+    for (const auto& [from, to] : dims.same) {
+      know(logical[to], of(base_[from]));
+    }
+    DigitList rest;
+    for (const size_t k : dims.from) {
+      rest = merge(rest, of(base_[k]), prover_);
+    }
+    for (size_t j = dims.to.size(); j-- > 0;) {
+      IterDomain* id = logical[dims.to[j]];
+      std::pair<DigitList, DigitList> parts{DigitList(), rest};
+      if (j > 0) {
+        parts = split(rest, prover_.canonical(id->extent()), prover_);
+      }
+      know(id, std::move(parts.second));
+      rest = std::move(parts.first);
+    }
+  }
+
   const DigitList& of(IterDomain* id) {
     const auto known = std::ranges::find(known_, id, &Known::id);
     if (known != known_.end()) {
       return *known->digits;
     }
-    const DigitList& list = *known_.emplace_back(Known{id, std::make_unique<DigitList>(made(id))}).digits;
-    return list;
+    return know(id, made(id));
   }
 
  private:
+  const DigitList& know(IterDomain* id, DigitList list) {
+    return *known_.emplace_back(Known{id, std::make_unique<DigitList>(std::move(list))}).digits;
+  }
+
   struct Known {
     IterDomain* id;
     std::unique_ptr<DigitList> digits;  // stays where it is when others become known
@@ -36,10 +67,11 @@ class DigitsOver {
   DigitList made(IterDomain* id) {
     if (const auto at = std::ranges::find(base_, id); at != base_.end()) {
       const auto dim = static_cast<int>(at - base_.begin());
-      if (id->extent().isConst(1)) {
+      const IntExpr extent = prover_.canonical(id->extent());
+      if (extent.isConst(1)) {
         ones_.emplace(id->id(), Digit{dim, 1, 1, {}});
       }
-      return DigitList::whole(dim, id->extent());
+      return DigitList::whole(dim, extent);
     }
     DigitList list = DigitList::opaque();
     if (IdExpr* e = id->definition()) {
@@ -65,17 +97,19 @@ class DigitsOver {
     return list;
   }
 
-  // The factor is one side's extent, the other is rounded up: a split that does not divide is ragged where all is constant, else
-  // opaque.
+  // The factor is one side's extent, the other is rounded up: a split that is not proved to divide is ragged if it is of a topmost
+  // digit, else opaque.
   std::pair<DigitList, DigitList> splitOf(const IdExpr& e) {
     const DigitList& list = of(e.in[0]);
+    const IntExpr factor = prover_.canonical(e.factor);
+    const IntExpr extent = prover_.canonical(e.in[0]->extent());
     // under facts the size of the digits is a quotient where the extent is rounded up
-    const bool exact = !list.isOpaque() && !list.isRagged() && !e.in[0]->extent().isConst();
-    const IntExpr in = exact ? list.size(prover_) : e.in[0]->extent();
-    const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, e.factor);
+    const bool exact = !list.isOpaque() && !list.isRagged() && !extent.isConst();
+    const IntExpr in = exact ? list.size(prover_) : extent;
+    const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, factor);
     const std::optional<Digit> top = topmost(e.in[0], list);
     if (other) {
-      auto parts = split(list, e.innerSplit ? e.factor : *other, prover_);
+      auto parts = split(list, e.innerSplit ? factor : *other, prover_);
       if (top && !parts.first.isOpaque() && parts.first.empty()) {
         Digit one = *top;
         one.stride = one.stride * in;
@@ -84,14 +118,15 @@ class DigitsOver {
       }
       return parts;
     }
-    if (!top || !in.isConst() || !e.factor.isConst()) {
+    if (!top || factor.isConst(0)) {
       return {DigitList::opaque(), DigitList::opaque()};
     }
-    const int64_t factor = e.factor.constValue();
-    const int64_t rounded = std::max<int64_t>(1, (in.constValue() + factor - 1) / factor);
-    return splitRagged(*top, base_[static_cast<size_t>(top->dim)]->extent().constValue(),
-                       e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
+    const IntExpr quotient = ceilDiv(in, factor);
+    const IntExpr rounded = quotient.isConst() ? max(1, quotient) : quotient;
+    return splitRagged(*top, extentOf(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
   }
+
+  IntExpr extentOf(int dim) const { return prover_.canonical(base_[static_cast<size_t>(dim)]->extent()); }
 
   // Of a whole dim. Parts that are blocks are what a split makes.
   DigitList partOf(const IdExpr& e, bool outer) {
@@ -101,17 +136,20 @@ class DigitsOver {
     }
     const auto dim = static_cast<int>(at - base_.begin());
     const IntExpr parts = static_cast<int64_t>(e.sizes.size());
-    const IntExpr extent = sumOf(e.sizes);
-    const IntExpr longest = max(1, largestOf(e.sizes));
-    if (extent.isConst() && areBlocks(e.sizes)) {
-      const Digit top{dim, 1, extent, {}};
-      const auto lists = splitRagged(top, extent.constValue(), parts.constValue(), longest.constValue());
+    std::vector<IntExpr> sizes;
+    for (const IntExpr& size : e.sizes) {
+      sizes.push_back(prover_.canonical(size));
+    }
+    const IntExpr extent = sumOf(sizes);
+    const IntExpr longest = max(1, largestOf(sizes));
+    if (extent.isConst() && areBlocks(sizes)) {
+      const auto lists = splitRagged(Digit{dim, 1, extent, {}}, extent, parts, longest);
       return outer ? lists.first : lists.second;
     }
     if (!outer) {
       return DigitList::opaque();  // no place in it is one of every part
     }
-    return DigitList({Digit{dim, longest, parts, {}, extent, e.sizes}});
+    return DigitList({Digit{dim, longest, parts, {}, extent, sizes}});
   }
 
   // A dim counts the parts that it is split into, also where the last of them are empty.
@@ -124,7 +162,7 @@ class DigitsOver {
     return DigitList(std::move(digits));
   }
 
-  // The digit that the index is, if it is the topmost of a dim of constant extent.
+  // The digit that the index is, if it is the topmost of a dim.
   std::optional<Digit> topmost(const IterDomain* id, const DigitList& list) const {
     if (const auto one = ones_.find(id->id()); one != ones_.end()) {
       return one->second;
@@ -136,8 +174,7 @@ class DigitsOver {
     if (!d.parts.empty()) {
       return std::nullopt;
     }
-    const IntExpr& bound = base_[static_cast<size_t>(d.dim)]->extent();
-    const bool isTop = bound.isConst() && (d.isRagged() || d.stride * d.size == bound);
+    const bool isTop = d.isRagged() || prover_.multiply(d.stride, d.size) == extentOf(d.dim);
     return isTop ? std::optional<Digit>(d) : std::nullopt;
   }
 
@@ -149,11 +186,13 @@ class DigitsOver {
 
 }  // namespace
 
-std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain, const std::vector<IterDomain*>& base,
-                                  const Prover& prover) {
-  DigitsOver over(base, prover);
+std::vector<DigitList> logicalOverRoot(const TensorView* tv, const Prover& prover) {
+  DigitsOver over(tv->getRootDomain(), prover);
+  if (tv->definition() != nullptr && tv->definition()->kind() == ExprKind::Reshape) {
+    over.regroup(tv->getLogicalDomain());
+  }
   std::vector<DigitList> lists;
-  for (IterDomain* id : domain) {
+  for (IterDomain* id : tv->getLogicalDomain()) {
     lists.push_back(over.of(id));
   }
   return lists;
@@ -166,12 +205,16 @@ std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDo
     return bound;
   }
   DigitsOver over(base, prover);
+  if (&base != &tv->getLogicalDomain() && tv->definition() != nullptr &&
+      tv->definition()->kind() == ExprKind::Reshape) {
+    over.regroup(tv->getLogicalDomain());
+  }
   for (IterDomain* id : tv->getLoopDomain()) {
     if (!id->isDeviceDim()) {
       continue;
     }
     const ParallelType type = id->parallelType();
-    if (!mesh.size(type).isConst(1)) {
+    if (!prover.canonical(mesh.size(type)).isConst(1)) {
       const Owner owner = Owner::device(mesh.axisOf(type), mesh.below(type));
       bound.push_back({owner.axis, over.of(id).ownedBy(owner, prover), id->extent(), id});
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/operand_dims.h"
 
 namespace meshfuse {
@@ -175,12 +176,12 @@ bool isSmallMesh(const DeviceMesh& mesh) {
 
 std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const TensorView* result) {
   const TensorView* producer = expr->input(operand)->asTensor();
-  if (!isSmallMesh(producer->getDeviceMesh()) || !isSmallMesh(result->getDeviceMesh()) || partialDim(producer) >= 0) {
+  if (!isSmallMesh(producer->getDeviceMesh()) || !isSmallMesh(result->getDeviceMesh()) || producer->isPartial()) {
     return std::nullopt;
   }
-  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
   const std::vector<IterDomain*> stored = producer->noReductions();
-  const bool window = expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad;
+  const bool window = isWindow(*expr);
   const std::vector<IterDomain*>& base = window ? result->getLogicalDomain() : result->getRootDomain();
   const std::optional<Index> sizes = constantSizes(stored);
   const std::optional<Index> baseSizes = constantSizes(base);

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/plan_state.h"
 
 namespace meshfuse {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ir/index_run.h"
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/plan_state.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {

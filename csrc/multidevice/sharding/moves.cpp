@@ -58,19 +58,25 @@ bool MovePrices::uniform() const {
   return isUniform(alpha) && isUniform(beta);
 }
 
-MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, StepSet steps, bool spareSlices)
-    : space_(space), prices_(std::move(prices)), steps_(steps), spareSlices_(spareSlices) {}
+MoveMaker::MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices)
+    : space_(space), prices_(std::move(prices)), allowed_(std::move(allowed)), spareSlices_(spareSlices) {}
 
-void MoveMaker::add(StepKind kind, AtomSet group, const SearchState& after, std::vector<Move>& out) const {
-  if (steps_.has(kind)) {
-    out.push_back({kind, group, after});
+void MoveMaker::add(Collective kind, AtomSet group, const SearchState& after, bool plain,
+                    std::vector<Move>& out) const {
+  if (allowed_.has(kind)) {
+    out.push_back({kind, group, after, plain});
   }
 }
 
 void MoveMaker::addExchange(const SearchState& before, AtomSet group, const SearchState& after,
                             std::vector<Move>& out) const {
-  if (steps_.has(StepKind::AllToAllV) || steps_.has(StepKind::AllToAll)) {
-    add(space_.even(before, after, group) ? StepKind::AllToAll : StepKind::AllToAllV, group, after, out);
+  add(Collective::AllToAll, group, after, space_.even(before, after, group), out);
+}
+
+// The atom becomes one over which the tensor is a sum.
+void MoveMaker::addToSum(int atom, const SearchState& after, std::vector<Move>& out) const {
+  if (allowed_.sums == PartialSums::Moved) {
+    out.push_back({Collective::Local, atomBit(atom), after, false});
   }
 }
 
@@ -79,7 +85,8 @@ void MoveMaker::moves(const SearchState& state, std::vector<Move>& out) {
   const AtomSet combined = state.partial & ~space_.to().partial;
   const size_t first = out.size();
   addSlices(state, used, out);
-  if (out.size() > first && out.back().kind == StepKind::ToPartial && combined == 0 && (out.back().group & used) == 0) {
+  if (out.size() > first && out.back().after.partial != state.partial && combined == 0 &&
+      (out.back().group & used) == 0) {
     out.erase(out.begin() + static_cast<ptrdiff_t>(first), out.end() - 1);  // it costs nothing and is to be done anyway
     return;
   }
@@ -100,7 +107,7 @@ void MoveMaker::addSlices(const SearchState& state, AtomSet used, std::vector<Mo
     if ((space_.to().partial & atomBit(atom)) != 0) {
       SearchState after = state;
       after.partial |= atomBit(atom);
-      add(StepKind::ToPartial, atomBit(atom), after, out);
+      addToSum(atom, after, out);
       if (combined == 0) {
         return;
       }
@@ -109,7 +116,7 @@ void MoveMaker::addSlices(const SearchState& state, AtomSet used, std::vector<Mo
         for (DimId id : space_.places(k, state.dims[k], atom)) {
           SearchState after = state;
           after.dims[k] = id;
-          add(StepKind::Slice, atomBit(atom), after, out);
+          out.push_back({Collective::Local, atomBit(atom), after});
         }
       }
     }
@@ -122,7 +129,7 @@ void MoveMaker::addExchanges(const SearchState& state, AtomSet used, std::vector
     if ((space_.to().partial & atomBit(atom)) != 0) {
       SearchState after = freed;
       after.partial |= atomBit(atom);
-      add(StepKind::ToPartial, atomBit(atom), after, out);
+      addToSum(atom, after, out);
     }
     for (int k = 0; k < space_.numDims(); k++) {
       for (DimId id : space_.places(k, freed.dims[k], atom)) {
@@ -158,12 +165,12 @@ void MoveMaker::addExchanges(const SearchState& state, AtomSet used, std::vector
 
 void MoveMaker::addReductions(const SearchState& state, AtomSet combined, std::vector<Move>& out) {
   auto addScatter = [&](AtomSet group, const SearchState& after) {
-    add(space_.even(state, after, group) ? StepKind::ReduceScatter : StepKind::ReduceScatterV, group, after, out);
+    add(Collective::ReduceScatter, group, after, space_.even(state, after, group), out);
   };
   for (AtomSet group : subsets(combined, 1)) {
     SearchState after = state;
     after.partial &= ~group;
-    add(StepKind::AllReduce, group, after, out);
+    add(Collective::AllReduce, group, after, true, out);
     if (std::popcount(group) > 1) {
       if (std::optional<SearchState> placed = space_.putAtGoal(after, group)) {
         addScatter(group, *placed);
@@ -182,33 +189,32 @@ void MoveMaker::addReductions(const SearchState& state, AtomSet combined, std::v
 }
 
 void MoveMaker::addPermutes(const SearchState& state, std::vector<Move>& out) {
-  if (!steps_.has(StepKind::Permute)) {
+  if (!allowed_.has(Collective::Transfer)) {
     return;
   }
-  for (const Reassignment& r : reassignments(space_, state, steps_.has(StepKind::PermutePartial))) {
-    const StepKind kind = r.after.partial != state.partial ? StepKind::PermutePartial : StepKind::Permute;
-    add(kind, r.moved, r.after, out);
+  for (const Reassignment& r : reassignments(space_, state, allowed_.sums == PartialSums::Moved)) {
+    add(Collective::Transfer, r.moved, r.after, r.after.partial == state.partial, out);
   }
 }
 
 std::vector<Move> MoveMaker::gathers(const SearchState& state, AtomSet group) {
-  const StepKind kind = space_.isRagged(state) ? StepKind::AllGatherV : StepKind::AllGather;
-  if (group == 0 || !steps_.has(kind)) {
+  if (group == 0 || !allowed_.has(Collective::AllGather)) {
     return {};
   }
-  std::vector<Move> whole{{kind, group, space_.drop(state, group)}};
+  const bool plain = !space_.isRagged(state);
+  std::vector<Move> whole{{Collective::AllGather, group, space_.drop(state, group), plain}};
   const std::vector<int> atoms = atomsOf(group);
   if (std::all_of(atoms.begin(), atoms.end(), [&](int a) { return prices_.beta[a] == prices_.beta[atoms[0]]; })) {
     return whole;
   }
-  // The dearest link first, while there is least to move.
+  // The most expensive link first, while there is least to move.
   std::vector<int> order = atoms;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return prices_.beta[a] > prices_.beta[b]; });
   std::vector<Move> single;
   SearchState at = state;
   for (int atom : order) {
     at = space_.drop(at, atomBit(atom));
-    single.push_back({kind, atomBit(atom), at});
+    single.push_back({Collective::AllGather, atomBit(atom), at, plain});
   }
   return cost(state, single) < cost(state, whole) ? single : whole;
 }
@@ -251,35 +257,30 @@ std::optional<std::vector<Move>> MoveMaker::slicesToGoal(SearchState state) {
       return std::nullopt;
     }
     state = *after;
-    out.push_back({StepKind::Slice, atomBit(next), state});
+    out.push_back({Collective::Local, atomBit(next), state});
     missing &= ~atomBit(next);
   }
   return out;
 }
 
 double MoveMaker::received(const SearchState& before, const Move& move) {
-  const double n = static_cast<double>(space_.sizeOf(move.group));
-  switch (move.kind) {
-    case StepKind::Slice:
-    case StepKind::ToPartial:
-      return 0;
-    case StepKind::AllReduce:
-      return 2 * static_cast<double>(space_.localSize(before)) * (n - 1) / n;
-    case StepKind::ReduceScatter:
-    case StepKind::ReduceScatterV:
-      return (n - 1) * static_cast<double>(space_.localSize(move.after));
-    case StepKind::PermutePartial:
-      return static_cast<double>(space_.localSize(move.after));
-    default:
-      return static_cast<double>(space_.lacking(before, move.after));
+  const bool sums = move.kind == Collective::Transfer && !move.plain;
+  if (move.kind == Collective::Local || reduces(move.kind) || sums) {
+    const auto after = static_cast<double>(space_.localSize(move.after));
+    return sums ? after
+                : amountReceived(move.kind, static_cast<double>(space_.localSize(before)), after,
+                                 static_cast<double>(space_.sizeOf(move.group)));
   }
+  return static_cast<double>(space_.lacking(before, move.after));
 }
 
 double MoveMaker::cost(const SearchState& before, const Move& move) {
-  if (move.kind == StepKind::Slice || move.kind == StepKind::ToPartial) {
+  if (move.kind == Collective::Local) {
     return kTieCost;
   }
-  const double tie = (move.kind == StepKind::AllToAllV ? kTieCost : 0) + 1e-6 * static_cast<double>(move.kind);
+  // Of equal costs the collective that stands first in its enum, and of one kind the plain form.
+  const double tie = (move.kind == Collective::AllToAll && !move.plain ? kTieCost : 0) +
+                     1e-6 * (2 * static_cast<double>(move.kind) + (move.plain ? 0 : 1));
   return prices_.call(move.group) + tie + received(before, move) * prices_.dearest(move.group);
 }
 

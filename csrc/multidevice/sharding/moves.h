@@ -3,21 +3,23 @@
 // Moves act on sets of atoms at once: an all-reduce or an exchange over a group is not the sum of its parts.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "multidevice/sharding/comm_step.h"
 #include "multidevice/sharding/plan_space.h"
+#include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
 
 struct Move {
-  StepKind kind;
+  Collective kind;  // Transfer: a permutation
   AtomSet group;
   SearchState after;
+  bool plain = true;  // blocks of one size; of local moves and permutations, no new or moved partial sum
 };
 
-// Costs are in elements: a call costs alpha and what the busiest rank receives, at the prices of the dearest links it crosses.
+// Costs are in elements: a call costs alpha and what the busiest rank receives, at the prices of the most expensive links it crosses.
 struct MovePrices {
   std::vector<double> alpha;  // by atom
   std::vector<double> beta;
@@ -29,13 +31,21 @@ struct MovePrices {
   bool uniform() const;
 };
 
+// Which moves there are; slices always.
+struct AllowedMoves {
+  PartialSums sums = PartialSums::Moved;
+  std::vector<Collective> forbidden = {};  // of those that communicate; Transfer: permutations
+
+  bool has(Collective kind) const { return std::ranges::find(forbidden, kind) == forbidden.end(); }
+};
+
 // What a slice, or an exchange with counts, costs more than nothing: so that the plainer of two equal plans is chosen.
 inline constexpr double kTieCost = 1e-3;
 
 class MoveMaker {
  public:
   // `spareSlices`: also slice over atoms that the destination leaves alone; it can pay where links differ.
-  MoveMaker(PlanSpace& space, MovePrices prices, StepSet steps, bool spareSlices);
+  MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices);
 
   // All moves from `state` but the closing gathers, in a fixed order.
   void moves(const SearchState& state, std::vector<Move>& out);
@@ -56,13 +66,14 @@ class MoveMaker {
   void addExchanges(const SearchState& state, AtomSet used, std::vector<Move>& out);
   void addReductions(const SearchState& state, AtomSet combined, std::vector<Move>& out);
   void addPermutes(const SearchState& state, std::vector<Move>& out);
-  void add(StepKind kind, AtomSet group, const SearchState& after, std::vector<Move>& out) const;
+  void add(Collective kind, AtomSet group, const SearchState& after, bool plain, std::vector<Move>& out) const;
+  void addToSum(int atom, const SearchState& after, std::vector<Move>& out) const;
   void addExchange(const SearchState& before, AtomSet group, const SearchState& after, std::vector<Move>& out) const;
   std::vector<Move> gathers(const SearchState& state, AtomSet group);
 
   PlanSpace& space_;
   MovePrices prices_;
-  StepSet steps_;
+  AllowedMoves allowed_;
   bool spareSlices_;
 };
 

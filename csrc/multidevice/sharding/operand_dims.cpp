@@ -1,8 +1,8 @@
 #include "multidevice/sharding/operand_dims.h"
 
-#include "analysis/dim_map.h"
 #include "digits/prover.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
@@ -41,16 +41,13 @@ bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomai
   return !dim.window && (operand->isBroadcast() || operand->extent().isConst(1)) && !result->extent().isConst(1);
 }
 
-IndexedDim indexedDim(const Expr* expr) {
-  using enum ExprKind;
-  const ExprKind kind = expr->kind();
-  if (kind == TakeAlongAxis || kind == Gather || kind == IndexSelect) {
-    return {0, expr->attributes().dim};
-  }
-  return kind == Embedding ? IndexedDim{1, 0} : IndexedDim{};
+bool mayStretch(const Expr& expr, const IterDomain* operand, const OperandDim& dim, const IterDomain* result,
+                const Prover& prover) {
+  return !dim.window && (operand->isSymbolic() || expr.kind() == ExprKind::Expand) &&
+         !prover.equal(prover.canonical(operand->extent()), prover.canonical(result->extent()));
 }
 
-std::vector<OperandDim> operandDims(const Expr* expr, int operand, const TensorView* result) {
+std::vector<OperandDim> operandDims(const Expr* expr, int operand) {
   if (!expr->input(operand)->isTensor()) {
     return {};
   }
@@ -58,24 +55,16 @@ std::vector<OperandDim> operandDims(const Expr* expr, int operand, const TensorV
   const OperandDims read = dimsRead(*expr, operand);
   for (size_t root = 0; root < read.ofConsumer.size(); root++) {
     const DimLink& link = read.ofConsumer[root];
-    if (link.how == DimRead::Same || link.how == DimRead::Reduced || link.how == DimRead::Window) {
+    if (link.how == DimRead::Same || link.how == DimRead::Reduced || link.how == DimRead::Window ||
+        link.how == DimRead::Indexed) {
       OperandDim& dim = dims[link.producer];
       dim.root = static_cast<int>(root);
       dim.window = link.how == DimRead::Window;
       dim.offset = dim.window ? IntExpr(0) - link.offset : IntExpr(0);
     }
   }
-  if (expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad) {
+  if (isWindow(*expr)) {
     addWindow(expr, dims);
-  }
-  const IndexedDim indexed = indexedDim(expr);
-  const std::vector<IterDomain*>& root = result->getRootDomain();
-  if (indexed.operand == operand && !root.empty() && root.back()->isReduction()) {
-    const int last = static_cast<int>(root.size()) - 1;
-    dims[indexed.dim].root = last;
-    if (expr->kind() == ExprKind::Embedding) {
-      dims[1].root = last - 1;
-    }
   }
   return dims;
 }

@@ -1,4 +1,4 @@
-// How the stored dims of an operand meet the root dims of a result, as shardings need it: the table of analysis/dim_map.h seen
+// How the stored dims of an operand meet the root dims of a result, as shardings need it: dimsRead of ir/op_rule.h seen
 // from the operand, with windows resolved.
 #pragma once
 
@@ -24,9 +24,9 @@ struct OperandDim {
   bool strided = false;  // a slice with step > 1
 };
 
-// One entry a stored dim of the operand; `result` is a tensor output of the expr. Empty for scalar operands. A result that is a
+// One entry a stored dim of the operand. Empty for scalar operands. A result that is a
 // partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
-[[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand, const TensorView* result);
+[[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand);
 
 // Whether an owned digit keeps its place when index j of a window is index j + offset of the operand: its period divides the
 // offset, so that both have the same value.
@@ -35,11 +35,8 @@ struct OperandDim {
 // Whether all indices of the result's dim read the one element of the operand's.
 [[nodiscard]] bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result);
 
-// The operand whose elements data pick, and the dim along which, of embedding, take_along_axis, gather and index_select.
-struct IndexedDim {
-  int operand = kUnmapped;  // kUnmapped: no such op
-  int dim = 0;
-};
-[[nodiscard]] IndexedDim indexedDim(const Expr* expr);
+// Whether that depends on sizes that are not known: the operand's dim may be one element that stretches, or as long as the result's.
+[[nodiscard]] bool mayStretch(const Expr& expr, const IterDomain* operand, const OperandDim& dim,
+                              const IterDomain* result, const Prover& prover);
 
 }  // namespace meshfuse

@@ -1,40 +1,22 @@
 #include "multidevice/sharding/plan_check.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <set>
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
-#include "multidevice/sharding/index_set.h"
+#include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/tile_transfer.h"
 
 namespace meshfuse {
 
 namespace {
 
-using Tile = std::vector<IndexSet>;  // one set a dim
-
-int64_t countOf(const Tile& tile) {
-  int64_t n = 1;
-  for (const IndexSet& s : tile) {
-    n *= s.count();
-  }
-  return n;
-}
-
-int64_t shared(const Tile& a, const Tile& b) {
-  int64_t n = 1;
-  for (size_t k = 0; k < a.size(); k++) {
-    n *= a[k].countShared(b[k]);
-  }
-  return n;
-}
-
-// What every device of a mesh holds, by position.
-struct Holdings {
-  std::vector<Tile> tiles;
-  std::vector<std::vector<int64_t>> at;
+// The first mistake found.
+struct Mistake {
+  std::string text;
 };
 
 std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
@@ -47,66 +29,85 @@ std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
 
 class Checker {
  public:
-  Checker(std::vector<int64_t> extents, const CommStep& step) : extents_(std::move(extents)), step_(step) {
-    for (size_t k = 0; k < extents_.size(); k++) {
-      units_.push_back(indexUnit(extents_[k], step.before, step.after, k));
-    }
-    before_ = holdings(step.mesh, step.before);
-    after_ = holdings(step.transfer ? step.transfer->toMesh : step.mesh, step.after);
+  Checker(const std::vector<int64_t>& extents, const CommStep& step) : extents_(extents), step_(step) {
+    require(isOfTensor(step.before) && isOfTensor(step.after), "has digits that are not those of the tensor");
+    const bool isPermutation = step.kind == Collective::Transfer && !step.to;
+    require(isPermutation == !step.sources.empty() && (!isPermutation || areDevices(step.sources)),
+            "receives from other ranks than there are");
+    require(!step.communicates() || !step.axes.empty() || step.to, "has no team");
+    require(step.to || hasOwnersOfItsKind(), "leaves a dim to other axes than such a step does");
+    const std::vector<int64_t> units = indexUnits(step, extents);
+    before_ = heldTiles(step.on.atoms, step.before, extents, units);
+    after_ = heldTiles(step.to ? step.to->atoms : step.on.atoms, step.after, extents, units);
   }
 
   void run(int64_t bound) {
     for (const Tile& tile : after_.tiles) {
       require(countOf(tile) <= bound, "leaves the bound");
     }
-    int64_t most = 0;
-    for (size_t r = 0; r < after_.tiles.size() && !step_.transfer; r++) {
-      most = std::max(most, countOf(after_.tiles[r]) - shared(before_.tiles[r], after_.tiles[r]));
-      checkDevice(r);
+    if (step_.to) {
+      checkTransfer();
+      return;
     }
-    switch (step_.kind) {
-      case StepKind::Permute:
-      case StepKind::AllToAll:
-      case StepKind::AllToAllV:
-      case StepKind::AllGather:
-      case StepKind::AllGatherV:
-        require(most == step_.elements, "receives another number of elements than planned");
-        break;
-      case StepKind::Transfer:
-      case StepKind::TransferPartial:
-        checkTransfer();
-        break;
-      default:
-        break;
+    for (size_t r = 0; r < after_.tiles.size(); r++) {
+      checkDevice(r);
     }
   }
 
  private:
   void require(bool holds, std::string_view what) const {
     if (!holds) {
-      throwInternalError(fmt::format("[planner] step {} {}", step_.toString(), what));
+      throw Mistake{fmt::format("step {} {}", step_.toString(), what)};
     }
   }
 
-  Holdings holdings(const DeviceMesh& mesh, const PlanState& state) const {
-    Holdings out;
-    const std::vector<int64_t> sizes = sizesOf(mesh);
-    for (int64_t position = 0; position < mesh.numDevices(); position++) {
-      std::vector<int64_t> c(sizes.size());
-      int64_t rest = position;
-      for (size_t a = sizes.size(); a-- > 0;) {
-        c[a] = rest % sizes[a];
-        rest /= sizes[a];
+  // The digits of each dim fill it; the top one may reach beyond its end.
+  bool isOfTensor(const PlanState& state) const {
+    bool fits = state.dims.size() == extents_.size();
+    for (size_t k = 0; fits && k < extents_.size(); k++) {
+      const std::span<const int64_t> parts = state.partsOf(k);
+      const int64_t places = parts.empty() ? extents_[k] : paddedExtent(parts);
+      fits = parts.empty() || std::accumulate(parts.begin(), parts.end(), int64_t{0}) == extents_[k];
+      int64_t below = 1;
+      for (auto d = state.dims[k].rbegin(); fits && d != state.dims[k].rend(); ++d) {
+        fits = d->stride == below;
+        below *= d->size;
       }
-      Tile tile;
-      for (size_t k = 0; k < extents_.size(); k++) {
-        tile.emplace_back(
-            state.dims[k], extents_[k], units_[k], [&](int atom) { return c[atom]; }, state.partsOf(k));
-      }
-      out.tiles.push_back(std::move(tile));
-      out.at.push_back(std::move(c));
+      fits = fits && below >= places;
     }
-    return out;
+    return fits;
+  }
+
+  // Axes that own a digit before and after: the team gives its digits up, keeps them or takes some, as the kind says.
+  bool hasOwnersOfItsKind() const {
+    const std::vector<int> before = usedAtoms(step_.before);
+    const std::vector<int> after = usedAtoms(step_.after);
+    std::set<int> team;
+    for (const int axis : step_.axes) {
+      if (!step_.on.atoms.axisSize(axis).isConst(1)) {  // an axis of one owns no digit
+        team.insert(axis);
+      }
+    }
+    std::vector<int> expected;
+    const CollectiveTraits& kind = traits(step_.kind);
+    if (!kind.operandHasBlocks && !kind.resultHasBlocks) {
+      return !kind.reduces || step_.after.dims == step_.before.dims;
+    }
+    if (kind.operandHasBlocks == kind.resultHasBlocks) {
+      return after == before;
+    }
+    if (kind.resultHasBlocks) {
+      std::ranges::set_difference(before, team, std::back_inserter(expected));
+    } else {
+      std::ranges::set_union(before, team, std::back_inserter(expected));
+    }
+    return after == expected;
+  }
+
+  bool areDevices(const std::vector<int64_t>& positions) const {
+    const int64_t count = step_.on.mesh.numDevices();
+    return std::ssize(positions) == count &&
+           std::ranges::all_of(positions, [&](int64_t p) { return p >= 0 && p < count; });
   }
 
   // Positions of the devices that differ from `r` in these atoms only.
@@ -134,26 +135,24 @@ class Checker {
 
   bool holdsAll(size_t q, size_t r) const {
     const Tile& wanted = after_.tiles[r];
-    return countOf(wanted) == 0 || shared(before_.tiles[q], wanted) == countOf(wanted);
+    return countOf(wanted) == 0 || countShared(before_.tiles[q], wanted) == countOf(wanted);
   }
 
   void checkDevice(size_t r) const {
     const std::vector<size_t> team = teamOf(r, step_.axes);
     std::vector<int> partial = step_.before.partial;
     switch (step_.kind) {
-      case StepKind::Slice:
-        require(holdsAll(r, r), "slices what is not there");
-        require(step_.before.partial == step_.after.partial, "loses a sum");
-        break;
-      case StepKind::ToPartial: {
+      case Collective::Local:
+        if (step_.before.partial == step_.after.partial) {
+          require(holdsAll(r, r), "slices what is not there");
+          break;
+        }
         partial.insert(partial.end(), step_.axes.begin(), step_.axes.end());
         std::sort(partial.begin(), partial.end());
         require(partial == step_.after.partial, "makes another sum");
         checkSpread(r, team);
         break;
-      }
-      case StepKind::Permute:
-      case StepKind::PermutePartial: {
+      case Collective::Transfer: {
         const auto source = static_cast<size_t>(step_.sources[r]);
         require(std::count(team.begin(), team.end(), source) == 1, "receives from outside the team");
         require(before_.tiles[source] == after_.tiles[r], "receives another tile");
@@ -165,9 +164,8 @@ class Checker {
         require(contributions.size() == summed.size(), "counts a contribution twice");
         break;
       }
-      case StepKind::AllReduce:
-      case StepKind::ReduceScatter:
-      case StepKind::ReduceScatterV:
+      case Collective::AllReduce:
+      case Collective::ReduceScatter:
         std::erase_if(partial, [&](int a) { return std::count(step_.axes.begin(), step_.axes.end(), a) > 0; });
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
                 "sums over other axes");
@@ -188,13 +186,12 @@ class Checker {
     int64_t found = 0;
     std::set<int64_t> counts;
     for (size_t q : team) {
-      const int64_t n = shared(before_.tiles[q], after_.tiles[r]);
+      const int64_t n = countShared(before_.tiles[q], after_.tiles[r]);
       found += distinct.insert(before_.tiles[q]).second ? n : 0;
       counts.insert(n);
     }
     require(found == countOf(after_.tiles[r]), "delivers what nobody holds");
-    const bool even = step_.kind == StepKind::AllToAll || step_.kind == StepKind::AllGather;
-    require(!even || counts.size() == 1, "exchanges unevenly");
+    require(!isEven(step_, extents_) || counts.size() == 1, "exchanges unevenly");
   }
 
   // Of a new sum every element is counted once: by its owner, or by coordinate 0.
@@ -203,14 +200,14 @@ class Checker {
     const std::vector<int> owners = usedAtoms(step_.before);
     const bool owned = std::binary_search(owners.begin(), owners.end(), step_.axes[0]);
     for (size_t q : team) {
-      found += owned || before_.at[q][step_.axes[0]] == 0 ? shared(before_.tiles[q], after_.tiles[r]) : 0;
+      found += owned || before_.at[q][step_.axes[0]] == 0 ? countShared(before_.tiles[q], after_.tiles[r]) : 0;
     }
     require(found == countOf(after_.tiles[r]), "counts an element of the sum twice, or never");
   }
 
   // Every element comes as often as contributions to it are added up, counted by messages and what is kept.
   void checkTransfer() const {
-    const TileTransfer& t = *step_.transfer;
+    const TileTransfer t = tileTransfer(step_, extents_);
     std::vector<int64_t> got(after_.tiles.size(), 0);
     for (const std::vector<TileMessage>* list : {&t.messages, &t.kept}) {
       for (const TileMessage& m : *list) {
@@ -234,11 +231,10 @@ class Checker {
     }
   }
 
-  std::vector<int64_t> extents_;
+  const std::vector<int64_t>& extents_;
   const CommStep& step_;
-  std::vector<int64_t> units_;
-  Holdings before_;
-  Holdings after_;
+  HeldTiles before_;
+  HeldTiles after_;
 };
 
 // The digits of one dim as a rank of the tensor's mesh has them.
@@ -261,18 +257,20 @@ IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>&
 }
 
 // The state of a step against a state of the tensor, which one end of the plan is.
-void checkEnd(const ShardState& state, const DeviceMesh& mesh, const PlanState& reached, const DeviceMesh& tensorMesh,
+void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& reached,
               const std::vector<int64_t>& extents, std::string_view where) {
-  invariant(tensorMesh.devices() == state.mesh.devices(), "[planner] the plan {} on another mesh", where);
-  const std::vector<int64_t> sizes = sizesOf(mesh);
+  if (on.mesh.devices() != state.mesh.devices()) {
+    throw Mistake{fmt::format("it {} on another mesh than {}", where, state.toString())};
+  }
+  const std::vector<int64_t> sizes = sizesOf(on.atoms);
   for (int64_t id : state.mesh.devices()) {
-    const std::vector<int64_t> atoms = mesh.coordinates(id);
+    const std::vector<int64_t> atoms = on.atoms.coordinates(id);
     const std::vector<int64_t> axes = state.mesh.coordinates(id);
     for (size_t k = 0; k < extents.size(); k++) {
       const IndexSet held(
           reached.dims[k], extents[k], 1, [&](int atom) { return atoms[atom]; }, reached.partsOf(k));
       if (!(held == setOf(state.dims[k], extents[k], axes))) {
-        throwInternalError(fmt::format("[planner] the plan {} at another state than {}", where, state.toString()));
+        throw Mistake{fmt::format("it {} at another state than {}", where, state.toString())};
       }
     }
   }
@@ -285,41 +283,79 @@ void checkEnd(const ShardState& state, const DeviceMesh& mesh, const PlanState& 
     wanted *= state.mesh.axisSize(a).constValue();
   }
   if (summed != wanted) {
-    throwInternalError(fmt::format("[planner] the plan {} with other sums than {}", where, state.toString()));
+    throw Mistake{fmt::format("it {} with other sums than {}", where, state.toString())};
   }
+}
+
+std::vector<int64_t> extentsOf(const ShardState& state) {
+  std::vector<int64_t> extents;
+  for (const DigitList& dim : state.dims) {
+    extents.push_back(dim.extent().constValue());
+  }
+  return extents;
+}
+
+void check(std::span<const CommStep> steps, const ShardState& from, const ShardState& to, int64_t bound) {
+  const std::vector<int64_t> extents = extentsOf(from);
+  for (const CommStep& step : steps) {
+    Checker(extents, step).run(bound);
+  }
+  if (steps.empty()) {
+    if (!provenEqual(from, to) && std::ranges::count(extents, 0) == 0) {
+      throw Mistake{fmt::format("it has no step from {} to {}", from.toString(), to.toString())};
+    }
+    return;
+  }
+  checkEnd(from, steps.front().on, steps.front().before, extents, "starts");
+  checkEnd(to, steps.back().to ? *steps.back().to : steps.back().on, steps.back().after, extents, "ends");
+  for (size_t i = 1; i < steps.size(); i++) {
+    const CommStep& earlier = steps[i - 1];
+    const CommStep& later = steps[i];
+    const RefinedMesh& reached = earlier.to ? *earlier.to : earlier.on;
+    // What every rank holds whole goes on in any order of the ranks.
+    const bool isWhole = usedAtoms(earlier.after).empty() && usedAtoms(later.before).empty() &&
+                         std::ranges::is_permutation(reached.mesh.devices(), later.on.mesh.devices());
+    const bool meets = reached == later.on ? earlier.after == later.before
+                                           : isWhole || reached.mesh.devices() == later.on.mesh.devices();
+    if (!meets) {
+      throw Mistake{fmt::format("step {} does not start where {} ends", later.toString(), earlier.toString())};
+    }
+  }
+}
+
+std::optional<std::string> mistakeIn(std::span<const CommStep> steps, const ShardState& from, const ShardState& to,
+                                     int64_t bound) {
+  try {
+    check(steps, from, to, bound);
+  } catch (const Mistake& mistake) {
+    return mistake.text;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 void checkPlan(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, int64_t bound) {
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : from.dims) {
-    extents.push_back(dim.extent().constValue());
+  if (const std::optional<std::string> mistake = mistakeIn(plan.steps, from, to, bound)) {
+    throwInternalError("[planner] " + *mistake);
   }
+  int64_t received = 0;
   for (const CommStep& step : plan.steps) {
-    Checker(extents, step).run(bound);
+    received += elementsReceived(step, extentsOf(from));
   }
-  if (plan.steps.empty()) {
-    if (!provenEqual(from, to)) {
-      throwInternalError(fmt::format("[planner] no step from {} to {}", from.toString(), to.toString()));
-    }
-    return;
-  }
-  const CommStep& first = plan.steps.front();
-  const CommStep& last = plan.steps.back();
-  checkEnd(from, first.mesh, first.before, first.tensorMesh, extents, "starts");
-  checkEnd(to, last.transfer ? last.transfer->toMesh : last.mesh, last.after,
-           last.transfer ? last.transfer->toMesh : last.tensorMesh, extents, "ends");
-  for (size_t i = 1; i < plan.steps.size(); i++) {
-    const CommStep& earlier = plan.steps[i - 1];
-    const CommStep& later = plan.steps[i];
-    if (!earlier.transfer && earlier.mesh == later.mesh) {
-      if (!(earlier.after == later.before)) {
-        throwInternalError(
-            fmt::format("[planner] step {} does not start where {} ends", later.toString(), earlier.toString()));
-      }
+  invariant(received == plan.elements, "[planner] the plan receives {} elements, its steps {}", plan.elements,
+            received);
+}
+
+std::optional<std::string> mistakeOf(std::span<const CommStep> steps, const ShardState& from, const ShardState& to) {
+  for (const CommStep& step : steps) {
+    const bool isSum = !step.before.partial.empty() || !step.after.partial.empty();
+    if (isSum && !reduces(step.kind) &&
+        (step.before.partial != step.after.partial || step.kind == Collective::Transfer)) {
+      return fmt::format("step {} moves a sum before it is combined", step.toString());
     }
   }
+  return mistakeIn(steps, from, to, std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace meshfuse

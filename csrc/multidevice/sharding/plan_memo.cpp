@@ -1,15 +1,11 @@
-// Plans remembered by their arguments.
-#include <mutex>
-#include <unordered_map>
+#include "multidevice/sharding/plan_memo.h"
 
-#include "base/error.h"
-#include "multidevice/sharding/planner.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/plan_options.h"
 
 namespace meshfuse {
 
 namespace {
-
-constexpr size_t kMaxPlans = 4096;
 
 struct Hasher {
   uint64_t value = 1469598103934665603ull;
@@ -38,12 +34,6 @@ struct Hasher {
   }
 };
 
-struct Key {
-  ShardState from;
-  ShardState to;
-  PlanOptions options;
-};
-
 bool same(const ShardState& a, const ShardState& b) {
   return a.partial == b.partial && a.dims.size() == b.dims.size() && a.mesh == b.mesh &&
          std::equal(a.dims.begin(), a.dims.end(), b.dims.begin(), [](const DigitList& x, const DigitList& y) {
@@ -55,65 +45,29 @@ bool same(const ShardState& a, const ShardState& b) {
 bool same(const PlanOptions& a, const PlanOptions& b) {
   return a.alpha == b.alpha && a.alphaPeer == b.alphaPeer && a.alphas == b.alphas && a.beta == b.beta &&
          a.alphasTo == b.alphasTo && a.betaTo == b.betaTo && a.betaBetween == b.betaBetween && a.bound == b.bound &&
-         a.steps.bits() == b.steps.bits() && a.forbid == b.forbid && a.direct == b.direct && a.maxStates == b.maxStates;
-}
-
-struct Entry {
-  Key key;
-  std::shared_ptr<const RedistributionPlan> plan;
-};
-
-class Memo {
- public:
-  std::shared_ptr<const RedistributionPlan> find(uint64_t hash, const ShardState& from, const ShardState& to,
-                                                 const PlanOptions& options) {
-    const std::lock_guard lock(mutex_);
-    const auto [first, last] = plans_.equal_range(hash);
-    for (auto at = first; at != last; ++at) {
-      const Key& key = at->second.key;
-      if (same(key.from, from) && same(key.to, to) && same(key.options, options)) {
-        return at->second.plan;
-      }
-    }
-    return nullptr;
-  }
-
-  void add(uint64_t hash, Entry entry) {
-    const std::lock_guard lock(mutex_);
-    if (plans_.size() >= kMaxPlans) {
-      plans_.clear();
-    }
-    plans_.emplace(hash, std::move(entry));
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_multimap<uint64_t, Entry> plans_;
-};
-
-Memo& memo() {
-  static Memo* instance = new Memo;  // never destroyed: threads may plan while the process ends
-  return *instance;
+         a.sums == b.sums && a.forbid == b.forbid && a.permutes == b.permutes && a.transfers == b.transfers &&
+         a.direct == b.direct && a.maxStates == b.maxStates;
 }
 
 }  // namespace
 
-std::shared_ptr<const RedistributionPlan> sharedPlan(const ShardState& from, const ShardState& to,
-                                                     const PlanOptions& options) {
+const RedistributionPlan& PlanMemo::plan(const ShardState& from, const ShardState& to, const PlanOptions& options) {
   Hasher hasher;
   hasher.add(from);
   hasher.add(to);
-  hasher.add(uint64_t{options.steps.bits()});
-  if (std::shared_ptr<const RedistributionPlan> known = memo().find(hasher.value, from, to, options)) {
-    return known;
+  hasher.add(static_cast<uint64_t>(options.sums));
+  const auto [first, last] = plans_.equal_range(hasher.value);
+  for (auto at = first; at != last; ++at) {
+    const Entry& entry = at->second;
+    if (same(entry.from, from) && same(entry.to, to) && same(entry.options, options)) {
+      return entry.plan;
+    }
   }
-  auto plan = std::make_shared<const RedistributionPlan>(planAnew(from, to, options));
-  memo().add(hasher.value, {{from, to, options}, plan});
-  return plan;
+  return plans_.emplace(hasher.value, Entry{from, to, options, planRedistribution(from, to, options)})->second.plan;
 }
 
-RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options) {
-  return *sharedPlan(from, to, options);
+const RedistributionPlan& PlanMemo::plan(const Fusion& fusion, const ShardState& from, const ShardState& to) {
+  return plan(from, to, planOptions(fusion.planner(), from.mesh, to.mesh));
 }
 
 }  // namespace meshfuse

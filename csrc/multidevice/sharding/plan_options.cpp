@@ -13,9 +13,10 @@ namespace meshfuse {
 namespace {
 
 // A slice brings nothing, and is what others are made of.
-constexpr StepKind kForbiddable[] = {StepKind::Permute,        StepKind::AllToAll,   StepKind::AllToAllV,
-                                     StepKind::AllGather,      StepKind::AllGatherV, StepKind::ReduceScatter,
-                                     StepKind::ReduceScatterV, StepKind::AllReduce,  StepKind::Transfer};
+constexpr Collective kForbiddable[] = {Collective::AllToAll, Collective::AllGather, Collective::ReduceScatter,
+                                       Collective::AllReduce};
+constexpr std::string_view kPermute = "permute";
+constexpr std::string_view kTransfer = "transfer";
 
 std::vector<double> byAxis(const std::map<std::string, double>& costs, const DeviceMesh& mesh) {
   std::vector<double> out;
@@ -43,17 +44,14 @@ PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from,
   options.betaBetween = settings.betaBetween;
   options.bound = settings.bound;
   options.direct = settings.direct;
-  for (const StepKind kind : kForbiddable) {
-    const bool isOnlyWay = kind == StepKind::Transfer && !haveSameDevices(from, to);
-    if (isForbidden(settings, name(kind)) && !isOnlyWay) {
+  for (const Collective kind : kForbiddable) {
+    if (isForbidden(settings, identifier(kind))) {
       options.forbid.push_back(kind);
     }
   }
+  options.permutes = !isForbidden(settings, kPermute);
+  options.transfers = !isForbidden(settings, kTransfer) || !haveSameDevices(from, to);
   return options;
-}
-
-std::shared_ptr<const RedistributionPlan> planIn(const Fusion& fusion, const ShardState& from, const ShardState& to) {
-  return sharedPlan(from, to, planOptions(fusion.planner(), from.mesh, to.mesh));
 }
 
 bool isForbidden(const PlannerSettings& settings, std::string_view move) {
@@ -63,9 +61,9 @@ bool isForbidden(const PlannerSettings& settings, std::string_view move) {
 std::vector<std::string> wrongPlannerSettings(const Fusion& fusion) {
   const PlannerSettings& settings = fusion.planner();
   std::vector<std::string> wrong;
-  std::set<std::string> moves;
-  for (const StepKind kind : kForbiddable) {
-    moves.emplace(name(kind));
+  std::set<std::string_view> moves{kPermute, kTransfer};
+  for (const Collective kind : kForbiddable) {
+    moves.insert(identifier(kind));
   }
   for (const std::string& move : settings.forbid) {
     if (!moves.contains(move)) {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/plan_state.h"
 
 namespace meshfuse {
 

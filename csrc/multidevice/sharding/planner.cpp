@@ -30,7 +30,6 @@ constexpr bool kCheckPlans = false;
 // One pair of states on atoms, ready to be searched.
 struct Problem {
   AtomPair pair;
-  DeviceMesh tensorMesh;
   std::vector<int64_t> extents;
   std::vector<int64_t> atomSizes;
   PlanSpace space;
@@ -44,14 +43,13 @@ struct Problem {
     return sizes;
   }
 
-  Problem(AtomPair p, const DeviceMesh& mesh, const std::vector<int64_t>& shape, const PlanOptions& options)
+  Problem(AtomPair p, const std::vector<int64_t>& shape, const PlanOptions& options)
       : pair(std::move(p)),
-        tensorMesh(mesh),
         extents(shape),
-        atomSizes(sizesOf(pair.mesh)),
+        atomSizes(sizesOf(pair.on.atoms)),
         space(extents, atomSizes, pair.from, pair.to),
         prices{} {
-    for (const AtomOrigin& origin : pair.origins) {
+    for (const AtomOrigin& origin : pair.on.origins) {
       const auto axis = static_cast<size_t>(origin.axis);
       prices.alpha.push_back(axis < options.alphas.size() ? options.alphas[axis] : options.alpha);
       prices.beta.push_back(axis < options.beta.size() ? options.beta[axis] : 1.0);
@@ -63,36 +61,33 @@ struct Problem {
 
 // Neighbouring slices over several atoms stay apart: each is one index map; the executor sees their composition.
 void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>& chain) {
-  MoveMaker maker(problem.space, problem.prices, StepSet::all(), false);
+  MoveMaker maker(problem.space, problem.prices, {}, false);
   SearchState at = problem.space.from();
   plan.peakState = std::max(plan.peakState, problem.space.localSize(at));
   for (const Move& move : chain) {
     CommStep step;
     step.kind = move.kind;
-    step.mesh = problem.pair.mesh;
-    step.tensorMesh = problem.tensorMesh;
-    step.origins = problem.pair.origins;
+    step.on = problem.pair.on;
     step.axes = atomsOf(move.group);
     step.before = problem.space.toPlanState(at);
     step.after = problem.space.toPlanState(move.after);
-    step.elements = static_cast<int64_t>(maker.received(at, move));
-    if (move.kind == StepKind::Permute || move.kind == StepKind::PermutePartial) {
+    if (move.kind == Collective::Transfer) {
       step.sources = permuteSources(problem.atomSizes, step.before, step.after);
     }
     plan.cost += maker.cost(at, move);
-    plan.elements += step.elements;
+    plan.elements += static_cast<int64_t>(maker.received(at, move));
     plan.peakState = std::max(plan.peakState, problem.space.localSize(move.after));
     plan.steps.push_back(std::move(step));
     at = move.after;
   }
 }
 
-StepSet allowedSteps(const PlanOptions& options) {
-  StepSet steps = options.steps;
-  for (StepKind kind : options.forbid) {
-    steps = steps.without(kind);
+AllowedMoves allowedMoves(const PlanOptions& options) {
+  AllowedMoves allowed{options.sums, options.forbid};
+  if (!options.permutes) {
+    allowed.forbidden.push_back(Collective::Transfer);
   }
-  return steps;
+  return allowed;
 }
 
 std::vector<int64_t> constantShape(const ShardState& state) {
@@ -115,26 +110,25 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   RedistributionPlan plan;
   std::optional<AtomPair> first = atomPair(from, ShardState::replicated(from.mesh, extents), AtomLevel::Axis);
   invariant(first.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", from.toString());
-  Problem gather(std::move(*first), from.mesh, shape, options);
+  Problem gather(std::move(*first), shape, options);
   std::vector<Move> chain;
   SearchState at = gather.space.from();
   if (at.partial != 0) {
     const AtomSet group = at.partial;
     at.partial = 0;
-    chain.push_back({StepKind::AllReduce, group, at});
+    chain.push_back({Collective::AllReduce, group, at});
   }
   if (const AtomSet group = gather.space.used(at); group != 0) {
-    const StepKind kind = gather.space.isRagged(at) ? StepKind::AllGatherV : StepKind::AllGather;
-    chain.push_back({kind, group, gather.space.drop(at, group)});
+    chain.push_back({Collective::AllGather, group, gather.space.drop(at, group)});
   }
   append(plan, gather, chain);
   std::optional<AtomPair> second = atomPair(ShardState::replicated(to.mesh, extents), to, AtomLevel::Axis);
   invariant(second.has_value(), "[planner] the digits of {} cut an axis in ways that do not nest", to.toString());
-  Problem slices(std::move(*second), to.mesh, shape, options);
-  MoveMaker maker(slices.space, slices.prices, StepSet::all(), false);
+  Problem slices(std::move(*second), shape, options);
+  MoveMaker maker(slices.space, slices.prices, {}, false);
   std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
   if (!cuts) {  // blocks that are larger than the axes need: one slice instead of one an atom
-    cuts = {{StepKind::Slice, slices.space.goalAtoms(), slices.space.to()}};
+    cuts = {{Collective::Local, slices.space.goalAtoms(), slices.space.to()}};
   }
   append(plan, slices, *cuts);
   return plan;
@@ -155,21 +149,21 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
       }
     }
     std::optional<AtomPair> pair = atomPair(from, to, level);
-    if (!pair || pair->origins == tried || !PlanSpace::fits(pair->from, Problem::sizesOf(pair->mesh))) {
+    if (!pair || pair->on.origins == tried || !PlanSpace::fits(pair->from, Problem::sizesOf(pair->on.atoms))) {
       continue;
     }
-    tried = pair->origins;
-    auto next = std::make_unique<Problem>(std::move(*pair), from.mesh, shape, options);
+    tried = pair->on.origins;
+    auto next = std::make_unique<Problem>(std::move(*pair), shape, options);
     SearchLimits limits{bound, options.maxStates};
     if (best) {
       limits.maxStates = std::min(kRefinedStates, options.maxStates);
       limits.below = best->cost;
     }
     const bool spare = !next->prices.uniform();
-    MoveMaker maker(next->space, next->prices, allowedSteps(options), spare);
+    MoveMaker maker(next->space, next->prices, allowedMoves(options), spare);
     std::optional<FoundChain> found = searchChain(next->space, maker, limits);
     if (!found && !best && !spare) {
-      MoveMaker wider(next->space, next->prices, allowedSteps(options), true);
+      MoveMaker wider(next->space, next->prices, allowedMoves(options), true);
       found = searchChain(next->space, wider, limits);
     }
     if (found || !best) {
@@ -180,28 +174,14 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
   return best;
 }
 
-CommStep transferStep(const Problem& problem, TileTransfer transfer) {
-  CommStep step;
-  const bool ofSums = !transfer.before.partial.empty() || !transfer.after.partial.empty();
-  step.kind = ofSums ? StepKind::TransferPartial : StepKind::Transfer;
-  step.mesh = problem.pair.mesh;
-  step.tensorMesh = problem.tensorMesh;
-  step.origins = problem.pair.origins;
-  step.before = transfer.before;
-  step.after = transfer.after;
-  step.elements = transfer.received;
-  step.axes = transfer.crossed;
-  step.transfer = std::make_shared<const TileTransfer>(std::move(transfer));
-  return step;
-}
-
 RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options) {
+  const auto& [on, from, to] = problem.pair;
+  const TileTransfer t = tileTransfer(problem.extents, on.atoms, from, on.atoms, to);
   RedistributionPlan plan;
-  plan.steps.push_back(transferStep(problem, tileTransfer(problem.extents, problem.pair.mesh, problem.pair.from,
-                                                          problem.pair.mesh, problem.pair.to)));
-  const TileTransfer& t = *plan.steps[0].transfer;
+  plan.steps.push_back(
+      {.kind = Collective::Transfer, .on = on, .axes = t.crossed, .before = from, .after = to, .to = on});
   plan.elements = t.received;
-  const AtomSet crossed = atomSetOf(plan.steps[0].axes);
+  const AtomSet crossed = atomSetOf(t.crossed);
   const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.call(crossed);
   plan.cost = message * static_cast<double>(t.peers) +
               problem.prices.dearest(crossed) * static_cast<double>(std::max(t.received, t.sent));
@@ -233,21 +213,20 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
                               const PlanOptions& options) {
   const bool sameParts = haveSameParts(from, to);
   std::optional<AtomPair> whole = sameParts ? atomPair(from, to, AtomLevel::Axis) : std::nullopt;
-  const bool hasTransfer = allowedSteps(options).has(StepKind::Transfer);
-  if (!whole && hasTransfer) {
+  if (!whole && options.transfers) {
     RedistributionPlan plan = planBetween(from, to, shape, options);
     plan.note = sameParts ? "the digits cut an axis in ways that do not nest: tiles are sent directly"
                           : "the parts have other sizes: tiles are sent directly";
     return plan;
   }
   const bool ofSums = !from.partial.empty() || !to.partial.empty();
-  const bool mayTransfer = ofSums ? allowedSteps(options).has(StepKind::TransferPartial) : hasTransfer;
+  const bool mayTransfer = options.transfers && (!ofSums || options.sums == PartialSums::Moved);
   std::unique_ptr<Problem> problem;
   std::optional<FoundChain> chain;
   double least = 0;
   int64_t bound = options.bound.value_or(0);
-  if (whole && PlanSpace::fits(whole->from, Problem::sizesOf(whole->mesh))) {
-    problem = std::make_unique<Problem>(std::move(*whole), from.mesh, shape, options);
+  if (whole && PlanSpace::fits(whole->from, Problem::sizesOf(whole->on.atoms))) {
+    problem = std::make_unique<Problem>(std::move(*whole), shape, options);
     least = problem->space.lowerBound(problem->space.from());
     bound = std::max(bound, problem->largerEnd());
     chain = findChain(from, to, shape, options, problem, bound);
@@ -266,12 +245,13 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
       plan = std::move(direct);
       plan.note = chain ? "" : "no chain of collectives stays within the bound: tiles are sent directly";
     }
-  } else if (!chain && !from.partial.empty() && !options.forbid.empty()) {
+  } else if (!chain && !from.partial.empty() && !(options.forbid.empty() && options.permutes && options.transfers)) {
     PlanOptions allowed = options;  // there is no other way to combine a sum
     allowed.forbid.clear();
+    allowed.permutes = allowed.transfers = true;
     plan = planOnMesh(from, to, shape, allowed);
     plan.note = "nothing else combines the sum: moves that are forbidden are taken";
-  } else if (!chain && hasTransfer && problem && to.partial.empty() &&
+  } else if (!chain && options.transfers && problem && to.partial.empty() &&
              usedAtoms(problem->pair.to) != usedAtoms(problem->pair.from)) {
     plan = planBetween(from, to, shape, options);
     plan.note = "no chain of collectives stays within the bound: sums are combined, then tiles are sent directly";
@@ -287,48 +267,6 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
 
 }  // namespace
 
-std::string_view name(StepKind kind) {
-  switch (kind) {
-    case StepKind::Slice:
-      return "slice";
-    case StepKind::ToPartial:
-      return "to_partial";
-    case StepKind::Permute:
-    case StepKind::PermutePartial:
-      return "permute";
-    case StepKind::AllToAll:
-    case StepKind::AllToAllV:
-      return "all_to_all";
-    case StepKind::AllGather:
-    case StepKind::AllGatherV:
-      return "all_gather";
-    case StepKind::ReduceScatter:
-    case StepKind::ReduceScatterV:
-      return "reduce_scatter";
-    case StepKind::AllReduce:
-      return "all_reduce";
-    case StepKind::Transfer:
-    case StepKind::TransferPartial:
-      return "transfer";
-  }
-  return "";
-}
-
-std::string CommStep::toString() const {
-  if (transfer && transfer->fromMesh.devices() != transfer->toMesh.devices()) {
-    return fmt::format("transfer({} -> {})", transfer->fromMesh.toString(), transfer->toMesh.toString());
-  }
-  // Where the atoms of both sides differ, the axes of the tensor stand for them.
-  const bool ownAtoms = transfer && !(transfer->fromMesh == transfer->toMesh);
-  std::string text = fmt::format("{}(", name(kind));
-  const size_t count = ownAtoms ? static_cast<size_t>(tensorMesh.numAxes()) : axes.size();
-  for (size_t i = 0; i < count; i++) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ",
-                        ownAtoms ? tensorMesh.axisName(static_cast<int>(i)) : mesh.axisName(axes[i]));
-  }
-  return text + ")";
-}
-
 std::vector<std::string> RedistributionPlan::communications() const {
   std::vector<std::string> out;
   for (const CommStep& step : steps) {
@@ -339,7 +277,7 @@ std::vector<std::string> RedistributionPlan::communications() const {
   return out;
 }
 
-RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const PlanOptions& options) {
+RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to, const PlanOptions& options) {
   const std::vector<int64_t> shape = constantShape(from);
   if (shape != constantShape(to)) {
     throwInternalError(fmt::format("[planner] {} and {} have different extents", from.toString(), to.toString()));
@@ -347,15 +285,14 @@ RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const 
   if (std::ranges::count(shape, 0) > 0) {
     return {};  // without elements every rank has its part
   }
-  const StepSet steps = allowedSteps(options);
-  if (!to.partial.empty() && !steps.has(StepKind::ToPartial)) {
+  if (!to.partial.empty() && options.sums == PartialSums::Combined) {
     throwInternalError(
         fmt::format("[planner] {} is partial; only what a pass creates is, and it is combined at once", to.toString()));
   }
   RedistributionPlan plan;
   if (from.mesh == to.mesh) {
     plan = planOnMesh(from, to, shape, options);
-  } else if (steps.has(StepKind::Transfer)) {
+  } else if (options.transfers) {
     plan = planBetween(from, to, shape, options);
   } else {
     std::vector<int64_t> a = from.mesh.devices();

@@ -16,17 +16,15 @@
 #include <vector>
 
 #include "ir/planner_settings.h"
+#include "multidevice/mesh/comm_step.h"
 #include "multidevice/mesh/device_mesh.h"
-#include "multidevice/sharding/comm_step.h"
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/plan_state.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
-// What the host programs of this library can run.
-inline constexpr StepSet kExecutedSteps{
-    StepKind::Slice,      StepKind::Permute,       StepKind::AllToAll,       StepKind::AllToAllV, StepKind::AllGather,
-    StepKind::AllGatherV, StepKind::ReduceScatter, StepKind::ReduceScatterV, StepKind::AllReduce, StepKind::Transfer};
+// Partial sums that are moved as they are: made of what is whole, permuted, sent as tiles. Host programs combine sums first.
+enum class PartialSums : uint8_t { Combined, Moved };
 
 struct PlanOptions {
   double alpha = 1;              // cost of a call, in elements
@@ -36,9 +34,12 @@ struct PlanOptions {
   std::vector<double> alphasTo;  // the same of the mesh of the destination, where it is another
   std::vector<double> betaTo;
   double betaBetween = PlannerSettings().betaBetween;
-  std::optional<int64_t> bound;    // local elements of every intermediate state, where that is more than both ends have
-  StepSet steps = kExecutedSteps;  // what the executor has
-  std::vector<StepKind> forbid;    // left out although the executor has them, unless there is no other way
+  std::optional<int64_t> bound;  // local elements of every intermediate state, where that is more than both ends have
+  PartialSums sums = PartialSums::Combined;
+  // Left out, unless there is no other way.
+  std::vector<Collective> forbid;
+  bool permutes = true;
+  bool transfers = true;  // of tiles, directly
   DirectChoice direct = DirectChoice::Priced;
   int maxStates = 3000;
 };
@@ -56,15 +57,10 @@ struct RedistributionPlan {
   std::vector<std::string> communications() const;
 };
 
-// Both states have constant sizes and the same extents. Without the step ToPartial the destination is not partial (InternalError
+// Both states have constant sizes and the same extents. Where sums are combined the destination is not partial (InternalError
 // otherwise). Without direct transfers the meshes have the same devices (UserError otherwise), and a pair without a chain is
 // gathered and sliced: `note` says so.
 [[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to,
                                                     const PlanOptions& options = {});
-// The same, shared: plans are remembered by their arguments.
-[[nodiscard]] std::shared_ptr<const RedistributionPlan> sharedPlan(const ShardState& from, const ShardState& to,
-                                                                   const PlanOptions& options = {});
-// The same, always planned anew.
-[[nodiscard]] RedistributionPlan planAnew(const ShardState& from, const ShardState& to, const PlanOptions& options);
 
 }  // namespace meshfuse

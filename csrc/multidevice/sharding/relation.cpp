@@ -3,12 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
 
@@ -32,28 +35,37 @@ bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover)
 }
 
 struct Need {
-  std::optional<ShardState> state;
-  std::string reason;  // where the state is absent
+  ShardState state;
+  std::string
+      unknown;  // why a digit of the result is none of the operand: without it ranks need less than the state says
+  bool mayStretch =
+      false;  // some dim of the operand that is needed whole may be one element or as long as the result's
 };
 
 Need neededState(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
   const TensorView* producer = expr->input(operand)->asTensor();
-  const std::vector<OperandDim> dims = operandDims(expr, operand, result);
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
   const std::vector<IterDomain*> stored = producer->noReductions();
-  const int partial = partialDim(producer);
+  const int partial = producer->partialDim();
   // A window's digits stand on the window's own dims; all other ops may regroup dims between root and logical.
-  const bool window = expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad;
+  const bool window = isWindow(*expr);
   const std::vector<IterDomain*>& base = window ? result->getLogicalDomain() : result->getRootDomain();
   const std::vector<BoundLoop> loops = boundLoops(result, base, prover);
 
-  ShardState needed{result->getDeviceMesh(), {}, {}};
+  Need need{.state = {result->getDeviceMesh(), {}, {}}, .unknown = {}};
+  ShardState& needed = need.state;
+  for (const BoundLoop& loop : loops) {
+    if (loop.digits.isOpaque() && need.unknown.empty()) {
+      need.unknown =
+          fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
+                      result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString());
+    }
+  }
   for (size_t k = 0; k < stored.size(); k++) {
     if (static_cast<int>(k) == partial) {
       // sums are added contribution by contribution
-      const int of = partialDim(result);
-      if (of >= 0 && dims[k].root != kUnmapped &&
-          result->noReductions()[static_cast<size_t>(of)] ==
-              result->getRootDomain()[static_cast<size_t>(dims[k].root)]) {
+      if (dims[k].root != kUnmapped &&
+          result->getRootDomain()[static_cast<size_t>(dims[k].root)] == result->partialDomain()) {
         needed.partial = shardState(result, prover).partial;
       }
       continue;
@@ -61,20 +73,21 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
     const int position = static_cast<int>(needed.dims.size());
     std::vector<Digit> owned;
     for (const BoundLoop& loop : loops) {
-      if (loop.digits.isOpaque()) {
-        return {
-            std::nullopt,
-            fmt::format("the index of {} bound to {} is opaque: its splits and merges do not nest in the dims of {}",
-                        result->toString(), result->getDeviceMesh().axisName(loop.axis), producer->toString())};
-      }
       for (Digit d : loop.digits.digits()) {
         if (d.dim != dims[k].root || stretches(stored[k], dims[k], base[d.dim])) {
           continue;
         }
+        if (mayStretch(*expr, stored[k], dims[k], base[d.dim], prover)) {
+          need.mayStretch = true;
+          continue;
+        }
         if (!survivesWindow(d, dims[k], prover)) {
-          return {std::nullopt,
-                  fmt::format("{} of {} does not fall on whole periods of the window of {}",
-                              describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString())};
+          if (need.unknown.empty()) {
+            need.unknown =
+                fmt::format("{} of {} does not fall on whole periods of the window of {}",
+                            describe(d, d.dim, result->getDeviceMesh()), result->toString(), producer->toString());
+          }
+          continue;
         }
         d.dim = position;
         owned.push_back(std::move(d));
@@ -82,12 +95,115 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
     }
     DigitList list = fillLocal(position, stored[k]->extent(), owned, prover);
     if (list.isOpaque()) {
-      return {std::nullopt, fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(),
-                                        result->toString())};
+      if (need.unknown.empty()) {
+        need.unknown = fmt::format("the digits of dim {} of {} that {} needs do not nest", k, producer->toString(),
+                                   result->toString());
+      }
+      list = DigitList::whole(position, prover.canonical(stored[k]->extent()));
     }
     needed.dims.push_back(std::move(list));
   }
-  return {std::move(needed), ""};
+  return need;
+}
+
+// The place of an element along a loop, by the places along the dims that it is made of, each a symbol; nullopt where it is made of
+// something else.
+std::optional<IntExpr> placeAlong(const IterDomain* id, const std::map<const IterDomain*, IntExpr>& dims,
+                                  const Prover& prover) {
+  if (const auto at = dims.find(id); at != dims.end()) {
+    return at->second;
+  }
+  const IdExpr* e = id->definition();
+  const std::optional<IntExpr> in = e == nullptr ? std::nullopt : placeAlong(e->in[0], dims, prover);
+  if (!in) {
+    return std::nullopt;
+  }
+  switch (e->kind) {
+    case IdExprKind::Merge: {
+      const std::optional<IntExpr> inner = placeAlong(e->in[1], dims, prover);
+      return inner ? std::optional(*in * prover.canonical(e->in[1]->extent()) + *inner) : std::nullopt;
+    }
+    case IdExprKind::Split: {
+      const IntExpr inner = prover.canonical(e->out[1]->extent());
+      if (inner.isConst(0)) {
+        return std::nullopt;  // there are no elements
+      }
+      return id == e->out[0] ? floorDiv(*in, inner) : mod(*in, inner);
+    }
+    case IdExprKind::Resize:
+    case IdExprKind::Partition:
+      break;
+  }
+  return std::nullopt;
+}
+
+IntExpr placeSymbol(const std::string& name, const IterDomain* dim, const Prover& prover) {
+  const std::optional<int64_t> extent = prover.canonical(dim->extent()).upper();
+  return IntExpr::symbol(name, {.lower = 0, .upper = extent && *extent > 0 ? *extent - 1 : INT64_MAX});
+}
+
+// Loops that axes own, with the place along each.
+struct PlacedLoop {
+  ParallelType type;
+  IntExpr place;
+};
+std::optional<std::vector<PlacedLoop>> placedLoops(const TensorView* tv,
+                                                   const std::map<const IterDomain*, IntExpr>& dims,
+                                                   const Prover& prover) {
+  std::vector<PlacedLoop> loops;
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (id->isDeviceDim() && !prover.canonical(tv->getDeviceMesh().size(id->parallelType())).isConst(1)) {
+      const std::optional<IntExpr> place = placeAlong(id, dims, prover);
+      if (!place) {
+        return std::nullopt;
+      }
+      loops.push_back({id->parallelType(), *place});
+    }
+  }
+  return loops;
+}
+
+// Of sizes that are symbols, where splits that are not known to divide leave no digits: the axes that own loops of the operand own
+// loops of the result along which every element has the same place. Of constants such shardings are refused.
+EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+  const TensorView* producer = expr->input(operand)->asTensor();
+  if (!(producer->getDeviceMesh() == result->getDeviceMesh()) || producer->isPartial()) {
+    return EdgeRelation::Comm;
+  }
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
+  const std::vector<IterDomain*> stored = producer->noReductions();
+  const std::vector<IterDomain*>& root = result->getRootDomain();
+  std::map<const IterDomain*, IntExpr> placesThere;
+  std::map<const IterDomain*, IntExpr> placesHere;
+  for (size_t k = 0; k < stored.size(); k++) {
+    const IntExpr place = placeSymbol(fmt::format("operand{}", k), stored[k], prover);
+    placesThere.emplace(stored[k], place);
+    const bool reads = dims[k].root != kUnmapped && !dims[k].window && !dims[k].strided;
+    const IterDomain* at = reads ? root[static_cast<size_t>(dims[k].root)] : nullptr;
+    if (reads && !stretches(stored[k], dims[k], at) && !mayStretch(*expr, stored[k], dims[k], at, prover)) {
+      placesHere.emplace(at, place);
+    }
+  }
+  for (size_t k = 0; k < root.size(); k++) {
+    placesHere.emplace(root[k], placeSymbol(fmt::format("result{}", k), root[k], prover));
+  }
+  const auto held = placedLoops(producer, placesThere, prover);
+  const auto needed = placedLoops(result, placesHere, prover);
+  if (!held || !needed) {
+    return EdgeRelation::Comm;
+  }
+  const bool contained = std::ranges::all_of(*held, [&](const PlacedLoop& h) {
+    return std::ranges::any_of(*needed, [&](const PlacedLoop& n) { return n.type == h.type && n.place == h.place; });
+  });
+  return !contained ? EdgeRelation::Comm : held->size() == needed->size() ? EdgeRelation::Aligned : EdgeRelation::Local;
+}
+
+bool hasOpaqueDim(const ShardState& state) {
+  return std::ranges::any_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); });
+}
+
+bool hasSymbols(const TensorView* tv) {
+  return std::ranges::any_of(tv->getLoopDomain(), [](const IterDomain* id) { return !id->extent().isConst(); });
 }
 
 }  // namespace
@@ -189,20 +305,44 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
+Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
+  std::optional<Edge> weakest;
+  for (const Prover& facts : casesOfSizes(*expr)) {
+    Edge edge = edgeRelation(expr, operand, result, facts);
+    if (!weakest || edge.relation > weakest->relation) {
+      weakest = std::move(edge);
+    }
+  }
+  return *weakest;
+}
+
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
   Edge edge;
   edge.held = shardState(expr->input(operand)->asTensor(), prover);
-  Need need = neededState(expr, operand, result, prover);
-  edge.needed = std::move(need.state);
-  if (!edge.needed) {
-    edge.reason = std::move(need.reason);
-    // Whoever holds everything lacks nothing, however it is read.
-    const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
-    edge.relation = whole ? EdgeRelation::Local : EdgeRelation::Comm;
-    return edge;
+  const Need need = neededState(expr, operand, result, prover);
+  const bool isKnown = need.unknown.empty();
+  // Whoever holds everything lacks nothing, however it is read. Of sizes that are symbols, the same holds dim by dim.
+  const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
+  if (isKnown || whole || hasSymbols(result)) {
+    edge.relation = compare(edge.held, need.state, edge.reason, prover);
   }
-  edge.relation = compare(edge.held, *edge.needed, edge.reason, prover);
-  if (edge.relation == EdgeRelation::Comm) {
+  if (edge.relation == EdgeRelation::Aligned && (!isKnown || need.mayStretch)) {
+    edge.relation = EdgeRelation::Local;
+    edge.reason = "a rank may hold more than it needs";
+  }
+  if (edge.relation != EdgeRelation::Aligned && (!isKnown || hasOpaqueDim(edge.held)) && hasSymbols(result)) {
+    const EdgeRelation byLoops = compareLoops(expr, operand, result, prover);
+    if (byLoops < edge.relation) {
+      edge.relation = byLoops;
+      edge.reason = "";
+    }
+  }
+  if (isKnown) {
+    edge.needed = need.state;
+  } else if (edge.relation != EdgeRelation::Aligned) {
+    edge.reason = need.unknown;
+  }
+  if (edge.relation == EdgeRelation::Comm && isKnown) {
     const std::string why = opaqueInReshape(expr, edge.held, result, prover);
     edge.reason += why.empty() ? "" : "; " + why;
   }
@@ -228,18 +368,25 @@ bool haveDifferentShardings(const TensorView* producer, const TensorView* consum
       return edgeRelation(definition, static_cast<int>(k), consumer).relation == EdgeRelation::Comm;
     }
   }
-  const ShardState held = shardState(producer);
-  const ShardState needed = shardState(consumer);
+  Prover prover = factsOfSizes(producer->fusion());
+  const std::vector<IntExpr> there = producer->shape();
+  const std::vector<IntExpr> here = consumer->shape();
+  for (size_t k = 0; k < here.size() && here.size() == there.size(); k++) {
+    prover.assumeEqual(there[k], here[k]);
+  }
+  const ShardState held = shardState(producer, prover);
+  const ShardState needed = shardState(consumer, prover);
   std::string reason;
-  return held.dims.size() != needed.dims.size() || compare(held, needed, reason) == EdgeRelation::Comm;
+  return held.dims.size() != needed.dims.size() || compare(held, needed, reason, prover) == EdgeRelation::Comm;
 }
 
 std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref, const std::vector<TensorView*>& tvs) {
-  const ShardState state = shardState(ref);
+  const Prover prover = factsOfSizes(ref->fusion());
+  const ShardState state = shardState(ref, prover);
   std::vector<TensorView*> different;
   for (TensorView* tv : tvs) {
-    const ShardState other = shardState(tv);
-    if (!provenEqual(state, other) && (state.isSharded() || other.isSharded() || !(state.mesh == other.mesh))) {
+    const ShardState other = shardState(tv, prover);
+    if (!provenEqual(state, other, prover) && (state.isSharded() || other.isSharded() || !(state.mesh == other.mesh))) {
       different.push_back(tv);
     }
   }

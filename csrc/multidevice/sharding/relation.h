@@ -6,6 +6,9 @@
 //
 // The default is Comm; the other two are returned only when proved. A reduction over a sharded dim needs that dim whole: it is a
 // Comm edge until it has been made a partial sum.
+//
+// Sizes may be symbols, of dims and of axes. What is proved then holds for every value of the symbols with which the program runs: where
+// axes divide dims and where they do not, for dims of one element and of none. What size_facts.h says of the symbols is used.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +36,9 @@ struct Edge {
 };
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
-[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover = {});
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result);
+// The same under facts of the caller, which may be more than the program's own.
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover);
 
 // What a rank that holds `held` lacks of `needed`.
 [[nodiscard]] EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason,

@@ -66,7 +66,7 @@ bool isConstant(const ShardState& state) {
          });
 }
 
-// Where the part of a row begins in the padded dim: the part is the last that does not begin behind the row.
+// Where the part of a row begins in the padded dim: the part is the last one that begins at or before the row.
 IntExpr placeOfPart(const IntExpr& row, const std::vector<IntExpr>& parts) {
   IntExpr part = 0;
   IntExpr begin = 0;
@@ -102,7 +102,7 @@ std::optional<RowFetch> rowFetch(const Expr* expr) {
   const ShardState made = shardState(result);
   ShardState held = shardState(table);
   const auto dim = static_cast<size_t>(expr->attributes().dim);
-  if (!(held.mesh == made.mesh) || held.mesh.devices().empty() || partialDim(table) >= 0 || partialDim(result) >= 0 ||
+  if (!(held.mesh == made.mesh) || held.mesh.devices().empty() || table->isPartial() || result->isPartial() ||
       !isConstant(held) || !isConstant(made) || edgeRelation(expr, 1, result).relation == EdgeRelation::Comm) {
     return std::nullopt;
   }

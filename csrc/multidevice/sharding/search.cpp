@@ -125,7 +125,7 @@ class Search {
       }
       Move to = move;
       to.after.permuted = state.permuted | move.after.permuted;
-      const bool calls = move.kind != StepKind::Slice && move.kind != StepKind::ToPartial;
+      const bool calls = move.kind != Collective::Local;
       const double least = cost + (calls ? maker_.prices().call(move.group) : kTieCost);
       const auto known = known_.find(to.after);
       if (least >= cutoff || (known != known_.end() && nodes_[known->second].cost <= least)) {

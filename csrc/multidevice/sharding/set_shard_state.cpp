@@ -26,6 +26,37 @@ struct DigitSplits {
 
 bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
 
+bool isConstant(const std::vector<Digit>& digits, const IntExpr& extent) {
+  return extent.isConst() && std::ranges::all_of(digits, [](const Digit& d) { return d.size.isConst(); });
+}
+
+// Of a ragged list with symbols: the run of digits on top that is rounded up is cut off first, as what makes it ragged did; what is left
+// above and below divides.
+void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, DigitSplits& out) {
+  const int count = static_cast<int>(digits.size());
+  IntExpr parts = 1;
+  int run = 0;
+  while (run < count && out.splits.empty()) {
+    parts *= digits[run].size;
+    const IntExpr& below = digits[run++].stride;
+    if (ceilDiv(extent, parts) == below) {
+      out.splits.push_back({0, parts, false});
+    } else if (ceilDiv(extent, below) == parts) {
+      out.splits.push_back({0, below, true});
+    }
+  }
+  if (out.splits.empty()) {
+    throwInternalError(
+        fmt::format("[sharding] no split of {} makes {}", extent.toString(), DigitList(digits).toString()));
+  }
+  for (int i = 0; i + 1 < count; i++) {
+    if (i + 1 != run) {
+      const bool outer = i < run || isPositive(digits[i].size);
+      out.splits.push_back({i, outer ? digits[i].size : digits[i].stride, !outer});
+    }
+  }
+}
+
 // Of digits from the outside. In a ragged list, a run of axes on top is padded as one, and all below it is cut from the inside, so that
 // every size but the topmost is exact.
 DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
@@ -46,7 +77,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     return out;
   }
   if (!digits.front().isRagged()) {
-    // A run of axes on top, of which one has a symbol for its size, is padded as one where sizes turn out not to divide.
+    // A run of axes on top, one with a symbolic size, is padded as one axis where sizes turn out not to divide.
     int run = 0;
     IntExpr together = 1;
     while (run < count && digits[run].owner.isDevice()) {
@@ -72,6 +103,10 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     }
     return out;
   }
+  if (!isConstant(digits, extent)) {
+    cutRoundedUp(digits, extent, out);
+    return out;
+  }
   int top = 0;  // digits in the run
   int64_t parts = 1;
   while (top < count && digits[top].owner.isDevice()) {
@@ -86,7 +121,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   if (top == 0) {
     return out;
   }
-  // What is left has an element for each part, or less: then a loop of one element stays behind.
+  // The rest has an element for each part, or less: then a loop of one element remains.
   if (isBlock || (bound + below - 1) / below != parts) {
     out.splits.push_back({0, parts, false});
     out.loops = isBlock ? top + 1 : count + 1;
@@ -156,13 +191,12 @@ void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> piece
 
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover) {
   const std::vector<IterDomain*> dims = stateDims(tv);
-  const int partial = partialDim(tv);
+  const IterDomain* partial = tv->partialDomain();
   if (dims.size() != state.dims.size() ||
-      (!state.partial.empty() && partial < 0)) {  // the text is made where it is needed
+      (!state.partial.empty() && partial == nullptr)) {  // the text is made where it is needed
     throwInternalError(fmt::format("[sharding] {} has {} dims{}, its state is {}", tv->toString(), dims.size(),
-                                   partial < 0 ? " and none for a partial sum" : "", state.toString()));
+                                   partial == nullptr ? " and none for a partial sum" : "", state.toString()));
   }
-  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
   tv->resetLoop();
   tv->setDeviceMesh(state.mesh);
 
@@ -171,7 +205,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
   size_t next = 0;
   for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
     std::vector<Digit> digits;
-    if (logical == partialId) {
+    if (logical == partial) {
       IntExpr stride = 1;
       for (auto axis = state.partial.rbegin(); axis != state.partial.rend(); ++axis) {
         digits.insert(digits.begin(), {0, stride, state.mesh.axisSize(*axis), Owner::device(*axis)});
@@ -188,7 +222,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
       loop++;
       continue;
     }
-    const DigitSplits splits = splitsOf(digits, logical->extent());
+    const DigitSplits splits = splitsOf(digits, prover.canonical(logical->extent()));
     if (!splits.parts.empty()) {
       tv->partition(loop, splits.parts);
     }

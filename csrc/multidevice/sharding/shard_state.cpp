@@ -11,83 +11,6 @@ namespace meshfuse {
 
 namespace {
 
-bool comesFromReduction(const IterDomain* id) {
-  const IdExpr* e = id->definition();
-  return e != nullptr && std::any_of(e->in.begin(), e->in.end(),
-                                     [](const IterDomain* in) { return in->isReduction() || comesFromReduction(in); });
-}
-
-// Sums and differences of sums, multiples of them by scalars, their casts, parts and sums, in whatever order their elements are.
-bool keepsContributions(const Expr* e) {
-  switch (e->kind()) {
-    case ExprKind::Set:
-    case ExprKind::Cast:
-    case ExprKind::Permute:
-    case ExprKind::Reshape:
-    case ExprKind::Slice:
-      return true;
-    case ExprKind::Reduce:
-      return e->attributes().reduce == ReduceOp::Sum;
-    case ExprKind::Point:
-      break;
-    default:
-      return false;
-  }
-  const size_t tensors = e->tensorInputs().size();
-  switch (e->attributes().point) {
-    case PointOp::Add:
-    case PointOp::Sub:
-      return tensors == 2;
-    case PointOp::Neg:
-    case PointOp::Mul:
-      return tensors == 1;
-    case PointOp::Div:
-      return tensors == 1 && e->input(0)->isTensor();
-    default:
-      return false;
-  }
-}
-
-// Whether axes own some dim whole, as they do one that counts contributions. Cheaper than to follow definitions.
-bool ownsSomeDimWhole(const TensorView* tv) {
-  const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
-  std::vector<int64_t> owned(logical.size(), 0);
-  for (const IterDomain* id : tv->getLoopDomain()) {
-    if (!id->isDeviceDim()) {
-      continue;
-    }
-    const IterDomain* at = id;
-    auto dim = std::find(logical.begin(), logical.end(), at);
-    while (dim == logical.end()) {
-      const IdExpr* e = at->definition();
-      if (e == nullptr || e->in.size() != 1) {
-        return true;  // merged: not said here
-      }
-      at = e->in[0];
-      dim = std::find(logical.begin(), logical.end(), at);
-    }
-    if (!id->extent().isConst() || !at->extent().isConst()) {
-      return true;
-    }
-    int64_t& size = owned[static_cast<size_t>(dim - logical.begin())];
-    size = std::max<int64_t>(size, 1) * id->extent().constValue();
-  }
-  for (size_t k = 0; k < logical.size(); k++) {
-    if (owned[k] > 0 && !logical[k]->isReduction() && logical[k]->extent().isConst(owned[k])) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// The stored dim of `tv` that is, unchanged, that stored dim of its definition's first operand; -1 if none is.
-int unchangedDim(const TensorView* tv, int dim) {
-  const IterDomain* id = tv->getRootDomain()[static_cast<size_t>(dim)];
-  const std::vector<IterDomain*> stored = tv->noReductions();
-  const auto at = std::find(stored.begin(), stored.end(), id);
-  return at == stored.end() ? -1 : static_cast<int>(at - stored.begin());
-}
-
 std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
   std::string text;
   for (const Digit& d : dim.digits()) {
@@ -120,7 +43,8 @@ bool isBlock(const DigitList& dim, const DeviceMesh& mesh) {
       parts = d.owner.isDevice() ? parts * d.size : parts;
       below = d.owner.isDevice() ? d.stride : below;
     }
-    if (below != max(1, ceilDiv(dim.extent(), parts))) {
+    const IntExpr block = ceilDiv(dim.extent(), parts);
+    if (below != (block.isConst() ? max(1, block) : block)) {
       return false;
     }
   }
@@ -206,32 +130,9 @@ bool provenEqual(const ShardState& a, const ShardState& b, const Prover& prover)
                     [&](const DigitList& x, const DigitList& y) { return provenEqual(x, y, prover); });
 }
 
-int partialDim(const TensorView* tv) {
-  int stored = 0;
-  for (const IterDomain* id : tv->getLogicalDomain()) {
-    if (id->isReduction()) {
-      continue;
-    }
-    if (comesFromReduction(id)) {
-      return stored;
-    }
-    stored++;
-  }
-  // What is computed from partial sums alone, contribution by contribution, is partial sums: the first operand speaks for all.
-  const Expr* e = tv->definition();
-  if (e == nullptr || !keepsContributions(e) || (tv->hasDeviceMesh() && !ownsSomeDimWhole(tv))) {
-    return -1;
-  }
-  const int before = partialDim(e->tensorInputs()[0]);
-  return before < 0 ? -1 : unchangedDim(tv, before);
-}
-
 std::vector<IterDomain*> stateDims(const TensorView* tv) {
   std::vector<IterDomain*> dims = tv->noReductions();
-  const int partial = partialDim(tv);
-  if (partial >= 0) {
-    dims.erase(dims.begin() + partial);
-  }
+  std::erase(dims, tv->partialDomain());
   return dims;
 }
 
@@ -239,8 +140,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
   ShardState state{tv->getDeviceMesh(), {}, {}};
   const std::vector<IterDomain*> dims = stateDims(tv);
   const std::vector<IterDomain*>& logical = tv->getLogicalDomain();
-  const int partial = partialDim(tv);
-  const IterDomain* partialId = partial >= 0 ? tv->noReductions()[partial] : nullptr;
+  const IterDomain* partial = tv->partialDomain();
   std::vector<std::vector<Digit>> owned(logical.size());
   std::vector<bool> opaque(logical.size(), false);
   for (const BoundLoop& loop : boundLoops(tv, logical, prover)) {
@@ -250,7 +150,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
     }
     for (const Digit& d : loop.digits.digits()) {
       owned[d.dim].push_back(d);
-      if (logical[d.dim] == partialId) {
+      if (logical[d.dim] == partial) {
         state.partial.push_back(loop.axis);
       }
     }

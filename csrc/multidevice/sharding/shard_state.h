@@ -45,18 +45,14 @@ struct BoundLoop {
   IterDomain* id;
 };
 
-// The dims of `domain` as digits of the dims of `base`, following splits, merges and width-preserving resizes. A dim that does
-// not come from the base is opaque.
-[[nodiscard]] std::vector<DigitList> digitsOver(const std::vector<IterDomain*>& domain,
-                                                const std::vector<IterDomain*>& base, const Prover& prover = {});
+// The logical dims of `tv` as digits of its root dims, following splits, merges and width-preserving resizes, and a reshape whose
+// splits and merges await sizes as far as its sizes say. A dim that does not come from the root is opaque.
+[[nodiscard]] std::vector<DigitList> logicalOverRoot(const TensorView* tv, const Prover& prover = {});
 // The device-bound loop dims of `tv` over `base`, its root or its logical domain; axes of size 1 are left out.
 [[nodiscard]] std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base,
                                                 const Prover& prover = {});
 
-// Position among noReductions() of the dim that counts the contributions to a partial sum, or -1.
-[[nodiscard]] int partialDim(const TensorView* tv);
-
-// The stored dims that a state has digits of: all but that one.
+// The stored dims that a state has digits of: all but the Partial one.
 [[nodiscard]] std::vector<IterDomain*> stateDims(const TensorView* tv);
 
 // The state of a tensor. A dim whose owned digits do not nest, or that an opaque index owns, is opaque in the result.
@@ -65,7 +61,7 @@ struct BoundLoop {
 // partial dim, whose extent is the product of their sizes. InternalError on an opaque dim.
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
 
-// The global shape of a tensor of which a rank holds a part of the given shape. Extents of dims that axes own are those of `tv` where
+// The global shape of a tensor, given the shape of the part that a rank holds. Extents of dims that axes own are those of `tv` where
 // all their symbols are known; else parts are taken to be even: times the sizes of the axes, and `assumed` lists the dim.
 [[nodiscard]] std::vector<int64_t> globalShape(
     const TensorView* tv, std::span<const int64_t> local,

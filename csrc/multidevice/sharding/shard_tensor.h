@@ -14,10 +14,10 @@ class TensorView;
 // The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
 // contiguous. UserError if the rank is not in the mesh. Uneven parts know the whole, see Tensor::withGlobalShape.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank);
-// The part that the sharding of `tv` gives it; `tensor` has the global shape of `tv`, the symbols of which any sizes may fill. The
+// The part that the sharding of `tv` gives it; `tensor` has the global shape of `tv`; any sizes may stand for its symbols. The
 // tensor itself if `tv` has no mesh; a tensor without elements, that knows the whole, if the rank is not in the mesh.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank);
-// The whole of which parts[k] is what device number k of the mesh of `tv` holds (row-major).
+// The whole tensor; parts[k] is the part that device number k of the mesh of `tv` holds (row-major).
 [[nodiscard]] Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv);
 
 }  // namespace meshfuse

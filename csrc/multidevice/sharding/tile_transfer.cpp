@@ -279,4 +279,8 @@ TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh&
   return out;
 }
 
+TileTransfer tileTransfer(const CommStep& step, const std::vector<int64_t>& extents) {
+  return tileTransfer(extents, step.on.atoms, step.before, step.to->atoms, step.after);
+}
+
 }  // namespace meshfuse

@@ -10,8 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "multidevice/mesh/device_mesh.h"
-#include "multidevice/sharding/plan_state.h"
+#include "multidevice/mesh/comm_step.h"
 
 namespace meshfuse {
 
@@ -42,5 +41,7 @@ struct TileTransfer {
 // Both states are of one tensor. Where one of them is partial the meshes are equal.
 [[nodiscard]] TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh,
                                         const PlanState& before, const DeviceMesh& toMesh, const PlanState& after);
+// Of a step that transfers tiles.
+[[nodiscard]] TileTransfer tileTransfer(const CommStep& step, const std::vector<int64_t>& extents);
 
 }  // namespace meshfuse

@@ -65,23 +65,18 @@ RedistributionPlan transferPlan(const ShardState& from, const ShardState& to, co
                                 const PlanOptions& options) {
   const AtomPair source = ownAtoms(from);
   const AtomPair target = ownAtoms(to);
+  const TileTransfer transfer = tileTransfer(shape, source.on.atoms, source.from, target.on.atoms, target.to);
   RedistributionPlan plan;
-  CommStep step;
-  step.kind = StepKind::Transfer;
-  step.mesh = source.mesh;
-  step.tensorMesh = from.mesh;
-  step.origins = source.origins;
-  step.before = source.from;
-  step.after = target.to;
-  auto transfer = std::make_shared<TileTransfer>(tileTransfer(shape, source.mesh, source.from, target.mesh, target.to));
-  step.elements = transfer->received;
-  step.axes = transfer->crossed;
-  plan.elements = transfer->received;
+  plan.steps.push_back({.kind = Collective::Transfer,
+                        .on = source.on,
+                        .axes = transfer.crossed,
+                        .before = source.from,
+                        .after = target.to,
+                        .to = target.on});
+  plan.elements = transfer.received;
   const double beta = sameRanks(from.mesh, to.mesh) ? 1 : options.betaBetween;
-  plan.cost = options.alphaPeer * static_cast<double>(transfer->peers) +
-              beta * static_cast<double>(std::max(transfer->received, transfer->sent));
-  step.transfer = std::move(transfer);
-  plan.steps.push_back(std::move(step));
+  plan.cost = options.alphaPeer * static_cast<double>(transfer.peers) +
+              beta * static_cast<double>(std::max(transfer.received, transfer.sent));
   return plan;
 }
 
@@ -117,10 +112,10 @@ RedistributionPlan planBetween(const ShardState& from, const ShardState& to, con
   std::vector<RedistributionPlan> leaving;
   std::vector<RedistributionPlan> finishing;
   for (const ShardState& source : sources) {
-    leaving.push_back(planAnew(from, source, inside));
+    leaving.push_back(planRedistribution(from, source, inside));
   }
   for (const ShardState& target : targets) {
-    finishing.push_back(planAnew(target, to, arriving));
+    finishing.push_back(planRedistribution(target, to, arriving));
   }
   std::optional<RedistributionPlan> best;
   for (size_t s = 0; s < sources.size(); s++) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/plan_options.h"
@@ -148,15 +149,13 @@ class Fetching {
     out_.cost = options.alphaPeer * static_cast<double>(peers) +
                 (sameRanks ? 1 : options.betaBetween) * static_cast<double>(busiest);
     if (out_.messages.empty()) {
-      out_.step = "slice";
       return;
     }
+    out_.step.kind = Collective::Transfer;
     if (!(held_.mesh == to_)) {
-      out_.step = fmt::format("transfer({} -> {})", held_.mesh.toString(), to_.toString());
       return;
     }
     std::vector<int> axes;
-    std::string names;
     for (int axis = 0; axis < held_.mesh.numAxes(); axis++) {
       const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const WindowMessage& m) {
         return held_.mesh.coordinates(m.from)[static_cast<size_t>(axis)] !=
@@ -164,7 +163,7 @@ class Fetching {
       });
       if (crossed) {
         axes.push_back(axis);
-        names += (names.empty() ? "" : ", ") + held_.mesh.axisName(axis);
+        out_.step.axes.push_back(held_.mesh.axisName(axis));
       }
     }
     const double perElement = dearest(options.beta, axes, 1);
@@ -174,9 +173,9 @@ class Fetching {
     if (root) {
       out_.broadcastAxes = axes;
       out_.root = *root;
+      out_.step.kind = Collective::Broadcast;
       out_.cost = dearest(options.alphas, axes, options.alpha) + perElement * static_cast<double>(out_.received);
     }
-    out_.step = fmt::format("{}({})", root ? "broadcast" : "transfer", names);
   }
 
   // The place in every team of the one rank that holds what all of it want.
@@ -264,17 +263,16 @@ ShardState heldOf(const TensorView* from, const DeviceMesh& to) {
 }  // namespace
 
 bool isWindowOp(const Expr* expr) {
-  return expr->kind() == ExprKind::Slice || expr->kind() == ExprKind::Pad || expr->kind() == ExprKind::Cat ||
-         rowNumber(expr).has_value();
+  return isWindow(*expr) || expr->kind() == ExprKind::Cat || rowNumber(expr).has_value();
 }
 
-bool fetchesWindow(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().plan.empty(); }
+bool fetchesWindow(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().fetches.empty(); }
 
 IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
   const IndexBlock made = localIndices(result, device);
   const std::vector<IntExpr> extents = expr->input(operand)->asTensor()->shape();
   const ExprAttributes& a = expr->attributes();
-  const std::vector<OperandDim> dims = operandDims(expr, operand, expr->tensorOutput());
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
   IndexBlock block;
   for (size_t k = 0; k < extents.size(); k++) {
     const int64_t extent = extents[k].constValue();
@@ -302,16 +300,14 @@ std::optional<WindowFetch> rowAsWindow(const Expr* expr, int operand) {
   }
   WindowFetch fetch;
   fetch.to = expr->tensorOutput()->getDeviceMesh();
-  fetch.step = "slice";
   if (operand == 0) {
     const DeviceMesh& mesh = expr->tensorOutput()->getDeviceMesh();
-    std::vector<std::string_view> names;
+    fetch.step.kind = Collective::Broadcast;
     int64_t team = 1;
     for (int axis : row->axes) {
-      names.push_back(mesh.axisName(axis));
+      fetch.step.axes.push_back(mesh.axisName(axis));
       team *= mesh.axisSize(axis).constValue();
     }
-    fetch.step = fmt::format("broadcast({})", fmt::join(names, ", "));
     fetch.broadcastAxes = row->axes;
     fetch.root = row->root;
     fetch.received = row->elements;
@@ -333,7 +329,7 @@ std::optional<WindowFetch> windowFetch(const Expr* expr, int operand) {
   const ShardState made = shardState(result);
   const ShardState held = heldOf(from, made.mesh);
   if (!areConstant(a.starts) || !areConstant(a.stops) || !areConstant(a.steps) || !isConstant(held) ||
-      !isConstant(made) || partialDim(from) >= 0 || made.mesh.devices().empty() || held.mesh.devices().empty()) {
+      !isConstant(made) || from->isPartial() || made.mesh.devices().empty() || held.mesh.devices().empty()) {
     return std::nullopt;
   }
   std::vector<IndexBlock> needs;
@@ -348,7 +344,7 @@ namespace {
 
 bool isTransfer(const WindowFetch& fetch) { return !fetch.messages.empty() && fetch.broadcastAxes.empty(); }
 
-// One exchange in place of two, where it is no dearer.
+// One exchange in place of two, where it costs no more.
 std::optional<WindowFetch> together(const TensorView* from, const WindowFetch& a, const WindowFetch& b) {
   if (!(a.to == b.to)) {
     return std::nullopt;
@@ -381,17 +377,18 @@ WindowFetches::WindowFetches(const Fusion& fusion) {
       if (!fetch) {
         continue;
       }
-      Part part{fetches_.size(), fetch->step, true};
+      Part part{fetches_.size(), fetch->step};
       if (isTransfer(*fetch)) {
         for (size_t n : open[e->input(operand)->id()]) {
           if (std::optional<WindowFetch> both = together(e->input(operand)->asTensor(), fetches_[n], *fetch)) {
-            part = {n, "shared" + fetch->step.substr(fetch->step.find('(')), false};
+            part = {n, fetch->step};
+            part.step.isShared = true;
             fetches_[n] = *std::move(both);
             break;
           }
         }
       }
-      if (part.isFirst) {
+      if (!part.step.isShared) {
         if (isTransfer(*fetch)) {
           open[e->input(operand)->id()].push_back(fetches_.size());
         }
@@ -407,8 +404,8 @@ const WindowFetches::Part* WindowFetches::find(const Expr* expr, int operand) co
   return at == parts_.end() ? nullptr : &at->second;
 }
 
-std::vector<std::string> WindowFetches::steps(const Expr* expr) const {
-  std::vector<std::string> steps;
+std::vector<WindowStep> WindowFetches::steps(const Expr* expr) const {
+  std::vector<WindowStep> steps;
   for (size_t k = 0; k < expr->inputs().size(); k++) {
     if (const Part* part = find(expr, static_cast<int>(k))) {
       steps.push_back(part->step);

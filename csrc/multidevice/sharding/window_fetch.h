@@ -7,17 +7,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "digits/int_expr.h"
-#include "ir/index_run.h"
+#include "ir/expr.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
-class Expr;
 class Fusion;
 
 struct WindowMessage {
@@ -38,12 +36,12 @@ struct WindowFetch {
   // All ranks along these axes of the mesh want one block, which the one at `root` holds: they are sent it at once.
   std::vector<int> broadcastAxes;
   IntExpr root = 0;
-  std::string step;  // transfer(x), broadcast(x); slice where every rank has what it needs
+  WindowStep step;
 };
 
 // Slice, Pad, Cat, or one row by a run-time number, see row_fetch.h.
 [[nodiscard]] bool isWindowOp(const Expr* expr);
-// One of which it was decided that it fetches what it needs: its edges may communicate.
+// A window op whose plan is made: it fetches the elements it needs, so its edges may communicate.
 [[nodiscard]] bool fetchesWindow(const Expr* expr);
 // The indices of an operand that a device needs for its part of the result.
 [[nodiscard]] IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
@@ -51,8 +49,8 @@ struct WindowFetch {
 // run-time number no messages.
 [[nodiscard]] std::optional<WindowFetch> windowFetch(const Expr* expr, int operand);
 
-// What the windows of a planned fusion fetch. Transfers of one tensor to one mesh are one where that is no dearer: each rank is sent at
-// once what any of the windows lacks there.
+// What the windows of a planned fusion fetch. Transfers of one tensor to one mesh are one where that costs no more: each rank receives at
+// once the elements that any of the windows lacks there.
 //
 //   mesh {x: 4}, T0[16] S0(x), slices 0:14, 1:15 and 2:16, S0(x)     the second fetches two elements, the third shares them
 class WindowFetches {
@@ -60,15 +58,14 @@ class WindowFetches {
   explicit WindowFetches(const Fusion& fusion);
 
   struct Part {
-    size_t number = 0;     // of the fetch
-    std::string step;      // shared(x) where an earlier window fetches
-    bool isFirst = false;  // no earlier window does
+    size_t number = 0;  // of the fetch
+    WindowStep step;
   };
   // Null of an operand that is no tensor, or cannot be fetched.
   [[nodiscard]] const Part* find(const Expr* expr, int operand) const;
   [[nodiscard]] const WindowFetch& fetch(const Part& part) const { return fetches_[part.number]; }
   // By tensor operand; fewer where some cannot be fetched.
-  [[nodiscard]] std::vector<std::string> steps(const Expr* expr) const;
+  [[nodiscard]] std::vector<WindowStep> steps(const Expr* expr) const;
 
  private:
   std::vector<WindowFetch> fetches_;

@@ -10,6 +10,9 @@ namespace meshfuse {
 
 namespace {
 
+constexpr Collective kKindsWithAlgorithms[] = {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter,
+                                               Collective::AllToAll,  Collective::Broadcast, Collective::Gather,
+                                               Collective::Scatter,   Collective::Reduce};
 constexpr std::string_view kSizeNames[] = {"small", "medium", "large"};
 
 struct Row {
@@ -17,13 +20,14 @@ struct Row {
   Algorithm algorithm;
   bool onHost;
   bool onNetwork;
-  std::vector<CallKind> kinds;
+  std::vector<Collective> kinds;
   bool smallOnly = false;
 };
 
 const std::vector<Row>& rows() {
-  using K = CallKind;
-  static const std::vector<CallKind> all = {K::AllGather, K::AllReduce, K::ReduceScatter, K::AllToAll, K::Broadcast};
+  using K = Collective;
+  static const std::vector<Collective> all(std::begin(kKindsWithAlgorithms), std::end(kKindsWithAlgorithms));
+  static const std::vector<Collective> others(all.begin() + 1, all.end());
   static const std::vector<Row> table = {
       {"default", Algorithm::Default, true, true, all},
       {"slots", Algorithm::Slots, true, false, all, true},
@@ -32,7 +36,7 @@ const std::vector<Row>& rows() {
       {"staged", Algorithm::Staged, true, false, all},
       {"whole", Algorithm::Whole, true, true, {K::AllReduce}},
       {"parts", Algorithm::Parts, false, true, {K::AllReduce}},
-      {"pairs", Algorithm::Pairs, false, true, {K::AllGather, K::ReduceScatter, K::AllToAll, K::Broadcast}},
+      {"pairs", Algorithm::Pairs, false, true, others},
       {"doubling", Algorithm::Doubling, false, true, {K::AllReduce}},
       {"ring", Algorithm::Ring, false, true, {K::AllReduce, K::AllGather}},
       {"hierarchical", Algorithm::Hierarchical, false, true, {K::AllReduce}},
@@ -42,9 +46,6 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-constexpr CallKind kKindsWithAlgorithms[] = {CallKind::AllReduce, CallKind::AllGather, CallKind::ReduceScatter,
-                                             CallKind::AllToAll, CallKind::Broadcast};
-
 std::string listed(const std::vector<std::string_view>& words) {
   std::string text;
   for (std::string_view w : words) {
@@ -53,13 +54,13 @@ std::string listed(const std::vector<std::string_view>& words) {
   return text;
 }
 
-bool has(const Row& row, CallKind kind) {
+bool has(const Row& row, Collective kind) {
   return std::find(row.kinds.begin(), row.kinds.end(), kind) != row.kinds.end();
 }
 
-CallKind kindNamed(std::string_view word, std::string_view entry) {
+Collective kindNamed(std::string_view word, std::string_view entry) {
   std::vector<std::string_view> names;
-  for (CallKind kind : kKindsWithAlgorithms) {
+  for (Collective kind : kKindsWithAlgorithms) {
     if (name(kind) == word) {
       return kind;
     }
@@ -77,7 +78,7 @@ int sizeNamed(std::string_view word, std::string_view entry) {
   return static_cast<int>(at - std::begin(kSizeNames));
 }
 
-const Row& rowNamed(std::string_view word, CallKind kind, std::string_view entry) {
+const Row& rowNamed(std::string_view word, Collective kind, std::string_view entry) {
   std::vector<std::string_view> names;
   for (const Row& row : rows()) {
     if (has(row, kind) && row.name == word) {
@@ -121,7 +122,7 @@ void AlgorithmTable::set(std::string_view entry) {
     return;
   }
   const size_t colon = std::min(left.find(':'), left.size());
-  const CallKind kind = kindNamed(left.substr(0, colon), entry);
+  const Collective kind = kindNamed(left.substr(0, colon), entry);
   const int size = colon == left.size() ? -1 : sizeNamed(left.substr(colon + 1), entry);
   const Row& row = rowNamed(entry.substr(equals + 1), kind, entry);
   check(!row.smallOnly || size == static_cast<int>(SizeClass::Small),
@@ -136,7 +137,7 @@ void AlgorithmTable::set(std::string_view entry) {
 }
 
 bool AlgorithmTable::pushes() const {
-  const auto& sizes = host_[static_cast<size_t>(CallKind::AllReduce)];
+  const auto& sizes = host_[static_cast<size_t>(Collective::AllReduce)];
   return std::find(sizes.begin(), sizes.end(), Algorithm::Push) != sizes.end();
 }
 

@@ -51,8 +51,8 @@ class AlgorithmTable {
   // UserError, with the legal words, for a text that is none.
   static AlgorithmTable parse(std::string_view text);
 
-  Algorithm onHost(CallKind kind, SizeClass size) const { return at(host_, kind, size); }
-  Algorithm onNetwork(CallKind kind, SizeClass size) const { return at(network_, kind, size); }
+  Algorithm onHost(Collective kind, SizeClass size) const { return at(host_, kind, size); }
+  Algorithm onNetwork(Collective kind, SizeClass size) const { return at(network_, kind, size); }
   // Whether floating types may be reduced in another order than the team's.
   bool anyOrder() const { return anyOrder_; }
   // Whether ranks of a host write to each other's memory.
@@ -60,10 +60,10 @@ class AlgorithmTable {
 
  private:
   static constexpr size_t kSizes = 3;
-  static constexpr size_t kKinds = 5;  // up to Broadcast
+  static constexpr size_t kKinds = static_cast<size_t>(Collective::Reduce) + 1;
   using Table = std::array<std::array<Algorithm, kSizes>, kKinds>;
 
-  static Algorithm at(const Table& table, CallKind kind, SizeClass size) {
+  static Algorithm at(const Table& table, Collective kind, SizeClass size) {
     const auto k = static_cast<size_t>(kind);
     return k < kKinds ? table[k][static_cast<size_t>(size)] : Algorithm::Default;
   }

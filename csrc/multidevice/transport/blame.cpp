@@ -93,7 +93,7 @@ std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, u
 }
 
 std::string describeEntry(const Entry& e, int64_t origin) {
-  const std::string call = e.event.call.kind == CallKind::Send
+  const std::string call = e.event.call.kind == Collective::Send
                                ? fmt::format("a group of {} sends and receives", e.event.call.count)
                                : describe(e.event.call);
   const std::string step =

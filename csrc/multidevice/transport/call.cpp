@@ -29,18 +29,11 @@ std::string teamText(const CallRecord& call) {
   return "{" + text + "}";
 }
 
-bool reduces(CallKind kind) { return kind == CallKind::AllReduce || kind == CallKind::ReduceScatter; }
-bool carriesData(CallKind kind) {
-  return kind != CallKind::Barrier && kind != CallKind::Exchange && kind != CallKind::Close;
+bool carriesData(Collective kind) {
+  return kind != Collective::Barrier && kind != Collective::Exchange && kind != Collective::Close;
 }
 
 }  // namespace
-
-std::string_view name(CallKind kind) {
-  return kind == CallKind::Exchange ? "exchange"
-         : kind == CallKind::Close  ? "close"
-                                    : name(static_cast<CollectiveKind>(kind));
-}
 
 uint64_t teamHash(const Team& team) {
   uint64_t hash = team.ranks.size();
@@ -64,11 +57,11 @@ std::string describe(const CallRecord& call) {
     text += fmt::format("({})", name(call.op));
   }
   if (carriesData(call.kind)) {
-    const bool pairwise = call.ragged && call.kind == CallKind::AllToAll;
-    text += pairwise ? fmt::format(" of {}", name(call.type)) : fmt::format(" of {} {}", call.count, name(call.type));
+    text += isPairwise(call) ? fmt::format(" of {}", name(call.type))
+                             : fmt::format(" of {} {}", call.count, name(call.type));
   }
   if (call.root >= 0) {
-    text += fmt::format(" from position {}", call.root);
+    text += fmt::format(" {} position {}", traits(call.kind).resultIsOfRoot ? "to" : "from", call.root);
   }
   return text + " in team " + teamText(call);
 }
@@ -127,7 +120,7 @@ int64_t Blocks::beginWithin(int64_t block, int64_t from, int64_t elements) const
 
 namespace {
 
-void checkCounts(CallKind kind, const Team& team, std::span<const int64_t> counts) {
+void checkCounts(Collective kind, const Team& team, std::span<const int64_t> counts) {
   check(counts.size() == team.ranks.size(), "[{}-v] {} counts for a team of {} ranks; give one for each", name(kind),
         counts.size(), team.ranks.size());
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -150,14 +143,15 @@ CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64
   return call;
 }
 
-CallRecord pairwiseRecord(DataType type, const Team& team, int position, std::span<const int64_t> sent,
+CallRecord pairwiseRecord(CallRecord call, const Team& team, int position, std::span<const int64_t> sent,
                           std::span<const int64_t> received) {
-  checkCounts(CallKind::AllToAll, team, sent);
-  checkCounts(CallKind::AllToAll, team, received);
+  checkCounts(call.kind, team, sent);
+  checkCounts(call.kind, team, received);
   const auto own = static_cast<size_t>(position);
-  check(sent[own] == received[own], "[all-to-all-v] {}",
+  check(sent[own] == received[own], "[{}-v] {}", name(call.kind),
         pairDifference(team.ranks[own], sent[own], team.ranks[own], received[own]));
-  return {.kind = CallKind::AllToAll, .type = type, .ragged = true};
+  call.ragged = true;
+  return call;
 }
 
 std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected) {
@@ -166,7 +160,7 @@ std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expec
                                         receiver, expected);
 }
 
-int positionInTeam(const Team& team, int rank, int size, CallKind kind) {
+int positionInTeam(const Team& team, int rank, int size, Collective kind) {
   const std::vector<int>& ranks = team.ranks;
   int position = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
@@ -184,12 +178,16 @@ int positionInTeam(const Team& team, int rank, int size, CallKind kind) {
   return position;
 }
 
-void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven) {
-  check(call.count >= 0, "[{}] count is {}, expected 0 or more elements", name(call.kind), call.count);
-  check(buffersGiven || call.count == 0, "[{}] a buffer is null, expected room for {} elements", name(call.kind),
-        call.count);
-  check(call.kind != CallKind::Broadcast || (call.root >= 0 && call.root < static_cast<int>(team.ranks.size())),
-        "[broadcast] root is position {} of a team of {} ranks", call.root, team.ranks.size());
+void checkArguments(const CollectiveCall& call) {
+  const CallRecord& record = call.record;
+  const CollectiveTraits& traits = call.traits();
+  check(record.count >= 0, "[{}] count is {}, expected 0 or more elements", traits.name, record.count);
+  check((!traits.operandIsOfRoot && !traits.resultIsOfRoot) || (record.root >= 0 && record.root < call.ranks()),
+        "[{}] root is position {} of a team of {} ranks, expected 0 to {}", traits.name, record.root, call.ranks(),
+        call.ranks() - 1);
+  const bool given = (call.in != nullptr || !call.gives()) && (call.out != nullptr || !call.gets());
+  check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected room for {} elements",
+        traits.name, record.count);
 }
 
 void checkHasFailed(bool failed) {

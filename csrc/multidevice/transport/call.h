@@ -12,27 +12,10 @@
 
 namespace meshfuse {
 
-// The collectives of the interface, in the order of CollectiveKind, and the calls of the whole world.
-enum class CallKind : uint8_t {
-  AllGather,
-  AllReduce,
-  ReduceScatter,
-  AllToAll,
-  Broadcast,
-  Send,
-  Recv,
-  Barrier,
-  Exchange,
-  Close
-};
-
-constexpr CallKind callKind(CollectiveKind k) { return static_cast<CallKind>(k); }
-[[nodiscard]] std::string_view name(CallKind kind);
-
 constexpr uint32_t shortHash(uint64_t hash) { return static_cast<uint32_t>(hash ^ hash >> 32); }
 
 struct CallRecord {
-  CallKind kind = CallKind::Barrier;
+  Collective kind = Collective::Barrier;
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
   bool ragged = false;  // a count for each rank
@@ -46,6 +29,11 @@ struct CallRecord {
 
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
 };
+
+// Every two ranks have a count of their own, which only they compare: an all-to-all-v.
+[[nodiscard]] constexpr bool isPairwise(const CallRecord& call) {
+  return call.ragged && traits(call.kind).operandHasBlocks && traits(call.kind).resultHasBlocks;
+}
 
 // How the elements of a call lie in blocks, one for each rank of its team: all of the same size, or as given.
 struct Blocks {
@@ -62,10 +50,31 @@ struct Blocks {
   int64_t beginWithin(int64_t block, int64_t from, int64_t elements) const;
 };
 
+// A collective as one rank of its team calls it.
+struct CollectiveCall {
+  const Team& team;
+  int position;  // of this rank in the team
+  CallRecord record;
+  Blocks operand;  // one block, or one for each rank
+  Blocks result;
+  const std::byte* in;
+  std::byte* out;
+
+  const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
+  int64_t elementBytes() const { return dataTypeSize(record.type); }
+  int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
+  // Whether peers get anything of this rank, and whether it gets anything.
+  bool gives() const { return gives(position); }
+  bool gives(int64_t ofPosition) const { return !traits().operandIsOfRoot || record.root == ofPosition; }
+  bool gets() const { return gets(position); }
+  bool gets(int64_t ofPosition) const { return !traits().resultIsOfRoot || record.root == ofPosition; }
+  bool isPairwise() const { return meshfuse::isPairwise(record); }
+};
+
 // The record of a call with a count for each rank; UserError if they are not as many as the team's ranks, or one is negative.
 [[nodiscard]] CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts);
 // Of an all-to-all-v of the rank at this position; counts of different ranks are compared by pairs.
-[[nodiscard]] CallRecord pairwiseRecord(DataType type, const Team& team, int position, std::span<const int64_t> sent,
+[[nodiscard]] CallRecord pairwiseRecord(CallRecord call, const Team& team, int position, std::span<const int64_t> sent,
                                         std::span<const int64_t> received);
 // `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if they are as many.
 [[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
@@ -82,10 +91,10 @@ struct Blocks {
 
 // Position of `rank` in the team; UserError if the team is empty, repeats a rank, names one outside 0..size-1 or does not
 // hold `rank`.
-[[nodiscard]] int positionInTeam(const Team& team, int rank, int size, CallKind kind);
+[[nodiscard]] int positionInTeam(const Team& team, int rank, int size, Collective kind);
 
 // UserError unless counts, root and buffers make sense.
-void checkArguments(const CallRecord& call, const Team& team, bool buffersGiven);
+void checkArguments(const CollectiveCall& call);
 
 // UserError unless the group has failed, of a rank that asks for the survivors.
 void checkHasFailed(bool failed);

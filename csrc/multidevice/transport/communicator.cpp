@@ -24,42 +24,20 @@ class SelfCommunicator final : public Communicator {
   std::string_view transport() const override { return "self"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
-  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    copy(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, in, out);
+  void run(const CollectiveCall& call) override {
+    checkAlive();
+    ++counters_[call.record.kind].calls;
+    const int64_t bytes = call.operand.total() * call.elementBytes();
+    if (call.in != call.out && bytes > 0) {
+      std::memmove(call.out, call.in, static_cast<size_t>(bytes));
+    }
   }
-  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    copy(t, {.kind = CallKind::AllGather, .type = type, .count = count}, in, out);
-  }
-  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    copy(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, in, out);
-  }
-  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    copy(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, in, out);
-  }
-  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override {
-    copy(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), in, out);
-  }
-  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
-                      ReduceOp op) override {
-    copy(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts), in, out);
-  }
-  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                 std::span<const int64_t> received, DataType type) override {
-    CallRecord call = pairwiseRecord(type, t, positionInTeam(t, 0, 1, CallKind::AllToAll), sent, received);
-    call.count = sent[0];
-    copy(t, call, in, out);
-  }
-  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override {
-    copy(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
-  }
-  void barrier(const Team& t) override { copy(t, {.kind = CallKind::Barrier}, nullptr, nullptr); }
-
   void transfer(std::span<const Transfer> transfers) override {
     checkAlive();
     checkTransfers(transfers, 1);
     moveWithinRank(transfers, 0);
     for (const Transfer& t : transfers) {
-      ++counters_[t.direction == Transfer::Direction::Send ? CollectiveKind::Send : CollectiveKind::Recv].calls;
+      ++counters_[t.direction == Transfer::Direction::Send ? Collective::Send : Collective::Recv].calls;
     }
   }
   std::vector<std::string> exchange(std::string_view message) override {
@@ -80,16 +58,6 @@ class SelfCommunicator final : public Communicator {
  private:
   void checkAlive() const { deviceCheck(failure_.empty(), "{}", failure_); }
 
-  void copy(const Team& team, const CallRecord& call, const void* in, void* out) {
-    checkAlive();
-    static_cast<void>(positionInTeam(team, 0, 1, call.kind));
-    checkArguments(call, team, in != nullptr && out != nullptr);
-    ++counters_[static_cast<CollectiveKind>(call.kind)].calls;
-    if (in != out && call.count > 0) {
-      std::memmove(out, in, static_cast<size_t>(call.count) * static_cast<size_t>(dataTypeSize(call.type)));
-    }
-  }
-
   TransferCounters counters_;
   std::string failure_;
 };
@@ -98,13 +66,65 @@ thread_local Communicator* threadWorld = nullptr;
 
 }  // namespace
 
-std::string_view name(CollectiveKind kind) {
-  static constexpr std::array<std::string_view, 8> kNames = {"all-gather", "all-reduce", "reduce-scatter", "all-to-all",
-                                                             "broadcast",  "send",       "receive",        "barrier"};
-  return kNames[static_cast<size_t>(kind)];
+void Communicator::call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent,
+                        Counts received) {
+  const int position = positionInTeam(team, rank(), size(), record.kind);
+  const CollectiveTraits& t = traits(record.kind);
+  const auto blocks = [&](bool forEachRank, Counts counts) {
+    return forEachRank ? Blocks{.number = std::ssize(team.ranks), .size = record.count, .sizes = counts}
+                       : Blocks{.size = counts.empty() ? record.count : counts[static_cast<size_t>(position)]};
+  };
+  const CollectiveCall call{.team = team,
+                            .position = position,
+                            .record = record,
+                            .operand = blocks(t.operandHasBlocks, sent),
+                            .result = blocks(t.resultHasBlocks, received),
+                            .in = static_cast<const std::byte*>(in),
+                            .out = static_cast<std::byte*>(out)};
+  checkArguments(call);
+  run(call);
 }
 
-void Communicator::close() { barrier(world_); }
+void Communicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  call(t, {.kind = Collective::AllReduce, .type = type, .op = op, .count = count}, in, out);
+}
+void Communicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  call(t, {.kind = Collective::AllGather, .type = type, .count = count}, in, out);
+}
+void Communicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
+  call(t, {.kind = Collective::ReduceScatter, .type = type, .op = op, .count = count}, in, out);
+}
+void Communicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
+  call(t, {.kind = Collective::AllToAll, .type = type, .count = count}, in, out);
+}
+void Communicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
+  call(t, {.kind = Collective::Broadcast, .type = type, .root = root, .count = count}, buffer, buffer);
+}
+void Communicator::gather(const Team& t, const void* in, void* out, int64_t count, DataType type, int root) {
+  call(t, {.kind = Collective::Gather, .type = type, .root = root, .count = count}, in, out);
+}
+void Communicator::scatter(const Team& t, const void* in, void* out, int64_t count, DataType type, int root) {
+  call(t, {.kind = Collective::Scatter, .type = type, .root = root, .count = count}, in, out);
+}
+void Communicator::reduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op,
+                          int root) {
+  call(t, {.kind = Collective::Reduce, .type = type, .op = op, .root = root, .count = count}, in, out);
+}
+void Communicator::barrier(const Team& t) { call(t, {.kind = Collective::Barrier}, nullptr, nullptr); }
+void Communicator::close() { call(world_, {.kind = Collective::Close}, nullptr, nullptr); }
+
+void Communicator::allGatherV(const Team& t, const void* in, void* out, Counts counts, DataType type) {
+  call(t, raggedRecord({.kind = Collective::AllGather, .type = type}, t, counts), in, out, counts, counts);
+}
+void Communicator::reduceScatterV(const Team& t, const void* in, void* out, Counts counts, DataType type, ReduceOp op) {
+  call(t, raggedRecord({.kind = Collective::ReduceScatter, .type = type, .op = op}, t, counts), in, out, counts,
+       counts);
+}
+void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts sent, Counts received, DataType type) {
+  const int position = positionInTeam(t, rank(), size(), Collective::AllToAll);
+  call(t, pairwiseRecord({.kind = Collective::AllToAll, .type = type}, t, position, sent, received), in, out, sent,
+       received);
+}
 
 Communicator::Survivors Communicator::shrink() {
   throwUserError(

@@ -3,7 +3,7 @@
 // One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
 // the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
 // the collective and the step; after that the group is dead and every later call throws the same error. Where ranks run different
-// programs, and somebody knows these (Programs), the error is a DisagreementError, with one text on all ranks.
+// programs that a `Programs` can tell apart, the error is a DisagreementError, with one text on all ranks.
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
@@ -22,14 +22,11 @@
 #include <string_view>
 #include <vector>
 
+#include "multidevice/mesh/collective.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
 namespace meshfuse {
-
-enum class CollectiveKind : uint8_t { AllGather, AllReduce, ReduceScatter, AllToAll, Broadcast, Send, Recv, Barrier };
-
-[[nodiscard]] std::string_view name(CollectiveKind kind);
 
 // Elements and bytes that arrived from other ranks, counted where they are copied; one entry per kind.
 struct TransferCounters {
@@ -37,9 +34,9 @@ struct TransferCounters {
     int64_t calls = 0;
     int64_t bytesReceived = 0;
   };
-  Entry of[8];
-  Entry& operator[](CollectiveKind k) { return of[static_cast<int>(k)]; }
-  const Entry& operator[](CollectiveKind k) const { return of[static_cast<int>(k)]; }
+  Entry of[kCollectives];
+  Entry& operator[](Collective k) { return of[static_cast<int>(k)]; }
+  const Entry& operator[](Collective k) const { return of[static_cast<int>(k)]; }
 };
 
 // A set of ranks that communicate together; ids are world ranks, in block order.
@@ -48,8 +45,13 @@ struct Team {
   friend bool operator==(const Team&, const Team&) = default;
 };
 
+struct CallRecord;      // call.h
+struct CollectiveCall;  // call.h
+
 class Communicator {
  public:
+  using Counts = std::span<const int64_t>;  // elements, by position in a team
+
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
@@ -62,28 +64,36 @@ class Communicator {
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
 
   // All counts are elements of `type`; buffers are contiguous; in and out of one call do not overlap unless they are equal
-  // (all-reduce and broadcast only).
-  virtual void allReduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp) = 0;
+  // (all-reduce, reduce and broadcast only).
+  void allReduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp);
   // in: count elements; out: team size * count, block i from the i-th rank of the team.
-  virtual void allGather(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
+  void allGather(const Team&, const void* in, void* out, int64_t count, DataType);
   // in: team size * count; out: count elements, block i of the sum to the i-th rank.
-  virtual void reduceScatter(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp) = 0;
+  void reduceScatter(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp);
   // in, out: team size * count; block j of in goes to the j-th rank, block i of out came from the i-th.
-  virtual void allToAll(const Team&, const void* in, void* out, int64_t count, DataType) = 0;
+  void allToAll(const Team&, const void* in, void* out, int64_t count, DataType);
 
   // The same with as many elements for each rank as given, by position in the team; 0 is allowed, and blocks lie side by side.
   // The counts of an all-gather or a reduce-scatter are the same on every rank.
   // in: counts[position]; out: all blocks.
-  virtual void allGatherV(const Team&, const void* in, void* out, std::span<const int64_t> counts, DataType) = 0;
+  void allGatherV(const Team&, const void* in, void* out, Counts counts, DataType);
   // in: all blocks; out: counts[position].
-  virtual void reduceScatterV(const Team&, const void* in, void* out, std::span<const int64_t> counts, DataType,
-                              ReduceOp) = 0;
+  void reduceScatterV(const Team&, const void* in, void* out, Counts counts, DataType, ReduceOp);
   // sent[j] elements of in go to the j-th rank, received[i] of out came from the i-th: what that one sends to this one.
-  virtual void allToAllV(const Team&, const void* in, void* out, std::span<const int64_t> sent,
-                         std::span<const int64_t> received, DataType) = 0;
+  void allToAllV(const Team&, const void* in, void* out, Counts sent, Counts received, DataType);
 
-  // root: a position in the team.
-  virtual void broadcast(const Team&, void* buffer, int64_t count, DataType, int root) = 0;
+  // root: a position in the team. A buffer that only the root reads or writes may be null on the other ranks.
+  void broadcast(const Team&, void* buffer, int64_t count, DataType, int root);
+  // in: count elements; out, of the root: team size * count, block i from the i-th rank.
+  void gather(const Team&, const void* in, void* out, int64_t count, DataType, int root);
+  // in, of the root: team size * count, block j goes to the j-th rank; out: count elements.
+  void scatter(const Team&, const void* in, void* out, int64_t count, DataType, int root);
+  // in: count elements; out, of the root: count elements.
+  void reduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp, int root);
+  void barrier(const Team&);
+  // A collective as data. The functions above check their arguments and come here.
+  virtual void run(const CollectiveCall& call) = 0;
+
   // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock. The messages
   // of one rank to another arrive in the order in which they were sent; each receive must ask for as many bytes as were sent. A
   // send returns when its buffer may be reused; whether the receiver has the message by then depends on the transport.
@@ -94,7 +104,6 @@ class Communicator {
     int64_t bytes;
   };
   virtual void transfer(std::span<const Transfer> transfers) = 0;
-  virtual void barrier(const Team&) = 0;
 
   // A communicator of the ranks of this team beside this one, for calls of the team or of a part of it: another thread may make them
   // while this communicator is called, and while calls of other lanes are under way. It meets only the lanes that the other ranks of
@@ -117,7 +126,7 @@ class Communicator {
 
   // Leaves the world together with all other ranks: returns when every rank has come to it, or throws as a collective does.
   // Nothing may be called afterwards. A rank that is destroyed without it leaves at once.
-  virtual void close();
+  void close();
 
   // The ranks that lived on after a failure, as a world of their own.
   struct Survivors {
@@ -137,18 +146,18 @@ class Communicator {
   void setProgram(uint64_t program) { program_ = program; }
   uint64_t program() const { return program_; }
 
-  // Knows what programs are and what the messages of exchange() say, for the errors of ranks whose calls do not meet.
+  // Describes programs and messages of exchange(), for the errors of ranks that make different calls. The transport knows neither.
   class Programs {
    public:
-    // What is known of a rank's call.
+    // A rank's call, as the transport sees it.
     struct Call {
       int rank;
       uint32_t program = 0;           // shortHash of its program
       std::string_view message = {};  // of an exchange; may be cut off at its end
     };
     virtual ~Programs() = default;
-    // What their user did differently on two ranks, and what is to be done; nullopt where that is not known, or not what makes the
-    // calls differ. Called by one of the two ranks, which throws it together with all others.
+    // The user's mistake that makes two calls differ, and how to correct it; nullopt if it is not known or there is none. Called by one
+    // of the two ranks; all ranks throw the text.
     virtual std::optional<std::string> difference(const Call& a, const Call& b) const = 0;
   };
   // Not while a call is under way.
@@ -164,6 +173,9 @@ class Communicator {
   Team world_;
 
  private:
+  void call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent = {},
+            Counts received = {});
+
   uint64_t program_ = 0;
   std::shared_ptr<const Programs> programs_;
   std::mutex sequence_;

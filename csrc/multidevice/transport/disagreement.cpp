@@ -18,11 +18,11 @@ std::optional<GroupFailure> disagreement(const Communicator::Programs* programs,
   }
   const DifferingCall& low = a.rank < b.rank ? a : b;
   const DifferingCall& high = a.rank < b.rank ? b : a;
-  const auto said = [](const DifferingCall& call) {
-    const bool exchanges = call.record.kind == CallKind::Exchange;
+  const auto described = [](const DifferingCall& call) {
+    const bool exchanges = call.record.kind == Collective::Exchange;
     return Communicator::Programs::Call{call.rank, call.record.program, exchanges ? call.message : std::string_view()};
   };
-  std::optional<std::string> text = programs->difference(said(low), said(high));
+  std::optional<std::string> text = programs->difference(described(low), described(high));
   if (!text) {
     return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Calls of two ranks that should have met and are not the same: whose mistake that is, and what the group is told.
+// The error of all ranks if two ranks make different calls where they should make the same one.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace meshfuse {
 
-// Ranks were asked for different things: their user's mistake, with the same text on all of them. The group is dead then.
+// The user called different things on two ranks: one text on all ranks. The group is closed after it.
 class DisagreementError : public UserError {
  public:
   using UserError::UserError;
 };
 
-// What ends a group.
+// The failure that closes a group.
 struct GroupFailure {
   std::string text;
   bool isDisagreement = false;  // a DisagreementError on all ranks, else a DeviceError
@@ -25,7 +25,7 @@ struct GroupFailure {
 
 [[noreturn]] void throwFailure(const GroupFailure& failure);
 
-// One side: what the rank calls, and where it is.
+// The call of one of the two ranks.
 struct DifferingCall {
   int rank;
   CallRecord record;
@@ -33,10 +33,10 @@ struct DifferingCall {
   std::string place = {};
 };
 
-// Nullopt where nobody knows what the two mean. programs: may be null.
+// The user's mistake, if `programs`, which may be null, finds one.
 [[nodiscard]] std::optional<GroupFailure> disagreement(const Communicator::Programs* programs, const DifferingCall& a,
                                                        const DifferingCall& b);
-// The same, or that the transport found the calls to be different.
+// The user's mistake if one is found, else the difference of the two records.
 [[nodiscard]] GroupFailure differenceOf(std::string_view transport, const Communicator::Programs* programs,
                                         const DifferingCall& a, const DifferingCall& b);
 

@@ -161,10 +161,10 @@ FlightRecord readFlightRecord(const std::string& file) {
       std::istringstream event(line);
       event >> e.event.sequence >> e.event.teamSequence >> e.begin >> e.end >> e.event.step >> kind >> type >> op >>
           c.root >> c.count >> c.teamHash >> c.teamMask >> c.ragged >> c.countHash >> c.program >> way;
-      check(!event.fail() && kind >= 0 && kind <= static_cast<int>(CallKind::Close) && way >= 0 &&
+      check(!event.fail() && kind >= 0 && kind <= static_cast<int>(Collective::Close) && way >= 0 &&
                 way <= static_cast<int>(Algorithm::Scatter),
             "[blame] {}: '{}' is no call", file, line);
-      c.kind = static_cast<CallKind>(kind);
+      c.kind = static_cast<Collective>(kind);
       c.type = static_cast<DataType>(type);
       c.op = static_cast<ReduceOp>(op);
       e.event.way = static_cast<Algorithm>(way);

@@ -16,7 +16,7 @@ bool holds(const Team& team, int rank) {
 }  // namespace
 
 Communicator* Lanes::of(const Team& team, int rank, int size, const Make& make) {
-  static_cast<void>(positionInTeam(team, rank, size, CallKind::Barrier));
+  static_cast<void>(positionInTeam(team, rank, size, Collective::Barrier));
   std::lock_guard lock(mutex_);
   std::unique_ptr<Communicator>& lane = lanes_[team.ranks];
   if (lane == nullptr) {
@@ -60,7 +60,10 @@ std::vector<int> ranksNamed(std::string_view lane) {
   return at == end ? ranks : std::vector<int>();
 }
 
-void checkWithinLane(const Team& lane, const Team& team, CallKind kind) {
+void checkWithinLane(const Team& lane, const Team& team, Collective kind) {
+  if (kind == Collective::Close) {
+    refuseInLane(name(kind));
+  }
   for (int r : team.ranks) {
     check(holds(lane, r), "[{}] rank {} is not in the team of {} ranks whose lane this is; post the call for its team",
           name(kind), r, lane.ranks.size());

@@ -31,7 +31,7 @@ class Lanes {
 [[nodiscard]] std::vector<int> ranksNamed(std::string_view lane);
 
 // UserError unless the calls that a lane makes stay within its team.
-void checkWithinLane(const Team& lane, const Team& team, CallKind kind);
+void checkWithinLane(const Team& lane, const Team& team, Collective kind);
 void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers);
 [[noreturn]] void refuseInLane(std::string_view call);
 

@@ -53,8 +53,7 @@ int64_t pullBlocks(const PullCall& call) {
   return received;
 }
 
-}  // namespace
-
+// Each rank reduces a part, and reads those of the others.
 int64_t pullAllReduce(const PullCall& call) {
   const int64_t n = sizeOf(call);
   auto begin = [&](int64_t i) { return partBegin(call.count, i, n); };
@@ -71,7 +70,37 @@ int64_t pullAllReduce(const PullCall& call) {
   return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
 }
 
-// Piece by piece, so that what is passed on is still in a cache.
+int64_t pullFromRoot(const PullCall& call) {
+  const PeerBuffers& root = call.peers[static_cast<size_t>(call.root)];
+  const int64_t bytes = call.count * elementSize(call);
+  const bool isRoot = call.position == call.root;
+  if (!isRoot || root.in != call.out) {  // addresses of another process may be equal by chance
+    fetch(call, root, call.out, bytes);
+  }
+  return isRoot ? 0 : bytes;
+}
+
+}  // namespace
+
+int64_t pull(const PullCall& call) {
+  const CollectiveTraits& of = traits(call.kind);
+  if (of.resultHasBlocks) {
+    return pullBlocks(call);
+  }
+  if (call.count == 0) {
+    return 0;
+  }
+  return !of.reduces                          ? pullFromRoot(call)
+         : call.kind == Collective::AllReduce ? pullAllReduce(call)
+                                              : pullReduced(call);
+}
+
+int64_t pullReduced(const PullCall& call) {
+  reducePart(call, 0, call.count, call.out);
+  return (sizeOf(call) - 1) * call.count * elementSize(call);
+}
+
+// Piece by piece, so that a piece is still in a cache when it is passed on.
 int64_t pushAllReduce(const PullCall& call) {
   constexpr int64_t kPieceBytes = 32 << 10;
   const int64_t n = sizeOf(call);
@@ -89,22 +118,6 @@ int64_t pushAllReduce(const PullCall& call) {
     }
   }
   return ((n - 1) * (end - begin) + call.count - (end - begin)) * bytes;
-}
-
-int64_t pullAllGather(const PullCall& call) { return pullBlocks(call); }
-int64_t pullAllToAll(const PullCall& call) { return pullBlocks(call); }
-
-int64_t pullReduceScatter(const PullCall& call) {
-  reducePart(call, 0, call.count, call.out);
-  return (sizeOf(call) - 1) * call.count * elementSize(call);
-}
-
-int64_t pullBroadcast(const PullCall& call, int root) {
-  if (call.position == root) {
-    return 0;
-  }
-  fetch(call, call.peers[static_cast<size_t>(root)], call.out, call.count * elementSize(call));
-  return call.count * elementSize(call);
 }
 
 }  // namespace meshfuse

@@ -16,11 +16,11 @@ namespace meshfuse {
 
 // The buffers of one rank as this rank sees them.
 struct PeerBuffers {
-  // What this rank reads: the peer's whole input, but of a reduce-scatter or all-to-all only the block for this rank.
+  // What this rank reads: the peer's whole input, but where inputs have blocks only the one for this rank.
   const std::byte* in = nullptr;
   // All-reduce only: where the peer puts its part of the result.
   const std::byte* parts = nullptr;
-  // All-gather and all-to-all: where this rank puts what it reads, and how much that is. Pushed all-reduce: the peer's output.
+  // Where results have blocks: where this rank puts what it reads, and how much that is. Pushed all-reduce: the peer's output.
   std::byte* out = nullptr;
   int64_t bytes = 0;
   // Whose memory `in` lies in, where only the kernel can read it: PullCall::readProcess does; -1: this rank can.
@@ -32,28 +32,30 @@ struct PullCall {
   std::span<const PeerBuffers> peers;  // in team order, this rank included
   std::byte* out = nullptr;            // of this rank
   std::byte* parts = nullptr;          // all-reduce only: where this rank puts its part; may be `out`
-  int64_t count = 0;                   // elements of the output; of an all-gather or all-to-all not used
+  int64_t count = 0;                   // elements of the output; not used where that has blocks
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
   CopyOrder order = CopyOrder::Forward;  // of blocks that are only moved
+  Collective kind = Collective::Barrier;
+  int root = 0;
   // Returns when all members have come to the same call of it. Used by all-reduce, once.
   const std::function<void()>* synchronize = nullptr;
   // Throws if the group has failed. Pushed all-reduce only, before each piece.
   const std::function<void()>* throwIfFailed = nullptr;
-  // Reads the memory of another process. All-gather, all-to-all and broadcast only.
+  // Reads the memory of another process. Not of collectives that reduce.
   using ReadProcess = std::function<void(int process, const std::byte* from, std::byte* to, int64_t bytes)>;
   const ReadProcess* readProcess = nullptr;
 };
 
-// Each returns the bytes it read from other ranks.
-int64_t pullAllReduce(const PullCall& call);
-// Each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got. If the call
+// Each returns the bytes that it read from other ranks.
+
+// A collective of a rank that has a result.
+int64_t pull(const PullCall& call);
+// All elements, from the inputs of all ranks: of an all-reduce in which every rank reduces everything.
+int64_t pullReduced(const PullCall& call);
+// An all-reduce: each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got. If the call
 // fails, a peer may still write a piece to the output, until all survivors have come to shrink().
 int64_t pushAllReduce(const PullCall& call);
-int64_t pullAllGather(const PullCall& call);
-int64_t pullReduceScatter(const PullCall& call);
-int64_t pullAllToAll(const PullCall& call);
-int64_t pullBroadcast(const PullCall& call, int root);
 
 // First element of the i-th of n nearly equal parts of `count` elements.
 constexpr int64_t partBegin(int64_t count, int64_t i, int64_t n) { return count * i / n; }

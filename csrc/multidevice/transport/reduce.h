@@ -2,7 +2,7 @@
 //
 //   out[i] = (((in[0][i] op in[1][i]) op in[2][i]) ...)
 //
-// Half and BFloat16 are reduced in float and rounded once at the end; the other types in themselves. Integers wrap.
+// 16-bit floating types are reduced in float and rounded once at the end; the other types in themselves. Integers wrap.
 // Min and Max give NaN if any input is NaN. Bool is logical: Sum, Max and Or are "any", Prod, Min and And are "all".
 // And, Or and Xor of the other types act on the bits. The bits of the result depend on the inputs alone, not on how a range
 // is cut into calls; that is why every path of every transport comes through here.
@@ -25,7 +25,7 @@ void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t c
 // What partial results are in: Float for 16-bit floating types, but for operations on bits; else the type itself.
 [[nodiscard]] constexpr DataType accumulatorType(DataType type, ReduceOp op) {
   const bool onBits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
-  return !onBits && (type == DataType::Half || type == DataType::BFloat16) ? DataType::Float : type;
+  return onBits ? type : accumulateType(type);
 }
 // Elements of a type as accumulators, and accumulators rounded to it. Copies where the two are the same type.
 void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count);

@@ -239,6 +239,10 @@ inline void reduceWithType(const ReduceRange& range, DataType type, ReduceOp op)
       return reduceWithOp<Plain<int64_t>, Plain<uint64_t>>(range, op);
     case DataType::Int32:
       return reduceWithOp<Plain<int32_t>, Plain<uint32_t>>(range, op);
+    case DataType::Short:
+      return reduceWithOp<Plain<int16_t>, Plain<uint16_t>>(range, op);
+    case DataType::Char:
+      return reduceWithOp<Plain<int8_t>, Plain<uint8_t>>(range, op);
     case DataType::Bool:
       return reduceLogical(range, op);
   }

@@ -55,8 +55,8 @@ Scalar operandAt(DataType t, int which, int i) {
   }
   auto n = static_cast<int>(kIntegers.size());
   int64_t v = kIntegers[static_cast<size_t>(which == 0 ? i % n : i / 16 % n)];
-  if (t == Int && (v == INT32_MIN || v == INT32_MAX)) {
-    v = v < 0 ? INT64_MIN : INT64_MAX;
+  if (v == INT32_MIN || v == INT32_MAX) {
+    v = v < 0 ? lowestInteger(t) : highestInteger(t);
   }
   return integerScalar(v);
 }
@@ -164,13 +164,15 @@ TEST(CudaPointOp, Float) { testOps(Float); }
 TEST(CudaPointOp, Double) { testOps(Double); }
 TEST(CudaPointOp, Int) { testOps(Int); }
 TEST(CudaPointOp, Int32) { testOps(Int32); }
+TEST(CudaPointOp, Short) { testOps(Short); }
+TEST(CudaPointOp, Char) { testOps(Char); }
 TEST(CudaPointOp, Bool) { testOps(Bool); }
 
 TEST(CudaPointOp, CastsOfEveryTypeToEveryOther) {
   std::vector<Case> cases;
   for (const DataTypeInfo& from : kDataTypes) {
     for (const DataTypeInfo& to : kDataTypes) {
-      bool truncates = from.floating && !to.floating && to.type != Bool;
+      bool truncates = isFloatingPoint(from.type) && isIntegral(to.type);
       if (from.type == to.type) {
         continue;
       }

@@ -71,6 +71,8 @@ class Column {
   Wide integer(size_t i) {
     return dtype_ == DataType::Int     ? Wide{at<int64_t>(i)}
            : dtype_ == DataType::Int32 ? Wide{at<int32_t>(i)}
+           : dtype_ == DataType::Short ? Wide{at<int16_t>(i)}
+           : dtype_ == DataType::Char  ? Wide{at<int8_t>(i)}
                                        : Wide{at<uint8_t>(i)};
   }
   template <class T>
@@ -104,8 +106,10 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
                : i % 3 == 0            ? std::ldexp(unit(random), static_cast<int>(random() % 276) - 140)
                : i % 3 == 1            ? unit(random) * 10
                                        : unit(random) * 110;
-    int64_t limit = dtype == DataType::Int ? INT64_MAX : INT32_MAX;
-    const int64_t integers[] = {0, 1, -1, limit, -limit - 1, -limit, 2, -2, 31, 32, 33, 63, 64, 65, -3, 7};
+    int64_t limit = isIntegral(dtype) ? INT64_MAX >> (64 - bitWidth(dtype)) : INT32_MAX;
+    const int64_t width = std::min(bitWidth(dtype), 32);
+    const int64_t integers[] = {0,  1,         -1,    limit,     -limit - 1, -limit, 2,  -2,
+                                -3, width - 1, width, width + 1, 63,         64,     65, 7};
     auto n = static_cast<int64_t>(random());
     int64_t k = i < 256 ? integers[seed % 2 == 0 ? i / 16 : i % 16] : i % 2 == 0 ? n % 100 : n;
     switch (dtype) {
@@ -126,6 +130,12 @@ void fill(Column& c, DataType dtype, uint64_t seed) {
         break;
       case DataType::Int32:
         c.put<int32_t>(i, static_cast<int32_t>(k));
+        break;
+      case DataType::Short:
+        c.put<int16_t>(i, static_cast<int16_t>(k));
+        break;
+      case DataType::Char:
+        c.put<int8_t>(i, static_cast<int8_t>(k));
         break;
       case DataType::Bool:
         c.put<uint8_t>(i, static_cast<uint8_t>(n & 1));
@@ -306,8 +316,8 @@ Wide wrapped(Wide x, int bits) {
   if (bits == 1) {
     return x != 0;
   }
-  auto low = static_cast<int64_t>(static_cast<uint64_t>(static_cast<unsigned __int128>(x)));
-  return bits == 32 ? Wide{static_cast<int32_t>(low)} : Wide{low};
+  const auto low = static_cast<uint64_t>(static_cast<unsigned __int128>(x));
+  return Wide{static_cast<int64_t>(low << (64 - bits)) >> (64 - bits)};
 }
 
 Wide floorDivide(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
@@ -539,7 +549,7 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
         where = i;
       }
     } else {
-      int bits = dtype == DataType::Int ? 64 : dtype == DataType::Int32 ? 32 : 1;
+      int bits = dtype == DataType::Bool ? 1 : bitWidth(dtype);
       Wide a = columns[0].integer(i);
       Wide b = columns.size() > 1 ? columns[1].integer(i) : 0;
       Wide expected = wrapped(expectedInteger(op, bits, a, b), info(op).givesBool ? 1 : bits);
@@ -557,8 +567,9 @@ TEST(PointOps, AllTypesAndWidths) {
     std::vector<tile::Program> programs;
     std::vector<std::pair<PointOp, DataType>> cases;
     for (const PointOpInfo& row : kPointOps) {
-      for (DataType d : {DataType::Double, DataType::Float, DataType::Int, DataType::Int32, DataType::Bool}) {
-        if (!takes(row.types, d) || mayRefuse(row.op)) {
+      for (const DataTypeInfo& type : kDataTypes) {
+        const DataType d = type.type;
+        if (isHalfPrecision(d) || !takes(row.types, d) || mayRefuse(row.op)) {
           continue;
         }
         std::vector<DataType> inputs(static_cast<size_t>(row.arity), d);
@@ -596,16 +607,14 @@ Real rounded(Real x, DataType to) {
 }
 
 TEST(Casts, OneRoundingAndTruncation) {
-  constexpr DataType kAll[] = {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16,
-                               DataType::Int,    DataType::Int32, DataType::Bool};
   for (const CpuTarget& target : targets()) {
     std::vector<tile::Program> programs;
     std::vector<std::pair<DataType, DataType>> cases;
-    for (DataType from : kAll) {
-      for (DataType to : kAll) {
-        programs.push_back(elementwise("cast", {from}, to,
-                                       [&](Builder& b, const std::vector<ValueId>& x) { return b.cast(x[0], to); }));
-        cases.emplace_back(from, to);
+    for (const DataTypeInfo& from : kDataTypes) {
+      for (const DataTypeInfo& to : kDataTypes) {
+        auto make = [&](Builder& b, const std::vector<ValueId>& x) { return b.cast(x[0], to.type); };
+        programs.push_back(elementwise("cast", {from.type}, to.type, make));
+        cases.emplace_back(from.type, to.type);
       }
     }
     CpuCompiler compiler({.target = target});
@@ -627,11 +636,10 @@ TEST(Casts, OneRoundingAndTruncation) {
               << value << " gave " << y.real(i) << ", expected " << expected;
           continue;
         }
-        Wide expected = to == DataType::Bool
-                            ? Wide{value != 0}
-                            : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), to == DataType::Int ? 64 : 32);
+        Wide expected = to == DataType::Bool ? Wide{value != 0}
+                                             : wrapped(isFloatingPoint(from) ? 0 : x[0].integer(i), bitWidth(to));
         if (to != DataType::Bool && isFloatingPoint(from)) {
-          Real limit = to == DataType::Int ? 0x1p63L : 0x1p31L;
+          Real limit = std::ldexp(Real{1}, bitWidth(to) - 1);
           bool fits = std::trunc(value) >= -limit && std::trunc(value) < limit;
           expected = fits ? static_cast<Wide>(std::trunc(value)) : -static_cast<Wide>(limit);
         }

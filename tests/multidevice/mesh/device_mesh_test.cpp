@@ -169,7 +169,7 @@ TEST(DeviceMesh, PartsOfAnAxis) {
   EXPECT_TRUE(mesh.overlap(half, mesh.axis("tp")));
   EXPECT_FALSE(mesh.overlap(half, mesh.axis("dp")));
   EXPECT_EQ(errorOf([&] { (void)mesh.axis("tp", 3, 2); }),
-            "[mesh] axis tp of 8 has no part of 2 behind 3; their product must divide its size");
+            "[mesh] axis tp of 8 has no part of 2 after 3; their product must divide its size");
   EXPECT_EQ(errorOf([&] { (void)DeviceMesh::create({{"tp"}}).axis("tp", 1, 2); }),
             "[mesh] axis tp has a symbol for its size; a part needs a number");
 }
@@ -187,7 +187,7 @@ TEST(DeviceMesh, WhatIsFreeBesideWhatOverlaps) {
   EXPECT_EQ(mesh.freeInstead(middle, middle, {middle, middle}), (Types{dp, outer, inner}));
   EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, dp, outer}), Types{mesh.axis("tp", 2, 6)});
   EXPECT_EQ(mesh.freeInstead(outer, outer, {outer, outer, inner, dp}), Types{middle});
-  // what lies behind the longer of two may meet the shorter one
+  // a part after the longer of two parts may overlap the shorter one
   const ParallelType four = mesh.axis("tp", 1, 4);
   EXPECT_EQ(mesh.freeInstead(four, mesh.axis("tp", 1, 6), {four, dp, mesh.axis("tp", 1, 6)}), Types{});
   // nothing that the axis does not have

@@ -1,7 +1,7 @@
 // Plans are remembered by all that they depend on: states, mesh, sizes, options.
 #include <gtest/gtest.h>
 
-#include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/plan_memo.h"
 
 namespace meshfuse {
 namespace {
@@ -21,32 +21,38 @@ ShardState cut(const DeviceMesh& mesh, int64_t rows, int dim, int axis) {
   return state;
 }
 
-using Plan = std::shared_ptr<const RedistributionPlan>;
+using Plan = const RedistributionPlan*;
 
-Plan rowsToColumns(const DeviceMesh& mesh, int64_t rows, const PlanOptions& options = {}, int axis = 0) {
-  return sharedPlan(cut(mesh, rows, 0, axis), cut(mesh, rows, 1, axis), options);
-}
+class PlanMemoTest : public testing::Test {
+ protected:
+  Plan rowsToColumns(const DeviceMesh& mesh, int64_t rows, const PlanOptions& options = {}, int axis = 0) {
+    return &plans.plan(cut(mesh, rows, 0, axis), cut(mesh, rows, 1, axis), options);
+  }
 
-TEST(PlanMemo, TheSameArgumentsHaveTheSamePlan) {
+  PlanMemo plans;
+};
+
+TEST_F(PlanMemoTest, TheSameArgumentsHaveTheSamePlan) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const Plan first = rowsToColumns(mesh, 8);
   EXPECT_EQ(first->communications(), std::vector<std::string>{"all_to_all(x)"});
   EXPECT_EQ(first, rowsToColumns(DeviceMesh::create({{"x", 4}}), 8, PlanOptions{}));
   EXPECT_EQ(first->communications(), planRedistribution(cut(mesh, 8, 0, 0), cut(mesh, 8, 1, 0)).communications());
+  EXPECT_EQ(plans.size(), 1);
 }
 
-TEST(PlanMemo, OtherStatesAndSizesHaveAnother) {
+TEST_F(PlanMemoTest, OtherStatesAndSizesHaveAnother) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const Plan first = rowsToColumns(mesh, 8);
   const Plan larger = rowsToColumns(mesh, 16);
   EXPECT_NE(first, larger);
   EXPECT_EQ(larger->elements, 2 * first->elements);
-  EXPECT_NE(first, sharedPlan(cut(mesh, 8, 1, 0), cut(mesh, 8, 0, 0)));
-  EXPECT_NE(first, sharedPlan(cut(mesh, 8, 0, 0), cut(mesh, 8, -1, 0)));
+  EXPECT_NE(first, &plans.plan(cut(mesh, 8, 1, 0), cut(mesh, 8, 0, 0), PlanOptions{}));
+  EXPECT_NE(first, &plans.plan(cut(mesh, 8, 0, 0), cut(mesh, 8, -1, 0), PlanOptions{}));
   EXPECT_EQ(first, rowsToColumns(mesh, 8));
 }
 
-TEST(PlanMemo, OtherMeshesHaveAnother) {
+TEST_F(PlanMemoTest, OtherMeshesHaveAnother) {
   const Plan first = rowsToColumns(DeviceMesh::create({{"x", 4}}), 8);
   const Plan named = rowsToColumns(DeviceMesh::create({{"y", 4}}), 8);
   EXPECT_NE(first, named);
@@ -58,7 +64,7 @@ TEST(PlanMemo, OtherMeshesHaveAnother) {
   EXPECT_NE(rowsToColumns(grid, 8, {}, 0), rowsToColumns(grid, 8, {}, 1));
 }
 
-TEST(PlanMemo, OtherOptionsHaveAnother) {
+TEST_F(PlanMemoTest, OtherOptionsHaveAnother) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const Plan first = rowsToColumns(mesh, 8);
   std::vector<PlanOptions> others(9);
@@ -67,8 +73,8 @@ TEST(PlanMemo, OtherOptionsHaveAnother) {
   others[2].beta = {3};
   others[3].betaBetween = 7;
   others[4].bound = 128;
-  others[5].steps = StepSet::all();
-  others[6].forbid = {StepKind::AllToAll};
+  others[5].sums = PartialSums::Moved;
+  others[6].forbid = {Collective::AllToAll};
   others[6].bound = 128;
   others[6].direct = DirectChoice::Fallback;
   others[7].direct = DirectChoice::Fallback;

@@ -1,11 +1,12 @@
 // What a user asks of the planner, in the plans that a program gets.
 #include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/plan_memo.h"
 
 #include <gtest/gtest.h>
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_check.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {
@@ -32,9 +33,10 @@ ShardState block(const DeviceMesh& mesh, const std::vector<int64_t>& extents, co
 Steps planned(const PlannerSettings& settings, const ShardState& from, const ShardState& to) {
   Fusion fusion;
   fusion.setPlanner(settings);
-  const auto plan = planIn(fusion, from, to);
-  checkPlan(*plan, from, to, plan->bound);
-  return plan->communications();
+  PlanMemo plans;
+  const RedistributionPlan& plan = plans.plan(fusion, from, to);
+  checkPlan(plan, from, to, plan.bound);
+  return plan.communications();
 }
 
 class PlannerSettingsTest : public testing::Test {
@@ -87,10 +89,10 @@ TEST_F(PlannerSettingsTest, CostsOfAxesByName) {
   const ShardState cut = block(grid, square, {"x", "y"});
   const ShardState whole = block(grid, square, {"", ""});
   EXPECT_EQ(planned({}, cut, whole), (Steps{"all_gather(x, y)"}));
-  // The dear link while there is least to move.
+  // The expensive link first, while there is least to move.
   EXPECT_EQ(planned({.beta = {{"x", 10}}}, cut, whole), (Steps{"all_gather(x)", "all_gather(y)"}));
   EXPECT_EQ(planned({.beta = {{"y", 10}}}, cut, whole), (Steps{"all_gather(y)", "all_gather(x)"}));
-  // Calls that are dearer than what that saves.
+  // Calls that cost more than the cheaper link saves.
   EXPECT_EQ(planned({.alpha = {{"x", 1000}, {"y", 1000}}, .beta = {{"x", 10}}}, cut, whole),
             (Steps{"all_gather(x, y)"}));
   // A second call costs what its own axis asks for.
@@ -108,7 +110,8 @@ TEST_F(PlannerSettingsTest, MessagesCostWhatTheirAxesAsk) {
   Fusion plain;
   Fusion dear;
   dear.setPlanner({.alpha = {{"x", 100}, {"y", 100}}});
-  EXPECT_GE(planIn(dear, from, to)->cost, 99 + planIn(plain, from, to)->cost);
+  PlanMemo plans;
+  EXPECT_GE(plans.plan(dear, from, to).cost, 99 + plans.plan(plain, from, to).cost);
 }
 
 TEST_F(PlannerSettingsTest, BetweenTwoMeshes) {

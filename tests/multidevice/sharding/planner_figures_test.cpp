@@ -78,14 +78,14 @@ Figures measure(const std::vector<Config>& configs, int rounds, Digits digits, S
   std::mt19937 rng(1);
   PlanOptions options;
   options.alpha = 0.5;
-  options.steps = StepSet::all();
+  options.sums = PartialSums::Moved;
   options.direct = DirectChoice::Fallback;
   for (int round = 0; round < rounds / kShare; round++) {
     for (const Config& config : configs) {
       const std::vector<int64_t>& extents = config.extents;
       const ShardState from = draw(rng, config, digits, sums != Sums::None);
       const ShardState to = draw(rng, config, digits, sums == Sums::Both);
-      const RedistributionPlan plan = planAnew(from, to, options);
+      const RedistributionPlan plan = planRedistribution(from, to, options);
       const int64_t bound = std::max(fullest(from, extents), fullest(to, extents));
       EXPECT_LE(plan.peakState, bound) << from.toString() << " -> " << to.toString();
       checkPlan(plan, from, to, bound);

@@ -1,5 +1,6 @@
 // Plans run on values, one array a rank, and compared with what the destination is to hold.
 #include "multidevice/sharding/planner.h"
+#include "multidevice/sharding/held_tiles.h"
 
 #include <gtest/gtest.h>
 
@@ -22,15 +23,15 @@ using Held = std::map<int64_t, int64_t>;  // element -> value
 std::vector<IntExpr> exprs(const std::vector<int64_t>& v) { return {v.begin(), v.end()}; }
 
 ShardState stateOnAtoms(const CommStep& step, const PlanState& state, const std::vector<int64_t>& extents) {
-  return shardState(state, step.mesh, exprs(extents));
+  return shardState(state, step.on.atoms, exprs(extents));
 }
 
 // Positions of the team of `device` along the step's axes, in row-major order of the axes.
 std::vector<int64_t> teamOf(const CommStep& step, int64_t device) {
-  std::vector<int64_t> ids = step.mesh.team(step.mesh.devices()[device], step.axes);
+  std::vector<int64_t> ids = step.on.atoms.team(step.on.atoms.devices()[device], step.axes);
   std::vector<int64_t> positions;
   for (int64_t id : ids) {
-    positions.push_back(step.mesh.indexOf(id));
+    positions.push_back(step.on.atoms.indexOf(id));
   }
   return positions;
 }
@@ -70,8 +71,8 @@ void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, st
 
 // One step on the data of all ranks. A gather or exchange may only deliver what some member of the team holds.
 void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<Held>& data) {
-  if (step.transfer) {
-    fetch(*step.transfer, extents, data);
+  if (step.to) {
+    fetch(tileTransfer(step, extents), extents, data);
     return;
   }
   const ShardState after = stateOnAtoms(step, step.after, extents);
@@ -82,41 +83,35 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
     std::map<int64_t, int64_t> bySender;
     for (int64_t e : heldElements(after, extents, static_cast<int64_t>(device))) {
       switch (step.kind) {
-        case StepKind::Slice:
-          ASSERT_TRUE(data[device].count(e)) << step.toString();
-          next[device][e] = data[device][e];
-          break;
-        case StepKind::ToPartial: {
+        case Collective::Local: {
+          if (step.before.partial == step.after.partial) {
+            ASSERT_TRUE(data[device].count(e)) << step.toString();
+            next[device][e] = data[device][e];
+            break;
+          }
           const int axis = step.axes.at(0);
           const std::vector<int> owners = usedAtoms(step.before);
           const bool owned = std::count(owners.begin(), owners.end(), axis) > 0;
-          const bool keeps = owned || step.mesh.coordinates(step.mesh.devices()[device])[axis] == 0;
+          const bool keeps = owned || step.on.atoms.coordinates(step.on.atoms.devices()[device])[axis] == 0;
           next[device][e] = keeps && data[device].count(e) > 0 ? data[device][e] : 0;
           break;
         }
-        case StepKind::Permute:
-        case StepKind::PermutePartial: {
+        case Collective::Transfer: {
           const int64_t source = step.sources[device];
           ASSERT_TRUE(std::count(team.begin(), team.end(), source)) << "the source is in the team";
           ASSERT_TRUE(data[source].count(e)) << step.toString();
           next[device][e] = data[source][e];
           break;
         }
-        case StepKind::AllReduce:
-        case StepKind::ReduceScatter:
-        case StepKind::ReduceScatterV:
+        case Collective::AllReduce:
+        case Collective::ReduceScatter:
           for (int64_t member : team) {
             ASSERT_TRUE(data[member].count(e)) << step.toString();
             next[device][e] += data[member][e];
           }
           break;
-        case StepKind::Transfer:
-        case StepKind::TransferPartial:
-          break;
-        case StepKind::AllGather:
-        case StepKind::AllGatherV:
-        case StepKind::AllToAll:
-        case StepKind::AllToAllV: {
+        case Collective::AllGather:
+        case Collective::AllToAll: {
           auto holder =
               std::find_if(team.begin(), team.end(), [&](int64_t member) { return data[member].count(e) > 0; });
           ASSERT_NE(holder, team.end()) << step.toString();
@@ -125,17 +120,20 @@ void run(const CommStep& step, const std::vector<int64_t>& extents, std::vector<
           fromTeam += *holder != static_cast<int64_t>(device) ? 1 : 0;
           break;
         }
+        default:
+          FAIL() << step.toString();
       }
     }
-    if (step.kind == StepKind::AllToAll || step.kind == StepKind::AllGather) {
+    const bool gathers = step.kind == Collective::AllToAll || step.kind == Collective::AllGather;
+    if (gathers && isEven(step, extents)) {
       ASSERT_EQ(bySender.size(), team.size()) << "every member sends: " << step.toString();
       for (const auto& [sender, count] : bySender) {
         ASSERT_EQ(count, bySender.begin()->second) << "even counts: " << step.toString();
       }
-      ASSERT_LE(fromTeam, step.elements);
+      ASSERT_LE(fromTeam, elementsReceived(step, extents));
     }
   }
-  if (step.kind == StepKind::Permute || step.kind == StepKind::PermutePartial) {
+  if (step.kind == Collective::Transfer) {
     std::vector<int64_t> sorted = step.sources;
     std::sort(sorted.begin(), sorted.end());
     ASSERT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end()) << "every rank sends once";
@@ -238,9 +236,9 @@ TEST(Planner, GatherAndSliceWhereExchangesAreForbidden) {
   const std::vector<int64_t> e{8, 8};
   const RedistributionPlan plan =
       planRedistribution(block(mesh, e, {"x", ""}), block(mesh, e, {"", "x"}),
-                         {.bound = 64, .forbid = {StepKind::AllToAll}, .direct = DirectChoice::Fallback});
+                         {.bound = 64, .forbid = {Collective::AllToAll}, .direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
-  EXPECT_EQ(plan.steps.back().kind, StepKind::Slice);
+  EXPECT_EQ(plan.steps.back().kind, Collective::Local);
 }
 
 TEST(Planner, BlockToCyclic) {
@@ -265,7 +263,7 @@ TEST(Planner, TwoAxes) {
   EXPECT_EQ(planned(S("xy", ""), S("y", ""), e), (Steps{"permute(x, y)", "all_gather(x)"}));
 }
 
-// A rank of which no rows stay receives all it is to hold, 64 / ny elements, and holds no more at any time.
+// A rank that keeps none of its rows receives all it is to hold, 64 / ny elements, and holds no more at any time.
 TEST(Planner, DroppingTheOuterAxisBringsWhatIsHeldAfterwards) {
   for (const int64_t ny : {2, 4}) {
     const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", ny}});
@@ -295,7 +293,8 @@ TEST(Planner, AxisSwapOfOtherSizesIsOneUnevenExchange) {
   const ShardState to = block(mesh, e, {"y", "x"});
   EXPECT_EQ(planned(from, to, e), Steps{"all_to_all(x, y)"});
   const RedistributionPlan plan = planRedistribution(from, to, {.direct = DirectChoice::Fallback});
-  EXPECT_EQ(plan.steps.at(0).kind, StepKind::AllToAllV);
+  EXPECT_EQ(plan.steps.at(0).kind, Collective::AllToAll);
+  EXPECT_FALSE(isEven(plan.steps.at(0), e));
   EXPECT_LE(plan.elements, 24);
   EXPECT_LE(plan.peakState, 24);
 }
@@ -320,7 +319,7 @@ TEST(Planner, MeshesThatDifferInRankOrder) {
   EXPECT_EQ(plan.communications(), Steps{"transfer({x: 2}[0, 1] -> {x: 2}[1, 0])"});
   EXPECT_EQ(plan.elements, 2);
   const RedistributionPlan through =
-      planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}), {.forbid = {StepKind::Transfer}});
+      planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}), {.transfers = false});
   EXPECT_EQ(through.communications(), Steps{"all_gather(x)"});
   EXPECT_FALSE(through.note.empty());
 }
@@ -428,7 +427,7 @@ TEST(Planner, RandomPairsInPartsOfGivenSizes) {
       const auto hasParts = [](const DigitList& dim) { return dim.hasParts(); };
       given += std::ranges::any_of(from.dims, hasParts) || std::ranges::any_of(to.dims, hasParts) ? 1 : 0;
       for (const CommStep& step : plan.steps) {
-        kinds[std::string(name(step.kind))]++;
+        kinds[std::string(verbOf(step))]++;
       }
     }
   }
@@ -461,13 +460,13 @@ TEST(Planner, WrongPlansAreFound) {
        }},
       {"a collective that sends nothing",
        [](RedistributionPlan& plan, size_t i) {
-         const bool communicates = plan.steps[i].communicates() && plan.steps[i].transfer == nullptr;
-         plan.steps[i].kind = StepKind::Slice;
+         const bool communicates = plan.steps[i].communicates() && !plan.steps[i].to;
+         plan.steps[i].kind = Collective::Local;
          return communicates;
        }},
       {"a team too small",
        [](RedistributionPlan& plan, size_t i) {
-         const bool hasTeam = plan.steps[i].communicates() && plan.steps[i].transfer == nullptr;
+         const bool hasTeam = plan.steps[i].communicates() && !plan.steps[i].to;
          if (hasTeam) {
            plan.steps[i].axes.pop_back();
          }
@@ -475,9 +474,8 @@ TEST(Planner, WrongPlansAreFound) {
        }},
       {"an element more",
        [](RedistributionPlan& plan, size_t i) {
-         plan.steps[i].elements++;
-         return plan.steps[i].kind == StepKind::AllGather || plan.steps[i].kind == StepKind::AllToAll ||
-                plan.steps[i].kind == StepKind::Permute;
+         plan.elements++;
+         return i == 0;
        }},
   };
   const std::vector<std::pair<DeviceMesh, std::vector<int64_t>>> configs = {
@@ -525,16 +523,18 @@ TEST(Planner, SumsOnBothSidesAndDirectTransfers) {
       const ShardState from = randomPlacement(rng, mesh, extents, {true, true});
       const ShardState to = randomPlacement(rng, mesh, extents, {true, true});
       PlanOptions options;
-      options.steps = StepSet::all();
-      options.alpha = round % 3;  // where calls are dear, tiles may be sent directly
+      options.sums = PartialSums::Moved;
+      options.alpha = round % 3;  // where calls are expensive, tiles may be sent directly
       const bool onlyTiles = round % 5 == 0;
       if (onlyTiles) {
-        options.steps = {StepKind::Transfer, StepKind::TransferPartial, StepKind::ToPartial};
+        options.forbid = {Collective::AllToAll, Collective::AllGather, Collective::ReduceScatter,
+                          Collective::AllReduce};
+        options.permutes = false;
       }
       const RedistributionPlan plan = planRedistribution(from, to, options);
       ASSERT_NO_FATAL_FAILURE(expectPlanWorks(plan, from, to, extents)) << from.toString() << " -> " << to.toString();
       ASSERT_NO_THROW(checkPlan(plan, from, to, plan.bound)) << from.toString() << " -> " << to.toString();
-      direct += !plan.steps.empty() && plan.steps[0].transfer ? 1 : 0;
+      direct += !plan.steps.empty() && plan.steps[0].to ? 1 : 0;
     }
   }
   EXPECT_GT(direct, 40);
@@ -546,7 +546,7 @@ TEST(Planner, AxesCutInWaysThatDoNotNest) {
     return ShardState{mesh, {fillLocal(0, 36, {{0, 36 / n, n, Owner::device(0, below)}})}, {}};
   };
   PlanOptions options;
-  options.steps = StepSet::all();
+  options.sums = PartialSums::Moved;
   const RedistributionPlan plan = planRedistribution(half(3, 2), half(2, 3), options);
   EXPECT_EQ(plan.communications(), Steps{"transfer(x)"});
   EXPECT_EQ(plan.elements, 6);
@@ -565,7 +565,7 @@ TEST(Planner, TwoMeshes) {
   };
   std::mt19937 rng(12);
   PlanOptions options;
-  options.steps = StepSet::all();
+  options.sums = PartialSums::Moved;
   for (int round = 0; round < 60; round++) {
     for (const auto& [source, target] : meshes) {
       const ShardState from = randomPlacement(rng, source, extents, {true, true});
@@ -578,7 +578,7 @@ TEST(Planner, TwoMeshes) {
     }
   }
   EXPECT_THROW((void)planRedistribution(block(meshes[0].first, extents, {"x", ""}),
-                                        block(meshes[0].second, extents, {"a", ""}), {.forbid = {StepKind::Transfer}}),
+                                        block(meshes[0].second, extents, {"a", ""}), {.transfers = false}),
                UserError)
       << "without transfers nothing goes between meshes";
 }
@@ -588,7 +588,7 @@ TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreDear) {
   const DeviceMesh source = DeviceMesh::create({{"x", 2}}, {0, 1});
   const DeviceMesh target = DeviceMesh::create({{"a", 4}}, {2, 3, 4, 5});
   PlanOptions options;
-  options.steps = StepSet::all();
+  options.sums = PartialSums::Moved;
   options.betaBetween = 10;
   const RedistributionPlan plan = planRedistribution(block(source, {16}, {"x"}), block(target, {16}, {""}), options);
   EXPECT_EQ(plan.communications(), (Steps{"transfer({x: 2}[0, 1] -> {a: 4}[2, 3, 4, 5])", "all_gather(a)"}));
@@ -598,7 +598,7 @@ TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreDear) {
 TEST(Planner, ASumIsCombinedThoughItIsForbidden) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   PlanOptions options;
-  options.forbid = {StepKind::AllReduce, StepKind::ReduceScatter, StepKind::ReduceScatterV};
+  options.forbid = {Collective::AllReduce, Collective::ReduceScatter};
   ShardState sums = ShardState::replicated(mesh, {8, 4});
   sums.partial = {0};
   ShardState parts = ShardState::replicated(mesh, {8, 4});

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "interpret/interpret.h"
-#include "multidevice/sharding/random_op.h"
 #include "multidevice/sharding/shard_state.h"
 #include "ops/tensors.h"
 
@@ -47,11 +46,11 @@ int64_t flatten(const std::vector<int64_t>& index, const std::vector<int64_t>& s
 }
 
 // Of elements of the logical domain those that are stored, the reduced dims left out.
-Elements storedOf(const TensorView* tv, const Elements& logical) {
+FlatIndices storedOf(const TensorView* tv, const FlatIndices& logical) {
   const std::vector<IterDomain*>& ids = tv->getLogicalDomain();
   const std::vector<int64_t> sizes = constants(ids);
   const std::vector<int64_t> stored = sizesOf(tv);
-  Elements out;
+  FlatIndices out;
   for (int64_t flat : logical) {
     const std::vector<int64_t> index = unflatten(flat, sizes);
     std::vector<int64_t> kept;
@@ -66,15 +65,6 @@ Elements storedOf(const TensorView* tv, const Elements& logical) {
 }
 
 int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
-
-std::vector<int64_t> pickShape(std::mt19937& rng, bool uneven) {
-  static const std::vector<std::vector<int64_t>> kEven = {
-      {8}, {12}, {4, 8}, {8, 4}, {6, 4}, {4, 2, 4}, {16}, {24}, {2, 12}, {4, 4}, {3, 8}, {2, 6, 4}, {1, 8}, {6, 1, 4}};
-  static const std::vector<std::vector<int64_t>> kUneven = {{7},  {5, 6}, {6, 4}, {3, 2, 5}, {1, 8},
-                                                            {10}, {3, 3}, {13},   {4, 1, 5}, {9, 2}};
-  const auto& shapes = uneven ? kUneven : kEven;
-  return shapes[rng() % shapes.size()];
-}
 
 using Shape = std::vector<int64_t>;
 
@@ -121,18 +111,18 @@ Tensor positionsAlong(const Shape& sizes, int dim) {
   return Tensor::of(numbers, sizes, DataType::Double);
 }
 
-std::vector<Elements> sumNeeds(const Hop& edge) {
-  std::vector<Elements> needs;  // the logical domain holds the reduced dims
+std::vector<FlatIndices> sumNeeds(const Hop& edge) {
+  std::vector<FlatIndices> needs;  // the logical domain holds the reduced dims
   for (int64_t flat = 0; flat < product(constants(edge.consumer()->getLogicalDomain())); flat++) {
     needs.push_back({flat});
   }
   return needs;
 }
 
-std::vector<Elements> linearNeeds(const Hop& edge) {
+std::vector<FlatIndices> linearNeeds(const Hop& edge) {
   const Shape sizes = constants(edge.consumer()->getLogicalDomain());  // [.., N, r{K}]
   const Shape shape = sizesOf(edge.producer());
-  std::vector<Elements> needs;
+  std::vector<FlatIndices> needs;
   for (int64_t flat = 0; flat < product(sizes); flat++) {
     Shape index = unflatten(flat, sizes);
     const int64_t k = index.back();
@@ -144,7 +134,7 @@ std::vector<Elements> linearNeeds(const Hop& edge) {
   return needs;
 }
 
-void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std::vector<Elements>& needs) {
+void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std::vector<FlatIndices>& needs) {
   const Tensor out = interpret(fusion, arguments)[0];
   const std::vector<double> values = out.toVector();
   needs.resize(values.size());
@@ -189,11 +179,11 @@ void bindAtRandom(std::mt19937& rng, TensorView* tv, int64_t size, ParallelType 
 
 }  // namespace
 
-Elements heldBy(const TensorView* tv, int64_t device) {
+FlatIndices heldBy(const TensorView* tv, int64_t device) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[device]);
   const std::vector<int64_t> sizes = constants(tv->getLogicalDomain());
-  Elements held;
+  FlatIndices held;
   for (int64_t flat = 0; flat < product(sizes); flat++) {
     std::vector<int64_t> index = unflatten(flat, sizes);
     std::vector<int64_t> extents = sizes;
@@ -252,7 +242,7 @@ Elements heldBy(const TensorView* tv, int64_t device) {
             const int64_t whole = mesh.axisSize(mesh.axisOf(t.type)).constValue();
             const int64_t place =
                 t.type.isPart() ? coordinate / (whole / t.type.pre() / t.type.size()) % t.type.size() : coordinate;
-            mine = mine && index[axis] == place;
+            mine = mine && (whole == 1 || index[axis] == place);  // an axis of one device owns nothing
           }
           break;
       }
@@ -264,21 +254,52 @@ Elements heldBy(const TensorView* tv, int64_t device) {
   return held;
 }
 
+std::vector<int64_t> pickShape(std::mt19937& rng, bool uneven) {
+  static const std::vector<std::vector<int64_t>> kEven = {
+      {8}, {12}, {4, 8}, {8, 4}, {6, 4}, {4, 2, 4}, {16}, {24}, {2, 12}, {4, 4}, {3, 8}, {2, 6, 4}, {1, 8}, {6, 1, 4}};
+  static const std::vector<std::vector<int64_t>> kUneven = {{7},  {5, 6}, {6, 4}, {3, 2, 5}, {1, 8},
+                                                            {10}, {3, 3}, {13},   {4, 1, 5}, {9, 2}};
+  const auto& shapes = uneven ? kUneven : kEven;
+  return shapes[rng() % shapes.size()];
+}
+
+namespace {
+
+TensorView* addHead(Fusion& fusion, const std::vector<IntExpr>& extents) {
+  std::vector<Dim> dims;
+  for (const IntExpr& extent : extents) {
+    dims.push_back({extent, extent.isConst(1) ? IterType::Broadcast : IterType::Iteration});
+  }
+  TensorView* head = fusion.tensor(DataType::Double, dims);
+  fusion.addInput(head);
+  return head;
+}
+
+}  // namespace
+
 void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven) {
-  Fusion& fusion = chain.fusion;
-  chain.head = makeContigConcreteTensor(fusion, pickShape(rng, uneven), DataType::Double);
-  fusion.addInput(chain.head);
+  const Shape shape = pickShape(rng, uneven);
+  makeChain(chain, rng, ops, {shape.begin(), shape.end()}, {});
+}
+
+void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector<IntExpr>& head,
+               const SymbolValueOf& sample) {
+  chain.head = addHead(chain.fusion, head);
   TensorView* at = chain.head;
   while (static_cast<int>(chain.kinds.size()) < ops) {
-    const Shape shape = sizesOf(at);
+    Shape shape;
+    for (const IntExpr& extent : at->shape()) {
+      shape.push_back(extent.evaluate(sample));
+    }
     if (!chain.kinds.empty() && (shape.empty() || product(shape) == 0 || product(shape) > kMostElements)) {
       break;
     }
-    const RandomOp op = pickOp(rng, shape);
+    RandomOp op = pickOp(rng, shape);
     const size_t before = chain.hops.size();
     TensorView* next = op.apply(at);
     findHops(at, next, chain.hops);
     chain.kinds.push_back(op.kind);
+    chain.ops.push_back(std::move(op));
     if (static_cast<int>(chain.kinds.size()) == ops) {  // an op may be several exprs: look at any of them
       chain.hops.resize(before + 1 + rng() % (chain.hops.size() - before));
     }
@@ -286,7 +307,30 @@ void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven) {
   }
 }
 
-std::vector<Elements> tracedNeeds(RandomChain& chain) {
+bool repeatChain(RandomChain& chain, const RandomChain& of, const std::vector<IntExpr>& head) {
+  chain.head = addHead(chain.fusion, head);
+  TensorView* at = chain.head;
+  for (const RandomOp& op : of.ops) {
+    TensorView* next = op.apply(at);
+    findHops(at, next, chain.hops);
+    at = next;
+  }
+  if (chain.hops.size() < of.hops.size()) {
+    return false;
+  }
+  chain.hops.resize(of.hops.size());
+  for (size_t k = 0; k < of.hops.size(); k++) {
+    const Hop& a = chain.hops[k];
+    const Hop& b = of.hops[k];
+    if (a.expr->kind() != b.expr->kind() || a.operand != b.operand ||
+        a.consumer()->getLogicalDomain().size() != b.consumer()->getLogicalDomain().size()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<FlatIndices> tracedNeeds(RandomChain& chain) {
   const Hop edge = chain.edge();
   if (edge.expr->kind() == ExprKind::Reduce) {
     return sumNeeds(edge);
@@ -315,7 +359,7 @@ std::vector<Elements> tracedNeeds(RandomChain& chain) {
   std::vector<double> numbers(static_cast<size_t>(product(shape)));
   std::iota(numbers.begin(), numbers.end(), 0);
   const int64_t values = index != nullptr ? shape[static_cast<size_t>(data.dim)] : 1;
-  std::vector<Elements> needs;
+  std::vector<FlatIndices> needs;
   for (int64_t value = 0; value < values; value++) {  // data may say any place
     std::vector<Argument> arguments;
     for (const Val* in : fusion.inputs()) {
@@ -340,21 +384,21 @@ std::vector<Elements> tracedNeeds(RandomChain& chain) {
 Truth truthOf(RandomChain& chain) {
   TensorView* producer = chain.edge().producer();
   TensorView* consumer = chain.edge().consumer();
-  const std::vector<Elements> needs = tracedNeeds(chain);
+  const std::vector<FlatIndices> needs = tracedNeeds(chain);
   const DeviceMesh& mesh = consumer->getDeviceMesh();
   Truth truth;
-  Elements used;  // a window leaves elements that nobody needs
-  for (const Elements& n : needs) {
+  FlatIndices used;  // a window leaves elements that nobody needs
+  for (const FlatIndices& n : needs) {
     used.insert(n.begin(), n.end());
   }
   for (int64_t device = 0; device < mesh.numDevices(); device++) {
-    const Elements held = storedOf(producer, heldBy(producer, device));
-    Elements needed;
-    const Elements made = heldBy(consumer, device);
+    const FlatIndices held = storedOf(producer, heldBy(producer, device));
+    FlatIndices needed;
+    const FlatIndices made = heldBy(consumer, device);
     for (int64_t flat : made) {
       needed.insert(needs[static_cast<size_t>(flat)].begin(), needs[static_cast<size_t>(flat)].end());
     }
-    Elements wanted;
+    FlatIndices wanted;
     std::set_intersection(held.begin(), held.end(), used.begin(), used.end(), std::inserter(wanted, wanted.begin()));
     truth.equal = truth.equal && (needed == wanted || made.empty());  // a rank with nothing to do may hold anything
     truth.proper = truth.proper || static_cast<int64_t>(held.size()) < product(sizesOf(producer));

@@ -3,19 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/fusion.h"
+#include "multidevice/sharding/random_op.h"
 
 namespace meshfuse {
 
-using Elements = std::set<int64_t>;  // flat indices
+using SymbolValueOf = std::function<std::optional<int64_t>(std::string_view)>;
+
+using FlatIndices = std::set<int64_t>;  // flat indices
 
 // Flat indices over the logical domain that the device at a position of the mesh works on, by the loop transforms alone.
-Elements heldBy(const TensorView* tv, int64_t device);
+FlatIndices heldBy(const TensorView* tv, int64_t device);
 
 // One expr on the way and which of its operands comes from before it.
 struct Hop {
@@ -28,7 +34,8 @@ struct Hop {
 struct RandomChain {
   Fusion fusion;
   TensorView* head = nullptr;
-  std::vector<std::string> kinds;  // of the ops, in order
+  std::vector<RandomOp> ops;       // applied to the head, in order
+  std::vector<std::string> kinds;  // of the ops
   std::vector<Hop> hops;           // from the head to the edge looked at, the last one
 
   const Hop& edge() const { return hops.back(); }
@@ -36,9 +43,15 @@ struct RandomChain {
 
 // A chain of at most `ops` ops, at least one, over a random shape.
 void makeChain(RandomChain& chain, std::mt19937& rng, int ops, bool uneven);
+// The same over a head of these extents, the symbols among them with the values for which ops are picked.
+void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector<IntExpr>& head,
+               const SymbolValueOf& sample);
+// The ops of another chain applied to a head of these extents. False where that makes other exprs.
+bool repeatChain(RandomChain& chain, const RandomChain& of, const std::vector<IntExpr>& head);
+[[nodiscard]] std::vector<int64_t> pickShape(std::mt19937& rng, bool uneven);
 
 // By flat index of the consumer's logical domain: what it needs of the producer's stored elements. Rewires the expr, so it comes last.
-std::vector<Elements> tracedNeeds(RandomChain& chain);
+std::vector<FlatIndices> tracedNeeds(RandomChain& chain);
 
 struct Truth {
   bool equal = true;      // every rank with something to do holds just what it needs of what anybody needs

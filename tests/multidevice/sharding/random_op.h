@@ -1,4 +1,5 @@
-// Ops on a tensor of a shape at random: what moves, drops, repeats, picks or adds up elements.
+// Ops on a tensor of a shape at random: what moves, drops, repeats, picks or adds up elements. They ask the tensor for its extents, so
+// that they can be applied to one of symbols as well.
 #pragma once
 
 #include <cstdint>

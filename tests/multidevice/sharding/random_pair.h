@@ -102,7 +102,7 @@ inline std::vector<int64_t> heldIndices(const ShardState& state, size_t k, int64
   return heldElements({state.mesh, {state.dims[k]}, {}}, {extent}, device);
 }
 
-// Elements that the busiest rank receives at least: what it needs and does not hold. With sums to combine, a mean over the ranks:
+// FlatIndices that the busiest rank receives at least: what it needs and does not hold. With sums to combine, a mean over the ranks:
 // an element with n contributions that K ranks want is received n - 1 times to be combined and K - 1 times to be spread.
 inline double leastReceived(const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents) {
   const auto sizeOf = [&](const std::vector<int>& axes) {

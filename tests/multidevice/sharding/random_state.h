@@ -126,7 +126,7 @@ inline ShardState randomState(std::mt19937& rng, const DeviceMesh& mesh, const s
   for (int axis : free) {
     const int64_t whole = mesh.axisSize(axis).constValue();
     if (choice.parts && rng() % 2 == 0) {
-      // digits of the coordinate from the inside, some of which own a digit of a dim
+      // digits of the coordinate from the inside; some own a digit of a dim
       for (int64_t below = 1; below < whole;) {
         int64_t n = 2;
         while (whole / below % n != 0) {

@@ -88,9 +88,9 @@ TEST(ReferencePlans, NoneIsCheaper) {
     for (const std::string& b : fields[5] == "-" ? std::vector<std::string>{} : wordsOf(fields[5])) {
       options.beta.push_back(std::stod(b));
     }
-    options.steps = StepSet::all();
+    options.sums = PartialSums::Moved;
     options.direct = DirectChoice::Fallback;
-    const RedistributionPlan plan = planAnew(from, to, options);
+    const RedistributionPlan plan = planRedistribution(from, to, options);
     ASSERT_NO_THROW(checkPlan(plan, from, to, plan.bound)) << line;
     pairs++;
     longer += std::stoi(fields[7]) >= 2 ? 1 : 0;

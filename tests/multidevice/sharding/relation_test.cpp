@@ -9,7 +9,7 @@
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/random_edge.h"
 #include "multidevice/sharding/random_state.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {
@@ -65,11 +65,11 @@ TEST(ShardState, WhatIsWrittenIsRead) {
     ASSERT_TRUE(provenEqual(shardState(tv), state)) << state.toString() << "\n" << shardState(tv).toString();
     for (int64_t device = 0; round % 20 == 0 && device < mesh.numDevices(); device++) {
       const std::vector<int64_t> held = heldElements(state, extents, device);
-      ASSERT_EQ(heldBy(tv, device), Elements(held.begin(), held.end())) << state.toString();
+      ASSERT_EQ(heldBy(tv, device), FlatIndices(held.begin(), held.end())) << state.toString();
       const IndexBlock runs = localIndices(state, mesh.devices()[device]);
-      Elements listed{0};
+      FlatIndices listed{0};
       for (size_t k = 0; k < runs.size(); k++) {
-        Elements next;
+        FlatIndices next;
         for (int64_t prefix : listed) {
           for (const IndexRun& r : runs[k]) {
             for (int64_t i = 0; i < r.count; i++) {
@@ -79,7 +79,7 @@ TEST(ShardState, WhatIsWrittenIsRead) {
         }
         listed = std::move(next);
       }
-      ASSERT_EQ(listed, Elements(held.begin(), held.end())) << state.toString();
+      ASSERT_EQ(listed, FlatIndices(held.begin(), held.end())) << state.toString();
     }
   }
 }

@@ -5,9 +5,8 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/explain.h"
 #include "multidevice/sharding/random_state.h"
-#include "ops/copy_shape.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse {
@@ -65,24 +64,6 @@ TEST(ShardTensor, SymbolicExtentsTakeTheSizesAtHand) {
   const Tensor part = shardTensor(counted({3, 4}), tv, 1);
   EXPECT_EQ(part.toVector(), (std::vector<double>{2, 3, 6, 7, 10, 11}));
   EXPECT_EQ(globalShape(tv, part.sizes()), (std::vector<int64_t>{3, 4}));
-}
-
-TEST(Explain, NamesShardingsEdgesAndSteps) {
-  Fusion fusion;
-  const DeviceMesh mesh = DeviceMesh::create({{"x", 2}});
-  TensorView* a = makeContigConcreteTensor(fusion, {8, 4}, DataType::Float);
-  fusion.addInput(a);
-  a->setDeviceMesh(mesh);
-  a->outer_split(0, 2)->axis(0)->parallelize(ParallelType::DIDx);
-  TensorView* b = fusion.tensor(DataType::Float, {{8}, {4}});
-  b->setDeviceMesh(mesh);
-  fusion.addExpr(ExprKind::Redistribute, {a}, {b});
-  fusion.addOutput(b);
-  EXPECT_EQ(explainSharding(fusion).toString(),
-            "T0: S0(x) R on {x: 2}[0, 1]\n"
-            "T1: R R on {x: 2}[0, 1]\n"
-            "T0 -> T1: comm: dim 0 is held as S0(x), needed whole\n"
-            "T0 -> T1: all_gather(x), 64 bytes\n");
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(ThreeAxes, PlansAreShortAndWithinTheMemoryOfTheirEnds) {
   int partial = 0;
   std::array<int, 5> byLength{};
   for (const auto& [from, to] : randomPairs()) {
-    const RedistributionPlan plan = planAnew(from, to, {});
+    const RedistributionPlan plan = planRedistribution(from, to, {});
     const std::string text = textOf(from, to, plan);
     EXPECT_EQ(plan.note, "") << text;
     EXPECT_LE(plan.peakState, std::max(held(from), held(to))) << text;
@@ -68,7 +68,7 @@ TEST(ThreeAxes, PrintPlans) {
   const auto place = std::make_unique<int>();
   std::string all;
   for (const auto& [from, to] : randomPairs()) {
-    all += textOf(from, to, planAnew(from, to, {}));
+    all += textOf(from, to, planRedistribution(from, to, {}));
   }
   std::printf("\nplans %p %s\n", static_cast<void*>(place.get()), hashText(all).hex().c_str());
 }

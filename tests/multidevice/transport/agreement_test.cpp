@@ -1,5 +1,5 @@
-// Ranks that are processes and do not mean the same: other programs, sizes and orders are refused before anything runs, other calls
-// when they meet, and all are told who differs and where. Transport after transport: of one host, and of messages only.
+// Ranks that are processes and disagree: other programs, sizes and orders are refused before anything runs, other calls fail at the first
+// call that differs, and every rank's error names the ranks and the place. On each transport: of one host, and of messages only.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -101,8 +101,8 @@ TEST_P(AgreementTest, OtherPlansSizesAndOrdersAreRefusedAndTheNextCallRuns) {
                {"[agreement]", "ranks [2]", "max", "sum", "then it runs"});
 }
 
-// The programs of all ranks are known and agreed on; then the order of two of them differs, which only the calls can tell.
-TEST_P(AgreementTest, KnownProgramsInAnotherOrderFailWhereTheyMeet) {
+// The ranks have agreed on two programs; then they run them in different orders, which shows only in their collectives.
+TEST_P(AgreementTest, KnownProgramsInAnotherOrderFailAtTheFirstCollective) {
   expectAllSay(textsOf([](Communicator& comm) -> std::string {
                  FusionExecutorCache sums(program(kRanks), {.communicator = &comm, .threads = 1});
                  FusionExecutorCache maxima(program(kRanks, ReduceOp::Max), {.communicator = &comm, .threads = 1});

@@ -26,16 +26,16 @@ using namespace std::chrono_literals;
 TEST(AlgorithmTable, TextChangesWhatItNames) {
   const AlgorithmTable table = AlgorithmTable::parse(
       "all-reduce=whole,all-reduce:large=staged,all-gather:small=slots,all-gather=ring,broadcast:medium=tree");
-  EXPECT_EQ(table.onHost(CallKind::AllReduce, SizeClass::Small), Algorithm::Whole);
-  EXPECT_EQ(table.onHost(CallKind::AllReduce, SizeClass::Large), Algorithm::Staged);
-  EXPECT_EQ(table.onNetwork(CallKind::AllReduce, SizeClass::Large), Algorithm::Whole);
-  EXPECT_EQ(table.onHost(CallKind::AllGather, SizeClass::Small), Algorithm::Slots);
-  EXPECT_EQ(table.onHost(CallKind::AllGather, SizeClass::Medium), Algorithm::Default);
-  EXPECT_EQ(table.onNetwork(CallKind::AllGather, SizeClass::Small), Algorithm::Ring);
-  EXPECT_EQ(table.onNetwork(CallKind::Broadcast, SizeClass::Medium), Algorithm::Tree);
-  EXPECT_EQ(table.onNetwork(CallKind::Broadcast, SizeClass::Large), Algorithm::Default);
-  EXPECT_EQ(table.onHost(CallKind::Barrier, SizeClass::Small), Algorithm::Default);
-  EXPECT_EQ(AlgorithmTable::parse("").onHost(CallKind::AllReduce, SizeClass::Small), Algorithm::Default);
+  EXPECT_EQ(table.onHost(Collective::AllReduce, SizeClass::Small), Algorithm::Whole);
+  EXPECT_EQ(table.onHost(Collective::AllReduce, SizeClass::Large), Algorithm::Staged);
+  EXPECT_EQ(table.onNetwork(Collective::AllReduce, SizeClass::Large), Algorithm::Whole);
+  EXPECT_EQ(table.onHost(Collective::AllGather, SizeClass::Small), Algorithm::Slots);
+  EXPECT_EQ(table.onHost(Collective::AllGather, SizeClass::Medium), Algorithm::Default);
+  EXPECT_EQ(table.onNetwork(Collective::AllGather, SizeClass::Small), Algorithm::Ring);
+  EXPECT_EQ(table.onNetwork(Collective::Broadcast, SizeClass::Medium), Algorithm::Tree);
+  EXPECT_EQ(table.onNetwork(Collective::Broadcast, SizeClass::Large), Algorithm::Default);
+  EXPECT_EQ(table.onHost(Collective::Barrier, SizeClass::Small), Algorithm::Default);
+  EXPECT_EQ(AlgorithmTable::parse("").onHost(Collective::AllReduce, SizeClass::Small), Algorithm::Default);
   EXPECT_FALSE(table.anyOrder());
   EXPECT_TRUE(AlgorithmTable::parse("order=any,all-reduce=ring").anyOrder());
   EXPECT_TRUE(AlgorithmTable::parse("all-reduce:medium=push").pushes());
@@ -104,7 +104,7 @@ TEST_F(AlgorithmsTest, RanksMustAgree) {
         [=](int rank) {
           const char* text = rank == 2 ? "" : "all-reduce=pull";
           setenv("MESHFUSE_ALGORITHMS", byVariable ? text : "", 1);
-          return TransportOptions{.deadline = 20s, .algorithms = byVariable ? "" : text};
+          return TransportOptions{.deadline = kFailureDeadline, .algorithms = byVariable ? "" : text};
         });
     for (const std::string& text : texts) {
       EXPECT_NE(text.find("ranks 0 and 2 disagree: rank 0 has 'all-reduce=pull', rank 2 has ''"), std::string::npos)
@@ -118,7 +118,7 @@ TEST_F(AlgorithmsTest, AWrongTextIsAnErrorOfAllRanksAndTheVariableIsRead) {
       2, [](Communicator&) { return std::string("opened"); },
       [](int) {
         setenv("MESHFUSE_ALGORITHMS", "all-reduce=quick", 1);
-        return TransportOptions{.deadline = 20s};
+        return TransportOptions{.deadline = kFailureDeadline};
       });
   for (const std::string& text : texts) {
     EXPECT_NE(text.find("has no algorithm 'quick'"), std::string::npos) << text;
@@ -158,7 +158,7 @@ std::string checkSizes(Communicator& comm) {
 TEST_F(AlgorithmsTest, EveryOneOfTheHost) {
   for (std::string_view algorithms : kHost) {
     for (const std::string& text : textsOf(4, checkSizes, [&](int) {
-           return TransportOptions{.deadline = 60s, .algorithms = std::string(algorithms)};
+           return TransportOptions{.deadline = kFailureDeadline, .algorithms = std::string(algorithms)};
          })) {
       EXPECT_EQ(text, "done") << algorithms;
     }
@@ -171,7 +171,8 @@ TEST_F(AlgorithmsTest, EveryOneOfTheNetwork) {
   }
   for (std::string_view algorithms : kNetwork) {
     for (const std::string& text : textsOf(4, checkSizes, [&](int) {
-           return TransportOptions{.deadline = 60s, .algorithms = std::string(algorithms), .messagesOnly = true};
+           return TransportOptions{
+               .deadline = kFailureDeadline, .algorithms = std::string(algorithms), .messagesOnly = true};
          })) {
       EXPECT_EQ(text, "done") << algorithms;
     }
@@ -227,7 +228,7 @@ TEST_F(AlgorithmsTest, AllReducesOfRanksOnSeveralHosts) {
       const std::string algorithms = fmt::format("all-reduce={}", way);
       const auto options = [&, &layout = layout](int rank) {
         setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
-        return TransportOptions{.deadline = 60s, .algorithms = algorithms, .messagesOnly = true};
+        return TransportOptions{.deadline = kFailureDeadline, .algorithms = algorithms, .messagesOnly = true};
       };
       const bool keepsOrder = way == "default" || (way == "hierarchical" && layout != "ABAB");
       for (const std::string& text : textsOf(
@@ -278,7 +279,8 @@ TEST_F(AlgorithmsTest, AnyOrderGivesAllRanksTheSameBits) {
         },
         [&](int rank) {
           setenv("MESHFUSE_HOST", rank < 2 ? "A" : "B", 1);
-          return TransportOptions{.deadline = 60s, .algorithms = std::string(algorithms), .messagesOnly = true};
+          return TransportOptions{
+              .deadline = kFailureDeadline, .algorithms = std::string(algorithms), .messagesOnly = true};
         });
     for (const std::string& text : texts) {
       EXPECT_EQ(text, texts[0]) << algorithms;
@@ -317,7 +319,7 @@ std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool 
         if (!layout.empty()) {
           setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
         }
-        return TransportOptions{.deadline = 60s,
+        return TransportOptions{.deadline = kFailureDeadline,
                                 .algorithms = std::string(algorithms),
                                 .flightDirectory = directory.string(),
                                 .messagesOnly = messagesOnly};
@@ -326,7 +328,7 @@ std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool 
   for (const auto& file : std::filesystem::directory_iterator(directory)) {
     const FlightRecord record = readFlightRecord(file.path().string());
     for (const FlightRecord::Entry& e : record.calls) {
-      if (record.rank == 0 && e.event.call.kind <= CallKind::Broadcast) {
+      if (record.rank == 0 && e.event.call.kind <= Collective::Broadcast) {
         ways.push_back(fmt::format("{}={}", name(e.event.call.kind), name(e.event.way)));
       }
     }
@@ -409,11 +411,11 @@ TEST_F(AlgorithmsTest, BetweenHostsEachElementGoesOnceEachWay) {
       [](Communicator& comm) {
         std::vector<float> data(kCount, 1.0f);
         comm.allReduce(comm.world(), data.data(), data.data(), kCount, DataType::Float, ReduceOp::Sum);
-        return std::to_string(comm.counters()[CollectiveKind::AllReduce].bytesReceived);
+        return std::to_string(comm.counters()[Collective::AllReduce].bytesReceived);
       },
       [](int rank) {
         setenv("MESHFUSE_HOST", rank < 2 ? "A" : "B", 1);
-        return TransportOptions{.deadline = 60s, .messagesOnly = true};
+        return TransportOptions{.deadline = kFailureDeadline, .messagesOnly = true};
       });
   // half of the neighbour's input and half of the sums or the result of the other host, then the other half of the result
   EXPECT_EQ(texts, std::vector<std::string>(4, std::to_string(3 * kCount / 2 * 4)));

@@ -14,7 +14,6 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
-#include "multidevice/transport/machine_time.h"
 #include "multidevice/transport/processes.h"
 
 namespace meshfuse {
@@ -130,19 +129,23 @@ TEST_F(CallQueueTest, AFailureEndsAllThatAreInFlight) {
   EXPECT_NE(texts[0].find("[rank 2/3] has ended"), std::string::npos) << texts[0];
 }
 
-// The same body on every transport; each rank says "right" or what is wrong.
+// The same body on every transport, side by side; each rank says "right" or what is wrong.
 using Body = std::function<std::string(Communicator&)>;
 
-void expectRight(int ranks, const Body& body, std::chrono::milliseconds deadline = 60s) {
+void expectRight(int ranks, const Body& body, std::chrono::milliseconds deadline = kFailureDeadline) {
+  std::vector<RankProcesses> processes;
+  for (bool messages : {false, true}) {
+    if (!messages || whyNoNetwork().empty()) {
+      processes.emplace_back(ranks,
+                             [&](int) { return body(*openWorld({.deadline = deadline, .messagesOnly = messages})); });
+    }
+  }
   runLoopback(ranks, [&](Communicator& comm) { EXPECT_EQ(body(comm), "right") << "loopback, rank " << comm.rank(); },
               {.deadline = deadline});
-  for (bool messages : {false, true}) {
-    if (messages && !whyNoNetwork().empty()) {
-      continue;
-    }
-    for (const ProcessOutcome& o : runProcesses(ranks, body, {.deadline = deadline, .messagesOnly = messages}, 120s)) {
+  for (size_t p = 0; p < processes.size(); ++p) {
+    for (const ProcessOutcome& o : processes[p].await()) {
       EXPECT_TRUE(o.ended);
-      EXPECT_EQ(o.text, "right") << (messages ? "network" : "host");
+      EXPECT_EQ(o.text, "right") << (p == 0 ? "host" : "network");
     }
   }
 }
@@ -163,15 +166,13 @@ CallQueue::Handle postSumOf(CallQueue& queue, const Team& team, const std::vecto
   });
 }
 
-bool cameWithin(const SharedCounters& counters, size_t which, int value, std::chrono::milliseconds limit) {
-  const std::chrono::milliseconds end = machineTime() + limit;
-  while (!counters.reached(which, value)) {
-    if (machineTime() > end) {
-      return false;
-    }
+// Within half of the deadline, which no healthy machine misses.
+bool came(const SharedCounters& counters, size_t which, int value) {
+  const auto limit = std::chrono::steady_clock::now() + kFailureDeadline / 2;
+  while (!counters.reached(which, value) && std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(1ms);
   }
-  return true;
+  return counters.reached(which, value);
 }
 
 // Rank 1 comes to the first call only when the second has ended on both of its ranks.
@@ -184,7 +185,7 @@ std::string secondTeamEndsFirst(Communicator& comm, const SharedCounters& ended,
     CallQueue queue(comm);
     std::vector<CallQueue::Handle> handles;
     if (comm.rank() == 1) {
-      wrong = cameWithin(ended, which, 2, 20s) ? "" : "the second team's call waits for the first one's; ";
+      wrong = came(ended, which, 2) ? "" : "the second team's call waits for the first one's; ";
       handles.push_back(postSumOf(queue, teams[0], in, sums[0]));
     } else if (comm.rank() == 0) {
       handles.push_back(postSumOf(queue, teams[0], in, sums[0]));
@@ -294,9 +295,7 @@ TEST_F(LanesTest, CallsOfOneTeamKeepTheirOrder) {
 
 // Each rank waits for calls that nobody else makes, when ranks 0 and 2 disagree about a third.
 TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
-  static constexpr auto kDeadline = 60s;
   const Body body = [](Communicator& comm) {
-    const std::chrono::milliseconds begin = machineTime();
     std::vector<int64_t> in(comm.rank() == 2 ? 5 : 4, 1);
     std::vector<int64_t> out[4];
     std::string text;
@@ -325,7 +324,7 @@ TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
         }
       }
     }
-    return text + (machineTime() - begin > kDeadline / 2 ? "; too late" : "");
+    return text;
   };
   auto expectOneText = [](const std::vector<std::string>& texts) {
     EXPECT_EQ(texts[0], texts[1]);
@@ -334,19 +333,17 @@ TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
       EXPECT_NE(texts[0].find(phrase), std::string::npos) << texts[0];
     }
     EXPECT_EQ(texts[0].find("another error"), std::string::npos) << texts[0];
-    EXPECT_EQ(texts[0].find("too late"), std::string::npos) << texts[0];
   };
   std::vector<std::string> texts(3);
   runLoopback(3, [&](Communicator& comm) { texts[static_cast<size_t>(comm.rank())] = body(comm); },
-              {.deadline = kDeadline});
+              {.deadline = kFailureDeadline});
   expectOneText(texts);
   for (bool messages : {false, true}) {
     if (messages && !whyNoNetwork().empty()) {
       continue;
     }
     texts.clear();
-    for (const ProcessOutcome& o :
-         runProcesses(3, body, {.deadline = kDeadline, .messagesOnly = messages}, 2 * kDeadline)) {
+    for (const ProcessOutcome& o : runProcesses(3, body, {.deadline = kFailureDeadline, .messagesOnly = messages})) {
       EXPECT_TRUE(o.ended);
       texts.push_back(o.text);
     }
@@ -379,7 +376,7 @@ TEST_F(LanesTest, WhoNeverComesIsNamed) {
       return "right";
     }
   };
-  expectRight(2, body, 500ms);
+  expectRight(2, body, 4s);
 }
 
 // The same while another team's calls go on without a pause.
@@ -406,7 +403,7 @@ TEST_F(LanesTest, WhoNeverComesIsNamedWhileOthersAreBusy) {
       return std::string_view(e.what()).find("rank 1") != std::string_view::npos ? "right" : e.what();
     }
   };
-  expectRight(3, body, 500ms);
+  expectRight(3, body, 4s);
 }
 
 // Data- and tensor-parallel calls of a mesh, and of all ranks, in the order that all ranks post.
@@ -517,6 +514,7 @@ TEST_F(LanesTest, WhoWaitsSleeps) {
     };
     postAll();
     queue.waitAll();
+    const auto begin = std::chrono::steady_clock::now();
     const auto before = processorTime();
     if (comm.rank() == 3) {
       std::this_thread::sleep_for(1s);
@@ -524,7 +522,8 @@ TEST_F(LanesTest, WhoWaitsSleeps) {
     postAll();
     queue.waitAll();
     const auto used = processorTime() - before;
-    return used < 400ms ? "right" : fmt::format("{} us of a core in a second", used / 1us);
+    const auto took = std::chrono::steady_clock::now() - begin;
+    return used < took * 2 / 5 ? "right" : fmt::format("{} us of a core in {} us", used / 1us, took / 1us);
   });
 }
 

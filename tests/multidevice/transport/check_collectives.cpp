@@ -69,7 +69,38 @@ std::string checkAllCollectives(Communicator& comm, const Team& team, DataType t
   text += wrong("all-reduce in place", both.content(), referenceReduce(small, type, ReduceOp::Sum), type, count);
   const int root = static_cast<int>(seed % static_cast<uint64_t>(n));
   comm.broadcast(team, sent.data(), count, type, root);
-  return text + wrong("broadcast", sent.content(), small[static_cast<size_t>(root)], type, count);
+  text += wrong("broadcast", sent.content(), small[static_cast<size_t>(root)], type, count);
+  return text + checkRootedCollectives(comm, team, type, ReduceOp::Sum, count, seed, place);
+}
+
+std::string checkRootedCollectives(Communicator& comm, const Team& team, DataType type, ReduceOp op, int64_t count,
+                                   uint64_t seed, BufferPlace place) {
+  const auto n = static_cast<int64_t>(team.ranks.size());
+  const int64_t me = std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) - team.ranks.begin();
+  const int root = static_cast<int>(seed / 7 % static_cast<uint64_t>(n));
+  const bool isRoot = me == root;
+  std::vector<Bytes> inputs;
+  for (int r : team.ranks) {
+    inputs.push_back(testData(type, count, r, seed + 1));
+  }
+  const Bytes all = testData(type, count * n, team.ranks[static_cast<size_t>(root)], seed + 2);
+  const Bytes blank(inputs[0].size());
+  const Buffer in(comm, place, inputs[static_cast<size_t>(me)]);
+  const Buffer whole(comm, place, all);
+  const Buffer gathered(comm, place, Bytes(all.size()));
+  const Buffer block(comm, place, blank);
+  const Buffer reduced(comm, place, blank);
+  comm.gather(team, in.data(), isRoot ? gathered.data() : nullptr, count, type, root);
+  comm.scatter(team, isRoot ? whole.data() : nullptr, block.data(), count, type, root);
+  comm.reduce(team, in.data(), isRoot ? reduced.data() : nullptr, count, type, op, root);
+  std::string text =
+      wrong("scatter", block.content(), elements(all, type, me * count, count), type, count) +
+      wrong("the input", in.content(), inputs[static_cast<size_t>(me)], type, count) +
+      wrong("gather", gathered.content(), isRoot ? concatenated(inputs) : Bytes(all.size()), type, count) +
+      wrong("reduce", reduced.content(), isRoot ? referenceReduce(inputs, type, op) : blank, type, count);
+  comm.reduce(team, in.data(), isRoot ? in.data() : nullptr, count, type, op, root);
+  return text + wrong("reduce in place", in.content(),
+                      isRoot ? referenceReduce(inputs, type, op) : inputs[static_cast<size_t>(me)], type, count);
 }
 
 }  // namespace meshfuse

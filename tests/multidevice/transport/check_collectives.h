@@ -16,4 +16,9 @@ enum class BufferPlace { Ordinary, Shared, Mixed };
 [[nodiscard]] std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count,
                                               uint64_t seed, BufferPlace place = BufferPlace::Ordinary);
 
+// The same of those with a root, which gather, scatter and reduce to or from it.
+[[nodiscard]] std::string checkRootedCollectives(Communicator& comm, const Team& team, DataType type, ReduceOp op,
+                                                 int64_t count, uint64_t seed,
+                                                 BufferPlace place = BufferPlace::Ordinary);
+
 }  // namespace meshfuse

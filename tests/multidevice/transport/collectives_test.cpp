@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
+#include "multidevice/transport/check_collectives.h"
 #include "multidevice/transport/reference.h"
 
 namespace meshfuse {
@@ -15,7 +16,7 @@ constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, Reduc
                              ReduceOp::And, ReduceOp::Or,   ReduceOp::Xor};
 
 // Where the buffers of a call lie: memory that peers can read, ordinary memory, or each rank as it likes.
-enum class Place { Shared, Ordinary, Mixed };
+using Place = BufferPlace;
 
 struct Buffer {
   Buffer(Communicator& comm, Place place, const Bytes& content) : bytes(content.size()) {
@@ -92,6 +93,7 @@ void checkCase(Communicator& comm, const Case& c) {
   Buffer both(comm, c.place, small[mine]);
   comm.allReduce(c.team, both.get(), both.get(), c.count, c.type, c.op);
   expectEqual(both, sum, c, "all-reduce in place");
+  EXPECT_EQ(checkRootedCollectives(comm, c.team, c.type, c.op, c.count, c.seed, c.place), "");
 }
 
 bool holds(const Team& team, int rank) {
@@ -257,16 +259,24 @@ TEST_F(CollectivesTest, CountersCountCallsAndBytesFromOthers) {
     comm.allToAll(comm.world(), in.data(), out.data(), 32, DataType::Float);
     comm.barrier(comm.world());
     comm.exchange("not counted");
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllGather].calls, 1);
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllGather].bytesReceived, (n - 1) * 256);
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllToAll].calls, 2);
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllToAll].bytesReceived, (n - 1) * 384);
-    EXPECT_EQ(comm.counters()[CollectiveKind::Barrier].calls, 1);
+    EXPECT_EQ(comm.counters()[Collective::AllGather].calls, 1);
+    EXPECT_EQ(comm.counters()[Collective::AllGather].bytesReceived, (n - 1) * 256);
+    EXPECT_EQ(comm.counters()[Collective::AllToAll].calls, 2);
+    EXPECT_EQ(comm.counters()[Collective::AllToAll].bytesReceived, (n - 1) * 384);
+    EXPECT_EQ(comm.counters()[Collective::Barrier].calls, 1);
     std::vector<float> large(static_cast<size_t>(4096 * n), 1.0f);
     comm.allReduce(comm.world(), large.data(), large.data(), 4096 * n, DataType::Float, ReduceOp::Sum);
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllReduce].bytesReceived, 2 * (n - 1) * 4096 * 4);
+    EXPECT_EQ(comm.counters()[Collective::AllReduce].bytesReceived, 2 * (n - 1) * 4096 * 4);
+    comm.gather(comm.world(), in.data(), out.data(), 64, DataType::Float, 1);
+    comm.scatter(comm.world(), in.data(), out.data(), 64, DataType::Float, 1);
+    comm.reduce(comm.world(), in.data(), out.data(), 64, DataType::Float, ReduceOp::Sum, 1);
+    const bool isRoot = comm.rank() == 1;
+    EXPECT_EQ(comm.counters()[Collective::Gather].bytesReceived, isRoot ? (n - 1) * 256 : 0);
+    EXPECT_EQ(comm.counters()[Collective::Scatter].bytesReceived, isRoot ? 0 : 256);
+    EXPECT_EQ(comm.counters()[Collective::Reduce].bytesReceived, isRoot ? (n - 1) * 256 : 0);
+    EXPECT_EQ(comm.counters()[Collective::Reduce].calls, 1);
     comm.resetCounters();
-    EXPECT_EQ(comm.counters()[CollectiveKind::AllGather].calls, 0);
+    EXPECT_EQ(comm.counters()[Collective::AllGather].calls, 0);
   });
 }
 

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <stdexcept>
 #include <thread>
 
 #include "base/error.h"
-#include "multidevice/transport/machine_time.h"
 
 namespace meshfuse {
 
@@ -18,11 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 100s;
 constexpr auto kApart = 20ms;  // to open a world is work, and a starved rank looks like a stopped one
-
-constexpr auto kSlack = 1500ms;  // of an error's time, for a crowded machine
-
 constexpr int64_t kCount = 3000;
 
 void sendAround(Communicator& c, std::vector<float>& in, std::vector<float>& out) {
@@ -59,6 +55,14 @@ constexpr FailureCall kCalls[] = {
                       auto& out) { c.allToAll(c.world(), in.data(), out.data(), kCount, DataType::Float); }},
     {"broadcast",
      [](Communicator& c, auto& in, auto&) { c.broadcast(c.world(), in.data(), kCount, DataType::Float, 0); }},
+    {"gather", [](Communicator& c, auto& in,
+                  auto& out) { c.gather(c.world(), in.data(), out.data(), kCount, DataType::Float, 0); }},
+    {"scatter", [](Communicator& c, auto& in,
+                   auto& out) { c.scatter(c.world(), in.data(), out.data(), kCount, DataType::Float, 0); }},
+    {"reduce",
+     [](Communicator& c, auto& in, auto& out) {
+       c.reduce(c.world(), in.data(), out.data(), kCount, DataType::Float, ReduceOp::Sum, 0);
+     }},
     {"all-gather-v",
      [](Communicator& c, auto& in, auto& out) {
        const std::vector<int64_t> counts = someOf(c);
@@ -85,13 +89,16 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
   std::string first;
   for (int r : c.survivors()) {
     const ProcessOutcome& o = outcomes[static_cast<size_t>(r)];
-    EXPECT_TRUE(o.ended) << "rank " << r << " after " << o.after.count() << " ms";
+    EXPECT_TRUE(o.ended) << "rank " << r << " has not: " << o.text;
     const size_t end = o.text.find('\n');
     const std::string error = o.text.substr(0, end);
     EXPECT_EQ(end == std::string::npos ? "" : o.text.substr(end + 1), "survived") << "rank " << r << ": " << o.text;
     for (const std::string& phrase : c.phrases) {
       EXPECT_NE(error.find(phrase), std::string::npos)
           << "rank " << r << " says: " << error << "\nexpected: " << phrase;
+    }
+    for (const char* silence : {"deadline of", "said nothing for"}) {
+      EXPECT_TRUE(!c.heardOf || error.find(silence) == std::string::npos) << "rank " << r << " says: " << error;
     }
     first = first.empty() ? error : first;
     if (c.oneText) {
@@ -115,17 +122,9 @@ std::unique_ptr<Communicator> openAndWarmUp(std::string_view call, const Transpo
   return world;
 }
 
-// "" if an error came in time, or a little later, for the machine is crowded.
-std::string whyLate(std::chrono::milliseconds begin, std::chrono::milliseconds limit) {
-  const std::chrono::milliseconds took = machineTime() - begin;
-  return took <= limit + kSlack ? "" : fmt::format("the error came after {} ms", took.count());
-}
-
 // The call that is to fail, and what the rank has left to do after it.
-std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors, Way way,
-                    const TransportOptions& options) {
+std::string survive(Communicator& world, const std::function<void()>& call, const std::vector<int>& survivors) {
   std::string error = "no error";
-  const std::chrono::milliseconds begin = machineTime();
   try {
     call();
     for (;;) {  // a victim that wakes up may find all there that it needs, once or twice
@@ -134,12 +133,10 @@ std::string survive(Communicator& world, const std::function<void()>& call, cons
   } catch (const DeviceError& e) {
     error = e.what();
   }
-  // Silence is all that tells of a stopped rank; that of another is heard of at once.
-  const std::string late = whyLate(begin, way == Way::Stop ? options.deadline : options.deadline / 2);
   const Communicator::Survivors s = world.shrink();
   const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
   s.world->close();
-  return report(error, late + wrong);
+  return report(error, wrong);
 }
 
 // One rank of a case in which the victim fails instead of making a call.
@@ -158,7 +155,7 @@ std::string missACall(int rank, int victim, Way way, const FailureCall& call, co
         ready.add(0);
         call.make(*world, in, out);
       },
-      survivors, way, options);
+      survivors);
 }
 
 // One rank of a case in which the victim fails in the midst of a call: it has come to it, and the others come when it has failed.
@@ -171,7 +168,7 @@ std::string breakACall(int rank, int victim, Way way, const FailureCall& call, c
     std::thread([&] {
       ready.await(0, static_cast<int>(survivors.size()));
       std::this_thread::sleep_for(100ms);
-      ready.add(1);
+      ready.add(1, getpid());
       fail(way);
     }).detach();
   }
@@ -181,11 +178,11 @@ std::string breakACall(int rank, int victim, Way way, const FailureCall& call, c
         if (rank != victim) {
           ready.add(0);
           ready.await(1, 1);
-          std::this_thread::sleep_for(50ms);
+          awaitStandstill(ready.value(1));
         }
         call.make(*world, in, out);
       },
-      survivors, way, options);
+      survivors);
 }
 
 // What the texts of all survivors say of the victim's last call.
@@ -202,6 +199,7 @@ void expectNamed(FailureCase& c, const FailureCall& call, Way way, const Transpo
   if (way == Way::Stop) {
     c.phrases.emplace_back(fmt::format("deadline of {} ms expired", options.deadline.count()));
   }
+  c.heardOf = way != Way::Stop;
   c.stops = way == Way::Stop;
   c.wakesToError = way == Way::Stop;
 }
@@ -211,6 +209,11 @@ void expectNamed(FailureCase& c, const FailureCall& call, Way way, const Transpo
 std::string_view name(Way way) {
   constexpr std::string_view kNames[] = {"throws", "exits", "is killed", "is stopped"};
   return kNames[static_cast<size_t>(way)];
+}
+
+TransportOptions withDeadlineFor(Way way, TransportOptions options) {
+  options.deadline = way == Way::Stop ? kSilenceDeadline : kFailureDeadline;
+  return options;
 }
 
 void fail(Way way) {
@@ -270,9 +273,10 @@ std::string report(std::string_view error, const std::string& wrong) {
   return fmt::format("{}\n{}", error, wrong.empty() ? "survived" : wrong);
 }
 
-std::deque<FailureCase> missedCalls(const TransportOptions& options) {
+std::deque<FailureCase> missedCalls(const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
+    const TransportOptions options = withDeadlineFor(way, given);
     for (const FailureCall& call : kCalls) {
       for (int ranks : {2, 4}) {
         for (int victim : {0, ranks - 1}) {
@@ -291,9 +295,10 @@ std::deque<FailureCase> missedCalls(const TransportOptions& options) {
   return cases;
 }
 
-std::deque<FailureCase> brokenCalls(const TransportOptions& options) {
+std::deque<FailureCase> brokenCalls(const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (Way way : {Way::Stop, Way::Exit, Way::Kill}) {
+    const TransportOptions options = withDeadlineFor(way, given);
     for (const FailureCall& call : kCalls) {
       for (int ranks : {2, 4}) {
         const int victim = ranks == 2 ? 0 : ranks - 1;
@@ -317,20 +322,18 @@ std::deque<FailureCase> brokenCalls(const TransportOptions& options) {
 
 // What the ranks do when the world cannot be opened.
 std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
-                           const TransportOptions& options) {
+                           TransportOptions options) {
   std::string error = "no error";
-  const std::chrono::milliseconds begin = machineTime();
   try {
     opens();
   } catch (const DeviceError& e) {
     error = e.what();
   }
-  // Who waits for rank 0 gives it half a deadline more, to say who is missing.
-  const std::string late = whyLate(begin, options.deadline * 3 / 2);
+  options.deadline = kSilenceDeadline;  // so long the survivors wait for the missing rank
   const Communicator::Survivors s = openSurvivors(options);
   const std::string wrong = checkSurvivors(*s.world, s.oldRanks, survivors);
   s.world->close();
-  return report(error, late + wrong);
+  return report(error, wrong);
 }
 
 FailureCase openingCase(std::string title, int ranks, int victim) {
@@ -342,7 +345,8 @@ FailureCase openingCase(std::string title, int ranks, int victim) {
           .oneText = victim != 0};
 }
 
-std::deque<FailureCase> missedOpenings(const TransportOptions& options) {
+std::deque<FailureCase> missedOpenings(TransportOptions options) {
+  options.deadline = kSilenceDeadline;  // nobody knows of a rank that has not come yet
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
     for (int ranks : {2, 4}) {

@@ -2,7 +2,6 @@
 // cases run side by side, for most of their time is spent waiting.
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <functional>
 #include <span>
@@ -16,11 +15,10 @@
 
 namespace meshfuse {
 
-// Long enough that a starved rank of a crowded machine is not taken for a stopped one.
-constexpr std::chrono::milliseconds kFailureDeadline{4000};
-
 enum class Way { Throw, Exit, Kill, Stop };
 constexpr Way kWays[] = {Way::Stop, Way::Throw, Way::Exit, Way::Kill};  // the slow one first
+// Silence is all that tells of a stopped rank; that another has failed is heard of.
+[[nodiscard]] TransportOptions withDeadlineFor(Way way, TransportOptions options);
 [[nodiscard]] std::string_view name(Way way);
 void fail(Way way);
 
@@ -43,6 +41,7 @@ struct FailureCase {
   int victim;
   std::vector<std::string> phrases;  // in the text of every survivor
   std::function<std::string(int)> body;
+  bool heardOf = false;  // no deadline expires
   bool stops = false;
   bool wakesToError = false;  // the stopped victim, woken up when all is over, gets an error too
   bool oneText = true;        // survivors have the same
@@ -61,9 +60,9 @@ struct FailureCase {
 // A case of a world that cannot be opened, and what its ranks do then: `opens` throws, and the survivors meet.
 [[nodiscard]] FailureCase openingCase(std::string title, int ranks, int victim);
 [[nodiscard]] std::string surviveOpening(const std::function<void()>& opens, const std::vector<int>& survivors,
-                                         const TransportOptions& options);
+                                         TransportOptions options);
 // One for each way, number of ranks and victim: the victim fails before it opens its world.
-[[nodiscard]] std::deque<FailureCase> missedOpenings(const TransportOptions& options);
+[[nodiscard]] std::deque<FailureCase> missedOpenings(TransportOptions options);
 
 // One after the other they would wait for as long as there are deadlines; all at once they would starve each other.
 constexpr size_t kMostlyAsleep = kSanitized ? 32 : 64;

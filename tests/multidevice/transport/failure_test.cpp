@@ -71,18 +71,20 @@ class FatalBootstrap final : public Bootstrap {
 };
 
 template <class World>
-std::deque<FailureCase> brokenOpenings(int gatherings, const TransportOptions& options) {
+std::deque<FailureCase> brokenOpenings(int gatherings, const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (Way way : kWays) {
+    const TransportOptions options = withDeadlineFor(way, given);
     for (int gathering = 0; gathering < gatherings; ++gathering) {
       for (int victim : {0, 2}) {
         FailureCase c =
             openingCase(fmt::format("rank {} of 3 {} before gathering {}", victim, name(way), gathering), 3, victim);
+        c.heardOf = way != Way::Stop;
         c.stops = way == Way::Stop;
         c.body = [=, survivors = c.survivors()](int rank) {
           return surviveOpening(
               [&] {
-                World world(std::make_unique<FatalBootstrap>(connectStar(kFailureDeadline),
+                World world(std::make_unique<FatalBootstrap>(connectStar(options.deadline),
                                                              rank == victim ? gathering : -1, way),
                             options, "world");
               },
@@ -104,6 +106,7 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
                   .victim = 3,
                   .phrases = {"[rank 3/4]"},
                   .body = {},
+                  .heardOf = true,
                   .alsoDies = 2};
     c.body = [=](int rank) -> std::string {
       std::unique_ptr<Communicator> world = openWorld(options);
@@ -152,16 +155,18 @@ TEST_F(FailureTest, DeathsWhileTheSurvivorsMeet) { dieWhileTheSurvivorsMeet(host
 // Not between hosts: UCX 1.13 ends or blocks a process whose peer dies in the moment in which the two connect.
 
 // A rank fails at some moment of a stream of calls of all kinds and sizes: anywhere in a copy, in a piece, between two.
-std::deque<FailureCase> brokenStreams(const TransportOptions& options) {
+std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
   std::deque<FailureCase> cases;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const Way way = std::array{Way::Kill, Way::Exit, Way::Stop}[seed % 3];
     const int victim = static_cast<int>(seed / 3 % 4);
+    const TransportOptions options = withDeadlineFor(way, given);
     FailureCase c{.title = fmt::format("seed {}: rank {} of 4 {}", seed, victim, name(way)),
                   .ranks = 4,
                   .victim = victim,
                   .phrases = {fmt::format("[rank {}/4]", victim), "(a stream)"},
                   .body = {},
+                  .heardOf = way != Way::Stop,
                   .stops = way == Way::Stop,
                   .wakesToError = way == Way::Stop,
                   .oneText = victim != 0 || !options.messagesOnly};
@@ -231,7 +236,8 @@ TEST_F(FailureTest, AnyWayAtAnyPlace) { failEverywhere<HostCommunicator>(5, host
 TEST_F(NetworkFailureTest, AnyWayAtAnyPlace) { failEverywhere<NetworkCommunicator>(2, network()); }
 
 // A rank that may take no more memory opens its world: it gets an error or ends, and the others name it and go on.
-void runOutOfMemoryAtTheOpening(const TransportOptions& options) {
+void runOutOfMemoryAtTheOpening(TransportOptions options) {
+  options.deadline = kSilenceDeadline;  // nobody may know of a rank that has not come yet
   std::deque<FailureCase> cases;
   for (int victim : {0, 2}) {
     FailureCase c = openingCase(fmt::format("rank {} of 3 runs out of memory", victim), 3, victim);
@@ -264,6 +270,7 @@ void killWhileCallsAreInFlight(const TransportOptions& options, bool inLanes) {
                   .victim = victim,
                   .phrases = {fmt::format("[rank {}/3]", victim), "(a queue)"},
                   .body = {},
+                  .heardOf = true,
                   .oneText = victim != 0 || !options.messagesOnly};
     c.body = [=, survivors = c.survivors()](int rank) -> std::string {
       constexpr size_t kCalls = 40;

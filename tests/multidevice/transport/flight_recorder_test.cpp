@@ -92,7 +92,7 @@ TEST_F(FlightRecorderTest, ACallThatDiffersIsTheFirstDivergence) {
                "rank 1: all-reduce(sum) of 65 Float", "rank 2: all-reduce(sum) of 64 Float"});
 }
 
-// A file system's clock may lag behind that of the records: the record itself says of which run it is.
+// A file system's clock may lag behind that of the records: the record itself names its run.
 TEST_F(FlightRecorderTest, ARanksOwnAccountIsKeptWhateverTheTimeOfItsFile) {
   auto ring = std::make_unique<FlightRing>();
   auto peersRing = std::make_unique<FlightRing>();
@@ -205,7 +205,7 @@ TEST_F(FlightRecorderTest, SurvivorsWriteTheRecordOfAKilledRank) {
                      }
                    });
                  },
-                 {.deadline = 10s, .messagesOnly = messagesOnly});
+                 {.deadline = kFailureDeadline, .messagesOnly = messagesOnly});
     unsetenv("MESHFUSE_FLIGHT_DIR");
     if (files() == 0 && messagesOnly) {
       GTEST_SKIP() << "no UCX";
@@ -234,7 +234,7 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
                      }
                    });
                  },
-                 {.deadline = 10s, .flightDirectory = directory_});
+                 {.deadline = kFailureDeadline, .flightDirectory = directory_});
     EXPECT_EQ(files(), 2u);
     expectBlame({throws ? "left by an exception" : "out of memory",
                  "first divergence: call 15 of the team of ranks 0, 1",

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const TransportOptions kNetwork = {.deadline = 10s, .messagesOnly = true};
+const TransportOptions kNetwork = {.deadline = kFailureDeadline, .messagesOnly = true};
 
 class NetworkTest : public testing::Test {
  protected:
@@ -79,7 +79,7 @@ TEST_F(NetworkTest, CollectivesGiveTheSameBitsAsOnOneHost) {
         }
         return text;
       },
-      kNetwork, 40s);
+      kNetwork);
   expectSay(outcomes, {0, 1, 2}, {"network"});
   EXPECT_EQ(outcomes[0].text, "network");
 }
@@ -129,7 +129,6 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
       expectSay(outcomes, {1}, phrases);
       expectSay(outcomes, {2}, phrases);
     }
-    EXPECT_LT(outcomes[2].after, kNetwork.deadline) << "not found before the deadline";
   }
 }
 
@@ -137,7 +136,7 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
 TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
   const SharedCounters stopped(1);
   RankProcesses processes(3, [&](int rank) -> std::string {
-    const std::unique_ptr<Communicator> comm = openWorld({.deadline = 3s, .messagesOnly = true});
+    const std::unique_ptr<Communicator> comm = openWorld({.deadline = 6s, .messagesOnly = true});
     comm->barrier(comm->world());
     if (rank == 2) {
       stopped.add(0);
@@ -145,7 +144,7 @@ TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
     }
     stopped.await(0, 1);
     if (rank == 1) {
-      std::this_thread::sleep_for(500ms);
+      std::this_thread::sleep_for(3s);
     }
     try {
       comm->barrier(Team{rank == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 2}});
@@ -154,9 +153,7 @@ TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
     }
     return "no error";
   });
-  while (!processes.haveEnded({2}) && processes.age() < 60s) {
-    std::this_thread::sleep_for(2ms);
-  }
+  processes.await({2});
   const std::string& text = processes.outcomes()[0].text;
   EXPECT_NE(text.find("[rank 0/3] in barrier in team {0, 1} waits for [rank 1/3]"), std::string::npos) << text;
   EXPECT_NE(text.find("[rank 2/3] has been without a sign of life"), std::string::npos) << text;
@@ -186,19 +183,19 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
                               failed.add(0);
                               return text;
                             },
-                            {.deadline = 1500ms, .messagesOnly = true});
-  expectSay(stuck, {0, 1}, {"deadline of 1500 ms expired", "[rank 0/2]", "waits for [rank 1/2]"});
+                            {.deadline = 4s, .messagesOnly = true});
+  expectSay(stuck, {0, 1}, {"deadline of 4000 ms expired", "[rank 0/2]", "waits for [rank 1/2]"});
   auto busy = runProcesses(2,
                            [](Communicator& comm) -> std::string {
                              if (comm.rank() == 1) {
                                comm.setBusy(true);
-                               std::this_thread::sleep_for(2500ms);
+                               std::this_thread::sleep_for(5s);
                                comm.setBusy(false);
                              }
                              sum(comm, 10);
                              return "done";
                            },
-                           {.deadline = 1000ms, .messagesOnly = true});
+                           {.deadline = 3s, .messagesOnly = true});
   expectSay(busy, {0, 1}, {"done"});
   auto thrown = runProcesses(
       2,

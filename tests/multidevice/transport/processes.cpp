@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +24,6 @@
 #include "base/error.h"
 #include "meshfuse_config.h"
 #include "multidevice/transport/host/network_link.h"
-#include "multidevice/transport/machine_time.h"
 
 namespace meshfuse {
 
@@ -78,7 +78,7 @@ std::string freePort() {
 }  // namespace
 
 RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& body)
-    : begin_(machineTime()), outcomes_(static_cast<size_t>(ranks)) {
+    : outcomes_(static_cast<size_t>(ranks)) {
   std::fflush(nullptr);  // else children print it again
   const std::string port = freePort();
   for (int r = 0; r < ranks; ++r) {
@@ -116,7 +116,6 @@ void RankProcesses::collect(size_t rank) {
   }
   ProcessOutcome& outcome = outcomes_[rank];
   outcome.ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  outcome.after = age();
   if (WIFSIGNALED(status)) {
     outcome.text = fmt::format("(signal {}) ", WTERMSIG(status));
   }
@@ -144,18 +143,21 @@ void RankProcesses::signal(int rank, int number) const {
   }
 }
 
-std::chrono::milliseconds RankProcesses::age() const { return machineTime() - begin_; }
+const std::vector<ProcessOutcome>& RankProcesses::await(const std::vector<int>& butNot,
+                                                        std::chrono::milliseconds patience) {
+  while (!haveEnded(butNot)) {
+    for (int r = 0; age() > patience && r < static_cast<int>(children_.size()); ++r) {
+      signal(r, SIGKILL);
+    }
+    usleep(1000);
+  }
+  return outcomes_;
+}
 
 std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
                                          const TransportOptions& options, std::chrono::milliseconds patience) {
   RankProcesses processes(ranks, [&](int) { return body(*openWorld(options)); });
-  while (!processes.haveEnded()) {
-    for (int r = 0; processes.age() > patience && r < ranks; ++r) {
-      processes.signal(r, SIGKILL);
-    }
-    usleep(1000);
-  }
-  return processes.outcomes();
+  return processes.await({}, patience);
 }
 
 std::string whyNoNetwork() {
@@ -174,6 +176,18 @@ std::string whyNoNetwork() {
   return "";
 }
 
+void awaitStandstill(pid_t process) {
+  for (;;) {
+    std::string stat;
+    std::getline(std::ifstream(fmt::format("/proc/{}/stat", process)), stat);
+    const size_t name = stat.rfind(") ");  // its state follows
+    if (name == std::string::npos || std::string_view("TZX").find(stat[name + 2]) != std::string_view::npos) {
+      return;
+    }
+    usleep(500);
+  }
+}
+
 SharedCounters::SharedCounters(size_t count)
     : bytes_(count * sizeof(int)),
       memory_(static_cast<int*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
@@ -182,11 +196,11 @@ SharedCounters::SharedCounters(size_t count)
 
 SharedCounters::~SharedCounters() { munmap(memory_, bytes_); }
 
-void SharedCounters::add(size_t which) const { std::atomic_ref<int>(memory_[which]).fetch_add(1); }
+void SharedCounters::add(size_t which, int value) const { std::atomic_ref<int>(memory_[which]).fetch_add(value); }
 
-bool SharedCounters::reached(size_t which, int value) const {
-  return std::atomic_ref<int>(memory_[which]).load() >= value;
-}
+int SharedCounters::value(size_t which) const { return std::atomic_ref<int>(memory_[which]).load(); }
+
+bool SharedCounters::reached(size_t which, int value) const { return this->value(which) >= value; }
 
 void SharedCounters::await(size_t which, int value) const {
   while (!reached(which, value)) {

@@ -13,10 +13,16 @@
 
 namespace meshfuse {
 
+// Tests assert that a failure is heard of at once by its text: no deadline expired. So this one is long enough for a starved rank of a
+// crowded machine.
+constexpr std::chrono::milliseconds kFailureDeadline{60'000};
+// Where only the deadline ends a wait: a rank is taken for a stopped one if it gets no processor for as long.
+constexpr std::chrono::milliseconds kSilenceDeadline{8'000};
+constexpr std::chrono::milliseconds kPatience = 2 * kFailureDeadline;
+
 struct ProcessOutcome {
-  std::string text;                    // what the body returned, or what it or openWorld threw
-  bool ended = false;                  // by itself, with code 0
-  std::chrono::milliseconds after{0};  // of machine time
+  std::string text;    // what the body returned, or what it or openWorld threw
+  bool ended = false;  // by itself, with code 0
   pid_t process = 0;
 };
 
@@ -31,8 +37,11 @@ class RankProcesses {
 
   // Collects what has come; whether the processes of all ranks but these have ended.
   bool haveEnded(const std::vector<int>& butNot = {});
+  // Waits until these processes have ended, and kills a process that runs for longer than `patience`.
+  const std::vector<ProcessOutcome>& await(const std::vector<int>& butNot = {},
+                                           std::chrono::milliseconds patience = kPatience);
   void signal(int rank, int number) const;
-  std::chrono::milliseconds age() const;  // of machine time
+  std::chrono::steady_clock::duration age() const { return std::chrono::steady_clock::now() - begin_; }
   const std::vector<ProcessOutcome>& outcomes() const { return outcomes_; }
 
  private:
@@ -42,20 +51,22 @@ class RankProcesses {
   };
   void collect(size_t rank);
 
-  std::chrono::milliseconds begin_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::vector<Child> children_;
   std::vector<ProcessOutcome> outcomes_;
 };
 
-// One group of processes, each of which opens the world and runs `body`. A process that has not ended after `patience` is
-// killed.
+// One group of processes; each opens the world and runs `body`.
 std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::string(Communicator&)>& body,
                                          const TransportOptions& options,
-                                         std::chrono::milliseconds patience = std::chrono::milliseconds(60'000));
+                                         std::chrono::milliseconds patience = kPatience);
 
 // Why there are no messages between hosts to be tested: this build has no UCX, or this machine no device for it. Empty if there are.
 // DeviceError if UCX fails otherwise.
 std::string whyNoNetwork();
+
+// Returns when a process is stopped or has ended: it does nothing more.
+void awaitStandstill(pid_t process);
 
 // Memory that the processes of a test share: counters that start at zero.
 class SharedCounters {
@@ -65,7 +76,8 @@ class SharedCounters {
   SharedCounters(const SharedCounters&) = delete;
   SharedCounters& operator=(const SharedCounters&) = delete;
 
-  void add(size_t which) const;
+  void add(size_t which, int value = 1) const;
+  int value(size_t which) const;
   bool reached(size_t which, int value) const;
   // Sleeps until the counter has reached `value`.
   void await(size_t which, int value) const;

@@ -101,9 +101,9 @@ std::string checkRagged(Communicator& comm, const Team& team, DataType type, int
   comm.allToAllV(team, from.get(), to.get(), sent, received, type);
   const int64_t foreign =
       (std::accumulate(received.begin(), received.end(), int64_t{0}) - received[own]) * dataTypeSize(type);
-  if (comm.counters()[CollectiveKind::AllToAll].bytesReceived != foreign) {
+  if (comm.counters()[Collective::AllToAll].bytesReceived != foreign) {
     text += fmt::format("all-to-all-v counts {} bytes, expected {}; ",
-                        comm.counters()[CollectiveKind::AllToAll].bytesReceived, foreign);
+                        comm.counters()[Collective::AllToAll].bytesReceived, foreign);
   }
   return text + wrong("all-to-all-v", to, concatenated(expected), type, seed);
 }
@@ -214,7 +214,7 @@ TEST_F(RaggedTest, CountsThatDifferAreErrorsOnAllRanks) {
       texts.clear();
       for (const ProcessOutcome& o :
            runProcesses(3, [&](Communicator& comm) { return disagreeAboutCounts(comm, pairwise); },
-                        {.deadline = 10s, .messagesOnly = messagesOnly})) {
+                        {.deadline = kFailureDeadline, .messagesOnly = messagesOnly})) {
         texts.push_back(o.text);
       }
       expectSaid(texts, pairwise);
@@ -229,7 +229,7 @@ TEST_F(RaggedTest, ProcessesOfOneHostAndOfSeveral) {
   for (bool messagesOnly : {false, true}) {
     for (const ProcessOutcome& o :
          runProcesses(3, [](Communicator& comm) { return std::string(comm.transport()) + checkManyRagged(comm); },
-                      {.deadline = 20s, .messagesOnly = messagesOnly})) {
+                      {.deadline = kFailureDeadline, .messagesOnly = messagesOnly})) {
       if (o.text.find("UCX") == std::string::npos) {
         EXPECT_EQ(o.text, messagesOnly ? "network" : "host");
       }
@@ -260,7 +260,7 @@ TEST_F(RaggedTest, MessagesAndAllToAllsKeepApart) {
                      }
                      return "no error";
                    },
-                   {.deadline = 10s});
+                   {.deadline = kFailureDeadline});
   for (const ProcessOutcome& o : outcomes) {
     EXPECT_NE(o.text.find("disagree about the order of a send and an all-to-all-v"), std::string::npos) << o.text;
   }

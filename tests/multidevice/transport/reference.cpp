@@ -123,6 +123,12 @@ Bytes testData(DataType type, int64_t count, int rank, uint64_t seed, bool speci
       case DataType::Int32:
         put(data, i, static_cast<int32_t>(special ? state : state % 100));
         break;
+      case DataType::Short:
+        put(data, i, static_cast<int16_t>(special ? state : state % 100));
+        break;
+      case DataType::Char:
+        put(data, i, static_cast<int8_t>(special ? state : state % 100));
+        break;
       case DataType::Bool:
         put(data, i, static_cast<uint8_t>(state % 3 == 0 ? 0 : special ? 2 : 1));
         break;
@@ -146,6 +152,10 @@ Bytes referenceReduce(const std::vector<Bytes>& inputs, DataType type, ReduceOp 
       return reduceAs<int64_t>(inputs, op);
     case DataType::Int32:
       return reduceAs<int32_t>(inputs, op);
+    case DataType::Short:
+      return reduceAs<int16_t>(inputs, op);
+    case DataType::Char:
+      return reduceAs<int8_t>(inputs, op);
     case DataType::Bool:
       return reduceBool(inputs, op);
   }

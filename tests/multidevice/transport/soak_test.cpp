@@ -38,7 +38,7 @@ class SoakCall {
         me_(std::find(team_.ranks.begin(), team_.ranks.end(), comm.rank()) - team_.ranks.begin()),
         index_(index),
         count_(static_cast<int64_t>((random >> 8) % 100) * ((random >> 20) % 8 == 0 ? 10 : 1)),
-        kind_((random >> 30) % 8) {}
+        kind_((random >> 30) % 11) {}
 
   bool isRight() {
     switch (kind_) {
@@ -76,6 +76,24 @@ class SoakCall {
       }
       case 6:
         return broadcasts();
+      case 7: {
+        const std::vector<int64_t> counts(isRoot() ? static_cast<size_t>(n_) : 0, count_);
+        return moves([&] { comm_.gather(team_, in_.data(), out_.data(), count_, DataType::Int, root()); }, {count_},
+                     counts, 0);
+      }
+      case 8: {
+        fill(std::vector<int64_t>(static_cast<size_t>(n_), count_));
+        comm_.scatter(team_, in_.data(), out_.data(), count_, DataType::Int, root());
+        const int64_t expected = value(index_, team_.ranks[static_cast<size_t>(root())], me_);
+        return std::count(out_.begin(), out_.begin() + count_, expected) == count_ &&
+               out_[static_cast<size_t>(count_)] == -1;
+      }
+      case 9: {
+        const auto reduce = [&] {
+          comm_.reduce(team_, in_.data(), out_.data(), count_, DataType::Int, ReduceOp::Sum, root());
+        };
+        return isRoot() ? reduces(reduce, {count_}, 0) : moves(reduce, {count_}, {}, 0);
+      }
       default:
         comm_.barrier(team_);
         return true;
@@ -125,11 +143,13 @@ class SoakCall {
     return right && *at == -1;
   }
 
+  int root() const { return static_cast<int>(index_ % n_); }
+  bool isRoot() const { return me_ == root(); }
+
   bool broadcasts() {
-    const auto root = static_cast<size_t>(index_ % n_);
     std::vector<int64_t> data(static_cast<size_t>(count_), value(index_, comm_.rank(), 0));
-    comm_.broadcast(team_, data.data(), count_, DataType::Int, static_cast<int>(root));
-    return std::count(data.begin(), data.end(), value(index_, team_.ranks[root], 0)) == count_;
+    comm_.broadcast(team_, data.data(), count_, DataType::Int, root());
+    return std::count(data.begin(), data.end(), value(index_, team_.ranks[static_cast<size_t>(root())], 0)) == count_;
   }
 
   Communicator& comm_;

@@ -107,20 +107,12 @@ class Watched final : public FirstRanks {
     blocks_[static_cast<std::byte*>(block.get())] = bytes;
     return block;
   }
-  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    look(in, count, type);
-    look(out, count, type);
-    whole_.allReduce(t, in, out, count, type, op);
-  }
-  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    look(in, count, type);
-    look(out, count * static_cast<int64_t>(t.ranks.size()), type);
-    whole_.allGather(t, in, out, count, type);
-  }
-  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    look(in, count * static_cast<int64_t>(t.ranks.size()), type);
-    look(out, count * static_cast<int64_t>(t.ranks.size()), type);
-    whole_.allToAll(t, in, out, count, type);
+  void run(const CollectiveCall& call) override {
+    if (call.record.count > 0) {
+      look(call.in, call.operand.total(), call.record.type);
+      look(call.out, call.result.total(), call.record.type);
+    }
+    whole_.run(call);
   }
   std::vector<std::string> exchange(std::string_view message) override { return whole_.exchange(message); }
 

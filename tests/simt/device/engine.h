@@ -13,7 +13,7 @@ extern unsigned block;  // of the grid
 enum class Touch : int { ReadOnly, Once, Shared, Store };
 
 void global(const void* at, int bytes, Touch touch, int site);
-// The memory behind an offset into the block's arena; a dummy where the access is out of bounds.
+// The memory at an offset into the block's arena; a dummy where the access is out of bounds.
 void* shared(int offset, int bytes, bool write, int site);
 const void* remote(int offset, int bytes, int rank, int site);
 void barrier(int site);

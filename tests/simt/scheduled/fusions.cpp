@@ -1,11 +1,11 @@
 #include "simt/scheduled/fusions.h"
 
 #include "ops/activation.h"
-#include "ops/copy_shape.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
 namespace meshfuse::simt {
@@ -44,7 +44,8 @@ ScheduledBatch pointwiseFusions() {
   b.add(
       {{5, 100}, {100}}, [](const Tensors& t) { return castOp(DataType::BFloat16, tanh_gelu(add(t[0], t[1]))); },
       DataType::BFloat16);
-  for (DataType type : {DataType::Double, DataType::Half, DataType::Int, DataType::Int32}) {
+  for (DataType type :
+       {DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
     b.add(
         {{5, 100}, {100}}, [=](const Tensors& t) { return maybeCastOp(type, mul(add(t[0], t[1]), t[0])); }, type);
   }
@@ -65,6 +66,14 @@ ScheduledBatch reductionFusions() {
     for (int64_t dim : {0, 1}) {
       b.add(
           {{70, 90}}, [=](const Tensors& t) { return maybeCastOp(type, sum(t[0], {dim})); }, type);
+    }
+  }
+  for (DataType type : {DataType::Short, DataType::Char}) {
+    for (int64_t dim : {0, 1}) {
+      b.add(
+          {{70, 90}}, [=](const Tensors& t) { return sum(t[0], {dim}, false, type); }, type);
+      b.add(
+          {{70, 90}}, [=](const Tensors& t) { return min(t[0], {dim}); }, type);
     }
   }
   return b;

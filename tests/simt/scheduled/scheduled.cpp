@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "interpret/bounds.h"
 #include "schedule/kernel_check.h"
-#include "schedule/registry.h"
+#include "schedule/template.h"
 #include "tile/interpreter.h"
 
 namespace meshfuse::simt {
@@ -23,9 +23,9 @@ KernelPlan planOf(const ScheduledCase& c, const DeviceInfo& device) {
       group.layouts[c.fusion->inputs()[i]->id()] = {{t->strides().begin(), t->strides().end()}, alignment};
     }
   }
-  const Scheduler* best = chooseScheduler(group, device).scheduler;
-  check(best != nullptr, "[simt] no scheduler takes the fusion: {}", refusal(*c.fusion, device));
-  return best->schedule(group, device);
+  const Verdict verdict = judge(group, device, kernelTemplates());
+  check(verdict.judgement != nullptr, "[simt] no template takes the fusion: {}", verdict.refusal);
+  return verdict.judgement->write();
 }
 
 // A plan with memory bound to its slots.

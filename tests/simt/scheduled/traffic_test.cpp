@@ -8,11 +8,11 @@
 #include <tuple>
 
 #include "ops/activation.h"
-#include "ops/copy_shape.h"
 #include "ops/indexing.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
 #include "ops/reduction.h"
+#include "ops/shape_ops.h"
 #include "ops/tensors.h"
 #include "schedule/kernel_check.h"
 #include "simt/scheduled/fusions.h"
@@ -28,7 +28,7 @@ struct Traffic {
   int64_t written;    // elements of the output
   int gpuSweeps = 1;  // over the first input
   int cpuSweeps = 1;
-  std::vector<size_t> wholes = {};  // other inputs of which as many elements are read as of the first
+  std::vector<size_t> wholes = {};  // other inputs; the same number of elements is read
   DataType type = DataType::Float;  // of all tensors
   size_t cpuScratch = 0;            // a worker's own memory: a row that is kept, the sums of columns
 };

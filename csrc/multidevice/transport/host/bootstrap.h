@@ -40,7 +40,8 @@ struct RankOfLauncher {
 [[nodiscard]] RankOfLauncher starPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline);
 
-// The ranks of the launcher that live on, each of which calls this: those who come within the deadline of the first one. `members`: by new rank, as the launcher counts. DeviceError for one who comes later.
+// Every surviving rank of the launcher calls this; the new group is the ranks that call within the deadline of the first one. `members`
+// gets their old ranks, as the launcher counts, by new rank. DeviceError for a rank that comes later.
 [[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
                                                        std::vector<int>& members);
 

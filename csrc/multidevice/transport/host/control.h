@@ -95,8 +95,8 @@ struct LaneEntry {
   int64_t heapOffset;
 };
 
-// Where the survivors of a failure meet to become a new world; see reunion.h.
-struct alignas(64) ReunionSeat {
+// Where the survivors of a failure meet to become a new world; see rejoin.h.
+struct alignas(64) RejoinSlot {
   static constexpr uint32_t kRounds = 16;  // gatherings of one attempt, and its end
   static constexpr size_t kMessageBytes = 2048;
   static constexpr uint32_t kOut = ~uint32_t{0};
@@ -130,7 +130,7 @@ class ControlBlock {
   FinishedLine& finishedWith(int peer) const { return at<FinishedLine>(finishedOffset())[peer]; }
   ChannelOut& channelTo(int peer) const { return at<ChannelOut>(channelOutOffset())[peer]; }
   ChannelIn& channelFrom(int peer) const { return at<ChannelIn>(channelInOffset())[peer]; }
-  ReunionSeat& reunionSeat() const { return *at<ReunionSeat>(reunionOffset()); }
+  RejoinSlot& rejoinSlot() const { return *at<RejoinSlot>(rejoinOffset()); }
   FlightRing& flight() const { return *at<FlightRing>(flightOffset()); }
   LaneEntry& lane(uint32_t which) const { return at<LaneEntry>(laneOffset())[which]; }
   std::byte* slot(int which) const { return base_ + slotOffset() + static_cast<size_t>(which) * kSlotBytes; }
@@ -160,8 +160,8 @@ class ControlBlock {
   size_t slotOffset() const { return (channelInOffset() + ranks_ * sizeof(ChannelIn) + kPage - 1) / kPage * kPage; }
   size_t stageOffset() const { return slotOffset() + 2 * kSlotBytes; }
   size_t chunkOffset() const { return stageOffset() + 4 * kStageBytes; }
-  size_t reunionOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
-  size_t flightOffset() const { return (reunionOffset() + sizeof(ReunionSeat) + kPage - 1) / kPage * kPage; }
+  size_t rejoinOffset() const { return chunkOffset() + ranks_ * kChunks * kChunkBytes; }
+  size_t flightOffset() const { return (rejoinOffset() + sizeof(RejoinSlot) + kPage - 1) / kPage * kPage; }
   size_t laneOffset() const { return (flightOffset() + sizeof(FlightRing) + 63) / 64 * 64; }
   size_t end() const { return (laneOffset() + LaneEntry::kLanes * sizeof(LaneEntry) + kPage - 1) / kPage * kPage; }
 

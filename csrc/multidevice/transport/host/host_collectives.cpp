@@ -14,29 +14,7 @@ constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start
 
 }  // namespace
 
-int64_t HostCommunicator::pull(const Collective& c, const PullCall& call) const {
-  switch (c.record.kind) {
-    case CallKind::AllReduce:
-      return way_ == Algorithm::Push ? pushAllReduce(call) : pullAllReduce(call);
-    case CallKind::AllGather:
-      return pullAllGather(call);
-    case CallKind::ReduceScatter:
-      return pullReduceScatter(call);
-    case CallKind::AllToAll:
-      return pullAllToAll(call);
-    case CallKind::Broadcast:
-      return pullBroadcast(call, c.record.root);
-    case CallKind::Send:
-    case CallKind::Recv:
-    case CallKind::Barrier:
-    case CallKind::Exchange:
-    case CallKind::Close:
-      break;
-  }
-  return 0;
-}
-
-int64_t HostCommunicator::carry(const Collective& c) {
+int64_t HostCommunicator::carry(const HostCall& c) {
   const SizeClass size = sizeClass(c.largestInput(), std::min<int64_t>(thresholds_.slots, kSlotBytes));
   const Algorithm algorithm = algorithms_.onHost(c.record.kind, size);
   const bool inSlots = algorithm == Algorithm::Default || algorithm == Algorithm::Slots || c.largestInput() == 0;
@@ -45,13 +23,13 @@ int64_t HostCommunicator::carry(const Collective& c) {
 
 // Small inputs, read in full by everybody. One that lies in the heap need not be copied to a slot, for the price of a second
 // synchronization: worth it where synchronizations are cheap, and impossible where the output replaces the input.
-int64_t HostCommunicator::small(const Collective& c) {
+int64_t HostCommunicator::small(const HostCall& c) {
   Place place = kNowhere;
   Place parts = kNowhere;
-  if (c.publishes && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
+  if (c.gives && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
     place = kInLine;
     std::memcpy(&parts, c.in, static_cast<size_t>(c.inBytes()));
-  } else if (c.publishes && c.inBytes() > 0) {
+  } else if (c.gives && c.inBytes() > 0) {
     const bool direct = group_.coreForEachRank() && c.inBytes() > thresholds_.slotsOfSharedInput && !c.inPlace();
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
     if (place == kNotInHeap) {
@@ -73,7 +51,7 @@ int64_t HostCommunicator::small(const Collective& c) {
   return received;
 }
 
-int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
+int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
   const int64_t bytesPerElement = c.elementBytes * (c.inputHasBlocks() ? c.blocks.number : 1);
   const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
@@ -83,8 +61,8 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   auto placeOfBuffer = [&](const std::byte* buffer) {
     return readsHeaps ? group_.heap().offsetOf(buffer, c.inBytes()) : kNotInHeap;
   };
-  Place in = c.publishes ? placeOfBuffer(c.in) : kNowhere;
-  Place parts = c.record.kind == CallKind::AllReduce ? placeOfBuffer(c.out) : kNowhere;
+  Place in = c.gives ? placeOfBuffer(c.in) : kNowhere;
+  Place parts = c.record.kind == Collective::AllReduce ? placeOfBuffer(c.out) : kNowhere;
   if (in == kNotInHeap && isReadByTheKernel(c, algorithm)) {
     in = placeOf(c.in);
   } else if (in == kNotInHeap) {
@@ -111,7 +89,7 @@ int64_t HostCommunicator::large(const Collective& c, Algorithm algorithm) {
   return received;
 }
 
-void HostCommunicator::setSources(const Collective& c, Source own) {
+void HostCommunicator::setSources(const HostCall& c, Source own) {
   sources_.clear();
   for (int p : c.team.ranks) {
     const PairLine& line = lineFrom(p);
@@ -120,14 +98,13 @@ void HostCommunicator::setSources(const Collective& c, Source own) {
 }
 
 // A copy less than through a stage; but a reduction would read its inputs where this rank cannot.
-bool HostCommunicator::isReadByTheKernel(const Collective& c, Algorithm algorithm) const {
-  const bool moves = c.gathers() || c.record.kind == CallKind::Broadcast;
-  return moves && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
+bool HostCommunicator::isReadByTheKernel(const HostCall& c, Algorithm algorithm) const {
+  return !c.traits().reduces && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
          c.blocks.largest() * c.elementBytes >= thresholds_.readProcess;
 }
 
 // Peers may read a buffer in place until they have finished; areas are guarded by their last use.
-void HostCommunicator::end(const Collective& c) {
+void HostCommunicator::end(const HostCall& c) {
   const bool anyReadInPlace = std::any_of(sources_.begin(), sources_.end(),
                                           [](const Source& s) { return s.in >= 0 || s.parts >= 0 || isAddress(s.in); });
   if (anyReadInPlace) {
@@ -138,7 +115,7 @@ void HostCommunicator::end(const Collective& c) {
   }
 }
 
-void HostCommunicator::copyOwnBlock(const Collective& c, int64_t from, int64_t to) {
+void HostCommunicator::copyOwnBlock(const HostCall& c, int64_t from, int64_t to) {
   if (from == to) {
     return;
   }
@@ -147,13 +124,13 @@ void HostCommunicator::copyOwnBlock(const Collective& c, int64_t from, int64_t t
               static_cast<size_t>(c.ownBytes()), c.order);
 }
 
-void HostCommunicator::copyOwnBlockOnArrival(const Collective& c) {
+void HostCommunicator::copyOwnBlockOnArrival(const HostCall& c) {
   const int64_t bytes = c.ownBytesOnArrival();
   const bool forward = c.order == CopyOrder::Forward;
   copyOwnBlock(c, forward ? 0 : c.ownBytes() - bytes, forward ? bytes : c.ownBytes());
 }
 
-void HostCommunicator::copyRestOfOwnBlock(const Collective& c) {
+void HostCommunicator::copyRestOfOwnBlock(const HostCall& c) {
   const int64_t bytes = c.ownBytesOnArrival();
   const bool forward = c.order == CopyOrder::Forward;
   copyOwnBlock(c, forward ? bytes : 0, forward ? c.ownBytes() : c.ownBytes() - bytes);
@@ -161,8 +138,8 @@ void HostCommunicator::copyRestOfOwnBlock(const Collective& c) {
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
 // the work move as much, and wait for each other once more. Not if an output replaces an input that the other reads.
-bool HostCommunicator::everyRankReducesAll(const Collective& c, Algorithm asked) const {
-  if (c.record.kind != CallKind::AllReduce) {
+bool HostCommunicator::everyRankReducesAll(const HostCall& c, Algorithm asked) const {
+  if (c.record.kind != Collective::AllReduce) {
     return false;
   }
   const bool wanted = asked == Algorithm::Whole;
@@ -171,7 +148,7 @@ bool HostCommunicator::everyRankReducesAll(const Collective& c, Algorithm asked)
   return (wanted || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
 }
 
-Algorithm HostCommunicator::wayOf(const Collective& c, Algorithm asked) const {
+Algorithm HostCommunicator::wayOf(const HostCall& c, Algorithm asked) const {
   if (everyRankReducesAll(c, asked)) {
     return Algorithm::Whole;
   }
@@ -182,7 +159,7 @@ Algorithm HostCommunicator::wayOf(const Collective& c, Algorithm asked) const {
 }
 
 // Block after block, what there is of elements [from, from + elements) of each, side by side.
-void HostCommunicator::stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const {
+void HostCommunicator::stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const {
   const int64_t first = c.inputHasBlocks() ? 0 : c.inputBlock();
   const int64_t end = c.inputHasBlocks() ? c.blocks.number : first + 1;
   const std::byte* block = c.in;
@@ -196,7 +173,7 @@ void HostCommunicator::stagePiece(const Collective& c, int64_t from, int64_t ele
   }
 }
 
-int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
+int64_t HostCommunicator::inPieces(const HostCall& c, int64_t pieceElements) {
   const Source own = sources_[static_cast<size_t>(c.position)];
   int64_t received = 0;
   const int64_t largest = c.blocks.largest();
@@ -218,7 +195,10 @@ int64_t HostCommunicator::inPieces(const Collective& c, int64_t pieceElements) {
 }
 
 // Elements [from, from + elements) of every block. What lies in an area is there piece by piece, what lies in a heap in full.
-int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece) {
+int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece) {
+  if (!c.gets) {
+    return 0;
+  }
   const int64_t offset = from * c.elementBytes;
   const int64_t ownBlock = c.inputHasBlocks() ? c.blocks.begin(c.position) * c.elementBytes : 0;
   const int64_t ownBlockOfPiece =
@@ -268,13 +248,15 @@ int64_t HostCommunicator::pullPiece(const Collective& c, int64_t from, int64_t e
                       .type = c.record.type,
                       .op = c.record.op,
                       .order = c.order,
+                      .kind = c.record.kind,
+                      .root = c.record.root,
                       .synchronize = &synchronizeTeam,
                       .throwIfFailed = &throwIfFailed,
                       .readProcess = &readProcess};
   // To reduce all of it is what a reduce-scatter does with its block.
   const bool reducesAll =
-      c.record.kind == CallKind::AllReduce && (way_ == Algorithm::Whole || way_ == Algorithm::Slots);
-  return reducesAll ? pullReduceScatter(call) : pull(c, call);
+      c.record.kind == Collective::AllReduce && (way_ == Algorithm::Whole || way_ == Algorithm::Slots);
+  return reducesAll ? pullReduced(call) : way_ == Algorithm::Push ? pushAllReduce(call) : meshfuse::pull(call);
 }
 
 }  // namespace meshfuse

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "multidevice/transport/host/reunion.h"
+#include "multidevice/transport/host/rejoin.h"
 #include "multidevice/transport/reduce.h"
 
 namespace meshfuse {
@@ -53,75 +53,59 @@ std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
   return block != nullptr ? block : allocateOrdinary(bytes);
 }
 
-void HostCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) {
-  run(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, {.size = count}, in, out);
-}
-void HostCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  run(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
-}
-void HostCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                     ReduceOp op) {
-  run(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in, out);
-}
-void HostCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  run(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocksOf(t, count), in, out);
-}
-void HostCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                  DataType type) {
-  run(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
-}
-void HostCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                      DataType type, ReduceOp op) {
-  run(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts), blocksOf(t, 0, counts), in,
-      out);
-}
-void HostCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
-  run(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, {.size = count}, buffer, buffer);
-}
-void HostCommunicator::barrier(const Team& t) { run(t, {.kind = CallKind::Barrier}, {}, nullptr, nullptr); }
-
-void HostCommunicator::run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out) {
-  const int position = positionInTeam(team, rank(), size(), record.kind);
-  checkLane(team, record.kind);
-  checkArguments(record, team, record.ragged || (in != nullptr && out != nullptr));
-  record = stamped(record, team, program());
+FlightEvent& HostCommunicator::enter(const CallRecord& record) {
   FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
   Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
-  const auto n = static_cast<int64_t>(team.ranks.size());
-  const Collective c{.team = team,
-                     .record = record,
-                     .position = position,
-                     .in = static_cast<const std::byte*>(in),
-                     .out = static_cast<std::byte*>(out),
-                     .elementBytes = dataTypeSize(record.type),
-                     .blocks = blocks,
-                     .publishes = record.kind != CallKind::Broadcast || record.root == position,
-                     .order = nextOrder(out)};
+  return event;
+}
+
+void HostCommunicator::leave(FlightEvent& event) {
+  own().status().inCall.store(0, std::memory_order_release);
+  FlightRecorder::end(event);
+}
+
+void HostCommunicator::run(const CollectiveCall& call) {
+  checkLane(call.team, call.record.kind);
+  const CallRecord record = stamped(call.record, call.team, program());
+  FlightEvent& event = enter(record);
   int64_t received = 0;
   way_ = Algorithm::Default;
-  if (n == 1) {
-    const void* inputs[] = {in};
-    if (record.count == 0) {
-      // nothing to move
-    } else if (record.kind == CallKind::AllReduce || record.kind == CallKind::ReduceScatter) {
-      reduceInRankOrder(inputs, out, record.count, record.type, record.op);
-    } else if (in != out) {
-      std::memcpy(out, in, static_cast<size_t>(c.inBytes()));
-    }
+  if (call.isPairwise()) {
+    received = tradePairwise(call, record);
   } else {
-    received = carry(c);
+    const HostCall c{.team = call.team,
+                     .record = record,
+                     .position = call.position,
+                     .in = call.in,
+                     .out = call.out,
+                     .elementBytes = call.elementBytes(),
+                     .blocks = call.traits().operandHasBlocks ? call.operand : call.result,
+                     .gives = call.gives(),
+                     .gets = call.gets(),
+                     .order = nextOrder(call.out)};
+    received = call.ranks() > 1 ? carry(c) : copyAlone(c);
   }
   event.way = way_;
-  status.inCall.store(0, std::memory_order_release);
-  FlightRecorder::end(event);
-  if (record.kind != CallKind::Close) {
-    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
+  leave(event);
+  if (record.kind != Collective::Close) {
+    TransferCounters::Entry& entry = counters_[record.kind];
     ++entry.calls;
     entry.bytesReceived += received;
   }
+}
+
+// The team of one rank.
+int64_t HostCommunicator::copyAlone(const HostCall& c) const {
+  if (c.record.count > 0 && c.traits().reduces) {
+    const void* inputs[] = {c.in};
+    reduceInRankOrder(inputs, c.out, c.record.count, c.record.type, c.record.op);
+  } else if (c.record.count > 0 && c.in != c.out) {
+    std::memcpy(c.out, c.in, static_cast<size_t>(c.inBytes()));
+  }
+  return 0;
 }
 
 void HostCommunicator::announce(const Team& team, const CallRecord& record, Place in, Place parts,
@@ -205,7 +189,7 @@ void HostCommunicator::finish(const Team& team) {
   used_.fill(false);
 }
 
-void HostCommunicator::finishSynchronized(const Collective& c) {
+void HostCommunicator::finishSynchronized(const HostCall& c) {
   for (int p : c.team.ranks) {
     if (p != rank()) {
       own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_seq_cst);
@@ -254,7 +238,7 @@ std::byte* HostCommunicator::areaOf(int rank, Area area) const {
 }
 
 std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) const {
-  if (line.call.kind != CallKind::Exchange || !isArea(line.in)) {
+  if (line.call.kind != Collective::Exchange || !isArea(line.in)) {
     return {};
   }
   const std::byte* slot = areaOf(rank, areaOfPiece(line.in, 0));
@@ -282,31 +266,24 @@ void HostCommunicator::abort(std::string_view reason) {
   group_.recordFailure({fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)});
 }
 
-void HostCommunicator::close() {
-  if (isLane_) {
-    refuseInLane("close");
-  }
-  run(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr);
-}
-
 Communicator::Survivors HostCommunicator::shrink() {
   if (isLane_) {
     refuseInLane("shrink");
   }
   checkHasFailed(group_.hasFailed());
   for (;;) {
-    Reunion reunion(group_, options_);
+    Rejoin rejoin(group_, options_);
     std::unique_ptr<Communicator> world;
     try {
-      world = std::make_unique<HostCommunicator>(reunion, options_, name_ + ".survivors");
+      world = std::make_unique<HostCommunicator>(rejoin, options_, name_ + ".survivors");
     } catch (const DeviceError&) {
-      if (reunion.underWay()) {
-        reunion.leave();  // it is this rank that cannot: the others go on without it
+      if (rejoin.underWay()) {
+        rejoin.leave();  // it is this rank that cannot: the others go on without it
         throw;
       }
     }
-    if (world != nullptr && reunion.succeeds()) {
-      return {reunion.size() == 1 ? makeSelfCommunicator() : std::move(world), reunion.members()};
+    if (world != nullptr && rejoin.succeeds()) {
+      return {rejoin.size() == 1 ? makeSelfCommunicator() : std::move(world), rejoin.members()};
     }
   }
 }
@@ -315,12 +292,8 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   if (isLane_) {
     refuseInLane("exchange");
   }
-  const CallRecord record = stamped({.kind = CallKind::Exchange}, world_, program());
-  FlightEvent& event = group_.recorder().begin(record);
-  group_.throwIfFailed();
-  Status& status = own().status();
-  status.call = record;
-  status.inCall.store(1, std::memory_order_release);
+  const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
+  FlightEvent& event = enter(record);
   const auto length = static_cast<int64_t>(message.size());
   const Area area = nextArea(Slot0);
   std::byte* slot = areaOf(rank(), area);
@@ -342,8 +315,7 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kMessageRoom)) {
     all = exchangeLong(message, lengths);
   }
-  status.inCall.store(0, std::memory_order_release);
-  FlightRecorder::end(event);
+  leave(event);
   return all;
 }
 

@@ -39,17 +39,7 @@ class HostCommunicator final : public Communicator {
   std::string_view transport() const override { return "host"; }
   std::shared_ptr<void> allocate(size_t bytes) override;
 
-  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
-  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
-  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
-  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
-  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override;
-  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
-                      ReduceOp op) override;
-  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                 std::span<const int64_t> received, DataType type) override;
-  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
-  void barrier(const Team& t) override;
+  void run(const CollectiveCall& call) override;
   void transfer(std::span<const Transfer> transfers) override;
   Communicator* lane(const Team& team) override;
   std::vector<std::string> exchange(std::string_view message) override;
@@ -57,7 +47,6 @@ class HostCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
-  void close() override;
   Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -92,20 +81,22 @@ class HostCommunicator final : public Communicator {
     Place parts;
   };
 
-  struct Collective {
+  struct HostCall {
     const Team& team;
     CallRecord record;
     int position;
     const std::byte* in;
     std::byte* out;
     int64_t elementBytes;
-    Blocks blocks;   // all-reduce and broadcast: one; else one for each rank
-    bool publishes;  // peers read this rank's input
+    Blocks blocks;  // one for each rank, if the operand or the result has such
+    bool gives;     // peers read this rank's input
+    bool gets;      // this rank has a result
     CopyOrder order = CopyOrder::Forward;
 
-    bool inPlace() const { return in == out && record.kind == CallKind::AllReduce; }
-    bool inputHasBlocks() const { return record.kind == CallKind::ReduceScatter || record.kind == CallKind::AllToAll; }
-    bool gathers() const { return record.kind == CallKind::AllGather || record.kind == CallKind::AllToAll; }
+    const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
+    bool inPlace() const { return in == out && traits().reduces; }
+    bool inputHasBlocks() const { return traits().operandHasBlocks; }
+    bool gathers() const { return traits().resultHasBlocks && gets; }
     // The block that is the whole input, where it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes; }
@@ -123,28 +114,28 @@ class HostCommunicator final : public Communicator {
   const ControlBlock& own() const { return group_.ownCalls(); }
   const ControlBlock& of(int peer) const { return group_.callsOf(peer); }
   // Checks a call of a lane.
-  void checkLane(const Team& team, CallKind kind) const {
+  void checkLane(const Team& team, Collective kind) const {
     if (isLane_) [[unlikely]] {
       checkWithinLane(world_, team, kind);
     }
   }
-  void run(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
-  static Blocks blocksOf(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
-    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
-  }
+  // Begins the record of a call, and ends it.
+  FlightEvent& enter(const CallRecord& record);
+  void leave(FlightEvent& event);
   // Each returns the bytes received from peers.
-  int64_t small(const Collective& c);
-  int64_t large(const Collective& c, Algorithm algorithm);
-  int64_t carry(const Collective& c);
-  int64_t inPieces(const Collective& c, int64_t pieceElements);
-  int64_t pullPiece(const Collective& c, int64_t from, int64_t elements, int64_t piece);
-  int64_t pull(const Collective& c, const PullCall& call) const;
-  void setSources(const Collective& c, Source own);
-  bool isReadByTheKernel(const Collective& c, Algorithm algorithm) const;
+  int64_t tradePairwise(const CollectiveCall& call, const CallRecord& record);
+  int64_t copyAlone(const HostCall& c) const;
+  int64_t small(const HostCall& c);
+  int64_t large(const HostCall& c, Algorithm algorithm);
+  int64_t carry(const HostCall& c);
+  int64_t inPieces(const HostCall& c, int64_t pieceElements);
+  int64_t pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece);
+  void setSources(const HostCall& c, Source own);
+  bool isReadByTheKernel(const HostCall& c, Algorithm algorithm) const;
   // By what all ranks know of each other's buffers.
-  Algorithm wayOf(const Collective& c, Algorithm asked) const;
-  bool everyRankReducesAll(const Collective& c, Algorithm asked) const;
-  void end(const Collective& c);
+  Algorithm wayOf(const HostCall& c, Algorithm asked) const;
+  bool everyRankReducesAll(const HostCall& c, Algorithm asked) const;
+  void end(const HostCall& c);
 
   // Announces a call to its team. `sent`: of an all-to-all-v, by position; announced in the place of `parts`.
   void announce(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
@@ -155,15 +146,15 @@ class HostCommunicator final : public Communicator {
   void synchronize(const Team& team);
   // The block that a gathering rank has for itself is copied while it waits for the others: part of it on arrival, the rest when it
   // has read what it needs of its peers.
-  static void copyOwnBlockOnArrival(const Collective& c);
-  static void copyRestOfOwnBlock(const Collective& c);
-  static void copyOwnBlock(const Collective& c, int64_t from, int64_t to);
+  static void copyOwnBlockOnArrival(const HostCall& c);
+  static void copyRestOfOwnBlock(const HostCall& c);
+  static void copyOwnBlock(const HostCall& c, int64_t from, int64_t to);
   // Of each output in turn forward and backward: its next call begins with what this one leaves in the caches.
   CopyOrder nextOrder(const void* out);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
   // Ends a call by a synchronization: nobody reads anything of it any more.
-  void finishSynchronized(const Collective& c);
+  void finishSynchronized(const HostCall& c);
 
   // The next area of a kind, once its last readers have finished.
   Area nextArea(Area first);
@@ -172,18 +163,18 @@ class HostCommunicator final : public Communicator {
   // Of an exchange, whose slots hold the length, and the message if it is short: what this announcement of it stands for.
   static constexpr size_t kMessageRoom = kSlotBytes - sizeof(int64_t);
   std::string_view messageIn(int rank, const PairLine& line) const;
-  // What is written next is with the peers that read it last: it comes back while there is other work, not when it is waited for.
+  // The lines written next are in the caches of the peers that read them last: they are fetched while there is other work.
   static void fetchForWriting(const void* at, int64_t bytes) {
     constexpr int64_t kLine = 64;
     for (int64_t line = 0; line < bytes; line += kLine) {
       asm volatile("prefetchw %0" : : "m"(static_cast<const std::byte*>(at)[line]));
     }
   }
-  void stagePiece(const Collective& c, int64_t from, int64_t elements, std::byte* stage) const;
+  void stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const;
   std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
 
   // What a message belongs to: a receive never takes another's.
-  enum class Stream : int64_t { Transfer, AllToAllV };
+  enum class Stream : int64_t { Transfer, Pairwise };
   void moveMessages(std::span<const Transfer> transfers, Stream stream);
   bool advance(SendState& send);
   bool advance(RecvState& receive);

@@ -241,7 +241,7 @@ int HostGroup::busyPeer(const Wait& wait) const {
     if (isBusy(p)) {
       return p;
     }
-    // behind whom it waits, itself or in this lane
+    // the rank that it waits for, itself or in this lane
     for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
       const int behind =
           block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
@@ -346,7 +346,7 @@ std::string HostGroup::place(int rank) const {
   }
   const CallRecord call = status.call;
   return text + " in " +
-         (call.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
+         (call.kind == Collective::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
 }
 
 }  // namespace meshfuse

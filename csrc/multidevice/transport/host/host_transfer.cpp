@@ -75,8 +75,8 @@ bool HostCommunicator::advance(RecvState& receive) {
     const uint32_t which = peer.taken % kChunks;
     const ChunkHead head = channel.heads[which];
     if (head.stream != streamNumber(receive.stream)) [[unlikely]] {
-      const CallRecord own{.kind = CallKind::Send, .program = shortHash(program())};
-      const CallRecord theirs{.kind = CallKind::Send, .program = static_cast<uint32_t>(head.stream >> 8)};
+      const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
+      const CallRecord theirs{.kind = Collective::Send, .program = static_cast<uint32_t>(head.stream >> 8)};
       if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
                                                          {t.peer, theirs, {}, group_.place(t.peer)})) {
         group_.fail(*why);
@@ -114,7 +114,7 @@ void HostCommunicator::checkComes(const RecvState& receive) {
       of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
     return;
   }
-  const CallRecord own{.kind = CallKind::Send, .program = shortHash(program())};
+  const CallRecord own{.kind = Collective::Send, .program = shortHash(program())};
   if (std::optional<GroupFailure> why = disagreement(programs().get(), {rank(), own, {}, group_.place(rank())},
                                                      {p, next.call, messageIn(p, next), group_.place(p)})) {
     group_.fail(*why);
@@ -127,41 +127,30 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
     checkWithinLane(world_, transfers);
   }
   const CallRecord record{
-      .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
-  FlightEvent& event = group_.recorder().begin(record);
-  group_.throwIfFailed();
-  Status& status = own().status();
-  status.call = record;
-  status.inCall.store(1, std::memory_order_release);
+      .kind = Collective::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
+  FlightEvent& event = enter(record);
   moveWithinRank(transfers, rank());
   moveMessages(transfers, Stream::Transfer);
   for (const Transfer& t : transfers) {
     const bool receive = t.direction == Transfer::Direction::Recv;
-    TransferCounters::Entry& entry = counters_[receive ? CollectiveKind::Recv : CollectiveKind::Send];
+    TransferCounters::Entry& entry = counters_[receive ? Collective::Recv : Collective::Send];
     ++entry.calls;
     entry.bytesReceived += receive && t.peer != rank() ? t.bytes : 0;
   }
-  status.inCall.store(0, std::memory_order_release);
-  FlightRecorder::end(event);
+  leave(event);
 }
 
 // The counts of every pair are compared before anything moves; then messages are sent and received as in a group of transfers.
-void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                                 std::span<const int64_t> received, DataType type) {
-  const int position = positionInTeam(t, rank(), size(), CallKind::AllToAll);
-  checkLane(t, CallKind::AllToAll);
-  const CallRecord record = stamped(pairwiseRecord(type, t, position, sent, received), t, program());
-  FlightEvent& event = group_.recorder().begin(record);
-  group_.throwIfFailed();
-  Status& status = own().status();
-  status.call = record;
-  status.inCall.store(1, std::memory_order_release);
+int64_t HostCommunicator::tradePairwise(const CollectiveCall& call, const CallRecord& record) {
+  const Team& t = call.team;
+  const Counts sent = call.operand.sizes;
+  const Counts received = call.result.sizes;
   announce(t, record, kNowhere, kNowhere, sent);
   meet(t, record);
-  const int64_t elementBytes = dataTypeSize(type);
+  const int64_t elementBytes = call.elementBytes();
   std::vector<Transfer> messages;
-  const auto* from = static_cast<const std::byte*>(in);
-  auto* to = static_cast<std::byte*>(out);
+  const std::byte* from = call.in;
+  std::byte* to = call.out;
   int64_t bytes = 0;
   for (size_t i = 0; i < t.ranks.size(); ++i) {
     const int p = t.ranks[i];
@@ -170,7 +159,7 @@ void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::
       group_.fail(fmt::format("[host] ranks {} and {} disagree: {}; {}, {}", p, rank(), text, group_.place(p),
                               group_.place(rank())));
     }
-    if (static_cast<int>(i) == position && sent[i] > 0) {
+    if (p == rank() && sent[i] > 0) {
       std::memmove(to, from, static_cast<size_t>(sent[i] * elementBytes));
     } else if (p != rank()) {
       // A message is only read where it is sent from.
@@ -187,12 +176,8 @@ void HostCommunicator::allToAllV(const Team& t, const void* in, void* out, std::
     to += received[i] * elementBytes;
   }
   finish(t);
-  moveMessages(messages, Stream::AllToAllV);
-  status.inCall.store(0, std::memory_order_release);
-  FlightRecorder::end(event);
-  TransferCounters::Entry& entry = counters_[CollectiveKind::AllToAll];
-  ++entry.calls;
-  entry.bytesReceived += bytes;
+  moveMessages(messages, Stream::Pairwise);
+  return bytes;
 }
 
 void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream stream) {

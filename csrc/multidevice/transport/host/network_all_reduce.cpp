@@ -32,6 +32,8 @@ bool areInOrder(const Hosts& hosts) {
   return inOrder;
 }
 
+DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
+
 // Adds elements [from, from + count) of each input to the sums at `sums`, or makes the first one the sums. `widened`: room for as many.
 void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp op, int64_t from, int64_t count,
                bool areSums, std::byte* sums, std::byte* widened) {
@@ -53,27 +55,8 @@ void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp
 
 }  // namespace
 
-void NetworkCommunicator::allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                    ReduceOp op) {
-  CallRecord record{.kind = CallKind::AllReduce, .type = type, .op = op, .count = count};
-  const int position = start(t, record, in != nullptr && out != nullptr);
-  const Reduction r{.team = t, .record = record, .position = position, .in = bytesOf(in), .out = bytesOf(out)};
-  const Algorithm algorithm = algorithmFor(r);
-  int64_t received = 0;
-  if (algorithm == Algorithm::Doubling) {
-    received = reduceByDoubling(r);
-  } else if (algorithm == Algorithm::Ring) {
-    received = reduceAround(r);
-  } else if (algorithm == Algorithm::Hierarchical) {
-    received = reduceByHost(r);
-  } else {
-    received = reduceByGathering(r, algorithm == Algorithm::Whole);
-  }
-  finish(record, algorithm, received);
-}
-
 // What is asked for, if it may be done; else what pays. Doubling, in which a rank meets few others, is not taken unasked.
-Algorithm NetworkCommunicator::algorithmFor(const Reduction& r) const {
+Algorithm NetworkCommunicator::algorithmOfAllReduce(const CollectiveCall& r) const {
   const bool many = r.team.ranks.size() > 1 && r.record.count > 0;
   const bool anyOrder = algorithms_.anyOrder() || !dependsOnOrder(r.record.type);
   auto may = [&](Algorithm a) {
@@ -89,7 +72,8 @@ Algorithm NetworkCommunicator::algorithmFor(const Reduction& r) const {
         return true;
     }
   };
-  const SizeClass size = sizeClass(r.bytes(), kLargestSmall);
+  const int64_t bytes = r.record.count * r.elementBytes();
+  const SizeClass size = sizeClass(bytes, kLargestSmall);
   const Algorithm asked = algorithms_.onNetwork(r.record.kind, size);
   if (may(asked)) {
     return asked;
@@ -97,7 +81,7 @@ Algorithm NetworkCommunicator::algorithmFor(const Reduction& r) const {
   if (size == SizeClass::Small && r.team.ranks.size() > kManyRanks && algorithms_.anyOrder() && many) {
     return Algorithm::Doubling;
   }
-  if (r.bytes() <= kReduceAll) {
+  if (bytes <= kReduceAll) {
     return Algorithm::Whole;
   }
   if (size == SizeClass::Large && haveSeveralRanksEach(hostsOf(r.team)) && may(Algorithm::Hierarchical)) {
@@ -122,7 +106,7 @@ NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const 
 }
 
 // Whole: everybody sends everything to everybody. Else everybody reduces a part, then the parts are gathered.
-int64_t NetworkCommunicator::reduceByGathering(const Reduction& r, bool whole) {
+int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, bool whole) {
   const int64_t n = r.ranks();
   const int64_t count = r.record.count;
   const int64_t bytes = r.elementBytes();
@@ -152,10 +136,10 @@ int64_t NetworkCommunicator::reduceByGathering(const Reduction& r, bool whole) {
 }
 
 // Ranks 1, 2, 4 ... places apart swap all they have. What is more than a power of two joins the first ones, and gets the result of them.
-int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
+int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   const auto n = static_cast<int>(r.ranks());
   const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
-  const int64_t bytes = r.record.count * r.sumBytes();
+  const int64_t bytes = r.record.count * dataTypeSize(sumType(r));
   std::vector<std::byte> own(static_cast<size_t>(bytes));
   std::vector<std::byte> theirs(static_cast<size_t>(bytes));
   toAccumulators(r.in, r.record.type, r.record.op, own.data(), r.record.count);
@@ -172,7 +156,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
   auto reduceWith = [&](int position) {  // the same on both sides
     const void* inputs[] = {position < r.position ? theirs.data() : own.data(),
                             position < r.position ? own.data() : theirs.data()};
-    reduceInRankOrder(inputs, own.data(), r.record.count, r.sumType(), r.record.op);
+    reduceInRankOrder(inputs, own.data(), r.record.count, sumType(r), r.record.op);
   };
   if (r.position >= paired) {
     swap(r.position - paired, true, nullptr);
@@ -196,14 +180,14 @@ int64_t NetworkCommunicator::reduceByDoubling(const Reduction& r) {
 }
 
 // Each part goes around once, and every rank adds its own; it ends at the rank that passes the result on.
-int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
+int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
   const int64_t n = r.ranks();
-  const int64_t bytes = r.sumBytes();
+  const int64_t bytes = dataTypeSize(sumType(r));
   std::vector<int64_t> parts;
   for (int64_t i = 0; i < n; ++i) {
     parts.push_back(partBegin(r.record.count, i + 1, n) - partBegin(r.record.count, i, n));
   }
-  const Blocks blocks = blocksOf(r.team, 0, parts);
+  const Blocks blocks = blocksOf(r.team, parts);
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   std::vector<std::byte> sums(static_cast<size_t>(r.record.count * bytes));
   std::vector<std::byte> theirs(static_cast<size_t>(blocks.largest() * bytes));
@@ -220,7 +204,7 @@ int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
           .in = theirs.data(),
           .inBytes = blocks.of(taken) * bytes});
     const void* inputs[] = {theirs.data(), part};
-    reduceInRankOrder(inputs, part, blocks.of(taken), r.sumType(), r.record.op);
+    reduceInRankOrder(inputs, part, blocks.of(taken), sumType(r), r.record.op);
     received += blocks.of(taken) * bytes;
   }
   const int64_t own = blocks.begin(r.position);
@@ -233,7 +217,7 @@ int64_t NetworkCommunicator::reduceAround(const Reduction& r) {
 // The first ranks of each host share out its inputs, as many as the smallest host has. Each part goes from the first host to the last,
 // reduced with the inputs of one host after the other, and its result back again, in pieces that are all under way. Then the ranks of a
 // host gather the parts. So an element crosses from a host to the next once each way, however many ranks they have.
-int64_t NetworkCommunicator::reduceByHost(const Reduction& r) {
+int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
   const Hosts hosts = hostsOf(r.team);
   const auto isHere = [&](const std::vector<int>& h) { return std::find(h.begin(), h.end(), r.position) != h.end(); };
@@ -278,10 +262,10 @@ int64_t NetworkCommunicator::reduceByHost(const Reduction& r) {
 }
 
 // Step i takes sums of piece i from the host before and passes on those of piece i - 1; the result of a piece comes back as many steps
-// later as there are hosts behind this one, and is passed on in the step after that.
-int64_t NetworkCommunicator::passFromHostToHost(const Reduction& r, const Chain& chain,
+// later as there are hosts after this one, and is passed on in the step after that.
+int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const Chain& chain,
                                                 std::span<const std::byte* const> inputs, int64_t from, int64_t count) {
-  const int64_t bytes = r.sumBytes();
+  const int64_t bytes = dataTypeSize(sumType(r));
   const int64_t pieceCount = kPieceBytes / bytes;
   const int64_t pieces = (count + pieceCount - 1) / pieceCount;
   auto begin = [&](int64_t piece) { return std::min(piece * pieceCount, count); };

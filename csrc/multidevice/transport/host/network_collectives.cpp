@@ -7,33 +7,88 @@
 
 namespace meshfuse {
 
-void NetworkCommunicator::allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  gather(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocksOf(t, count), in, out);
+void NetworkCommunicator::run(const CollectiveCall& given) {
+  if (lane_ != 0) {
+    checkWithinLane(world_, given.team, given.record.kind);
+  }
+  CollectiveCall call = given;
+  call.record = stamped(given.record, given.team, program());
+  enter(call.record);
+  const Algorithm algorithm = algorithmFor(call);
+  const int64_t received = carry(call, algorithm);
+  event_->way = algorithm;
+  leave();
+  if (call.record.kind != Collective::Close) {
+    TransferCounters::Entry& entry = counters_[call.record.kind];
+    ++entry.calls;
+    entry.bytesReceived += received;
+  }
 }
 
-void NetworkCommunicator::allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                     DataType type) {
-  gather(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocksOf(t, 0, counts), in, out);
+int64_t NetworkCommunicator::carry(const CollectiveCall& call, Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::Whole:
+    case Algorithm::Parts:
+      return reduceByGathering(call, algorithm == Algorithm::Whole);
+    case Algorithm::Doubling:
+      return reduceByDoubling(call);
+    case Algorithm::Hierarchical:
+      return reduceByHost(call);
+    case Algorithm::Ring:
+      return call.traits().reduces ? reduceAround(call) : gatherAround(call);
+    case Algorithm::Tree:
+      return passDown(call);
+    case Algorithm::Scatter:
+      return passParts(call);
+    default:
+      return swapBlocks(call);
+  }
 }
 
-void NetworkCommunicator::gather(const Team& t, CallRecord record, const Blocks& blocks, const void* in, void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  const int64_t own = blocks.of(position) * bytes;
-  if (algorithmFor(record.kind, blocks.largest() * bytes, t.ranks.size()) == Algorithm::Ring) {
-    swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
-    copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
-    passAround(t, position, blocks, bytes, bytesOf(out));
-    finish(record, Algorithm::Ring, blocks.total() * bytes - own);
-    return;
+// Every two ranks send each other what the one gives and the other gets.
+int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
+  const int64_t bytes = call.elementBytes();
+  const CollectiveTraits& traits = call.traits();
+  const int64_t own = call.result.of(0) * bytes;  // of a result without blocks
+  std::vector<std::byte> gathered(static_cast<size_t>(traits.reduces && call.gets() ? call.ranks() * own : 0));
+  std::vector<Parcel> parcels(call.team.ranks.size());
+  for (int64_t i = 0; i < call.ranks(); ++i) {
+    Parcel& p = parcels[static_cast<size_t>(i)];
+    if (call.gives() && call.gets(i)) {
+      const int64_t block = traits.operandHasBlocks ? i : 0;
+      p.out = call.in + call.operand.begin(block) * bytes;
+      p.outBytes = call.operand.of(block) * bytes;
+    }
+    if (call.gets() && call.gives(i)) {
+      p.in = traits.reduces           ? gathered.data() + i * own
+             : traits.resultHasBlocks ? call.out + call.result.begin(i) * bytes
+                                      : call.out;
+      p.inBytes = traits.resultHasBlocks ? call.result.of(i) * bytes : own;
+    }
   }
-  std::vector<Parcel> parcels;
-  for (int64_t i = 0; i < blocks.number; ++i) {
-    parcels.push_back({bytesOf(in), own, bytesOf(out) + blocks.begin(i) * bytes, blocks.of(i) * bytes});
+  swapParcels(call.team, call.record, parcels);
+  const Parcel& mine = parcels[static_cast<size_t>(call.position)];
+  int64_t received = -mine.inBytes;
+  std::vector<const void*> inputs;
+  for (const Parcel& p : parcels) {
+    received += p.inBytes;
+    inputs.push_back(&p == &mine ? mine.out : p.in);
   }
-  swapParcels(t, record, parcels);
-  copyBytes(bytesOf(out) + blocks.begin(position) * bytes, bytesOf(in), own);
-  finish(record, Algorithm::Pairs, blocks.total() * bytes - own);
+  if (!traits.reduces) {
+    copyBytes(mine.in, mine.out, mine.inBytes);
+  } else if (mine.inBytes > 0) {
+    reduceInRankOrder(inputs, call.out, call.result.of(0), call.record.type, call.record.op);
+  }
+  return received;
+}
+
+int64_t NetworkCommunicator::gatherAround(const CollectiveCall& call) {
+  const int64_t bytes = call.elementBytes();
+  const int64_t own = call.result.of(call.position) * bytes;
+  swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
+  copyBytes(call.out + call.result.begin(call.position) * bytes, call.in, own);
+  passAround(call.team, call.position, call.result, bytes, call.out);
+  return call.result.total() * bytes - own;
 }
 
 // In step k each rank passes on the block that came in step k - 1, of the rank k places before it.
@@ -53,99 +108,15 @@ void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& 
   }
 }
 
-void NetworkCommunicator::allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) {
-  const Blocks blocks = blocksOf(t, count);
-  trade(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks, blocks, in, out);
-}
-
-void NetworkCommunicator::allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                                    std::span<const int64_t> received, DataType type) {
-  const int position = positionInTeam(t, rank_, size_, CallKind::AllToAll);
-  trade(t, pairwiseRecord(type, t, position, sent, received), blocksOf(t, 0, sent), blocksOf(t, 0, received), in, out);
-}
-
-void NetworkCommunicator::trade(const Team& t, CallRecord record, const Blocks& sent, const Blocks& received,
-                                const void* in, void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  std::vector<Parcel> parcels;
-  for (int64_t i = 0; i < sent.number; ++i) {
-    parcels.push_back({bytesOf(in) + sent.begin(i) * bytes, sent.of(i) * bytes,
-                       bytesOf(out) + received.begin(i) * bytes, received.of(i) * bytes});
-  }
-  swapParcels(t, record, parcels);
-  const Parcel& own = parcels[static_cast<size_t>(position)];
-  copyBytes(own.in, own.out, own.outBytes);
-  finish(record, Algorithm::Pairs, received.total() * bytes - own.inBytes);
-}
-
-void NetworkCommunicator::reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type,
-                                        ReduceOp op) {
-  reduceBlocks(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocksOf(t, count), in,
-               out);
-}
-
-void NetworkCommunicator::reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts,
-                                         DataType type, ReduceOp op) {
-  reduceBlocks(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
-               blocksOf(t, 0, counts), in, out);
-}
-
-void NetworkCommunicator::reduceBlocks(const Team& t, CallRecord record, const Blocks& blocks, const void* in,
-                                       void* out) {
-  const int position = start(t, record, record.ragged || (in != nullptr && out != nullptr));
-  const int64_t bytes = dataTypeSize(record.type);
-  const int64_t own = blocks.of(position) * bytes;
-  std::vector<std::byte> gathered(static_cast<size_t>(blocks.number * own));
-  std::vector<Parcel> parcels;
-  std::vector<const void*> inputs;
-  for (int64_t i = 0; i < blocks.number; ++i) {
-    std::byte* theirs = gathered.data() + i * own;
-    parcels.push_back({bytesOf(in) + blocks.begin(i) * bytes, blocks.of(i) * bytes, theirs, own});
-    inputs.push_back(i == position ? bytesOf(in) + blocks.begin(i) * bytes : theirs);
-  }
-  swapParcels(t, record, parcels);
-  if (own > 0) {
-    reduceInRankOrder(inputs, out, blocks.of(position), record.type, record.op);
-  }
-  finish(record, Algorithm::Pairs, (blocks.number - 1) * own);
-}
-
-void NetworkCommunicator::broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) {
-  CallRecord record{.kind = CallKind::Broadcast, .type = type, .root = root, .count = count};
-  const int position = start(t, record, buffer != nullptr);
-  const int64_t bytes = count * dataTypeSize(type);
-  std::vector<Parcel> parcels(t.ranks.size());
-  const Algorithm algorithm = algorithmFor(record.kind, bytes, t.ranks.size());
-  if (algorithm == Algorithm::Tree || algorithm == Algorithm::Scatter) {
-    swapParcels(t, record, parcels);
-    if (algorithm == Algorithm::Tree) {
-      passDown(t, position, root, bytesOf(buffer), bytes);
-    } else {
-      passParts(t, position, root, bytesOf(buffer), count, dataTypeSize(type));
-    }
-    finish(record, algorithm, position == root ? 0 : bytes);
-    return;
-  }
-  for (size_t i = 0; i < parcels.size(); ++i) {
-    if (position == root) {
-      parcels[i].out = bytesOf(buffer);
-      parcels[i].outBytes = bytes;
-    } else if (static_cast<int>(i) == root) {
-      parcels[i].in = bytesOf(buffer);
-      parcels[i].inBytes = bytes;
-    }
-  }
-  swapParcels(t, record, parcels);
-  finish(record, Algorithm::Pairs, position == root ? 0 : bytes);
-}
-
 // Places are counted from the root. Who is at place p gets it from where the lowest bit of p is cleared, and passes it on to the
 // places p + 1, p + 2, p + 4 ... below that bit, the farthest first.
-void NetworkCommunicator::passDown(const Team& t, int position, int root, std::byte* buffer, int64_t bytes) {
-  const int n = static_cast<int>(t.ranks.size());
-  const int place = (position - root + n) % n;
-  auto rankAt = [&](int p) { return t.ranks[static_cast<size_t>((p + root) % n)]; };
+int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
+  swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
+  std::byte* const buffer = call.out;
+  const int64_t bytes = call.result.total() * call.elementBytes();
+  const auto n = static_cast<int>(call.ranks());
+  const int place = (call.position - call.record.root + n) % n;
+  auto rankAt = [&](int p) { return call.team.ranks[static_cast<size_t>((p + call.record.root) % n)]; };
   int bit = 1;
   while (bit < n && (place & bit) == 0) {
     bit <<= 1;
@@ -158,35 +129,49 @@ void NetworkCommunicator::passDown(const Team& t, int position, int root, std::b
       pass({.to = rankAt(place + bit), .out = buffer, .outBytes = bytes});
     }
   }
+  return place == 0 ? 0 : bytes;
 }
 
 // The root sends a part to each rank, and all pass on what they have: nobody sends more than the whole twice.
-void NetworkCommunicator::passParts(const Team& t, int position, int root, std::byte* buffer, int64_t count,
-                                    int64_t elementBytes) {
-  const auto n = static_cast<int64_t>(t.ranks.size());
+int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
+  swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
+  const int64_t n = call.ranks();
+  const int64_t elementBytes = call.elementBytes();
+  const int root = call.record.root;
   std::vector<int64_t> parts;
   for (int64_t i = 0; i < n; ++i) {
-    parts.push_back(partBegin(count, i + 1, n) - partBegin(count, i, n));
+    parts.push_back(partBegin(call.record.count, i + 1, n) - partBegin(call.record.count, i, n));
   }
-  const Blocks blocks = blocksOf(t, 0, parts);
+  const Blocks blocks = blocksOf(call.team, parts);
   for (int i = 0; i < static_cast<int>(n); ++i) {
-    std::byte* part = buffer + blocks.begin(i) * elementBytes;
+    std::byte* part = call.out + blocks.begin(i) * elementBytes;
     const int64_t bytes = blocks.of(i) * elementBytes;
-    if (position == root && i != root) {
-      pass({.to = t.ranks[static_cast<size_t>(i)], .out = part, .outBytes = bytes});
-    } else if (position == i && i != root) {
-      pass({.from = t.ranks[static_cast<size_t>(root)], .in = part, .inBytes = bytes});
+    if (call.position == root && i != root) {
+      pass({.to = call.team.ranks[static_cast<size_t>(i)], .out = part, .outBytes = bytes});
+    } else if (call.position == i && i != root) {
+      pass({.from = call.team.ranks[static_cast<size_t>(root)], .in = part, .inBytes = bytes});
     }
   }
-  passAround(t, position, blocks, elementBytes, buffer, root);
+  passAround(call.team, call.position, blocks, elementBytes, call.out, root);
+  return call.position == root ? 0 : call.record.count * elementBytes;
 }
 
 // Where the table leaves it open: a root does not send the same to many, if that is more than goes along with the heads.
-Algorithm NetworkCommunicator::algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const {
-  const SizeClass size = sizeClass(bytes, HostThresholds{}.slots);
-  const Algorithm asked = algorithms_.onNetwork(kind, size);
-  if (asked != Algorithm::Default || kind != CallKind::Broadcast || ranks <= 2 || size == SizeClass::Small) {
+Algorithm NetworkCommunicator::algorithmFor(const CollectiveCall& call) const {
+  if (call.record.kind == Collective::Barrier || call.record.kind == Collective::Close) {
+    return Algorithm::Default;
+  }
+  if (call.record.kind == Collective::AllReduce) {
+    return algorithmOfAllReduce(call);
+  }
+  const Blocks& blocks = call.traits().operandHasBlocks ? call.operand : call.result;
+  const SizeClass size = sizeClass(blocks.largest() * call.elementBytes(), HostThresholds{}.slots);
+  const Algorithm asked = algorithms_.onNetwork(call.record.kind, size);
+  if (asked != Algorithm::Default) {
     return asked;
+  }
+  if (call.record.kind != Collective::Broadcast || call.ranks() <= 2 || size == SizeClass::Small) {
+    return Algorithm::Pairs;
   }
   return size == SizeClass::Medium ? Algorithm::Tree : Algorithm::Scatter;
 }

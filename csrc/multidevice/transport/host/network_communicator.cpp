@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "multidevice/transport/host/bootstrap.h"
-#include "multidevice/transport/host/network_reunion.h"
+#include "multidevice/transport/host/network_rejoin.h"
 #include "multidevice/transport/wait_observer.h"
 
 namespace meshfuse {
@@ -142,7 +142,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
   heads_.resize(2 * n * kHeadBytes);
   auto headTo = [&](size_t i) { return heads_.data() + i * kHeadBytes; };
   auto headFrom = [&](size_t i) { return heads_.data() + (n + i) * kHeadBytes; };
-  const bool pairwise = record.ragged && record.kind == CallKind::AllToAll;
+  const bool pairwise = isPairwise(record);
   std::vector<Pending> heads;
   std::vector<Pending> data;
   for (size_t i = 0; i < n; ++i) {  // receives first: an expected message needs no copy
@@ -189,7 +189,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
 }
 
 std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const std::byte* head) {
-  if (call.kind != CallKind::Exchange) {
+  if (call.kind != Collective::Exchange) {
     return {};
   }
   int64_t bytes = 0;
@@ -198,10 +198,10 @@ std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const st
           std::min<size_t>(static_cast<size_t>(bytes), kDataBehindHead - sizeof(bytes))};
 }
 
-// What the peers say of the call, and the short data right behind.
+// The peers' records of the call, and the short data that follows each.
 void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels) {
   const size_t n = team.ranks.size();
-  const bool pairwise = record.ragged && record.kind == CallKind::AllToAll;
+  const bool pairwise = isPairwise(record);
   const int64_t elementBytes = dataTypeSize(record.type);
   for (size_t i = 0; i < n; ++i) {
     const int p = team.ranks[i];
@@ -268,7 +268,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
     if (awaited.expected < 0 || programs() == nullptr || lane_ != 0) {
       continue;  // sent messages are taken when their receiver gets there
     }
-    CallRecord theirs{.kind = CallKind::Send, .program = own.program};
+    CallRecord theirs{.kind = Collective::Send, .program = own.program};
     std::vector<std::byte> head(kHeadBytes);
     const uint64_t next = tag(Tag::Head, peers_[static_cast<size_t>(p)].calls + 1, p);
     if (link_->find(next, ~uint64_t{0})) {
@@ -281,7 +281,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
     if (std::optional<GroupFailure> why =
             disagreement(programs().get(), {rank_, own, {}, place()},
                          {p, theirs, messageIn(theirs, head.data()),
-                          peerName(p) + (theirs.kind == CallKind::Send ? "" : " in " + describe(theirs))})) {
+                          peerName(p) + (theirs.kind == Collective::Send ? "" : " in " + describe(theirs))})) {
       failCall(*why);
     }
   }
@@ -387,63 +387,28 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
   failCall({fmt::format("[network] a message between {} and {} failed: {}", place(), peerName(peer), error)});
 }
 
-int NetworkCommunicator::start(const Team& team, CallRecord& record, bool buffersGiven) {
-  const int position = positionInTeam(team, rank_, size_, record.kind);
-  if (lane_ != 0) {
-    checkWithinLane(world_, team, record.kind);
-  }
-  checkArguments(record, team, buffersGiven);
-  record = stamped(record, team, program());
+void NetworkCommunicator::enter(const CallRecord& record) {
   event_ = &recorder_.begin(record);
   recorder_.waits();
   throwIfFailed();
-  enter(record);
-  return position;
-}
-
-void NetworkCommunicator::enter(const CallRecord& record) {
   std::lock_guard lock(placeMutex_);
   call_ = record;
   inCall_ = true;
 }
 
 void NetworkCommunicator::leave() {
-  std::lock_guard lock(placeMutex_);
+  std::unique_lock lock(placeMutex_);
   inCall_ = false;
-}
-
-void NetworkCommunicator::finish(const CallRecord& record, Algorithm way, int64_t received) {
-  leave();
-  event_->way = way;
+  lock.unlock();
   FlightRecorder::end(*event_);
-  if (record.kind != CallKind::Close) {
-    TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(record.kind)];
-    ++entry.calls;
-    entry.bytesReceived += received;
-  }
-}
-
-void NetworkCommunicator::barrier(const Team& t) { meet(t, CallKind::Barrier); }
-void NetworkCommunicator::close() {
-  if (lane_ != 0) {
-    refuseInLane("close");
-  }
-  meet(world_, CallKind::Close);
-}
-
-void NetworkCommunicator::meet(const Team& t, CallKind kind) {
-  CallRecord record{.kind = kind};
-  start(t, record, true);
-  swapParcels(t, record, std::vector<Parcel>(t.ranks.size()));
-  finish(record, Algorithm::Default, 0);
 }
 
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
   if (lane_ != 0) {
     refuseInLane("exchange");
   }
-  CallRecord record{.kind = CallKind::Exchange};
-  start(world_, record, true);
+  const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
+  enter(record);
   const auto length = static_cast<int64_t>(message.size());
   const Opening own(message);
   std::vector<Opening> openings(static_cast<size_t>(size_));
@@ -467,7 +432,6 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
     all[static_cast<size_t>(rank_)] = message;
   }
   leave();
-  FlightRecorder::end(*event_);
   return all;
 }
 
@@ -477,16 +441,13 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     checkWithinLane(world_, transfers);
   }
   const CallRecord record{
-      .kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
-  FlightEvent& event = recorder_.begin(record);
-  recorder_.waits();
-  throwIfFailed();
+      .kind = Collective::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
   enter(record);
   moveWithinRank(transfers, rank_);
   std::vector<Pending> pending;
   for (const Transfer& t : transfers) {
     const bool receives = t.direction == Transfer::Direction::Recv;
-    TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
+    TransferCounters::Entry& entry = counters_[receives ? Collective::Recv : Collective::Send];
     ++entry.calls;
     if (t.peer == rank_) {
       continue;
@@ -507,7 +468,6 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     throw;
   }
   leave();
-  FlightRecorder::end(event);
 }
 
 void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
@@ -531,10 +491,10 @@ Communicator::Survivors NetworkCommunicator::shrink() {
   checkHasFailed(watch_.hasFailed());
   // An attempt fails when one more rank does.
   for (int attempt = 0;; ++attempt) {
-    auto reunion = std::make_unique<NetworkReunion>(watch_, rank_, size_, options_, place());
-    const std::vector<int> members = reunion->members();
+    auto rejoin = std::make_unique<NetworkRejoin>(watch_, rank_, size_, options_, place());
+    const std::vector<int> members = rejoin->members();
     try {
-      Survivors survivors{openAmong(std::move(reunion), options_, name_ + ".survivors"), members};
+      Survivors survivors{openAmong(std::move(rejoin), options_, name_ + ".survivors"), members};
       tellThoseWhoComeLater();
       return survivors;
     } catch (const DeviceError&) {
@@ -548,8 +508,8 @@ Communicator::Survivors NetworkCommunicator::shrink() {
 void NetworkCommunicator::tellThoseWhoComeLater() {
   answers_ = std::jthread([this](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      if (watch_.meetingPlace().waitFor(POLLIN, Clock::now() + 50ms)) {
-        NetworkReunion::sendAway(watch_, rank_);
+      if (watch_.rendezvousPoint().waitFor(POLLIN, Clock::now() + 50ms)) {
+        NetworkRejoin::sendAway(watch_, rank_);
       }
     }
   });
@@ -569,8 +529,8 @@ std::string NetworkCommunicator::place() const {
     return text + " outside any call";
   }
   return text + " in " +
-         (call_.kind == CallKind::Send ? fmt::format("a group of {} sends and receives", call_.count)
-                                       : describe(call_));
+         (call_.kind == Collective::Send ? fmt::format("a group of {} sends and receives", call_.count)
+                                         : describe(call_));
 }
 
 }  // namespace meshfuse

@@ -1,6 +1,6 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
-// Each rank sends every other one a head, the record of the call with small data right behind it, and large data as a second
+// Each rank sends every other one a head, the record of the call followed by small data, and large data as a second
 // message. Heads are compared before anything else is waited for. Reductions work in team order, so results have the same bits as on one
 // host, unless the table of algorithms gives that up.
 #pragma once
@@ -42,17 +42,7 @@ class NetworkCommunicator final : public Communicator {
   std::string_view transport() const override { return "network"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
-  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
-  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
-  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override;
-  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override;
-  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override;
-  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
-                      ReduceOp op) override;
-  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                 std::span<const int64_t> received, DataType type) override;
-  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override;
-  void barrier(const Team& t) override;
+  void run(const CollectiveCall& call) override;
   void transfer(std::span<const Transfer> transfers) override;
   Communicator* lane(const Team& team) override;
   std::vector<std::string> exchange(std::string_view message) override;
@@ -60,7 +50,6 @@ class NetworkCommunicator final : public Communicator {
   void setStep(int64_t step, std::string_view what) override;
   void setBusy(bool busy) override { watch_.setBusy(busy); }
   void abort(std::string_view reason) override;
-  void close() override;
   Survivors shrink() override;
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -72,20 +61,6 @@ class NetworkCommunicator final : public Communicator {
     int64_t outBytes = 0;
     std::byte* in = nullptr;
     int64_t inBytes = 0;
-  };
-  // What an all-reduce of this rank works on.
-  struct Reduction {
-    const Team& team;
-    CallRecord record;
-    int position;
-    const std::byte* in;
-    std::byte* out;  // may be `in`
-
-    int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
-    int64_t elementBytes() const { return dataTypeSize(record.type); }
-    DataType sumType() const { return accumulatorType(record.type, record.op); }
-    int64_t sumBytes() const { return dataTypeSize(sumType()); }
-    int64_t bytes() const { return record.count * elementBytes(); }
   };
   // The positions of a team's ranks by host, in the order in which hosts first appear.
   using Hosts = std::vector<std::vector<int>>;
@@ -114,18 +89,11 @@ class NetworkCommunicator final : public Communicator {
     uint32_t calls = 0;
   };
 
-  // Checks a call and fills in its team; gives this rank's position.
-  int start(const Team& team, CallRecord& record, bool buffersGiven);
-  void finish(const CallRecord& record, Algorithm way, int64_t received);
+  // Begins the record of a call, which is under way until leave().
   void enter(const CallRecord& record);
   void leave();
-  void meet(const Team& team, CallKind kind);
-  void gather(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
-  void trade(const Team& team, CallRecord record, const Blocks& sent, const Blocks& received, const void* in,
-             void* out);
-  void reduceBlocks(const Team& team, CallRecord record, const Blocks& blocks, const void* in, void* out);
-  static Blocks blocksOf(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
-    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
+  static Blocks blocksOf(const Team& team, std::span<const int64_t> sizes) {
+    return {.number = static_cast<int64_t>(team.ranks.size()), .sizes = sizes};
   }
   // One parcel per member, in team order; one's own is left alone.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
@@ -134,18 +102,21 @@ class NetworkCommunicator final : public Communicator {
   // `full`: the position of a rank that has all blocks from the start and gets none; -1: of nobody.
   void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
                   int full = -1);
-  void passParts(const Team& team, int position, int root, std::byte* buffer, int64_t count, int64_t elementBytes);
-  void passDown(const Team& team, int position, int root, std::byte* buffer, int64_t bytes);
-  Algorithm algorithmFor(CallKind kind, int64_t bytes, size_t ranks) const;
-  Algorithm algorithmFor(const Reduction& r) const;
+  Algorithm algorithmFor(const CollectiveCall& call) const;
+  Algorithm algorithmOfAllReduce(const CollectiveCall& call) const;
   Hosts hostsOf(const Team& team) const;
   // Each returns the bytes received.
-  int64_t reduceByGathering(const Reduction& r, bool whole);
-  int64_t reduceByDoubling(const Reduction& r);
-  int64_t reduceAround(const Reduction& r);
-  int64_t reduceByHost(const Reduction& r);
+  int64_t carry(const CollectiveCall& call, Algorithm algorithm);
+  int64_t swapBlocks(const CollectiveCall& call);
+  int64_t gatherAround(const CollectiveCall& call);
+  int64_t passDown(const CollectiveCall& call);
+  int64_t passParts(const CollectiveCall& call);
+  int64_t reduceByGathering(const CollectiveCall& r, bool whole);
+  int64_t reduceByDoubling(const CollectiveCall& r);
+  int64_t reduceAround(const CollectiveCall& r);
+  int64_t reduceByHost(const CollectiveCall& r);
   // inputs: those of this host, of `count` elements that begin at `from`; their results are in the output.
-  int64_t passFromHostToHost(const Reduction& r, const Chain& chain, std::span<const std::byte* const> inputs,
+  int64_t passFromHostToHost(const CollectiveCall& r, const Chain& chain, std::span<const std::byte* const> inputs,
                              int64_t from, int64_t count);
   static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
   static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
@@ -166,7 +137,7 @@ class NetworkCommunicator final : public Communicator {
   void throwIfFailed();
   [[noreturn]] void failCall(const GroupFailure& failure);
   [[noreturn]] void failedMessage(int peer, const std::string& error);
-  // What is at hand of the message of an exchange, behind its head.
+  // The bytes of an exchange's message that came with its head.
   static std::string_view messageIn(const CallRecord& call, const std::byte* head);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]

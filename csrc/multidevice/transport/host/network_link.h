@@ -42,7 +42,7 @@ class NetworkLink {
   virtual bool progress() = 0;
   // Sleeps until there may be something to do, or for `limit`.
   virtual void sleep(std::chrono::milliseconds limit) = 0;
-  // Gives up all messages: no memory of the callers' is touched any more. What is asked after from now on is never done.
+  // Gives up all messages: no memory of the callers' is touched any more. Requests made from now on never complete.
   virtual void close() = 0;
 };
 

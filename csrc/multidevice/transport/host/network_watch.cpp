@@ -25,7 +25,7 @@ constexpr auto kSilent = 1500ms;  // without a beat: suspected
 NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
-      meetingPlace_(Socket::create()),
+      rendezvousPoint_(Socket::create()),
       sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
       gone_(sockets_.size()),
       busy_(static_cast<size_t>(size_)),
@@ -57,7 +57,7 @@ void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds de
   std::random_device random;
   const std::string number = std::to_string(uint64_t{random()} << 32 | random());
   // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
-  const NetworkPlace mine = listenAnywhere(meetingPlace_, 4 * size_);
+  const NetworkPlace mine = listenAnywhere(rendezvousPoint_, 4 * size_);
   std::vector<std::string> all = bootstrap.allGather(number + ' ' + mine.text());
   worldNumber_ = std::stoull(all[0]);
   for (const std::string& text : all) {
@@ -68,7 +68,7 @@ void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds de
 
 void NetworkWatch::acceptAll(Clock::time_point limit) {
   for (int missing = size_ - 1; missing > 0;) {
-    Socket joined = meetingPlace_.accept(limit);
+    Socket joined = rendezvousPoint_.accept(limit);
     if (!joined.open()) {
       std::string ranks;
       for (int r = 1; r < size_; ++r) {

@@ -49,7 +49,7 @@ class NetworkWatch {
   bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
   // Where to meet the ranks of a failed world, by rank; one's own stays open as long as the watch.
   const std::vector<NetworkPlace>& places() const { return places_; }
-  const Socket& meetingPlace() const { return meetingPlace_; }
+  const Socket& rendezvousPoint() const { return rendezvousPoint_; }
   // A number that other worlds do not have.
   uint64_t world() const { return worldNumber_; }
 
@@ -79,7 +79,7 @@ class NetworkWatch {
 
   int rank_;
   int size_;
-  Socket meetingPlace_;
+  Socket rendezvousPoint_;
   std::vector<NetworkPlace> places_;
   uint64_t worldNumber_ = 0;
   std::vector<Socket> sockets_;  // rank 0: by peer; others: one, to rank 0, at index 0

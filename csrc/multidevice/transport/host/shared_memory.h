@@ -1,7 +1,7 @@
 // Memory that one process creates and others map.
 //
-// A memfd opened by others through /proc/<pid>/fd leaves nothing behind, whoever is killed when. Where the ranks do not see each
-// other's /proc (separate PID namespaces, hidepid) a named segment in /dev/shm does, removed as soon as all have mapped it.
+// Others open a memfd through /proc/<pid>/fd; no file remains, whichever process is killed and when. Where the ranks do not see each
+// other's /proc (separate PID namespaces, hidepid), a named segment in /dev/shm is used and removed as soon as all have mapped it.
 #pragma once
 
 #include <cstddef>

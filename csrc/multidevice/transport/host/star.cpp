@@ -72,11 +72,11 @@ class LaunchedStar final : public Star {
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process came as rank {} of {}, this world has {} ranks", hello.rank, hello.size, size_);
-      Socket& seat = sockets[static_cast<size_t>(hello.rank)];
-      missing -= seat.open() ? 0 : 1;
+      Socket& slot = sockets[static_cast<size_t>(hello.rank)];
+      missing -= slot.open() ? 0 : 1;
       const uint32_t answer[2] = {kMagic, millisecondsUntil(limit)};
       joined.send(answer, sizeof(answer), limit);
-      seat = std::move(joined);
+      slot = std::move(joined);
     }
     std::string missing;
     for (int r = 1; r < size_; ++r) {

@@ -27,17 +27,17 @@ bool isLoopback(const std::string& address) {
   return address.empty() || address == "localhost" || address.starts_with("127.");
 }
 
-// Where the survivors meet: at a name that only processes of this host find, or at the port behind MASTER_PORT, which lies on the
+// Where the survivors meet: at a name that only processes of this host find, or at the port next to MASTER_PORT, on the
 // host of rank 0. (MASTER_PORT itself may still be held by a rank 0 that was stopped.)
-struct MeetingPlace {
+struct RendezvousPoint {
   std::string host;  // empty: of this host alone
   std::string name;  // or the port
 
-  static MeetingPlace ofThisHost() {
+  static RendezvousPoint ofThisHost() {
     const std::string job = pmixOffered() ? word("PMIX_NAMESPACE") : word("MASTER_ADDR") + ":" + word("MASTER_PORT");
     return {"", fmt::format("meshfuse.survivors.{}.{}", getuid(), job)};
   }
-  static MeetingPlace ofAllHosts() {
+  static RendezvousPoint ofAllHosts() {
     int port = 29500;
     const std::string given = word("MASTER_PORT");
     std::from_chars(given.data(), given.data() + given.size(), port);
@@ -59,9 +59,9 @@ class SurvivorStar final : public Star {
  public:
   SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
     // Where nobody is left on the host of rank 0, those of each host make a world of their own.
-    const bool met = !isLoopback(word("MASTER_ADDR")) && meet(MeetingPlace::ofAllHosts());
-    const MeetingPlace here = MeetingPlace::ofThisHost();
-    deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the meeting place of the survivors, {}",
+    const bool met = !isLoopback(word("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
+    const RendezvousPoint here = RendezvousPoint::ofThisHost();
+    deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}",
                 rank_, here.text());
   }
 
@@ -69,7 +69,7 @@ class SurvivorStar final : public Star {
 
  private:
   // Whether the place could be made or found within the deadline.
-  bool meet(const MeetingPlace& place) {
+  bool meet(const RendezvousPoint& place) {
     const auto limit = Clock::now() + deadline();
     while (Clock::now() < limit) {
       Socket mine = place.create();
@@ -123,7 +123,8 @@ class SurvivorStar final : public Star {
     const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
     std::string text;
     const bool heard =
-        mine.send(hello, sizeof(hello), limit) && mine.receiveText(text, limit + std::chrono::milliseconds(1000));
+        mine.send(hello, sizeof(hello), limit) &&
+        mine.receiveText(text, limit + deadline());  // the centre may be starved; if it ends, this ends at once
     deviceCheck(heard && text.size() >= 2 * sizeof(int),
                 "[host] rank {} was not let in among the survivors: they have gone on, or failed again", rank_);
     members_.resize(text.size() / sizeof(int));
@@ -141,7 +142,7 @@ class SurvivorStar final : public Star {
 
   int rank_;
   int size_;
-  Socket listener_;  // kept by the centre: who comes later finds nobody to answer, and not a meeting of its own
+  Socket listener_;  // kept by the centre: who comes later finds nobody to answer, and not a rendezvous of its own
   std::vector<int> members_;
 };
 

@@ -45,7 +45,7 @@ struct TransportOptions {
 
 // Called by every rank that lives on when openWorld has thrown on all of them: the world of those who come within the deadline of
 // the first one, which it waits for if any of the launcher's ranks is missing. Those of several hosts meet at the host of MASTER_ADDR,
-// at the port behind MASTER_PORT, and where nobody is left there, those of each host make a world of their own. DeviceError for
+// at the port next to MASTER_PORT, and where nobody is left there, those of each host make a world of their own. DeviceError for
 // a rank that comes later. (A world that was open and failed has Communicator::shrink.)
 [[nodiscard]] Communicator::Survivors openSurvivors(const TransportOptions& options = {});
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "multidevice/transport/lanes.h"
-#include "multidevice/transport/loopback/meeting.h"
+#include "multidevice/transport/loopback/rendezvous.h"
 
 namespace meshfuse {
 
@@ -18,25 +18,25 @@ namespace {
 
 class LoopbackCommunicator final : public Communicator {
  public:
-  LoopbackCommunicator(std::shared_ptr<LoopbackMeeting> meeting, int rank, LoopbackOptions options)
-      : meeting_(std::move(meeting)),
+  LoopbackCommunicator(std::shared_ptr<LoopbackRendezvous> rendezvous, int rank, LoopbackOptions options)
+      : rendezvous_(std::move(rendezvous)),
         rank_(rank),
         options_(std::move(options)),
         uncaught_(std::uncaught_exceptions()),
-        recorder_(meeting_->flightOf(rank), {.directory = options_.flightDirectory,
-                                             .world = meeting_->world(),
-                                             .transport = "loopback",
-                                             .rank = rank,
-                                             .size = meeting_->size()}),
+        recorder_(rendezvous_->flightOf(rank), {.directory = options_.flightDirectory,
+                                                .world = rendezvous_->world(),
+                                                .transport = "loopback",
+                                                .rank = rank,
+                                                .size = rendezvous_->size()}),
         random_(hashCombine(options_.jitterSeed, static_cast<uint64_t>(rank))) {
-    for (int r = 0; r < meeting_->size(); ++r) {
+    for (int r = 0; r < rendezvous_->size(); ++r) {
       world_.ranks.push_back(r);
     }
   }
   // The lane of a team. Faults and traces are of the calls of the whole.
   LoopbackCommunicator(LoopbackCommunicator& whole, const Team& team)
       : LoopbackCommunicator(
-            std::shared_ptr<LoopbackMeeting>(whole.meeting_, &whole.meeting_->lane(team)), whole.rank_,
+            std::shared_ptr<LoopbackRendezvous>(whole.rendezvous_, &whole.rendezvous_->lane(team)), whole.rank_,
             {.deadline = whole.options_.deadline,
              .jitterSeed = whole.options_.jitterSeed == 0 ? 0 : hashCombine(whole.options_.jitterSeed, teamHash(team)),
              .flightDirectory = whole.options_.flightDirectory}) {
@@ -49,48 +49,38 @@ class LoopbackCommunicator final : public Communicator {
       return;
     }
     if (std::uncaught_exceptions() > uncaught_) {
-      const std::string text = fmt::format("[loopback] {} was left by an exception", meeting_->place(rank_));
-      meeting_->fail(text);
+      const std::string text = fmt::format("[loopback] {} was left by an exception", rendezvous_->place(rank_));
+      rendezvous_->fail(text);
       writeRecords(text);
     }
-    meeting_->leave(rank_);
+    rendezvous_->leave(rank_);
   }
 
   int rank() const override { return rank_; }
-  int size() const override { return meeting_->size(); }
+  int size() const override { return rendezvous_->size(); }
   std::string_view transport() const override { return "loopback"; }
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
-  void allReduce(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    collective(t, {.kind = CallKind::AllReduce, .type = type, .op = op, .count = count}, {.size = count}, in, out);
+  void run(const CollectiveCall& given) override {
+    checkLane(given.team, given.record.kind);
+    CollectiveCall call = given;
+    call.record = stamped(given.record, given.team, program());
+    if (!startCall([&] { return describe(call.record); })) {
+      return;
+    }
+    int64_t received = 0;
+    recorded(call.record, [&] {
+      rendezvous_->begin(rank_, call.team, call.record, programs().get(), {call.in, call.out}, {},
+                         call.isPairwise() ? call.operand.sizes : std::span<const int64_t>());
+      received = call.gets() ? move(call) : 0;
+      rendezvous_->end(rank_, call.team);
+    });
+    if (call.record.kind != Collective::Close) {
+      TransferCounters::Entry& entry = counters_[call.record.kind];
+      ++entry.calls;
+      entry.bytesReceived += received;
+    }
   }
-  void allGather(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    collective(t, {.kind = CallKind::AllGather, .type = type, .count = count}, blocks(t, count), in, out);
-  }
-  void reduceScatter(const Team& t, const void* in, void* out, int64_t count, DataType type, ReduceOp op) override {
-    collective(t, {.kind = CallKind::ReduceScatter, .type = type, .op = op, .count = count}, blocks(t, count), in, out);
-  }
-  void allToAll(const Team& t, const void* in, void* out, int64_t count, DataType type) override {
-    collective(t, {.kind = CallKind::AllToAll, .type = type, .count = count}, blocks(t, count), in, out);
-  }
-  void allGatherV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type) override {
-    collective(t, raggedRecord({.kind = CallKind::AllGather, .type = type}, t, counts), blocks(t, 0, counts), in, out);
-  }
-  void reduceScatterV(const Team& t, const void* in, void* out, std::span<const int64_t> counts, DataType type,
-                      ReduceOp op) override {
-    collective(t, raggedRecord({.kind = CallKind::ReduceScatter, .type = type, .op = op}, t, counts),
-               blocks(t, 0, counts), in, out);
-  }
-  void allToAllV(const Team& t, const void* in, void* out, std::span<const int64_t> sent,
-                 std::span<const int64_t> received, DataType type) override {
-    const int position = positionInTeam(t, rank_, size(), CallKind::AllToAll);
-    collective(t, pairwiseRecord(type, t, position, sent, received), blocks(t, 0, received), in, out, sent);
-  }
-  void broadcast(const Team& t, void* buffer, int64_t count, DataType type, int root) override {
-    collective(t, {.kind = CallKind::Broadcast, .type = type, .root = root, .count = count}, {.size = count}, buffer,
-               buffer);
-  }
-  void barrier(const Team& t) override { collective(t, {.kind = CallKind::Barrier}, {}, nullptr, nullptr); }
 
   void transfer(std::span<const Transfer> transfers) override {
     checkTransfers(transfers, size());
@@ -100,11 +90,11 @@ class LoopbackCommunicator final : public Communicator {
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
-    recorded({.kind = CallKind::Send, .count = static_cast<int64_t>(transfers.size())},
-             [&] { meeting_->transfer(rank_, transfers, program(), programs().get()); });
+    recorded({.kind = Collective::Send, .count = static_cast<int64_t>(transfers.size())},
+             [&] { rendezvous_->transfer(rank_, transfers, program(), programs().get()); });
     for (const Transfer& t : transfers) {
       const bool receives = t.direction == Transfer::Direction::Recv;
-      TransferCounters::Entry& entry = counters_[receives ? CollectiveKind::Recv : CollectiveKind::Send];
+      TransferCounters::Entry& entry = counters_[receives ? Collective::Recv : Collective::Send];
       ++entry.calls;
       entry.bytesReceived += receives && t.peer != rank_ ? t.bytes : 0;
     }
@@ -130,43 +120,37 @@ class LoopbackCommunicator final : public Communicator {
       sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
     }
     std::vector<std::string> all;
-    const CallRecord call = stamped({.kind = CallKind::Exchange}, world_, program());
+    const CallRecord call = stamped({.kind = Collective::Exchange}, world_, program());
     recorded(call, [&] {
-      meeting_->begin(rank_, world_, call, programs().get(), {}, sent);
+      rendezvous_->begin(rank_, world_, call, programs().get(), {}, sent);
       for (int r = 0; r < size(); ++r) {
-        all.emplace_back(meeting_->messageOf(r));
+        all.emplace_back(rendezvous_->messageOf(r));
       }
-      meeting_->end(rank_, world_);
+      rendezvous_->end(rank_, world_);
     });
     return all;
   }
 
   void setStep(int64_t step, std::string_view what) override {
-    meeting_->setStep(rank_, step, what);
+    rendezvous_->setStep(rank_, step, what);
     recorder_.setStep(step, what);
   }
-  void setBusy(bool busy) override { meeting_->whole().setBusy(rank_, busy); }
+  void setBusy(bool busy) override { rendezvous_->whole().setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
-    const std::string text = fmt::format("{} aborted: {}", meeting_->place(rank_), reason);
-    meeting_->fail(text);
+    const std::string text = fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason);
+    rendezvous_->fail(text);
     writeRecords(text);
-  }
-  void close() override {
-    if (isLane_) {
-      refuseInLane("close");
-    }
-    collective(world_, {.kind = CallKind::Close}, {}, nullptr, nullptr);
   }
   Survivors shrink() override {
     if (isLane_) {
       refuseInLane("shrink");
     }
-    LoopbackMeeting::Reunion reunion = meeting_->reunite(rank_);
-    const auto newRank = std::lower_bound(reunion.oldRanks.begin(), reunion.oldRanks.end(), rank_);
+    LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
+    const auto newRank = std::lower_bound(rejoin.oldRanks.begin(), rejoin.oldRanks.end(), rank_);
     return {std::make_unique<LoopbackCommunicator>(
-                reunion.meeting, static_cast<int>(newRank - reunion.oldRanks.begin()),
+                rejoin.rendezvous, static_cast<int>(newRank - rejoin.oldRanks.begin()),
                 LoopbackOptions{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory}),
-            reunion.oldRanks};
+            rejoin.oldRanks};
   }
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
@@ -175,8 +159,8 @@ class LoopbackCommunicator final : public Communicator {
   void writeRecords(const std::string& failure) {
     recorder_.write(failure);
     for (int p = 0; p < size(); ++p) {
-      if (p != rank_ && meeting_->hasLeft(p)) {
-        recorder_.writeFor(p, meeting_->flightOf(p), failure);
+      if (p != rank_ && rendezvous_->hasLeft(p)) {
+        recorder_.writeFor(p, rendezvous_->flightOf(p), failure);
       }
     }
   }
@@ -187,7 +171,7 @@ class LoopbackCommunicator final : public Communicator {
     FlightEvent& event = recorder_.begin(call);
     recorder_.waits();
     try {
-      meeting_->throwIfFailed();
+      rendezvous_->throwIfFailed();
       body();
     } catch (const Error& e) {
       writeRecords(e.what());
@@ -196,89 +180,46 @@ class LoopbackCommunicator final : public Communicator {
     FlightRecorder::end(event);
   }
 
-  static Blocks blocks(const Team& team, int64_t size, std::span<const int64_t> sizes = {}) {
-    return {.number = static_cast<int64_t>(team.ranks.size()), .size = size, .sizes = sizes};
-  }
-
-  // `sent`: of an all-to-all-v; its blocks are those of the output.
-  void collective(const Team& team, const CallRecord& given, const Blocks& blocks, const void* in, void* out,
-                  std::span<const int64_t> sent = {}) {
-    const int position = positionInTeam(team, rank_, size(), given.kind);
+  void checkLane(const Team& team, Collective kind) const {
     if (isLane_) {
-      checkWithinLane(world_, team, given.kind);
-    }
-    const CallRecord call = stamped(given, team, program());
-    checkArguments(call, team, given.ragged || (in != nullptr && out != nullptr));
-    if (!startCall([&] { return describe(call); })) {
-      return;
-    }
-    int64_t received = 0;
-    recorded(call, [&] {
-      meeting_->begin(rank_, team, call, programs().get(),
-                      {static_cast<const std::byte*>(in), static_cast<const std::byte*>(out)}, {}, sent);
-      received = move(team, call, blocks, position, static_cast<std::byte*>(out));
-      meeting_->end(rank_, team);
-    });
-    if (call.kind != CallKind::Close) {
-      TransferCounters::Entry& entry = counters_[static_cast<CollectiveKind>(call.kind)];
-      ++entry.calls;
-      entry.bytesReceived += received;
+      checkWithinLane(world_, team, kind);
     }
   }
 
   // Returns the bytes received.
-  int64_t move(const Team& team, const CallRecord& call, const Blocks& blocks, int position, std::byte* out) {
-    const int64_t bytes = dataTypeSize(call.type);
-    const bool inputHasBlocks = call.kind == CallKind::ReduceScatter || call.kind == CallKind::AllToAll;
+  int64_t move(const CollectiveCall& call) {
+    const int64_t bytes = call.elementBytes();
     peers_.clear();
-    for (int64_t i = 0; i < static_cast<int64_t>(team.ranks.size()); ++i) {
-      const int p = team.ranks[static_cast<size_t>(i)];
-      PeerBuffers& b = peers_.emplace_back(meeting_->buffersOf(p));
-      Blocks input = blocks;
-      if (const std::span<const int64_t> sent = meeting_->sentBy(p); !sent.empty()) {
-        input.sizes = sent;
-        checkPair(p, sent[static_cast<size_t>(position)], blocks.of(i));
+    for (int64_t i = 0; i < call.ranks(); ++i) {
+      const int p = call.team.ranks[static_cast<size_t>(i)];
+      PeerBuffers& b = peers_.emplace_back(rendezvous_->buffersOf(p));
+      Blocks theirs = call.operand;
+      if (call.isPairwise()) {
+        theirs.sizes = rendezvous_->sentBy(p);
+        checkPair(p, theirs.of(call.position), call.result.of(i));
       }
-      b.in += inputHasBlocks ? input.begin(position) * bytes : 0;
-      b.out = blocks.number > 1 ? out + blocks.begin(i) * bytes : out;
-      b.bytes = blocks.number > 1 || inputHasBlocks || call.kind == CallKind::AllGather ? blocks.of(i) * bytes : 0;
+      b.in += call.traits().operandHasBlocks && call.gives(i) ? theirs.begin(call.position) * bytes : 0;
+      b.out = call.out + (call.traits().resultHasBlocks ? call.result.begin(i) * bytes : 0);
+      b.bytes = call.traits().resultHasBlocks ? call.result.of(i) * bytes : 0;
     }
-    const std::function<void()> synchronize = [&] { meeting_->synchronize(rank_, team); };
-    const int64_t count = blocks.number > 1 ? blocks.of(position) : blocks.total();
-    const PullCall pull{.position = position,
-                        .peers = peers_,
-                        .out = out,
-                        .parts = out,
-                        .count = count,
-                        .type = call.type,
-                        .op = call.op,
-                        .synchronize = &synchronize};
-    switch (call.kind) {
-      case CallKind::AllReduce:
-        return count == 0 ? 0 : pullAllReduce(pull);
-      case CallKind::AllGather:
-        return pullAllGather(pull);
-      case CallKind::ReduceScatter:
-        return count == 0 ? 0 : pullReduceScatter(pull);
-      case CallKind::AllToAll:
-        return pullAllToAll(pull);
-      case CallKind::Broadcast:
-        return count == 0 ? 0 : pullBroadcast(pull, call.root);
-      case CallKind::Send:
-      case CallKind::Recv:
-      case CallKind::Barrier:
-      case CallKind::Exchange:
-      case CallKind::Close:
-        break;
-    }
-    return 0;
+    const std::function<void()> synchronize = [&] { rendezvous_->synchronize(rank_, call.team); };
+    return pull({.position = call.position,
+                 .peers = peers_,
+                 .out = call.out,
+                 .parts = call.out,
+                 .count = call.result.of(0),
+                 .type = call.record.type,
+                 .op = call.record.op,
+                 .kind = call.record.kind,
+                 .root = call.record.root,
+                 .synchronize = &synchronize});
   }
 
   void checkPair(int sender, int64_t sent, int64_t expected) {
     if (const std::string text = pairDifference(sender, sent, rank_, expected); !text.empty()) {
-      meeting_->fail(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
-                                 meeting_->place(sender), meeting_->place(rank_)));
-      meeting_->leaveCall(rank_);
+      rendezvous_->fail(fmt::format("[loopback] ranks {} and {} disagree: {}; {}, {}", sender, rank_, text,
+                                    rendezvous_->place(sender), rendezvous_->place(rank_)));
+      rendezvous_->leaveCall(rank_);
     }
   }
 
@@ -319,7 +260,7 @@ class LoopbackCommunicator final : public Communicator {
     return !dropped;
   }
 
-  std::shared_ptr<LoopbackMeeting> meeting_;
+  std::shared_ptr<LoopbackRendezvous> rendezvous_;
   int rank_;
   LoopbackOptions options_;
   int uncaught_;
@@ -338,15 +279,15 @@ struct Outcome {
   bool first = false;
 };
 
-void runRank(const std::shared_ptr<LoopbackMeeting>& shared, int rank, const std::function<void(Communicator&)>& body,
-             const LoopbackOptions& options, Outcome& outcome) {
-  LoopbackMeeting& meeting = *shared;
+void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
+             const std::function<void(Communicator&)>& body, const LoopbackOptions& options, Outcome& outcome) {
+  LoopbackRendezvous& rendezvous = *shared;
   LoopbackCommunicator communicator(shared, rank, options);
   setDefaultWorld(&communicator);
   auto failed = [&](std::string_view why) {
     outcome.thrown = std::current_exception();
-    const std::string text = fmt::format("{} failed: {}", meeting.place(rank), why);
-    outcome.first = meeting.fail(text);
+    const std::string text = fmt::format("{} failed: {}", rendezvous.place(rank), why);
+    outcome.first = rendezvous.fail(text);
     communicator.writeRecords(text);
   };
   try {
@@ -367,7 +308,8 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
     options.trace->assign(static_cast<size_t>(ranks), {});
   }
   static std::atomic<int> runs = 0;
-  const auto meeting = std::make_shared<LoopbackMeeting>(ranks, options.deadline, fmt::format("loopback{}", runs++));
+  const auto rendezvous =
+      std::make_shared<LoopbackRendezvous>(ranks, options.deadline, fmt::format("loopback{}", runs++));
   LoopbackOptions ofRank = options;
   if (ofRank.flightDirectory.empty()) {
     ofRank.flightDirectory = flightDirectoryOfEnvironment();
@@ -376,7 +318,7 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   {
     std::vector<std::jthread> threads;
     for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] { runRank(meeting, r, body, ofRank, outcomes[static_cast<size_t>(r)]); });
+      threads.emplace_back([&, r] { runRank(rendezvous, r, body, ofRank, outcomes[static_cast<size_t>(r)]); });
     }
   }
   for (const Outcome& o : outcomes) {

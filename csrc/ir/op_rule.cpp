@@ -1,0 +1,406 @@
+#include "ir/op_rule.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+
+namespace meshfuse {
+
+using Dims = std::vector<IterDomain*>;
+
+// The links of one operand, as the function of its row makes them.
+class DimMap {
+ public:
+  DimMap(const Expr& expr, int number)
+      : e(expr),
+        operand(number),
+        p(expr.input(number)->asTensor()->noReductions()),
+        c(expr.tensorOutput()->getRootDomain()) {
+    links.ofConsumer.resize(c.size());
+    links.ofProducer.resize(p.size(), DimRead::None);
+  }
+
+  size_t dim() const { return static_cast<size_t>(e.attributes().dim); }
+  bool countsIndexed() const { return !c.empty() && c.back()->isReduction(); }
+
+  void link(size_t producer, size_t consumer, DimRead how, const IntExpr& offset = 0) {
+    invariant(producer < p.size() && consumer < c.size(),
+              "[op rule] {} of operand {} has no dims {} and {}; verify the fusion", e.opName(), operand, producer,
+              consumer);
+    links.ofConsumer[consumer] = {static_cast<int>(producer), how, offset};
+    links.ofProducer[producer] = how;
+  }
+
+  // Same, but for stretched and reduced dims.
+  void plain(size_t producer, size_t consumer) {
+    link(producer, consumer, DimRead::Same);
+    const IterDomain* from = p[producer];
+    const IterDomain* to = c[consumer];
+    if (from->isBroadcast() && !to->isBroadcast() && from->extent() != to->extent()) {
+      link(producer, consumer, DimRead::Stretched);
+    } else if (to->isReduction()) {
+      link(producer, consumer, DimRead::Reduced);
+    }
+  }
+
+  void inOrder(size_t firstP, size_t firstC, size_t count) {
+    for (size_t k = 0; k < count; k++) {
+      plain(firstP + k, firstC + k);
+    }
+  }
+
+  // A partial sum of rows has the table's dim as its last.
+  void indexed(size_t producer) {
+    if (countsIndexed()) {
+      link(producer, c.size() - 1, DimRead::Indexed);
+    } else {
+      links.ofProducer.at(producer) = DimRead::Indexed;
+    }
+  }
+
+  const Expr& e;
+  const int operand;
+  const Dims p;
+  const Dims& c;
+  OperandDims links;
+};
+
+namespace {
+
+void inOrder(DimMap& m) { m.inOrder(0, 0, m.p.size()); }
+
+// The unflagged dims of the longer side map in order to the other side.
+void byFlags(DimMap& m) {
+  const bool adds = ruleOf(m.e).form == OpForm::Broadcast;
+  const std::vector<bool>& flags = m.e.attributes().flags;
+  const size_t longer = adds ? m.c.size() : m.p.size();
+  invariant(flags.size() == longer, "[op rule] {} flags for {} dims; verify the fusion", flags.size(), longer);
+  size_t next = 0;
+  for (size_t k = 0; k < longer; k++) {
+    if (!flags[k]) {
+      m.plain(adds ? next : k, adds ? k : next);
+      next++;
+    }
+  }
+}
+
+void joined(DimMap& m) {
+  IntExpr offset = 0;
+  for (int k = 0; k < m.operand; k++) {
+    offset += m.e.input(k)->asTensor()->noReductions().at(m.dim())->extent();
+  }
+  for (size_t k = 0; k < m.p.size(); k++) {
+    if (k == m.dim()) {
+      m.link(k, k, m.e.inputs().size() == 1 ? DimRead::Same : DimRead::Window, offset);
+    } else {
+      m.plain(k, k);
+    }
+  }
+}
+
+void matmul(DimMap& m) {
+  const size_t other = m.e.input(1 - m.operand)->asTensor()->noReductions().size();
+  const size_t rank = m.p.size();
+  const size_t rows = (m.operand == 0 ? rank : other) > 1 ? 1 : 0;
+  const size_t batch = std::max(rank > 2 ? rank - 2 : 0, other > 2 ? other - 2 : 0);
+  const size_t contraction = m.c.size() - 1;
+  for (size_t k = 0; k + 2 < rank; k++) {
+    m.plain(k, batch - (rank - 2) + k);
+  }
+  if (m.operand == 0) {
+    if (rows == 1) {
+      m.plain(rank - 2, batch);
+    }
+    m.plain(rank - 1, contraction);
+  } else if (rank == 1) {
+    m.plain(0, contraction);
+  } else {
+    m.plain(rank - 2, contraction);
+    m.plain(rank - 1, batch + rows);
+  }
+}
+
+void linear(DimMap& m) {
+  const size_t contraction = m.c.size() - 1;
+  if (m.operand == 0) {
+    m.inOrder(0, 0, m.p.size() - 1);
+    m.plain(m.p.size() - 1, contraction);
+  } else if (m.operand == 1) {
+    if (m.p.size() == 2) {
+      m.plain(0, contraction - 1);
+    }
+    m.plain(m.p.size() - 1, contraction);
+  } else if (!m.p.empty()) {
+    m.plain(0, contraction - 1);
+  }
+}
+
+void takeAlongAxis(DimMap& m) {
+  for (size_t k = 0; k < m.p.size(); k++) {
+    if (m.operand == 0 && k == m.dim()) {
+      m.indexed(k);
+    } else {
+      m.plain(k, k);
+    }
+  }
+}
+
+void gather(DimMap& m) {
+  takeAlongAxis(m);
+  for (size_t k = 0; m.operand == 0 && k < m.p.size(); k++) {
+    if (k != m.dim() && m.p[k]->extent() != m.c.at(k)->extent()) {
+      m.link(k, k, DimRead::Window);  // the index may be shorter
+    }
+  }
+}
+
+void indexSelect(DimMap& m) {
+  if (m.operand == 0) {
+    takeAlongAxis(m);
+  } else {
+    m.plain(0, m.dim());
+  }
+}
+
+void embedding(DimMap& m) {
+  if (m.operand == 0) {
+    m.inOrder(0, 0, m.p.size());
+  } else {
+    m.indexed(0);
+    m.plain(1, m.c.size() - (m.countsIndexed() ? 2 : 1));
+  }
+}
+
+// Every position along one dim may depend on all of the operand's.
+void line(DimMap& m) {
+  for (size_t k = 0; k < m.p.size(); k++) {
+    if (k == m.dim()) {
+      m.link(k, k, DimRead::Whole);
+    } else {
+      m.plain(k, k);
+    }
+  }
+}
+
+void communicate(DimMap& m) {
+  const CommAttributes& comm = m.e.attributes().comm;
+  if (!comm.sends.empty() || !comm.receives.empty() || (comm.kind == Collective::Transfer && comm.sources.empty())) {
+    std::fill(m.links.ofProducer.begin(), m.links.ofProducer.end(), DimRead::Whole);
+    return;
+  }
+  const size_t fromP = traits(comm.kind).operandHasBlocks ? 1 : 0;
+  const size_t fromC = traits(comm.kind).resultHasBlocks ? 1 : 0;
+  if (fromP == 1 && fromC == 1) {
+    m.link(0, 0, DimRead::Whole);
+  } else if (fromP == 1) {
+    m.links.ofProducer.at(0) = DimRead::Whole;
+  }
+  m.inOrder(fromP, fromC, m.p.size() - fromP);
+}
+
+constexpr size_t kKinds = static_cast<size_t>(ExprKind::Communicate) + 1;
+
+const std::array<OpRule, kKinds>& rows() {
+  using enum Attribute;
+  using F = OpForm;
+  using K = ExprKind;
+  using X = Executor;
+  using V = View;
+  using L = Linearity;
+  using E = Elements;
+  constexpr std::nullopt_t kAny = std::nullopt;
+  constexpr OperandCounts kNone{0}, kOne{1}, kTwo{2}, kTwoOrThree{2, 0, 1};
+  constexpr OperandCounts kWithScalar{1, 1}, kScalar{0, 1}, kScalars{0, 2};
+  static const std::array<OpRule, kKinds> kRows = {{
+      {K::Set, "set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved, V::InOrder},
+      {K::SegmentSet, "segment_set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved},
+      {K::Point, "point", {}, kAny, F::Pointwise, inOrder, L::ByPoint},
+      {K::Cast, "cast", {}, kAny, F::Pointwise, inOrder, L::Together, E::Computed, V::SameType},
+      {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, inOrder, L::No, E::Computed, V::InOrder, X::Alias},
+      {K::Broadcast, "broadcast", {Flags}, kOne, F::Broadcast, byFlags, L::Together, E::Moved, V::InOrder},
+      {K::Squeeze, "squeeze", {Flags}, kOne, F::Squeeze, byFlags, L::Together, E::Moved, V::InOrder},
+      {K::Expand, "expand", {}, kOne, F::Expand, inOrder, L::Together, E::Moved, V::Strided},
+      {K::Permute, "permute", {Order}, kOne, F::Permute, inOrder, L::Together, E::Moved, V::Reordered},
+      {K::Reshape, "reshape", {}, kOne, F::Reshape, inOrder, L::Together, E::Moved, V::Contiguous},
+      {K::Slice, "slice", {Starts, Stops, Steps, Fetches}, kOne, F::Window, inOrder, L::Together, E::Moved, V::Strided},
+      {K::Pad, "pad", {Starts, Stops, Fetches}, kWithScalar, F::Window, inOrder},
+      {K::Cat, "cat", {Dim, Fetches}, kAny, F::Concatenate, joined, L::Together},
+      {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, inOrder, L::IfSum},
+      {K::Matmul, "matmul", {}, kTwo, F::Contract, matmul, L::Product, E::Computed, V::No, X::Library},
+      {K::Linear, "linear", {}, kTwoOrThree, F::Contract, linear, L::Product, E::Computed, V::No, X::Library},
+      {K::Full, "full", {}, kScalar, F::Fill},
+      {K::Iota, "iota", {Starts}, kScalars, F::Positions},
+      {K::Eye, "eye", {Starts}, kNone, F::Positions},
+      {K::Random, "random", {Random, Ordinal, Starts, Stops}, kScalars, F::Positions},
+      {K::TakeAlongAxis, "take_along_axis", {Dim}, kTwo, F::Index, takeAlongAxis, L::First},
+      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::First},
+      {K::IndexSelect, "index_select", {Dim, Fetches}, kTwo, F::Index, indexSelect, L::First},
+      {K::Embedding, "embedding", {Starts, Flags}, kTwo, F::Index, embedding, L::Second},
+      {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, line, L::IfSum, E::Computed, V::No, X::Library},
+      {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, line, L::No, E::Positions, V::No, X::Library},
+      {K::Redistribute,
+       "redistribute",
+       {Reduce, Dim, Plan, Pack},
+       kOne,
+       F::Ranks,
+       inOrder,
+       L::IfSum,
+       E::Moved,
+       V::No,
+       X::Ranks},
+      {K::Communicate, "communicate", {Comm}, kOne, F::Ranks, communicate, L::No, E::Computed, V::No, X::Ranks},
+  }};
+  return kRows;
+}
+
+}  // namespace
+
+const OpRule& ruleOf(ExprKind kind) {
+  const OpRule& row = rows().at(static_cast<size_t>(kind));
+  invariant(row.kind == kind, "[ir] the rows of expr kinds do not stand in the order of the enumeration at {}",
+            row.name);
+  return row;
+}
+
+const OpRule& ruleOf(const Expr& expr) { return ruleOf(expr.kind()); }
+
+std::optional<ExprKind> parseExprKind(std::string_view name) {
+  const auto row = std::ranges::find(rows(), name, &OpRule::name);
+  return row == rows().end() ? std::nullopt : std::optional(row->kind);
+}
+
+std::string_view name(DimRead how) {
+  constexpr std::string_view kNames[] = {"None", "Same", "Stretched", "Window", "Reduced", "Whole", "Indexed"};
+  return kNames[static_cast<size_t>(how)];
+}
+
+OperandDims dimsRead(const Expr& expr, int operand) {
+  if (!expr.output()->isTensor() || !expr.input(operand)->isTensor()) {
+    OperandDims none;
+    if (expr.output()->isTensor()) {
+      none.ofConsumer.resize(expr.tensorOutput()->getRootDomain().size());
+    }
+    return none;
+  }
+  DimMap map(expr, operand);
+  ruleOf(expr).dims(map);
+  return std::move(map.links);
+}
+
+namespace {
+
+FactorKind kindOf(DimRead how) {
+  switch (how) {
+    case DimRead::Reduced:
+      return FactorKind::Summed;
+    case DimRead::Window:
+      return FactorKind::Window;
+    case DimRead::Whole:
+      return FactorKind::Whole;
+    case DimRead::Indexed:
+      return FactorKind::Indexed;
+    case DimRead::None:
+    case DimRead::Same:
+    case DimRead::Stretched:
+      break;
+  }
+  return FactorKind::Parallel;
+}
+
+// Whether a slice or pad changes a dim.
+bool isCut(const Expr& e, size_t dim) {
+  const ExprAttributes& a = e.attributes();
+  const bool slices = !a.steps.empty();
+  const IntExpr end = slices ? e.tensorInputs()[0]->shape()[dim] : IntExpr(0);
+  return !a.starts[dim].isConst(0) || !(a.stops[dim] == end) || (slices && !a.steps[dim].isConst(1));
+}
+
+}  // namespace
+
+std::vector<Factor> factors(const Expr& expr) {
+  const auto operands = expr.inputs().size();
+  std::vector<Factor> all(expr.tensorOutput()->getRootDomain().size());
+  for (size_t k = 0; k < all.size(); k++) {
+    all[k] = {isWindow(expr) && isCut(expr, k) ? FactorKind::Window : FactorKind::Parallel, static_cast<int>(k),
+              std::vector<int>(operands, -1)};
+  }
+  for (size_t operand = 0; operand < operands; operand++) {
+    const OperandDims dims = dimsRead(expr, static_cast<int>(operand));
+    std::vector<bool> linked(dims.ofProducer.size(), false);
+    for (size_t k = 0; k < dims.ofConsumer.size(); k++) {
+      const DimLink& link = dims.ofConsumer[k];
+      if (link.producer >= 0) {
+        linked[static_cast<size_t>(link.producer)] = true;
+        if (link.how != DimRead::Stretched) {
+          all[k].operands[operand] = link.producer;
+          all[k].kind = std::max(all[k].kind, kindOf(link.how));
+        }
+      }
+    }
+    for (size_t p = 0; p < linked.size(); p++) {
+      if (!linked[p] && dims.ofProducer[p] != DimRead::None) {
+        all.push_back({kindOf(dims.ofProducer[p]), -1, std::vector<int>(operands, -1)});
+        all.back().operands[operand] = static_cast<int>(p);
+      }
+    }
+  }
+  return all;
+}
+
+namespace {
+
+bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std::vector<int>& tensors) {
+  switch (e.attributes().point) {
+    case PointOp::Add:
+    case PointOp::Sub:
+    case PointOp::Neg:
+      return operands == tensors && tensors.size() == e.inputs().size();
+    case PointOp::Mul:
+      return operands.size() == 1;
+    case PointOp::Div:
+      return operands == std::vector<int>{0};
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
+  std::vector<int> tensors;
+  for (size_t k = 0; k < expr.inputs().size(); k++) {
+    if (expr.input(static_cast<int>(k))->isTensor()) {
+      tensors.push_back(static_cast<int>(k));
+    }
+  }
+  const bool hasAddend = tensors.size() == 3;
+  switch (ruleOf(expr).linear) {
+    case Linearity::No:
+      return false;
+    case Linearity::Together:
+      return operands == tensors;
+    case Linearity::Product:
+      return operands.size() == (hasAddend ? 2 : 1) && operands[0] < 2 && (!hasAddend || operands[1] == 2);
+    case Linearity::First:
+      return operands == std::vector<int>{0};
+    case Linearity::Second:
+      return operands == std::vector<int>{1};
+    case Linearity::IfSum:
+      return operands == tensors && expr.attributes().reduce == ReduceOp::Sum;
+    case Linearity::ByPoint:
+      return isPointLinearIn(expr, operands, tensors);
+  }
+  return false;
+}
+
+std::optional<ReduceOp> contributionsOf(const Expr& expr) {
+  const OpForm form = ruleOf(expr).form;
+  if (form == OpForm::Reduce) {
+    return expr.attributes().reduce;
+  }
+  return form == OpForm::Contract || form == OpForm::Index ? std::optional(ReduceOp::Sum) : std::nullopt;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,182 @@
+// OpRule: what an op does to the dims of its operands, one row a kind. Whoever has to treat an op asks its row; a new kind adds a row
+// in op_rule.cpp, and the passes, the sharding relation, localize, the schedulers and segmentation know it.
+//
+// dimsRead says which dim of an operand each dim of the result reads, and how. Dims of the operand are those of
+// producer->noReductions(), dims of the result those of consumer->getRootDomain(). What reshape, permute, slice and pad do stands
+// between the result's root and logical domains (Split, Merge, order, Resize), so here their dims are all Same.
+//
+//   how        position i of the result's dim reads ..                                   example
+//   Same       position i                                                                pointwise, batch dims
+//   Stretched  position 0 of a broadcast dim                                             add of [N, 1] and [N, M]
+//   Window     position i - offset, where that is inside of the operand's dim            cat: operand k begins at offset
+//   Reduced    position i, and the result's dim is a reduction (so all are combined)     sum, matmul's K
+//   Whole      any position                                                              all-to-all among peers, the dim of a scan
+//   Indexed    the position that another operand's data say; the result has such a dim   embedding's rows
+//              only as the reduction over rows of a contribution
+//   None       nothing: of a result's dim, the operand does not vary along it (matmul's M of the second operand, a new
+//              broadcast dim); of an operand's dim, it has extent 1 and is dropped (squeeze)
+//
+//   c = matmul(a [M, K], b [K, N]) : [M, N, r{K}]
+//     of a:  M Same 0, N None, K Reduced 1        of b:  M None, N Same 1, K Reduced 0
+//   c = embedding(index [S], weight [V, D]) : [S, D]
+//     of index:  S Same 0, D None                 of weight:  S None, D Same 1; V is Indexed
+//
+// factors says the same of all operands together: a factor is a class of dims that move together. Where a mesh axis cuts a factor,
+// it cuts every dim of it.
+//
+//   c = matmul(a, b):      M {a 0, c 0} Parallel,  N {b 1, c 1} Parallel,  K {a 1, b 0, c 2} Summed
+//   c = scan(a, dim=1):    {a 0, c 0} Parallel,  {a 1, c 1} Whole
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/expr.h"
+
+namespace meshfuse {
+
+enum class Attribute : uint8_t {
+  Point,
+  Reduce,
+  Random,
+  Dim,
+  Ordinal,
+  Flags,
+  Order,
+  Starts,
+  Stops,
+  Steps,
+  Comm,
+  Plan,
+  Fetches,
+  Pack
+};
+
+// What an op does, in the classes that passes tell apart: localize has one local form for each.
+enum class OpForm : uint8_t {
+  Pointwise,    // each element from those at its position
+  Broadcast,    // adds dims of one element
+  Squeeze,      // drops dims of one element
+  Expand,       // stretches dims of one element
+  Permute,      // the same dims in another order
+  Reshape,      // the same elements in other dims
+  Window,       // a part of each dim, or each dim continued
+  Concatenate,  // operands one after the other along a dim
+  Reduce,       // dims are combined
+  Contract,     // products summed along a dim of both operands
+  Fill,         // one value
+  Positions,    // elements that follow from where they stand
+  Index,        // elements of a table at positions that data say
+  Line,         // along one dim each element may depend on all
+  Ranks,        // to other ranks
+};
+
+// What runs an op once it is local.
+enum class Executor : uint8_t { Kernel, Library, Alias, Ranks };
+
+// Whether the result can lie in its operand's memory.
+enum class View : uint8_t {
+  No,
+  InOrder,     // with the elements in the order of the operand
+  Reordered,   // with strides of the operand in another order
+  Strided,     // with strides of 0, or of several elements
+  Contiguous,  // in order, if what it merges lies contiguous
+  SameType,    // in order, if the types are equal
+};
+
+// In which operands, the others fixed, the result is linear: f(a + b) = f(a) + f(b), rounding aside.
+enum class Linearity : uint8_t {
+  No,
+  Together,  // all tensor operands at once
+  Product,   // the first or the second, either with a third that is added
+  First,     // the first
+  Second,    // the second
+  IfSum,     // all at once, if the op sums
+  ByPoint,   // as the point op has it
+};
+
+// How many operands there are: tensors lead, scalars follow.
+struct OperandCounts {
+  int tensors = 1;
+  int scalars = 0;
+  int optionalTensors = 0;
+};
+
+// What the elements of the result are.
+enum class Elements : uint8_t {
+  Computed,
+  Moved,      // elements of operand 0, picked by position alone
+  Positions,  // positions along dim `dim` of operand 0
+};
+
+class DimMap;
+
+struct OpRule {
+  ExprKind kind;
+  std::string_view name;                  // in the text form; Point prints its op, Reduce "reduce"
+  std::vector<Attribute> attributes;      // printed in this order
+  std::optional<OperandCounts> operands;  // nothing: the verifier says more of them
+  OpForm form;
+  void (*dims)(DimMap&) = nullptr;  // links the dims of one tensor operand; nullptr: there are none
+  Linearity linear = Linearity::No;
+  Elements elements = Elements::Computed;
+  View view = View::No;
+  Executor executor = Executor::Kernel;
+};
+
+[[nodiscard]] const OpRule& ruleOf(ExprKind kind);
+[[nodiscard]] const OpRule& ruleOf(const Expr& expr);
+[[nodiscard]] std::optional<ExprKind> parseExprKind(std::string_view name);
+
+enum class DimRead : uint8_t { None, Same, Stretched, Window, Reduced, Whole, Indexed };
+[[nodiscard]] std::string_view name(DimRead how);
+
+struct DimLink {
+  int producer = -1;  // position in producer->noReductions(); -1 for None
+  DimRead how = DimRead::None;
+  IntExpr offset;  // Window: the operand's dim covers [offset, offset + its extent) of the result's
+};
+
+struct OperandDims {
+  std::vector<DimLink> ofConsumer;  // one a dim of consumer->getRootDomain()
+  std::vector<DimRead> ofProducer;  // one a dim of producer->noReductions(): how it is read
+};
+
+// For operand number `operand` of expr (a scalar: all None) and its result number 0.
+[[nodiscard]] OperandDims dimsRead(const Expr& expr, int operand);
+
+enum class FactorKind : uint8_t {
+  Parallel,  // may be cut: each part of the result reads its part of the operands
+  Summed,    // cut, every rank has a contribution to the result
+  Window,    // cut, parts of the result read operands beyond their part
+  Whole,     // read whole by every element of the result
+  Indexed,   // read where data say: whole, or cut, where every rank contributes the elements that it has
+};
+
+struct Factor {
+  FactorKind kind = FactorKind::Parallel;
+  int result = -1;            // root dim of the result; -1 if it has none
+  std::vector<int> operands;  // by operand: dim of noReductions(); -1 if it has none, or one element that stretches
+};
+
+// First the factors of the root dims of result number 0, in order, then the factors that only operands have. A dropped dim of one
+// element is in no factor.
+[[nodiscard]] std::vector<Factor> factors(const Expr& expr);
+
+// Whether the result is linear in these operands, in ascending order, if all other operands are fixed.
+[[nodiscard]] bool isLinearIn(const Expr& expr, const std::vector<int>& operands);
+
+// How contributions to a result combine where a dim that it does not have is cut; nothing if they do not.
+[[nodiscard]] std::optional<ReduceOp> contributionsOf(const Expr& expr);
+
+[[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
+[[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
+[[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
+// Of an op that indexes: the operand whose elements are picked, and the one that says which.
+[[nodiscard]] inline int tableOf(const Expr& expr) { return ruleOf(expr).linear == Linearity::Second ? 1 : 0; }
+[[nodiscard]] inline int indexOf(const Expr& expr) { return 1 - tableOf(expr); }
+
+}  // namespace meshfuse

@@ -1,0 +1,292 @@
+#include "ir/plan_text.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/attribute_text.h"
+
+namespace meshfuse {
+
+namespace {
+
+// -- printing -----------------------------------------------------------------------------------------------------------
+
+std::string atomNames(const std::vector<int>& atoms, const DeviceMesh& mesh) {
+  std::vector<std::string_view> names;
+  for (const int atom : atoms) {
+    names.push_back(mesh.axisName(atom));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string stateText(const PlanState& state, const DeviceMesh& atoms) {
+  std::vector<std::string> dims;
+  for (size_t k = 0; k < state.dims.size(); k++) {
+    std::string text;
+    for (const PlanDigit& d : state.dims[k]) {
+      text += fmt::format("{}{}", text.empty() ? "" : " ", d.size);
+      text += d.atom == kLocal ? "" : ":" + atoms.axisName(d.atom);
+    }
+    text = text.empty() ? "1" : text;
+    if (!state.partsOf(k).empty()) {
+      text += fmt::format(" parts [{}]", fmt::join(state.partsOf(k), ", "));
+    }
+    dims.push_back(std::move(text));
+  }
+  return fmt::format("[{}]{}", fmt::join(dims, ", "),
+                     state.partial.empty() ? "" : fmt::format(" P({})", atomNames(state.partial, atoms)));
+}
+
+std::string meshText(const RefinedMesh& on, const std::function<int(const DeviceMesh&)>& number) {
+  std::string text = fmt::format("M{}", number(on.mesh));
+  if (!(on.atoms == on.mesh)) {
+    const std::string atoms = on.atoms.toString();
+    text += " " + atoms.substr(0, atoms.find('}') + 1);
+  }
+  return text;
+}
+
+// -- parsing ------------------------------------------------------------------------------------------------------------
+
+class Reader {
+ public:
+  Reader(std::string_view text, std::span<const DeviceMesh> meshes) : text_(text), rest_(text), meshes_(meshes) {}
+
+  CommStep step() {
+    const std::string_view verb = until('(');
+    const std::string_view team = bracketed('(', ')');
+    expect("on");
+    CommStep step;
+    step.on = mesh();
+    step.before = state(step.on.atoms);
+    expect("->");
+    const bool isTransfer = verb == identifier(Collective::Transfer);
+    if (isTransfer) {
+      step.to = mesh();
+    }
+    step.after = state(isTransfer ? step.to->atoms : step.on.atoms);
+    step.axes = atoms(team, step.on.atoms);
+    if (verb == "permute") {
+      expect("sources");
+      for (const std::string_view source : splitAtCommas(bracketed('[', ']'))) {
+        step.sources.push_back(parseInteger(source));
+      }
+    }
+    require(trimmed(rest_).empty(), "nothing more");
+    step.kind = kindOf(verb);
+    require(verbOf(step) == verb && step.before.dims.size() == step.after.dims.size(),
+            "states that such a step stands between");
+    return step;
+  }
+
+ private:
+  void require(bool holds, std::string_view expected) const {
+    check(holds, "[plan] '{}' is no step of a plan: expected {}{}; leave out plan= to plan anew", text_, expected,
+          rest_.empty() ? "" : fmt::format(" before '{}'", rest_));
+  }
+
+  void skipBlanks() { rest_ = trimmed(rest_); }
+
+  void expect(std::string_view word) {
+    skipBlanks();
+    require(rest_.starts_with(word), fmt::format("'{}'", word));
+    rest_.remove_prefix(word.size());
+  }
+
+  std::string_view until(char end) {
+    skipBlanks();
+    const size_t at = rest_.find(end);
+    require(at != std::string_view::npos, fmt::format("'{}'", end));
+    const std::string_view word = trimmed(rest_.substr(0, at));
+    rest_.remove_prefix(at);
+    return word;
+  }
+
+  // What stands between brackets, others inside.
+  std::string_view bracketed(char open, char close) {
+    skipBlanks();
+    int depth = 0;
+    for (size_t k = 0; k < rest_.size(); k++) {
+      depth += rest_[k] == open ? 1 : rest_[k] == close ? -1 : 0;
+      if (depth == 0) {
+        require(k > 0, fmt::format("'{}'", open));
+        const std::string_view inside = rest_.substr(1, k - 1);
+        rest_.remove_prefix(k + 1);
+        return inside;
+      }
+    }
+    require(false, fmt::format("'{}' and '{}'", open, close));
+    return {};
+  }
+
+  Collective kindOf(std::string_view verb) const {
+    if (verb == "slice" || verb == "to_partial") {
+      return Collective::Local;
+    }
+    const std::optional<Collective> kind = verb == "permute" ? Collective::Transfer : parseCollective(verb);
+    require(kind && *kind > Collective::Local && *kind <= Collective::AllReduce,
+            "slice, permute, transfer, all_to_all, all_gather, reduce_scatter or all_reduce");
+    return *kind;
+  }
+
+  RefinedMesh mesh() {
+    expect("M");
+    const size_t digits = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
+    const int64_t number = parseInteger(rest_.substr(0, digits));
+    rest_.remove_prefix(digits);
+    require(number < std::ssize(meshes_), "a mesh that is defined above");
+    const DeviceMesh& whole = meshes_[static_cast<size_t>(number)];
+    require(!whole.isSymbolic(), "a mesh of constant sizes");
+    skipBlanks();
+    if (!rest_.starts_with("{")) {
+      return RefinedMesh::whole(whole);
+    }
+    std::vector<std::vector<int64_t>> cuts(static_cast<size_t>(whole.numAxes()), {1});
+    int axis = 0;
+    int64_t left = whole.axisSize(0).constValue();  // of the axis, above what was read
+    std::vector<int64_t> sizes;                     // of its parts, the outermost first
+    for (const std::string_view entry : splitAtCommas(bracketed('{', '}'))) {
+      const size_t colon = std::min(entry.find(':'), entry.size() - 1);
+      const int64_t size = parseInteger(trimmed(entry.substr(colon + 1)));
+      require(axis < whole.numAxes() && size > 0 && left % size == 0, "parts of axes that fill them");
+      sizes.insert(sizes.begin(), size);
+      left /= size;
+      if (left == 1) {
+        for (const int64_t part : sizes) {
+          cuts[static_cast<size_t>(axis)].push_back(cuts[static_cast<size_t>(axis)].back() * part);
+        }
+        sizes.clear();
+        axis++;
+        left = axis < whole.numAxes() ? whole.axisSize(axis).constValue() : 1;
+      }
+    }
+    require(axis == whole.numAxes(), "parts of all axes");
+    return RefinedMesh::cut(whole, cuts);
+  }
+
+  int atom(std::string_view name, const DeviceMesh& mesh) const {
+    for (int k = 0; k < mesh.numAxes(); k++) {
+      if (mesh.axisName(k) == name) {
+        return k;
+      }
+    }
+    require(false, fmt::format("axes of {}, not '{}',", mesh.toString(), name));
+    return 0;
+  }
+
+  std::vector<int> atoms(std::string_view names, const DeviceMesh& mesh) const {
+    std::vector<int> list;
+    for (const std::string_view name : splitAtCommas(names)) {
+      list.push_back(atom(name, mesh));
+    }
+    std::ranges::sort(list);
+    require(std::ranges::adjacent_find(list) == list.end(), "each axis once");
+    return list;
+  }
+
+  PlanState state(const DeviceMesh& mesh) {
+    PlanState state;
+    std::vector<std::vector<int64_t>> parts;
+    for (std::string_view text : splitAtCommas(bracketed('[', ']'))) {
+      parts.emplace_back();
+      if (const size_t at = text.find("parts"); at != std::string_view::npos) {
+        for (const std::string_view size : parseList(trimmed(text.substr(at + 5)))) {
+          parts.back().push_back(parseInteger(size));
+        }
+        text = trimmed(text.substr(0, at));
+      }
+      state.dims.push_back(dim(text, mesh));
+    }
+    for (size_t k = 0; k < parts.size(); k++) {
+      state.setParts(k, parts[k]);
+    }
+    skipBlanks();
+    if (rest_.starts_with("P(")) {
+      rest_.remove_prefix(1);
+      state.partial = atoms(bracketed('(', ')'), mesh);
+    }
+    std::vector<int> used = usedAtoms(state);
+    used.insert(used.end(), state.partial.begin(), state.partial.end());
+    std::ranges::sort(used);
+    require(std::ranges::adjacent_find(used) == used.end(), "an axis to own one digit at most");
+    return state;
+  }
+
+  // 4:x 2
+  PlanDim dim(std::string_view text, const DeviceMesh& mesh) const {
+    PlanDim digits;
+    while (!text.empty()) {
+      const size_t blank = std::min(text.find(' '), text.size());
+      const std::string_view digit = text.substr(0, blank);
+      const size_t colon = std::min(digit.find(':'), digit.size());
+      const int64_t size = parseInteger(digit.substr(0, colon));
+      const int owner = colon == digit.size() ? kLocal : atom(digit.substr(colon + 1), mesh);
+      require(size > 0 && (owner == kLocal || mesh.axisSize(owner).isConst(size)), "digits as large as their axes");
+      digits.push_back({1, size, owner});
+      text = trimmed(text.substr(blank));
+    }
+    require(!digits.empty(), "the digits of each dim");
+    for (size_t k = digits.size() - 1; k > 0; k--) {
+      digits[k - 1].stride = digits[k].stride * digits[k].size;
+    }
+    return normalForm(digits);
+  }
+
+  std::string_view text_;
+  std::string_view rest_;
+  std::span<const DeviceMesh> meshes_;
+};
+
+}  // namespace
+
+std::string planText(std::span<const CommStep> plan, const std::function<int(const DeviceMesh&)>& mesh) {
+  std::vector<std::string> steps;
+  for (const CommStep& step : plan) {
+    const DeviceMesh& after = step.to ? step.to->atoms : step.on.atoms;
+    steps.push_back(
+        fmt::format("{}({}) on {} {} -> {}{}{}", verbOf(step), atomNames(step.axes, step.on.atoms),
+                    meshText(step.on, mesh), stateText(step.before, step.on.atoms),
+                    step.to ? meshText(*step.to, mesh) + " " : "", stateText(step.after, after),
+                    step.sources.empty() ? "" : fmt::format(" sources [{}]", fmt::join(step.sources, ", "))));
+  }
+  return fmt::format("[{}]", fmt::join(steps, ", "));
+}
+
+std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes) {
+  std::vector<CommStep> plan;
+  for (const std::string_view step : parseList(text)) {
+    plan.push_back(Reader(step, meshes).step());
+  }
+  return plan;
+}
+
+std::string toString(const WindowStep& step) {
+  const std::string_view verb = step.isShared                    ? "shared"
+                                : step.kind == Collective::Local ? "slice"
+                                                                 : identifier(step.kind);
+  return step.axes.empty() ? std::string(verb) : fmt::format("{}({})", verb, fmt::join(step.axes, ", "));
+}
+
+WindowStep parseWindowStep(std::string_view text) {
+  const size_t open = std::min(text.find('('), text.size());
+  const std::string_view verb = trimmed(text.substr(0, open));
+  WindowStep step;
+  step.isShared = verb == "shared";
+  step.kind = verb == "slice" ? Collective::Local
+              : step.isShared ? Collective::Transfer
+                              : parseCollective(verb).value_or(Collective::Close);
+  check(
+      step.kind <= Collective::Broadcast,
+      "[plan] '{}' is no way to fetch a window: expected slice, transfer, broadcast or shared; leave out plan=", text);
+  if (open < text.size()) {
+    check(text.back() == ')', "[plan] '{}' lacks its ')'", text);
+    for (const std::string_view axis : splitAtCommas(text.substr(open + 1, text.size() - open - 2))) {
+      step.axes.emplace_back(axis);
+    }
+  }
+  return step;
+}
+
+}  // namespace meshfuse

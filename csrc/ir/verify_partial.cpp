@@ -1,0 +1,120 @@
+// Dims of contributions to a reduction: which tensors have one, and which ops may read it.
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/verify.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool comesOfReduction(const IterDomain* id) {
+  const IdExpr* e = id->definition();
+  return e != nullptr && std::any_of(e->in.begin(), e->in.end(),
+                                     [](const IterDomain* in) { return in->isReduction() || comesOfReduction(in); });
+}
+
+// Sums and differences of partial sums, multiples of them by scalars, their casts, parts and sums, in whatever order their elements are: a
+// contribution of the result is made of one contribution of each operand.
+bool keepsContributions(const Expr& e) {
+  switch (e.kind()) {
+    case ExprKind::Set:
+    case ExprKind::Cast:
+    case ExprKind::Permute:
+    case ExprKind::Reshape:
+    case ExprKind::Slice:
+      return true;
+    case ExprKind::Reduce:
+      return e.attributes().reduce == ReduceOp::Sum;
+    case ExprKind::Point:
+      break;
+    default:
+      return false;
+  }
+  const size_t tensors = e.tensorInputs().size();
+  switch (e.attributes().point) {
+    case PointOp::Add:
+    case PointOp::Sub:
+      return tensors == 2;
+    case PointOp::Neg:
+    case PointOp::Mul:
+      return tensors == 1;
+    case PointOp::Div:
+      return tensors == 1 && e.input(0)->isTensor();
+    default:
+      return false;
+  }
+}
+
+// What is wrong between dim p of an operand and the result's dim c that is made of it, or "".
+std::string wrongPair(const Expr& e, const IterDomain* p, const IterDomain* c) {
+  if (c->isPartial() && !(p->isPartial() && p->combine() == c->combine())) {
+    return fmt::format("counts no contributions like dim {} of the result; expected {}", c->toString(), c->toString());
+  }
+  const ReduceOp op = e.attributes().reduce;
+  if (c->isReduction() && p->isPartial() && p->combine() != op) {
+    return fmt::format("counts contributions to {}, and is combined by {}; expected one op: mark it p{{{}{}}}",
+                       name(p->combine()), name(op), p->extent().toString(),
+                       op == ReduceOp::Sum ? "" : fmt::format(", {}", name(op)));
+  }
+  return "";
+}
+
+}  // namespace
+
+void verifyPartialDims(const TensorView& tensor, std::vector<std::string>& violations) {
+  const auto report = [&](const std::string& what) {
+    violations.push_back(fmt::format("{}: {}", static_cast<const Val&>(tensor).toString(), what));
+  };
+  const std::vector<IterDomain*>& root = tensor.getRootDomain();
+  int partial = 0;
+  for (const IterDomain* id : tensor.getLogicalDomain()) {
+    if (id->isReduction()) {
+      continue;
+    }
+    const bool isPart = comesOfReduction(id);
+    const bool isOfOperand = tensor.definition() != nullptr && std::find(root.begin(), root.end(), id) != root.end();
+    partial += id->isPartial() ? 1 : 0;
+    if (isPart && !id->isPartial()) {
+      report(fmt::format("dim {} is a stored part of a reduced dim; its elements are contributions: mark it p{{{}}}",
+                         id->toString(), id->extent().toString()));
+    } else if (id->isPartial() && !isPart && !isOfOperand) {
+      report(fmt::format("dim {} counts contributions, but is no part of a reduced dim; leave out the mark",
+                         id->toString()));
+    }
+  }
+  if (partial > 1) {
+    report(fmt::format("{} dims count contributions, expected one at most: combine those of one first", partial));
+  }
+}
+
+void verifyContributions(const Expr& expr, std::vector<std::string>& violations) {
+  if (expr.outputs().size() != 1 || !expr.output()->isTensor()) {
+    return;
+  }
+  const auto report = [&](const std::string& what) {
+    violations.push_back(fmt::format("{} = {}: {}", expr.output()->toString(), expr.opName(), what));
+  };
+  const std::vector<IterDomain*>& root = expr.tensorOutput()->getRootDomain();
+  const auto kept = std::find_if(root.begin(), root.end(), [](const IterDomain* id) { return id->isPartial(); });
+  const bool keeps = keepsContributions(expr);
+  if (kept != root.end() && !keeps) {
+    report(fmt::format("dim {} of the result counts contributions, which {} does not keep; combine them before it",
+                       (*kept)->toString(), expr.opName()));
+  }
+  if (!keeps && expr.kind() != ExprKind::Reduce && expr.kind() != ExprKind::Redistribute) {
+    return;
+  }
+  for (const TensorView* operand : expr.tensorInputs()) {
+    const std::vector<IterDomain*> dims = operand->noReductions();
+    for (size_t k = 0; k < dims.size() && k < root.size(); k++) {
+      const std::string wrong = wrongPair(expr, dims[k], root[k]);
+      if (!wrong.empty()) {
+        report(fmt::format("dim {} of {} {}", dims[k]->toString(), operand->Val::toString(), wrong));
+      }
+    }
+  }
+}
+
+}  // namespace meshfuse

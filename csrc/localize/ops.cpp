@@ -1,0 +1,374 @@
+#include "localize/ops.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/op_rule.h"
+#include "ir/reshape.h"
+#include "ir/window.h"
+#include "localize/layout.h"
+#include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/operand_dims.h"
+
+namespace meshfuse {
+
+namespace {
+
+// The stored dims of the global result with local extents.
+std::vector<Dim> localDims(const LocalOp& op) {
+  const std::vector<IterDomain*> stored = stateDims(op.result);  // a rank has one contribution
+  const std::vector<IntExpr> shape = localExtents(op.state, op.at.rank);
+  invariant(stored.size() == shape.size(), "[localize] {} is partial but made by {}", op.result->toString(),
+            op.expr->opName());
+  std::vector<Dim> dims;
+  for (size_t k = 0; k < stored.size(); k++) {
+    dims.push_back(localDim(shape[k], stored[k]->iterType()));
+  }
+  return dims;
+}
+
+// The dims a reduction, matmul or linear makes: its root domain with the extents its local operands have.
+std::vector<Dim> contractedDims(const LocalOp& op) {
+  std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
+  int contributions = -1;  // root dim that counts them: a rank has one
+  for (size_t operand = 0; operand < op.operands.size(); operand++) {
+    if (!op.operands[operand]->isTensor()) {
+      continue;
+    }
+    const std::vector<OperandDim> map = operandDims(op.expr, static_cast<int>(operand));
+    const std::vector<IterDomain*> stored = op.operands[operand]->asTensor()->noReductions();
+    const TensorView* whole = op.expr->input(static_cast<int>(operand))->asTensor();
+    const std::vector<IterDomain*> global = whole->noReductions();
+    const int partial = whole->partialDim();
+    for (size_t k = 0; k < map.size(); k++) {
+      if (static_cast<int>(k) == partial) {
+        contributions = map[k].root;
+      } else if (map[k].root != kUnmapped && !stretches(global[k], map[k], op.result->getRootDomain()[map[k].root])) {
+        const size_t at = k - (partial >= 0 && static_cast<int>(k) > partial ? 1 : 0);
+        dims[map[k].root] = localDim(stored[at]->extent(), dims[map[k].root].type);
+      }
+    }
+  }
+  if (contributions >= 0) {
+    dims.erase(dims.begin() + contributions);
+  }
+  return dims;
+}
+
+// Without the entry of the dim that counts contributions: a rank has one.
+ExprAttributes withoutContributions(const Expr* e) {
+  ExprAttributes attributes = e->attributes();
+  const int partial = e->tensorInputs().empty() ? -1 : e->tensorInputs()[0]->partialDim();
+  if (partial < 0) {
+    return attributes;
+  }
+  for (std::vector<IntExpr>* list : {&attributes.starts, &attributes.stops, &attributes.steps}) {
+    if (!list->empty()) {
+      list->erase(list->begin() + partial);
+    }
+  }
+  std::erase(attributes.order, partial);
+  for (int& dim : attributes.order) {
+    dim -= dim > partial ? 1 : 0;
+  }
+  return attributes;
+}
+
+TensorView* plain(Fusion& local, const LocalOp& op, const std::vector<Dim>& dims) {
+  TensorView* out = local.tensor(op.result->dtype(), dims);
+  local.addExpr(op.expr->kind(), op.operands, {out}, op.expr->attributes());
+  return out;
+}
+
+// An offset of whole periods of a dim's owned digits, counted in local elements.
+IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
+  IntExpr owned = 1;
+  for (const Digit& d : dim.digits()) {
+    owned = d.owner.isDevice() ? owned * d.size : owned;
+  }
+  std::optional<IntExpr> local = divideExactly(offset, owned);
+  invariant(local.has_value(), "[localize] a window at {} cuts the digits {}", offset.toString(), dim.toString());
+  return *local;
+}
+
+// The window on uneven parts, index by index.
+TensorView* unevenWindow(const LocalOp& op) {
+  TensorView* in = op.operands[0]->asTensor();
+  const ExprAttributes a = withoutContributions(op.expr);
+  const IndexBlock held = localIndices(op.needed[0], op.at.rank);
+  const IndexBlock made = localIndices(op.state, op.at.rank);
+  IndexBlock positions;
+  std::vector<IntExpr> before;
+  std::vector<IntExpr> after;
+  for (size_t k = 0; k < made.size(); k++) {
+    const int64_t start = a.starts[k].constValue();
+    IndexRuns read;
+    if (op.expr->kind() == ExprKind::Slice) {
+      const int64_t step = a.steps[k].constValue();
+      for (const IndexRun& r : made[k]) {
+        read.push_back({start + r.start * step, r.count, r.step * step});
+      }
+    } else {
+      const int64_t extent = op.needed[0].dims[k].extent().constValue();
+      IndexRuns all;
+      if (extent > 0 && start + extent > 0) {
+        all.push_back({std::max<int64_t>(start, 0), extent + std::min<int64_t>(start, 0), 1});
+      }
+      const IndexRuns kept = intersection(made[k], all);
+      const IndexRuns at = positionsIn(made[k], kept);
+      before.emplace_back(at.empty() ? 0 : at.front().start);
+      after.emplace_back(countOf(made[k]) - (at.empty() ? 0 : at.back().last() + 1));
+      for (const IndexRun& r : kept) {
+        read.push_back({r.start - start, r.count, r.step});
+      }
+    }
+    positions.push_back(positionsIn(held[k], read));
+  }
+  TensorView* taken = takeBlock(in, positions);
+  return op.expr->kind() == ExprKind::Slice ? taken : addPad(taken, op.operands[1], before, after);
+}
+
+TensorView* window(const LocalOp& op) {
+  if (isRagged(op.state) || isRagged(op.needed[0])) {
+    return unevenWindow(op);
+  }
+  TensorView* in = op.operands[0]->asTensor();
+  const ExprAttributes a = withoutContributions(op.expr);
+  const std::vector<IntExpr> shape = op.state.localShape();
+  std::vector<IntExpr> starts;
+  std::vector<IntExpr> stops;
+  for (size_t k = 0; k < shape.size(); k++) {
+    const DigitList& dim = op.state.dims[k];
+    const bool sharded = dim.hasOwned();
+    starts.push_back(sharded ? localOffset(a.starts[k], dim) : a.starts[k]);
+    if (!sharded) {
+      stops.push_back(a.stops[k]);
+    } else {
+      stops.push_back(op.expr->kind() == ExprKind::Slice ? starts.back() + shape[k] : localOffset(a.stops[k], dim));
+    }
+  }
+  if (op.expr->kind() == ExprKind::Slice) {
+    return addSlice(in, starts, stops, a.steps);
+  }
+  return addPad(in, op.operands[1], starts, stops);
+}
+
+// A dim of one may be cut: ranks without the element make it all the same, and take nothing of it.
+TensorView* broadcast(Fusion& local, const LocalOp& op) {
+  std::vector<Dim> dims = localDims(op);
+  IndexBlock taken;
+  for (size_t k = 0; k < dims.size(); k++) {
+    const bool none = op.expr->attributes().flags[k] && dims[k].extent.isConst(0);
+    dims[k] = none ? Dim{1, IterType::Broadcast} : dims[k];
+    taken.push_back({});
+    if (!none && !dims[k].extent.isConst(0)) {
+      taken.back().push_back({0, dims[k].extent.constValue(), 1});
+    }
+  }
+  return takeBlock(plain(local, op, dims), taken);
+}
+
+TensorView* reshape(const LocalOp& op) {
+  std::vector<int64_t> shape;
+  for (const Dim& d : localDims(op)) {
+    shape.push_back(d.extent.constValue());
+  }
+  return addReshape(op.operands[0]->asTensor(), shape);
+}
+
+// Where the local part of a dim begins, if it is one range: owned digits outermost.
+std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
+  if (dim.hasParts()) {
+    const IndexRuns held = localIndices(dim, mesh.coordinates(at.rank));
+    return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
+  }
+  IntExpr start = 0;
+  bool local = false;
+  for (const Digit& d : dim.digits()) {
+    if (d.owner.isLocal()) {
+      local = true;
+      continue;
+    }
+    if (local) {
+      return std::nullopt;
+    }
+    start += mod(floorDiv(at.coordinates->of(mesh, d.owner.axis), d.owner.below), d.size) * d.stride;
+  }
+  return start;
+}
+
+// iota, eye, random: whole where the local part is not one range, then cut.
+TensorView* indexValued(Fusion& local, const LocalOp& op) {
+  ExprAttributes attributes = op.expr->attributes();
+  std::vector<IntExpr> offsets;
+  for (const DigitList& dim : op.state.dims) {
+    std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
+    if (!start) {
+      TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
+      local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
+      if (isRagged(op.state)) {
+        return takeBlock(whole, localIndices(op.state, op.at.rank));
+      }
+      const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
+      std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
+      invariant(pair.has_value(), "[localize] the digits of {} do not nest", op.result->toString());
+      std::vector<IntExpr> coordinates;
+      for (size_t atom = 0; atom < pair->on.origins.size(); atom++) {
+        coordinates.push_back(op.at.coordinates->of(op.state.mesh, pair->on.origins[atom],
+                                                    pair->on.atoms.axisSize(static_cast<int>(atom)).constValue()));
+      }
+      return sliceOwned(whole, pair->from, pair->to, coordinates);
+    }
+    offsets.push_back(*start);
+  }
+  attributes.starts.resize(
+      op.expr->kind() == ExprKind::Random ? offsets.size() : std::max(attributes.starts.size(), offsets.size()), 0);
+  for (size_t k = 0; k < offsets.size(); k++) {
+    attributes.starts[k] = attributes.starts[k] + offsets[k];
+  }
+  TensorView* out = local.tensor(op.result->dtype(), localDims(op));
+  local.addExpr(op.expr->kind(), op.operands, {out}, attributes);
+  return out;
+}
+
+TensorView* point(Fusion& local, PointOp op, std::vector<Val*> operands, DataType dtype, const std::vector<Dim>& dims) {
+  TensorView* out = local.tensor(dtype, dims);
+  ExprAttributes attributes;
+  attributes.point = op;
+  local.addExpr(ExprKind::Point, std::move(operands), {out}, attributes);
+  return out;
+}
+
+// One row of zeros for a rank without rows. Its values are masked. The ops that compute the table and the index stay, so that ranks with
+// and without rows take part in the same collectives.
+TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
+  std::vector<Dim> dims = dimsOf(table);
+  dims[dim] = localDim(1, IterType::Iteration);
+  TensorView* zeros = local.tensor(table->dtype(), dims);
+  local.addExpr(ExprKind::Full, {zeroOf(local, table->dtype())}, {zeros});
+  TensorView* out = local.tensor(table->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.dim = dim;
+  local.addExpr(ExprKind::Cat, {table, zeros}, {out}, attributes);
+  return out;
+}
+
+struct OwnRows {
+  TensorView* rows;  // the numbers in this rank's part, 0 for rows of other ranks
+  TensorView* mine;  // which ones are this rank's
+};
+
+OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const IntExpr& count) {
+  const std::vector<Dim> dims = dimsOf(index);
+  TensorView* shifted = point(local, PointOp::Sub, {index, local.intScalar(start)}, index->dtype(), dims);
+  TensorView* above = point(local, PointOp::Ge, {shifted, local.intScalar(0)}, DataType::Bool, dims);
+  TensorView* below = point(local, PointOp::Lt, {shifted, local.intScalar(count)}, DataType::Bool, dims);
+  TensorView* mine = point(local, PointOp::LogicalAnd, {above, below}, DataType::Bool, dims);
+  return {point(local, PointOp::Where, {mine, shifted, local.intScalar(0)}, index->dtype(), dims), mine};
+}
+
+// Rows of a sharded table: those of other ranks count as zero.
+TensorView* indexedPart(Fusion& local, const LocalOp& op) {
+  const bool embedding = op.expr->kind() == ExprKind::Embedding;
+  const int table = tableOf(*op.expr);
+  const int dim = op.expr->attributes().dim;
+  const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
+  const std::vector<Dim> dims = localDims(op);
+  ExprAttributes attributes = op.expr->attributes();
+  std::vector<Val*> operands = op.operands;
+  if (operands[table]->asTensor()->shape()[dim].isConst(0)) {  // all rows are on other ranks
+    operands[table] = withARowOfZeros(local, operands[table]->asTensor(), dim);
+  }
+  if (embedding) {
+    attributes.starts = {*start};
+    attributes.flags = {true};
+    TensorView* out = local.tensor(op.result->dtype(), dims);
+    local.addExpr(ExprKind::Embedding, operands, {out}, attributes);
+    return out;
+  }
+  TensorView* index = op.operands[1]->asTensor();
+  const std::vector<Dim> indexDims = dimsOf(index);
+  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // none, where the only one is of zeros
+  const auto [row, mine] = ownRows(local, index, *start, rows);
+  TensorView* picked = local.tensor(op.result->dtype(), dims);
+  local.addExpr(op.expr->kind(), {operands[0], row}, {picked}, attributes);
+  TensorView* mask = mine;
+  if (op.expr->kind() == ExprKind::IndexSelect && dims.size() > 1) {
+    std::vector<Dim> maskDims(dims.size(), Dim{1, IterType::Broadcast});
+    maskDims[dim] = indexDims[0];
+    mask = local.tensor(DataType::Bool, maskDims);
+    ExprAttributes flags;
+    flags.flags.assign(dims.size(), true);
+    flags.flags[dim] = false;
+    local.addExpr(ExprKind::Broadcast, {mine}, {mask}, flags);
+  }
+  const DataType dtype = op.result->dtype();
+  if (!isHalfPrecision(dtype)) {
+    return point(local, PointOp::Where, {mask, picked, zeroOf(local, dtype)}, dtype, dims);
+  }
+  // 16-bit types meet no point op.
+  TensorView* wide = local.tensor(DataType::Float, dims);
+  local.addExpr(ExprKind::Cast, {picked}, {wide});
+  TensorView* masked = point(local, PointOp::Where, {mask, wide, local.scalar(0.0)}, DataType::Float, dims);
+  TensorView* out = local.tensor(dtype, dims);
+  local.addExpr(ExprKind::Cast, {masked}, {out});
+  return out;
+}
+
+}  // namespace
+
+TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
+  const int dim = select->attributes().dim;
+  const ShardState held = shardState(select->input(0)->asTensor());
+  const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, at);
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", select->input(0)->toString());
+  const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
+  if (rows.isConst(0)) {
+    table = withARowOfZeros(local, table, dim);
+  }
+  std::vector<Dim> dims = dimsOf(table);
+  dims[static_cast<size_t>(dim)] = localDim(1, IterType::Iteration);
+  TensorView* row = local.tensor(table->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.dim = dim;
+  local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, attributes);
+  return row;
+}
+
+TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
+  switch (ruleOf(*op.expr).form) {
+    case OpForm::Pointwise:
+    case OpForm::Squeeze:
+    case OpForm::Expand:
+    case OpForm::Concatenate:
+    case OpForm::Fill:
+      return plain(local, op, localDims(op));
+    case OpForm::Broadcast:
+      return broadcast(local, op);
+    case OpForm::Permute:
+      return addPermute(op.operands[0]->asTensor(), withoutContributions(op.expr).order);
+    case OpForm::Reshape:
+      return reshape(op);
+    case OpForm::Window:
+      return window(op);
+    case OpForm::Reduce:
+    case OpForm::Contract:
+      return plain(local, op, contractedDims(op));
+    case OpForm::Positions:
+      return indexValued(local, op);
+    case OpForm::Index:
+      return op.result->isPartial() ? indexedPart(local, op) : plain(local, op, localDims(op));
+    case OpForm::Line: {
+      const auto axis = static_cast<size_t>(op.expr->attributes().dim);
+      invariant(!op.state.dims[axis].hasOwned(), "[localize] {} is in parts along the dim of its {}",
+                op.result->toString(), op.expr->opName());
+      return plain(local, op, localDims(op));
+    }
+    case OpForm::Ranks:
+      break;
+  }
+  throwInternalError(fmt::format("[localize] {} has no local form", op.expr->opName()));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,95 @@
+// Several collectives as one: operands side by side, the result cut.
+#include <algorithm>
+
+#include "base/error.h"
+#include "localize/layout.h"
+
+namespace meshfuse {
+
+namespace {
+
+int64_t countOf(const TensorView* tv) {
+  int64_t count = 1;
+  for (int64_t n : tv->constantShape()) {
+    count *= n;
+  }
+  return count;
+}
+
+// The team's dim comes first where there is one.
+std::vector<int64_t> flat(const TensorView* tv, bool hasTeam) {
+  const int64_t team = hasTeam ? tv->constantShape()[0] : 1;
+  const int64_t each = countOf(tv) / team;
+  return hasTeam ? std::vector<int64_t>{team, each} : std::vector<int64_t>{each};
+}
+
+TensorView* sideBySide(const std::vector<TensorView*>& parts) {
+  std::vector<Val*> operands(parts.begin(), parts.end());
+  std::vector<Dim> dims = dimsOf(parts[0]);
+  int64_t width = 0;
+  for (const TensorView* part : parts) {
+    width += part->constantShape().back();
+  }
+  dims.back() = localDim(width, IterType::Iteration);
+  TensorView* joined = parts[0]->fusion().tensor(parts[0]->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.dim = static_cast<int>(dims.size()) - 1;
+  joined->fusion().addExpr(ExprKind::Cat, std::move(operands), {joined}, attributes);
+  return joined;
+}
+
+}  // namespace
+
+void packCommunications(Fusion& local, int first, std::vector<TensorView*>& results) {
+  std::vector<Expr*> calls;
+  for (int id = first; id < local.numExprs(); id++) {
+    Expr* e = local.expr(id);
+    if (e != nullptr && e->kind() == ExprKind::Communicate) {
+      calls.push_back(e);
+    }
+  }
+  if (calls.size() < 2) {
+    return;
+  }
+  const ExprAttributes attributes = calls[0]->attributes();
+  const bool reads = traits(attributes.comm.kind).operandHasBlocks;
+  const bool writes = traits(attributes.comm.kind).resultHasBlocks;
+  std::vector<TensorView*> parts;
+  int64_t width = 0;
+  for (const Expr* e : calls) {
+    CommAttributes comm = e->attributes().comm;
+    comm.number = attributes.comm.number;
+    invariant(comm == attributes.comm, "[localize] {} and {} are to be one, but are not alike",
+              calls[0]->output()->toString(), e->output()->toString());
+    TensorView* in = e->input(0)->asTensor();
+    parts.push_back(addReshape(in, flat(in, reads)));
+    width += flat(e->tensorOutput(), writes).back();
+  }
+  TensorView* packed = sideBySide(parts);
+  std::vector<Dim> dims{localDim(width, IterType::Iteration)};
+  if (writes) {
+    dims.insert(dims.begin(), localDim(calls[0]->tensorOutput()->constantShape()[0], IterType::Iteration));
+  }
+  TensorView* received = local.tensor(packed->dtype(), dims);
+  local.addExpr(ExprKind::Communicate, {packed}, {received}, attributes);
+
+  const std::vector<IntExpr> steps(dims.size(), 1);
+  int64_t at = 0;
+  for (Expr* e : calls) {
+    TensorView* was = e->tensorOutput();
+    std::vector<IntExpr> starts(dims.size(), 0);
+    std::vector<IntExpr> stops;
+    for (const Dim& dim : dims) {
+      stops.push_back(dim.extent);
+    }
+    starts.back() = at;
+    at += flat(was, writes).back();
+    stops.back() = at;
+    TensorView* part = addReshape(addSlice(received, starts, stops, steps), was->constantShape());
+    local.replaceUses(was, part);
+    std::ranges::replace(results, was, part);
+    local.removeExpr(e);
+  }
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,303 @@
+// The steps of a plan as collectives on contiguous shapes, with packs and unpacks.
+#include <algorithm>
+
+#include "base/error.h"
+#include "localize/layout.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, const std::vector<int64_t>& shape,
+                        const MovedTensor& moved, std::vector<IndexBlock> sends = {},
+                        std::vector<IndexBlock> receives = {}) {
+  Fusion& fusion = in->fusion();
+  std::vector<Dim> dims;
+  for (int64_t n : shape) {
+    dims.push_back(localDim(n, IterType::Iteration));
+  }
+  TensorView* out = fusion.tensor(in->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.comm.kind = kind;
+  attributes.comm.mesh = fusion.meshNumber(step.on.atoms);
+  attributes.comm.axes = step.axes;
+  attributes.comm.reduce = moved.reduce;
+  attributes.comm.number = moved.number;
+  if (kind == Collective::Transfer) {
+    attributes.comm.sources = step.sources;
+  }
+  attributes.comm.sends = std::move(sends);
+  attributes.comm.receives = std::move(receives);
+  fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
+  return out;
+}
+
+enum class Role : uint8_t { Local, Old, New };
+
+// A piece of a dim that takes part: local, owned by the team before, or owned by it after.
+struct Piece {
+  Role role;
+  int64_t size;
+  int atom;
+};
+
+// The digits of a dim, local ones cut where the team owns something after; digits of others are left out.
+std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int>& team) {
+  const auto inTeam = [&](int atom) { return std::find(team.begin(), team.end(), atom) != team.end(); };
+  std::vector<Piece> pieces;
+  for (const PlanDigit& d : before) {
+    if (d.atom != kLocal) {
+      if (inTeam(d.atom)) {
+        pieces.push_back({Role::Old, d.size, d.atom});
+      }
+      continue;
+    }
+    int64_t top = d.stride * d.size;
+    for (const PlanDigit& n : after) {
+      if (n.atom != kLocal && inTeam(n.atom) && n.stride >= d.stride && n.stride * n.size <= d.stride * d.size) {
+        pieces.push_back({Role::Local, top / (n.stride * n.size), kLocal});
+        pieces.push_back({Role::New, n.size, n.atom});
+        top = n.stride;
+      }
+    }
+    pieces.push_back({Role::Local, top / d.stride, kLocal});
+  }
+  return pieces;
+}
+
+// All pieces of all dims in order.
+std::vector<Piece> allPieces(const CommStep& step) {
+  std::vector<Piece> all;
+  for (size_t k = 0; k < step.before.dims.size(); k++) {
+    for (const Piece& p : piecesOf(step.before.dims[k], step.after.dims[k], step.axes)) {
+      all.push_back(p);
+    }
+  }
+  return all;
+}
+
+int64_t teamSize(const CommStep& step) {
+  int64_t n = 1;
+  for (int axis : step.axes) {
+    n *= step.on.atoms.axisSize(axis).constValue();
+  }
+  return n;
+}
+
+// [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
+TensorView* pack(TensorView* in, const CommStep& step, const std::vector<int64_t>& rest) {
+  std::vector<int64_t> sizes;
+  std::vector<Piece> pieces;
+  for (const Piece& p : allPieces(step)) {
+    if (p.role != Role::Old) {
+      pieces.push_back(p);
+      sizes.push_back(p.size);
+    }
+  }
+  std::vector<int> order;
+  for (int atom : step.axes) {
+    for (size_t i = 0; i < pieces.size(); i++) {
+      if (pieces[i].role == Role::New && pieces[i].atom == atom) {
+        order.push_back(static_cast<int>(i));
+      }
+    }
+  }
+  for (size_t i = 0; i < pieces.size(); i++) {
+    if (pieces[i].role == Role::Local) {
+      order.push_back(static_cast<int>(i));
+    }
+  }
+  std::vector<int64_t> shape{teamSize(step)};
+  shape.insert(shape.end(), rest.begin(), rest.end());
+  return rearrange(in, sizes, order, shape);
+}
+
+// [team, the rest..] -> [dims..]: the digits that the team owned go to their places.
+TensorView* unpack(TensorView* in, const CommStep& step) {
+  std::vector<int64_t> sizes;
+  for (int atom : step.axes) {
+    sizes.push_back(step.on.atoms.axisSize(atom).constValue());
+  }
+  std::vector<int> order;
+  std::vector<Piece> pieces = allPieces(step);
+  for (const Piece& p : pieces) {
+    if (p.role == Role::Local) {
+      order.push_back(static_cast<int>(sizes.size()));
+      sizes.push_back(p.size);
+    } else if (p.role == Role::Old) {
+      order.push_back(static_cast<int>(std::find(step.axes.begin(), step.axes.end(), p.atom) - step.axes.begin()));
+    }
+  }
+  return rearrange(in, sizes, order, localShape(step.after));
+}
+
+// A step in which ranks hold or exchange parts of different sizes, as one of them takes it.
+class UnevenStep {
+ public:
+  UnevenStep(TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank)
+      : in_(in), step_(step), moved_(moved), extents_(moved.extents), rank_(rank) {
+    if (step.communicates()) {
+      team_ = step.on.atoms.team(rank, step.axes);
+    }
+    for (int64_t member : team_) {
+      before_.push_back(indices(step.before, member));
+      after_.push_back(indices(step.after, member));
+    }
+    self_ = static_cast<size_t>(std::find(team_.begin(), team_.end(), rank) - team_.begin());
+  }
+
+  TensorView* emit() const {
+    const IndexBlock held = indices(step_.before, rank_);
+    const IndexBlock wanted = indices(step_.after, rank_);
+    std::vector<IndexBlock> sends;
+    std::vector<IndexBlock> receives;
+    switch (step_.kind) {
+      case Collective::Local:
+        return takeBlock(in_, positions(held, wanted, false));
+      case Collective::AllReduce:
+        return communicate(in_, step_, Collective::AllReduce, countsOf(held), moved_);
+      case Collective::AllGather:
+        for (const IndexBlock& theirs : before_) {
+          receives.push_back(positions(wanted, theirs));
+        }
+        return exchange(Collective::AllGather, sends, receives);
+      case Collective::ReduceScatter:
+        for (const IndexBlock& theirs : after_) {
+          sends.push_back(positions(held, theirs));
+        }
+        return exchange(Collective::ReduceScatter, sends, receives);
+      case Collective::Transfer:
+      case Collective::AllToAll:
+        for (size_t k = 0; k < team_.size(); k++) {
+          sends.push_back(positions(held, passed(self_, k)));
+          receives.push_back(positions(wanted, passed(k, self_)));
+        }
+        return exchange(Collective::AllToAll, sends, receives);
+      default:
+        break;
+    }
+    throwInternalError(
+        fmt::format("[localize] no program for {}: the plan took a step that is not executed", step_.toString()));
+  }
+
+ private:
+  IndexBlock indices(const PlanState& state, int64_t rank) const {
+    const std::vector<int64_t> at = step_.on.atoms.coordinates(rank);
+    IndexBlock block;
+    for (size_t k = 0; k < extents_.size(); k++) {
+      block.push_back(localIndices(state, k, extents_[k], at));
+    }
+    return block;
+  }
+
+  static std::vector<int64_t> countsOf(const IndexBlock& block) {
+    std::vector<int64_t> counts;
+    for (const IndexRuns& runs : block) {
+      counts.push_back(countOf(runs));
+    }
+    return counts;
+  }
+
+  // A block of no elements has no index in any dim; a slice keeps the sizes of the others.
+  static IndexBlock positions(const IndexBlock& all, const IndexBlock& some, bool asBlock = true) {
+    IndexBlock out;
+    const bool none =
+        asBlock && std::any_of(some.begin(), some.end(), [](const IndexRuns& runs) { return runs.empty(); });
+    for (size_t k = 0; k < all.size(); k++) {
+      out.push_back(none ? IndexRuns{} : positionsIn(all[k], some[k]));
+    }
+    return out;
+  }
+
+  // What one member sends to another: of members that hold the same, a receiver takes its own, else one by its number.
+  IndexBlock passed(size_t from, size_t to) const {
+    std::vector<size_t> alike;
+    for (size_t k = 0; k < team_.size(); k++) {
+      if (before_[k] == before_[from]) {
+        alike.push_back(k);
+      }
+    }
+    const bool holds = before_[to] == before_[from];
+    const bool chosen = holds ? from == to : alike[to % alike.size()] == from;
+    IndexBlock block;
+    for (size_t k = 0; k < extents_.size(); k++) {
+      block.push_back(chosen ? intersection(before_[from][k], after_[to][k]) : IndexRuns{});
+    }
+    return block;
+  }
+
+  TensorView* exchange(Collective kind, std::vector<IndexBlock> sends, std::vector<IndexBlock> receives) const {
+    return communicate(in_, step_, kind, countsOf(indices(step_.after, rank_)), moved_, std::move(sends),
+                       std::move(receives));
+  }
+
+  TensorView* in_;
+  const CommStep& step_;
+  const MovedTensor& moved_;
+  const std::vector<int64_t>& extents_;
+  int64_t rank_;
+  std::vector<int64_t> team_;
+  std::vector<IndexBlock> before_;  // by position in the team
+  std::vector<IndexBlock> after_;
+  size_t self_ = 0;
+};
+
+}  // namespace
+
+TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
+                     const LocalRank& at) {
+  if (step.to) {
+    return emitTransfer(local, in, step, moved, at.rank);
+  }
+  if (!step.on.atoms.contains(at.rank)) {
+    return nullptr;
+  }
+  if (!isEven(step, moved.extents)) {
+    return UnevenStep(in, step, moved, at.rank).emit();
+  }
+  const std::vector<int64_t> before = localShape(step.before);
+  const std::vector<int64_t> after = localShape(step.after);
+  invariant(in->constantShape() == before, "[localize] {} enters {} with another shape than planned", in->toString(),
+            step.toString());
+  switch (step.kind) {
+    case Collective::Local: {
+      std::vector<IntExpr> coordinates;
+      for (size_t a = 0; a < step.on.origins.size(); a++) {
+        coordinates.push_back(at.coordinates->of(step.on.mesh, step.on.origins[a],
+                                                 step.on.atoms.axisSize(static_cast<int>(a)).constValue()));
+      }
+      return sliceOwned(in, step.before, step.after, coordinates);
+    }
+    case Collective::AllReduce:
+      return communicate(in, step, Collective::AllReduce, before, moved);
+    case Collective::Transfer:
+      return communicate(in, step, Collective::Transfer, after, moved);
+    case Collective::AllGather: {
+      std::vector<int64_t> shape{teamSize(step)};
+      shape.insert(shape.end(), before.begin(), before.end());
+      return unpack(communicate(in, step, Collective::AllGather, shape, moved), step);
+    }
+    case Collective::ReduceScatter:
+      return communicate(pack(in, step, after), step, Collective::ReduceScatter, after, moved);
+    case Collective::AllToAll: {
+      // What is left of each dim when the digits of both sides are taken out.
+      std::vector<int64_t> rest;
+      for (size_t k = 0; k < before.size(); k++) {
+        int64_t n = before[k];
+        for (const Piece& p : piecesOf(step.before.dims[k], step.after.dims[k], step.axes)) {
+          n /= p.role == Role::New ? p.size : 1;
+        }
+        rest.push_back(n);
+      }
+      std::vector<int64_t> shape{teamSize(step)};
+      shape.insert(shape.end(), rest.begin(), rest.end());
+      return unpack(communicate(pack(in, step, rest), step, Collective::AllToAll, shape, moved), step);
+    }
+    default:
+      break;
+  }
+  throwInternalError(
+      fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,45 @@
+#include "multidevice/mesh/collective.h"
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+std::optional<Collective> parseCollective(std::string_view identifier) {
+  for (size_t k = 0; k < kCollectiveTraits.size(); k++) {
+    if (kCollectiveTraits[k].identifier == identifier) {
+      return static_cast<Collective>(k);
+    }
+  }
+  return std::nullopt;
+}
+
+double amountReceived(Collective collective, double in, double out, double ranks) {
+  switch (collective) {
+    case Collective::AllGather:
+      return in * (ranks - 1);
+    case Collective::ReduceScatter:
+      return out * (ranks - 1);
+    case Collective::AllReduce:
+      return 2 * in * (ranks - 1) / ranks;
+    case Collective::AllToAll:
+    case Collective::Broadcast:
+    case Collective::Gather:
+    case Collective::Reduce:
+      return in * (ranks - 1) / ranks;
+    case Collective::Scatter:
+      return out * (ranks - 1) / ranks;
+    case Collective::Local:
+    case Collective::Barrier:
+    case Collective::Close:
+      return 0;
+    case Collective::Transfer:
+    case Collective::Send:
+    case Collective::Recv:
+    case Collective::Exchange:
+      break;
+  }
+  throwInternalError(
+      fmt::format("[collective] what a rank receives in a {} is not a matter of sizes", name(collective)));
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,98 @@
+#include "multidevice/mesh/comm_step.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace meshfuse {
+
+RefinedMesh RefinedMesh::whole(const DeviceMesh& mesh) {
+  RefinedMesh refined{mesh, mesh, {}};
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    refined.origins.push_back({axis, 1});
+  }
+  return refined;
+}
+
+namespace {
+
+// x_2: the part of x with 2 coordinates below it.
+std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
+  std::string name = fmt::format("{}_{}", mesh.axisName(axis), below);
+  for (int a = 0; a < mesh.numAxes(); a++) {
+    if (mesh.axisName(a) == name) {
+      name += "_";
+      a = -1;
+    }
+  }
+  return name;
+}
+
+}  // namespace
+
+RefinedMesh RefinedMesh::cut(const DeviceMesh& mesh, const std::vector<std::vector<int64_t>>& cuts) {
+  RefinedMesh refined{mesh, mesh, {}};
+  std::vector<DeviceMesh::Axis> axes;
+  for (int axis = 0; axis < mesh.numAxes(); axis++) {
+    const std::vector<int64_t>& at = cuts[static_cast<size_t>(axis)];
+    if (at.size() <= 2) {
+      refined.origins.push_back({axis, 1});
+      axes.emplace_back(mesh.axisName(axis), mesh.axisSize(axis).constValue());
+      continue;
+    }
+    for (size_t i = at.size() - 1; i > 0; i--) {
+      refined.origins.push_back({axis, at[i - 1]});
+      axes.emplace_back(partName(mesh, axis, at[i - 1]), at[i] / at[i - 1]);
+    }
+  }
+  if (std::ssize(refined.origins) != mesh.numAxes()) {
+    refined.atoms = DeviceMesh::create(axes, mesh.devices());
+  }
+  return refined;
+}
+
+std::string_view verbOf(const CommStep& step) {
+  if (step.kind == Collective::Local) {
+    return step.after.partial == step.before.partial ? "slice" : "to_partial";
+  }
+  return step.sources.empty() ? identifier(step.kind) : "permute";
+}
+
+std::string CommStep::toString() const {
+  if (to && on.atoms.devices() != to->atoms.devices()) {
+    return fmt::format("transfer({} -> {})", on.atoms.toString(), to->atoms.toString());
+  }
+  std::string names;
+  // Where the atoms of both sides differ, the axes of the tensor stand for them.
+  const bool byAxes = to && !(on.atoms == to->atoms);
+  const auto count = byAxes ? on.mesh.numAxes() : static_cast<int>(axes.size());
+  for (int i = 0; i < count; i++) {
+    names += fmt::format("{}{}", i == 0 ? "" : ", ",
+                         byAxes ? on.mesh.axisName(i) : on.atoms.axisName(axes[static_cast<size_t>(i)]));
+  }
+  return fmt::format("{}({})", verbOf(*this), names);
+}
+
+bool isEven(const CommStep& step, const std::vector<int64_t>& extents) {
+  if (isUneven(step.before, extents) || isUneven(step.after, extents)) {
+    return false;
+  }
+  // The new digits of the team lie in digits that were local: every pair of its ranks has as much to exchange.
+  if (!traits(step.kind).operandHasBlocks) {
+    return true;
+  }
+  for (size_t k = 0; k < step.after.dims.size(); k++) {
+    for (const PlanDigit& d : step.after.dims[k]) {
+      const bool isNew = d.atom != kLocal && std::ranges::count(step.axes, d.atom) > 0;
+      if (isNew && std::ranges::none_of(step.before.dims[k], [&](const PlanDigit& o) {
+            return o.atom == kLocal && d.stride >= o.stride && d.stride % o.stride == 0 &&
+                   (o.stride * o.size) % (d.stride * d.size) == 0;
+          })) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace meshfuse

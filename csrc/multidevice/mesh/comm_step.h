@@ -1,0 +1,52 @@
+// CommStep: one step of a redistribution plan, as data. Peers, counts and bytes follow from it and the extents of the tensor.
+//
+//   mesh {x: 2}, T[8, 6]    all_gather(x)  [2:x 4, 6] -> [8, 6]
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "multidevice/mesh/collective.h"
+#include "multidevice/mesh/device_mesh.h"
+#include "multidevice/mesh/plan_state.h"
+
+namespace meshfuse {
+
+// A mesh with some axes cut in parts, the atoms. The devices are the same, in the same order.
+struct RefinedMesh {
+  DeviceMesh mesh;                  // of the tensor
+  DeviceMesh atoms;                 // its axes are the atoms
+  std::vector<AtomOrigin> origins;  // by atom
+
+  static RefinedMesh whole(const DeviceMesh& mesh);  // each axis is an atom
+  // cuts: by axis the numbers of coordinates below each cut, ascending, from 1 to the size; each divides the next. An axis x cut at 2
+  // becomes x_2, the outer part, and x_1.
+  static RefinedMesh cut(const DeviceMesh& mesh, const std::vector<std::vector<int64_t>>& cuts);
+  friend bool operator==(const RefinedMesh&, const RefinedMesh&) = default;
+};
+
+struct CommStep {
+  // Local: a rank keeps a part of what it holds, or, where `after` is a sum that `before` is not, its contribution to it.
+  Collective kind = Collective::Local;
+  RefinedMesh on;
+  std::vector<int> axes;  // the team: atoms, ascending
+  PlanState before;
+  PlanState after;
+  // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole part it receives.
+  std::vector<int64_t> sources;
+  // Transfer of tiles: the mesh of `after`, which may be another one. Ranks fetch what they lack.
+  std::optional<RefinedMesh> to;
+
+  bool communicates() const { return kind != Collective::Local; }
+  std::string toString() const;  // all_gather(x)
+  friend bool operator==(const CommStep&, const CommStep&) = default;
+};
+
+// slice, permute, transfer, all_gather, ...: as toString() begins.
+[[nodiscard]] std::string_view verbOf(const CommStep& step);
+// Whether all ranks of the team exchange blocks of one size, on a tensor of these extents.
+[[nodiscard]] bool isEven(const CommStep& step, const std::vector<int64_t>& extents);
+
+}  // namespace meshfuse

@@ -1,0 +1,109 @@
+#include "multidevice/mesh/plan_state.h"
+
+#include <algorithm>
+
+namespace meshfuse {
+
+std::span<const int64_t> PlanState::partsOf(size_t dim) const {
+  return dim < parts.size() ? std::span<const int64_t>(parts[dim]) : std::span<const int64_t>();
+}
+
+void PlanState::setParts(size_t dim, std::span<const int64_t> sizes) {
+  if (parts.empty() && !sizes.empty()) {
+    parts.resize(dims.size());
+  }
+  if (!parts.empty()) {
+    parts[dim].assign(sizes.begin(), sizes.end());
+  }
+  if (std::ranges::all_of(parts, [](const std::vector<int64_t>& p) { return p.empty(); })) {
+    parts.clear();
+  }
+}
+
+int64_t longestOf(std::span<const int64_t> parts) {
+  return parts.empty() ? 1 : std::max<int64_t>(1, *std::ranges::max_element(parts));
+}
+
+int64_t paddedExtent(std::span<const int64_t> parts) { return static_cast<int64_t>(parts.size()) * longestOf(parts); }
+
+bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
+  for (size_t k = 0; k < extents.size(); k++) {
+    const PlanDim& dim = state.dims[k];
+    if (!dim.empty() && (!state.partsOf(k).empty() || dim.front().stride * dim.front().size != extents[k])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+PlanDim normalForm(const PlanDim& dim) {
+  PlanDim out;
+  for (const PlanDigit& d : dim) {
+    if (d.size == 1) {
+      continue;
+    }
+    if (d.atom == kLocal && !out.empty() && out.back().atom == kLocal && out.back().stride == d.stride * d.size) {
+      out.back() = {d.stride, d.size * out.back().size, kLocal};
+    } else {
+      out.push_back(d);
+    }
+  }
+  return out;
+}
+
+int64_t localExtent(const PlanDim& dim) {
+  int64_t n = 1;
+  for (const PlanDigit& d : dim) {
+    n *= d.atom == kLocal ? d.size : 1;
+  }
+  return n;
+}
+
+int64_t localSize(const PlanState& state) {
+  int64_t n = 1;
+  for (const PlanDim& dim : state.dims) {
+    n *= localExtent(dim);
+  }
+  return n;
+}
+
+std::vector<int> usedAtoms(const PlanState& state) {
+  std::vector<int> atoms;
+  for (const PlanDim& dim : state.dims) {
+    for (const PlanDigit& d : dim) {
+      if (d.atom != kLocal) {
+        atoms.push_back(d.atom);
+      }
+    }
+  }
+  std::sort(atoms.begin(), atoms.end());
+  return atoms;
+}
+
+PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms) {
+  PlanState out = state;
+  for (PlanDim& dim : out.dims) {
+    for (PlanDigit& d : dim) {
+      if (std::find(atoms.begin(), atoms.end(), d.atom) != atoms.end()) {
+        d.atom = kLocal;
+      }
+    }
+    dim = normalForm(dim);
+  }
+  return out;
+}
+
+int64_t globalIndex(const PlanDim& dim, const std::vector<int64_t>& coordinates, int64_t local) {
+  int64_t index = 0;
+  for (auto d = dim.rbegin(); d != dim.rend(); ++d) {
+    if (d->atom == kLocal) {
+      index += local % d->size * d->stride;
+      local /= d->size;
+    } else {
+      index += coordinates[d->atom] * d->stride;
+    }
+  }
+  return index;
+}
+
+}  // namespace meshfuse

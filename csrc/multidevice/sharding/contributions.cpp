@@ -1,0 +1,39 @@
+#include "multidevice/sharding/contributions.h"
+
+#include <fmt/core.h>
+
+#include <vector>
+
+#include "ir/fusion.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+std::string wrongContributions(const TensorView* tv, const Prover& prover) {
+  const IterDomain* partial = tv->partialDomain();
+  if (partial == nullptr) {
+    return "";
+  }
+  const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, prover).partial : std::vector<int>();
+  if (axes.empty()) {
+    return fmt::format(
+        "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: "
+        "bind the dim, or reshape what is reduced and reduce the other part",
+        tv->partialDim(), tv->toString());
+  }
+  std::string names;
+  IntExpr ranks = 1;
+  for (const int axis : axes) {
+    names += (names.empty() ? "" : ", ") + tv->getDeviceMesh().axisName(axis);
+    ranks *= tv->getDeviceMesh().axisSize(axis);
+  }
+  if (!ranks.isConst() || !partial->extent().isConst() || ranks == partial->extent()) {
+    return "";
+  }
+  return fmt::format(
+      "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one a rank: reduce the "
+      "rest first",
+      tv->partialDim(), tv->toString(), partial->extent().toString(), names, ranks.toString());
+}
+
+}  // namespace meshfuse

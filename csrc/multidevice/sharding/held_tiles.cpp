@@ -1,0 +1,80 @@
+#include "multidevice/sharding/held_tiles.h"
+
+#include <algorithm>
+
+#include "multidevice/sharding/tile_transfer.h"
+
+namespace meshfuse {
+
+int64_t countOf(const Tile& tile) {
+  int64_t n = 1;
+  for (const IndexSet& s : tile) {
+    n *= s.count();
+  }
+  return n;
+}
+
+int64_t countShared(const Tile& a, const Tile& b) {
+  int64_t n = 1;
+  for (size_t k = 0; k < a.size(); k++) {
+    n *= a[k].countShared(b[k]);
+  }
+  return n;
+}
+
+HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::vector<int64_t>& extents,
+                    const std::vector<int64_t>& units) {
+  HeldTiles held;
+  for (const int64_t device : atoms.devices()) {
+    std::vector<int64_t> at = atoms.coordinates(device);
+    Tile tile;
+    for (size_t k = 0; k < extents.size(); k++) {
+      tile.emplace_back(
+          state.dims[k], extents[k], units[k], [&](int atom) { return at[static_cast<size_t>(atom)]; },
+          state.partsOf(k));
+    }
+    held.tiles.push_back(std::move(tile));
+    held.at.push_back(std::move(at));
+  }
+  return held;
+}
+
+std::vector<int64_t> indexUnits(const CommStep& step, const std::vector<int64_t>& extents) {
+  std::vector<int64_t> units;
+  for (size_t k = 0; k < extents.size(); k++) {
+    units.push_back(indexUnit(extents[k], step.before, step.after, k));
+  }
+  return units;
+}
+
+int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& extents) {
+  if (step.to) {
+    return tileTransfer(step, extents).received;
+  }
+  if (!step.communicates()) {
+    return 0;
+  }
+  const std::vector<int64_t> units = indexUnits(step, extents);
+  const HeldTiles before = heldTiles(step.on.atoms, step.before, extents, units);
+  const HeldTiles after = heldTiles(step.on.atoms, step.after, extents, units);
+  int64_t in = 0;
+  int64_t out = 0;
+  int64_t lacking = 0;
+  for (size_t r = 0; r < before.tiles.size(); r++) {
+    const int64_t wanted = countOf(after.tiles[r]);
+    in = std::max(in, countOf(before.tiles[r]));
+    out = std::max(out, wanted);
+    lacking = std::max(lacking, wanted - countShared(before.tiles[r], after.tiles[r]));
+  }
+  if (reduces(step.kind)) {
+    int64_t ranks = 1;
+    for (const int atom : step.axes) {
+      ranks *= step.on.atoms.axisSize(atom).constValue();
+    }
+    return static_cast<int64_t>(
+        amountReceived(step.kind, static_cast<double>(in), static_cast<double>(out), static_cast<double>(ranks)));
+  }
+  return step.before.partial == step.after.partial ? lacking : out;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,45 @@
+#include "multidevice/sharding/plan_bounds.h"
+
+#include <algorithm>
+
+#include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/held_tiles.h"
+#include "multidevice/sharding/plan_space.h"
+
+namespace meshfuse {
+
+double leastElements(const ShardState& from, const ShardState& to) {
+  if (!(from.mesh == to.mesh)) {
+    return 0;
+  }
+  const std::optional<AtomPair> pair = atomPair(from, to, AtomLevel::Axis);
+  std::vector<int64_t> sizes;
+  for (int atom = 0; pair && atom < pair->on.atoms.numAxes(); atom++) {
+    sizes.push_back(pair->on.atoms.axisSize(atom).constValue());
+  }
+  if (!pair || !PlanSpace::fits(pair->from, sizes)) {
+    return 0;
+  }
+  std::vector<int64_t> extents;
+  for (const DigitList& dim : from.dims) {
+    extents.push_back(dim.extent().constValue());
+  }
+  PlanSpace space(extents, sizes, pair->from, pair->to);
+  return space.lowerBound(space.from());
+}
+
+int64_t largestState(std::span<const CommStep> steps, const std::vector<int64_t>& extents) {
+  int64_t largest = 0;
+  for (const CommStep& step : steps) {
+    const std::vector<int64_t> units = indexUnits(step, extents);
+    const DeviceMesh& after = step.to ? step.to->atoms : step.on.atoms;
+    for (const auto& [atoms, state] : {std::pair(&step.on.atoms, &step.before), std::pair(&after, &step.after)}) {
+      for (const Tile& tile : heldTiles(*atoms, *state, extents, units).tiles) {
+        largest = std::max(largest, countOf(tile));
+      }
+    }
+  }
+  return largest;
+}
+
+}  // namespace meshfuse

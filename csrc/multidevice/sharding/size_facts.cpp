@@ -1,0 +1,199 @@
+#include "multidevice/sharding/size_facts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "analysis/id_graph.h"
+#include "ir/fusion.h"
+#include "ir/op_rule.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isConstant(const TensorView* tv) {
+  const auto areConstant = [](const std::vector<IterDomain*>& ids) {
+    return std::ranges::all_of(ids, [](const IterDomain* id) { return id->extent().isConst(); });
+  };
+  return areConstant(tv->getRootDomain()) && areConstant(tv->getLogicalDomain()) && areConstant(tv->getLoopDomain());
+}
+
+void addDims(const Expr& e, Prover& prover) {
+  if (!e.output()->isTensor() || e.kind() == ExprKind::Expand || e.kind() == ExprKind::Communicate) {
+    return;
+  }
+  for (const IdLink& link : idLinks(e)) {
+    const bool alike = link.how == DimRead::Same || link.how == DimRead::Reduced;
+    if (alike && link.producer->iterType() == IterType::Iteration && !link.consumer->isBroadcast()) {
+      prover.assumeEqual(link.producer->extent(), link.consumer->extent());
+    }
+  }
+}
+
+// An axis without a size by which a dim is bound whole; nothing for all other loops.
+std::optional<IntExpr> axisOfWholeDim(const TensorView* tv, const IterDomain* id) {
+  if (!tv->hasDeviceMesh() || !id->isDeviceDim() || id->extent().isConst()) {
+    return std::nullopt;
+  }
+  const IntExpr size = tv->getDeviceMesh().size(id->parallelType());
+  const std::vector<IterDomain*>& dims = tv->getLogicalDomain();
+  const bool whole = size.isSymbol() && std::ranges::find(dims, id) != dims.end();
+  return whole ? std::optional(size) : std::nullopt;
+}
+
+// Which axes without a size have more than one device. Of the others only what arguments are asked is known: an input's dim is as long
+// as the axis that it is bound to.
+using Axes = std::set<std::string, std::less<>>;
+
+// An axis of one device owns nothing, and its loop may have any size.
+void addLoops(const TensorView* tv, const Axes& several, Prover& prover) {
+  for (const IterDomain* id : tv->getLoopDomain()) {
+    if (!id->isDeviceDim() || !tv->hasDeviceMesh() || id->extent().isConst()) {
+      continue;
+    }
+    const IntExpr size = tv->getDeviceMesh().size(id->parallelType());
+    const std::optional<IntExpr> axis = axisOfWholeDim(tv, id);
+    if (size.isConst() ? !size.isConst(1) : axis && (tv->isFusionInput() || several.contains(axis->symbolName()))) {
+      prover.assumeEqual(id->extent(), size);
+    }
+  }
+}
+
+void addAll(const Fusion& fusion, const Axes& several, Prover& prover) {
+  const std::vector<TensorView*> tensors = fusion.tensors();
+  if (std::ranges::all_of(tensors, isConstant)) {
+    return;
+  }
+  for (const TensorView* tv : tensors) {
+    addLoops(tv, several, prover);
+  }
+  for (const Expr* e : fusion.exprs()) {
+    addDims(*e, prover);
+  }
+}
+
+std::vector<const TensorView*> tensorsOf(const Expr& expr) {
+  std::vector<const TensorView*> tensors;
+  for (const Val* out : expr.outputs()) {
+    if (out->isTensor()) {
+      tensors.push_back(out->asTensor());
+    }
+  }
+  for (const TensorView* tv : expr.tensorInputs()) {
+    tensors.push_back(tv);
+  }
+  return tensors;
+}
+
+Prover factsOf(const Expr& expr, const Axes& several, const Axes& one) {
+  Prover prover;
+  for (const std::string& axis : one) {
+    prover.assumeEqual(IntExpr::symbol(axis, {.lower = 1}), 1);
+  }
+  addAll(expr.output()->fusion(), several, prover);
+  for (const TensorView* tv : tensorsOf(expr)) {
+    addLoops(tv, several, prover);
+  }
+  addDims(expr, prover);
+  return withReshape(expr, prover);
+}
+
+}  // namespace
+
+Prover factsOfSizes(const Fusion& fusion) {
+  Prover prover;
+  addAll(fusion, {}, prover);
+  return prover;
+}
+
+Prover factsOfSizes(const Expr& expr) {
+  return std::ranges::all_of(tensorsOf(expr), isConstant) ? Prover() : factsOf(expr, {}, {});
+}
+
+std::vector<Prover> casesOfSizes(const Expr& expr) {
+  const std::vector<const TensorView*> tensors = tensorsOf(expr);
+  Axes axes;
+  for (const TensorView* tv : tensors) {
+    for (const IterDomain* id : tv->getLoopDomain()) {
+      const std::optional<IntExpr> axis = axisOfWholeDim(tv, id);
+      if (axis && !tv->isFusionInput()) {
+        axes.emplace(axis->symbolName());
+      }
+    }
+  }
+  if (axes.empty()) {
+    return {factsOfSizes(expr)};
+  }
+  std::vector<Prover> cases;
+  const std::vector<std::string> names(axes.begin(), axes.end());
+  for (size_t ones = 0; ones < size_t{1} << names.size(); ones++) {
+    Axes one;
+    Axes several;
+    for (size_t k = 0; k < names.size(); k++) {
+      ((ones >> k & 1) != 0 ? one : several).insert(names[k]);
+    }
+    cases.push_back(factsOf(expr, several, one));
+  }
+  return cases;
+}
+
+ReshapedDims reshapedDims(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to,
+                          const Prover& prover) {
+  const auto equal = [&](size_t i, size_t j) {
+    return prover.canonical(from[i]->extent()) == prover.canonical(to[j]->extent());
+  };
+  ReshapedDims dims;
+  size_t first = 0;
+  while (first < from.size() && first < to.size() && equal(first, first)) {
+    dims.same.emplace_back(first, first);
+    first++;
+  }
+  size_t fromEnd = from.size();
+  size_t toEnd = to.size();
+  while (fromEnd > first && toEnd > first && equal(fromEnd - 1, toEnd - 1)) {
+    dims.same.emplace_back(--fromEnd, --toEnd);
+  }
+  for (size_t i = first; i < fromEnd; i++) {
+    if (!from[i]->extent().isConst(1)) {
+      dims.from.push_back(i);
+    }
+  }
+  for (size_t j = first; j < toEnd; j++) {
+    if (!to[j]->extent().isConst(1)) {
+      dims.to.push_back(j);
+    }
+  }
+  return dims;
+}
+
+Prover withReshape(const Expr& expr, const Prover& facts) {
+  if (expr.kind() != ExprKind::Reshape) {
+    return facts;
+  }
+  Prover prover = facts;
+  const std::vector<IterDomain*>& root = expr.tensorOutput()->getRootDomain();
+  const std::vector<IterDomain*>& logical = expr.tensorOutput()->getLogicalDomain();
+  const ReshapedDims dims = reshapedDims(root, logical, prover);
+  IntExpr elements = 1;
+  for (const size_t k : dims.from) {
+    elements *= prover.canonical(root[k]->extent());
+  }
+  int64_t known = 1;  // of the result's dims, those of constant extent
+  bool all = true;
+  for (const size_t k : dims.to) {
+    const IntExpr extent = prover.canonical(logical[k]->extent());
+    known *= extent.isConst() ? extent.constValue() : 1;
+    all = all && extent.isConst();
+  }
+  if (all) {
+    prover.assumeEqual(elements, known);
+  } else if (known > 0 && elements.terms().size() == 1 && elements.constantTerm() == 0) {
+    const int64_t times = elements.terms()[0].coefficient;
+    prover.assumeDivides(known / std::gcd(times, known), *divideExactly(elements, times));
+  }
+  return prover;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,244 @@
+#include "multidevice/transport/host/network_rejoin.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint32_t kMagic = 0x6d657372;
+constexpr auto kLook = 5ms;
+constexpr auto kWordLimit = 2s;  // of a word that is on its way, and of a connection
+
+}  // namespace
+
+NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options,
+                             std::string place)
+    : Star(options.deadline),
+      old_(old),
+      options_(options),
+      rank_(rank),
+      size_(size),
+      place_(std::move(place)),
+      visitors_(static_cast<size_t>(size)) {
+  serve();  // notes that came while this rank was stopped come before all
+  if (!findCentre()) {
+    gather();
+  }
+}
+
+bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
+  const Frame frame{kMagic, word, old_.world(), rank_, peer};
+  return to.send(&frame, sizeof(frame), Clock::now() + kWordLimit);
+}
+
+// Connects to the next of the peer's addresses at which somebody listens; not open if there is none left.
+void NetworkRejoin::dial(Line& line) const {
+  const NetworkPlace& place = old_.places()[static_cast<size_t>(line.peer)];
+  line.socket = Socket();
+  while (line.isGone() && line.hostsTried < place.hosts.size()) {
+    Socket socket = Socket::create();
+    if (socket.connect(place.hosts[line.hostsTried++], place.port, Clock::now() + kWordLimit) &&
+        isWritten(Word::Come, socket, line.peer)) {
+      closeWhenUnreachable(socket);
+      line.socket = std::move(socket);
+    }
+  }
+}
+
+bool NetworkRejoin::findCentre() {
+  for (int candidate = 0; candidate < rank_; ++candidate) {
+    Line line{.peer = candidate};
+    dial(line);
+    if (isCentre(line)) {
+      return true;
+    }
+    if (!line.isGone()) {
+      silent_.push_back(std::move(line));
+    }
+  }
+  return false;
+}
+
+bool NetworkRejoin::isCentre(Line& line) {
+  const auto begin = Clock::now();
+  auto limit = begin + options_.deadline;
+  while (!line.isGone() && Clock::now() < limit) {
+    serve();
+    const bool answeredBefore = line.answered;
+    if (line.socket.waitFor(POLLIN, Clock::now() + kLook) && hearAnswer(line)) {
+      return true;
+    }
+    if (line.answered && !answeredBefore) {
+      // It may have to wait for the ranks below it before it waits for those above.
+      limit = Clock::now() + (line.peer + 2) * options_.deadline;
+    } else if (old_.isBusy(line.peer) && Clock::now() < begin + options_.busyLimit) {
+      limit = Clock::now() + options_.deadline;
+    }
+  }
+  return false;
+}
+
+// A word of a rank that may be the centre; whether it is the list of the members.
+bool NetworkRejoin::hearAnswer(Line& line) {
+  Frame frame{};
+  const auto limit = Clock::now() + kWordLimit;
+  if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kMagic || frame.from != line.peer) {
+    dial(line);  // it was somebody else, or has ended
+    return false;
+  }
+  if (frame.word == Word::Late) {
+    sendVisitorsAway();
+    throwLate();
+  }
+  line.answered = true;
+  std::string text;
+  if (frame.word != Word::Members || !line.socket.receiveText(text, limit)) {
+    return false;
+  }
+  members_.resize(text.size() / sizeof(int));
+  std::memcpy(members_.data(), text.data(), text.size());
+  const auto position = std::lower_bound(members_.begin(), members_.end(), rank_) - members_.begin();
+  sendVisitorsAway();
+  std::vector<Socket> sockets;
+  sockets.push_back(std::move(line.socket));
+  open(members_, static_cast<int>(position), 0, std::move(sockets));
+  return true;
+}
+
+// As the centre: waits for the ranks above, and says who is in.
+void NetworkRejoin::gather() {
+  std::vector<Line> above;
+  for (int r = rank_ + 1; r < size_; ++r) {
+    above.push_back({.peer = r});
+    dial(above.back());
+  }
+  const auto begin = Clock::now();
+  auto limit = begin + options_.deadline;
+  auto isAwaited = [&](Line& line) {
+    while (!line.isGone() && line.socket.hasClosed()) {
+      dial(line);
+    }
+    return !visitors_[static_cast<size_t>(line.peer)].open() && !line.isGone();
+  };
+  for (;;) {
+    serve();
+    bool complete = true;
+    for (Line& line : above) {
+      const bool awaited = isAwaited(line);
+      complete = complete && !awaited;
+      if (awaited && old_.isBusy(line.peer) && Clock::now() < begin + options_.busyLimit) {
+        limit = Clock::now() + options_.deadline;
+      }
+    }
+    if (complete || Clock::now() >= limit) {
+      break;
+    }
+    old_.rendezvousPoint().waitFor(POLLIN, Clock::now() + kLook);
+  }
+  settle(std::move(above));
+}
+
+// Says who is in to those who are, and to the others that they are not.
+void NetworkRejoin::settle(std::vector<Line> above) {
+  std::move(above.begin(), above.end(), std::back_inserter(silent_));
+  std::vector<Socket> sockets;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || visitors_[static_cast<size_t>(r)].open()) {
+      members_.push_back(r);
+      sockets.push_back(std::move(visitors_[static_cast<size_t>(r)]));
+    }
+  }
+  for (const Line& line : silent_) {
+    if (!std::binary_search(members_.begin(), members_.end(), line.peer) && !line.isGone()) {
+      static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
+    }
+  }
+  const std::string text(reinterpret_cast<const char*>(members_.data()), members_.size() * sizeof(int));
+  for (size_t i = 0; i < sockets.size(); ++i) {
+    static_cast<void>(sockets[i].open() && isWritten(Word::Members, sockets[i], members_[i]) &&
+                      sockets[i].sendText(text, Clock::now() + kWordLimit));
+  }
+  open(members_, 0, 0, std::move(sockets));  // the lowest of them
+}
+
+// Who has come to this rank's place since, and what they say.
+void NetworkRejoin::serve() {
+  while (old_.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
+    hear(old_.rendezvousPoint().accept(Clock::now()));
+  }
+  for (std::vector<Socket>* group : {&visitors_, &callers_}) {
+    for (Socket& caller : *group) {
+      const bool closed = caller.open() && caller.hasClosed();  // before the last words are read
+      if (caller.open() && isLate(caller)) {
+        sendVisitorsAway();
+        throwLate();
+      }
+      if (closed) {
+        caller = Socket();
+      }
+    }
+  }
+  std::erase_if(callers_, [](const Socket& s) { return !s.open(); });
+}
+
+// Whether a note is there that the others have gone on.
+bool NetworkRejoin::isLate(const Socket& caller) const {
+  Frame frame{};
+  return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+         frame.magic == kMagic && frame.world == old_.world() && frame.word == Word::Late;
+}
+
+void NetworkRejoin::hear(Socket visitor) {
+  Frame frame{};
+  const bool isForThis = visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+                         frame.magic == kMagic && frame.world == old_.world() && frame.to == rank_ &&
+                         frame.word == Word::Come && frame.from >= 0 && frame.from < size_ && frame.from != rank_;
+  if (!isForThis) {
+    return;  // a stranger, or a rank that looked for another one at an address that both hosts have
+  }
+  if (isLate(visitor)) {
+    sendVisitorsAway();
+    throwLate();
+  }
+  if (frame.from > rank_ && isWritten(Word::Here, visitor, frame.from)) {
+    visitors_[static_cast<size_t>(frame.from)] = std::move(visitor);
+  } else {
+    callers_.push_back(std::move(visitor));
+  }
+}
+
+void NetworkRejoin::sendVisitorsAway() {
+  for (size_t r = 0; r < visitors_.size(); ++r) {
+    if (visitors_[r].open()) {
+      static_cast<void>(isWritten(Word::Late, visitors_[r], static_cast<int>(r)));
+    }
+  }
+}
+
+void NetworkRejoin::throwLate() const {
+  throwDeviceError(fmt::format("[network] {} came too late: the others have made a new world without it", place_));
+}
+
+void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) {
+  while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
+    const Socket visitor = old.rendezvousPoint().accept(Clock::now());
+    Frame frame{};
+    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) && frame.magic == kMagic &&
+        frame.word == Word::Come) {
+      const Frame answer{kMagic, Word::Late, old.world(), rank, frame.from};
+      static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + kWordLimit));
+    }
+  }
+}
+
+}  // namespace meshfuse

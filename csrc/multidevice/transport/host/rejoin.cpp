@@ -1,0 +1,131 @@
+#include "multidevice/transport/host/rejoin.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/error.h"
+
+namespace meshfuse {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLook = 1ms;
+constexpr auto kSurelySilent = 2000ms;  // a rank of a crowded machine may be late with its beat
+
+}  // namespace
+
+Rejoin::Rejoin(const HostGroup& old, const TransportOptions& options) : old_(old), options_(options) {
+  do {
+    const uint32_t now = verdict().load(std::memory_order_acquire);
+    attempt_ = now / 2;
+    uint32_t before = attempt_;
+    const bool comes = now % 2 == 0 && slot(old_.rank()).came.compare_exchange_strong(before, attempt_ + 1);
+    deviceCheck(comes, "[host] {} came too late: the others have made a new world without it", old_.place(old_.rank()));
+  } while (!settleMembers());
+}
+
+bool Rejoin::settleMembers() {
+  const auto begin = Clock::now();
+  members_.clear();
+  for (int r = 0; r < old_.size(); ++r) {
+    for (;;) {
+      uint32_t word = slot(r).came.load(std::memory_order_acquire);
+      if (word == attempt_ + 1) {
+        members_.push_back(r);
+        break;
+      }
+      if (word == RejoinSlot::kOut) {
+        break;
+      }
+      if (!underWay()) {
+        return false;
+      }
+      if (isGone(r, begin)) {
+        slot(r).came.compare_exchange_strong(word, RejoinSlot::kOut);
+      } else {
+        std::this_thread::sleep_for(kLook);
+      }
+    }
+  }
+  deviceCheck(std::binary_search(members_.begin(), members_.end(), old_.rank()),
+              "[host] {} came too late: the others have written it off", old_.place(old_.rank()));
+  return underWay();
+}
+
+bool Rejoin::isGone(int rank, Clock::time_point begin) const {
+  if (old_.hasEnded(rank) || old_.hasLeft(rank)) {
+    return true;
+  }
+  const auto waited = Clock::now() - begin;
+  return waited > (old_.isBusy(rank) ? options_.busyLimit : options_.deadline) ||
+         old_.sinceLastBeat(rank) > std::max(options_.deadline, kSurelySilent);
+}
+
+int Rejoin::rank() const {
+  return static_cast<int>(std::lower_bound(members_.begin(), members_.end(), old_.rank()) - members_.begin());
+}
+
+bool Rejoin::underWay() const { return verdict().load(std::memory_order_acquire) == 2 * attempt_; }
+
+void Rejoin::giveUp() {
+  uint32_t before = 2 * attempt_;
+  verdict().compare_exchange_strong(before, 2 * attempt_ + 2);
+}
+
+void Rejoin::leave() {
+  giveUp();
+  slot(old_.rank()).came.store(RejoinSlot::kOut, std::memory_order_release);
+}
+
+bool Rejoin::awaitMembers() {
+  const auto begin = Clock::now();
+  const uint32_t target = attempt_ * RejoinSlot::kRounds + rounds_;
+  for (int r : members_) {
+    while (static_cast<int32_t>(slot(r).published.load(std::memory_order_acquire) - target) < 0) {
+      if (isGone(r, begin)) {
+        giveUp();
+      }
+      if (!underWay()) {
+        return false;
+      }
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+  return true;
+}
+
+std::vector<std::string> Rejoin::allGather(std::string_view mine) {
+  invariant(rounds_ + 1 < RejoinSlot::kRounds && mine.size() <= RejoinSlot::kMessageBytes,
+            "[host] a message of {} bytes in round {} of a rejoin, expected at most {} bytes in {} rounds", mine.size(),
+            rounds_, RejoinSlot::kMessageBytes, RejoinSlot::kRounds - 1);
+  RejoinSlot& own = slot(old_.rank());
+  own.messageBytes[rounds_] = static_cast<uint32_t>(mine.size());
+  std::memcpy(own.messages[rounds_], mine.data(), mine.size());
+  ++rounds_;
+  own.published.store(attempt_ * RejoinSlot::kRounds + rounds_, std::memory_order_release);
+  bool complete = awaitMembers();
+  std::vector<std::string> all;
+  for (int r : members_) {
+    const RejoinSlot& theirs = slot(r);
+    const auto bytes = std::min<size_t>(theirs.messageBytes[rounds_ - 1], RejoinSlot::kMessageBytes);
+    all.emplace_back(theirs.messages[rounds_ - 1], bytes);
+  }
+  complete = complete && underWay();  // else a member may have begun to write for the next attempt
+  deviceCheck(complete, "[host] an attempt to make a new world of ranks that live on was given up");
+  return all;
+}
+
+bool Rejoin::succeeds() {
+  rounds_ = RejoinSlot::kRounds;
+  slot(old_.rank()).published.store((attempt_ + 1) * RejoinSlot::kRounds, std::memory_order_release);
+  if (awaitMembers()) {
+    uint32_t before = 2 * attempt_;
+    verdict().compare_exchange_strong(before, 2 * attempt_ + 1);
+  }
+  return verdict().load(std::memory_order_acquire) == 2 * attempt_ + 1;
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,437 @@
+#include "multidevice/transport/loopback/rendezvous.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "multidevice/transport/lanes.h"
+#include "multidevice/transport/wait_observer.h"
+
+namespace meshfuse {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Direction = Communicator::Transfer::Direction;
+
+}  // namespace
+
+LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world)
+    : slots_(static_cast<size_t>(ranks)), deadline_(deadline), world_(std::move(world)), whole_(this) {
+  for (Slot& s : slots_) {
+    s.arrivals.resize(slots_.size());
+    s.parcels.resize(slots_.size());
+    s.awaited.reserve(2 * slots_.size());  // how many it waits for at a time is a matter of luck
+  }
+}
+
+LoopbackRendezvous::LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team)
+    : common_(whole.common_),
+      slots_(whole.slots_.size()),
+      deadline_(whole.deadline_),
+      world_(laneName(whole.world_, team)),
+      whole_(&whole) {
+  for (Slot& s : slots_) {
+    s.arrivals.resize(slots_.size());
+    s.parcels.resize(slots_.size());
+    s.member = false;
+  }
+  for (int r : team.ranks) {
+    slot(r).member = true;
+    slot(r).busy = whole.slot(r).busy;
+  }
+  for (int r = 0; r < size(); ++r) {
+    slot(r).left = !slot(r).member || whole.slot(r).left;
+  }
+}
+
+LoopbackRendezvous& LoopbackRendezvous::lane(const Team& team) {
+  Lock lock(mutex_);
+  std::unique_ptr<LoopbackRendezvous>& lane = lanes_[team.ranks];
+  if (lane == nullptr) {
+    lane.reset(new LoopbackRendezvous(*this, team));
+  }
+  return *lane;
+}
+
+void LoopbackRendezvous::begin(int rank, const Team& team, const CallRecord& call,
+                               const Communicator::Programs* programs, PeerBuffers buffers, std::string_view message,
+                               std::span<const int64_t> sent) {
+  Lock lock(mutex_);
+  Slot& own = slot(rank);
+  own.call = call;
+  own.inCall = true;
+  own.programs = programs;
+  own.buffers = buffers;
+  own.message = message;
+  own.sent = sent;
+  arrive(lock, rank, team);
+  for (int p : team.ranks) {
+    if (failure_) {  // who has found it is gone, and its message with it
+      throwFailure(lock, rank);
+    }
+    if (call != slot(p).call) {
+      failLocked(differenceOf("loopback", programs, callOf(rank), callOf(p)));
+      throwFailure(lock, rank);
+    }
+  }
+  startReading(lock, rank, team);
+}
+
+void LoopbackRendezvous::synchronize(int rank, const Team& team) {
+  Lock lock(mutex_);
+  arrive(lock, rank, team);
+  startReading(lock, rank, team);
+}
+
+// Since all had come, one may have left the call by an exception, and its buffers with it.
+void LoopbackRendezvous::startReading(Lock& lock, int rank, const Team& team) {
+  if (failure_) {
+    throwFailure(lock, rank);
+  }
+  slot(rank).reads = &team;
+}
+
+void LoopbackRendezvous::arrive(Lock& lock, int rank, const Team& team) {
+  Slot& own = slot(rank);
+  own.reads = nullptr;
+  for (int p : team.ranks) {
+    ++own.arrivals[static_cast<size_t>(p)];
+    slot(p).wake.notify_one();
+  }
+  auto arrived = [&](int p) {
+    return slot(p).arrivals[static_cast<size_t>(rank)] >= own.arrivals[static_cast<size_t>(p)];
+  };
+  wait(
+      lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
+      [&](std::vector<int>& late) {
+        std::copy_if(team.ranks.begin(), team.ranks.end(), std::back_inserter(late),
+                     [&](int p) { return !arrived(p); });
+      });
+}
+
+void LoopbackRendezvous::end(int rank, const Team& team) {
+  Lock lock(mutex_);
+  arrive(lock, rank, team);
+  slot(rank).inCall = false;
+  if (failure_) {
+    wakeAll();
+  }
+}
+
+// Whoever leaves a call by an exception may free its buffers, so not before its peers have stopped reading them.
+void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
+  slot(rank).reads = nullptr;
+  wakeAll();
+  slot(rank).wake.wait(lock, [&] {
+    return std::none_of(slots_.begin(), slots_.end(), [&](const Slot& s) {
+      return s.reads != nullptr &&
+             std::find(s.reads->ranks.begin(), s.reads->ranks.end(), rank) != s.reads->ranks.end();
+    });
+  });
+  meshfuse::throwFailure(*failure_);
+}
+
+void LoopbackRendezvous::leaveCall(int rank) {
+  Lock lock(mutex_);
+  throwFailure(lock, rank);
+}
+
+void LoopbackRendezvous::wakeAll() {
+  for (Slot& s : whole_->slots_) {
+    s.wake.notify_all();
+  }
+  for (const auto& [team, lane] : whole_->lanes_) {
+    for (Slot& s : lane->slots_) {
+      s.wake.notify_all();
+    }
+  }
+}
+
+bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& receive) {
+  std::vector<Parcel>& queue = slot(receive.peer).parcels[static_cast<size_t>(rank)];
+  if (queue.empty()) {
+    return false;
+  }
+  Parcel parcel = queue.front();
+  if (parcel.program != slot(rank).call.program) {
+    failLocked(differenceOf("loopback", slot(rank).programs, callOf(receive.peer), callOf(rank)));
+    meshfuse::throwFailure(*failure_);
+  }
+  if (parcel.bytes != receive.bytes) {
+    failLocked({fmt::format("[loopback] ranks {} and {} disagree: rank {} sends {} bytes, rank {} receives {}; {}, {}",
+                            receive.peer, rank, receive.peer, parcel.bytes, rank, receive.bytes,
+                            placeLocked(receive.peer), placeLocked(rank))});
+    meshfuse::throwFailure(*failure_);
+  }
+  if (parcel.bytes > 0) {
+    std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
+  }
+  queue.erase(queue.begin());
+  --*parcel.pendingSends;
+  slot(receive.peer).wake.notify_one();
+  return true;
+}
+
+void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+                                  const Communicator::Programs* programs) {
+  Lock lock(mutex_);
+  Slot& own = slot(rank);
+  own.inCall = true;
+  own.programs = programs;
+  own.call = {.kind = Collective::Send,
+              .type = DataType::Bool,
+              .count = static_cast<int64_t>(transfers.size()),
+              .program = shortHash(program),
+              .teamMask = uint64_t{1} << (rank & 63)};
+  for (const Communicator::Transfer& t : transfers) {
+    own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
+  }
+  int pendingSends = 0;
+  // Who leaves by an exception takes back what nobody has received: it is the caller's memory.
+  struct Withdrawn {
+    Slot& own;
+    int& sends;
+    ~Withdrawn() {
+      for (std::vector<Parcel>& queue : own.parcels) {
+        std::erase_if(queue, [&](const Parcel& parcel) { return sends > 0 && parcel.pendingSends == &sends; });
+      }
+    }
+  } withdrawn{own, pendingSends};
+  std::vector<const Communicator::Transfer*>& receives = own.receives;
+  receives.clear();
+  for (const Communicator::Transfer& t : transfers) {
+    if (t.direction == Direction::Recv) {
+      receives.push_back(&t);
+      continue;
+    }
+    own.parcels[static_cast<size_t>(t.peer)].push_back({t.data, t.bytes, own.call.program, &pendingSends});
+    ++pendingSends;
+    slot(t.peer).wake.notify_one();
+  }
+  auto hasParcel = [&](const Communicator::Transfer* r) {
+    return !slot(r->peer).parcels[static_cast<size_t>(rank)].empty();
+  };
+  auto ready = [&] {
+    return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
+  };
+  auto awaited = [&](std::vector<int>& peers) {
+    for (const Communicator::Transfer* r : receives) {
+      peers.push_back(r->peer);
+    }
+    for (int p = 0; p < size(); ++p) {
+      if (!own.parcels[static_cast<size_t>(p)].empty()) {
+        peers.push_back(p);
+      }
+    }
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  };
+  while (!receives.empty() || pendingSends > 0) {
+    wait(lock, rank, std::cref(ready), std::cref(awaited));  // by reference: copies of them would be on the heap
+    std::erase_if(receives, [&](const Communicator::Transfer* r) { return receiveOne(rank, *r); });
+  }
+  own.inCall = false;
+}
+
+void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>& ready,
+                              const std::function<void(std::vector<int>&)>& awaited) {
+  if (ready()) {
+    return;
+  }
+  const ObservedWait observed;
+  Slot& own = slot(rank);
+  auto limit = Clock::now() + deadline_;
+  for (;;) {
+    if (ready()) {  // before looking for failures: what is complete succeeds, whatever happened since
+      return;
+    }
+    if (failure_) {
+      throwFailure(lock, rank);
+    }
+    own.ready = &ready;
+    own.awaited.clear();
+    awaited(own.awaited);
+    if (deadlocked()) {
+      failLocked(deadlock());
+    } else if (own.wake.wait_until(lock, limit) == std::cv_status::timeout && !failure_ && !ready()) {
+      own.awaited.clear();
+      awaited(own.awaited);
+      const Clock::time_point now = Clock::now();
+      Clock::time_point from = limit - deadline_;
+      for (const int p : own.awaited) {
+        from = std::max(from, slot(p).busy ? now : slot(p).busyUntil);
+      }
+      if (from + deadline_ > now) {
+        limit = from + deadline_;
+      } else {
+        failLocked({fmt::format("[loopback] a deadline of {} ms expired: {}", deadline_.count(), waits())});
+      }
+    }
+    own.ready = nullptr;
+  }
+}
+
+// All who have not left wait, and nothing that any of them waits for has happened.
+bool LoopbackRendezvous::deadlocked() {
+  return std::all_of(slots_.begin(), slots_.end(),
+                     [](const Slot& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
+}
+
+// Where nobody has left, all wait for each other: two that run different programs are the reason.
+GroupFailure LoopbackRendezvous::deadlock() {
+  const bool allStay = std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.left || !s.inCall; });
+  for (int a = 0; allStay && a < size(); ++a) {
+    for (int b = a + 1; b < size(); ++b) {
+      if (std::optional<GroupFailure> why = disagreement(slot(a).programs, callOf(a), callOf(b))) {
+        return std::move(*why);
+      }
+    }
+  }
+  return {"[loopback] no rank can go on: " + waits()};
+}
+
+DifferingCall LoopbackRendezvous::callOf(int rank) {
+  const Slot& s = slot(rank);
+  return {rank, s.call, s.call.kind == Collective::Exchange ? s.message : std::string_view(), placeLocked(rank)};
+}
+
+std::string LoopbackRendezvous::waits() {
+  std::string text;
+  for (int r = 0; r < size(); ++r) {
+    const Slot& s = slot(r);
+    if (!s.member) {
+      continue;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", placeLocked(r));
+    if (s.ready != nullptr) {
+      std::string peers;
+      for (int p : s.awaited) {
+        peers += fmt::format("{} {}", peers.empty() ? "" : ",", p);
+      }
+      text += fmt::format(" waits for rank{}{}", s.awaited.size() == 1 ? "" : "s", peers);
+    }
+  }
+  return text;
+}
+
+void LoopbackRendezvous::setStep(int rank, int64_t step, std::string_view what) {
+  Lock lock(mutex_);
+  slot(rank).step = step;
+  slot(rank).what = what;
+}
+
+void LoopbackRendezvous::setBusy(int rank, bool busy) {
+  Lock lock(mutex_);
+  const auto set = [&](Slot& s) {
+    s.busy = busy;
+    s.busyUntil = Clock::now();
+  };
+  set(slot(rank));
+  for (const auto& [team, lane] : lanes_) {
+    set(lane->slot(rank));
+  }
+}
+
+bool LoopbackRendezvous::fail(std::string text) {
+  Lock lock(mutex_);
+  return failLocked({std::move(text)});
+}
+
+bool LoopbackRendezvous::failLocked(GroupFailure failure) {
+  if (failure_) {
+    return false;
+  }
+  failure_ = std::move(failure);
+  wakeAll();
+  return true;
+}
+
+void LoopbackRendezvous::throwIfFailed() {
+  Lock lock(mutex_);
+  if (failure_) {
+    meshfuse::throwFailure(*failure_);
+  }
+}
+
+LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
+  Lock lock(mutex_);
+  checkHasFailed(failure_.has_value());
+  slot(rank).goesOn = true;
+  wakeAll();
+  auto limit = Clock::now() + deadline_;
+  auto pending = [](const Slot& s) { return !s.goesOn && !s.left; };
+  while (rejoin_.rendezvous == nullptr && std::any_of(slots_.begin(), slots_.end(), pending)) {
+    if (slot(rank).wake.wait_until(lock, limit) == std::cv_status::no_timeout) {
+      continue;
+    }
+    if (std::none_of(slots_.begin(), slots_.end(), [&](const Slot& s) { return pending(s) && s.busy; })) {
+      break;  // who has not come by now stays out
+    }
+    limit = Clock::now() + deadline_;
+  }
+  if (rejoin_.rendezvous == nullptr) {
+    for (int r = 0; r < size(); ++r) {
+      if (slot(r).goesOn && !slot(r).left) {
+        rejoin_.oldRanks.push_back(r);
+      }
+    }
+    rejoin_.rendezvous = std::make_shared<LoopbackRendezvous>(static_cast<int>(rejoin_.oldRanks.size()), deadline_,
+                                                              world_ + ".survivors");
+    wakeAll();
+  }
+  deviceCheck(std::binary_search(rejoin_.oldRanks.begin(), rejoin_.oldRanks.end(), rank),
+              "[loopback] rank {} came too late: the others have made a new world without it", rank);
+  return rejoin_;
+}
+
+void LoopbackRendezvous::leave(int rank) {
+  Lock lock(mutex_);
+  slot(rank).left = true;
+  slot(rank).inCall = false;
+  for (const auto& [team, lane] : lanes_) {
+    lane->slot(rank).left = true;
+  }
+  wakeAll();
+  failIfDeadlocked();
+  for (const auto& [team, lane] : lanes_) {
+    lane->failIfDeadlocked();
+  }
+}
+
+void LoopbackRendezvous::failIfDeadlocked() {
+  bool anyWaits = std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.ready != nullptr; });
+  if (anyWaits && !failure_ && deadlocked()) {
+    failLocked(deadlock());
+  }
+}
+
+bool LoopbackRendezvous::hasLeft(int rank) {
+  Lock lock(mutex_);
+  return slot(rank).left;
+}
+
+std::string LoopbackRendezvous::place(int rank) {
+  Lock lock(mutex_);
+  return placeLocked(rank);
+}
+
+std::string LoopbackRendezvous::placeLocked(int rank) {
+  const Slot& s = slot(rank);
+  std::string text = fmt::format("[rank {}/{}]", rank, size());
+  if (s.step >= 0) {
+    text += fmt::format(" at step {} ({})", s.step, s.what);
+  } else if (!s.what.empty()) {
+    text += fmt::format(" ({})", s.what);
+  }
+  if (s.left) {
+    return text + " has ended";
+  }
+  if (s.inCall && s.call.kind == Collective::Send) {
+    return text + fmt::format(" in a group of {} sends and receives", s.call.count);
+  }
+  return text + (s.inCall ? " in " + describe(s.call) : s.busy ? " is busy outside any call" : " outside any call");
+}
+
+}  // namespace meshfuse

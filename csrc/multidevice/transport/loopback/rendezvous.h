@@ -1,0 +1,147 @@
+// Where the virtual ranks of one run meet: who is in which call, who waits for whom, and the failure that ends all of them.
+//
+// One mutex guards everything; a rank sleeps on its own condition variable. Since every rank's condition can be evaluated
+// here, a deadlock is found the moment it is complete, not when a deadline expires.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "multidevice/transport/call.h"
+#include "multidevice/transport/disagreement.h"
+#include "multidevice/transport/flight_recorder.h"
+#include "multidevice/transport/pull.h"
+
+namespace meshfuse {
+
+class LoopbackRendezvous {
+ public:
+  // `world`: its name in flight records.
+  LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world);
+
+  LoopbackRendezvous(const LoopbackRendezvous&) = delete;
+  LoopbackRendezvous& operator=(const LoopbackRendezvous&) = delete;
+  // Where the lanes of a team meet: with the same failure and deadline, and waits of their own. Lives as long as this one.
+  LoopbackRendezvous& lane(const Team& team);
+  LoopbackRendezvous& whole() { return *whole_; }
+
+  const std::string& world() const { return world_; }
+  // Written by one rank; read by its peers when it has left.
+  FlightRing& flightOf(int rank) { return *slot(rank).flight; }
+  bool hasLeft(int rank);
+
+  int size() const { return static_cast<int>(slots_.size()); }
+
+  // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
+  // message: of an exchange; sent: of an all-to-all-v; programs: the rank's, or null.
+  void begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
+             PeerBuffers buffers, std::string_view message = {}, std::span<const int64_t> sent = {});
+  // Returns when all members of the team of the call begun last have come here as often as this rank.
+  void synchronize(int rank, const Team& team);
+  // The same, for the last time of this call: nobody reads after it.
+  void end(int rank, const Team& team);
+  // Valid between begin() and end().
+  PeerBuffers buffersOf(int rank) const { return slots_[static_cast<size_t>(rank)].buffers; }
+  std::span<const int64_t> sentBy(int rank) const { return slots_[static_cast<size_t>(rank)].sent; }
+  std::string_view messageOf(int rank) const { return slots_[static_cast<size_t>(rank)].message; }
+
+  void transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
+                const Communicator::Programs* programs);
+
+  void setStep(int rank, int64_t step, std::string_view what);
+  void setBusy(int rank, bool busy);
+  // Ends every wait with this text; the first one counts. True if this was the first.
+  bool fail(std::string text);
+  void throwIfFailed();
+  // Throws the failure, from within a call; returns to nobody while a peer reads this rank's buffers.
+  [[noreturn]] void leaveCall(int rank);
+  // The body of a rank has ended, well or not.
+  void leave(int rank);
+  // `rank 1/2 at step 12 (all-reduce of T7)`
+  std::string place(int rank);
+
+  // The ranks that go on after a failure, and where they meet; the same for all of them.
+  struct Rejoin {
+    std::shared_ptr<LoopbackRendezvous> rendezvous;
+    std::vector<int> oldRanks;
+  };
+  Rejoin rejoin(int rank);
+
+ private:
+  LoopbackRendezvous(LoopbackRendezvous& whole, const Team& team);
+
+  struct Parcel {
+    const void* data;
+    int64_t bytes;
+    uint32_t program;
+    int* pendingSends;  // of the sender's group
+  };
+  struct Slot {
+    CallRecord call;
+    bool inCall = false;
+    const Communicator::Programs* programs = nullptr;  // in a call: who knows what is called
+    const Team* reads = nullptr;                       // whose buffers it may be reading
+    PeerBuffers buffers;
+    std::string_view message;
+    std::span<const int64_t> sent;
+    std::vector<uint64_t> arrivals;            // by peer: how often this rank came to a synchronization with it
+    std::vector<std::vector<Parcel>> parcels;  // by receiver, oldest first
+    std::vector<const Communicator::Transfer*> receives;  // of its group of transfers, those to come
+    int64_t step = -1;
+    std::string what;
+    bool busy = false;
+    std::chrono::steady_clock::time_point busyUntil{};  // the deadline of those that wait for it starts again from here
+    bool left = false;
+    bool member = true;   // of the lane's team
+    bool goesOn = false;  // it came to rejoin()
+    std::unique_ptr<FlightRing> flight = std::make_unique<FlightRing>();
+    const std::function<bool()>* ready = nullptr;  // while waiting
+    std::vector<int> awaited;                      // while waiting: the ranks it waits for
+    std::condition_variable wake;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
+  // `awaited` adds the ranks that are waited for to the empty list it is given.
+  void wait(Lock& lock, int rank, const std::function<bool()>& ready,
+            const std::function<void(std::vector<int>&)>& awaited);
+  void arrive(Lock& lock, int rank, const Team& team);
+  void startReading(Lock& lock, int rank, const Team& team);
+  [[noreturn]] void throwFailure(Lock& lock, int rank);
+  bool deadlocked();
+  void failIfDeadlocked();
+  std::string waits();
+  // Why no rank can go on.
+  GroupFailure deadlock();
+  DifferingCall callOf(int rank);
+  bool failLocked(GroupFailure failure);
+  void wakeAll();
+  std::string placeLocked(int rank);
+  bool receiveOne(int rank, const Communicator::Transfer& receive);
+
+  // What the whole and its lanes have together.
+  struct Common {
+    std::mutex mutex;
+    std::optional<GroupFailure> failure;
+  };
+  const std::shared_ptr<Common> common_ = std::make_shared<Common>();
+  std::mutex& mutex_ = common_->mutex;
+  std::vector<Slot> slots_;
+  std::chrono::milliseconds deadline_;
+  std::string world_;
+  std::optional<GroupFailure>& failure_ = common_->failure;
+  std::map<std::vector<int>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
+  LoopbackRendezvous* const whole_;                                        // this, unless it is a lane
+  Rejoin rejoin_;                                                          // of the survivors, once they are known
+};
+
+}  // namespace meshfuse

@@ -1,0 +1,323 @@
+#include "ops/shape_ops.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "ops/shape_rules.h"
+
+namespace meshfuse {
+
+namespace {
+
+TensorView* likeWithType(TensorView* x, DataType dtype) { return x->fusion().tensor(dtype, dimsOf(x)); }
+
+TensorView* copyOp(std::string_view op, ExprKind kind, TensorView* x) {
+  checkTensor(op, x, "operand");
+  TensorView* out = likeWithType(x, x->dtype());
+  x->fusion().addExpr(kind, {x}, {out});
+  return out;
+}
+
+void checkScalar(std::string_view op, const Val* x) {
+  check(x != nullptr, "[{}] operand is null, expected a tensor or a scalar", op);
+}
+
+}  // namespace
+
+TensorView* set(TensorView* x) { return copyOp("set", ExprKind::Set, x); }
+
+Val* set(Val* x) {
+  checkScalar("set", x);
+  return x->isTensor() ? set(x->asTensor()) : x;  // a scalar has no copies
+}
+
+TensorView* segment_set(TensorView* x) { return copyOp("segment_set", ExprKind::SegmentSet, x); }
+
+TensorView* castOp(DataType dtype, TensorView* x) {
+  checkTensor("castOp", x, "operand");
+  if (x->dtype() == dtype) {
+    return set(x);
+  }
+  TensorView* out = likeWithType(x, dtype);
+  x->fusion().addExpr(ExprKind::Cast, {x}, {out});
+  return out;
+}
+
+Val* castOp(DataType dtype, Val* x) {
+  checkScalar("castOp", x);
+  if (x->isTensor()) {
+    return castOp(dtype, x->asTensor());
+  }
+  if (x->dtype() == dtype) {
+    return x;
+  }
+  if (x->isConst() && dtype == DataType::Double && x->dtype() == DataType::Int) {
+    return x->fusion().scalar(static_cast<double>(std::get<int64_t>(x->constant())));
+  }
+  Val* out = x->fusion().inputScalar(dtype);
+  x->fusion().addExpr(ExprKind::Cast, {x}, {out});
+  return out;
+}
+
+TensorView* maybeCastOp(DataType dtype, TensorView* x) {
+  checkTensor("castOp", x, "operand");
+  return x->dtype() == dtype ? x : castOp(dtype, x);
+}
+
+Val* maybeCastOp(DataType dtype, Val* x) {
+  checkScalar("castOp", x);
+  return x->dtype() == dtype ? x : castOp(dtype, x);
+}
+
+TensorView* bitCastOp(DataType dtype, TensorView* x) {
+  checkTensor("bitCastOp", x, "operand");
+  check(dataTypeSize(dtype) == dataTypeSize(x->dtype()),
+        "[bitCastOp] {} has elements of {} bytes, {} has {}; expected a type of the same size", describe(x),
+        dataTypeSize(x->dtype()), name(dtype), dataTypeSize(dtype));
+  check(dtype != DataType::Bool && x->dtype() != DataType::Bool,
+        "[bitCastOp] {} to {}: Bool has no free bits; use castOp", describe(x), name(dtype));
+  TensorView* out = likeWithType(x, dtype);
+  x->fusion().addExpr(ExprKind::BitCast, {x}, {out});
+  return out;
+}
+
+TensorView* view(TensorView* x, DataType dtype) { return bitCastOp(dtype, x); }
+
+// -- dims of extent 1 -----------------------------------------------------------------------------------------------------
+
+TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
+  checkTensor("squeeze", x, "operand");
+  std::vector<Dim> dims = dimsOf(x);
+  check(flags.size() == dims.size(), "[squeeze] got {} flags for {}; expected one a dim", flags.size(), describe(x));
+  std::vector<Dim> kept;
+  for (size_t k = 0; k < dims.size(); k++) {
+    if (!flags[k]) {
+      kept.push_back(dims[k]);
+      continue;
+    }
+    check(dims[k].extent.isConst(1),
+          "[squeeze] dim {} of {} has extent {}, expected the constant 1; leave it out or index it with slice", k,
+          describe(x), dims[k].extent.toString());
+  }
+  if (kept.size() == dims.size()) {
+    return set(x);
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), kept);
+  ExprAttributes attributes;
+  attributes.flags = flags;
+  x->fusion().addExpr(ExprKind::Squeeze, {x}, {out}, attributes);
+  return out;
+}
+
+TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes) {
+  checkTensor("squeeze", x, "operand");
+  std::vector<bool> flags(rankOf(x), false);
+  for (int axis : wrapAxes("squeeze", axes, rankOf(x))) {
+    flags[axis] = true;
+  }
+  return squeeze(x, flags);
+}
+
+TensorView* squeeze(TensorView* x, int64_t axis) { return squeeze(x, std::vector<int64_t>{axis}); }
+
+TensorView* squeeze(TensorView* x) {
+  checkTensor("squeeze", x, "operand");
+  std::vector<bool> flags;
+  for (const Dim& dim : dimsOf(x)) {
+    flags.push_back(dim.extent.isConst(1));
+  }
+  return squeeze(x, flags);
+}
+
+TensorView* unsqueeze(TensorView* x, int64_t axis) {
+  checkTensor("unsqueeze", x, "operand");
+  std::vector<bool> isNew(rankOf(x) + 1, false);
+  isNew[wrapAxis("unsqueeze", axis, rankOf(x) + 1)] = true;
+  return broadcast(x, isNew);
+}
+
+TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
+  checkTensor("broadcast", x, "operand");
+  std::vector<Dim> old = dimsOf(x);
+  auto kept = std::ranges::count(isNew, false);
+  check(kept == static_cast<long>(old.size()),
+        "[broadcast] got {} flags that are false for {}; expected one a dim of it, here {}", kept, describe(x),
+        old.size());
+  if (isNew.size() == old.size()) {
+    return set(x);
+  }
+  std::vector<Dim> dims;
+  size_t next = 0;
+  for (bool fresh : isNew) {
+    dims.push_back(fresh ? Dim{1, IterType::Broadcast} : old[next++]);
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), dims);
+  ExprAttributes attributes;
+  attributes.flags = isNew;
+  x->fusion().addExpr(ExprKind::Broadcast, {x}, {out}, attributes);
+  return out;
+}
+
+TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents) {
+  std::vector<Dim> dims = dimsOf(x);
+  bool changes = false;
+  for (size_t k = 0; k < dims.size(); k++) {
+    changes = changes || dims[k].extent != extents[k];
+    dims[k].extent = extents[k];
+  }
+  if (!changes) {
+    return x;
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), dims);
+  x->fusion().addExpr(ExprKind::Set, {x}, {out});
+  return out;
+}
+
+namespace {
+
+// `sizes`: nullopt keeps the dim.
+TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& sizes) {
+  checkTensor("expand", x, "operand");
+  int missing = static_cast<int>(sizes.size()) - rankOf(x);
+  check(missing >= 0, "[expand] got {} sizes for {}; expected at least one a dim, -1 keeps a dim", sizes.size(),
+        describe(x));
+  if (missing > 0) {
+    std::vector<bool> isNew(sizes.size(), false);
+    std::fill_n(isNew.begin(), missing, true);
+    x = broadcast(x, isNew);
+  }
+  std::vector<Dim> dims = dimsOf(x);
+  bool changes = false;
+  for (size_t k = 0; k < dims.size(); k++) {
+    if (!sizes[k]) {
+      check(static_cast<int>(k) >= missing, "[expand] size {} is -1 for a new leading dim; expected its extent", k);
+      continue;
+    }
+    if (dims[k].extent == *sizes[k]) {
+      continue;
+    }
+    const bool broadcasts = dims[k].type == IterType::Broadcast;
+    check(broadcasts || dims[k].type == IterType::Symbolic || !provenDifferent(dims[k].extent, *sizes[k]),
+          "[expand] dim {} of {} has extent {}, got {}; only broadcast dims (a constant 1) stretch", k, describe(x),
+          dims[k].extent.toString(), sizes[k]->toString());
+    changes = true;
+    // A dim that is made 1 must be 1: a broadcast dim once that is known.
+    dims[k] = sizes[k]->isConst(1) ? Dim{1, IterType::Symbolic} : dynamicDimOf(*sizes[k]);
+  }
+  if (!changes) {
+    return set(x);
+  }
+  TensorView* out = x->fusion().tensor(x->dtype(), dims);
+  x->fusion().addExpr(ExprKind::Expand, {x}, {out});
+  return out;
+}
+
+}  // namespace
+
+TensorView* expand(TensorView* x, const IntList& sizes) {
+  std::vector<std::optional<IntExpr>> targets;
+  for (const IntExpr& size : sizes.items()) {
+    check(!size.isConst() || size.constValue() >= -1, "[expand] got size {}, expected an extent or -1",
+          size.toString());
+    targets.push_back(size.isConst(-1) ? std::nullopt : std::optional<IntExpr>(size));
+  }
+  return expandTo(x, targets);
+}
+
+TensorView* expand_as(TensorView* x, TensorView* other) {
+  checkTensor("expand_as", other, "operand 1");
+  std::vector<std::optional<IntExpr>> targets;
+  for (const IntExpr& extent : other->shape()) {
+    targets.emplace_back(extent);
+  }
+  return expandTo(x, targets);
+}
+
+TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
+  checkTensor("repeat", x, "operand");
+  int missing = static_cast<int>(times.size()) - rankOf(x);
+  check(missing >= 0, "[repeat] got {} numbers of times for {}; expected at least one a dim", times.size(),
+        describe(x));
+  for (int64_t n : times) {
+    check(n >= 0, "[repeat] got {} times, expected 0 or more", n);
+  }
+  // [.., a, ..] -> [.., 1, a, ..] -> [.., n, a, ..] -> [.., n * a, ..]
+  std::vector<IntExpr> shape(missing, IntExpr(1));
+  std::ranges::copy(x->shape(), std::back_inserter(shape));
+  std::vector<bool> isNew;
+  std::vector<std::optional<IntExpr>> stretched;
+  std::vector<IntExpr> merged;
+  for (size_t k = 0; k < times.size(); k++) {
+    isNew.insert(isNew.end(), {true, static_cast<int>(k) < missing});
+    stretched.insert(stretched.end(), {IntExpr(times[k]), std::nullopt});
+    merged.push_back(shape[k] * times[k]);
+  }
+  for (int k = 0; k < missing; k++) {
+    stretched[2 * k + 1] = IntExpr(1);
+  }
+  return reshape(expandTo(broadcast(x, isNew), stretched), merged);
+}
+
+// -- order ----------------------------------------------------------------------------------------------------------------
+
+TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
+  checkTensor("permute", x, "operand");
+  int rank = rankOf(x);
+  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one a dim", order.size(),
+        describe(x));
+  (void)wrapAxes("permute", order, rank);
+  ExprAttributes attributes;
+  for (int64_t axis : order) {
+    attributes.order.push_back(wrapAxis("permute", axis, rank));
+  }
+  if (std::ranges::is_sorted(attributes.order)) {
+    return set(x);
+  }
+  TensorView* out =
+      x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion&, const std::vector<IterDomain*>& root) {
+        std::vector<IterDomain*> logical;
+        for (int old : attributes.order) {
+          logical.push_back(root[old]);
+        }
+        return logical;
+      });
+  x->fusion().addExpr(ExprKind::Permute, {x}, {out}, attributes);
+  return out;
+}
+
+TensorView* transpose(TensorView* x, int64_t a, int64_t b) {
+  checkTensor("transpose", x, "operand");
+  std::vector<int64_t> order(rankOf(x));
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[wrapAxis("transpose", a, rankOf(x))], order[wrapAxis("transpose", b, rankOf(x))]);
+  return permute(x, order);
+}
+
+TensorView* transpose(TensorView* x) {
+  checkTensor("transpose", x, "operand");
+  check(rankOf(x) <= 2, "[transpose] {} has {} dims, expected at most 2; name the two axes", describe(x), rankOf(x));
+  return rankOf(x) < 2 ? set(x) : transpose(x, 0, 1);
+}
+
+// -- questions ------------------------------------------------------------------------------------------------------------
+
+std::vector<Val*> shape(TensorView* x) {
+  checkTensor("shape", x, "operand");
+  std::vector<Val*> extents;
+  for (const IntExpr& extent : x->shape()) {
+    extents.push_back(x->fusion().intScalar(extent));
+  }
+  return extents;
+}
+
+Val* size(TensorView* x, int64_t dim) {
+  checkTensor("size", x, "operand");
+  return x->fusion().intScalar(x->shape()[wrapAxis("size", dim, rankOf(x))]);
+}
+
+Val* at(const std::vector<Val*>& shape, int64_t index) {
+  return shape[wrapAxis("at", index, static_cast<int>(shape.size()))];
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,439 @@
+#include "preseg_passes/combine_variance.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "analysis/pass_context.h"
+#include "ir/fusion.h"
+#include "multidevice/sharding/plan_options.h"
+#include "preseg_passes/placed_ops.h"
+#include "preseg_passes/plain_tensor.h"
+#include "preseg_passes/reshard_cost.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool isPoint(const Expr* e, PointOp op) {
+  return e != nullptr && e->kind() == ExprKind::Point && e->attributes().point == op;
+}
+
+bool sameExtents(const TensorView* a, const TensorView* b) {
+  return std::ranges::equal(a->shape(), b->shape(), [](const IntExpr& x, const IntExpr& y) { return x == y; });
+}
+
+// Casts are each user's own.
+bool sameValue(const TensorView* a, const TensorView* b) {
+  const Expr* of = a->definition();
+  const Expr* other = b->definition();
+  return a == b || (of != nullptr && other != nullptr && of->kind() == ExprKind::Cast && other->kind() == of->kind() &&
+                    of->input(0) == other->input(0) && a->dtype() == b->dtype());
+}
+
+// A combination of local sums that nobody else reads.
+bool combinesSums(const Expr* e) {
+  if (e == nullptr || !isOneMeshReshard(e) || e->attributes().reduce != ReduceOp::Sum || e->attributes().plan) {
+    return false;
+  }
+  const TensorView* partial = e->input(0)->asTensor();
+  return partial->isPartial() && partial->definition() != nullptr &&
+         partial->definition()->kind() == ExprKind::Reduce &&
+         partial->definition()->attributes().reduce == ReduceOp::Sum && e->fusion().uses(partial).size() == 1 &&
+         !partial->isFusionOutput() && !partial->isUserSharded();
+}
+
+std::vector<bool> reducedDims(const TensorView* sums) {
+  std::vector<bool> reduced;
+  for (const IterDomain* id : sums->getRootDomain()) {
+    reduced.push_back(id->isReduction());
+  }
+  return reduced;
+}
+
+// The pattern, with what the rewriting needs of it.
+struct Variance {
+  Expr* sums = nullptr;     // the combination of the sums
+  Expr* squares = nullptr;  // that of the squared distances
+  TensorView* x = nullptr;
+  TensorView* center = nullptr;            // a number a row
+  std::vector<const Expr*> scalings = {};  // of the center after it was spread
+  std::vector<bool> reduced;
+  size_t cut = 0;     // the reduced dim that is in parts
+  int64_t parts = 1;  // that there are, some maybe without elements
+  int64_t length = 1;
+
+  int64_t extent() const { return x->shape()[cut].constValue(); }
+  bool isEven() const { return parts * length == extent(); }
+  bool hasEmptyParts() const { return (parts - 1) * length >= extent(); }
+};
+
+// What a tensor was before numbers scaled it, and by which ops, the first one first.
+TensorView* unscaled(TensorView* tv, std::vector<const Expr*>& scalings) {
+  const Expr* e = tv->definition();
+  while ((isPoint(e, PointOp::Div) || isPoint(e, PointOp::Mul)) && e->tensorInputs().size() == 1 &&
+         e->input(0)->isTensor()) {
+    scalings.insert(scalings.begin(), e);
+    tv = e->input(0)->asTensor();
+    e = tv->definition();
+  }
+  return tv;
+}
+
+// Blocks of the cut dim, in the order of its axes.
+bool readParts(Variance& m) {
+  const ShardState state = shardState(m.x);
+  std::vector<int> axes;
+  int cuts = 0;
+  for (size_t k = 0; k < m.reduced.size(); k++) {
+    if (!m.x->shape()[k].isConst() || m.x->shape()[k].isConst(0) || state.dims[k].isOpaque()) {
+      return false;
+    }
+    if (m.reduced[k] && state.dims[k].hasOwned()) {
+      m.cut = k;
+      cuts++;
+    }
+  }
+  if (cuts != 1 || state.dims[m.cut].hasParts()) {
+    return false;
+  }
+  std::vector<Digit> owned;
+  for (const Digit& d : state.dims[m.cut].digits()) {
+    if (d.owner.isDevice()) {
+      if (!d.size.isConst() || !(d.size == state.mesh.axisSize(d.owner.axis))) {
+        return false;
+      }
+      m.parts *= d.size.constValue();
+      axes.push_back(d.owner.axis);
+      owned.push_back(d);
+    }
+  }
+  m.length = (m.extent() + m.parts - 1) / m.parts;
+  IntExpr stride = m.length;
+  for (auto d = owned.rbegin(); d != owned.rend(); ++d) {
+    if (!(d->stride == stride)) {
+      return false;
+    }
+    stride *= d->size;
+  }
+  std::ranges::sort(axes);
+  return m.length > 1 && axes == shardState(m.sums->input(0)->asTensor()).partial &&
+         axes == shardState(m.squares->input(0)->asTensor()).partial;
+}
+
+std::optional<Variance> varianceOf(Expr* combination) {
+  if (!combinesSums(combination)) {
+    return std::nullopt;
+  }
+  Variance m{.squares = combination};
+  const TensorView* squares = combination->input(0)->asTensor();
+  const Expr* square = squares->definition()->input(0)->definition();
+  if (!isPoint(square, PointOp::Mul) || square->input(0) != square->input(1)) {
+    return std::nullopt;
+  }
+  const Expr* distance = square->input(0)->definition();
+  if (!isPoint(distance, PointOp::Sub) || distance->tensorInputs().size() != 2) {
+    return std::nullopt;
+  }
+  if (square->output()->asTensor()->isUserSharded() || distance->output()->asTensor()->isUserSharded()) {
+    return std::nullopt;  // the user wants to see them there
+  }
+  m.x = distance->input(0)->asTensor();
+  const Expr* spread = unscaled(distance->input(1)->asTensor(), m.scalings)->definition();
+  if (spread == nullptr || spread->kind() != ExprKind::Broadcast) {
+    return std::nullopt;
+  }
+  m.center = spread->input(0)->asTensor();
+  std::vector<const Expr*> before;
+  m.sums = unscaled(m.center, before)->definition();
+  if (!combinesSums(m.sums)) {
+    return std::nullopt;
+  }
+  const TensorView* sums = m.sums->input(0)->asTensor();
+  const TensorView* summed = sums->definition()->input(0)->asTensor();
+  m.reduced = reducedDims(sums);
+  const bool isFloat = m.x->dtype() == DataType::Float || m.x->dtype() == DataType::Double;
+  const auto isPlaced = [&](const TensorView* tv) {
+    return tv->hasDeviceMesh() && tv->getDeviceMesh() == m.x->getDeviceMesh() && tv->dtype() == m.x->dtype();
+  };
+  if (!m.x->hasDeviceMesh() || !isFloat || m.x->isPartial() || !sameValue(summed, m.x) ||
+      !provenEqual(shardState(summed), shardState(m.x)) || m.reduced != reducedDims(squares) ||
+      spread->attributes().flags != m.reduced || !sameExtents(distance->tensorOutput(), m.x) || !isPlaced(sums) ||
+      !isPlaced(squares) || !isPlaced(m.center) || !isPlaced(m.sums->tensorOutput()) ||
+      !provenEqual(shardState(m.sums->tensorOutput()), shardState(combination->tensorOutput())) ||
+      !provenEqual(shardState(m.sums->tensorOutput()), shardState(m.center)) || !readParts(m)) {
+    return std::nullopt;
+  }
+  return m;
+}
+
+constexpr int kNumbers = 3;  // that are gathered of a row and part
+
+class Gathering {
+ public:
+  Gathering(Fusion& fusion, PassContext& context, const Variance& variance)
+      : fusion_(fusion),
+        context_(context),
+        plans_(context.memo<PlanMemo>()),
+        m_(variance),
+        axes_(shardState(variance.sums->input(0)->asTensor()).partial),
+        mesh_(variance.x->getDeviceMesh()),
+        ops_(fusion, mesh_) {}
+
+  bool run() {
+    if (!makeParts() || !isCheaper() || !combineParts()) {
+      ops_.remove();
+      return false;
+    }
+    TensorView* sums = m_.sums->tensorOutput();
+    TensorView* squares = m_.squares->tensorOutput();
+    context_.remark(fmt::format("T{} and T{} combine the variances of {} parts of {} dim {}", sums->id(), squares->id(),
+                                m_.parts, m_.x->toString(), m_.cut));
+    replace(m_.sums, newSums_);
+    replace(m_.squares, newSquares_);
+    return true;
+  }
+
+ private:
+  // Dims as in the reshaped x: the cut dim has become two.
+  std::vector<bool> reducedOfParts() const {
+    std::vector<bool> reduced = m_.reduced;
+    reduced.insert(reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false);
+    return reduced;
+  }
+  // Among the dims of what each part has one number of.
+  size_t partsDim() const {
+    return static_cast<size_t>(
+        std::count(m_.reduced.begin(), m_.reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false));
+  }
+  // All dims of `of` but one.
+  static std::vector<bool> butFor(const TensorView* of, size_t dim) {
+    std::vector<bool> flags(of->shape().size(), true);
+    flags[dim] = false;
+    return flags;
+  }
+  static std::vector<bool> only(const TensorView* of, size_t dim) {
+    std::vector<bool> flags(of->shape().size(), false);
+    flags[dim] = true;
+    return flags;
+  }
+
+  TensorView* inParts() {
+    TensorView* x = m_.x;
+    if (!m_.isEven()) {
+      ShardState state = shardState(x);
+      std::vector<Digit> owned;
+      for (Digit d : state.dims[m_.cut].digits()) {
+        if (d.owner.isDevice()) {
+          d.bound = Digit::kEven;
+          owned.push_back(d);
+        }
+      }
+      state.dims[m_.cut] = fillLocal(static_cast<int>(m_.cut), m_.parts * m_.length, owned);
+      x = ops_.padEnd(x, m_.cut, m_.parts * m_.length - m_.extent(), state);
+    }
+    std::vector<IntExpr> extents = x->shape();
+    extents[m_.cut] = m_.parts;
+    extents.insert(extents.begin() + static_cast<ptrdiff_t>(m_.cut) + 1, m_.length);
+    return ops_.reshape(x, extents);
+  }
+
+  // Elements of the other reduced dims.
+  int64_t others() const {
+    int64_t count = 1;
+    for (size_t k = 0; k < m_.reduced.size(); k++) {
+      count *= m_.reduced[k] && k != m_.cut ? m_.x->shape()[k].constValue() : 1;
+    }
+    return count;
+  }
+
+  // Of each part its positions of the cut dim, and the numbers by which sums are divided and squares are weighted.
+  void countParts() {
+    positions_ = ops_.integer(PointOp::Minimum, ops_.iota(m_.parts, m_.extent(), -m_.length), m_.length);
+    const auto elements = [&](int64_t least) {
+      TensorView* count = ops_.integer(PointOp::Maximum, positions_, least);
+      TensorView* number = ops_.cast(count, m_.x->dtype());
+      return others() == 1 ? number : ops_.number(PointOp::Mul, number, static_cast<double>(others()));
+    };
+    elements_ = elements(0);
+    divisor_ = m_.hasEmptyParts() ? elements(1) : elements_;
+  }
+  TensorView* mean(TensorView* sums) {
+    if (m_.isEven()) {
+      return ops_.number(PointOp::Div, sums, static_cast<double>(others() * m_.length));
+    }
+    return ops_.point(PointOp::Div, {sums, ops_.broadcast(divisor_, butFor(sums, partsDim()))});
+  }
+  TensorView* elementsBeside(const TensorView* tv) { return ops_.broadcast(elements_, butFor(tv, partsDim())); }
+  TensorView* times(TensorView* numbers) {
+    return m_.isEven() ? ops_.number(PointOp::Mul, numbers, static_cast<double>(others() * m_.length))
+                       : ops_.point(PointOp::Mul, {numbers, elementsBeside(numbers)});
+  }
+  TensorView* where(TensorView* condition, TensorView* tv) {
+    return ops_.point(PointOp::Where, {condition, tv, fusion_.scalar(0.0)}, tv->dtype());
+  }
+  // Nothing of parts without elements, even if it is infinitely far.
+  TensorView* existing(TensorView* numbers) {
+    return m_.hasEmptyParts()
+               ? where(ops_.point(PointOp::Gt, {elementsBeside(numbers), fusion_.scalar(0.0)}, DataType::Bool), numbers)
+               : numbers;
+  }
+
+  // The sums of each part, where the part is.
+  bool makeParts() {
+    TensorView* x = inParts();
+    std::vector<bool> along = reducedOfParts();
+    along[m_.cut + 1] = true;
+    sums_ = ops_.sum(x, along);
+    if (!m_.isEven()) {
+      countParts();
+    }
+    TensorView* distance = ops_.point(PointOp::Sub, {x, ops_.broadcast(mean(sums_), along)});
+    if (!m_.isEven()) {
+      TensorView* position = ops_.broadcast(ops_.iota(m_.length, 0, 1), {true, false});
+      TensorView* exists =
+          ops_.point(PointOp::Lt, {position, ops_.broadcast(positions_, {false, true})}, DataType::Bool);
+      std::vector<bool> isNew(x->shape().size(), true);
+      isNew[m_.cut] = false;
+      isNew[m_.cut + 1] = false;
+      distance = where(ops_.broadcast(exists, isNew), distance);
+    }
+    squares_ = ops_.sum(ops_.point(PointOp::Mul, {distance, distance}), along);
+    rest_ = ops_.sum(distance, along);
+    gathered_ = shardState(sums_);
+    gathered_.dims[partsDim()] = DigitList::whole(static_cast<int>(partsDim()), m_.parts);
+    return ops_.areLocal() && provenEqual(shardState(squares_), shardState(sums_)) &&
+           shardState(sums_).dims[partsDim()].hasOwned();
+  }
+
+  // The price of the most expensive axis of the parts.
+  double dearest(const std::vector<double>& byAxis) const {
+    double price = 0;
+    for (const int axis : axes_) {
+      price = std::max(price, byAxis[static_cast<size_t>(axis)]);
+    }
+    return price;
+  }
+  // In bytes received over a plain link, as what `priceOf` gives.
+  double callPrice() const {
+    const std::vector<double> alphas = planOptions(fusion_.planner(), mesh_, mesh_).alphas;
+    return alphas.empty() ? static_cast<double>(context_.settings().callBytes)
+                          : dearest(alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
+  }
+  double priceOf(const ReshardCost& cost) const {
+    const std::vector<double> betas = planOptions(fusion_.planner(), mesh_, mesh_).beta;
+    return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : dearest(betas)) +
+           static_cast<double>(cost.calls) * callPrice();
+  }
+
+  bool isCheaper() const {
+    const RedistributionPlan& plan = plans_.plan(fusion_, shardState(sums_), gathered_);
+    if (isForbidden(fusion_.planner(), "all_gather") || plan.communications().size() != 1 ||
+        plan.steps[0].kind != Collective::AllGather) {
+      return false;
+    }
+    const bool isOneCall = kNumbers * localBytes(gathered_, m_.x->dtype()) <= context_.settings().bucketBytes &&
+                           std::ranges::none_of(gathered_.dims, [](const DigitList& dim) { return dim.isRagged(); });
+    const double saved = isOneCall ? (kNumbers - 1) * callPrice() : 0;
+    return kNumbers * priceOf(costOf(plans_, shardState(sums_), gathered_, sums_)) - saved <
+           priceOf(costOf(plans_, m_.sums)) + priceOf(costOf(plans_, m_.squares));
+  }
+
+  // The sums of the whole, where those of all parts are.
+  bool combineParts() {
+    TensorView* sums = ops_.moved(sums_, gathered_);
+    TensorView* squares = ops_.moved(squares_, gathered_);
+    TensorView* rest = ops_.moved(rest_, gathered_);
+    newSums_ = ops_.sum(sums, only(sums, partsDim()));
+    TensorView* means = mean(sums);
+    TensorView* center = ops_.broadcast(m_.center, only(sums, partsDim()));
+    for (const Expr* e : m_.scalings) {
+      center = ops_.point(e->attributes().point, {center, e->input(1)});
+    }
+    TensorView* apart = ops_.point(PointOp::Sub, {means, center});
+    TensorView* between = ops_.point(
+        PointOp::Mul, {apart, ops_.point(PointOp::Add, {times(apart), ops_.point(PointOp::Add, {rest, rest})})});
+    // beside squares beyond all numbers nothing counts but whether the center is a number
+    between = ops_.point(
+        PointOp::Where,
+        {ops_.point(PointOp::IsFinite, {squares}, DataType::Bool), between, ops_.point(PointOp::Mul, {center, center})},
+        between->dtype());
+    // what rounding leaves of nothing may be less, and have no root
+    TensorView* all = ops_.number(PointOp::Maximum, ops_.point(PointOp::Add, {squares, existing(between)}), 0);
+    newSquares_ = ops_.sum(all, only(sums, partsDim()));
+    const ShardState wanted = shardState(m_.sums->tensorOutput());
+    return ops_.areLocal() && provenEqual(shardState(newSums_), wanted) && provenEqual(shardState(newSquares_), wanted);
+  }
+
+  void replace(Expr* combination, TensorView* now) {
+    TensorView* was = combination->tensorOutput();
+    TensorView* partial = combination->input(0)->asTensor();
+    fusion_.removeExpr(combination);
+    takePlace(was, now);
+    removeUnread(partial);
+  }
+  void removeUnread(const TensorView* tv) {
+    Expr* e = tv->definition();
+    if (e == nullptr || tv->isFusionOutput() || tv->isUserSharded() || !fusion_.uses(tv).empty()) {
+      return;
+    }
+    const std::vector<TensorView*> operands = e->tensorInputs();
+    fusion_.removeExpr(e);
+    for (const TensorView* in : operands) {
+      removeUnread(in);
+    }
+  }
+
+  Fusion& fusion_;
+  PassContext& context_;
+  PlanMemo& plans_;
+  const Variance& m_;
+  const std::vector<int> axes_;
+  const DeviceMesh mesh_;
+  PlacedOps ops_;
+  TensorView* sums_ = nullptr;       // a number a row and part, where the part is
+  TensorView* squares_ = nullptr;    // of the distances from the part's mean
+  TensorView* rest_ = nullptr;       // the sum of these distances: what rounding left
+  TensorView* positions_ = nullptr;  // a number a part
+  TensorView* elements_ = nullptr;
+  TensorView* divisor_ = nullptr;
+  ShardState gathered_;
+  TensorView* newSums_ = nullptr;
+  TensorView* newSquares_ = nullptr;
+};
+
+// By id. Of sums with several squares the others would be combined as before: no call less.
+std::vector<int> candidates(const Fusion& fusion) {
+  std::map<int, std::vector<int>> bySums;
+  for (Expr* e : fusion.exprs()) {
+    if (const std::optional<Variance> m = varianceOf(e)) {
+      bySums[m->sums->id()].push_back(e->id());
+    }
+  }
+  std::vector<int> ids;
+  for (const auto& [sums, squares] : bySums) {
+    if (squares.size() == 1) {
+      ids.push_back(squares[0]);
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+bool combineVariance(Fusion& fusion, PassContext& context) {
+  if (!context.settings().optimizeReshards) {
+    return false;
+  }
+  bool changed = false;
+  for (const int id : candidates(fusion)) {
+    const std::optional<Variance> m = varianceOf(fusion.expr(id));
+    changed |= m && Gathering(fusion, context, *m).run();
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

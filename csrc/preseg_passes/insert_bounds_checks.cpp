@@ -1,0 +1,115 @@
+#include "preseg_passes/insert_bounds_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <variant>
+
+#include "base/error.h"
+#include "ir/fusion.h"
+#include "ir/op_rule.h"
+#include "multidevice/sharding/shard_state.h"
+#include "preseg_passes/plain_tensor.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Whether all elements of an iota lie in [0, extent).
+bool iotaFits(const Expr* e, const IntExpr& extent) {
+  const auto start = e->input(0)->constant();
+  const auto step = e->input(1)->constant();
+  const int64_t* first = std::get_if<int64_t>(&start);
+  const int64_t* by = std::get_if<int64_t>(&step);
+  const IntExpr count = e->tensorOutput()->shape()[0];
+  if (first == nullptr || by == nullptr || *by < 0 || *first < 0) {
+    return false;
+  }
+  IntExpr from = e->attributes().starts.empty() ? IntExpr(0) : e->attributes().starts[0];
+  return provenLess(-1, from) && provenLess((from + count - 1) * *by + *first, extent);
+}
+
+bool provenInside(const TensorView* index, const IntExpr& extent) {
+  const Expr* e = index->definition();
+  while (e != nullptr && ruleOf(*e).elements == Elements::Moved) {
+    e = e->input(0)->definition();
+  }
+  if (e == nullptr) {
+    return false;
+  }
+  if (e->kind() == ExprKind::Iota) {
+    return isIntegral(e->output()->dtype()) && iotaFits(e, extent);
+  }
+  if (ruleOf(*e).elements == Elements::Positions) {
+    return provenLessEqual(e->input(0)->asTensor()->shape()[static_cast<size_t>(e->attributes().dim)], extent);
+  }
+  return e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex &&
+         e->input(1)->dtype() == DataType::Int && !e->input(1)->isTensor() &&
+         provenLessEqual(e->input(1)->intExpr(), extent);
+}
+
+bool isEmpty(const TensorView* tv) {
+  const std::vector<IntExpr> shape = tv->shape();
+  return std::any_of(shape.begin(), shape.end(), [](const IntExpr& e) { return e.isConst(0); });
+}
+
+// Where a check of `index` for `reader` stands: with the index, or, if that is an input that all ranks have, on all of the reader's.
+ShardState placeOf(const TensorView* index, const TensorView* reader) {
+  return index->hasDeviceMesh() || !reader->hasDeviceMesh()
+             ? shardState(index)
+             : ShardState::replicated(reader->getDeviceMesh(), index->shape());
+}
+
+TensorView* checkedIndex(TensorView* index, const IntExpr& extent, const ShardState& place) {
+  Fusion& fusion = index->fusion();
+  // The check compares in the type of the index, which must hold the extent.
+  if (index->dtype() != DataType::Int && !provenLessEqual(extent, highestInteger(index->dtype()))) {
+    TensorView* wide = plainTensor(index, DataType::Int, place);
+    fusion.addExpr(ExprKind::Cast, {index}, {wide});
+    index = wide;
+  }
+  TensorView* checked = plainTensor(index, index->dtype(), place);
+  ExprAttributes attributes;
+  attributes.point = PointOp::CheckedIndex;
+  fusion.addExpr(ExprKind::Point, {index, fusion.intScalar(extent)}, {checked}, attributes);
+  return checked;
+}
+
+}  // namespace
+
+bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
+  std::map<std::tuple<int, std::string, std::string>, TensorView*> checked;  // by index, extent and place
+  bool changed = false;
+  for (Expr* e : fusion.exprs()) {
+    if (!isIndexing(*e)) {
+      continue;
+    }
+    const bool embeds = e->kind() == ExprKind::Embedding;
+    const bool zeroOutside = embeds && e->attributes().flags[0];
+    const TensorView* table = e->input(tableOf(*e))->asTensor();
+    const IntExpr extent = table->shape()[static_cast<size_t>(e->attributes().dim)];
+    const int operand = indexOf(*e);
+    TensorView* index = e->input(operand)->asTensor();
+    if (zeroOutside || isEmpty(e->tensorOutput()) || provenInside(index, extent)) {
+      continue;
+    }
+    check(!extent.isConst(0), "[{}] dim {} of T{} has no elements for index T{} to choose from; give a longer tensor",
+          e->opName(), e->attributes().dim, table->id(), index->id());
+    if (embeds) {
+      const IntExpr& start = e->attributes().starts[0];
+      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0 where rows outside are no zeros", e->opName(),
+            table->id(), start.toString());
+    }
+    const ShardState place = placeOf(index, e->tensorOutput());
+    TensorView*& guard = checked[{index->id(), extent.toString(), place.toString()}];
+    if (guard == nullptr) {
+      guard = checkedIndex(index, extent, place);
+    }
+    fusion.replaceInput(e, operand, guard);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace meshfuse

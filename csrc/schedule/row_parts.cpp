@@ -1,0 +1,146 @@
+// Whether one kernel of rows is as fast as two that compute its group in two parts.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "ir/fusion.h"
+#include "schedule/extents.h"
+#include "schedule/rows.h"
+
+namespace meshfuse {
+
+namespace {
+
+// Tensors that are in no cache, of kMaxKernelTensors: with more, prefetchers and write buffers lose track.
+constexpr size_t kMaxMemoryStreams = 16;
+// Registers of a thread that rows may take on a GPU, of 255.
+constexpr int64_t kRowRegisters = 128;
+
+bool isSerial(const std::vector<tile::Builder::DigitSpec>& axis) {
+  return std::any_of(axis.begin(), axis.end(), [](const auto& d) { return d.level == tile::Level::Serial; });
+}
+
+int64_t rowElements(const RowsJudgement& j) {
+  return (j.choices[0].innerReduced ? usualExtent(j.choices[0].N) : 1) * usualExtent(j.choices[0].K);
+}
+
+// A row is read by more than one sweep.
+bool keepsRows(const RowsJudgement& j) { return j.coordinates.stages > 1 || j.coordinates.lateOutputs; }
+
+bool rowsInRegisters(const RowsJudgement& j) {
+  return j.coordinates.hasReduction() && !isSerial(j.digits.n) && !isSerial(j.digits.k);
+}
+
+// Inputs that a row has elements of.
+int64_t rowInputs(const RowsJudgement& j) {
+  return std::count_if(j.group.inputs.begin(), j.group.inputs.end(), [&](const TensorView* in) {
+    return j.coordinates.isSpread(in) && usualElements(*in) > rowElements(j);
+  });
+}
+
+int64_t rowBytes(const RowsJudgement& j) {
+  int64_t bytes = 0;
+  for (const TensorView* in : j.group.inputs) {
+    bytes += j.coordinates.isSpread(in) ? rowElements(j) * dataTypeSize(in->dtype()) : 0;
+  }
+  return bytes;
+}
+
+IntExpr parts(const RowsJudgement& j) {
+  IntExpr n = 1;
+  for (const tile::GridDim& g : j.digits.grid) {
+    n *= g.count;
+  }
+  return n;
+}
+
+std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJudgement& joint) {
+  if (!part.digits.split.empty() && joint.digits.split.empty()) {
+    return "its reduction would not be split any more";
+  }
+  if (part.digits.scratchRow && !joint.digits.scratchRow) {
+    return "its columns would be summed in narrow strips, not in whole rows";
+  }
+  if (part.digits.pipelineRows > 0 && joint.digits.pipelineRows == 0) {
+    return "its rows would not be software pipelined any more";
+  }
+  if (rowsInRegisters(part) && keepsRows(part) && !rowsInRegisters(joint)) {
+    return "its rows would not stay in registers any more";
+  }
+  const IntExpr before = parts(part);
+  const IntExpr after = parts(joint);
+  if (before.isConst() && after.isConst() && before.constValue() > 2 * after.constValue()) {
+    return fmt::format("it has {} parallel parts, together they have {}", before.constValue(), after.constValue());
+  }
+  return std::nullopt;
+}
+
+// The innermost elements of a tensor are neighbours along the vector axis.
+bool runsAlong(const RowsJudgement& j, const TensorView* tensor) {
+  auto index = j.coordinates.index.find(tensor->id());
+  const std::vector<int>& n = j.choices[0].n;
+  const std::vector<IntExpr> shape = tensor->shape();
+  for (size_t d = shape.size(); index != j.coordinates.index.end() && !n.empty() && d-- > 0;) {
+    if (!shape[d].isConst(1)) {
+      return index->second[d].contains(fmt::format("d{}", n.back()));
+    }
+  }
+  return false;
+}
+
+std::optional<std::string> crossesRows(const RowsJudgement& part, const RowsJudgement& joint) {
+  for (const auto* list : {&part.group.inputs, &part.group.outputs}) {
+    for (const TensorView* tv : *list) {
+      if (runsAlong(part, tv) && !runsAlong(joint, tv)) {
+        return fmt::format("{} would be accessed across its rows", tv->toString());
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement& b, const RowsJudgement& joint) {
+  size_t streams = 0;
+  for (const auto* list : {&joint.group.inputs, &joint.group.outputs}) {
+    streams += static_cast<size_t>(std::count_if(
+        list->begin(), list->end(), [&](const TensorView* tv) { return usualElements(*tv) * 8 >= joint.positions; }));
+  }
+  const bool onCpu = joint.device.target == tile::Target::Cpu;
+  const int64_t cached = onCpu ? joint.device.l2Bytes : joint.device.lastCacheBytes / 4;
+  const size_t most = joint.cost.bytes <= cached ? kMaxKernelTensors : kMaxMemoryStreams;
+  if (streams > most) {
+    return fmt::format("{} tensors are more than one loop runs over, {}", streams, most);
+  }
+  if (!keepsRows(joint)) {
+    return std::nullopt;
+  }
+  if (onCpu) {
+    const int64_t room = joint.device.l2Bytes / 2;
+    if (rowBytes(joint) > room && rowBytes(a) <= room && rowBytes(b) <= room) {
+      return fmt::format("a row of both, {} bytes, does not stay in the cache", rowBytes(joint));
+    }
+    return std::nullopt;
+  }
+  const int64_t held = stepWidth(joint.digits.n) * rowInputs(joint);
+  if (rowsInRegisters(joint) && held > kRowRegisters && rowInputs(joint) > std::max(rowInputs(a), rowInputs(b))) {
+    return fmt::format("rows of both take {} registers of a thread, at most {} are for them", held, kRowRegisters);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> RowsJudgement::refuseParts(const Judgement& first, const Judgement& second) const {
+  const auto* a = dynamic_cast<const RowsJudgement*>(&first);
+  const auto* b = dynamic_cast<const RowsJudgement*>(&second);
+  if (a == nullptr || b == nullptr) {
+    return "one of them is no kernel of rows";
+  }
+  std::optional<std::string> reason = losesStructure(*a, *this);
+  reason = reason ? reason : losesStructure(*b, *this);
+  reason = reason ? reason : crossesRows(*a, *this);
+  reason = reason ? reason : crossesRows(*b, *this);
+  return reason ? reason : lacksRoom(*a, *b, *this);
+}
+
+}  // namespace meshfuse

@@ -1,0 +1,178 @@
+// Values that are expensive to compute again are spilled: kept in scratch rows from the sweep that computes them to the last that
+// reads them.
+#include "ir/fusion.h"
+#include "schedule/row_writer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ir/op_rule.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr int kExpensive =
+    12;  // loads and ops: computing that much again costs more than a store and loads that hit a near cache
+constexpr int64_t kScratchBytes = 1 << 20;  // of all scratch rows: what a second cache holds
+
+// Values that take no op of their own.
+bool isFree(const Expr& e) {
+  const OpRule& rule = ruleOf(e);
+  return (rule.elements == Elements::Moved && rule.view != View::No) || rule.form == OpForm::Fill;
+}
+
+}  // namespace
+
+// A pipeline overwrites a scratch row after one step, and reads it in the next stage only.
+void RowWriter::chooseSpills() {
+  if (!digits_.spill || !isLooped(n_) || k_ >= 0) {
+    return;
+  }
+  const bool pipeline = digits_.pipelineRows > 0;
+  for (const Expr* e : group_.exprs) {
+    const TensorView* out = e->tensorOutput();
+    const bool canBe = e->kind() == ExprKind::Point || (!pipeline && !isFree(*e));
+    const std::set<int>& uses = sweeps_[out->id()];
+    if (!canBe || !c_.isSpread(out) || uses.size() < 2) {
+      continue;
+    }
+    const bool costly = e->kind() == ExprKind::Point && isCostly(e->attributes().point);
+    const bool inTime = !pipeline || *uses.rbegin() == *uses.begin() + 1;
+    if (inTime && (costly || (!pipeline && isExpensive(out)))) {
+      spilled_[out->id()] = {*uses.begin(), *uses.rbegin(), -1};
+    }
+  }
+  sweeps_ = sweepsOfAll();  // a spilled value is not computed again, nor are its operands
+  std::erase_if(spilled_, [&](const auto& entry) { return sweeps_[entry.first].size() < 2; });
+  for (auto& [id, s] : spilled_) {
+    s.last = *sweeps_[id].rbegin();
+  }
+  placeSpills();
+}
+
+// Scratch rows for all of them: one row serves values that are needed one after the other.
+void RowWriter::placeSpills() {
+  struct Row {
+    int param;
+    DataType dtype;
+    int busyUntil;
+  };
+  std::vector<int> order;
+  for (const auto& [id, s] : spilled_) {
+    order.push_back(id);
+  }
+  std::ranges::stable_sort(order, [&](int a, int b) { return spilled_[a].stage < spilled_[b].stage; });
+  const int64_t columns = axes_.N.isConst() ? axes_.N.constValue() : 1;
+  int64_t bytes = 0;
+  std::vector<Row> rows;
+  for (int id : order) {
+    Spilled& s = spilled_[id];
+    const DataType type = tensorOf(id)->dtype();
+    auto row = std::ranges::find_if(
+        rows, [&](const Row& r) { return digits_.pipelineRows == 0 && r.dtype == type && r.busyUntil < s.stage; });
+    if (row == rows.end()) {
+      bytes += columns * dataTypeSize(type);
+      if (!rows.empty() && bytes > kScratchBytes) {
+        bytes -= columns * dataTypeSize(type);
+        spilled_.erase(id);
+        continue;
+      }
+      const int param = builder_.tensor({.name = fmt::format("e{}", rows.size()),
+                                         .dtype = type,
+                                         .memory = tile::Memory::Scratch,
+                                         .extents = {lowering_.size(axes_.N)},
+                                         .strides = {1},
+                                         .alignment = 64});
+      row = rows.insert(rows.end(), {param, type, 0});
+    }
+    row->busyUntil = s.last;
+    s.param = row->param;
+  }
+}
+
+// Whether computing a tensor from inputs, scratch rows and results of reductions takes kExpensive loads and ops.
+bool RowWriter::isExpensive(const TensorView* tensor) const {
+  int work = 0;
+  std::set<int> seen;
+  std::vector<const TensorView*> open = {tensor};
+  while (!open.empty() && work < kExpensive) {
+    const TensorView* tv = open.back();
+    open.pop_back();
+    if (!seen.insert(tv->id()).second) {
+      continue;
+    }
+    const bool isInput = std::ranges::find(group_.inputs, tv) != group_.inputs.end();
+    if (isInput || spilled_.contains(tv->id()) || tv->definition()->kind() == ExprKind::Reduce) {
+      work++;
+      continue;
+    }
+    const Expr& e = *tv->definition();
+    work += e.kind() == ExprKind::Random ? kExpensive : isFree(e) ? 0 : 1;
+    for (const TensorView* in : e.tensorInputs()) {
+      open.push_back(in);
+    }
+  }
+  return work >= kExpensive;
+}
+
+const TensorView* RowWriter::tensorOf(int id) const {
+  for (const Expr* e : group_.exprs) {
+    if (e->output()->id() == id) {
+      return e->tensorOutput();
+    }
+  }
+  throwInternalError(fmt::format("[rows] no T{} in the group", id));
+}
+
+// The sweeps in which each tensor is computed or read, by Val id: those of the reductions it reaches without passing one, and
+// that of its stores. A spilled value asks for its operands once.
+std::map<int, std::set<int>> RowWriter::sweepsOfAll() const {
+  std::map<int, std::set<int>> sweeps;
+  for (const TensorView* out : group_.outputs) {
+    sweeps[out->id()].insert(isRowOutput(out) ? c_.stages : storeSweep_);
+  }
+  for (auto e = group_.exprs.rbegin(); e != group_.exprs.rend(); ++e) {
+    const int id = (*e)->output()->id();
+    std::set<int> uses = sweeps[id];
+    if ((*e)->kind() == ExprKind::Reduce) {
+      uses = {c_.stage.at(id)};
+    } else if (spilled_.contains(id) && !uses.empty()) {
+      uses = {*uses.begin()};
+    }
+    for (const Val* in : (*e)->inputs()) {
+      sweeps[in->id()].insert(uses.begin(), uses.end());
+    }
+  }
+  return sweeps;
+}
+
+void RowWriter::spill(int stage) {
+  for (const auto& [id, s] : spilled_) {
+    if (s.stage == stage) {
+      const TensorView* tv = tensorOf(id);
+      builder_.store(s.param, {{coord(n_)}}, lowering_.value(tv, position(tv), space_));
+    }
+  }
+}
+
+void RowWriter::dropSpills(int stage) {
+  for (const auto& [id, s] : spilled_) {
+    if (s.stage == stage) {
+      lowering_.stopReading(tensorOf(id));
+    }
+  }
+}
+
+// After the sweep of `stage`: values it stored can be read, and values it was the last to read are overwritten from now on.
+void RowWriter::useSpills(int stage) {
+  for (const auto& [id, s] : spilled_) {
+    if (s.stage == stage) {
+      lowering_.readFrom(tensorOf(id), position(tensorOf(id)), s.param, {{coord(n_)}});
+    } else if (s.last == stage && digits_.pipelineRows == 0) {
+      lowering_.stopReading(tensorOf(id));
+    }
+  }
+}
+
+}  // namespace meshfuse

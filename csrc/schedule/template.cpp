@@ -1,0 +1,53 @@
+#include "schedule/template.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "schedule/extents.h"
+#include "schedule/rows.h"
+
+namespace meshfuse {
+
+namespace {
+
+constexpr std::array kTemplates = {Template{"rows", judgeRows}};
+
+constexpr int64_t kLaunchBytesCpu = 1 << 20;
+constexpr int64_t kLaunchBytesGpu = 16 << 20;
+
+}  // namespace
+
+std::span<const Template> kernelTemplates() { return kTemplates; }
+
+Cost costOf(const Group& group, const DeviceInfo& device) {
+  Cost cost{.launch = device.target == tile::Target::Cpu ? kLaunchBytesCpu : kLaunchBytesGpu};
+  for (const auto* list : {&group.inputs, &group.outputs}) {
+    for (const TensorView* tv : *list) {
+      cost.bytes += usualBytes(*tv);
+    }
+  }
+  return cost;
+}
+
+Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates) {
+  Verdict best;
+  for (const Template& t : templates) {
+    Verdict verdict = t.judge(group, device);
+    if (verdict.judgement == nullptr) {
+      best.refusal += (best.refusal.empty() ? "" : "; ") + verdict.refusal;
+    } else if (best.judgement == nullptr || verdict.judgement->cost.total() < best.judgement->cost.total()) {
+      best.judgement = std::move(verdict.judgement);
+    }
+  }
+  return best;
+}
+
+std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
+                                             std::span<const Template> templates) {
+  Verdict verdict = judge(group, device, templates);
+  invariant(verdict.judgement != nullptr, "[templates] none takes the kernel of {}: {}",
+            group.exprs.back()->output()->toString(), verdict.refusal);
+  return std::move(verdict.judgement);
+}
+
+}  // namespace meshfuse

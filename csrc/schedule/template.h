@@ -1,0 +1,71 @@
+// Template: one way to write kernels. It judges a group of ops, says the cost of the kernel it would write, and writes it.
+//
+//   Verdict verdict = judge(group, device, kernelTemplates());
+//   verdict.judgement->cost;              // of the cheapest kernel for the group
+//   verdict.judgement->write().program;   // its tile program
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedule/group.h"
+
+namespace meshfuse {
+
+// The cost of a kernel, in bytes of memory traffic.
+struct Cost {
+  int64_t bytes = 0;   // read and written, each tensor of the kernel once
+  int64_t launch = 0;  // what the device moves in the time of one launch
+  int64_t total() const { return bytes + launch; }
+};
+// The cost of a kernel that reads each input and writes each output once.
+[[nodiscard]] Cost costOf(const Group& group, const DeviceInfo& device);
+
+// Tensors of a kernel that computes groups which do not read each other, at most.
+inline constexpr size_t kMaxKernelTensors = 64;
+
+// The facts that a template found about a group it accepts.
+class Judgement {
+ public:
+  virtual ~Judgement() = default;
+  // The kernel. It verifies and computes all outputs of the group.
+  [[nodiscard]] virtual KernelPlan write() const = 0;
+  // Whether the kernel reads `input` at no other element than that of `output` it writes at the time.
+  [[nodiscard]] virtual bool readsWhereItWrites(const TensorView* output, const TensorView* input) const = 0;
+  // Why this kernel is worse than two kernels that compute a part of its group each; nothing if it is not.
+  [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
+
+  Group group;
+  std::string_view kind;  // of kernel, as dumps and explain name it: "reduction"
+  Cost cost;
+  std::vector<IntExpr> loops;  // extents it loops over, in any order
+  int64_t positions = 1;       // their product, as digits are chosen for it
+
+ protected:
+  explicit Judgement(Group g) : group(std::move(g)) {}
+};
+
+// A judgement, or why there is none.
+struct Verdict {
+  std::unique_ptr<const Judgement> judgement;
+  std::string refusal;
+};
+
+struct Template {
+  std::string_view name;
+  Verdict (*judge)(const Group& group, const DeviceInfo& device);
+};
+
+[[nodiscard]] std::span<const Template> kernelTemplates();
+
+// The cheapest judgement of several templates, the first of those of equal cost; else why each of them refuses.
+[[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
+// The same of a group that is known to be a kernel: InternalError if all refuse.
+[[nodiscard]] std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
+                                                           std::span<const Template> templates);
+
+}  // namespace meshfuse

@@ -1,0 +1,63 @@
+#include "segment/in_place.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ir/fusion.h"
+#include "segment/local_context.h"
+
+namespace meshfuse {
+
+namespace {
+
+bool reads(const Segment& s, const Val* val) {
+  return std::any_of(s.group.inputs.begin(), s.group.inputs.end(), [&](const TensorView* tv) { return tv == val; });
+}
+
+bool writes(const Segment& s, const Val* val) {
+  return std::any_of(s.group.outputs.begin(), s.group.outputs.end(), [&](const TensorView* tv) { return tv == val; });
+}
+
+}  // namespace
+
+void arrangeInPlace(const Fusion& fusion, const LocalContext& context, std::vector<Segment>& segments) {
+  std::set<const Val*> read;
+  for (const Segment& s : segments) {
+    read.insert(s.group.inputs.begin(), s.group.inputs.end());
+  }
+  std::ranges::stable_partition(segments, [&](const Segment& s) {
+    const bool aliased = std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return writes(s, a.first); });
+    return !aliased || std::ranges::any_of(s.group.outputs, [&](const TensorView* out) { return read.contains(out); });
+  });
+  std::set<int> taken;
+  for (const auto& [output, input] : fusion.aliases()) {
+    auto writer =
+        std::find_if(segments.begin(), segments.end(), [&, out = output](const Segment& s) { return writes(s, out); });
+    if (writer == segments.end() || (writer->kind != SegmentKind::Kernel && writer->kind != SegmentKind::Library) ||
+        !taken.insert(input->id()).second) {
+      continue;
+    }
+    bool readLater =
+        std::any_of(writer + 1, segments.end(), [&, in = input](const Segment& s) { return reads(s, in); }) ||
+        input->isFusionOutput();
+    const TensorView* made = output->asTensor();
+    const TensorView* place = input->asTensor();
+    const bool isKernel = writer->kind == SegmentKind::Kernel;
+    const bool isRead = reads(*writer, input);
+    const bool fits = isKernel ? !isRead || writer->judgement->readsWhereItWrites(made, place)
+                               : !isRead && context.layoutOf(made).strides ==
+                                                context.layoutOf(place).strides;  // libraries write contiguous results
+    if (readLater || read.contains(output) || !fits) {
+      continue;
+    }
+    writer->inPlace[made->id()] = place->id();
+    if (isRead) {
+      writer->group.aliases[made->id()] = place->id();
+    }
+    if (const auto layout = context.layouts.find(place->id()); isKernel && layout != context.layouts.end()) {
+      writer->group.layouts[made->id()] = layout->second;
+    }
+  }
+}
+
+}  // namespace meshfuse

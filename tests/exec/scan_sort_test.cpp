@@ -1,0 +1,184 @@
+// Scans, orders and selections, compiled: against the standard library, the interpreter, and on ranks along the dim that is shared.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "meshfuse/meshfuse.h"
+#include "nasty/checked_cache.h"
+#include "nasty/on_ranks.h"
+
+namespace meshfuse {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// Few different values, and some NaN.
+Tensor repeating(const std::vector<int64_t>& sizes, DataType type) {
+  Tensor x = randomTensor(sizes, DataType::Double, 7, -20, 20);
+  std::vector<double> values = x.toVector();
+  for (size_t k = 0; k < values.size(); k++) {
+    values[k] = isFloatingPoint(type) && k % 11 == 3 ? kNan : std::round(values[k]) / 2;
+  }
+  return Tensor::of(values, sizes, type);
+}
+
+bool less(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
+
+TEST(ScanOrSort, AsTheStandardLibraryOrders) {
+  for (DataType type :
+       {DataType::Float, DataType::Double, DataType::Half, DataType::Int, DataType::Int32, DataType::Bool}) {
+    for (bool descending : {false, true}) {
+      for (int64_t n : {1, 7, 1000}) {
+        const int64_t k = (n + 4) / 5;
+        Tensor x = repeating({3, n}, type);
+        CheckedCache checked([&](Fusion& f) {
+          TensorView* t = makeContigTensor(2, type);
+          f.addInput(t);
+          SortResult all = sort(t, 1, descending);
+          TopKResult few = topk(t, k, 1, descending);
+          for (TensorView* out : {all.indices, all.values, few.indices, few.values}) {
+            f.addOutput(out);
+          }
+        });
+        ASSERT_EQ(checked.call({x}), "");
+        std::vector<double> values = x.toVector();
+        std::vector<double> first;
+        std::vector<double> order;
+        for (int64_t row = 0; row < 3; row++) {
+          const double* line = values.data() + row * n;
+          std::vector<int64_t> places(static_cast<size_t>(n));
+          std::iota(places.begin(), places.end(), 0);
+          std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
+            return descending ? less(line[b], line[a]) : less(line[a], line[b]);
+          });
+          order.insert(order.end(), places.begin(), places.end());
+          first.insert(first.end(), places.begin(), places.begin() + k);
+        }
+        EXPECT_EQ(checked.results()[0].toVector(), order);
+        EXPECT_EQ(checked.results()[2].toVector(), first);
+      }
+    }
+  }
+}
+
+TEST(ScanOrSort, OfEveryDimAndLayout) {
+  for (DataType type : {DataType::Float, DataType::Double, DataType::Int, DataType::Int32}) {
+    Tensor x = repeating({5, 20, 33}, type);
+    Tensor turned = repeating({33, 20, 5}, type).transpose(0, 2);
+    for (int dim = 0; dim < 3; dim++) {
+      expectAgrees(
+          [&](Fusion& f) {
+            TensorView* t = makeSymbolicTensor(3, type);
+            f.addInput(t);
+            f.addOutput(cumsum(where(ne(t, t), 1, t), dim));
+            f.addOutput(scan(t, dim, ReduceOp::Max));
+            f.addOutput(scan(t, dim, ReduceOp::Min));
+            f.addOutput(sort(t, dim, true).values);
+            f.addOutput(select(topk(add(t, 1), 3, dim).indices, dim, 1));
+          },
+          {{x}, {turned}});
+    }
+  }
+}
+
+TEST(ScanOrSort, AllReductionsOfIntegers) {
+  Tensor x = repeating({70, 40}, DataType::Int);
+  Tensor narrow = repeating({70, 40}, DataType::Int32);
+  expectAgrees(
+      [&](Fusion& f) {
+        TensorView* t = makeContigTensor(2, DataType::Int);
+        TensorView* n = makeContigTensor(2, DataType::Int32);
+        f.addInput(t);
+        f.addInput(n);
+        for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::And, ReduceOp::Or,
+                            ReduceOp::Xor}) {
+          f.addOutput(scan(t, 0, op));
+          f.addOutput(scan(n, 1, op));
+        }
+        f.addOutput(scan(gt(t, 3), 1, ReduceOp::Or));
+        f.addOutput(scan(lt(t, 5), 0, ReduceOp::And));
+        f.addOutput(scan(lt(t, 5), 0, ReduceOp::Xor));
+      },
+      {{x, narrow}});
+}
+
+TEST(ScanOrSort, SmallAndEmpty) {
+  for (std::vector<int64_t> sizes : {std::vector<int64_t>{1, 1}, {4, 1}, {1, 6}, {0, 3}, {3, 0}}) {
+    expectAgrees(
+        [&](Fusion& f) {
+          TensorView* t = makeSymbolicTensor(2);
+          f.addInput(t);
+          f.addOutput(cumsum(t, 0));
+          f.addOutput(cumprod(t, 1));
+          f.addOutput(sort(t, 0).values);
+          f.addOutput(argsort(t, 1, true));
+        },
+        {{randomTensor(sizes, DataType::Float, 3, -2, 2)}});
+  }
+}
+
+// k and the chosen position are numbers of the call.
+TEST(ScanOrSort, NumbersOfTheCall) {
+  CheckedCache checked([](Fusion& f) {
+    TensorView* x = makeSymbolicTensor(2);
+    Val* k = f.inputScalar(DataType::Int);
+    Val* at = f.inputScalar(DataType::Int);
+    f.addInput(x);
+    f.addInput(k);
+    f.addInput(at);
+    TopKResult r = topk(x, k, 1);
+    f.addOutput(r.values);
+    f.addOutput(select(x, 0, at));
+  });
+  Tensor x = randomTensor({4, 9}, DataType::Float, 3, -2, 2);
+  for (int64_t k : {1, 4, 9}) {
+    EXPECT_EQ(checked.call({x, k, k % 4 - 1}), "");
+    EXPECT_EQ(checked.results()[0].sizes()[1], k);
+  }
+  for (auto [k, at] : {std::pair<int64_t, int64_t>{10, 0}, {2, 4}, {2, -5}}) {
+    EXPECT_EQ(errorOf([&, k = k, at = at] {
+                (void)checked.cache().runFusionWithInputs({x, k, at});
+              }).substr(0, 11),
+              "UserError: ");
+  }
+}
+
+// Each rank has a part of the dim, or of another one; results are wanted in parts, or wherever they fall.
+TEST(ScanOrSort, OnRanks) {
+  const Tensor x = repeating({8, 4, 12}, DataType::Float);
+  for (int shared = 0; shared < 3; shared++) {
+    for (int dim = 0; dim < 3; dim++) {
+      for (bool inParts : {false, true}) {
+        expectAgreesOnRanks(
+            [=](Fusion& f, int64_t ranks) {
+              TensorView* t = makeConcreteTensor({8, 4, 12});
+              f.addInput(t);
+              TensorView* clean = where(ne(t, t), 1, t);
+              TensorView* y = cumsum(clean, dim);
+              SortResult s = sort(t, dim, true);
+              TopKResult k = topk(t, 4, dim);
+              f.addOutput(y);
+              f.addOutput(s.values);
+              f.addOutput(s.indices);
+              f.addOutput(k.values);
+              f.addOutput(select(t, dim, 3));
+              f.addOutput(select(t, dim, -1));
+              cut(t, shared, ranks);
+              if (inParts) {
+                cut(y, dim, ranks);
+                cut(s.indices, dim, ranks);
+                cut(s.values, shared, ranks);
+                cut(k.values, dim, ranks);
+              }
+            },
+            {{{x}}});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
