@@ -45,7 +45,6 @@ constexpr Row kRows[] = {
     {"test_multidevice", kCpuKernels, "*"},
     {"test_multidevice", kLibraryMatmul,
      "Attention.IsOneKernelBetweenLibraryCalls:ShardedWeights.NoRankHoldsMoreThanItsPartsAndTwoLayers"},
-    {"test_nasty", kCpuKernels, "*"},
     {"test_multidevice_transport", kCpuKernels,
      "TeamsTest.AProgram*:*/AgreementTest.*Plans*:*/AgreementTest.*Program*:*/WarmAgreementTest.*"},
     {"test_multidevice_transport_hosts", kCpuKernels, "AcrossHosts.AProgram*:HostsTest.StartedBy*"},
@@ -53,6 +52,7 @@ constexpr Row kRows[] = {
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
      "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself:"
      "Siblings.WhatWaitsForTheOtherStaysBehindIt:Siblings.KernelsBesideALibraryCallJoin"},
+    {"test_stress", kCpuKernels, "*"},
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"
      "ToolCompile.RefusesWhatItCannotDo:ToolCommandLine.OutputThatCannotBeWrittenIsAFailure:"

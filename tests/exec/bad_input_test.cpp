@@ -3,7 +3,7 @@
 
 #include "exec/explain.h"
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

@@ -9,7 +9,7 @@
 #include "multidevice/transport/call.h"
 #include "multidevice/transport/disagreement.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

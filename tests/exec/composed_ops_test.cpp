@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
-#include "nasty/on_ranks.h"
+#include "stress/checked_cache.h"
+#include "stress/on_ranks.h"
 
 namespace meshfuse {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace {
 

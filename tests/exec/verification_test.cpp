@@ -7,7 +7,7 @@
 #include "exec/kernel_compiler.h"
 #include "host/executor.h"
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

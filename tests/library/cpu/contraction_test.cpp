@@ -6,7 +6,7 @@
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "meshfuse_config.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

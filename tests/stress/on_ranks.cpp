@@ -1,4 +1,4 @@
-#include "nasty/on_ranks.h"
+#include "stress/on_ranks.h"
 
 #include <gtest/gtest.h>
 

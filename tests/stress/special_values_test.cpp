@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
-#include "nasty/special_values.h"
+#include "stress/checked_cache.h"
+#include "stress/special_values.h"
 
 namespace meshfuse {
 
@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Type, SpecialValues,
 TEST_P(SpecialValues, InnerReductionsAndSoftmax) {
   std::vector<std::vector<Argument>> calls;
   for (int64_t n : {1, 2, 5, 16, 33, 100, 1000}) {
-    calls.push_back({nastyRows(n, GetParam())});
+    calls.push_back({stressRows(n, GetParam())});
   }
   expectAgrees(
       [](Fusion& f) {
@@ -42,7 +42,7 @@ TEST_P(SpecialValues, InnerReductionsAndSoftmax) {
 TEST_P(SpecialValues, OuterAndFullReductions) {
   std::vector<std::vector<Argument>> calls;
   for (int64_t n : {1, 2, 17, 300}) {
-    Tensor rows = nastyRows(n, GetParam());
+    Tensor rows = stressRows(n, GetParam());
     calls.push_back({rows.transpose(0, 1).clone()});
     calls.push_back({rows.transpose(0, 1)});
   }
@@ -78,8 +78,8 @@ TEST_P(SpecialValues, LongRowsCutIntoParts) {
 }
 
 TEST_P(SpecialValues, Elementwise) {
-  Tensor a = nastyRows(20, GetParam());
-  Tensor b = nastyRows(20, GetParam());
+  Tensor a = stressRows(20, GetParam());
+  Tensor b = stressRows(20, GetParam());
   Tensor order = Tensor::empty({13}, DataType::Int);
   for (int64_t i = 0; i < 13; i++) {
     order.set(std::vector<int64_t>{i}, static_cast<double>((i * 5 + 3) % 13));

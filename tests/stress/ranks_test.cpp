@@ -1,10 +1,10 @@
-// The nasty inputs again, cut over virtual ranks.
+// The stress inputs again, cut over virtual ranks.
 #include <gtest/gtest.h>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/on_ranks.h"
-#include "nasty/special_values.h"
 #include "sanitized.h"
+#include "stress/on_ranks.h"
+#include "stress/special_values.h"
 
 namespace meshfuse {
 
@@ -175,7 +175,7 @@ TEST(OnRanks, SpecialValuesOverTheCutDim) {
     for (int64_t length : {4, 20, 100}) {
       expectAgreesOnRanks(
           [=](Fusion& f, int64_t ranks) {
-            TensorView* x = makeContigConcreteTensor({length, nastyRowCount()}, type);
+            TensorView* x = makeContigConcreteTensor({length, stressRowCount()}, type);
             f.addInput(x);
             f.addOutput(max(x, {0}));
             f.addOutput(min(x, {0}));
@@ -189,7 +189,7 @@ TEST(OnRanks, SpecialValuesOverTheCutDim) {
             f.addOutput(where(gt(x, 0.0), x, neg(x)));
             cut(x, 0, ranks);
           },
-          {{{nastyRows(length, type).transpose(0, 1).clone()}}});
+          {{{stressRows(length, type).transpose(0, 1).clone()}}});
     }
   }
 }

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

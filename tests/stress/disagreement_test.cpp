@@ -5,7 +5,7 @@
 #include "exec/kernel_compiler.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

@@ -1,4 +1,4 @@
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 #include <gtest/gtest.h>
 

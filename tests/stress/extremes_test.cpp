@@ -5,9 +5,9 @@
 
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "nasty/checked_cache.h"
-#include "nasty/on_ranks.h"
-#include "nasty/special_values.h"
+#include "stress/checked_cache.h"
+#include "stress/on_ranks.h"
+#include "stress/special_values.h"
 
 namespace meshfuse {
 
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Type, Extremes,
                          ::testing::Values(DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16),
                          [](const auto& p) { return std::string(name(p.param)); });
 
-TEST_P(Extremes, OfNastyRows) {
+TEST_P(Extremes, OfStressRows) {
   CheckedCache checked([](Fusion& f) {
     TensorView* x = makeContigTensor(2, GetParam());
     f.addInput(x);
@@ -55,7 +55,7 @@ TEST_P(Extremes, OfNastyRows) {
     f.addOutput(argmax(x));
   });
   for (int64_t n : {1, 2, 5, 16, 33, 100, 1000}) {
-    const Tensor x = nastyRows(n, GetParam());
+    const Tensor x = stressRows(n, GetParam());
     ASSERT_EQ(checked.call({x}), "") << n;
     EXPECT_EQ(checked.results()[0].toVector(), firstExtremes(x, true)) << n;
     EXPECT_EQ(checked.results()[1].toVector(), firstExtremes(x, false)) << n;
@@ -64,17 +64,17 @@ TEST_P(Extremes, OfNastyRows) {
   }
 }
 
-TEST_P(Extremes, OfNastyRowsCutOverRanks) {
+TEST_P(Extremes, OfStressRowsCutOverRanks) {
   const DataType type = GetParam();
   for (int64_t length : {4, 20, 101}) {  // 101 elements do not divide by the ranks
-    const Tensor rows = nastyRows(length, type);
+    const Tensor rows = stressRows(length, type);
     for (int ranks : {2, 4}) {
       runLoopback(ranks,
                   [&](Communicator& comm) {
                     auto fusion = std::make_unique<Fusion>();
                     {
                       FusionGuard guard(fusion.get());
-                      TensorView* x = makeContigConcreteTensor({nastyRowCount(), length}, type);
+                      TensorView* x = makeContigConcreteTensor({stressRowCount(), length}, type);
                       fusion->addInput(x);
                       cut(x, 1, ranks);
                       for (TensorView* y : {argmax(x, 1), argmin(x, 1), argmax(x)}) {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/checked_cache.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

@@ -12,9 +12,9 @@
 #include "host/program.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/communicator.h"
-#include "nasty/checked_cache.h"
 #include "segment/local_context.h"
 #include "segment/segment.h"
+#include "stress/checked_cache.h"
 
 namespace meshfuse {
 

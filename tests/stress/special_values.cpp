@@ -1,4 +1,4 @@
-#include "nasty/special_values.h"
+#include "stress/special_values.h"
 
 #include <functional>
 #include <limits>
@@ -13,7 +13,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-Tensor nastyRows(int64_t length, DataType type) {
+Tensor stressRows(int64_t length, DataType type) {
   std::vector<std::function<double(int64_t)>> contents = {
       [](int64_t i) { return i == 0 ? kNan : static_cast<double>(i); },
       [=](int64_t i) { return i == length / 2 ? kNan : -static_cast<double>(i); },
@@ -38,6 +38,6 @@ Tensor nastyRows(int64_t length, DataType type) {
   return t;
 }
 
-int64_t nastyRowCount() { return nastyRows(1, DataType::Float).size(0); }
+int64_t stressRowCount() { return stressRows(1, DataType::Float).size(0); }
 
 }  // namespace meshfuse

@@ -9,7 +9,7 @@
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/loopback/loopback.h"
-#include "nasty/on_ranks.h"
+#include "stress/on_ranks.h"
 
 namespace meshfuse {
 
