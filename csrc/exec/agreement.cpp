@@ -97,7 +97,7 @@ bool communicates(const Fusion& global) {
   return std::ranges::any_of(exprs, [](const Expr* e) {
     const ExprAttributes& a = e->attributes();
     return (a.plan && std::ranges::any_of(*a.plan, &CommStep::communicates)) ||
-           std::ranges::any_of(a.fetches, [](const WindowStep& w) { return w.kind != Collective::Local; });
+           std::ranges::any_of(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; });
   });
 }
 
@@ -152,7 +152,7 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
   AgreedPlan plan{.identity = hashText(program).lo,
                   .communicates = meshfuse::communicates(global),
                   .redistributes = std::ranges::any_of(exprs, [](const Expr* e) {
-                    return e->kind() == ExprKind::Redistribute || !e->attributes().fetches.empty();
+                    return e->kind() == ExprKind::Redistribute || !e->attributes().haloSteps.empty();
                   })};
   if (!hasPeers()) {
     return plan;

@@ -11,12 +11,12 @@
 #include "exec/explain_parts.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/held_tiles.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/plan_bounds.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
-#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -70,7 +70,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   return t;
 }
 
-ExplainedEdge explainEdge(const Expr* e, int operand, const WindowFetches& windows) {
+ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& windows) {
   const TensorView* result = e->tensorOutput();
   const Edge edge = edgeRelation(e, operand, result);
   ExplainedEdge out{shortName(e->input(operand)),
@@ -80,9 +80,9 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const WindowFetches& windo
                     edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
                     {},
                     {}};
-  if (const WindowFetches::Part* part = windows.find(e, operand)) {
+  if (const HaloExchanges::Part* part = windows.find(e, operand)) {
     out.moves.push_back(toString(part->step));
-    out.moveBytes.push_back(part->step.isShared ? 0 : windows.fetch(*part).received * dataTypeSize(result->dtype()));
+    out.moveBytes.push_back(part->step.isShared ? 0 : windows.exchange(*part).received * dataTypeSize(result->dtype()));
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const std::vector<CommStep> steps = e->attributes().plan.value_or(std::vector<CommStep>());
@@ -226,7 +226,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   for (const TensorView* tv : program.planned->tensors()) {
     result.tensors.push_back(explainTensor(tv, rank, program.reasons));
   }
-  const WindowFetches windows(*program.planned);
+  const HaloExchanges windows(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
     for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {
       if (e->inputs()[k]->isTensor()) {

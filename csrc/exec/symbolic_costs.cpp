@@ -12,8 +12,8 @@
 #include "host/program.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/held_tiles.h"
-#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -164,18 +164,18 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
 }
 
 // Bytes that all ranks receive for a window, at these sizes.
-int64_t windowBytes(const Expr* e, const WindowFetches& windows, std::vector<std::string>& constants) {
+int64_t windowBytes(const Expr* e, const HaloExchanges& windows, std::vector<std::string>& constants) {
   int64_t elements = 0;
   for (size_t k = 0; k < e->inputs().size(); k++) {
-    const WindowFetches::Part* part = windows.find(e, static_cast<int>(k));
+    const HaloExchanges::Part* part = windows.find(e, static_cast<int>(k));
     if (part == nullptr || part->step.isShared) {
       continue;
     }
-    const WindowFetch* fetch = &windows.fetch(*part);
-    elements += fetch->total;
-    if (fetch->total > 0) {
-      constants.push_back(
-          fmt::format("{} of {}, counted as it is on so many ranks", toString(fetch->step), e->output()->toString()));
+    const HaloExchange* exchange = &windows.exchange(*part);
+    elements += exchange->total;
+    if (exchange->total > 0) {
+      constants.push_back(fmt::format("{} of {}, counted as it is on so many ranks", toString(exchange->step),
+                                      e->output()->toString()));
     }
   }
   return elements * dataTypeSize(e->output()->dtype());
@@ -183,9 +183,9 @@ int64_t windowBytes(const Expr* e, const WindowFetches& windows, std::vector<std
 
 IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector<std::string>& constants) {
   IntExpr bytes = 0;
-  const WindowFetches windows(planned);
+  const HaloExchanges windows(planned);
   for (const Expr* e : planned.exprs()) {
-    if (fetchesWindow(e)) {
+    if (exchangesHalo(e)) {
       bytes += IntExpr(windowBytes(e, windows, constants));
     }
     if (e->kind() != ExprKind::Redistribute) {

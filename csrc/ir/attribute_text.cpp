@@ -116,7 +116,7 @@ std::string_view keyOf(Attribute attribute) {
     case Attribute::Comm:
       return "comm";
     case Attribute::Plan:
-    case Attribute::Fetches:
+    case Attribute::HaloSteps:
       return "plan";
     case Attribute::Pack:
       return "pack";
@@ -159,9 +159,9 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
       return list(a.steps);
     case Attribute::Plan:
       return a.plan ? planText(*a.plan, mesh) : "";
-    case Attribute::Fetches: {
+    case Attribute::HaloSteps: {
       std::vector<std::string> parts;
-      for (const WindowStep& step : a.fetches) {
+      for (const HaloStep& step : a.haloSteps) {
         parts.push_back(toString(step));
       }
       return parts.empty() ? "" : "[" + joined(parts) + "]";
@@ -299,9 +299,9 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
       case Attribute::Plan:
         attributes.plan = parsePlan(value, meshes);
         return;
-      case Attribute::Fetches:
+      case Attribute::HaloSteps:
         for (std::string_view part : parseList(value)) {
-          attributes.fetches.push_back(parseWindowStep(part));
+          attributes.haloSteps.push_back(parseHaloStep(part));
         }
         return;
       case Attribute::Pack:

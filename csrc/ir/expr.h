@@ -86,12 +86,12 @@ struct CommAttributes {
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };
 
-// How ranks get what they need of an operand of a slice, a pad or a concatenation.
-struct WindowStep {
+// Halo exchange of one operand of a slice, a pad or a concatenation.
+struct HaloStep {
   Collective kind = Collective::Local;  // Local: each rank holds it; Transfer, Broadcast
   std::vector<std::string> axes;        // along which ranks communicate; none between two meshes
-  bool isShared = false;                // an earlier window fetches it as well
-  friend bool operator==(const WindowStep&, const WindowStep&) = default;
+  bool isShared = false;                // the exchange of an earlier window brings these elements
+  friend bool operator==(const HaloStep&, const HaloStep&) = default;
 };
 
 // The attributes of all kinds; a kind reads those its row names, the others stay as they are.
@@ -108,8 +108,8 @@ struct ExprAttributes {
   std::vector<IntExpr> steps;
   CommAttributes comm;
   std::optional<std::vector<CommStep>> plan;  // Redistribute: once planned
-  std::vector<WindowStep> fetches;            // of a window that ranks fetch: by tensor operand
-  int pack = 0;                               // Redistribute: those of one number are one collective; 0: of its own
+  std::vector<HaloStep> haloSteps;  // Slice, Pad, Cat, IndexSelect: by tensor operand; empty without a halo exchange
+  int pack = 0;                     // Redistribute: those of one number are one collective; 0: of its own
 };
 
 class Expr {

@@ -510,8 +510,8 @@ void Fusion::setPlan(Expr* redistribute, std::vector<CommStep> steps) {
   redistribute->attributes_.plan = std::move(steps);
 }
 
-void Fusion::setFetches(Expr* window, std::vector<WindowStep> fetches) {
-  window->attributes_.fetches = std::move(fetches);
+void Fusion::setHaloSteps(Expr* window, std::vector<HaloStep> steps) {
+  window->attributes_.haloSteps = std::move(steps);
 }
 
 void Fusion::setPack(Expr* redistribute, int pack) { redistribute->attributes_.pack = pack; }

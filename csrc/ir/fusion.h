@@ -91,7 +91,7 @@ class Fusion {
   void replaceUses(Val* from, Val* to);
   void replaceInput(Expr* expr, int operand, Val* to);
   void setPlan(Expr* redistribute, std::vector<CommStep> steps);
-  void setFetches(Expr* window, std::vector<WindowStep> fetches);
+  void setHaloSteps(Expr* window, std::vector<HaloStep> steps);
   void setPack(Expr* redistribute, int pack);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
   // Gives `val` the number `id`; the value that has it, if any, gets that of `val`. Numbers name values, and are no order.

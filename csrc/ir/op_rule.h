@@ -51,7 +51,7 @@ enum class Attribute : uint8_t {
   Steps,
   Comm,
   Plan,
-  Fetches,
+  HaloSteps,
   Pack
 };
 

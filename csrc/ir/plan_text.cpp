@@ -262,24 +262,24 @@ std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMes
   return plan;
 }
 
-std::string toString(const WindowStep& step) {
+std::string toString(const HaloStep& step) {
   const std::string_view verb = step.isShared                    ? "shared"
                                 : step.kind == Collective::Local ? "slice"
                                                                  : identifier(step.kind);
   return step.axes.empty() ? std::string(verb) : fmt::format("{}({})", verb, fmt::join(step.axes, ", "));
 }
 
-WindowStep parseWindowStep(std::string_view text) {
+HaloStep parseHaloStep(std::string_view text) {
   const size_t open = std::min(text.find('('), text.size());
   const std::string_view verb = trimmed(text.substr(0, open));
-  WindowStep step;
+  HaloStep step;
   step.isShared = verb == "shared";
   step.kind = verb == "slice" ? Collective::Local
               : step.isShared ? Collective::Transfer
                               : parseCollective(verb).value_or(Collective::Close);
-  check(
-      step.kind <= Collective::Broadcast,
-      "[plan] '{}' is no way to fetch a window: expected slice, transfer, broadcast or shared; leave out plan=", text);
+  check(step.kind <= Collective::Broadcast,
+        "[plan] '{}' is no step of a halo exchange: expected slice, transfer, broadcast or shared; leave out plan=",
+        text);
   if (open < text.size()) {
     check(text.back() == ')', "[plan] '{}' lacks its ')'", text);
     for (const std::string_view axis : splitAtCommas(text.substr(open + 1, text.size() - open - 2))) {

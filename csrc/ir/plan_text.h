@@ -23,8 +23,8 @@ namespace meshfuse {
 // UserError where the text is no plan on these meshes.
 [[nodiscard]] std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes);
 
-// transfer(x), slice: how an operand of a window is fetched.
-[[nodiscard]] std::string toString(const WindowStep& step);
-[[nodiscard]] WindowStep parseWindowStep(std::string_view text);
+// Text of a halo exchange step: `transfer(x)` or `slice`.
+[[nodiscard]] std::string toString(const HaloStep& step);
+[[nodiscard]] HaloStep parseHaloStep(std::string_view text);
 
 }  // namespace meshfuse

@@ -9,8 +9,8 @@
 #include "localize/layout.h"
 #include "localize/ops.h"
 #include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/relation.h"
-#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/pack_redistributions.h"
 
 namespace meshfuse {
@@ -44,7 +44,7 @@ class Localizer {
         cloner_.clone(e);
       } else if (e->kind() == ExprKind::Redistribute) {
         define(e->tensorOutput(), redistribute(e));
-      } else if (fetchesWindow(e)) {
+      } else if (exchangesHalo(e)) {
         define(e->tensorOutput(), window(e));
       } else if (isHere(e->tensorOutput())) {
         define(e->tensorOutput(), op(e));

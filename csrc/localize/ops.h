@@ -7,8 +7,8 @@
 
 #include "ir/fusion.h"
 #include "localize/layout.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/shard_state.h"
-#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
@@ -22,7 +22,7 @@ struct LocalOp {
   LocalRank at;                    // whose program this is
 };
 
-// A slice, a pad, a concatenation, or one row by a run-time number, that fetches what it needs from other ranks.
+// A slice, a pad, a concatenation, or one row by a run-time index, with a halo exchange.
 struct WindowOp {
   const Expr* expr;
   std::vector<TensorView*> operands;  // local; null where this rank holds nothing
@@ -39,9 +39,9 @@ class WindowEmitter {
   [[nodiscard]] TensorView* emit(const WindowOp& op, int64_t& communications);
 
  private:
-  const WindowFetches windows_;
+  const HaloExchanges windows_;
   Fusion& local_;
-  std::map<size_t, TensorView*> arrived_;  // by number of the fetch; null where it brings nothing
+  std::map<size_t, TensorView*> arrived_;  // by number of the exchange; null where it brings nothing
 };
 
 // The row that an IndexSelect takes by its `index` of one element, where this rank has it; some row elsewhere.

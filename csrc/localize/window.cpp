@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "localize/ops.h"
-#include "multidevice/sharding/window_fetch.h"
+#include "multidevice/sharding/halo_exchange.h"
 
 namespace meshfuse {
 
@@ -33,42 +33,43 @@ TensorView* tensorOf(Fusion& local, DataType dtype, const std::vector<int64_t>& 
   return local.tensor(dtype, dims);
 }
 
-IndexBlock neededBy(const WindowFetch& fetch, int64_t rank) {
-  return holds(fetch.to, rank) ? fetch.needs[static_cast<size_t>(fetch.to.indexOf(rank))] : IndexBlock{};
+IndexBlock neededBy(const HaloExchange& exchange, int64_t rank) {
+  return holds(exchange.to, rank) ? exchange.needs[static_cast<size_t>(exchange.to.indexOf(rank))] : IndexBlock{};
 }
 
-// What a fetch brings to this rank, and the part in it that other ranks need this one for; null if it brings nothing here.
-TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const WindowFetch& fetch, int64_t number) {
+// The block that this rank holds after the exchange. The op sends the blocks that other ranks need. Null if this rank receives nothing.
+TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloExchange& exchange, int64_t number) {
   const TensorView* from = op.expr->input(operand)->asTensor();
   ShardState held = shardState(from);
   if (held.mesh.empty()) {
-    held = ShardState::replicated(fetch.to, from->shape());
+    held = ShardState::replicated(exchange.to, from->shape());
   }
   const int64_t rank = op.at.rank;
-  const bool wants = holds(fetch.to, rank);
+  const bool wants = holds(exchange.to, rank);
   const IndexBlock mine = localIndices(held, rank);
-  const IndexBlock wanted = neededBy(fetch, rank);
+  const IndexBlock wanted = neededBy(exchange, rank);
   TensorView* in = op.operands[static_cast<size_t>(operand)];
   ExprAttributes attributes;
   CommAttributes& comm = attributes.comm;
   comm.number = number;
-  if (!fetch.broadcastAxes.empty()) {
+  if (!exchange.broadcastAxes.empty()) {
     if (!wants) {
       return nullptr;
     }
-    const int64_t root = fetch.to.team(rank, fetch.broadcastAxes)[static_cast<size_t>(fetch.root.constValue())];
+    const int64_t root =
+        exchange.to.team(rank, exchange.broadcastAxes)[static_cast<size_t>(exchange.root.constValue())];
     TensorView* sent = takeBlock(in, positions(localIndices(held, root), wanted));  // of other ranks: the same places
     comm.kind = Collective::Broadcast;
-    comm.mesh = local.meshNumber(fetch.to);
-    comm.axes = fetch.broadcastAxes;
-    comm.root = fetch.root;
+    comm.mesh = local.meshNumber(exchange.to);
+    comm.axes = exchange.broadcastAxes;
+    comm.root = exchange.root;
     TensorView* out = tensorOf(local, from->dtype(), countsOf(wanted));
     local.addExpr(ExprKind::Communicate, {sent}, {out}, attributes);
     return out;
   }
   bool communicates = false;
-  for (const std::vector<WindowMessage>* list : {&fetch.messages, &fetch.kept}) {
-    for (const WindowMessage& m : *list) {
+  for (const std::vector<HaloMessage>* list : {&exchange.messages, &exchange.kept}) {
+    for (const HaloMessage& m : *list) {
       communicates = communicates || ((m.from == rank) != (m.to == rank));
       if (m.from == rank) {
         comm.to.push_back(m.to);
@@ -94,14 +95,14 @@ TensorView* fetched(Fusion& local, const WindowOp& op, int operand, const Window
 }
 
 // The row, from the rank that has it.
-TensorView* row(Fusion& local, const WindowOp& op, const WindowFetch& fetch, int64_t number) {
+TensorView* row(Fusion& local, const WindowOp& op, const HaloExchange& exchange, int64_t number) {
   TensorView* own = ownRow(local, op.expr, op.operands[0], op.operands[1], op.at);
   ExprAttributes attributes;
   CommAttributes& comm = attributes.comm;
   comm.kind = Collective::Broadcast;
   comm.mesh = local.meshNumber(op.expr->tensorOutput()->getDeviceMesh());
-  comm.axes = fetch.broadcastAxes;
-  comm.root = fetch.root;
+  comm.axes = exchange.broadcastAxes;
+  comm.root = exchange.root;
   comm.number = number;
   TensorView* out = local.tensor(own->dtype(), dimsOf(own));
   local.addExpr(ExprKind::Communicate, {own}, {out}, attributes);
@@ -159,20 +160,20 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
   std::vector<TensorView*> parts;
   for (size_t k = 0; k < op.operands.size(); k++) {
     const auto operand = static_cast<int>(k);
-    const WindowFetches::Part* part = windows_.find(op.expr, operand);
-    invariant(part != nullptr, "[localize] {} was planned to fetch what it needs, and cannot",
+    const HaloExchanges::Part* part = windows_.find(op.expr, operand);
+    invariant(part != nullptr, "[localize] {} has a planned halo exchange, but no exchange exists for its operand",
               op.expr->output()->toString());
-    const WindowFetch& fetch = windows_.fetch(*part);
+    const HaloExchange& exchange = windows_.exchange(*part);
     if (op.expr->kind() == ExprKind::IndexSelect) {
-      parts.push_back(k == 0 && isHere ? row(local_, op, fetch, communications) : nullptr);
-      communications += fetch.total > 0 ? 1 : 0;
-    } else if (!arrived_.contains(part->number)) {  // windows that share a fetch may stand in any order
-      arrived_[part->number] = fetched(local_, op, operand, fetch, communications);
-      communications += fetch.total > 0 ? 1 : 0;
+      parts.push_back(k == 0 && isHere ? row(local_, op, exchange, communications) : nullptr);
+      communications += exchange.total > 0 ? 1 : 0;
+    } else if (!arrived_.contains(part->number)) {  // windows that share an exchange may stand in any order
+      arrived_[part->number] = received(local_, op, operand, exchange, communications);
+      communications += exchange.total > 0 ? 1 : 0;
     }
     if (op.expr->kind() != ExprKind::IndexSelect) {
       TensorView* all = arrived_.at(part->number);
-      const IndexBlock here = neededBy(fetch, op.at.rank);
+      const IndexBlock here = neededBy(exchange, op.at.rank);
       const IndexBlock needs =
           isHere ? windowNeeds(op.expr, operand, shardState(op.expr->tensorOutput()), op.at.rank) : here;
       parts.push_back(all == nullptr || here == needs ? all
@@ -180,7 +181,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
                                                       : takeBlock(all, positions(here, needs)));
     }
   }
-  invariant(windows_.steps(op.expr) == op.expr->attributes().fetches, "[localize] {} was planned otherwise",
+  invariant(windows_.steps(op.expr) == op.expr->attributes().haloSteps, "[localize] {} was planned otherwise",
             op.expr->output()->toString());
   if (!isHere) {
     return nullptr;

@@ -9,11 +9,11 @@
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/relation.h"
-#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/window_places.h"
 
@@ -27,7 +27,7 @@ class Decomposition {
  public:
   Decomposition(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
 
-  // Windows that ranks may fetch come last: where an operand is moved for another reader, it is there.
+  // Windows come last: if an operand is moved for another reader, the window needs no halo exchange.
   bool run(const std::function<bool(const Expr*)>& among) {
     bool changed = false;
     std::vector<Expr*> windows;
@@ -39,7 +39,7 @@ class Decomposition {
       if (e->outputs().size() == 1 && e->output()->isTensor() && e->output()->asTensor()->hasDeviceMesh() && among(e) &&
           needsWork(e)) {
         changed = true;
-        if (isWindowOp(e) && fetchOf(e)) {
+        if (isWindowOp(e) && exchangeOf(e)) {
           windows.push_back(e);
         } else {
           rewrite(e);
@@ -47,8 +47,8 @@ class Decomposition {
       }
     }
     for (Expr* e : windows) {
-      if (std::optional<std::vector<WindowStep>> steps = fetchOf(e)) {
-        fusion_.setFetches(e, std::move(*steps));
+      if (std::optional<std::vector<HaloStep>> steps = exchangeOf(e)) {
+        fusion_.setHaloSteps(e, std::move(*steps));
       } else {
         rewrite(e);
       }
@@ -80,7 +80,7 @@ class Decomposition {
 
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.
   bool needsWork(const Expr* e) const {
-    if (fetchesWindow(e)) {
+    if (exchangesHalo(e)) {
       return false;
     }
     if (isPartOfWhole(e)) {
@@ -132,17 +132,17 @@ class Decomposition {
     moveOperands(e);
   }
 
-  // How ranks fetch what a window needs, where nothing else is cheaper.
-  std::optional<std::vector<WindowStep>> fetchOf(Expr* e) {
+  // The halo exchange of a window, if no redistribution is cheaper.
+  std::optional<std::vector<HaloStep>> exchangeOf(Expr* e) {
     double cost = 0;
-    std::vector<WindowStep> steps;
+    std::vector<HaloStep> steps;
     for (const Operand& o : operands(e)) {
-      const std::optional<WindowFetch> fetch = windowFetch(e, o.position);
-      if (!fetch || (fetch->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), "transfer"))) {
+      const std::optional<HaloExchange> exchange = haloExchange(e, o.position);
+      if (!exchange || (exchange->step.kind == Collective::Transfer && isForbidden(fusion_.planner(), "transfer"))) {
         return std::nullopt;
       }
-      cost += fetch->cost;
-      steps.push_back(fetch->step);
+      cost += exchange->cost;
+      steps.push_back(exchange->step);
     }
     // one row of a table with as many rows as ranks costs as much as the whole, but fewer ranks receive it
     const double tie = e->kind() == ExprKind::IndexSelect ? -kTie : kTie;

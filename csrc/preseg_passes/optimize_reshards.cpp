@@ -4,7 +4,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/window_fetch.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/reshard_edges.h"
 #include "preseg_passes/reshard_partials.h"
@@ -37,8 +37,8 @@ bool canOptimize(const Fusion& fusion) {
 void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
   bool any = false;
   for (Expr* e : fusion.exprs()) {
-    if (fetchesWindow(e)) {
-      fusion.setFetches(e, {});
+    if (exchangesHalo(e)) {
+      fusion.setHaloSteps(e, {});
       any = true;
     }
   }

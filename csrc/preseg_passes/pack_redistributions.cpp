@@ -189,7 +189,7 @@ class Order {
     const ExprAttributes& a = e->attributes();
     return static_cast<int>(
         (a.plan ? std::ranges::count_if(*a.plan, &CommStep::communicates) : 0) +
-        std::ranges::count_if(a.fetches, [](const WindowStep& w) { return w.kind != Collective::Local; }));
+        std::ranges::count_if(a.haloSteps, [](const HaloStep& w) { return w.kind != Collective::Local; }));
   }
   int weightOfNode(int n) const {
     int weight = 0;

@@ -13,7 +13,7 @@
 #include "ir/op_rule.h"
 #include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
-#include "multidevice/sharding/row_fetch.h"
+#include "multidevice/sharding/row_broadcast.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -340,7 +340,7 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
     fusion.removeExpr(e);
     return true;
   }
-  if (isIndexing(*e) && rowFetch(e)) {
+  if (isIndexing(*e) && rowBroadcast(e)) {
     return false;  // sent by the rank that has it
   }
   const std::vector<Dim> root = partialRoot(e, result);

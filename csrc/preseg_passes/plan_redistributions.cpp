@@ -6,43 +6,44 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/plan_memo.h"
-#include "multidevice/sharding/window_fetch.h"
 
 namespace meshfuse {
 
 namespace {
 
-std::string textOf(const std::vector<WindowStep>& steps) {
+std::string textOf(const std::vector<HaloStep>& steps) {
   std::string text;
-  for (const WindowStep& step : steps) {
+  for (const HaloStep& step : steps) {
     text += (text.empty() ? "" : ", ") + toString(step);
   }
   return text;
 }
 
-// A window has a plan since it was decided that it fetches, of itself alone; what is written may be another's.
-bool planWindow(Fusion& fusion, Expr* e, const WindowFetches& windows) {
-  const std::vector<WindowStep>& given = e->attributes().fetches;
-  std::vector<WindowStep> alone;
+// decompose-reshardings planned the halo exchange of each window alone. The plan written in the text may share another window's exchange.
+bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
+  const std::vector<HaloStep>& given = e->attributes().haloSteps;
+  std::vector<HaloStep> alone;
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
-      const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
-      check(fetch.has_value(),
-            "[plan-redistributions] {} is written as planned by [{}], but cannot fetch what it needs; leave out plan=",
+      const std::optional<HaloExchange> exchange = haloExchange(e, static_cast<int>(k));
+      check(exchange.has_value(),
+            "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
+            "out plan=",
             e->tensorOutput()->toString(), textOf(given));
-      alone.push_back(fetch->step);
+      alone.push_back(exchange->step);
     }
   }
-  std::vector<WindowStep> steps = windows.steps(e);
+  std::vector<HaloStep> steps = windows.steps(e);
   if (given == steps) {
     return false;
   }
   check(given == alone,
         "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
         e->tensorOutput()->toString(), textOf(given), textOf(alone));
-  fusion.setFetches(e, std::move(steps));
+  fusion.setHaloSteps(e, std::move(steps));
   return true;
 }
 
@@ -81,9 +82,9 @@ bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
 
 bool planRedistributions(Fusion& fusion, PassContext& context) {
   bool changed = false;
-  const WindowFetches windows(fusion);
+  const HaloExchanges windows(fusion);
   for (Expr* e : fusion.exprs()) {
-    if (fetchesWindow(e)) {
+    if (exchangesHalo(e)) {
       changed |= planWindow(fusion, e, windows);
     }
     if (e->kind() == ExprKind::Redistribute) {

@@ -89,7 +89,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       attributes.starts.insert(attributes.starts.begin() + place, 0);
       attributes.stops.insert(attributes.stops.begin() + place, contributions);
       attributes.steps.insert(attributes.steps.begin() + place, 1);
-      attributes.fetches.clear();
+      attributes.haloSteps.clear();
       connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) {
         return connectSlice(f, ids, attributes.starts, attributes.stops, attributes.steps);
       };

@@ -5,9 +5,9 @@
 
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/relation.h"
-#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/reshard_cost.h"
 
 namespace meshfuse {
@@ -28,16 +28,16 @@ int operandOf(const Expr* e, const Val* val) {
   return k;
 }
 
-// What a window fetches, at its present place.
+// The cost of a window's halo exchange with its present sharding.
 std::optional<double> costOfWindow(const Expr* e) {
   double cost = 0;
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
-      const std::optional<WindowFetch> fetch = windowFetch(e, static_cast<int>(k));
-      if (!fetch) {
+      const std::optional<HaloExchange> exchange = haloExchange(e, static_cast<int>(k));
+      if (!exchange) {
         return std::nullopt;
       }
-      cost += fetch->messages.empty() ? 0 : fetch->cost;
+      cost += exchange->messages.empty() ? 0 : exchange->cost;
     }
   }
   return cost;
@@ -95,7 +95,7 @@ bool place(Expr* window, PlanMemo& plans) {
 bool placeWindowsWithReaders(Fusion& fusion, PlanMemo& plans) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    changed |= isWindowOp(e) && !fetchesWindow(e) && e->tensorOutput()->hasDeviceMesh() && place(e, plans);
+    changed |= isWindowOp(e) && !exchangesHalo(e) && e->tensorOutput()->hasDeviceMesh() && place(e, plans);
   }
   return changed;
 }

@@ -1,4 +1,4 @@
-// Windows along sharded dims: ranks fetch what they lack, and no more.
+// Windows along sharded dims: the halo exchange moves only the missing elements.
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 

@@ -10,9 +10,9 @@
 #include "interpret/bounds.h"
 #include "ir/text.h"
 #include "localize/localize.h"
+#include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/relation.h"
-#include "multidevice/sharding/window_fetch.h"
 #include "preseg_passes/concretize.h"
 #include "preseg_passes/rank_simulator.h"
 #include "preseg_passes/table.h"
@@ -39,7 +39,7 @@ std::vector<int64_t> constants(const std::vector<IntExpr>& shape) {
 // The invariants that hold between decompose-reshardings and localize.
 void expectOnlyRedistributesCommunicate(const Fusion& fusion) {
   for (const Expr* e : fusion.exprs()) {
-    EXPECT_TRUE(e->kind() == ExprKind::Redistribute || fetchesWindow(e) || !isResharding(e)) << e->output()->toString();
+    EXPECT_TRUE(e->kind() == ExprKind::Redistribute || exchangesHalo(e) || !isResharding(e)) << e->output()->toString();
   }
 }
 

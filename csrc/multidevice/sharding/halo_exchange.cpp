@@ -1,4 +1,4 @@
-#include "multidevice/sharding/window_fetch.h"
+#include "multidevice/sharding/halo_exchange.h"
 
 #include <fmt/ranges.h>
 
@@ -12,7 +12,7 @@
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/plan_options.h"
-#include "multidevice/sharding/row_fetch.h"
+#include "multidevice/sharding/row_broadcast.h"
 
 namespace meshfuse {
 
@@ -60,10 +60,10 @@ struct Part {
   std::vector<size_t> holders;  // positions in the mesh
 };
 
-class Fetching {
+class ExchangePlanner {
  public:
   // `alike`: parts of the result lie alike in all teams.
-  Fetching(const ShardState& held, const DeviceMesh& to, std::vector<IndexBlock> needs, bool alike)
+  ExchangePlanner(const ShardState& held, const DeviceMesh& to, std::vector<IndexBlock> needs, bool alike)
       : held_(held), to_(to), needs_(std::move(needs)), alike_(alike), sent_(held.mesh.devices().size()) {
     const std::vector<int64_t>& holders = held.mesh.devices();
     for (size_t q = 0; q < holders.size(); q++) {
@@ -76,7 +76,7 @@ class Fetching {
     }
   }
 
-  WindowFetch run(const PlanOptions& options) {
+  HaloExchange run(const PlanOptions& options) {
     const std::vector<int64_t>& readers = to_.devices();
     std::vector<std::pair<size_t, const Part*>> wanted;  // what is to be sent, after what is there
     for (size_t r = 0; r < readers.size(); r++) {
@@ -157,7 +157,7 @@ class Fetching {
     }
     std::vector<int> axes;
     for (int axis = 0; axis < held_.mesh.numAxes(); axis++) {
-      const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const WindowMessage& m) {
+      const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const HaloMessage& m) {
         return held_.mesh.coordinates(m.from)[static_cast<size_t>(axis)] !=
                held_.mesh.coordinates(m.to)[static_cast<size_t>(axis)];
       });
@@ -202,7 +202,7 @@ class Fetching {
       return std::nullopt;
     }
     // everyone who lacks it gets it whole, from its own team
-    for (const WindowMessage& m : out_.messages) {
+    for (const HaloMessage& m : out_.messages) {
       const std::vector<int64_t> team = to_.team(m.to, axes);
       if (countOf(m.block) != countOf(needs_[static_cast<size_t>(to_.indexOf(m.to))]) ||
           team[static_cast<size_t>(*root)] != m.from) {
@@ -218,7 +218,7 @@ class Fetching {
   const bool alike_;
   std::vector<Part> parts_;
   std::vector<int64_t> sent_;  // elements, by position in the mesh of the operand
-  WindowFetch out_;
+  HaloExchange out_;
 };
 
 // Indices of either, as runs of neighbours; nothing if some lie apart by steps.
@@ -266,7 +266,7 @@ bool isWindowOp(const Expr* expr) {
   return isWindow(*expr) || expr->kind() == ExprKind::Cat || rowNumber(expr).has_value();
 }
 
-bool fetchesWindow(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().fetches.empty(); }
+bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().haloSteps.empty(); }
 
 IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
   const IndexBlock made = localIndices(result, device);
@@ -293,33 +293,33 @@ IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, 
 namespace {
 
 // A row whose number shows when it runs, or that number, which ranks have.
-std::optional<WindowFetch> rowAsWindow(const Expr* expr, int operand) {
-  const std::optional<RowFetch> row = rowFetch(expr);
+std::optional<HaloExchange> rowAsWindow(const Expr* expr, int operand) {
+  const std::optional<RowBroadcast> row = rowBroadcast(expr);
   if (!row) {
     return std::nullopt;
   }
-  WindowFetch fetch;
-  fetch.to = expr->tensorOutput()->getDeviceMesh();
+  HaloExchange exchange;
+  exchange.to = expr->tensorOutput()->getDeviceMesh();
   if (operand == 0) {
     const DeviceMesh& mesh = expr->tensorOutput()->getDeviceMesh();
-    fetch.step.kind = Collective::Broadcast;
+    exchange.step.kind = Collective::Broadcast;
     int64_t team = 1;
     for (int axis : row->axes) {
-      fetch.step.axes.push_back(mesh.axisName(axis));
+      exchange.step.axes.push_back(mesh.axisName(axis));
       team *= mesh.axisSize(axis).constValue();
     }
-    fetch.broadcastAxes = row->axes;
-    fetch.root = row->root;
-    fetch.received = row->elements;
-    fetch.total = row->elements * (mesh.numDevices() / team) * (team - 1);
-    fetch.cost = row->cost;
+    exchange.broadcastAxes = row->axes;
+    exchange.root = row->root;
+    exchange.received = row->elements;
+    exchange.total = row->elements * (mesh.numDevices() / team) * (team - 1);
+    exchange.cost = row->cost;
   }
-  return fetch;
+  return exchange;
 }
 
 }  // namespace
 
-std::optional<WindowFetch> windowFetch(const Expr* expr, int operand) {
+std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
   if (expr->kind() == ExprKind::IndexSelect) {
     return rowAsWindow(expr, operand);
   }
@@ -336,16 +336,16 @@ std::optional<WindowFetch> windowFetch(const Expr* expr, int operand) {
   for (const int64_t device : made.mesh.devices()) {
     needs.push_back(windowNeeds(expr, operand, made, device));
   }
-  return Fetching(held, made.mesh, std::move(needs), !isRagged(held) && !isRagged(made))
+  return ExchangePlanner(held, made.mesh, std::move(needs), !isRagged(held) && !isRagged(made))
       .run(planOptions(expr->fusion().planner(), held.mesh, made.mesh));
 }
 
 namespace {
 
-bool isTransfer(const WindowFetch& fetch) { return !fetch.messages.empty() && fetch.broadcastAxes.empty(); }
+bool isTransfer(const HaloExchange& exchange) { return !exchange.messages.empty() && exchange.broadcastAxes.empty(); }
 
 // One exchange in place of two, where it costs no more.
-std::optional<WindowFetch> together(const TensorView* from, const WindowFetch& a, const WindowFetch& b) {
+std::optional<HaloExchange> together(const TensorView* from, const HaloExchange& a, const HaloExchange& b) {
   if (!(a.to == b.to)) {
     return std::nullopt;
   }
@@ -358,54 +358,54 @@ std::optional<WindowFetch> together(const TensorView* from, const WindowFetch& a
     needs.push_back(*std::move(both));
   }
   const ShardState held = heldOf(from, a.to);
-  WindowFetch fetch =
-      Fetching(held, a.to, std::move(needs), false).run(planOptions(from->fusion().planner(), held.mesh, a.to));
-  return fetch.cost <= a.cost + b.cost ? std::optional(std::move(fetch)) : std::nullopt;
+  HaloExchange exchange =
+      ExchangePlanner(held, a.to, std::move(needs), false).run(planOptions(from->fusion().planner(), held.mesh, a.to));
+  return exchange.cost <= a.cost + b.cost ? std::optional(std::move(exchange)) : std::nullopt;
 }
 
 }  // namespace
 
-WindowFetches::WindowFetches(const Fusion& fusion) {
+HaloExchanges::HaloExchanges(const Fusion& fusion) {
   std::map<int, std::vector<size_t>> open;  // by operand: what other windows may join
   for (const Expr* e : fusion.exprs()) {
-    for (size_t k = 0; fetchesWindow(e) && k < e->inputs().size(); k++) {
+    for (size_t k = 0; exchangesHalo(e) && k < e->inputs().size(); k++) {
       const auto operand = static_cast<int>(k);
       if (!e->input(operand)->isTensor()) {
         continue;
       }
-      std::optional<WindowFetch> fetch = windowFetch(e, operand);
-      if (!fetch) {
+      std::optional<HaloExchange> exchange = haloExchange(e, operand);
+      if (!exchange) {
         continue;
       }
-      Part part{fetches_.size(), fetch->step};
-      if (isTransfer(*fetch)) {
+      Part part{exchanges_.size(), exchange->step};
+      if (isTransfer(*exchange)) {
         for (size_t n : open[e->input(operand)->id()]) {
-          if (std::optional<WindowFetch> both = together(e->input(operand)->asTensor(), fetches_[n], *fetch)) {
-            part = {n, fetch->step};
+          if (std::optional<HaloExchange> both = together(e->input(operand)->asTensor(), exchanges_[n], *exchange)) {
+            part = {n, exchange->step};
             part.step.isShared = true;
-            fetches_[n] = *std::move(both);
+            exchanges_[n] = *std::move(both);
             break;
           }
         }
       }
       if (!part.step.isShared) {
-        if (isTransfer(*fetch)) {
-          open[e->input(operand)->id()].push_back(fetches_.size());
+        if (isTransfer(*exchange)) {
+          open[e->input(operand)->id()].push_back(exchanges_.size());
         }
-        fetches_.push_back(*std::move(fetch));
+        exchanges_.push_back(*std::move(exchange));
       }
       parts_[{e->id(), operand}] = std::move(part);
     }
   }
 }
 
-const WindowFetches::Part* WindowFetches::find(const Expr* expr, int operand) const {
+const HaloExchanges::Part* HaloExchanges::find(const Expr* expr, int operand) const {
   const auto at = parts_.find({expr->id(), operand});
   return at == parts_.end() ? nullptr : &at->second;
 }
 
-std::vector<WindowStep> WindowFetches::steps(const Expr* expr) const {
-  std::vector<WindowStep> steps;
+std::vector<HaloStep> HaloExchanges::steps(const Expr* expr) const {
+  std::vector<HaloStep> steps;
   for (size_t k = 0; k < expr->inputs().size(); k++) {
     if (const Part* part = find(expr, static_cast<int>(k))) {
       steps.push_back(part->step);

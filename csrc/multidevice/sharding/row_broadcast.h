@@ -13,7 +13,7 @@ namespace meshfuse {
 
 class Expr;
 
-struct RowFetch {
+struct RowBroadcast {
   std::vector<int> axes;  // that cut the dim; ranks along them get the row
   IntExpr root;           // place of the owner among them
   int64_t elements = 0;   // of the row, as the busiest rank holds it
@@ -23,6 +23,6 @@ struct RowFetch {
 // The number of the one row that an IndexSelect takes, over Int inputs of the fusion; right for rows that exist.
 [[nodiscard]] std::optional<IntExpr> rowNumber(const Expr* expr);
 // Nothing where the owner's row is not all that ranks lack of the result.
-[[nodiscard]] std::optional<RowFetch> rowFetch(const Expr* expr);
+[[nodiscard]] std::optional<RowBroadcast> rowBroadcast(const Expr* expr);
 
 }  // namespace meshfuse

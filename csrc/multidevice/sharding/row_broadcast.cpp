@@ -1,4 +1,4 @@
-#include "multidevice/sharding/row_fetch.h"
+#include "multidevice/sharding/row_broadcast.h"
 
 #include <algorithm>
 
@@ -92,7 +92,7 @@ std::optional<IntExpr> rowNumber(const Expr* expr) {
   return row && isOver(*row, expr->fusion().inputs()) ? row : std::nullopt;
 }
 
-std::optional<RowFetch> rowFetch(const Expr* expr) {
+std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   const std::optional<IntExpr> row = rowNumber(expr);
   if (!row) {
     return std::nullopt;
@@ -108,16 +108,16 @@ std::optional<RowFetch> rowFetch(const Expr* expr) {
   }
   const DigitList digits = held.dims[dim];
   held.dims[dim] = DigitList::whole(static_cast<int>(dim), digits.extent());
-  RowFetch fetch;
+  RowBroadcast broadcast;
   for (int axis = 0; axis < held.mesh.numAxes(); axis++) {
     if (std::ranges::any_of(digits.digits(),
                             [&](const Digit& d) { return d.owner.isDevice() && d.owner.axis == axis; })) {
-      fetch.axes.push_back(axis);
+      broadcast.axes.push_back(axis);
     }
   }
   const std::optional<ShardState> needed = edgeRelation(expr, 0, result).needed;
   const auto isUsed = [&](int axis) { return held.owns(axis) || made.owns(axis); };
-  if (fetch.axes.empty() || std::ranges::any_of(fetch.axes, isUsed) || !needed || !provenEqual(held, *needed)) {
+  if (broadcast.axes.empty() || std::ranges::any_of(broadcast.axes, isUsed) || !needed || !provenEqual(held, *needed)) {
     return std::nullopt;
   }
   // the owner's coordinates are digits of the row's number, its place among the ranks is made of them
@@ -132,24 +132,24 @@ std::optional<RowFetch> rowFetch(const Expr* expr) {
       return std::nullopt;  // rows of a rank are no range
     }
     IntExpr place = d.owner.below;
-    for (int axis : fetch.axes) {
+    for (int axis : broadcast.axes) {
       place = axis > d.owner.axis ? place * held.mesh.axisSize(axis) : place;
     }
-    fetch.root = fetch.root + mod(floorDiv(counted, d.stride), d.size) * place;
+    broadcast.root = broadcast.root + mod(floorDiv(counted, d.stride), d.size) * place;
   }
-  fetch.elements = 1;
+  broadcast.elements = 1;
   for (const DigitList& d : made.dims) {
-    fetch.elements *= d.localSize().constValue();
+    broadcast.elements *= d.localSize().constValue();
   }
   const PlanOptions options = planOptions(expr->fusion().planner(), held.mesh, held.mesh);
   double perCall = options.alphas.empty() ? options.alpha : 0;
   double perElement = options.beta.empty() ? 1 : 0;
-  for (const int axis : fetch.axes) {
+  for (const int axis : broadcast.axes) {
     perCall = options.alphas.empty() ? perCall : std::max(perCall, options.alphas[static_cast<size_t>(axis)]);
     perElement = options.beta.empty() ? perElement : std::max(perElement, options.beta[static_cast<size_t>(axis)]);
   }
-  fetch.cost = perCall + perElement * static_cast<double>(fetch.elements);
-  return fetch;
+  broadcast.cost = perCall + perElement * static_cast<double>(broadcast.elements);
+  return broadcast;
 }
 
 }  // namespace meshfuse

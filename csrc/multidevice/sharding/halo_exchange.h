@@ -1,0 +1,75 @@
+// Halo exchange: the elements that ranks receive for a slice, a pad or a concatenation along a sharded dim, when the parts of the result
+// do not match the parts of the operand.
+//
+//   mesh {x: 4}, T0[8] S0(x), T1 = slice(T0, 1:8), S0(x)     each rank receives one element from its right neighbour
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "digits/int_expr.h"
+#include "ir/expr.h"
+#include "multidevice/sharding/shard_state.h"
+
+namespace meshfuse {
+
+class Fusion;
+
+struct HaloMessage {
+  int64_t from = 0;  // device ids
+  int64_t to = 0;
+  IndexBlock block;  // indices of the operand
+};
+
+// The exchange of one operand.
+struct HaloExchange {
+  DeviceMesh to;                  // the mesh of the result
+  std::vector<IndexBlock> needs;  // by position in that mesh: indices of the operand
+  std::vector<HaloMessage> messages;
+  std::vector<HaloMessage> kept;  // blocks that a device already holds: from == to
+  double cost = 0;                // in the units of a plan's cost
+  int64_t received = 0;           // elements that the busiest device receives
+  int64_t total = 0;              // elements that all devices receive
+  // Not empty if all ranks along these mesh axes need the same block. The rank at position `root` holds it and broadcasts it.
+  std::vector<int> broadcastAxes;
+  IntExpr root = 0;
+  HaloStep step;
+};
+
+// True for Slice, Pad, Cat, and for an IndexSelect of one row whose index is known at run time (row_broadcast.h).
+[[nodiscard]] bool isWindowOp(const Expr* expr);
+// True for a window op with a planned halo exchange. Its edges may communicate.
+[[nodiscard]] bool exchangesHalo(const Expr* expr);
+// The indices of the operand that a device needs to compute its part of the result.
+[[nodiscard]] IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
+// The exchange of one operand, with the cost model of the fusion's planner settings. Empty if sizes or offsets are not constant, or if
+// the operand is a partial sum. For an IndexSelect `messages` is empty: the sender is known only at run time.
+[[nodiscard]] std::optional<HaloExchange> haloExchange(const Expr* expr, int operand);
+
+// The halo exchanges of a planned fusion. Two exchanges of one tensor to one mesh are merged if that costs no more: each rank then
+// receives all missing elements in one transfer.
+//
+//   mesh {x: 4}, T0[16] S0(x), slices 0:14, 1:15 and 2:16, S0(x)     the exchange of the second has two elements; the third reuses it
+class HaloExchanges {
+ public:
+  explicit HaloExchanges(const Fusion& fusion);
+
+  struct Part {
+    size_t number = 0;  // index of the exchange
+    HaloStep step;
+  };
+  // Null if the operand is no tensor, or if haloExchange() is empty for it.
+  [[nodiscard]] const Part* find(const Expr* expr, int operand) const;
+  [[nodiscard]] const HaloExchange& exchange(const Part& part) const { return exchanges_[part.number]; }
+  // One step for each tensor operand that find() knows.
+  [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
+
+ private:
+  std::vector<HaloExchange> exchanges_;
+  std::map<std::pair<int, int>, Part> parts_;  // by ids of expr, and operand
+};
+
+}  // namespace meshfuse
