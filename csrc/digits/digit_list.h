@@ -62,8 +62,8 @@ class DigitList {
 
 // A domain in terms of another: list k is the index of dim k as digits of the dims of the base.
 //
-// Carries a digit between the two: `toBase` takes a piece of a dim of the domain to pieces of base dims, `fromBase` the other
-// way. Both may cut the digit in several; most significant first. Opaque where the pieces do not nest.
+// `toBase` maps a digit of a domain dim to digits of base dims, `fromBase` a digit of a base dim to digits of domain dims. Both may cut
+// the digit into several, most significant first. The result is opaque if the digits do not nest.
 [[nodiscard]] DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 [[nodiscard]] DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 

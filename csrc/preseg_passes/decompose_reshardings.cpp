@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/halo_exchange.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/plan_options.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/window_places.h"
@@ -218,7 +218,7 @@ class Decomposition {
       state.dims[k] = DigitList::whole(static_cast<int>(k), wanted.dims[k].extent());
     }
     for (const Operand& o : operands(e)) {
-      carryForward(e, o.position, o.edge.held, result, state);
+      propagateForward(e, o.position, o.edge.held, result, state);
     }
     addAxes(state, wanted);
     return state;

@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/row_broadcast.h"
 #include "preseg_passes/plain_tensor.h"
 
@@ -256,7 +256,7 @@ ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* part
   }
   for (size_t k = 0; k < e->inputs().size(); k++) {
     if (e->input(static_cast<int>(k))->isTensor()) {
-      carryForward(e, static_cast<int>(k), shardState(e->input(static_cast<int>(k))->asTensor()), partial, state);
+      propagateForward(e, static_cast<int>(k), shardState(e->input(static_cast<int>(k))->asTensor()), partial, state);
     }
   }
   addAxes(state, wanted);

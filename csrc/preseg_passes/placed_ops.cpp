@@ -4,7 +4,7 @@
 
 #include "ir/reshape.h"
 #include "ir/window.h"
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/plain_tensor.h"
 
@@ -113,7 +113,7 @@ TensorView* PlacedOps::add(ExprKind kind, const std::vector<Val*>& operands, Ten
   ShardState state = ShardState::replicated(mesh_, out->shape());
   for (size_t k = 0; k < operands.size(); k++) {
     if (operands[k]->isTensor()) {
-      carryForward(e, static_cast<int>(k), shardState(operands[k]->asTensor()), out, state);
+      propagateForward(e, static_cast<int>(k), shardState(operands[k]->asTensor()), out, state);
     }
   }
   setShardState(out, state);

@@ -13,8 +13,8 @@
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/axis_facts.h"
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/plan_memo.h"
+#include "multidevice/sharding/propagate.h"
 
 namespace meshfuse {
 
@@ -305,7 +305,7 @@ class Propagation {
     Suggestion suggestion{*find(out), ""};
     for (int operand : order) {
       const ShardState* from = e->input(operand)->isTensor() ? find(e->input(operand)) : nullptr;
-      if (from != nullptr && carryForward(e, operand, *from, out, suggestion.state, facts_)) {
+      if (from != nullptr && propagateForward(e, operand, *from, out, suggestion.state, facts_)) {
         suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "from " : " and ", e->input(operand)->id());
       }
     }
@@ -340,7 +340,7 @@ class Propagation {
       const ShardState* from = out->isTensor() ? find(out) : nullptr;
       for (size_t k = 0; from != nullptr && k < reader->inputs().size(); k++) {
         if (reader->inputs()[k] == tv &&
-            carryBackward(reader, out->asTensor(), *from, static_cast<int>(k), suggestion.state, facts_)) {
+            propagateBackward(reader, out->asTensor(), *from, static_cast<int>(k), suggestion.state, facts_)) {
           suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
         }
       }
@@ -362,7 +362,7 @@ class Propagation {
   // What `result` at `state` needs of operand number k.
   ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, size_t k) {
     ShardState needed = ShardState::replicated(state.mesh, e->inputs()[k]->asTensor()->shape());
-    carryBackward(e, result, state, static_cast<int>(k), needed, facts_);
+    propagateBackward(e, result, state, static_cast<int>(k), needed, facts_);
     return needed;
   }
 

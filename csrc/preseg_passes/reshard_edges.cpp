@@ -7,7 +7,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
@@ -194,7 +194,7 @@ class EdgeRewrites {
       TensorView* result = op->tensorOutput();
       const ShardState wanted = shardState(result);
       ShardState natural = ShardState::replicated(wanted.mesh, result->shape());
-      carryForward(op, operand, shardState(op->input(operand)->asTensor()), result, natural);
+      propagateForward(op, operand, shardState(op->input(operand)->asTensor()), result, natural);
       passed.emplace_back(result, wanted);
       setShardState(result, natural);
       const Edge edge = edgeRelation(op, operand, result);

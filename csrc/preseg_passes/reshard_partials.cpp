@@ -9,7 +9,7 @@
 #include "ir/fusion.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
@@ -204,7 +204,7 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
     shape.erase(shape.begin() + dim);
     ShardState state = ShardState::replicated(before.mesh, shape);
     state.partial = before.partial;
-    carryForward(made, 0, before, out, state);
+    propagateForward(made, 0, before, out, state);
     setShardState(out, state);
     if (edgeRelation(made, 0, out).relation != EdgeRelation::Comm) {
       return out;

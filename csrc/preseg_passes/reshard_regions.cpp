@@ -10,8 +10,8 @@
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/partialize_reductions.h"
@@ -237,7 +237,7 @@ class Region {
       ShardState state = shardState(out);
       for (size_t k = 0; k < use->inputs().size(); k++) {
         if (use->input(static_cast<int>(k)) == member.tv) {
-          carryForward(use, static_cast<int>(k), member.state, out, state);
+          propagateForward(use, static_cast<int>(k), member.state, out, state);
         }
       }
       // a stand-in is gathered in place of the operand
@@ -276,7 +276,7 @@ class Region {
           continue;
         }
         ShardState state = shardState(tv);
-        carryBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, static_cast<int>(k), state);
+        propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, static_cast<int>(k), state);
         if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
           return std::nullopt;
         }

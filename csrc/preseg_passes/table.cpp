@@ -41,7 +41,7 @@ const PassRow<Fusion, PassContext> kPasses[] = {
     {"combine-variance", combineVariance,
      "after optimize-reshards: only all-reduces that it left whole are to become gathers"},
     {"remove-unneeded-sets", removeUnneededSets,
-     "after the reshards stand alone: copies that only carried an annotation would cost kernels"},
+     "after the reshards stand alone: a copy that only holds an annotation would cost a kernel"},
     {"plan-redistributions", planRedistributions, "what each reshard costs is known when no sharding changes any more"},
     {"pack-redistributions", packRedistributions,
      "last: which of them can share a call shows in their steps, and nothing may come between those that do"},

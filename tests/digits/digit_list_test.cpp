@@ -136,9 +136,9 @@ TEST(DigitList, RandomChainsAgainstIndexValues) {
 }
 
 // A digit of a dim of the domain and its pieces on the base select the same value, and back.
-TEST(DigitList, CarriedDigitsKeepTheirValue) {
+TEST(DigitList, MappedDigitsKeepTheirValue) {
   std::mt19937 rng(2);
-  int carried = 0;
+  int mapped = 0;
   int back = 0;
   int tried = 0;
   for (int round = 0; round < 8000; round++) {
@@ -167,7 +167,7 @@ TEST(DigitList, CarriedDigitsKeepTheirValue) {
     if (base.isOpaque()) {
       continue;
     }
-    carried++;
+    mapped++;
     for (size_t i = 0; i < indices.size(); i++) {
       ASSERT_EQ(valueOf(base, indices[i]), domain[k].values[i] / stride % size);
     }
@@ -192,9 +192,9 @@ TEST(DigitList, CarriedDigitsKeepTheirValue) {
       }
     }
   }
-  std::printf("%d digits, %d carried, %d pieces carried back\n", tried, carried, back);
-  EXPECT_GT(carried, tried * 9 / 10);
-  EXPECT_GT(back, carried * 9 / 10);
+  std::printf("%d digits, %d mapped, %d pieces mapped back\n", tried, mapped, back);
+  EXPECT_GT(mapped, tried * 9 / 10);
+  EXPECT_GT(back, mapped * 9 / 10);
 }
 
 TEST(DigitList, FillLocalCompletesADim) {

@@ -187,7 +187,7 @@ TEST_F(Communication, AxisSwapIsAPermutation) {
   EXPECT_EQ(runSharded(fusion).communications, Steps{"permute(x, y)"});
 }
 
-TEST_F(Communication, ReshapesCarryShards) {
+TEST_F(Communication, ReshapesPropagateShards) {
   TensorView* x = input({3, 24}, {{1, "x"}});
   TensorView* y = reshape(x, {3, 8, 3});
   fusion.addOutput(y);

@@ -77,8 +77,8 @@ TEST(Table, TheOrderOfPasses) {
       "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
       "them\n"
       "combine-variance: after optimize-reshards: only all-reduces that it left whole are to become gathers\n"
-      "remove-unneeded-sets: after the reshards stand alone: copies that only carried an annotation would cost "
-      "kernels\n"
+      "remove-unneeded-sets: after the reshards stand alone: a copy that only holds an annotation would cost a "
+      "kernel\n"
       "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
       "pack-redistributions: last: which of them can share a call shows in their steps, and nothing may come "
       "between those that do\n");

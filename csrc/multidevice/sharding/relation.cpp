@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/operand_dims.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {

@@ -8,8 +8,8 @@
 #include <set>
 #include <span>
 
-#include "multidevice/sharding/carry.h"
 #include "multidevice/sharding/enumerate.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/random_edge.h"
 #include "multidevice/sharding/relation.h"
 #include "sanitized.h"
@@ -37,13 +37,13 @@ bool hasRaggedDim(const ShardState& state) {
 }
 
 // The result takes what forward propagation gives.
-void carry(const Hop& hop, const DeviceMesh& mesh) {
+void propagate(const Hop& hop, const DeviceMesh& mesh) {
   ShardState state = ShardState::replicated(mesh, hop.consumer()->shape());
-  carryForward(hop.expr, hop.operand, shardState(hop.producer()), hop.consumer(), state);
+  propagateForward(hop.expr, hop.operand, shardState(hop.producer()), hop.consumer(), state);
   setShardState(hop.consumer(), state);
 }
 
-// The head is placed at random and carried to the last edge; then that is carried across too, or placed at random.
+// The head gets a random sharding, which propagates to the last edge. The last consumer gets the propagated or a random sharding.
 void place(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh, bool uneven) {
   if (!uneven && rng() % 3 == 0) {
     randomDigits(rng, chain.head, mesh);
@@ -54,11 +54,11 @@ void place(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh, bool u
     if (rng() % 8 == 0) {
       randomLoops(rng, chain.hops[k].consumer(), mesh, uneven, Reduced::Free);
     } else {
-      carry(chain.hops[k], mesh);
+      propagate(chain.hops[k], mesh);
     }
   }
   if (rng() % 2 == 0) {
-    carry(chain.edge(), mesh);
+    propagate(chain.edge(), mesh);
   } else {
     randomLoops(rng, chain.edge().consumer(), mesh, uneven);
   }

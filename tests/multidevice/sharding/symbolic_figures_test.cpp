@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/size_facts.h"
 #include "multidevice/sharding/symbolic_edge.h"
@@ -19,10 +19,10 @@ namespace {
 constexpr int kShare = kSanitized ? 6 : 1;  // one in so many edges
 
 // The result takes what forward propagation gives.
-void carry(const Hop& hop, const DeviceMesh& mesh) {
+void propagate(const Hop& hop, const DeviceMesh& mesh) {
   const Prover facts = factsOfSizes(*hop.expr);
   ShardState state = ShardState::replicated(mesh, hop.consumer()->shape());
-  carryForward(hop.expr, hop.operand, shardState(hop.producer(), facts), hop.consumer(), state, facts);
+  propagateForward(hop.expr, hop.operand, shardState(hop.producer(), facts), hop.consumer(), state, facts);
   setShardState(hop.consumer(), state, facts);
 }
 
@@ -33,7 +33,7 @@ void place(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
     if (rng() % (last ? 3 : 8) == 0) {
       symbolicLoops(rng, chain.hops[k].consumer(), mesh, last ? Reduced::Bound : Reduced::Free);
     } else {
-      carry(chain.hops[k], mesh);
+      propagate(chain.hops[k], mesh);
     }
   }
 }

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/size_facts.h"
 #include "ops/activation.h"
@@ -179,10 +179,10 @@ TEST_P(SymbolicRelation, HeadsOfAnAttention) {
       TensorView* y = block(set(x), 2);
       TensorView* cut = block(reshape(y, {shape[0], shape[1], 12, -1}), 2);
       EXPECT_EQ(edge(cut), Aligned) << reason(cut);
-      ShardState carried = ShardState::replicated(mesh, cut->shape());
+      ShardState propagated = ShardState::replicated(mesh, cut->shape());
       const Prover facts = factsOfSizes(fusion);
-      EXPECT_TRUE(carryForward(cut->definition(), 0, shardState(y, facts), cut, carried, facts));
-      EXPECT_EQ(carried.dimText(2), "S2(tp)");
+      EXPECT_TRUE(propagateForward(cut->definition(), 0, shardState(y, facts), cut, propagated, facts));
+      EXPECT_EQ(propagated.dimText(2), "S2(tp)");
       TensorView* five = replicated(set(x));
       five->outer_split(2, 5);
       EXPECT_EQ(edge(block(reshape(cyclic(set(x), 2), {shape[0], shape[1], 12, -1}), 2)), Comm);

@@ -1,4 +1,4 @@
-#include "multidevice/sharding/carry.h"
+#include "multidevice/sharding/propagate.h"
 
 #include <fmt/core.h>
 
@@ -76,13 +76,13 @@ bool hasOpaqueDim(const ShardState& state) {
   return std::any_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) { return dim.isOpaque(); });
 }
 
-bool canCarry(const ShardState& from, const ShardState& to, int axis) {
+bool canPropagate(const ShardState& from, const ShardState& to, int axis) {
   return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && from.owns(axis);
 }
 
-bool canCarryAny(const ShardState& from, const ShardState& to) {
+bool canPropagateAny(const ShardState& from, const ShardState& to) {
   for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (canCarry(from, to, axis)) {
+    if (canPropagate(from, to, axis)) {
       return true;
     }
   }
@@ -116,9 +116,9 @@ int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
 
 }  // namespace
 
-bool carryForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result, ShardState& state,
-                  const Prover& facts) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
+bool propagateForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result,
+                      ShardState& state, const Prover& facts) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canPropagateAny(from, state)) {
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
@@ -129,7 +129,7 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   bool grew = false;
   for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (!canCarry(from, state, axis)) {
+    if (!canPropagate(from, state, axis)) {
       continue;
     }
     std::vector<Digit> arrived;
@@ -165,9 +165,9 @@ bool carryForward(const Expr* expr, int operand, const ShardState& from, const T
   return grew;
 }
 
-bool carryBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand, ShardState& state,
-                   const Prover& facts) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canCarryAny(from, state)) {
+bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
+                       ShardState& state, const Prover& facts) {
+  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canPropagateAny(from, state)) {
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
@@ -179,7 +179,7 @@ bool carryBackward(const Expr* expr, const TensorView* result, const ShardState&
   const std::vector<DigitList> logical = logicalOverRoot(result, prover);
   bool grew = false;
   for (int axis = 0; axis < from.mesh.numAxes(); axis++) {
-    if (!canCarry(from, state, axis)) {
+    if (!canPropagate(from, state, axis)) {
       continue;
     }
     std::vector<Digit> arrived;
@@ -246,7 +246,7 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
 bool addAxes(ShardState& state, const ShardState& more, const Prover& prover) {
   bool grew = false;
   for (int axis = 0; axis < more.mesh.numAxes(); axis++) {
-    if (!canCarry(more, state, axis)) {
+    if (!canPropagate(more, state, axis)) {
       continue;
     }
     if (std::optional<ShardState> grown = withDigits(state, digitsOf(more, axis, prover), prover)) {
