@@ -1,4 +1,4 @@
-# Script behind meshfuse_embed_text(): OUTPUT, HEADER, FUNCTION, FILES.
+# The script of meshfuse_embed_text(): OUTPUT, HEADER, FUNCTION, FILES.
 set(text "// Written by CMake from the files named below.\n#include \"${HEADER}\"\n\nnamespace meshfuse {\n\n")
 string(APPEND text "std::string_view ${FUNCTION}([[maybe_unused]] std::string_view file) {\n")
 foreach(file IN LISTS FILES)

@@ -51,7 +51,7 @@ constexpr Row kRows[] = {
     {"test_segment", kLibraryMatmul,
      "Segmentation.MlpIsTwoLibraryCallsWithOneKernelBetween:Segmentation.EpilogueAfterALibraryCallIsOneKernel:"
      "Segmentation.ViewsOfResultsCostNothing:Segmentation.NothingWaitsForItself:"
-     "Siblings.WhatWaitsForTheOtherStaysBehindIt:Siblings.KernelsBesideALibraryCallJoin"},
+     "Siblings.AKernelThatWaitsForTheOtherStaysAfterIt:Siblings.KernelsBesideALibraryCallJoin"},
     {"test_stress", kCpuKernels, "*"},
     {"test_tools", kCpuKernels,
      "ToolRun.*:ToolCompile.WritesKernelsForThisMachine:ToolCompile.ThePerRankProgramIsNoProgramToRun:"

@@ -35,7 +35,7 @@ struct Line {
 
 // For each place of an ascending order whether the element there could belong before it: not, if all before it are less by more than
 // both their errors, or exact and it is exact too.
-std::vector<bool> couldStandBefore(const Line& line, const std::vector<int64_t>& order) {
+std::vector<bool> canPrecede(const Line& line, const std::vector<int64_t>& order) {
   std::vector<bool> could(order.size(), false);
   double highest = -kInfinity;        // of value + error
   double highestMoving = -kInfinity;  // of those with errors
@@ -51,7 +51,7 @@ std::vector<bool> couldStandBefore(const Line& line, const std::vector<int64_t>&
   return could;
 }
 
-std::vector<bool> couldStandAfter(const Line& line, const std::vector<int64_t>& order) {
+std::vector<bool> canFollow(const Line& line, const std::vector<int64_t>& order) {
   std::vector<bool> could(order.size(), false);
   double lowest = kInfinity;
   double lowestMoving = kInfinity;
@@ -92,8 +92,8 @@ Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedO
     if (descending) {
       std::reverse(order.begin(), order.end());
     }
-    const std::vector<bool> before = couldStandBefore(line, order);
-    const std::vector<bool> after = couldStandAfter(line, order);
+    const std::vector<bool> before = canPrecede(line, order);
+    const std::vector<bool> after = canFollow(line, order);
     for (int64_t j = 0; j < wanted; j++) {
       const auto place = static_cast<size_t>(descending ? extent - 1 - j : j);
       if (before[place] || after[place]) {

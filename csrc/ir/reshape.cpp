@@ -94,7 +94,7 @@ class Planner {
         steps_.push_back({StepKind::SplitOff});
         hand = *rest;
         j_++;
-      } else if (const IntExpr inner = behind(jEnd);
+      } else if (const IntExpr inner = productAfter(jEnd);
                  i_ == iEnd && !inner.isConst(0) && hand == to_[j_] * inner && ceilDiv(hand, inner) == to_[j_]) {
         steps_.push_back({StepKind::SplitRest, inner});
         hand = inner;
@@ -109,8 +109,8 @@ class Planner {
     return i_ == iEnd;
   }
 
-  // What the results after the next one hold, up to the group's end.
-  IntExpr behind(size_t jEnd) const {
+  // The product of the result extents after the next one, up to the end of the group.
+  IntExpr productAfter(size_t jEnd) const {
     IntExpr count = 1;
     for (size_t j = j_ + 1; j < jEnd; j++) {
       count *= to_[j];

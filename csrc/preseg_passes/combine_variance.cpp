@@ -310,7 +310,7 @@ class Gathering {
   }
 
   // The price of the most expensive axis of the parts.
-  double dearest(const std::vector<double>& byAxis) const {
+  double costliest(const std::vector<double>& byAxis) const {
     double price = 0;
     for (const int axis : axes_) {
       price = std::max(price, byAxis[static_cast<size_t>(axis)]);
@@ -321,11 +321,11 @@ class Gathering {
   double callPrice() const {
     const std::vector<double> alphas = planOptions(fusion_.planner(), mesh_, mesh_).alphas;
     return alphas.empty() ? static_cast<double>(context_.settings().callBytes)
-                          : dearest(alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
+                          : costliest(alphas) * static_cast<double>(dataTypeSize(m_.x->dtype()));
   }
   double priceOf(const ReshardCost& cost) const {
     const std::vector<double> betas = planOptions(fusion_.planner(), mesh_, mesh_).beta;
-    return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : dearest(betas)) +
+    return static_cast<double>(cost.bytes) * (betas.empty() ? 1 : costliest(betas)) +
            static_cast<double>(cost.calls) * callPrice();
   }
 

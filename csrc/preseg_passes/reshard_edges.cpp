@@ -17,7 +17,7 @@ namespace meshfuse {
 namespace {
 
 bool isCheaper(const ReshardCost& a, const ReshardCost& b) { return a.bytes < b.bytes; }
-bool isNotDearer(const ReshardCost& a, const ReshardCost& b) {
+bool costsNoMore(const ReshardCost& a, const ReshardCost& b) {
   return a.bytes < b.bytes || (a.bytes == b.bytes && a.calls <= b.calls);
 }
 
@@ -118,7 +118,7 @@ class EdgeRewrites {
       apart += costOf(plans_, before);
     }
     const ReshardCost together = costOf(plans_, shardState(from), shardState(to), from);
-    if (shared ? !isCheaper(together, apart) : !isNotDearer(together, apart)) {
+    if (shared ? !isCheaper(together, apart) : !costsNoMore(together, apart)) {
       return false;
     }
     if (!from->isPartial()) {

@@ -153,7 +153,7 @@ std::string tensorPicture(const ExplainedTensor& t, const PictureOptions& option
       fmt::format(R"(<svg class="tensor" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}">)",
                   w + depth + 2, h + depth + 2);
   for (double d = depth; d > 0; d -= 3) {
-    text += fmt::format(R"(<rect class="behind" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"></rect>)", 1 + d,
+    text += fmt::format(R"(<rect class="stacked" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"></rect>)", 1 + d,
                         1 + depth - d, w, h);
   }
   for (const auto& [piece, ranks] : pieces) {

@@ -98,7 +98,7 @@ Tensor doubles(const Row& values, std::vector<int64_t> sizes) {
 Tensor xOf(const Problem& p) { return doubles(p.x, {p.n, p.c, p.s}); }
 
 // [N, C, S] with the channels last.
-Row channelsBehind(const Problem& p, const Row& x) {
+Row channelsLast(const Problem& p, const Row& x) {
   Row y;
   for (int64_t n = 0; n < p.n; n++) {
     for (int64_t s = 0; s < p.s; s++) {
@@ -116,7 +116,7 @@ TEST(BatchNorm, TrainingAndRunningStatistics) {
   Row oldMean = {1, 2, 3, 4};
   Row oldVariance = {4, 3, 2, 1};
   for (bool last : {false, true}) {
-    Tensor x = last ? doubles(channelsBehind(p, p.x), {3, 5, 4}) : xOf(p);
+    Tensor x = last ? doubles(channelsLast(p, p.x), {3, 5, 4}) : xOf(p);
     std::vector<Tensor> out =
         run({x, doubles(p.weight, {4}), doubles(p.bias, {4}), doubles(oldMean, {4}), doubles(oldVariance, {4})},
             [&](const Views& v) {
@@ -124,7 +124,7 @@ TEST(BatchNorm, TrainingAndRunningStatistics) {
               return Views{r.output, r.mean, r.invstd};
             });
     ASSERT_EQ(out.size(), 5u);  // the running ones first
-    expectNear(out[2], last ? channelsBehind(p, expected.y) : expected.y, 1e-12);
+    expectNear(out[2], last ? channelsLast(p, expected.y) : expected.y, 1e-12);
     expectNear(out[3], expected.mean, 1e-14);
     expectNear(out[4], expected.invstd, 1e-12);
     for (size_t c = 0; c < 4; c++) {

@@ -168,8 +168,8 @@ TEST_F(OptimizeReshards, NarrowSumsAreAddedAsWideOnes) {
   EXPECT_EQ(runs.with.bytes, runs.without.bytes);
 }
 
-// Of what is cut off, or summed, only that is combined.
-TEST_F(OptimizeReshards, SumsAreCombinedBehindWhatShrinksThem) {
+// A slice, or a sum over another dim, runs before the all-reduce, which then moves fewer elements.
+TEST_F(OptimizeReshards, SumsAreCombinedAfterOpsThatShrinkThem) {
   TensorView* x = input({8, 4}, {{1, "x"}});
   TensorView* w = input({6, 4}, {{1, "x"}});
   TensorView* y = mul(linear(x, w), 0.5);
@@ -251,7 +251,7 @@ TEST_F(OptimizeReshards, PinnedTensorsStay) {
 }
 
 // An all-reduce whose readers cannot run in parts stays one.
-TEST_F(OptimizeReshards, AnAllReduceBehindWhichNothingIsComputedStays) {
+TEST_F(OptimizeReshards, AnAllReduceWithoutLaterComputationStays) {
   TensorView* x = input({8, 12}, {{1, "x"}});
   TensorView* w = input({4, 12}, {{1, "x"}});
   TensorView* again = input({4, 4}, {{0, "x"}});

@@ -91,7 +91,7 @@ TEST(ManySiblings, OfOneInputThatLoopDifferently) {
   EXPECT_LE(c.judged, kLookedAt * kMany);
 }
 
-TEST(ManySiblings, BehindEachOther) {
+TEST(ManySiblings, OneAfterTheOther) {
   const Cut c = cut([](Fusion& f) {
     TensorView* x = makeContigConcreteTensor({16, 16});
     f.addInput(x);

@@ -137,7 +137,7 @@ TEST(Siblings, ATransposedCopyIsNotWrittenAcrossRows) {
   EXPECT_NE(text(t.boundaries).find("would be accessed across its rows"), std::string::npos) << text(t.boundaries);
 }
 
-TEST(Siblings, WhatWaitsForTheOtherStaysBehindIt) {
+TEST(Siblings, AKernelThatWaitsForTheOtherStaysAfterIt) {
   // the second exponential waits for the first by way of the library call: no kernel holds both
   ProgramTraffic t = measure(
       [](Fusion& f) {

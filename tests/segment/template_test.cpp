@@ -70,7 +70,7 @@ TEST(Templates, TheCheaperOneWritesTheKernel) {
       << "a kernel of rows holds no part that another template writes";
 }
 
-TEST(Templates, TheDearerOneDoesNot) {
+TEST(Templates, TheCostlierOneDoesNot) {
   EXPECT_EQ(kindsOf(withPlain(judgePlain<1 << 30>)), (std::vector<std::string>{"normalization"}));
 }
 

@@ -136,7 +136,7 @@ class ExchangePlanner {
                              [&](size_t a, size_t b) { return rank(a) < rank(b); });
   }
 
-  static double dearest(const std::vector<double>& costs, const std::vector<int>& axes, double plain) {
+  static double costliest(const std::vector<double>& costs, const std::vector<int>& axes, double plain) {
     double most = costs.empty() || axes.empty() ? plain : 0;
     for (const int axis : axes) {
       most = costs.empty() ? most : std::max(most, costs[static_cast<size_t>(axis)]);
@@ -166,15 +166,15 @@ class ExchangePlanner {
         out_.step.axes.push_back(held_.mesh.axisName(axis));
       }
     }
-    const double perElement = dearest(options.beta, axes, 1);
-    out_.cost = dearest(options.alphas, axes, options.alphaPeer) * static_cast<double>(peers) +
+    const double perElement = costliest(options.beta, axes, 1);
+    out_.cost = costliest(options.alphas, axes, options.alphaPeer) * static_cast<double>(peers) +
                 perElement * static_cast<double>(busiest);
     const std::optional<int64_t> root = rootAlong(axes);
     if (root) {
       out_.broadcastAxes = axes;
       out_.root = *root;
       out_.step.kind = Collective::Broadcast;
-      out_.cost = dearest(options.alphas, axes, options.alpha) + perElement * static_cast<double>(out_.received);
+      out_.cost = costliest(options.alphas, axes, options.alpha) + perElement * static_cast<double>(out_.received);
     }
   }
 

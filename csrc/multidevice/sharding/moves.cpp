@@ -49,7 +49,7 @@ double largestOf(const std::vector<double>& costs, AtomSet atoms) {
 double MovePrices::leastCall() const { return leastOf(alpha); }
 double MovePrices::call(AtomSet atoms) const { return largestOf(alpha, atoms); }
 double MovePrices::least() const { return leastOf(beta); }
-double MovePrices::dearest(AtomSet atoms) const { return largestOf(beta, atoms); }
+double MovePrices::costliest(AtomSet atoms) const { return largestOf(beta, atoms); }
 
 bool MovePrices::uniform() const {
   const auto isUniform = [](const std::vector<double>& costs) {
@@ -281,7 +281,7 @@ double MoveMaker::cost(const SearchState& before, const Move& move) {
   // Of equal costs the collective that stands first in its enum, and of one kind the plain form.
   const double tie = (move.kind == Collective::AllToAll && !move.plain ? kTieCost : 0) +
                      1e-6 * (2 * static_cast<double>(move.kind) + (move.plain ? 0 : 1));
-  return prices_.call(move.group) + tie + received(before, move) * prices_.dearest(move.group);
+  return prices_.call(move.group) + tie + received(before, move) * prices_.costliest(move.group);
 }
 
 double MoveMaker::cost(SearchState before, const std::vector<Move>& chain) {

@@ -27,7 +27,7 @@ struct MovePrices {
   double leastCall() const;
   double call(AtomSet atoms) const;
   double least() const;
-  double dearest(AtomSet atoms) const;
+  double costliest(AtomSet atoms) const;
   bool uniform() const;
 };
 

@@ -184,7 +184,7 @@ RedistributionPlan directPlan(const Problem& problem, const PlanOptions& options
   const AtomSet crossed = atomSetOf(t.crossed);
   const double message = options.alphas.empty() ? options.alphaPeer : problem.prices.call(crossed);
   plan.cost = message * static_cast<double>(t.peers) +
-              problem.prices.dearest(crossed) * static_cast<double>(std::max(t.received, t.sent));
+              problem.prices.costliest(crossed) * static_cast<double>(std::max(t.received, t.sent));
   plan.peakState = problem.largerEnd();
   return plan;
 }

@@ -108,10 +108,10 @@ TEST_F(PlannerSettingsTest, MessagesCostWhatTheirAxesAsk) {
   const Steps direct = planned({}, from, to);
   ASSERT_EQ(direct, Steps{"transfer(x)"});
   Fusion plain;
-  Fusion dear;
-  dear.setPlanner({.alpha = {{"x", 100}, {"y", 100}}});
+  Fusion costly;
+  costly.setPlanner({.alpha = {{"x", 100}, {"y", 100}}});
   PlanMemo plans;
-  EXPECT_GE(plans.plan(dear, from, to).cost, 99 + plans.plan(plain, from, to).cost);
+  EXPECT_GE(plans.plan(costly, from, to).cost, 99 + plans.plan(plain, from, to).cost);
 }
 
 TEST_F(PlannerSettingsTest, BetweenTwoMeshes) {

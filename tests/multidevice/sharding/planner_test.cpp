@@ -584,7 +584,7 @@ TEST(Planner, TwoMeshes) {
 }
 
 // What is replicated on the source leaves it once, and is spread again where links inside the target are cheaper.
-TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreDear) {
+TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreExpensive) {
   const DeviceMesh source = DeviceMesh::create({{"x", 2}}, {0, 1});
   const DeviceMesh target = DeviceMesh::create({{"a", 4}}, {2, 3, 4, 5});
   PlanOptions options;

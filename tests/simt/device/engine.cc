@@ -509,7 +509,7 @@ int ticket(int* counter, int site) {
   for (size_t r = 0; r < blocks.size(); r++) {
     for (int t = 0; t < launch->threads; t++) {
       if (fibers[r * static_cast<size_t>(launch->threads) + static_cast<size_t>(t)].dirty) {
-        fault("a ticket is taken while thread " + std::to_string(t) + " has stores without a fence behind them", site);
+        fault("a ticket is taken while thread " + std::to_string(t) + " has stores without a fence after them", site);
         break;
       }
     }

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Longer than a peer that shares the core copies in a call of medium size, shorter than the time slice of one who computes.
-constexpr auto kGivingAwayIsDear = 500us;
+constexpr auto kSlowYield = 500us;
 constexpr auto kPeerIsSlow = 300us;
 constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
@@ -115,7 +115,7 @@ void HostGroup::awaitLong(const Wait& wait) {
     const auto before = Clock::now();
     if (!coreForEachRank() && stolen_ == 0 && before - begin < kPeerIsSlow) {
       sched_yield();
-      stolen_ = Clock::now() - before > kGivingAwayIsDear ? kStolen : 0;
+      stolen_ = Clock::now() - before > kSlowYield ? kStolen : 0;
       continue;
     }
     stolen_ -= stolen_ > 0 ? 1 : 0;
@@ -243,10 +243,10 @@ int HostGroup::busyPeer(const Wait& wait) const {
     }
     // the rank that it waits for, itself or in this lane
     for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
-      const int behind =
+      const int awaited =
           block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
-      if (behind >= 0 && behind != rank_ && isBusy(behind)) {
-        return behind;
+      if (awaited >= 0 && awaited != rank_ && isBusy(awaited)) {
+        return awaited;
       }
     }
   }
@@ -269,11 +269,11 @@ void HostGroup::failLate(const Wait& wait) {
   for (const int p : wait.peers) {
     text += p == wait.peers[0] ? "" : ";";
     name(p);
-    int behind = -1;
+    int awaited = -1;
     uint32_t generation = 0;
-    for (int at = p; waitsFor(at, behind, generation) && named[static_cast<size_t>(behind)] == 0; at = behind) {
+    for (int at = p; waitsFor(at, awaited, generation) && named[static_cast<size_t>(awaited)] == 0; at = awaited) {
       text += ", which waits for";
-      name(behind);
+      name(awaited);
     }
   }
   for (int r = 0; r < size_; ++r) {

@@ -253,8 +253,8 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   pass(there);
   if (bytesOf(place) > 0) {
     const Chain chain{.before = here > 0 ? rankAt(here - 1, place) : -1,
-                      .behind = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
-                      .hostsBehind = std::ssize(hosts) - static_cast<int64_t>(here) - 1};
+                      .after = here + 1 < hosts.size() ? rankAt(here + 1, place) : -1,
+                      .hostsAfter = std::ssize(hosts) - static_cast<int64_t>(here) - 1};
     received += passFromHostToHost(r, chain, inputs, begin(place), begin(place + 1) - begin(place));
   }
   pass(back);
@@ -274,8 +274,8 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
   std::vector<std::byte> sums(static_cast<size_t>(count * bytes));
   std::vector<std::byte> widened(static_cast<size_t>(std::min(pieceCount, count) * bytes));
   int64_t received = 0;
-  for (int64_t step = 0; step <= pieces + chain.hostsBehind; ++step) {
-    const int64_t back = step - chain.hostsBehind;
+  for (int64_t step = 0; step <= pieces + chain.hostsAfter; ++step) {
+    const int64_t back = step - chain.hostsAfter;
     std::vector<Hop> hops;
     auto take = [&](int rank, int64_t piece, std::byte* to, int64_t elementBytes) {
       if (rank >= 0 && isPiece(piece)) {
@@ -291,15 +291,15 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
       }
     };
     take(chain.before, step, sums.data(), bytes);
-    give(chain.behind, step - 1, sums.data(), bytes);
-    take(chain.behind, back, out, r.elementBytes());
+    give(chain.after, step - 1, sums.data(), bytes);
+    take(chain.after, back, out, r.elementBytes());
     give(chain.before, back - 1, out, r.elementBytes());
     pass(hops);
     if (isPiece(step)) {
       const int64_t size = begin(step + 1) - begin(step);
       std::byte* piece = sums.data() + begin(step) * bytes;
       addInputs(inputs, r.record.type, r.record.op, begin(step), size, chain.before >= 0, piece, widened.data());
-      if (chain.behind < 0) {
+      if (chain.after < 0) {
         fromAccumulators(piece, r.record.type, r.record.op, out + begin(step) * r.elementBytes(), size);
       }
     }

@@ -21,17 +21,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr int64_t kDataBehindHead = 4096;
-constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataBehindHead;
+constexpr int64_t kDataAfterHead = 4096;
+constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataAfterHead;
 constexpr auto kPeerIsSlow = 200us;
 constexpr auto kOnItsWay = 500ms;  // so long what a rank sent may come after what it did next
 
-bool isShort(int64_t bytes) { return bytes <= kDataBehindHead; }
+bool isShort(int64_t bytes) { return bytes <= kDataAfterHead; }
 
 // A message of an exchange, or its beginning: short data of a call.
 struct Opening {
   int64_t bytes = 0;  // of the whole message
-  char begin[kDataBehindHead - sizeof(int64_t)];
+  char begin[kDataAfterHead - sizeof(int64_t)];
 
   Opening() = default;
   explicit Opening(std::string_view message) : bytes(static_cast<int64_t>(message.size())) {
@@ -41,7 +41,7 @@ struct Opening {
   bool isWhole() const { return bytes <= static_cast<int64_t>(sizeof(begin)); }
   std::string_view text() const { return {begin, std::min(static_cast<size_t>(bytes), sizeof(begin))}; }
 };
-static_assert(sizeof(Opening) == kDataBehindHead);
+static_assert(sizeof(Opening) == kDataAfterHead);
 
 }  // namespace
 
@@ -168,10 +168,10 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     CallRecord announced = record;
     announced.count = pairwise ? parcel.outBytes : record.count;
     std::memcpy(headTo(i), &announced, sizeof(record));
-    const int64_t behind = isShort(parcel.outBytes) ? parcel.outBytes : 0;
-    copyBytes(headTo(i) + sizeof(record), parcel.out, behind);
+    const int64_t appended = isShort(parcel.outBytes) ? parcel.outBytes : 0;
+    copyBytes(headTo(i) + sizeof(record), parcel.out, appended);
     heads.push_back(
-        {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(behind), tag(Tag::Head, sequence, rank_)), p,
+        {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(appended), tag(Tag::Head, sequence, rank_)), p,
          -1});
     if (!isShort(parcel.outBytes)) {
       data.push_back(
@@ -195,7 +195,7 @@ std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const st
   int64_t bytes = 0;
   std::memcpy(&bytes, head + sizeof(call), sizeof(bytes));
   return {reinterpret_cast<const char*>(head + sizeof(call) + sizeof(bytes)),
-          std::min<size_t>(static_cast<size_t>(bytes), kDataBehindHead - sizeof(bytes))};
+          std::min<size_t>(static_cast<size_t>(bytes), kDataAfterHead - sizeof(bytes))};
 }
 
 // The peers' records of the call, and the short data that follows each.

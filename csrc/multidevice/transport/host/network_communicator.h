@@ -67,8 +67,8 @@ class NetworkCommunicator final : public Communicator {
   // Whom a rank passes a part to that goes from host to host; -1: nobody.
   struct Chain {
     int before;
-    int behind;
-    int64_t hostsBehind;
+    int after;
+    int64_t hostsAfter;
   };
   // What a rank passes on in one step, -1: to nobody, and what it gets.
   struct Hop {
