@@ -1,10 +1,10 @@
-// Aliases: which results are views of their operand, so that no kernel need compute them.
+// Aliases: which results are views of their operand. No kernel has to compute a view.
 //
 // A view has the operand's elements in the operand's memory, under strides:
 //   set, permute, broadcast, squeeze, expand (stride 0), slice (offset and stride)   always
-//   reshape   if each dim it merges lies contiguous in the operand's memory: a split needs nothing
+//   reshape   if the dims that it merges are contiguous in the operand's memory; splits are always possible
 //   cast to the same type, bit_cast
-// What lies in the way of a view is a later matter: a pad, a cat, arithmetic, segment_set, a change of sharding.
+// Never a view: a pad, a cat, arithmetic, segment_set, a change of sharding.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ class Expr;
 class Fusion;
 class TensorView;
 
-// For a result that is a view if the operand lies in memory as its allocation domain says.
+// True if the result is a view, provided that the operand's memory has the order of its allocation domain.
 [[nodiscard]] bool isView(const Expr& expr);
 
 class Aliases {

@@ -1,4 +1,4 @@
-// Dependencies: what computes what. Answers questions of reach over one fusion.
+// Dependencies between the values and exprs of one fusion.
 #pragma once
 
 #include <span>
@@ -16,15 +16,15 @@ class Dependencies {
   static constexpr std::string_view kName = "dependencies";
   explicit Dependencies(const Fusion& fusion);
 
-  // Place of the expr in fusion.exprs(true), -1 for one made since.
+  // Position of the expr in fusion.exprs(true); -1 if it was created later.
   [[nodiscard]] int position(const Expr* expr) const;
   // Whether `later` is computed from `earlier` (a value is computed from itself).
   [[nodiscard]] bool dependsOn(const Val* later, const Val* earlier) const;
-  // Exprs that some of `to` needs and that need some of `from`, in topological order.
+  // Exprs on a path from a value of `from` to a value of `to`, in topological order.
   [[nodiscard]] std::vector<Expr*> between(std::span<Val* const> from, std::span<Val* const> to) const;
   // Exprs that `to` needs, in topological order.
   [[nodiscard]] std::vector<Expr*> upstream(std::span<Val* const> to) const;
-  // Exprs that need some of `from`, in topological order.
+  // Exprs that need a value of `from`, in topological order.
   [[nodiscard]] std::vector<Expr*> downstream(std::span<Val* const> from) const;
 
  private:

@@ -1,16 +1,16 @@
-// IdGraph: which IterDomains of a fusion count the same thing. A union-find over all of them.
+// IdGraph: groups of IterDomains that have the same index. A union-find over all IterDomains of a fusion.
 //
-// Two dims are of one group if an op maps one to the other (idLinks), or if equal transforms made them of dims of one group:
+// Two dims are in one group if an op maps one to the other (idLinks), or if equal transforms derive them from dims of one group:
 //
-//   T1 = relu(T0)            T0's dims are T1's
-//   T0 split(0, 4)           both outer parts are of one group, and both inner parts,
-//   T1 split(0, 4)           since the inputs are and the factors are equal
+//   T1 = relu(T0)            dim k of T0 and dim k of T1 are in one group
+//   T0 split(0, 4)           both outer parts are in one group, and so are both inner parts,
+//   T1 split(0, 4)           because the inputs are in one group and the factors are equal
 //
-// and backwards: the inputs of two splits (merges, resizes) are of one group if all their results are and the inner extents
+// and backwards: the inputs of two splits (merges, resizes) are in one group if all their results are and the inner extents
 // are equal.
 //
 //   ExactIds       links of kind Same and Reduced: equal positions, equal extents
-//   BroadcastIds   also Stretched: a broadcast dim is of one group with what it stretches to
+//   BroadcastIds   also Stretched: a broadcast dim is in the group of the dim to which it stretches
 #pragma once
 
 #include <string_view>
@@ -39,7 +39,7 @@ class IdGraph {
   enum class Mode { Exact, Broadcast };
   IdGraph(const Fusion& fusion, Mode mode);
 
-  // Dims made after this graph are the same as themselves only.
+  // A dim that was created after this graph is alone in its group.
   [[nodiscard]] bool same(const IterDomain* a, const IterDomain* b) const;
   // The smallest id in the group of `id`.
   [[nodiscard]] int group(const IterDomain* id) const;

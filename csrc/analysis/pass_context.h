@@ -42,7 +42,7 @@ class PassContext {
                   [&](const auto& entry) { return std::find(keeps.begin(), keeps.end(), entry.first) == keeps.end(); });
   }
 
-  // What passes remember for each other, whatever they change: a type with kName and a default constructor.
+  // Data that passes keep for later passes; a change of the fusion does not drop it. The type has kName and a default constructor.
   template <class Memo>
   Memo& memo() {
     std::unique_ptr<Held>& held = memos_[Memo::kName];
@@ -54,10 +54,10 @@ class PassContext {
 
   const PassSettings& settings() const { return settings_; }
 
-  // What a pass decided and why, for explain.
+  // A decision of a pass with its reason, for explain.
   void remark(std::string text) { remarks_.push_back(std::move(text)); }
   const std::vector<std::string>& remarks() const { return remarks_; }
-  // Why a tensor is where it is, by id.
+  // The reason for a tensor's sharding, by id of the tensor.
   void because(int tensor, std::string reason) { reasons_[tensor] = std::move(reason); }
   const std::map<int, std::string>& reasons() const { return reasons_; }
 

@@ -1,4 +1,4 @@
-// What a user may set of the passes.
+// Settings of the passes.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 namespace meshfuse {
 
 struct PassSettings {
-  std::optional<PlannerSettings> planner = {};  // in the place of those of the fusion
-  // Partial sums of 16-bit types that ranks combine travel as Float, and are rounded once: bytes for exactness. By default they travel as
-  // what the op gives.
+  std::optional<PlannerSettings> planner = {};  // replaces the settings of the fusion
+  // true: ranks combine partial sums of 16-bit types as Float and round once, which doubles the bytes. false: in the type of the op's
+  // result.
   bool reduceInFloat = false;
   bool optimizeReshards = true;  // false: redistributions stay where decompose-reshardings puts them
-  // What one more collective must save, in bytes that a rank no longer writes: about what it writes while a call synchronizes.
+  // An additional collective must save at least this many bytes of memory writes on a rank: about what a rank writes during one
+  // synchronization.
   int64_t callBytes = int64_t{64} << 10;
-  // Independent collectives of one kind are one where they together have no more bytes; 0: each is its own. A packed byte may be
-  // written and read twice more than an unpacked one, so that this much costs no more than the call it saves.
+  // Independent collectives of one kind are packed into one if they have at most this many bytes together; 0: no packing. Packing may
+  // write and read each byte twice more; at the default, this costs no more than the saved call.
   int64_t bucketBytes = int64_t{16} << 10;
 };
 

@@ -1,7 +1,7 @@
 // Compiled code on disk, found by the hash of everything that determines it.
 //
 // One file an entry, `<key>.entry`: magic, key, size, checksum, bytes. Written to a temporary file and renamed, so a reader
-// sees all of an entry or none of it, and processes may share a directory. An entry that is not what was written is deleted
+// sees all of an entry or none of it, and processes may share a directory. A damaged entry is deleted
 // and counts as absent. The directory holds code: it must belong to the caller and to nobody else.
 #pragma once
 
@@ -34,7 +34,7 @@ class DiskCache {
   std::optional<std::string> load(Hash128 key);
   // A failure to write (no space, read-only) is no error: the entry stays absent.
   void store(Hash128 key, std::string_view bytes);
-  // Deletes an entry whose bytes turned out to be of no use.
+  // Deletes an entry whose bytes cannot be used.
   void drop(Hash128 key);
   DiskCacheCounters counters() const;
 

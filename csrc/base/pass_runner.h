@@ -7,9 +7,9 @@
 //   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);
 //
 // A pass returns whether it changed the program. If it did, the context drops all analyses but those of the row's last column.
-// MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; a pass
-// that changed nothing is said in one line. With verification on, a pass that leaves a wrong program is an InternalError that
-// names it. An InternalError out of a pass gets the stage and the pass in front.
+// MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; for a
+// pass that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that
+// names it. The message of an InternalError from a pass begins with the stage and the pass.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct PassRow {
   std::string_view name;
   bool (*run)(Program&, Context&);
   std::string_view reason;                   // why it stands at this place
-  std::vector<std::string_view> keeps = {};  // analyses that hold although it changed the program
+  std::vector<std::string_view> keeps = {};  // analyses that stay valid when it changes the program
 };
 
 struct PassOptions {

@@ -4,7 +4,7 @@
 //   { RefusedIndexScope scope(refused); kernel->run(...); }   // on every thread that runs a part
 //   if (refused.any()) ...
 //
-// Compiled code cannot throw: it reports through refuseIndex, goes on with index 0, and whoever started it raises the error.
+// Compiled code cannot throw: it calls refuseIndex, goes on with index 0, and the caller of the kernel raises the error.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace meshfuse {
 
 class RefusedIndex {
  public:
-  void record(int64_t index, int64_t extent) noexcept;  // by any thread; the first one stays
+  void record(int64_t index, int64_t extent) noexcept;  // by any thread; the first record is kept
   // Once all threads have ended:
   bool any() const { return taken_.load(std::memory_order_relaxed); }
   int64_t index() const { return index_; }
@@ -26,7 +26,7 @@ class RefusedIndex {
   int64_t extent_ = 0;
 };
 
-// What this thread refuses while the scope lives goes to `record`.
+// While the scope lives, an index that this thread refuses is recorded in `record`.
 class RefusedIndexScope {
  public:
   explicit RefusedIndexScope(RefusedIndex& record) noexcept;
@@ -38,7 +38,7 @@ class RefusedIndexScope {
   RefusedIndex* outer_;
 };
 
-// `index` is not in [0, extent). Outside of any scope nobody hears of it.
+// `index` is not in [0, extent). Outside of any scope it is not reported.
 void refuseIndex(int64_t index, int64_t extent) noexcept;
 
 }  // namespace meshfuse

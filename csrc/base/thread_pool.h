@@ -3,8 +3,8 @@
 //   ThreadPool pool({.threads = 4});
 //   pool.run(parts, [&](int64_t begin, int64_t end, int worker) { ... });
 //
-// The caller takes part, as worker 0. Parts are claimed in chunks of consecutive numbers by whoever is free, so which worker
-// runs which part differs from run to run: nothing may depend on it. Helpers spin a short while for the next run, then sleep
+// The caller takes part, as worker 0. Idle workers claim chunks of consecutive parts, so the worker of a part differs from run to
+// run: results must not depend on it. Helpers spin a short while for the next run, then sleep
 // in the kernel: a pool that is not used costs nothing, and ranks that are threads may hold a pool each.
 #pragma once
 
@@ -31,7 +31,7 @@ class ThreadPool {
   // Calls fn(begin, end, worker) so that the ranges cover 0..parts-1, each part once; returns when all have returned. Ranges
   // hold `grain` parts, the last one fewer; 0 chooses a few ranges for each thread. 0 <= worker < threads(); a worker runs
   // one range at a time. The first exception of any range is thrown here once all others have ended.
-  // One run at a time: a second thread that calls run waits; a range that calls run does it all itself, as its own worker.
+  // One run at a time: a second thread that calls run waits; if a range calls run, its own worker runs all parts.
   template <class Fn>
   void run(int64_t parts, Fn&& fn, int64_t grain = 0) {
     using Callable = std::remove_reference_t<Fn>;
@@ -49,7 +49,7 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Cores that this process may run on, at least 1: what its affinity mask and its cgroup's CPU quota leave.
+// Cores that this process may run on, at least 1; its affinity mask and its cgroup's CPU quota limit them.
 [[nodiscard]] int availableCores();
 
 }  // namespace meshfuse

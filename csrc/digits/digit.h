@@ -8,9 +8,9 @@
 //
 // An owned digit is fixed on a rank: its value is the rank's coordinate on the axis, or a digit of that coordinate.
 //
-// Where the sizes do not divide N the topmost digit is ragged: stride times size exceed N, which the digit keeps as its bound, and
-// indices from N on do not exist. N = 5 in blocks over an x of 4: (stride 2, size 4, x, bound 5)(stride 1, size 2, local). The same where
-// they are not known to divide it, of symbols: (stride ceilDiv(N, 4), size 4, x, bound N)(stride 1, size ceilDiv(N, 4), local).
+// If the sizes do not divide N, the topmost digit is ragged: stride times size exceeds N, the digit keeps N as its bound, and indices
+// from N on do not exist. N = 5 in blocks over an x of 4: (stride 2, size 4, x, bound 5)(stride 1, size 2, local). A symbolic N that 4
+// is not known to divide: (stride ceilDiv(N, 4), size 4, x, bound N)(stride 1, size ceilDiv(N, 4), local).
 //
 // Parts of given sizes are digits of the padded dim (part_sizes.h). Each digit lists the sizes of the parts: {2, 3, 4, 5} over an x of 4:
 // (stride 5, size 4, x, bound 14, parts [2, 3, 4, 5])(stride 1, size 5, local, the same parts).
@@ -44,7 +44,7 @@ struct Digit {
   IntExpr size = 1;
   Owner owner;
   IntExpr bound = kEven;       // of a ragged digit: the true extent of its dim
-  std::vector<IntExpr> parts;  // of a digit of a dim in parts of given sizes: those
+  std::vector<IntExpr> parts;  // sizes of the parts, if the dim has parts of given sizes
 
   static constexpr int64_t kEven = -1;
   bool isRagged() const { return !bound.isConst(kEven); }

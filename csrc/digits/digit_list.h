@@ -1,12 +1,12 @@
-// DigitList: an index written as digits of dims, most significant first; the canonical form of what splits and merges made.
+// DigitList: an index written as digits of dims, most significant first; the canonical form of a chain of splits and merges.
 //
 //   whole(0, 24)                         [d0/1%24]
 //   split(whole(0, 24), 4)               outer [d0/4%6]    inner [d0/1%4]
 //   merge([d0/4%6], [d0/1%4])            [d0/1%24]         neighbours fuse
 //   split(merge([d0/1%2], [d1/1%6]), 3)  outer [d0/1%2, d1/3%2]   inner [d1/1%3]
 //
-// Two lists with equal digits select the same value for every index. A list is opaque where a split cuts digits that do not
-// nest, or divisibility is not proven: it equals nothing, not even itself.
+// Two lists with equal digits select the same value for every index. A list is opaque if a split cuts digits that do not
+// nest, or if divisibility is not proven. An opaque list equals no list, not even itself.
 #pragma once
 
 #include <span>
@@ -31,12 +31,12 @@ class DigitList {
   bool empty() const { return digits_.empty(); }
   // Number of values: the product of the sizes. InternalError if opaque.
   IntExpr size(const Prover& prover = {}) const;
-  // Number of values that exist: the bound where the first digit is ragged.
+  // Number of values that exist: the bound if the first digit is ragged, else size().
   IntExpr extent(const Prover& prover = {}) const;
   bool isRagged() const { return !digits_.empty() && digits_.front().isRagged(); }
   // Whether these are digits of a dim in parts of given sizes.
   bool hasParts() const { return !digits_.empty() && !digits_.front().parts.empty(); }
-  // Values a rank holds: the product of the sizes of local digits. If ragged: not more than that.
+  // Values a rank holds: the product of the sizes of local digits. An upper bound if ragged.
   IntExpr localSize(const Prover& prover = {}) const;
   // All digits with this owner. `axis` digits get their `below` from the digits to their right.
   DigitList ownedBy(const Owner& owner, const Prover& prover = {}) const;
@@ -54,7 +54,7 @@ class DigitList {
 // index / innerSize and index mod innerSize; both opaque if the cut falls into digits that it does not provably divide.
 [[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize,
                                                     const Prover& prover = {});
-// The same of the topmost digit of a dim of extent `bound`, where the sizes are not known to divide: the outer list is ragged.
+// Splits the topmost digit of a dim of extent `bound` by sizes that are not known to divide it: the outer list is ragged.
 [[nodiscard]] std::pair<DigitList, DigitList> splitRagged(const Digit& top, const IntExpr& bound,
                                                           const IntExpr& outerSize, const IntExpr& innerSize);
 // True only if both select the same value, with the same owners, at every index.
@@ -67,12 +67,12 @@ class DigitList {
 [[nodiscard]] DigitList toBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 [[nodiscard]] DigitList fromBase(const std::vector<DigitList>& domain, const Digit& digit, const Prover& prover = {});
 
-// The digits of one dim of the given extent: `owned` (any order) are owned, all others local. Where the sizes are not proved
-// to divide the extent, the topmost digit is rounded up; where they are of a dim in parts of given sizes, all others
-// are too, and the extent is that of the parts. Opaque where they overlap, do not nest, or are of other parts.
+// Completes the digits `owned` (in any order) of one dim of the given extent with local digits. If the sizes are not proved to
+// divide the extent, the topmost digit is rounded up. If the owned digits have parts of given sizes, all digits have them, and the
+// extent is the sum of the parts. Opaque if the owned digits overlap, do not nest, or have different parts.
 [[nodiscard]] DigitList fillLocal(int dim, const IntExpr& extent, const std::vector<Digit>& owned,
                                   const Prover& prover = {});
-// The same of constants; a dim in parts of given sizes is filled up to the padded one.
+// The same for constant sizes; with parts of given sizes the digits fill the padded dim.
 [[nodiscard]] DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned);
 
 }  // namespace meshfuse

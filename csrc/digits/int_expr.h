@@ -13,7 +13,7 @@
 //   IntExpr m = IntExpr::symbol("M", {.divisor = 8});
 //   floorDiv(m, 8) * 8 == m                          m + floorDiv(m, 8) == floorDiv(m, 8) * 9: fractions of M are one term
 //
-// Division is by positive divisors and rounds down. Arithmetic on constants wraps never: overflow is an InternalError.
+// Divisors are positive, and division rounds down. Arithmetic on constants never wraps: overflow is an InternalError.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ class IntExpr {
   std::string_view symbolName() const;  // InternalError unless isSymbol
 
   int64_t constantTerm() const { return constant_; }
-  // Symbols and functions in the text: what it costs to compute. Composing what cannot be simplified multiplies it, so whoever
-  // composes without end has to look at it.
+  // Number of symbols and functions in the text, which is the cost of computing it. Substitution multiplies this number if the result
+  // does not simplify, so code that substitutes repeatedly must check it.
   int64_t size() const;
   std::span<const IntTerm> terms() const { return terms_; }
 
@@ -114,7 +114,7 @@ struct LinearForm {
 [[nodiscard]] IntExpr min(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
 
-// a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that does not show.
+// a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that is not visible term by term.
 [[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
 // True only if proven.
 [[nodiscard]] bool provenLess(const IntExpr& a, const IntExpr& b);       // a < b

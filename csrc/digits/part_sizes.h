@@ -11,11 +11,11 @@
 namespace meshfuse {
 
 [[nodiscard]] std::string toString(std::span<const IntExpr> sizes);  // [2, 3, 4, 5]
-// How many elements the parts have together.
+// The number of elements of all parts.
 [[nodiscard]] IntExpr sumOf(std::span<const IntExpr> sizes);
-// That of the longest; 0 of none.
+// The largest size; 0 without parts.
 [[nodiscard]] IntExpr largestOf(std::span<const IntExpr> sizes);
-// Whether these are the parts that so many ranks have of so many elements in blocks: all alike, but that the last are less or empty.
+// Whether the sizes are those of blocks: all equal, except that the last ones are smaller or empty.
 [[nodiscard]] bool areBlocks(std::span<const IntExpr> sizes);
 
 }  // namespace meshfuse

@@ -5,7 +5,7 @@
 //   p.assumeDivides(x, n);          n = x * q from now on, q = floorDiv(n, x)
 //   p.divide(n, x) == q             p.multiply(x, q) == n             p.canonical(m) == n * 4
 //
-// Sound under its facts, not complete: what it cannot show is unknown, never assumed.
+// The prover is sound under its facts and not complete: a relation that it cannot prove is unknown, never assumed.
 #pragma once
 
 #include <functional>
@@ -26,14 +26,15 @@ class Prover {
     IntExpr quotient;
   };
 
-  // From here on `dividend` is a multiple of `divisor`. A plan made under facts holds only where they do: guards come from facts().
+  // From here on `dividend` is a multiple of `divisor`. A plan made under facts holds only if they hold: its
+  // guards come from facts().
   void assumeDivides(const IntExpr& divisor, const IntExpr& dividend);
   const std::vector<Fact>& facts() const { return facts_; }
 
-  // From here on both are one number. Kept where it gives the value of a symbol: a size, or a multiple of one; where it gives its range,
-  // of ceilDiv(symbol, k) == n, that. Stated before the divisibilities, which are kept in terms of it.
+  // From here on `a` and `b` are equal. The prover keeps the fact if it determines the value of a symbol or of a multiple of a symbol, or
+  // the range of a symbol (ceilDiv(symbol, k) == n). State equalities before divisibilities, which are stored in terms of them.
   void assumeEqual(const IntExpr& a, const IntExpr& b);
-  // The same number without the symbols whose values are known: numbers that are equal by these facts are written alike.
+  // The expression with known values in place of symbols: expressions that are equal by these facts get the same text.
   [[nodiscard]] IntExpr canonical(const IntExpr& e) const;
 
   // a / b if b is proven to divide a.

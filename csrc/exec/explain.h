@@ -1,4 +1,4 @@
-// Explanation: what the compiler made of a fusion and why, as plain data. `meshfuse explain` prints it, tests assert it.
+// Explanation: the decisions of the compiler about a fusion, with reasons, as plain data. `meshfuse explain` prints it, tests assert it.
 //
 //   Explanation e = cache.explain();
 //   e.edges[1]:   T3 -> T4 redistribute, comm, "the producer is a partial sum over x", moves {"all_reduce(x)"}
@@ -56,7 +56,7 @@ struct ExplainedTensor {
   std::string mesh;                  // name; empty: on every rank
   std::vector<std::string> sums;     // axes over which it is a partial sum
   int sumsDim = -1;                  // the dim of `sizes` that counts its terms; local sizes and tiles have no such dim
-  std::vector<ExplainedTile> tiles;  // by rank of its mesh; empty where parts follow no digits, or without a mesh
+  std::vector<ExplainedTile> tiles;  // by rank of its mesh; empty without a mesh, or if no digits describe the parts
 };
 
 struct ExplainedEdge {
@@ -68,7 +68,7 @@ struct ExplainedEdge {
   std::vector<std::string> moves;  // of a redistribution, in order: "all_gather(x)", "slice(y)"
   std::vector<int64_t> moveBytes;  // of each move, received by the busiest rank
   double leastBytes = 0;           // that any plan receives
-  int64_t stateBytes = 0;          // the largest part that a rank holds meanwhile
+  int64_t stateBytes = 0;          // the largest part that a rank holds during the redistribution
 };
 
 struct ExplainedCommunication {
@@ -88,9 +88,10 @@ struct ExplainedStep {
   std::vector<std::string> writes;
   int64_t bytesRead = 0;  // the sizes of what it reads, each tensor once
   int64_t bytesWritten = 0;
-  std::string boundary;            // why it is no larger; empty where nothing else was near
-  std::vector<std::string> joins;  // what stands beside what, and why: "T3[8] beside T2[8]: both read T0[8]"
-  std::vector<std::string> text;   // its ops, lines of the program of a rank
+  std::string boundary;  // why the group is not larger; empty if there was no other op to add
+  std::vector<std::string>
+      joins;  // results in one kernel that do not read each other, and why: "T3[8] beside T2[8]: both read T0[8]"
+  std::vector<std::string> text;  // its ops, lines of the program of a rank
 };
 
 // A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; views are in what they view.

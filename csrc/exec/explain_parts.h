@@ -10,7 +10,7 @@ namespace meshfuse {
 struct HostProgram;
 struct ShardState;
 
-// What each rank of the mesh holds of a tensor of these sizes; none where the parts follow no digits.
+// The tile of each rank of the mesh, for a tensor of these sizes; empty if no digits describe the parts.
 [[nodiscard]] std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vector<int64_t>& sizes);
 
 // The tensors in memory while a rank runs its steps, in the order of their first step.

@@ -1,10 +1,10 @@
-// What a plan costs, as expressions in the sizes of mesh axes.
+// The costs of a plan as expressions in the sizes of mesh axes.
 //
 //   Float[6, 8] combined over tp       commBytes  tp*384 - 384
 //   Float[16, 8] cut over tp           part of peakMemory  ceilDiv(16, tp)*32
 //
-// Made from a plan for some sizes, for whose steps they hold: exact wherever sizes give these steps, and so at the plan's own. Steps
-// differ where an axis has one device, and where it does not divide what it cuts.
+// The expressions are made from a plan for some sizes, and are exact for all sizes that lead to the same steps. Steps differ if an axis
+// has one device, or if an axis does not divide a dim that it cuts.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace meshfuse {
 struct CompiledProgram;
 
 struct SymbolicCosts {
-  IntExpr commBytes;  // that all ranks together receive in one call, as the transport counts
-  // In bytes: arguments, results and arena of rank 0, from its plan; where sizes of parts are given, others may have more.
+  IntExpr commBytes;  // the bytes that all ranks together receive in one call, as the transport counts them
+  // In bytes: arguments, results and arena of rank 0. With parts of given sizes other ranks may need more.
   IntExpr peakMemory;
-  // What has no such expression, and stands in the above as it is at the plan's own sizes.
+  // Terms that have no expression: the two expressions contain their values at the sizes of the plan.
   std::vector<std::string> constants;
 
-  // Their values; UserError if an axis has no size here.
+  // Values of the expressions; UserError if `sizes` lacks an axis.
   int64_t commBytesAt(const MeshSizes& sizes) const;
   int64_t peakMemoryAt(const MeshSizes& sizes) const;
 };

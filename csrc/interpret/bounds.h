@@ -1,8 +1,8 @@
-// How far a correct run may be from the reference, element by element, and the comparison.
+// The largest difference between a correct run and the reference, element by element, and the comparison of results.
 //
-// The interpreter carries with each element v a bound e: what any permitted way of computing it may give lies in [v - e, v + e].
-// It follows from the ops, the types and the lengths alone; u is half a unit in the last place of the type (2^-24 for
-// Float), n the number of summed terms, k the ulps an op's implementation may be off.
+// The interpreter computes a bound e for each element v: every permitted way of computing the element gives a value in [v - e, v + e].
+// The bound follows from the ops, the types and the lengths alone. u is half a unit in the last place of the type (2^-24 for
+// Float), n the number of summed terms, k the error in ulps that an implementation of the op may have.
 //
 //   input, copy, window, index     e of the element taken
 //   +, -                           e1 + e2            } plus 2u|v|: the reference and the other side round once each
@@ -16,7 +16,7 @@
 //   floor, eq, a cast to integer, ...  0 where the result is the same at both ends; else the element is *uncertain*: its bound is the jump
 //   select by an uncertain Bool    the distance of both sides
 //
-// Uncertain elements are counted; where more than 1% of a tensor (and more than one element) is, comparing says so instead of passing.
+// If more than 1% of a tensor's elements (and more than one element) are uncertain, the comparison fails and reports this.
 #pragma once
 
 #include <map>
@@ -33,12 +33,13 @@ namespace meshfuse {
 
 struct BoundedTensor {
   Tensor value;
-  Tensor error;           // Double, of value's sizes; infinity: nothing is known of the element
+  Tensor error;           // Double, of value's sizes; infinity: every value is accepted
   int64_t uncertain = 0;  // elements within the bound of a discontinuity of the op that made the tensor
 };
 
 struct BoundOptions {
-  // Into how many parts sums may be cut, each rounded to the declared type before they are added: the ranks of a partial sum.
+  // The number of parts into which a sum may be cut (the ranks of a partial sum). Each part is rounded to the declared type before the
+  // parts are added.
   int64_t partials = 1;
 };
 

@@ -1,5 +1,5 @@
-// The reference interpreter: runs a fusion op by op on whole tensors, shardings disregarded. It is what every other way of running a
-// fusion is compared with, so it shares no code with them and does the plainest thing.
+// The reference interpreter: runs a fusion op by op on whole tensors and ignores shardings. Every other way of running a fusion is
+// compared with it, so it shares no code with them and uses the simplest algorithms.
 //
 // Each op is computed in double (integers and Bool in int64) from the rounded values of its operands and rounded once, to
 // nearest even, to the declared type. Integer arithmetic wraps at the declared type's width. A scalar operand is rounded to the

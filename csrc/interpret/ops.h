@@ -49,9 +49,10 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
 // Reduces x's element at offset a into the result's at target, over all loops.
 [[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops,
                                 const Context& context);
-// Along one dim, which divides x into `outer` parts of x.sizes[dim] times `inner` elements: the reduction of all up to each.
+// Scan along one dim: each element of the result reduces the elements up to its position. `outer` and `inner` are the numbers of
+// elements before and after the dim.
 [[nodiscard]] Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context);
-// Where along dim the smallest (largest) elements are, in order, as many as sizes[dim].
+// Argsort along dim: the positions of the sizes[dim] smallest (largest) elements, in order.
 enum class Order : uint8_t { Ascending, Descending };
 [[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedOrder);
 

@@ -31,7 +31,7 @@ class Program {
   void run();
   const Array& array(const Val* tensor) const;
   const Fusion& fusion() const { return fusion_; }
-  // Ids of the tensors at hand after run.
+  // Ids of the tensors whose arrays exist after run().
   std::vector<int> ids() const;
   const Array& array(int id) const { return arrays_.at(id); }
 
@@ -44,7 +44,7 @@ class Program {
   Sizes evaluateAll(std::span<const IntExpr> exprs) const;
   Sizes sizesOf(const TensorView* tv) const;
   void checkAliases() const;
-  // A tensor's array, or a scalar's, made on the way.
+  // The array of a tensor, or of a scalar, for which it is made on demand.
   const Array& operand(const Expr* expr, int k);
   const Array& scalar(const Val* val);
 

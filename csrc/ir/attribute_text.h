@@ -20,7 +20,7 @@ namespace meshfuse {
                                          const std::function<int(const DeviceMesh&)>& mesh);
 
 // Reads the value of attribute `key` of an op of the given kind into `attributes`; UserError if the kind has no such attribute or
-// the value is none of it. `read` reads integer expressions; `meshes` are those defined above.
+// the value does not parse. `read` reads integer expressions; `meshes` are those defined above.
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
                     const std::function<IntExpr(std::string_view)>& read, std::span<const DeviceMesh> meshes,
                     ExprAttributes& attributes);

@@ -62,8 +62,8 @@ enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviati
 //
 // Where the collective's operand or result has blocks, one for each rank (CollectiveTraits), its first dim is the team.
 //
-// With `sends` or `receives` ranks hold parts of different sizes: the expr is of one rank's program, its shapes are those of that
-// rank, and blocks say what goes where.
+// If `sends` or `receives` is set, ranks hold parts of different sizes. The expr then belongs to the program of one rank and has the
+// shapes of that rank; the blocks say which elements go to which rank.
 struct CommAttributes {
   Collective kind = Collective::AllGather;
   int mesh = 0;
@@ -71,7 +71,7 @@ struct CommAttributes {
   ReduceOp reduce = ReduceOp::Sum;
   // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole operand it receives.
   std::vector<int64_t> sources;
-  IntExpr root = 0;  // Broadcast: position in the team, which may be a matter of run-time integers
+  IntExpr root = 0;  // Broadcast: position in the team, may depend on run-time integers
   // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
   // from there.
   std::vector<IndexBlock> sends;
@@ -94,7 +94,7 @@ struct HaloStep {
   friend bool operator==(const HaloStep&, const HaloStep&) = default;
 };
 
-// The attributes of all kinds; a kind reads those its row names, the others stay as they are.
+// The attributes of all kinds. A kind reads those that its OpRule names; the others keep their defaults.
 struct ExprAttributes {
   PointOp point = PointOp::Add;
   ReduceOp reduce = ReduceOp::Sum;
@@ -109,7 +109,7 @@ struct ExprAttributes {
   CommAttributes comm;
   std::optional<std::vector<CommStep>> plan;  // Redistribute: once planned
   std::vector<HaloStep> haloSteps;  // Slice, Pad, Cat, IndexSelect: by tensor operand; empty without a halo exchange
-  int pack = 0;                     // Redistribute: those of one number are one collective; 0: of its own
+  int pack = 0;                     // Redistribute: redistributions of one number share a collective; 0: not packed
 };
 
 class Expr {

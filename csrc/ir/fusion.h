@@ -18,14 +18,14 @@
 
 namespace meshfuse {
 
-// A dim of a tensor to be made.
+// A dim of a new tensor.
 struct Dim {
   IntExpr extent;
   IterType type = IterType::Iteration;
   ReduceOp combine = ReduceOp::Sum;  // Partial
 };
 
-// Dims to be made like these; of a tensor: like the stored ones.
+// New dims like the given ones; for a tensor: like its stored dims.
 [[nodiscard]] std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids);
 [[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
 
@@ -80,7 +80,7 @@ class Fusion {
                                                   std::optional<IterType> outerType = {});
   IterDomain* idResize(IterDomain* in, const IntExpr& left, const IntExpr& right,
                        std::optional<IterType> type = std::nullopt);
-  // Marks an Iteration dim that was split off reduced root dims: its elements are contributions that `combine` makes one.
+  // Marks an Iteration dim that was split off reduced root dims as Partial: its elements are contributions, which `combine` combines.
   IterDomain* idPartial(IterDomain* stored, ReduceOp combine);
   // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).
   IterDomain* idNew(const Dim& dim);
@@ -94,7 +94,7 @@ class Fusion {
   void setHaloSteps(Expr* window, std::vector<HaloStep> steps);
   void setPack(Expr* redistribute, int pack);
   void removeExpr(Expr* expr);  // its outputs become undefined and unreachable
-  // Gives `val` the number `id`; the value that has it, if any, gets that of `val`. Numbers name values, and are no order.
+  // Gives `val` the number `id`; a value that has this number gets that of `val`. Numbers imply no order.
   void renumber(Val* val, int id);
   int nextOrdinal() { return nextOrdinal_++; }
 
@@ -102,7 +102,7 @@ class Fusion {
   int meshNumber(const DeviceMesh& mesh);
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
-  // How redistributions are planned. UserError of check-annotations on a move or an axis that there is not.
+  // How redistributions are planned. The pass check-annotations throws UserError for an unknown move or axis.
   void setPlanner(PlannerSettings settings) { planner_ = std::move(settings); }
   const PlannerSettings& planner() const { return planner_; }
 

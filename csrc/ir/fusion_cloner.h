@@ -25,11 +25,11 @@ class FusionCloner {
  public:
   // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (to bind symbols, for one).
   using Rewrite = std::function<IntExpr(const IntExpr&)>;
-  // Kept: inputs and results have the numbers they have in `from`, and whatever else is made in `to`, which is empty, has one that
-  // no value of `from` has.
+  // Kept: inputs and results keep their numbers from `from`. Every other new value of `to`, which must be empty, gets a number that no
+  // value of `from` has.
   enum class Numbers : uint8_t { Fresh, Kept };
   FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite = {}, Numbers numbers = Numbers::Fresh);
-  // From here on copies are on these meshes in the place of their own.
+  // From here on copies are on these meshes instead of the original meshes.
   void rewriteMeshes(std::function<DeviceMesh(const DeviceMesh&)> rewrite) { rewriteMesh_ = std::move(rewrite); }
 
   // Without definition: clone the Expr for that. Constants map to constants.
@@ -37,7 +37,7 @@ class FusionCloner {
   TensorView* clone(const TensorView* tensor);
   // With copies of operands and results.
   Expr* clone(const Expr* expr);
-  // From here on `from` counts as copied to `to`.
+  // From here on `to` counts as the copy of `from`.
   void set(const Val* from, Val* to) { vals_[from] = to; }
   // The copy, or nullptr if there is none yet.
   Val* find(const Val* val) const;

@@ -1,4 +1,4 @@
-// IterDomain: one dim of a tensor, or what splitting, merging and resizing made of it.
+// IterDomain: one dim of a tensor, or a dim that splits, merges and resizes derive from it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The shared memory of a kernel: named slots, and the fewest barriers that order what threads do with them.
+// The shared memory of a kernel: named slots, and as few barriers as the order of accesses needs.
 //
 // A slot may be written if no thread has accessed it since the last barrier. Other threads may read it only after a barrier
 // that follows the write. With two slots in turn a reduction needs one barrier: while one slot is read, the next is written.
@@ -20,7 +20,7 @@ class Arena {
     IntExpr bytes;
   };
 
-  // What threads did since the last barrier.
+  // The accesses since the last barrier.
   struct Open {
     std::set<std::string> read;
     std::set<std::string> written;

@@ -12,13 +12,13 @@ namespace meshfuse::cuda {
 
 using Sections = std::set<std::string, std::less<>>;  // runtime functions used so far
 
-// How an element lies in memory, and in a register tile.
+// The type of an element in memory, and in a register tile.
 [[nodiscard]] std::string_view storageType(DataType t);   // u16 for 16-bit floats, unsigned char for Bool
 [[nodiscard]] std::string_view registerType(DataType t);  // u32 for 16-bit floats: the bits in the low half
 // The type in which a reduction accumulates: Float for 16-bit floats; Int32 for narrower integers and Bool, because a shuffle
 // moves at least 32 bits.
 [[nodiscard]] DataType accumulatorType(DataType t);
-// The token of a type as it stands within the name of a runtime function: F16.
+// The token of a type in the names of runtime functions: F16.
 [[nodiscard]] std::string capitalToken(DataType t);
 
 // The runtime functions that move vectors of a type between registers and words.

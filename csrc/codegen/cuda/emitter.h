@@ -1,4 +1,4 @@
-// The state of one emission, and its steps. See emit.h for what comes out.
+// The state of one emission, and its steps. emit.h describes the result.
 #pragma once
 
 #include <fmt/core.h>
@@ -40,7 +40,7 @@ struct Access {
   int space = 0;
   uint64_t digits = 0;               // of the loops around it
   IntExpr base;                      // offset in elements without register digits
-  IntExpr rest;                      // what register digits add
+  IntExpr rest;                      // the terms of the register digits
   std::vector<tile::ValueId> tiles;  // data-dependent parts of the index
   std::vector<IntExpr> tileStrides;
   tile::ValueId mask = tile::kNone;
@@ -63,7 +63,7 @@ struct Exchange {
   int64_t elements = 0;  // of shared memory
 };
 
-// Partial results in shared memory: where those of this thread's place lie.
+// Partial results in shared memory, and the position of those that belong to this thread.
 struct Partials {
   std::string slot;
   std::vector<DigitInfo> gone;  // the digits reduced here: one part for each of their positions
@@ -72,7 +72,7 @@ struct Partials {
   bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
 };
 
-// Whether an index or address is that of an element, or that of the vector which the element is in.
+// The unit of an index or address: an element, or the vector that contains the element.
 enum class Unit : uint8_t { Element, Vector };
 
 // Position in an array over these digits, the last one fastest.
@@ -86,7 +86,7 @@ class Emitter {
   CudaSource emit();
 
  private:
-  // What emission changes; copied to emit a loop body once for its effect on barriers alone.
+  // The state that emission changes. It is copied to emit a loop body once only to learn its effect on barriers.
   struct State {
     std::vector<std::string> lines;
     int indent = 1;

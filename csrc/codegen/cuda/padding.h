@@ -2,8 +2,8 @@
 // consumes it. Then the reduction needs no predicate.
 //
 //   x = load X[m, n]; mx = reduce max x; e = exp(x - mx); s = reduce sum e
-//     x is -inf there, and e is exp(-inf - mx) = 0. Where mx is -inf, inf or NaN, the elements of the row make the sum
-//     what the padding makes it.
+//     x is -inf there, and e is exp(-inf - mx) = 0. If mx is -inf, inf or NaN, the elements of the row alone make the sum
+//     NaN, so the padding does not change it.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class Padding {
 
   // The value of a load beyond the bounds of its axes; 0 if no reduction needs another.
   double ofLoad(tile::ValueId id) const;
-  // Whether the positions that a reduction must leave out because of the bound of `axis` hold its identity anyway.
+  // Whether all positions beyond the bound of `axis` hold the identity of the reduction, so that it needs no predicate there.
   bool isIdentity(tile::ValueId reduce, int axis) const;
 
  private:
