@@ -1,9 +1,9 @@
-// OpRule: what an op does to the dims of its operands, one row a kind. Whoever has to treat an op asks its row; a new kind adds a row
-// in op_rule.cpp, and the passes, the sharding relation, localize, the schedulers and segmentation know it.
+// OpRule: how an op maps the dims of its operands to the dims of its result, one row for each kind. Passes, the sharding relation,
+// localize, the schedulers and segmentation read the row, so a new kind only adds a row in op_rule.cpp.
 //
 // dimsRead says which dim of an operand each dim of the result reads, and how. Dims of the operand are those of
-// producer->noReductions(), dims of the result those of consumer->getRootDomain(). What reshape, permute, slice and pad do stands
-// between the result's root and logical domains (Split, Merge, order, Resize), so here their dims are all Same.
+// producer->noReductions(), dims of the result those of consumer->getRootDomain(). Reshape, permute, slice and pad transform the
+// result's root domain to its logical domain (Split, Merge, order, Resize), so here their dims are all Same.
 //
 //   how        position i of the result's dim reads ..                                   example
 //   Same       position i                                                                pointwise, batch dims
@@ -11,8 +11,8 @@
 //   Window     position i - offset, where that is inside of the operand's dim            cat: operand k begins at offset
 //   Reduced    position i, and the result's dim is a reduction (so all are combined)     sum, matmul's K
 //   Whole      any position                                                              all-to-all among peers, the dim of a scan
-//   Indexed    the position that another operand's data say; the result has such a dim   embedding's rows
-//              only as the reduction over rows of a contribution
+//   Indexed    the position given by an element of another operand; the result has       embedding's rows
+//              such a dim only as the reduction over rows of a contribution
 //   None       nothing: of a result's dim, the operand does not vary along it (matmul's M of the second operand, a new
 //              broadcast dim); of an operand's dim, it has extent 1 and is dropped (squeeze)
 //
@@ -21,8 +21,8 @@
 //   c = embedding(index [S], weight [V, D]) : [S, D]
 //     of index:  S Same 0, D None                 of weight:  S None, D Same 1; V is Indexed
 //
-// factors says the same of all operands together: a factor is a class of dims that move together. Where a mesh axis cuts a factor,
-// it cuts every dim of it.
+// factors describes all operands together: a factor is a class of dims that correspond. If a mesh axis cuts a factor, it cuts every
+// dim of the factor.
 //
 //   c = matmul(a, b):      M {a 0, c 0} Parallel,  N {b 1, c 1} Parallel,  K {a 1, b 0, c 2} Summed
 //   c = scan(a, dim=1):    {a 0, c 0} Parallel,  {a 1, c 1} Whole
@@ -55,7 +55,7 @@ enum class Attribute : uint8_t {
   Pack
 };
 
-// What an op does, in the classes that passes tell apart: localize has one local form for each.
+// The classes of ops that passes distinguish; localize has one local form for each.
 enum class OpForm : uint8_t {
   Pointwise,    // each element from those at its position
   Broadcast,    // adds dims of one element
@@ -68,13 +68,13 @@ enum class OpForm : uint8_t {
   Reduce,       // dims are combined
   Contract,     // products summed along a dim of both operands
   Fill,         // one value
-  Positions,    // elements that follow from where they stand
-  Index,        // elements of a table at positions that data say
-  Line,         // along one dim each element may depend on all
-  Ranks,        // to other ranks
+  Positions,    // each element follows from its position
+  Index,        // elements of a table at positions given by index data
+  Line,         // along one dim each element may depend on all elements
+  Ranks,        // communication between ranks
 };
 
-// What runs an op once it is local.
+// The part of the system that runs a local op.
 enum class Executor : uint8_t { Kernel, Library, Alias, Ranks };
 
 // Whether the result can lie in its operand's memory.
@@ -83,11 +83,11 @@ enum class View : uint8_t {
   InOrder,     // with the elements in the order of the operand
   Reordered,   // with strides of the operand in another order
   Strided,     // with strides of 0, or of several elements
-  Contiguous,  // in order, if what it merges lies contiguous
+  Contiguous,  // in order, if the dims that it merges are contiguous
   SameType,    // in order, if the types are equal
 };
 
-// In which operands, the others fixed, the result is linear: f(a + b) = f(a) + f(b), rounding aside.
+// The operands in which the result is linear if all others are fixed: f(a + b) = f(a) + f(b), except for rounding.
 enum class Linearity : uint8_t {
   No,
   Together,  // all tensor operands at once
@@ -95,7 +95,7 @@ enum class Linearity : uint8_t {
   First,     // the first
   Second,    // the second
   IfSum,     // all at once, if the op sums
-  ByPoint,   // as the point op has it
+  ByPoint,   // depends on the point op
 };
 
 // How many operands there are: tensors lead, scalars follow.
@@ -105,7 +105,7 @@ struct OperandCounts {
   int optionalTensors = 0;
 };
 
-// What the elements of the result are.
+// The origin of the result's elements.
 enum class Elements : uint8_t {
   Computed,
   Moved,      // elements of operand 0, picked by position alone
@@ -118,7 +118,7 @@ struct OpRule {
   ExprKind kind;
   std::string_view name;                  // in the text form; Point prints its op, Reduce "reduce"
   std::vector<Attribute> attributes;      // printed in this order
-  std::optional<OperandCounts> operands;  // nothing: the verifier says more of them
+  std::optional<OperandCounts> operands;  // nothing: verify_expr.cpp has the rule
   OpForm form;
   void (*dims)(DimMap&) = nullptr;  // links the dims of one tensor operand; nullptr: there are none
   Linearity linear = Linearity::No;
@@ -150,10 +150,10 @@ struct OperandDims {
 
 enum class FactorKind : uint8_t {
   Parallel,  // may be cut: each part of the result reads its part of the operands
-  Summed,    // cut, every rank has a contribution to the result
-  Window,    // cut, parts of the result read operands beyond their part
+  Summed,    // if cut, every rank has a contribution to the result
+  Window,    // if cut, a part of the result also reads operand elements of other parts
   Whole,     // read whole by every element of the result
-  Indexed,   // read where data say: whole, or cut, where every rank contributes the elements that it has
+  Indexed,   // read at positions given by data; if cut, every rank contributes the elements that it holds
 };
 
 struct Factor {
@@ -169,13 +169,13 @@ struct Factor {
 // Whether the result is linear in these operands, in ascending order, if all other operands are fixed.
 [[nodiscard]] bool isLinearIn(const Expr& expr, const std::vector<int>& operands);
 
-// How contributions to a result combine where a dim that it does not have is cut; nothing if they do not.
+// How the contributions to a result are combined if a dim that the result does not have is cut; nothing if they cannot be combined.
 [[nodiscard]] std::optional<ReduceOp> contributionsOf(const Expr& expr);
 
 [[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
 [[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
-// Of an op that indexes: the operand whose elements are picked, and the one that says which.
+// For an op that indexes: the operand whose elements are taken, and the operand that holds the indices.
 [[nodiscard]] inline int tableOf(const Expr& expr) { return ruleOf(expr).linear == Linearity::Second ? 1 : 0; }
 [[nodiscard]] inline int indexOf(const Expr& expr) { return 1 - tableOf(expr); }
 

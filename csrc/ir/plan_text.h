@@ -4,7 +4,7 @@
 //
 // A step names its team, its mesh, and the states before and after. A state is a list of dims, a dim the sizes of its digits, the
 // outermost first; `2:x` is owned by axis x. `P(x)` after the dims: ranks along x hold terms of a sum. A dim in parts of given sizes
-// ends with `parts [2, 3, 4]`. Where axes are cut, `M0 {x_2: 3, x_1: 2}` lists what stands for the axes. A permutation ends with
+// ends with `parts [2, 3, 4]`. If a step runs over parts of axes, `M0 {x_2: 3, x_1: 2}` lists the parts. A permutation ends with
 // `sources [1, 0]`; a transfer of tiles names the mesh of its second state: `transfer(x) on M0 [2:x 4] -> M1 [4:a 2]`.
 #pragma once
 
@@ -20,7 +20,7 @@ namespace meshfuse {
 
 // mesh: the number by which the text names a mesh.
 [[nodiscard]] std::string planText(std::span<const CommStep> plan, const std::function<int(const DeviceMesh&)>& mesh);
-// UserError where the text is no plan on these meshes.
+// UserError if the text is no plan on these meshes.
 [[nodiscard]] std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes);
 
 // Text of a halo exchange step: `transfer(x)` or `slice`.

@@ -1,9 +1,9 @@
-// What a user may ask of the planner of redistributions. It is part of the program: its text gives the same plans everywhere.
+// Settings of the planner of redistributions. They are part of the program and of its text, so a text gives the same plans everywhere.
 //
 //   fusion.setPlanner({.bound = 4096, .forbid = {"all_to_all"}, .beta = {{"dp", 8}}});
 //   planner {bound: 4096, forbid: all_to_all, beta dp: 8}
 //
-// Costs are in elements that a rank receives over a plain link. What names axes and moves that there are is judged by check-annotations.
+// The unit of costs is one element received over a link of cost 1. The pass check-annotations checks the names of axes and moves.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 namespace meshfuse {
 
 enum class DirectChoice : uint8_t {
-  Fallback,  // ranks send each other tiles directly only where there is no chain of collectives
-  Priced,    // the cheaper of both
+  Fallback,  // direct transfers of tiles only if there is no chain of collectives
+  Priced,    // the cheaper of a chain and a direct transfer
 };
 
 struct PlannerSettings {
-  // Local elements that every intermediate state may have, where that is more than both ends have.
+  // Elements that an intermediate state may have on a rank, if that is more than the first and the last state have.
   std::optional<int64_t> bound = {};
   DirectChoice direct = DirectChoice::Priced;
-  // Moves that are left out unless there is no other way: permute, all_to_all, all_gather, reduce_scatter, all_reduce, transfer.
+  // Moves that are used only if there is no other way: permute, all_to_all, all_gather, reduce_scatter, all_reduce, transfer.
   std::vector<std::string> forbid = {};
   std::map<std::string, double> alpha = {};  // cost of a call, or a message, along an axis of this name; 1 where absent
   std::map<std::string, double> beta = {};   // cost of an element along it; 1 where absent
@@ -34,9 +34,9 @@ struct PlannerSettings {
   friend bool operator==(const PlannerSettings&, const PlannerSettings&) = default;
 };
 
-// bound: 4096, forbid: all_to_all; empty for those that are as by default.
+// bound: 4096, forbid: all_to_all; settings with default values are left out.
 [[nodiscard]] std::string toString(const PlannerSettings& settings);
-// Adds one of the parts of such a text. UserError where it is none.
+// Reads one entry of such a text into `settings`. UserError if it is malformed.
 void readPlannerSetting(std::string_view part, PlannerSettings& settings);
 
 }  // namespace meshfuse

@@ -1,14 +1,14 @@
 // The elementwise ops: one row each. Builder, printer, parser, reference interpreter, fuzzer and emitters read this table.
 //
 // An op takes `arity` operands of one element type (Where: a Bool, then two of one type) and gives that type or Bool. 16-bit
-// floating types never meet an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
+// floating types never reach an op: the builders cast to Float first. Semantics are those of C's <cmath> and of PyTorch:
 //   Div on integers truncates; Remainder takes the sign of the divisor, Fmod of the dividend; Mod on integers is C's %
 //   integer division, Remainder, Mod and CeilDiv by zero give 0, and the minimum divided by -1 wraps to the minimum
 //   Maximum and Minimum propagate NaN; Round is to even; Sign of NaN is NaN; integer arithmetic wraps
 //   Shl and Shr (arithmetic) by at least the width give 0 (Shr of a negative: -1); by a negative amount 0
 //   Pow on integers: negative exponents give 0 unless the base is 1 or -1
-//   CheckedIndex(index, extent) gives the index and refuses it unless 0 <= index < extent: a run that meets such an element
-//   fails with a UserError, and what a kernel makes of it until then is 0
+//   CheckedIndex(index, extent) gives the index if 0 <= index < extent. Otherwise it gives 0 in the kernel, and the run fails with a
+//   UserError
 #pragma once
 
 #include <array>
@@ -195,7 +195,7 @@ inline constexpr std::array kPointOps = {
 
 constexpr const PointOpInfo& info(PointOp op) { return kPointOps[static_cast<size_t>(op)]; }
 
-// Whether some operands end the run instead of giving a result.
+// True if the op makes the run fail for some operands.
 constexpr bool mayRefuse(PointOp op) { return op == PointOp::CheckedIndex; }
 
 static_assert(

@@ -1,8 +1,8 @@
-// How a reshape's logical dims come of its root dims: the smallest groups of splits and merges.
+// Derives the logical dims of a reshape from its root dims by the smallest groups of splits and merges.
 //
 // Both shapes are walked from the outside. Equal extents pass through; a 1 only in the root is dropped, a 1 only in the result
 // is a new broadcast dim. Otherwise the shorter side grows until both products are equal, and the group is connected: the
-// root dim at hand is split by the next extent where that divides it, else merged with the next root dim.
+// current root dim is split by the next extent if that divides it, else merged with the next root dim.
 //
 //   [2, 3, 4] -> [6, 4]     merge 2, 3; 4 passes
 //   [4, 6]    -> [8, 3]     merge 4, 6 to 24; split 24 into 8, 3
@@ -20,7 +20,7 @@
 
 namespace meshfuse {
 
-// Whether connectReshape can: the products agree, as proved by the normal form, group by group.
+// True if connectReshape can connect the shapes: the normal form proves for each group that the products agree.
 [[nodiscard]] bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> to);
 
 // The logical dims. UserError with both shapes unless canConnectReshape.

@@ -1,14 +1,15 @@
 // Lists of dims, and the root domain, in the text form.
 //
-// Permute, reshape, slice and pad imply the root (the operand's shape) and how the logical dims come of it, so their lines say
-// nothing of it. Where a tensor differs from what its op implies, the line says how to get from root to logical:
+// Permute, reshape, slice and pad imply the root (the operand's shape) and the derivation of the logical dims, so their lines omit
+// both. If a tensor differs from what its op implies, its line states the derivation from root to logical:
 //
 //   root[r{16}; outer_split(0, 2)]          root r{16}; logical: the two parts
 //   root[2, 3, 4; merge(0), resize(1, -1, 0), new(0), drop(2), reorder[1, 0]]
 //   root[14; partition(0, [2, 3, 4, 5])]    parts of given sizes
 //   root[logical]                           no root although the op implies one
 //
-// Positions are those of the list as it stands. new(k) inserts a dim that nothing makes: extent and type are the logical ones.
+// Each position refers to the list after the steps before it. new(k) inserts a dim without a transform: its extent and type are those
+// of the logical dim.
 #pragma once
 
 #include <functional>
@@ -38,14 +39,14 @@ namespace meshfuse {
 // "root[...]", or "" without a root.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);
 
-// How a text is read in which root[...] stands.
+// Callbacks of the parser for a text that contains root[...].
 struct RootReader {
   Fusion* fusion;
   std::function<IntExpr(std::string_view)> expression;
   std::function<void(std::string_view)> standAt;  // errors from now on name this position
 };
 
-// The dims that the steps after the semicolon make of those of the root. UserError on malformed steps.
+// The dims that the steps after the semicolon derive from the root dims. UserError on malformed steps.
 [[nodiscard]] std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
                                                       const std::vector<Dim>& logical, const RootReader& reader);
 

@@ -1,9 +1,9 @@
-// TensorView: a tensor of a Fusion. Its domains say what it is and where it lives.
+// TensorView: a tensor of a Fusion. Its domains define its shape, its memory order and its sharding.
 //
-//   root        what the defining op sees, where that differs from logical: before a reshape, permute, slice or pad
-//   logical     the shape; reduction dims of the defining op stand here, marked, and are not part of the stored shape
+//   root        the dims before a reshape, permute, slice or pad; otherwise equal to logical
+//   logical     the shape; includes the reduction dims of the defining op, which are marked and not part of the stored shape
 //   allocation  order and contiguity in memory (default: logical order without reductions, contiguity as given)
-//   loop        logical cut up by split and merge; a loop dim bound to a device axis shards the tensor
+//   loop        logical transformed by splits and merges; a loop dim bound to a device axis shards the tensor
 //
 // Extents are global, whatever the sharding.
 #pragma once
@@ -57,12 +57,12 @@ class TensorView : public Val {
   TensorView* split(int axis, const IntExpr& factor, bool innerSplit = true);
   TensorView* inner_split(int axis, const IntExpr& factor) { return split(axis, factor, true); }
   TensorView* outer_split(int axis, const IntExpr& factor) { return split(axis, factor, false); }
-  // Parts of given sizes, one after the other: the outer loop counts them, the inner one is as long as the longest. `w->partition(0,
-  // {2, 3, 4, 5})` of a dim of 14, bound to an axis of 4, gives the ranks 2, 3, 4 and 5 rows. Sizes may be Int inputs.
+  // Splits a dim into parts of given sizes: the outer loop counts the parts, the inner loop is as long as the longest part. If
+  // `w->partition(0, {2, 3, 4, 5})` of a dim of 14 is bound to an axis of 4, the ranks hold 2, 3, 4 and 5 rows. Sizes may be Int inputs.
   TensorView* partition(int axis, const std::vector<IntExpr>& sizes);
-  // The elements of an Int input of one dim, which every rank has whole, as sizes.
+  // The sizes are the elements of an Int input with one dim, which is whole on every rank.
   TensorView* partition(int axis, const TensorView* sizes);
-  // Of such an input: element k, as it is when the program is called.
+  // Element k of such an input at the time of the call.
   IntExpr element(int64_t k) const;
   TensorView* merge(int axis) { return merge(axis, axis + 1); }
   TensorView* merge(int outer, int inner);
@@ -71,7 +71,7 @@ class TensorView : public Val {
   IterDomain* axis(int position) const;
   // axis(i)->parallelize(type) is the same.
   TensorView* parallelize(int axis, ParallelType type);
-  // Back to loop = logical, nothing parallel.
+  // Removes all loop transforms and bindings: the loop domain is the logical domain again.
   void resetLoop();
   // The transforms that made the loop domain, bindings last, in order of axis.
   std::vector<LoopTransform> loopTransforms() const;
@@ -81,22 +81,22 @@ class TensorView : public Val {
   void setDeviceMesh(const DeviceMesh& mesh) { mesh_ = mesh; }
   const DeviceMesh& getDeviceMesh() const { return mesh_; }
   bool hasDeviceMesh() const { return !mesh_.empty(); }
-  // The user set the mesh; set by propagation before it places other tensors. Passes do not change the sharding.
+  // True if the user set the mesh: passes do not change the sharding. Propagation sets the flag before it places other tensors.
   bool isUserSharded() const { return userSharded_; }
   void setUserSharded(bool value) { userSharded_ = value; }
 
   // -- memory -----------------------------------------------------------------------------------------------------------
-  // `ids`: a permutation of noReductions(), outermost in memory first; contiguity one flag a dim of it (true: its stride is the
-  // product of the inner ones' extents). UserError otherwise. What it does:
-  //   an output         lies in this order, without gaps; of a sharded one so does the part of each rank. Tensors supplied for it
-  //                     must lie in this order: UserError otherwise. Its kernel stores in this order; what a library or a
-  //                     collective makes is copied into it
-  //   an aliased output lies as the input does, which must be in this order: UserError otherwise
-  //   another result    lies in this order if it reaches memory, a kernel makes it and its readers take it so; else row-major
-  //   an input          lies as the argument does, whatever is said here
+  // `ids`: a permutation of noReductions(), outermost in memory first; `contiguity`: one flag for each of these dims (true: its stride is
+  // the product of the extents of the inner dims). UserError otherwise. The effect depends on the tensor:
+  //   an output         has this order in memory, without gaps; if it is sharded, so has the part of each rank. The caller must supply
+  //                     tensors in this order: UserError otherwise. A kernel stores in this order; the result of a library or of a
+  //                     collective is copied into it
+  //   an aliased output has the order of the input, which must be this order: UserError otherwise
+  //   another result    has this order if it reaches memory, a kernel computes it and its readers accept the order; else row-major
+  //   an input          has the order of the argument; the setting has no effect
   void setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity);
   void setContiguity(std::vector<bool> contiguity);
-  // Order and contiguity of `from`, which stores as many dims.
+  // Copies order and contiguity from `from`, which has the same number of stored dims.
   void copyAllocation(const TensorView& from);
   const std::vector<bool>& contiguity() const { return contiguity_; }
   bool hasAllocation() const { return !allocation_.empty(); }
@@ -114,7 +114,7 @@ class TensorView : public Val {
   std::vector<IterDomain*> loop_;
   std::vector<IterDomain*> allocation_;
   std::vector<bool> contiguity_;
-  std::vector<LoopTransform> transforms_;  // without bindings: those stand on the loop dims
+  std::vector<LoopTransform> transforms_;  // without bindings: the loop dims hold those
   DeviceMesh mesh_;
   bool userSharded_ = false;
 };

@@ -1,4 +1,4 @@
-// The text form of a Fusion: .fir files, dumps, golden tests, bug reports. Printing what was parsed gives the same text.
+// The text form of a Fusion: .fir files, dumps, golden tests, bug reports. Parsing a text and printing the fusion gives the same text.
 //
 //   fusion {
 //     mesh M0 {y: 2, x: 2} [0, 1, 2, 3]
@@ -18,17 +18,17 @@
 //   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one a rank, p{2, max} to
 //                  another reduction
 //   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1
-//   root[..]       a root domain other than the op implies, with the way from it to the logical one: see root_text.h
-//   contiguity[..] on inputs, and where not all true
-//   mesh M0 pinned placed there by the user, once passes have placed others
-//   alloc[2, 0, 1] where memory order differs: positions in the stored shape, outermost first
+//   root[..]       a root domain other than the op implies, and the steps from it to the logical domain: see root_text.h
+//   contiguity[..] on inputs, and if a flag is false
+//   mesh M0 pinned the user set this mesh; printed after passes have placed other tensors
+//   alloc[2, 0, 1] if the memory order is not row-major: positions in the stored shape, outermost first
 //   inner_split(axis, factor)  outer_split(axis, factor)  partition(axis, [size of each part])  merge(axis)
 //   reorder[new order of old axes]  parallelize(axis, DIDx)
-//   loop[..]       repeats what the transforms give, for the reader; a file in which it disagrees is rejected
-//   symbol i0 {lower: 1, upper: 64, divisor: 4}     where more is known than i0 >= 0 (of the size of a mesh axis: >= 1)
-//   mesh M0 {dp: 2, tp: tp} []                      an axis of symbolic size names itself; tp: tp hint 4 for a cost hint
+//   loop[..]       the result of the transforms, for the reader; a file is rejected if the two differ
+//   symbol i0 {lower: 1, upper: 64, divisor: 4}     if more is known than i0 >= 0 (for the size of a mesh axis: >= 1)
+//   mesh M0 {dp: 2, tp: tp} []                      the size of tp is the symbol tp; `tp: tp hint 4` has a cost hint
 //   planner {bound: 64, direct: fallback, forbid: all_to_all, alpha x: 2, beta x: 8, between: 4}     see planner_settings.h
-//   undefined()    in the place of input(): read, but neither given nor computed; the verifier objects
+//   undefined()    instead of input(): the value is neither an input nor computed; the verifier reports it
 //   # ...          a comment, to the end of the line
 #pragma once
 

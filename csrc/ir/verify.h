@@ -1,5 +1,5 @@
-// The parts of verify() of ir/text.h: what holds of each tensor's domains, what each op asks of its operands and results, and both for
-// dims of contributions to a reduction.
+// The parts of verify() of ir/text.h: the rules for the domains of each tensor, the rules for operands and results of each op, and the
+// rules for Partial dims.
 #pragma once
 
 #include <string>

@@ -1,11 +1,11 @@
-// How the logical dims of a slice and of a pad come of their root dims.
+// Derives the logical dims of a slice or a pad from its root dims.
 //
-//   slice   a dim taken whole passes; else a Resize to the window, of whole steps, and where the step is not 1 a Split by the step:
-//           only its outer part is a logical dim (the first element of each step)
-//   pad     a dim that does not change passes; else a Resize
+//   slice   a dim that is taken whole is unchanged. Otherwise a Resize to a window of whole steps; if the step is not 1, also a Split by
+//           the step, whose outer part (the first element of each step) is the logical dim
+//   pad     a dim without padding is unchanged; otherwise a Resize
 //
-// A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. One that may turn out to be 1 is symbolic until
-// the sizes are known: concretize makes it a broadcast or an iteration dim.
+// A dim whose extent becomes the constant 1 is a broadcast dim, whatever the step. A dim whose extent may be 1 is symbolic until
+// the sizes are known; then concretize makes it a broadcast or an iteration dim.
 #pragma once
 
 #include <span>

@@ -11,40 +11,39 @@
 
 namespace meshfuse {
 
-// Whose program is written: a rank, and the symbols that stand for its coordinates where all ranks have one program.
+// The rank whose program is written, and the symbols for its coordinates if all ranks have one program.
 struct LocalRank {
   int64_t rank = 0;
   const CoordinateSymbols* coordinates = nullptr;
 };
 
-// What a rank holds at a state of a plan with even parts.
+// The shape of a rank's part in a state of a plan with even parts.
 [[nodiscard]] std::vector<int64_t> localShape(const PlanState& state);
 
-// A dim of a local tensor. As everywhere, a stored dim of one element is a broadcast dim: that it is a part of a longer one has
-// no meaning on a rank.
+// A dim of a local tensor. A stored dim of one element is a broadcast dim, even if it is a part of a longer global dim.
 [[nodiscard]] Dim localDim(const IntExpr& extent, IterType globalType);
 // Zero, or false, of a type.
 [[nodiscard]] Val* zeroOf(Fusion& local, DataType dtype);
 
-// `in` read as [pieces..], which its dims regroup; the pieces in `order`, regrouped to `shape`. At most one permute.
+// Reshapes `in` to `pieces`, permutes the pieces to `order`, and reshapes the result to `shape`. At most one permute.
 [[nodiscard]] TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                                     const std::vector<int64_t>& shape);
 
-// The part of `in` (a local tensor at `before`) that is left at `after`, which owns more: coordinates[atom] are index
-// expressions.
+// The part of `in` (the local tensor in state `before`) that the rank keeps in state `after`, which owns more digits. coordinates[atom] are
+// index expressions.
 [[nodiscard]] TensorView* sliceOwned(TensorView* in, const PlanState& before, const PlanState& after,
                                      const std::vector<IntExpr>& coordinates);
 
-// The elements at these positions of each dim: a slice, or slices put together.
+// The elements at these positions of each dim: a slice, or a concatenation of slices.
 [[nodiscard]] TensorView* takeBlock(TensorView* in, const IndexBlock& positions);
 
-// Extents of what `rank` holds. Where parts are uneven they are those of this rank, else the same on all.
+// Extents of the part of `rank`. Even parts have the same extents on all ranks.
 [[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);
 
-// A tensor without elements, in place of one of so many dims that is on other ranks, or of the given sizes.
+// A tensor without elements: it replaces a tensor with as many dims that is only on other ranks, or has the given sizes.
 [[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 
-// What all ranks of a program agree on about a tensor that a plan moves.
+// The data of a redistribution that are the same on all ranks.
 struct MovedTensor {
   DataType dtype;
   std::vector<int64_t> extents;  // of the whole
@@ -52,17 +51,17 @@ struct MovedTensor {
   int64_t number;                // of the step among all communications
 };
 
-// All ops of one step of a plan on the local tensor, null where the rank holds nothing; null if it holds nothing afterwards. A step
-// in which ranks hold parts of different sizes, or send directly, is one of the program of `rank`, all others are the same on
-// every rank that takes part.
+// Emits all ops of one step of a plan on the local tensor and returns the result. The tensor is null if the rank holds no part before the
+// step, the result if it holds no part after it. If parts have different sizes, or ranks send directly, the ops are those of `rank`; all
+// other steps are the same on every rank that takes part.
 [[nodiscard]] TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
                                    const LocalRank& at);
-// The same of a direct transfer.
+// The same for a direct transfer.
 [[nodiscard]] TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
                                        int64_t rank);
 
-// The collectives made since the expr number `first`, all of the same kind, become one on their operands side by side; each of
-// `results` that was one of theirs is what is cut of the result for it.
+// Replaces all collectives since expr number `first`, which have the same kind, by one collective on their operands side by side. Each of
+// `results` that was the result of one of them becomes a part of the common result.
 void packCommunications(Fusion& local, int first, std::vector<TensorView*>& results);
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// The local form of one op: the same op on local shapes, with global positions taken from coordinates where it has any.
+// The local form of one op: the same op on local shapes. If the op uses global positions, they are computed from the rank's coordinates.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace meshfuse {
 
-// What the local form of an op is made of.
+// The inputs for the local form of an op.
 struct LocalOp {
   const Expr* expr;                // of the global fusion; no Redistribute
   const TensorView* result;        // its tensor output
@@ -25,7 +25,7 @@ struct LocalOp {
 // A slice, a pad, a concatenation, or one row by a run-time index, with a halo exchange.
 struct WindowOp {
   const Expr* expr;
-  std::vector<TensorView*> operands;  // local; null where this rank holds nothing
+  std::vector<TensorView*> operands;  // local; null if this rank holds no part
   Val* fill;                          // of a pad
   LocalRank at;
 };
@@ -35,16 +35,16 @@ class WindowEmitter {
  public:
   WindowEmitter(const Fusion& global, Fusion& local) : windows_(global), local_(local) {}
 
-  // The result, null if it is on other ranks only; `communications` is counted up.
+  // The result, null if it is on other ranks only. Adds the number of emitted communications to `communications`.
   [[nodiscard]] TensorView* emit(const WindowOp& op, int64_t& communications);
 
  private:
   const HaloExchanges windows_;
   Fusion& local_;
-  std::map<size_t, TensorView*> arrived_;  // by number of the exchange; null where it brings nothing
+  std::map<size_t, TensorView*> arrived_;  // by number of the exchange; null if this rank receives nothing
 };
 
-// The row that an IndexSelect takes by its `index` of one element, where this rank has it; some row elsewhere.
+// The row that an IndexSelect with an `index` of one element takes, if this rank holds it; on other ranks an arbitrary row.
 [[nodiscard]] TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index,
                                  const LocalRank& at);
 

@@ -1,4 +1,4 @@
-// Everything a user needs, and nothing else includes this.
+// The header for users: it includes the whole public interface. No other file of csrc includes it.
 #pragma once
 
 #include "base/error.h"

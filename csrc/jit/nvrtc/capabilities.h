@@ -1,4 +1,4 @@
-// What of CUDA this process can use, and why not the rest.
+// The parts of CUDA that this process can use, and the reason why each other part is unavailable.
 #pragma once
 
 #include <string>

@@ -30,14 +30,14 @@ class NvrtcCompiler {
   // `cache` is optional and outlives the compiler.
   explicit NvrtcCompiler(DiskCache* cache = nullptr) : cache_(cache) {}
 
-  // `arch`: a real architecture such as sm_90a. DeviceError where NVRTC does not load, InternalError with the
-  // compiler's log and the text's numbered lines where it refuses the text.
+  // `arch`: a real architecture such as sm_90a. DeviceError if NVRTC does not load; InternalError with the
+  // compiler's log and the numbered lines of the text if NVRTC refuses the text.
   [[nodiscard]] Cubin compileCubin(std::string_view text, std::string_view arch);
   // The PTX of the same text, for tests and explanations.
   [[nodiscard]] static std::string compilePtx(std::string_view text, std::string_view arch);
 
-  // What the kernels of codegen/cuda compile for here: sm_80 and later. UserError naming them if `arch` is none of them, nor one
-  // of them with a suffix that NVRTC takes (sm_90a); DeviceError where NVRTC does not load.
+  // Checks that this NVRTC compiles kernels of codegen/cuda for `arch`: sm_80 and later, also with a suffix that NVRTC accepts (sm_90a).
+  // UserError that lists the architectures if it does not; DeviceError if NVRTC does not load.
   static void expectArchitecture(std::string_view arch);
 
   NvrtcCounters counters() const;

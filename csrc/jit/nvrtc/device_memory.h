@@ -1,6 +1,6 @@
 // The first CUDA device of this machine, and memory on it. Through the driver API, loaded at run time.
 //
-//   CudaDevice device;                        // DeviceError where there is none
+//   CudaDevice device;                        // DeviceError if there is no device
 //   CudaMemory x(bytes);
 //   x.write(host, bytes);
 //   CudaKernel(cubin, entry).launch(shape, slots, nullptr);
@@ -13,8 +13,8 @@
 
 namespace meshfuse {
 
-// Its context is current on the thread that made the object, until the object ends on that thread. Kernels and memory
-// end before it.
+// The context of the device is current on the thread that created the object, until that thread destroys it. Destroy kernels and memory
+// first.
 class CudaDevice {
  public:
   CudaDevice();
@@ -33,7 +33,7 @@ class CudaDevice {
   std::string architecture_;
 };
 
-// Memory of the device whose context is current when it is made. 256 bytes divide its address.
+// Memory of the device whose context is current when it is made. Its address is a multiple of 256.
 class CudaMemory {
  public:
   explicit CudaMemory(int64_t bytes);

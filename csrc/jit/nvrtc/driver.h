@@ -1,4 +1,4 @@
-// Cubins loaded into the current CUDA context, and their kernels launched. Through the driver API, loaded at run time.
+// Loads cubins into the current CUDA context and launches their kernels, through the driver API, which is loaded at run time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct CudaLaunchShape {
   int64_t sharedBytes = 0;
 };
 
-// One kernel of one cubin. Belongs to the context that is current when it is made; DeviceError where there is none.
+// One kernel of one cubin. It belongs to the context that is current when it is created; DeviceError if there is no context.
 class CudaKernel {
  public:
   // `sharedBytes`: the most dynamic shared memory that a launch will ask for.

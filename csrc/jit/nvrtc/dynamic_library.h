@@ -1,4 +1,4 @@
-// A library looked for at run time, under several names; why it did not load where none of them does.
+// A library that is loaded at run time under the first of several names; if none loads, the reason.
 #pragma once
 
 #include <span>

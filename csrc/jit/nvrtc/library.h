@@ -72,7 +72,7 @@ DriverLibrary& driverLibrary();
 
 [[noreturn]] void throwDriverError(CUresult status, std::string_view call, std::string_view purpose);
 
-// DeviceError with the call, what it was for, and the driver's words and number, unless it succeeded.
+// DeviceError unless the call succeeded, with the call, its purpose, and the driver's message and number.
 template <class... Args>
 void succeed(CUresult status, std::string_view call, fmt::format_string<Args...> purpose, Args&&... args) {
   if (status != CUDA_SUCCESS) [[unlikely]] {

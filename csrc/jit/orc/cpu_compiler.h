@@ -34,7 +34,7 @@ struct CpuKernel {
 
 struct CpuCompilerOptions {
   int threads = 0;                       // of one compile call; 0: one a core
-  size_t kernels = 4096;                 // kept in memory; the least recently asked for goes first
+  size_t kernels = 4096;                 // kept in memory; the least recently used is evicted first
   std::shared_ptr<DiskCache> disk = {};  // none: nothing is kept between processes
   std::optional<CpuTarget> target = {};  // none: this machine
 };
@@ -59,7 +59,7 @@ class CpuCompiler {
   CpuCompilerCounters counters() const;
   const CpuTarget& target() const;
 
-  // What a program becomes, for tests and dumps.
+  // The code of a program, for tests and dumps.
   std::string irText(const tile::Program& program) const;
   std::string assemblyText(const tile::Program& program) const;
 

@@ -1,8 +1,8 @@
 // Contraction: matmul and linear on a CPU through oneDNN's single-precision matrix product.
 //
-// Float, and 16-bit types by widening to Float and rounding the result once, unless that is to be Float. The rows of the result are cut into blocks whose
-// size follows from the shapes alone, and each block is one library call on one thread of our pool: the same bits whatever the
-// number of threads, and no second pool.
+// It takes Float, and 16-bit types: these are widened to Float, and the result is rounded once unless its type is Float. The rows of the
+// result are cut into blocks whose size follows from the shapes alone, and each block is one library call on one thread of our pool. So
+// the bits do not depend on the number of threads, and the library needs no pool.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class ThreadPool;
 
 class Contraction {
  public:
-  // Why the library does not take the op: it is absent, the type, a layout without unit stride. Nothing if it does.
+  // The reason why the library does not take the op: it is not in the build, the type, a layout without unit stride. Nothing if it does.
   static std::optional<std::string> refuse(const Expr& expr, const std::map<int, Layout>& layouts);
   // InternalError if refused. Extents must be constant.
   Contraction(const Expr& expr, const std::map<int, Layout>& layouts);

@@ -38,8 +38,9 @@ double amountReceived(Collective collective, double in, double out, double ranks
     case Collective::Exchange:
       break;
   }
-  throwInternalError(
-      fmt::format("[collective] what a rank receives in a {} is not a matter of sizes", name(collective)));
+  throwInternalError(fmt::format(
+      "[collective] the amount that a rank receives in a {} does not follow from the sizes of operand and result",
+      name(collective)));
 }
 
 }  // namespace meshfuse

@@ -1,5 +1,5 @@
-// Collective: what the ranks of a team do together. A step of a plan, an op of a rank's program and a call of a communicator name it
-// with this one type; counts, peers and roots are data beside it.
+// Collective: the kinds of communication among the ranks of a team. Steps of plans, ops of a rank's program and calls of a communicator
+// all use this type; counts, peers and roots are separate data.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace meshfuse {
 
-// Plans prefer, at equal cost, the one that stands first.
+// At equal cost, plans prefer the kind that is first in this list.
 enum class Collective : uint8_t {
   Local,      // no communication
   Transfer,   // ranks send blocks to given ranks and receive blocks from given ranks
@@ -29,15 +29,16 @@ enum class Collective : uint8_t {
 };
 inline constexpr int kCollectives = 15;
 
-// What transports, programs and plans know of a collective. Without blocks an operand goes to every rank whole, and a result is whole.
+// The properties of a collective that transports, programs and plans read. Without blocks, every rank gets the whole operand, and the
+// result is whole.
 struct CollectiveTraits {
   std::string_view name;          // messages, traces, options
   std::string_view identifier;    // programs as text
   bool reduces = false;           // elements of different ranks are combined
   bool operandHasBlocks = false;  // one for each rank of the team
   bool resultHasBlocks = false;   // one from each rank of the team
-  bool operandIsOfRoot = false;   // the other ranks have none
-  bool resultIsOfRoot = false;    // the other ranks get none
+  bool operandIsOfRoot = false;   // the other ranks have no operand
+  bool resultIsOfRoot = false;    // the other ranks get no result
 };
 
 inline constexpr std::array<CollectiveTraits, kCollectives> kCollectiveTraits = {{
@@ -66,8 +67,9 @@ inline constexpr std::array<CollectiveTraits, kCollectives> kCollectiveTraits = 
 [[nodiscard]] constexpr bool reduces(Collective collective) { return traits(collective).reduces; }
 [[nodiscard]] std::optional<Collective> parseCollective(std::string_view identifier);
 
-// What one of `ranks` ranks receives from the others, in the unit of `in` and `out`: the sizes of its operand and of its result, where
-// these are the same on all ranks. With a root the mean of the ranks; a transfer brings what its blocks say.
+// The amount that one of `ranks` ranks receives from the others. `in` and `out` are the sizes of its operand and result, which are the same
+// on all ranks. For a collective with a root it is the mean over the ranks. InternalError for transfers, messages and exchanges: these two sizes
+// do not determine their amount.
 [[nodiscard]] double amountReceived(Collective collective, double in, double out, double ranks);
 
 }  // namespace meshfuse

@@ -14,21 +14,21 @@
 
 namespace meshfuse {
 
-// A mesh with some axes cut in parts, the atoms. The devices are the same, in the same order.
+// A mesh in which some axes are cut into parts, the atoms. The devices and their order are those of the original mesh.
 struct RefinedMesh {
   DeviceMesh mesh;                  // of the tensor
   DeviceMesh atoms;                 // its axes are the atoms
   std::vector<AtomOrigin> origins;  // by atom
 
   static RefinedMesh whole(const DeviceMesh& mesh);  // each axis is an atom
-  // cuts: by axis the numbers of coordinates below each cut, ascending, from 1 to the size; each divides the next. An axis x cut at 2
-  // becomes x_2, the outer part, and x_1.
+  // cuts: for each axis the sizes of the inner parts, ascending from 1 to the size of the axis; each divides the next. An axis x that is
+  // cut at 2 becomes x_2, the outer part, and x_1, the inner part.
   static RefinedMesh cut(const DeviceMesh& mesh, const std::vector<std::vector<int64_t>>& cuts);
   friend bool operator==(const RefinedMesh&, const RefinedMesh&) = default;
 };
 
 struct CommStep {
-  // Local: a rank keeps a part of what it holds, or, where `after` is a sum that `before` is not, its contribution to it.
+  // Local: a rank keeps a part of its elements; or, if `after` is a partial sum and `before` is not, its contribution to the sum.
   Collective kind = Collective::Local;
   RefinedMesh on;
   std::vector<int> axes;  // the team: atoms, ascending
@@ -36,7 +36,7 @@ struct CommStep {
   PlanState after;
   // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole part it receives.
   std::vector<int64_t> sources;
-  // Transfer of tiles: the mesh of `after`, which may be another one. Ranks fetch what they lack.
+  // Transfer of tiles: the mesh of `after`, which may be another mesh. Ranks receive their missing elements.
   std::optional<RefinedMesh> to;
 
   bool communicates() const { return kind != Collective::Local; }
@@ -44,7 +44,7 @@ struct CommStep {
   friend bool operator==(const CommStep&, const CommStep&) = default;
 };
 
-// slice, permute, transfer, all_gather, ...: as toString() begins.
+// slice, permute, transfer, all_gather, ...: the first word of toString().
 [[nodiscard]] std::string_view verbOf(const CommStep& step);
 // Whether all ranks of the team exchange blocks of one size, on a tensor of these extents.
 [[nodiscard]] bool isEven(const CommStep& step, const std::vector<int64_t>& extents);

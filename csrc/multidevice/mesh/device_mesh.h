@@ -7,9 +7,9 @@
 //   DeviceMesh({0, 1, 2, 3}, {2, 2})          ranks [[0, 1], [2, 3]], axes y and x
 //   DeviceMesh::create({{"dp", 2}, {"tp"}})   named axes, the second of symbolic size
 //
-// A symbolic size is the symbol of the axis' name; decisions made before it is known use its hint. A loop may also be
-// bound to a part of an axis: of a tp of 8, mesh.axis("tp", 1, 2) says in which half of them a rank is, mesh.axis("tp", 2, 4) where
-// in its half.
+// A symbolic size is a symbol with the name of the axis; decisions made before the size is known use its hint. A loop may also be
+// bound to a part of an axis. If tp has size 8, mesh.axis("tp", 1, 2) is the half of the axis that a rank is in, and mesh.axis("tp", 2, 4)
+// is the position of the rank within its half.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@
 
 namespace meshfuse {
 
-// What a loop split is bound to. Device axes count from the last axis of the mesh: DIDx is 0.
+// The binding of a loop dim. Device axes count from the last axis of the mesh: DIDx is 0.
 class ParallelType {
  public:
   enum class Kind : uint8_t { Serial, Stream, Device };
 
   constexpr ParallelType() = default;
   static constexpr ParallelType device(int axisFromLast) { return {Kind::Device, axisFromLast}; }
-  // The digit of `size` of the coordinate on that axis which counts from its `pre`-th part on.
+  // A part of an axis: the axis is divided into `pre` parts, and the binding is the digit of `size` directly below.
   static constexpr ParallelType device(int axisFromLast, int64_t pre, int64_t size) {
     return {Kind::Device, axisFromLast, pre, size};
   }
@@ -89,37 +89,37 @@ class DeviceMesh {
   static DeviceMesh create(std::vector<Axis> axes);
   static DeviceMesh create(std::vector<Axis> axes, std::vector<int64_t> ids);
 
-  // The same axes with sizes for which costs are compared while they are symbols; 2 without a hint. UserError on a name that is no
-  // axis of symbolic size, or a size below 1.
+  // The same axes with hints: sizes for which costs are compared while the real sizes are symbols; 2 without a hint. UserError if a name
+  // is no axis of symbolic size, or if a size is below 1.
   [[nodiscard]] DeviceMesh hint(const MeshSizes& sizes) const;
-  // With these sizes in the place of symbols, and ids 0..product-1 once all are known. Other names are ignored. UserError on a size
-  // below 1 and on too many devices.
+  // The same mesh with these sizes instead of symbols, and with ids 0..product-1 once all sizes are known. Other names are
+  // ignored. UserError on a size below 1 and on too many devices.
   [[nodiscard]] DeviceMesh bind(const MeshSizes& sizes) const;
 
   bool empty() const { return names_.empty(); }
   int numAxes() const { return static_cast<int>(names_.size()); }
   bool isSymbolic() const;           // some size is a symbol
   int64_t numDevices() const;        // InternalError while a size is symbolic
-  int64_t hintSize(int axis) const;  // its size where that is known
+  int64_t hintSize(int axis) const;  // its size if that is known
   const std::string& axisName(int axis) const { return names_.at(axis); }
   const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
   // Position of the axis a device type names; UserError if the mesh has no such axis.
   int axisOf(ParallelType type) const;
   ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }
-  // The digit of `size` of an axis' coordinate that stands above `below` others; the whole axis if that is all of it.
+  // The digit (coordinate / below) mod size of an axis; the whole axis if that covers it.
   ParallelType typeOf(int axis, int64_t below, int64_t size) const;
   // By name; UserError listing the names if there is none.
   ParallelType axis(std::string_view name) const;
-  // A part of it, as in the header's example. UserError unless pre * size divides the size of the axis, which is no symbol.
+  // A part of an axis, as in the example above. UserError unless the size of the axis is known and pre * size divides it.
   ParallelType axis(std::string_view name, int64_t pre, int64_t size) const;
   IntExpr size(std::string_view name) const;
   IntExpr size(ParallelType type) const { return type.isPart() ? IntExpr(type.size()) : axisSize(axisOf(type)); }
-  // A rank's place on what the type names is (coordinate / below) mod size.
+  // The `below` of a type: the position of a rank on the axis or part is (coordinate / below) mod size.
   IntExpr below(ParallelType type) const;
-  // Whether two types name digits of one axis that have something in common.
+  // True if two types name overlapping digits of one axis.
   bool overlap(ParallelType a, ParallelType b) const;
-  // What could be named instead of one of two types that overlap, beside the others of `bound`: axes, and parts that are left of axes.
-  // Who names the whole of an axis may take what a part leaves.
+  // Suggestions for replacing `a` or `b`, which overlap: axes, and parts of axes, that overlap no other type of `bound`. If one of the two
+  // names a whole axis, the part of the axis that the other leaves free is also suggested.
   std::vector<ParallelType> freeInstead(ParallelType a, ParallelType b, std::vector<ParallelType> bound) const;
 
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major

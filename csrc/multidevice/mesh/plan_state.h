@@ -1,7 +1,7 @@
-// PlanState: a sharding with constant sizes, as the planner searches over it.
+// PlanState: a sharding with constant sizes, a state of the planner's search.
 //
-// Owners are atoms: axes of a mesh, or axes of a refinement of it (an axis cut in two where one side owns a part of it). Every
-// dim is a list of digits, strides falling; neighbouring local digits are one.
+// Owners are atoms: axes of a mesh, or parts of axes if one of the two shardings of a redistribution owns only a part. Every dim is a list
+// of digits with falling strides; neighbouring local digits are merged.
 #pragma once
 
 #include <compare>
@@ -14,7 +14,7 @@ namespace meshfuse {
 
 inline constexpr int kLocal = -1;
 
-// Where an atom comes from: its coordinate is (the coordinate on `axis` / below) mod the atom's size.
+// The origin of an atom: its coordinate is (the coordinate on `axis` / below) mod the atom's size.
 struct AtomOrigin {
   int axis = 0;
   int64_t below = 1;
@@ -33,7 +33,8 @@ using PlanDim = std::vector<PlanDigit>;
 struct PlanState {
   std::vector<PlanDim> dims;
   std::vector<int> partial;  // atoms over which the tensor is still to be combined, ascending
-  // By dim, or none: the sizes of the parts that it stands in. Its digits count in the padded dim, each part as long as the longest.
+  // By dim: the given sizes of its parts; empty without such dims. Digits count in the padded dim, in which each part is as long as the
+  // longest.
   std::vector<std::vector<int64_t>> parts = {};
 
   std::span<const int64_t> partsOf(size_t dim) const;
@@ -43,7 +44,7 @@ struct PlanState {
 
 [[nodiscard]] int64_t longestOf(std::span<const int64_t> parts);  // at least 1
 [[nodiscard]] int64_t paddedExtent(std::span<const int64_t> parts);
-// Whether ranks hold different numbers of elements, or some axis owns what is padded.
+// True if ranks hold different numbers of elements, or if an axis owns a digit of a padded dim.
 [[nodiscard]] bool isUneven(const PlanState& state, const std::vector<int64_t>& extents);
 // Local digits merged, digits of size 1 dropped.
 [[nodiscard]] PlanDim normalForm(const PlanDim& dim);

@@ -1,5 +1,5 @@
-// Atoms: the mesh axes, cut where one of two shardings uses a part of an axis, or where a digit boundary of one falls inside an
-// owned digit of the other. Both shardings then own whole atoms, which are the axes of the refined mesh.
+// Atoms: the mesh axes, cut into parts for a pair of shardings. An axis is cut if one sharding uses a part of it, or if a digit boundary
+// of one sharding falls inside an owned digit of the other. Both shardings then own whole atoms, the axes of the refined mesh.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace meshfuse {
 
-// How far axes are cut: only where a side owns a part of one, also where boundaries of digits cross, or to prime factors.
+// How finely axes are cut: only at parts that a sharding owns; also at digit boundaries; or into prime factors.
 enum class AtomLevel : uint8_t { Axis, Digit, Prime };
 
 struct AtomPair {
@@ -19,7 +19,7 @@ struct AtomPair {
   PlanState to;
 };
 
-// nullopt where the two cut an axis in ways that do not nest (2 then 3 against 3 then 2). The meshes are equal.
+// nullopt if the two states cut an axis in ways that do not nest (2 then 3 against 3 then 2). The meshes are equal.
 [[nodiscard]] std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, AtomLevel level);
 
 // A plan state as digits owned by the axes of `mesh`, the refined one.

@@ -1,8 +1,8 @@
-// What is taken to be so while sizes of mesh axes are symbols: the axes that cut a dim divide it.
+// The assumption while sizes of mesh axes are symbols: the axes that cut a dim divide it.
 //
 //   mesh {tp: tp}, T[512] outer_split(0, tp), bound to tp, reshaped to [8, 64]      tp divides 8, and so 512
 //
-// Shardings spread under these facts. Nothing rests on them once sizes are known: where one does not hold, the same splits make
+// Shardings propagate under these facts. Results do not depend on them once sizes are known: if a fact is false, the same splits give
 // uneven parts.
 #pragma once
 
@@ -17,7 +17,8 @@ namespace meshfuse {
 
 class Fusion;
 
-// An analysis of a fusion, see analysis/pass_context.h: these facts beside those of size_facts.h. Without symbols there are none.
+// An analysis of a fusion, see analysis/pass_context.h: these facts together with those of size_facts.h. A fusion without
+// symbols has no facts.
 class AxisFacts {
  public:
   static constexpr std::string_view kName = "axis-facts";
@@ -28,7 +29,7 @@ class AxisFacts {
   Prover prover_;
 };
 
-// The state of a tensor of this shape at the hints of its mesh; nullopt where extents are symbols, or the hints do not divide them.
+// The state of a tensor of this shape at the hints of its mesh; nullopt if an extent is a symbol, or if the hints do not divide it.
 [[nodiscard]] std::optional<ShardState> atHints(const ShardState& state, const std::vector<IntExpr>& shape);
 
 }  // namespace meshfuse

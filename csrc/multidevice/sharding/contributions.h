@@ -1,4 +1,4 @@
-// Who holds the contributions to a partial sum.
+// Checks which ranks hold the contributions to a partial sum.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace meshfuse {
 
 class TensorView;
 
-// Device axes own the Partial dim of a tensor, and have as many ranks as it has contributions: each rank has one. What is wrong, or "";
-// "" for a tensor without such a dim.
+// Device axes must own the Partial dim of a tensor and have as many ranks as the dim has contributions, so that each rank holds one.
+// Returns the violation, or "" if there is none or the tensor has no such dim.
 [[nodiscard]] std::string wrongContributions(const TensorView* tv, const Prover& prover = {});
 
 }  // namespace meshfuse

@@ -1,7 +1,7 @@
 // The symbols that stand for a rank's coordinates in its local program.
 //
-//   coord.x      the place on axis x
-//   coord.x.1    the place on axis x of another mesh, on which some rank of both stands elsewhere, or whose x has another size
+//   coord.x      the coordinate on axis x
+//   coord.x.1    the coordinate on axis x of another mesh, if some rank has different coordinates on the two, or if their sizes differ
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class Fusion;
 
 class CoordinateSymbols {
  public:
-  // Of all meshes of a fusion over global shapes.
+  // The symbols for all meshes of a fusion over global shapes.
   explicit CoordinateSymbols(const Fusion& global);
 
   // The coordinate on an axis of one of these meshes: 0 .. size - 1.
   [[nodiscard]] IntExpr of(const DeviceMesh& mesh, int axis) const;
-  // On an atom of a refinement of the mesh.
+  // The coordinate on an atom of a refinement of the mesh.
   [[nodiscard]] IntExpr of(const DeviceMesh& mesh, const AtomOrigin& origin, int64_t size) const;
-  // What the symbols are on a rank, on all meshes that it is in.
+  // The values of the symbols on a rank, for all meshes that contain the rank.
   [[nodiscard]] std::map<std::string, int64_t, std::less<>> valuesOn(int64_t rank) const;
 
  private:
@@ -37,7 +37,7 @@ class CoordinateSymbols {
   };
   struct Symbol {
     std::string name;
-    std::vector<Axis> axes;  // on which no rank has two places
+    std::vector<Axis> axes;  // no rank has two coordinates on one of them
   };
 
   std::vector<DeviceMesh> meshes_;

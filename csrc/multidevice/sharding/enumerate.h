@@ -1,5 +1,5 @@
-// The edge relation by enumeration: every index of a small result with constant sizes, every device. For what the digits of
-// relation.h do not show: splits and merges that do not nest, windows that cut a digit.
+// The edge relation by enumeration of every index of a small result with constant sizes, on every device. It covers the cases that the
+// digits of relation.h cannot prove: splits and merges that do not nest, windows that cut a digit.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace meshfuse {
 
-// Aligned or Local if no rank lacks anything it needs, else Comm; nullopt where a size is symbolic or large, a window has steps, or the
-// producer is a partial sum. It gives no `needed` state: what reads the operand must be able to index it as it is.
+// Aligned or Local if every rank holds the elements that it needs, else Comm; nullopt if a size is symbolic or large, a window has steps, or
+// the producer is a partial sum. It returns no `needed` state, so the reader must be able to index the operand as it is.
 [[nodiscard]] std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const TensorView* result);
 
 }  // namespace meshfuse

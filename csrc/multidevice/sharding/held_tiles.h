@@ -1,4 +1,4 @@
-// What every device holds of a tensor at a state of a plan, counted index by index.
+// The elements of a tensor that every device holds in a state of a plan, counted index by index.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct HeldTiles {
                                   const std::vector<int64_t>& units);
 [[nodiscard]] std::vector<int64_t> indexUnits(const CommStep& step, const std::vector<int64_t>& extents);
 
-// What the busiest rank receives in a step on a tensor of these extents, in elements.
+// The number of elements that the busiest rank receives in a step on a tensor of these extents.
 [[nodiscard]] int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& extents);
 
 }  // namespace meshfuse

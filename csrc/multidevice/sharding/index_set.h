@@ -1,4 +1,4 @@
-// The indices of one dim that a rank holds, as a bit a block of neighbouring indices that no digit tells apart.
+// The indices of one dim that a rank holds, as one bit for each block of neighbouring indices that no digit distinguishes.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class IndexSet {
   int64_t extent_ = 0;
 };
 
-// The largest block that no owned digit of these lists divides, nor any of these parts.
+// The size of the largest block that no owned digit of these lists, and none of these parts, divides.
 [[nodiscard]] int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists,
                                 std::span<const int64_t> parts = {});
 // The same for one dim of two states.

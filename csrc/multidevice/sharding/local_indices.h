@@ -1,4 +1,4 @@
-// The indices of a dim that one rank holds, as runs: where parts are uneven, ranks differ in more than an offset.
+// The indices of a dim that one rank holds, as runs. With uneven parts, the indices of two ranks differ in more than an offset.
 //
 //   N = 10 in blocks over x: 4        ranks hold 0:3, 3:6, 6:9, 9:10
 //   N = 10 cyclic over x: 4           0:10:4, 1:10:4, 2:10:4, 3:10:4
@@ -24,16 +24,16 @@ namespace meshfuse {
 
 // How many elements of each dim a device holds.
 [[nodiscard]] std::vector<int64_t> localShape(const ShardState& state, int64_t device);
-// Of a device that holds nothing of a tensor of so many dims: without elements, and so with a dim where the tensor has none.
+// The block without elements, for a device that holds no part of a tensor with so many dims; it has one dim if the tensor has none.
 [[nodiscard]] std::vector<int64_t> shapeOfNothing(size_t dims);
-// Whether a device holds some of a tensor: a tensor without a mesh is on all.
+// True if a device holds a part of a tensor; a tensor without a mesh is on all devices.
 [[nodiscard]] bool holds(const DeviceMesh& mesh, int64_t device);
 
-// Some dim has parts of different sizes.
+// True if some dim has parts of different sizes.
 [[nodiscard]] bool isRagged(const ShardState& state);
 
 [[nodiscard]] IndexRuns intersection(const IndexRuns& a, const IndexRuns& b);
-// Where the indices of `some` stand among those of `all`: InternalError if they do not.
+// The positions of the indices `some` within the indices `all`. InternalError if an index is missing.
 [[nodiscard]] IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some);
 // Indices to runs; ascending.
 [[nodiscard]] IndexRuns runsOf(const std::vector<int64_t>& indices);

@@ -1,6 +1,6 @@
-// The moves of the planner: what one collective, or a slice, can make of a state, and what it costs.
+// The moves of the planner: the states that one collective or a slice can reach from a state, and the cost of each.
 //
-// Moves act on sets of atoms at once: an all-reduce or an exchange over a group is not the sum of its parts.
+// A move acts on a set of atoms at once, because the cost of a collective over a group is not the sum of the costs for its atoms.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +16,11 @@ struct Move {
   Collective kind;  // Transfer: a permutation
   AtomSet group;
   SearchState after;
-  bool plain = true;  // blocks of one size; of local moves and permutations, no new or moved partial sum
+  bool plain = true;  // blocks of one size; for local moves and permutations: no new or moved partial sum
 };
 
-// Costs are in elements: a call costs alpha and what the busiest rank receives, at the prices of the most expensive links it crosses.
+// Costs are in elements: alpha for the call, plus beta for each element that the busiest rank receives. Both are those of the most
+// expensive link that the call crosses.
 struct MovePrices {
   std::vector<double> alpha;  // by atom
   std::vector<double> beta;
@@ -31,29 +32,29 @@ struct MovePrices {
   bool uniform() const;
 };
 
-// Which moves there are; slices always.
+// The moves that the planner may use; slices are always allowed.
 struct AllowedMoves {
   PartialSums sums = PartialSums::Moved;
-  std::vector<Collective> forbidden = {};  // of those that communicate; Transfer: permutations
+  std::vector<Collective> forbidden = {};  // moves that communicate; Transfer stands for permutations
 
   bool has(Collective kind) const { return std::ranges::find(forbidden, kind) == forbidden.end(); }
 };
 
-// What a slice, or an exchange with counts, costs more than nothing: so that the plainer of two equal plans is chosen.
+// A small cost of a slice and of an exchange with counts, so that of two plans with equal cost the simpler one is chosen.
 inline constexpr double kTieCost = 1e-3;
 
 class MoveMaker {
  public:
-  // `spareSlices`: also slice over atoms that the destination leaves alone; it can pay where links differ.
+  // `spareSlices`: also slice over atoms that the destination does not use; this can be cheaper if links have different costs.
   MoveMaker(PlanSpace& space, MovePrices prices, AllowedMoves allowed, bool spareSlices);
 
-  // All moves from `state` but the closing gathers, in a fixed order.
+  // All moves from `state` except the closing gathers, in a fixed order.
   void moves(const SearchState& state, std::vector<Move>& out);
-  // The gathers, one call or one a link, that end at the destination; empty if there are none.
+  // The gathers, in one call or one for each link cost, that reach the destination; empty if there are none.
   std::vector<Move> closingGathers(const SearchState& state);
-  // Gathers every digit that is not where the destination has it, then slices; empty while sums are to be combined.
+  // Gathers every digit whose place differs from the destination, then slices; empty if partial sums still have to be combined.
   std::vector<Move> gatherThenSlice(const SearchState& state);
-  // Slices by every atom of the destination that owns nothing yet; nullopt where its digit is taken.
+  // Slices by every atom of the destination that owns no digit yet; nullopt if another atom owns the digit.
   std::optional<std::vector<Move>> slicesToGoal(SearchState state);
 
   double received(const SearchState& before, const Move& move);
@@ -77,7 +78,7 @@ class MoveMaker {
   bool spareSlices_;
 };
 
-// By position in the refined mesh: from where each device receives.
+// By position in the refined mesh: the position of the device from which each device receives.
 [[nodiscard]] std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const PlanState& before,
                                                   const PlanState& after);
 

@@ -1,4 +1,5 @@
-// Permutations: the atoms that own neighbouring digits may be exchanged for others of the same product, and whole shards move.
+// Permutations: moves that replace the atoms of neighbouring digits by other atoms with the same product of sizes. Each rank sends its
+// whole shard to another rank.
 #pragma once
 
 #include <vector>
@@ -12,8 +13,8 @@ struct Reassignment {
   AtomSet moved;  // the atoms that change places
 };
 
-// Assignments of atoms to the runs of owned digits, those that bring atoms home first, up to a limit. `withPartial`: the
-// contributions to a sum may change hands as well.
+// Assignments of atoms to the runs of owned digits, up to a limit; assignments that put atoms on the digits of the destination come first.
+// `withPartial`: the atoms of a partial sum may change too.
 [[nodiscard]] std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, bool withPartial);
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// Bounds of a redistribution, beside its plan.
+// Bounds for every plan of a redistribution.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace meshfuse {
 
-// Elements that the busiest rank receives at least, whatever the plan: max over ranks of |needed - held|, of sums a bound on the mean.
-// 0 between two meshes, and where the digits of both sides do not nest.
+// The least number of elements that the busiest rank receives in any plan: the maximum over ranks of |needed - held|; for partial sums a
+// bound on the mean. 0 between two meshes, and if the digits of both sides do not nest.
 [[nodiscard]] double leastElements(const ShardState& from, const ShardState& to);
 
 // Elements of the largest part that a rank holds before, between and after the steps.

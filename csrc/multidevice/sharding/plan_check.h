@@ -1,4 +1,4 @@
-// A plan run on index sets: what every rank holds before and after each step, by brute force.
+// Runs a plan on index sets: computes by brute force which elements every rank holds before and after each step.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace meshfuse {
 
-// InternalError unless every step finds what it delivers, sums every contribution once, receives what it says, stays within `bound`,
-// and the plan leads from one state to the other.
+// InternalError unless every step delivers only elements that ranks hold, sums every contribution once, receives the stated number of
+// elements and stays within `bound`, and the plan leads from one state to the other.
 void checkPlan(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, int64_t bound);
 
-// What is wrong with steps that are to lead from one state to the other, found in the same way; nothing if they do. Steps may be
-// anybody's: their axes are those of their meshes.
+// The first error of steps that shall lead from one state to the other, found in the same way; nothing if they are right. The steps may come
+// from a text: their axes are those of their meshes.
 [[nodiscard]] std::optional<std::string> mistakeOf(std::span<const CommStep> steps, const ShardState& from,
                                                    const ShardState& to);
 

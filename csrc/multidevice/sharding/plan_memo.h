@@ -1,4 +1,4 @@
-// PlanMemo: the redistributions that were planned for one fusion, each once.
+// PlanMemo: keeps the plans of one fusion, so that each redistribution is planned once.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class PlanMemo {
 
   // planRedistribution() of these arguments; the reference lasts as long as the memo.
   const RedistributionPlan& plan(const ShardState& from, const ShardState& to, const PlanOptions& options);
-  // The same with the options that the settings of a fusion ask for.
+  // The same with the options from the planner settings of a fusion.
   const RedistributionPlan& plan(const Fusion& fusion, const ShardState& from, const ShardState& to);
 
   int64_t size() const { return std::ssize(plans_); }

@@ -1,4 +1,4 @@
-// The planner as the settings of a program ask for it.
+// Planner options from the settings of a program.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ namespace meshfuse {
 
 class Fusion;
 
-// For a redistribution between tensors on these meshes.
+// The options for a redistribution between tensors on these meshes.
 [[nodiscard]] PlanOptions planOptions(const PlannerSettings& settings, const DeviceMesh& from, const DeviceMesh& to);
 [[nodiscard]] bool isForbidden(const PlannerSettings& settings, std::string_view move);
-// What is wrong with the settings of a fusion, given what the planner can do and the meshes of its tensors; empty if nothing is.
+// The errors in the settings of a fusion, such as unknown moves or axes; empty if there are none.
 [[nodiscard]] std::vector<std::string> wrongPlannerSettings(const Fusion& fusion);
 
 }  // namespace meshfuse

@@ -1,10 +1,10 @@
 // PlanSpace: the states between two ends, numbered so that the search compares and hashes a few words.
 //
-// Every list of digits a dim may have gets a number the first time it is met; a state is a number a dim and the set of partial
-// atoms. What moves do to one dim (take a digit, free one) and what two lists share is worked out once a pair of numbers.
+// Every list of digits of a dim gets a number when it first occurs; a state is one number for each dim and the set of partial atoms. The
+// effect of a move on one dim (take a digit, free a digit) and the overlap of two lists are computed once for each pair of numbers.
 //
-// The top digit of a dim may be ragged: stride times size exceed the extent, and elements beyond it do not exist. Of a dim in parts of
-// given sizes, the same for both ends, all digits count in the padded dim.
+// The top digit of a dim may be ragged: stride times size exceeds the extent, and elements beyond the extent do not exist. If a dim has
+// parts of given sizes, both ends have the same parts, and all digits count in the padded dim.
 #pragma once
 
 #include <array>
@@ -32,11 +32,11 @@ inline AtomSet atomBit(int atom) { return AtomSet{1} << atom; }
 struct SearchState {
   std::array<DimId, kMaxPlanDims> dims{};
   AtomSet partial = 0;
-  uint32_t permuted = 0;  // a permutation was spent on the way
+  uint32_t permuted = 0;  // 1 if the chain already contains a permutation
   friend bool operator==(const SearchState&, const SearchState&) = default;
 };
 
-// What every rank holds of a dim, counted: of `after`, and of both.
+// Number of indices of a dim that every rank holds: in `after`, and in both states.
 struct RankCounts {
   std::vector<int64_t> after;
   std::vector<int64_t> both;
@@ -49,7 +49,7 @@ class PlanSpace {
     int64_t stride = 1;
   };
 
-  // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`. Where both ends have parts of given sizes in a dim, the same.
+  // At most kMaxPlanDims dims and kMaxPlanAtoms atoms: see `fits`. If both ends have parts of given sizes in a dim, the parts are equal.
   PlanSpace(std::vector<int64_t> extents, std::vector<int64_t> atomSizes, const PlanState& from, const PlanState& to);
   static bool fits(const PlanState& from, const std::vector<int64_t>& atomSizes);
 
@@ -72,20 +72,20 @@ class PlanSpace {
   AtomSet atGoal(const SearchState& state) const;     // atoms on the digit that the destination gives them
   int64_t localSize(const SearchState& state) const;  // on the fullest rank
   PlanState toPlanState(const SearchState& state) const;
-  // The digits of one dim replaced.
+  // The state with the digits of one dim replaced.
   SearchState with(SearchState state, int dim, const PlanDim& digits);
 
   SearchState drop(SearchState state, AtomSet atoms);
   // The numbers of a dim after `atom` took a digit of it: outermost, innermost, and at the strides of both ends.
   const std::vector<DimId>& places(int dim, DimId id, int atom);
-  // Every atom of the set on its digit of the destination; nullopt where one is taken.
+  // The state with every atom of the set on its digit of the destination; nullopt if such a digit is owned.
   std::optional<SearchState> putAtGoal(SearchState state, AtomSet atoms);
-  // Every pair of the team exchanges as much: the new digits of `group` lie in digits that were local.
+  // True if every pair of the team exchanges the same number of elements: the new digits of `group` lie in digits that were local.
   bool even(const SearchState& before, const SearchState& after, AtomSet group) const;
 
-  // max over ranks of the elements of `after` that are not in `before`. `quick`: over some ranks, where all must be counted.
+  // max over ranks of the elements of `after` that are not in `before`. `quick`: over a sample of ranks, if digits do not nest.
   int64_t lacking(const SearchState& before, const SearchState& after, bool quick = false);
-  // What the busiest rank receives at least on any way from `state` to the destination.
+  // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
   double lowerBound(const SearchState& state, bool quick = false);
 
  private:
@@ -113,7 +113,7 @@ class PlanSpace {
   const RankCounts& counts(int dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
 
-  // Places that digits count: the extent, or that of the padded dim.
+  // The extent in which digits count: that of the dim, or of the padded dim.
   int64_t placesOf(int dim) const { return parts_[dim].empty() ? extents_[dim] : paddedExtent(parts_[dim]); }
 
   std::vector<int64_t> extents_;

@@ -6,8 +6,8 @@
 //                          R -> S1(x)            slice, nothing received
 //
 // Best-first search over states; a move takes or frees digits of a set of atoms at once. No intermediate state is larger than
-// the larger of source and destination. A direct transfer of tiles is priced beside the chain, and is what remains where there is no
-// chain, or two meshes. The plan depends on its arguments only.
+// the larger of source and destination. The cost of the chain is compared with that of a direct transfer of tiles. A direct transfer is
+// always used if there is no chain, or between two meshes. The plan depends on its arguments only.
 #pragma once
 
 #include <memory>
@@ -23,20 +23,21 @@
 
 namespace meshfuse {
 
-// Partial sums that are moved as they are: made of what is whole, permuted, sent as tiles. Host programs combine sums first.
+// Moved: a plan may also create, permute and transfer partial sums. Host programs need Combined: sums are combined first.
 enum class PartialSums : uint8_t { Combined, Moved };
 
 struct PlanOptions {
   double alpha = 1;              // cost of a call, in elements
   double alphaPeer = 1;          // cost of one message of a direct transfer
-  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; as above where there are none
+  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; empty: the two above
   std::vector<double> beta;      // cost of an element by axis of the mesh; 1 where absent
-  std::vector<double> alphasTo;  // the same of the mesh of the destination, where it is another
+  std::vector<double> alphasTo;  // the same for the mesh of the destination, if it is another mesh
   std::vector<double> betaTo;
   double betaBetween = PlannerSettings().betaBetween;
-  std::optional<int64_t> bound;  // local elements of every intermediate state, where that is more than both ends have
+  std::optional<int64_t>
+      bound;  // local elements that an intermediate state may have, if that is more than both ends have
   PartialSums sums = PartialSums::Combined;
-  // Left out, unless there is no other way.
+  // Moves that are used only if there is no other way.
   std::vector<Collective> forbid;
   bool permutes = true;
   bool transfers = true;  // of tiles, directly
@@ -47,19 +48,20 @@ struct PlanOptions {
 struct RedistributionPlan {
   std::vector<CommStep> steps;
   double cost = 0;
-  int64_t elements = 0;   // received by the busiest rank, summed over steps
-  int64_t bound = 0;      // that all states keep to: as asked, larger only where `note` says that the whole is gathered
-  int64_t peakState = 0;  // local elements of the largest state
-  double leastElements = 0;  // what any plan receives at least; on one mesh only
-  std::string note;          // why the plan is not the best kind, empty otherwise
+  int64_t elements = 0;  // received by the busiest rank, summed over steps
+  int64_t bound =
+      0;  // the largest allowed state: as requested, larger only if the whole tensor is gathered (see `note`)
+  int64_t peakState = 0;     // local elements of the largest state
+  double leastElements = 0;  // lower bound of `elements` for any plan; on one mesh only
+  std::string note;          // the reason if the plan is not of the best kind, else empty
 
   // The communication steps, as ["all_to_all(x)", "all_gather(y)"].
   std::vector<std::string> communications() const;
 };
 
-// Both states have constant sizes and the same extents. Where sums are combined the destination is not partial (InternalError
-// otherwise). Without direct transfers the meshes have the same devices (UserError otherwise), and a pair without a chain is
-// gathered and sliced: `note` says so.
+// Both states have constant sizes and the same extents. With PartialSums::Combined the destination is not partial (InternalError
+// otherwise). Without direct transfers, the meshes must have the same devices (UserError otherwise), and if there is no chain, the
+// tensor is gathered and sliced: `note` says so.
 [[nodiscard]] RedistributionPlan planRedistribution(const ShardState& from, const ShardState& to,
                                                     const PlanOptions& options = {});
 

@@ -1,14 +1,14 @@
-// The relation of an edge producer -> consumer: what a rank needs of the producer against what it holds.
+// The relation of an edge producer -> consumer: compares the elements of the producer that a rank needs with those that it holds.
 //
 //   Aligned   the rank holds exactly what it needs
-//   Local     it holds more: an index map with device coordinates in it, no communication
-//   Comm      it may lack something
+//   Local     the rank holds more: it takes a slice at device coordinates, without communication
+//   Comm      the rank may lack elements
 //
 // The default is Comm; the other two are returned only when proved. A reduction over a sharded dim needs that dim whole: it is a
-// Comm edge until it has been made a partial sum.
+// Comm edge until a pass has made the result a partial sum.
 //
-// Sizes may be symbols, of dims and of axes. What is proved then holds for every value of the symbols with which the program runs: where
-// axes divide dims and where they do not, for dims of one element and of none. What size_facts.h says of the symbols is used.
+// Sizes of dims and axes may be symbols. A proof then holds for every value of the symbols with which the program runs, whether or not axes
+// divide dims, and also for dims of one element and of none. The proofs use the facts of size_facts.h.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +37,16 @@ struct Edge {
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result);
-// The same under facts of the caller, which may be more than the program's own.
+// The same under the caller's facts, which may be more than those of the program.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover);
 
-// What a rank that holds `held` lacks of `needed`.
+// The difference between `held` and `needed` on a rank.
 [[nodiscard]] EdgeRelation compare(const ShardState& held, const ShardState& needed, std::string& reason,
                                    const Prover& prover = {});
 
-// Some edge of the expr is Comm.
+// True if some edge of the expr is Comm.
 [[nodiscard]] bool isResharding(const Expr* expr);
-// The edge from producer to consumer, an operand and a result of one expr, is Comm. Otherwise: as if consumer = set(producer).
+// True if the edge from producer to consumer is Comm. If they are no operand and result of one expr: as if consumer = set(producer).
 [[nodiscard]] bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer);
 // Those of `tvs` whose sharding is not that of `ref`, dim by dim.
 [[nodiscard]] std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref,

@@ -1,4 +1,4 @@
-// One row of a sharded dim, by a number that every rank knows when it runs: the rank that has the row sends it.
+// Row broadcast: takes one row of a sharded dim by an index that every rank knows at run time. The rank that holds the row broadcasts it.
 //
 //   mesh {x: 4}, T0[8, 3] S0(x), T1 = index_select(T0, 0, [i]), R     broadcast(x) from the rank at i / 2
 #pragma once
@@ -14,15 +14,15 @@ namespace meshfuse {
 class Expr;
 
 struct RowBroadcast {
-  std::vector<int> axes;  // that cut the dim; ranks along them get the row
-  IntExpr root;           // place of the owner among them
-  int64_t elements = 0;   // of the row, as the busiest rank holds it
-  double cost = 0;        // as a plan's
+  std::vector<int> axes;  // mesh axes that cut the dim; ranks along them get the row
+  IntExpr root;           // position of the owner among these ranks
+  int64_t elements = 0;   // elements of the row on the rank that holds most
+  double cost = 0;        // in the units of a plan's cost
 };
 
-// The number of the one row that an IndexSelect takes, over Int inputs of the fusion; right for rows that exist.
+// The index of the only row that an IndexSelect takes, as an expression over Int inputs of the fusion; valid for rows that exist.
 [[nodiscard]] std::optional<IntExpr> rowNumber(const Expr* expr);
-// Nothing where the owner's row is not all that ranks lack of the result.
+// Empty if ranks lack more of the result than the owner's row.
 [[nodiscard]] std::optional<RowBroadcast> rowBroadcast(const Expr* expr);
 
 }  // namespace meshfuse

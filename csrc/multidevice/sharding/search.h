@@ -1,4 +1,4 @@
-// Best-first search for the cheapest chain of moves between two states, no state larger than a bound.
+// Best-first search for the cheapest chain of moves between two states; no state may be larger than a bound.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace meshfuse {
 
 struct SearchLimits {
-  int64_t bound = 0;                                       // local elements of every state
-  int maxStates = 3000;                                    // expanded; then the best chain so far
+  int64_t bound = 0;     // local elements of every state
+  int maxStates = 3000;  // limit of expanded states; then the best chain found so far is returned
   double below = std::numeric_limits<double>::infinity();  // only chains that cost less
 };
 

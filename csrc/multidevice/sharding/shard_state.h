@@ -1,9 +1,9 @@
-// ShardState: where a tensor lives: for every dim its digits with their owners, and the axes over which it is a partial sum.
+// ShardState: the sharding of a tensor: for every dim its digits with their owners, and the axes over which it is a partial sum.
 //
 //   mesh {x: 2}, T[8, 6], dim 0 outer-split by 2 and bound to x:   dims [d0/4%2:x, d0/1%4] [d1/1%6]
 //
-// Plain data. A tensor's state is read from its loop domain and written back as canonical splits; reading what was written
-// gives the same state.
+// Plain data. A tensor's state is read from its loop domain and written back as canonical splits; reading it again gives the same
+// state.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ struct ShardState {
 
   static ShardState replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape);
   bool owns(int axis) const;
-  bool isSharded() const;  // some digit is owned, or may be, or partial
+  bool isSharded() const;  // some digit is owned or may be owned, or the tensor is partial
   // Extents of the tensor that one rank holds.
   std::vector<IntExpr> localShape() const;
   std::string toString() const;         // S0(x) R on {x: 2}
@@ -45,14 +45,14 @@ struct BoundLoop {
   IterDomain* id;
 };
 
-// The logical dims of `tv` as digits of its root dims, following splits, merges and width-preserving resizes, and a reshape whose
-// splits and merges await sizes as far as its sizes say. A dim that does not come from the root is opaque.
+// The logical dims of `tv` as digits of its root dims, following splits, merges and width-preserving resizes. A reshape
+// whose splits and merges are not known yet is followed as far as its sizes determine them. A dim that does not come from the root is opaque.
 [[nodiscard]] std::vector<DigitList> logicalOverRoot(const TensorView* tv, const Prover& prover = {});
 // The device-bound loop dims of `tv` over `base`, its root or its logical domain; axes of size 1 are left out.
 [[nodiscard]] std::vector<BoundLoop> boundLoops(const TensorView* tv, const std::vector<IterDomain*>& base,
                                                 const Prover& prover = {});
 
-// The stored dims that a state has digits of: all but the Partial one.
+// The stored dims for which a state has digits: all except the Partial dim.
 [[nodiscard]] std::vector<IterDomain*> stateDims(const TensorView* tv);
 
 // The state of a tensor. A dim whose owned digits do not nest, or that an opaque index owns, is opaque in the result.
@@ -61,8 +61,9 @@ struct BoundLoop {
 // partial dim, whose extent is the product of their sizes. InternalError on an opaque dim.
 void setShardState(TensorView* tv, const ShardState& state, const Prover& prover = {});
 
-// The global shape of a tensor, given the shape of the part that a rank holds. Extents of dims that axes own are those of `tv` where
-// all their symbols are known; else parts are taken to be even: times the sizes of the axes, and `assumed` lists the dim.
+// The global shape of a tensor, given the shape of the part that a rank holds. The extent of a dim that axes own is that of
+// `tv` if all its symbols are known. Otherwise parts are assumed to be even: the local extent times the sizes of the axes, and `assumed`
+// lists the dim.
 [[nodiscard]] std::vector<int64_t> globalShape(
     const TensorView* tv, std::span<const int64_t> local,
     const std::function<std::optional<int64_t>(std::string_view)>& known = {}, std::vector<size_t>* assumed = nullptr);

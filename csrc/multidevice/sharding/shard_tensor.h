@@ -1,4 +1,4 @@
-// Cutting tensors at hand into the parts that ranks hold, and putting parts together.
+// Cuts tensors with data into the parts of ranks, and joins parts.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace meshfuse {
 class TensorView;
 
 // The part of `tensor` that `rank` holds when dim `axis` (from the end when negative) is cut in blocks over the last mesh axis,
-// contiguous. UserError if the rank is not in the mesh. Uneven parts know the whole, see Tensor::withGlobalShape.
+// contiguous. UserError if the rank is not in the mesh. Uneven parts have a global shape, see Tensor::withGlobalShape.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank);
-// The part that the sharding of `tv` gives it; `tensor` has the global shape of `tv`; any sizes may stand for its symbols. The
-// tensor itself if `tv` has no mesh; a tensor without elements, that knows the whole, if the rank is not in the mesh.
+// The part of `tensor` that `rank` holds under the sharding of `tv`. `tensor` has the global shape of `tv`, with any sizes for its symbols.
+// The tensor itself if `tv` has no mesh; a tensor without elements, with a global shape, if the rank is not in the mesh.
 [[nodiscard]] Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank);
 // The whole tensor; parts[k] is the part that device number k of the mesh of `tv` holds (row-major).
 [[nodiscard]] Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv);

@@ -1,10 +1,9 @@
-// What sizes have to be so that a fusion runs: equalities between extents that are symbols. Nothing here is assumed: where one of them
-// does not hold, the fusion is refused.
+// Equalities between symbolic extents that hold whenever a fusion runs. They are no assumptions: if one does not hold, the call is refused.
 //
-//   T2 = add(T0[i0], T1[i1])                          i1 == i0: dims that an op reads alike are of one extent
-//   T0[i0], dim 0 bound whole to an axis x of 4       i0 == 4: the loop of an axis has its size
+//   T2 = add(T0[i0], T1[i1])                          i1 == i0: dims that an op reads at the same index have one extent
+//   T0[i0], dim 0 bound whole to an axis x of 4       i0 == 4: the loop that is bound to an axis has the size of the axis
 //
-// A dim that awaits its size may be one element that stretches, and is equal to nothing.
+// A symbolic dim may have one element that stretches, so it gives no equality.
 #pragma once
 
 #include <utility>
@@ -18,20 +17,21 @@ class Expr;
 class Fusion;
 class IterDomain;
 
-// Of all that the outputs of the fusion need. Empty, without a look at the fusion's exprs, if all its extents are constants.
+// The facts of all exprs that the outputs of the fusion need. If all extents are constants, the result is empty and the exprs are not read.
 [[nodiscard]] Prover factsOfSizes(const Fusion& fusion);
 // The same for questions on one expr, whether or not an output needs it; empty if the extents of its own tensors are constants.
 [[nodiscard]] Prover factsOfSizes(const Expr& expr);
-// The same by cases, together all programs that run: an axis without a size that owns a whole dim is as long as the dim, or has one
-// device and says nothing of it. What holds in each case holds. One case where there are no such axes.
+// The same as a list of cases that together cover all programs that run. If an axis of unknown size owns a whole dim, either the axis is as
+// long as the dim, or it has one device and gives no equality. A relation that holds in each case holds. Without such axes there is one
+// case.
 [[nodiscard]] std::vector<Prover> casesOfSizes(const Expr& expr);
 
-// `facts` and what a reshape adds to them: both of its shapes have one number of elements. Only for questions on the reshape itself,
-// since it says nothing where there are no elements.
+// `facts` and the equality of a reshape: both of its shapes have the same number of elements. Use it only for questions about the reshape
+// itself, because the equality determines nothing if there are no elements.
 [[nodiscard]] Prover withReshape(const Expr& expr, const Prover& facts);
 
-// Which dims of two shapes of the same elements are the same, by position, as far as their extents are known to be equal from the outside
-// and from the inside; those in between are regrouped, dims of one element left out.
+// For two shapes of the same elements: the pairs of positions of dims that are equal, counted from the outermost and from the innermost dim
+// as far as extents are known to be equal. The dims in between are regrouped. Dims of one element are left out.
 struct ReshapedDims {
   std::vector<std::pair<size_t, size_t>> same;
   std::vector<size_t> from;

@@ -1,10 +1,10 @@
-// Direct transfer: every rank fetches the pieces of its tile that it lacks from ranks that hold them.
+// Direct transfer: every rank receives the missing pieces of its tile from ranks that hold them.
 //
 //   mesh {x: 4}[0..3], S0(x) of T[8]  ->  mesh {y: 2}[2, 3], S0(y)
 //   0 -> 2 and 1 -> 2: two elements each; 2 -> 3 and 3 keeps 6, 7
 //
-// It works between any two placements, on one mesh or on two. Of several holders the one that has sent least so far sends. Sums
-// that are to be combined are fetched from every contributor and added up by the receiver; sums only stay sums on one mesh.
+// It works between any two shardings, on one mesh or on two. If several ranks hold a piece, the one that has sent least so far sends it. To
+// combine a partial sum, the receiver gets the terms of all ranks and adds them. A partial sum can stay a partial sum only on one mesh.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct TileTransfer {
   PlanState after;
   std::vector<int64_t> extents;
   std::vector<TileMessage> messages;  // one a pair of devices; receivers in the order of their mesh
-  std::vector<TileMessage> kept;      // what a device has already: from == to
+  std::vector<TileMessage> kept;      // pieces that a device already holds: from == to
   int64_t received = 0;               // by the busiest device
   int64_t sent = 0;
   int64_t peers = 0;         // the most messages into or out of one device
@@ -38,10 +38,10 @@ struct TileTransfer {
   std::vector<std::vector<int64_t>> indices(const TileMessage& message) const;
 };
 
-// Both states are of one tensor. Where one of them is partial the meshes are equal.
+// Both states are of one tensor. If one of them is partial, the meshes are equal.
 [[nodiscard]] TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh,
                                         const PlanState& before, const DeviceMesh& toMesh, const PlanState& after);
-// Of a step that transfers tiles.
+// The transfer of a step that transfers tiles.
 [[nodiscard]] TileTransfer tileTransfer(const CommStep& step, const std::vector<int64_t>& extents);
 
 }  // namespace meshfuse

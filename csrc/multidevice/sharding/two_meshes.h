@@ -1,8 +1,8 @@
-// Plans between placements whose atoms do not meet: on two meshes (disjoint, overlapping, of different sizes), or on one mesh
-// where the two cut an axis in ways that do not nest.
+// Plans between shardings without common atoms: on two meshes (disjoint, overlapping, of different sizes), or on one mesh if the two
+// shardings cut an axis in ways that do not nest.
 //
-// Sums are combined inside the source; tiles are transferred; the destination is finished by a chain of its own. Spreading what is
-// replicated over idle axes, on either side, is tried beside: then no element crosses twice.
+// Partial sums are combined on the source mesh, tiles are transferred, and a chain of collectives on the destination mesh completes the
+// plan. The planner also tries to cut replicated data over unused axes first, on either side, so that no element is sent twice.
 #pragma once
 
 #include "multidevice/sharding/planner.h"
