@@ -1,13 +1,13 @@
-// How a transport carries each collective, where the choice is the user's: a table by collective and size, which a text changes.
+// The algorithm of each collective: a table by collective and size, which the user can change with a text.
 //
 //   all-reduce=whole                 for all sizes
 //   all-gather:large=ring,broadcast=tree
 //   order=any,all-reduce=ring
 //
-// An algorithm belongs to one transport or to both; what it does not have, or may not do, a transport carries as it would without the
-// text. Reductions are in team order: results do not depend on the table. Those that are not (doubling, ring, and between hosts whose
-// ranks are mixed in the team, hierarchical) carry what has the same bits in any order, integers and Bool; with `order=any` also
-// floating types, and then the network takes them by itself where they pay.
+// An algorithm exists in one transport or in both. If a transport does not have the chosen algorithm, or may not use it for a call, it
+// uses its default. Most algorithms reduce in team order, so results do not depend on the table. Doubling, ring, and hierarchical (if the
+// ranks of the hosts are mixed in the team) do not: they reduce only types whose bits do not depend on the order, integers and Bool. With
+// `order=any` they also reduce floating types, and the network then uses them by default if they are faster.
 #pragma once
 
 #include <array>
@@ -20,25 +20,25 @@
 namespace meshfuse {
 
 enum class Algorithm : uint8_t {
-  Default,  // as the transport's thresholds say
+  Default,  // chosen by the transport's thresholds
   Slots,    // host: inputs are copied to slots
-  Pull,     // host: inputs are read where they lie, if that is in a heap; of an all-reduce, each rank reduces a part
-  Push,  // host: of an all-reduce, each rank reduces a part and writes it to the outputs of all, if all lie in heaps. After a
-  // call that failed a peer may still write to the output, until all survivors have come to shrink(); and a rank that is
-  // taken for dead and wakes up may write whenever it does
-  Staged,    // host: everything goes through the staging areas, piece by piece
-  Whole,     // host and network: of an all-reduce, each rank reduces all
-  Parts,     // network: of an all-reduce, each rank reduces a part
+  Pull,     // host: ranks read inputs that lie in a heap in place; in an all-reduce, each rank reduces a part
+  Push,  // host: in an all-reduce, each rank reduces a part and writes it to the outputs of all ranks, if all lie in heaps.
+  // After a failed call a peer may still write to the output until all survivors have called shrink(). A rank that was
+  // considered dead may write whenever it wakes up
+  Staged,    // host: data is copied through the staging areas, piece by piece
+  Whole,     // host and network: in an all-reduce, each rank reduces all elements
+  Parts,     // network: in an all-reduce, each rank reduces a part
   Pairs,     // network: between every two ranks
-  Doubling,  // network: of an all-reduce, ranks 1, 2, 4 ... places apart reduce what they have. Ranks that do not
-             // meet do not compare their calls: one that names another team is found by the deadline only
+  Doubling,  // network: in an all-reduce, ranks 1, 2, 4 ... positions apart combine their results. Ranks that exchange
+             // no message do not compare their calls: a call with another team is found only by the deadline
   Ring,      // network: from neighbour to neighbour
-  Hierarchical,  // network: of an all-reduce, the ranks of a host share out its parts; each part goes from host to host and back
-  Tree,    // network: each rank that has it passes it on
-  Scatter  // network: each rank gets a part of it, then all gather the parts in a ring
+  Hierarchical,  // network: in an all-reduce, each rank of a host is responsible for a part; each part goes from host to host and back
+  Tree,    // network: each rank that has the data sends it to further ranks
+  Scatter  // network: each rank gets a part of the data, then all ranks gather the parts in a ring
 };
 
-// As in a text; "default" also of a call that was not carried at all, or by a transport that has one way only.
+// The word of the text form; "default" also for a call that has not run, or that ran on a transport with only one algorithm.
 [[nodiscard]] std::string_view name(Algorithm algorithm);
 
 // By the bytes that one rank publishes. `Small` ends where slots do, `Medium` at 1 MiB.
@@ -48,14 +48,14 @@ constexpr int64_t kLargestMedium = 1 << 20;
 class AlgorithmTable {
  public:
   AlgorithmTable() = default;
-  // UserError, with the legal words, for a text that is none.
+  // UserError, with the legal words, if the text is malformed.
   static AlgorithmTable parse(std::string_view text);
 
   Algorithm onHost(Collective kind, SizeClass size) const { return at(host_, kind, size); }
   Algorithm onNetwork(Collective kind, SizeClass size) const { return at(network_, kind, size); }
-  // Whether floating types may be reduced in another order than the team's.
+  // True if floating types may be reduced in another order than the team's.
   bool anyOrder() const { return anyOrder_; }
-  // Whether ranks of a host write to each other's memory.
+  // True if ranks of a host write to each other's memory.
   bool pushes() const;
 
  private:
@@ -78,7 +78,7 @@ class AlgorithmTable {
   return bytes <= largestSmall ? SizeClass::Small : bytes <= kLargestMedium ? SizeClass::Medium : SizeClass::Large;
 }
 
-// What the variable MESHFUSE_ALGORITHMS says; "" if it is not set.
+// The value of the variable MESHFUSE_ALGORITHMS; "" if it is not set.
 [[nodiscard]] std::string algorithmsOfEnvironment();
 
 }  // namespace meshfuse

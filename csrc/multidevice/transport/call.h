@@ -1,4 +1,4 @@
-// One call of a communicator as every rank of its team must make it, and how two ranks' versions of it differ.
+// One call of a communicator, which every rank of its team must make alike, and the difference between the calls of two ranks.
 //
 // A CallRecord is plain data: ranks that are processes keep it in shared memory and compare it bit by bit.
 #pragma once
@@ -21,8 +21,8 @@ struct CallRecord {
   bool ragged = false;  // a count for each rank
   int32_t root = -1;    // position in the team; -1 where there is none
   int64_t count =
-      0;  // elements, as in the call's arguments; of a ragged call all ranks' together, of an all-to-all-v 0
-  uint32_t countHash = 0;  // of a ragged call's counts, where they are the same on all ranks
+      0;  // elements, as in the call's arguments; the sum over all ranks for a ragged call, 0 for an all-to-all-v
+  uint32_t countHash = 0;  // of the counts of a ragged call, if they are the same on all ranks
   uint32_t program = 0;    // shortHash of Communicator::program()
   uint64_t teamHash = 0;   // of the ranks in order
   uint64_t teamMask = 0;   // bit r: rank r takes part; ranks from 64 on are left out
@@ -30,12 +30,12 @@ struct CallRecord {
   friend bool operator==(const CallRecord&, const CallRecord&) = default;
 };
 
-// Every two ranks have a count of their own, which only they compare: an all-to-all-v.
+// True for an all-to-all-v: every pair of ranks has its own count, which only these two ranks compare.
 [[nodiscard]] constexpr bool isPairwise(const CallRecord& call) {
   return call.ragged && traits(call.kind).operandHasBlocks && traits(call.kind).resultHasBlocks;
 }
 
-// How the elements of a call lie in blocks, one for each rank of its team: all of the same size, or as given.
+// The blocks of a call's elements, one for each rank of its team: all of the same size, or of given sizes.
 struct Blocks {
   int64_t number = 1;
   int64_t size = 0;
@@ -45,7 +45,7 @@ struct Blocks {
   int64_t begin(int64_t block) const;
   int64_t total() const { return begin(number); }
   int64_t largest() const;
-  // How many of the elements [from, from + elements) of a block there are.
+  // The number of elements in [from, from + elements) that a block has.
   int64_t within(int64_t block, int64_t from, int64_t elements) const;
   int64_t beginWithin(int64_t block, int64_t from, int64_t elements) const;
 };
@@ -63,7 +63,7 @@ struct CollectiveCall {
   const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
   int64_t elementBytes() const { return dataTypeSize(record.type); }
   int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
-  // Whether peers get anything of this rank, and whether it gets anything.
+  // True if peers read data of this rank; true if this rank receives a result.
   bool gives() const { return gives(position); }
   bool gives(int64_t ofPosition) const { return !traits().operandIsOfRoot || record.root == ofPosition; }
   bool gets() const { return gets(position); }
@@ -71,22 +71,22 @@ struct CollectiveCall {
   bool isPairwise() const { return meshfuse::isPairwise(record); }
 };
 
-// The record of a call with a count for each rank; UserError if they are not as many as the team's ranks, or one is negative.
+// The record of a call with a count for each rank; UserError if there is not one count for each rank, or if one is negative.
 [[nodiscard]] CallRecord raggedRecord(CallRecord call, const Team& team, std::span<const int64_t> counts);
-// Of an all-to-all-v of the rank at this position; counts of different ranks are compared by pairs.
+// The record of an all-to-all-v of the rank at this position; ranks compare their counts by pairs.
 [[nodiscard]] CallRecord pairwiseRecord(CallRecord call, const Team& team, int position, std::span<const int64_t> sent,
                                         std::span<const int64_t> received);
-// `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if they are as many.
+// `rank 1 sends rank 0 5 elements, rank 0 expects 6`; empty if the counts are equal.
 [[nodiscard]] std::string pairDifference(int sender, int64_t sent, int receiver, int64_t expected);
 
-// Order-sensitive; of no team 0.
+// A hash that depends on the order of ranks; 0 without a team.
 [[nodiscard]] uint64_t teamHash(const Team& team);
-// The record of a call with what names its team, and the program it belongs to. Cheap: callers need it on every call.
+// The record of a call with the hash of its team and its program. Cheap, because every call needs it.
 [[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 
 // `all-reduce(Sum) of 1024 Float in team {0, 1}`.
 [[nodiscard]] std::string describe(const CallRecord& call);
-// `the counts differ: rank 0 has 64, rank 1 has 65`; both calls in full where the kinds differ. Empty if they are equal.
+// `the counts differ: rank 0 has 64, rank 1 has 65`; both calls in full if the kinds differ. Empty if they are equal.
 [[nodiscard]] std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b);
 
 // Position of `rank` in the team; UserError if the team is empty, repeats a rank, names one outside 0..size-1 or does not
@@ -96,10 +96,10 @@ struct CollectiveCall {
 // UserError unless counts, root and buffers make sense.
 void checkArguments(const CollectiveCall& call);
 
-// UserError unless the group has failed, of a rank that asks for the survivors.
+// UserError unless the group has failed: a rank may only then call shrink().
 void checkHasFailed(bool failed);
 
-// Carries out the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
+// Executes the sends of a rank to itself: the i-th send goes to the i-th receive. UserError if they do not pair up.
 // Returns the bytes moved.
 int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int rank);
 void checkTransfers(std::span<const Communicator::Transfer> transfers, int size);

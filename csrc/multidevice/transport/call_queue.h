@@ -1,4 +1,4 @@
-// Calls of a communicator that run while the program goes on, many in flight at once.
+// Runs calls of a communicator asynchronously; many calls may be in flight at once.
 //
 //   CallQueue queue(comm);
 //   CallQueue::Handle sum = queue.post(team, [&](Communicator& c) { c.allReduce(team, x, y, n, DataType::Float, ReduceOp::Sum); });
@@ -6,16 +6,16 @@
 //   sum.wait();
 //
 // Each team has a lane: a thread and a communicator of its own (Communicator::lane()), made when its first call is posted. The calls of
-// one team run in the order in which they were posted; those of different teams wait for nothing of each other, not even for their order:
-// so ranks whose orders agree team by team cannot deadlock. A posted call meets calls that the other ranks of the team post for the same
-// team, its ranks in the same order; never one that is made directly. The communicator itself may be called meanwhile. What fails in one
-// lane is the failure of the group: every call in flight ends with its text, and so do those posted later.
+// one team run in the order in which they were posted. Calls of different teams do not wait for each other, so ranks cannot deadlock if
+// their orders agree for each team. A posted call matches calls that the other ranks of the team post for the same team, with its ranks in
+// the same order; it never matches a call that is made directly. The communicator itself may be called at the same time. A failure in one
+// lane is a failure of the group: every call in flight, and every call posted later, ends with the text of the failure.
 //
-// Of a communicator without lanes, such as that of a single process or a lane itself, and of calls posted without a team, all run in the
-// order in which they were posted, on the communicator itself: while any of these is in flight, nothing else may call it.
+// A communicator of a single process, and a lane, have no lanes. Their calls, and calls posted without a team, run on the communicator
+// itself in the order in which they were posted; while one of these is in flight, nothing else may call the communicator.
 //
-// One queue at a time for a communicator. Lanes that have nothing to do sleep, and none spins, whatever the number of cores. On a network
-// lanes take turns at the message library: their messages are under way together, but move when it is their thread's turn.
+// A communicator has one queue at a time. Idle lanes sleep, and no lane spins, whatever the number of cores. On a network one lane at a
+// time calls the message library: messages of several lanes are in flight together, but each lane's messages progress only in its calls.
 #pragma once
 
 #include <condition_variable>
@@ -35,14 +35,14 @@ namespace meshfuse {
 class CallQueue {
  public:
   explicit CallQueue(Communicator& comm);
-  // Waits until every call posted has ended, well or not.
+  // Waits until every posted call has ended, with or without an error.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
   class Handle {
    public:
-    // Whether the call has ended, well or not.
+    // True if the call has ended, with or without an error.
     bool hasEnded() const;
     // Returns when the call has ended; throws what it threw. May be called more than once, and outlive the queue.
     void wait() const { ended_.get(); }
@@ -53,8 +53,8 @@ class CallQueue {
     std::shared_future<void> ended_;
   };
 
-  // The call is given the communicator of the team's lane, for calls of the team or of a part of it. UserError if this rank is not in
-  // the team.
+  // `call` gets the communicator of the team's lane, for calls of the team or of a part of it. UserError if this rank is not in the
+  // team.
   Handle post(const Team& team, std::function<void(Communicator&)> call);
   Handle post(std::function<void(Communicator&)> call);
   // Returns when every call posted so far has ended; throws what the first of them to fail threw, if one did since the last time.
@@ -68,7 +68,7 @@ class CallQueue {
   struct Lane {
     explicit Lane(Communicator& c) : comm(c) {}
     Communicator& comm;
-    std::deque<Call> calls;  // posted and not ended; the first is under way
+    std::deque<Call> calls;  // posted and not ended; the first one is running
     std::condition_variable changed;
     std::jthread thread;
   };
@@ -78,7 +78,7 @@ class CallQueue {
 
   Communicator& comm_;
   std::mutex mutex_;
-  std::condition_variable ended_;           // a call has
+  std::condition_variable ended_;           // signals that a call has ended
   std::map<std::vector<int>, Lane> lanes_;  // by team; of the communicator itself: no ranks
   bool closing_ = false;
   std::exception_ptr firstFailure_;  // since the last waitAll()

@@ -1,4 +1,4 @@
-// Communicator: the ranks a program runs on, as one of them sees them.
+// Communicator: the interface of one rank to all ranks of a program.
 //
 // One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
 // the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
@@ -7,8 +7,8 @@
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
-// other types accumulate in themselves. So every rank gets the same bits, whatever the transport or algorithm; who gives up the order
-// (algorithms.h) has the same bits on every rank only.
+// other types accumulate in their own type. So the bits are the same on every rank, with every transport and algorithm. With `order=any`
+// (algorithms.h) they are still the same on every rank, but depend on the transport and algorithm.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +59,7 @@ class Communicator {
   // Name of the transport: "self", "loopback", "host", "network".
   virtual std::string_view transport() const = 0;
 
-  // Memory that peers on this host can read directly where the transport has such; else ordinary memory. Freed by the
+  // Memory that peers on this host can read directly, if the transport has such memory; else ordinary memory. Freed by the
   // deleter. `bytes` may be zero. Not collective.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
 
@@ -73,13 +73,13 @@ class Communicator {
   // in, out: team size * count; block j of in goes to the j-th rank, block i of out came from the i-th.
   void allToAll(const Team&, const void* in, void* out, int64_t count, DataType);
 
-  // The same with as many elements for each rank as given, by position in the team; 0 is allowed, and blocks lie side by side.
+  // The same with a given number of elements for each rank, by position in the team; 0 is allowed, and blocks are contiguous.
   // The counts of an all-gather or a reduce-scatter are the same on every rank.
   // in: counts[position]; out: all blocks.
   void allGatherV(const Team&, const void* in, void* out, Counts counts, DataType);
   // in: all blocks; out: counts[position].
   void reduceScatterV(const Team&, const void* in, void* out, Counts counts, DataType, ReduceOp);
-  // sent[j] elements of in go to the j-th rank, received[i] of out came from the i-th: what that one sends to this one.
+  // sent[j] elements of in go to the j-th rank, received[i] of out come from the i-th and must equal the number that it sends.
   void allToAllV(const Team&, const void* in, void* out, Counts sent, Counts received, DataType);
 
   // root: a position in the team. A buffer that only the root reads or writes may be null on the other ranks.
@@ -105,48 +105,48 @@ class Communicator {
   };
   virtual void transfer(std::span<const Transfer> transfers) = 0;
 
-  // A communicator of the ranks of this team beside this one, for calls of the team or of a part of it: another thread may make them
-  // while this communicator is called, and while calls of other lanes are under way. It meets only the lanes that the other ranks of
-  // the team get for the same team. It fails with the group, but counts and records its calls, and is told its step and program,
-  // for itself. Its ranks are numbered as they are here; exchange(), close() and shrink() are of the whole only. It is made at the
-  // first call and lives as long as this communicator. Null: this communicator makes one call at a time. Thread-safe; UserError if
-  // this rank is not in the team.
+  // A lane: a second communicator for the ranks of this team, for calls of the team or of a part of it. Another thread may call it at the
+  // same time as this communicator and other lanes. It communicates only with the lanes of the other ranks for the same team. It fails with
+  // the group, but has its own counters, records, step and program. Ranks have the same numbers as here; exchange(), close() and shrink()
+  // belong to the whole communicator. The lane is created at the first call and lives as long as this communicator. Null if this
+  // communicator makes only one call at a time. Thread-safe; UserError if this rank is not in the team.
   virtual Communicator* lane(const Team&) { return nullptr; }
 
   // A small control message from every rank to every rank, outside the data path: plan hashes, verdicts, checksums.
   // Messages may differ in length. Blocks; deadline as for collectives.
   virtual std::vector<std::string> exchange(std::string_view message) = 0;
 
-  // Says where the program stands, for the errors of this rank and its peers: "step 12, all-reduce of T7".
+  // Sets the current step of the program, for the errors of this rank and its peers: "step 12, all-reduce of T7".
   virtual void setStep(int64_t step, std::string_view what) = 0;
   // This rank compiles or otherwise works for long: peers that wait for it extend their deadline while it beats.
   virtual void setBusy(bool busy) = 0;
-  // Tells every peer that this rank failed, and why; their waits throw DeviceError with this text.
+  // Reports a failure of this rank to every peer; their waits throw DeviceError with this text.
   virtual void abort(std::string_view reason) = 0;
 
-  // Leaves the world together with all other ranks: returns when every rank has come to it, or throws as a collective does.
-  // Nothing may be called afterwards. A rank that is destroyed without it leaves at once.
+  // Leaves the world together with all other ranks: returns when every rank has called close(), or throws as a collective does.
+  // No call is allowed afterwards. A communicator that is destroyed without close() leaves at once.
   void close();
 
-  // The ranks that lived on after a failure, as a world of their own.
+  // The survivors of a failure, as a new world.
   struct Survivors {
     std::unique_ptr<Communicator> world;
     std::vector<int> oldRanks;  // by new rank, ascending
   };
-  // Called by every rank that lives on after a failure; all get the same survivors. Ranks that have ended or left are out at
-  // once; those that give no sign of life for the deadline, or do not come within it, are out as well: they get a DeviceError
-  // if they come later. This communicator stays dead. UserError while nothing has failed: abort() first.
+  // Every survivor of a failure calls this; all get the same survivors. Ranks that have ended or left are excluded at once. Ranks that
+  // give no sign of life for the deadline, or do not call within it, are excluded too, and get a DeviceError if they call later. This
+  // communicator stays closed. UserError if nothing has failed: call abort() first.
   virtual Survivors shrink();
 
   virtual const TransferCounters& counters() const = 0;
   virtual void resetCounters() = 0;
 
-  // What the calls from now on belong to, as a number that is the same on all ranks: calls that belong to different things do
-  // not meet, but fail. 0: to nothing in particular.
+  // Sets the program of the following calls, as a number that is the same on all ranks. Calls of different programs do not match: they
+  // fail. 0: no program.
   void setProgram(uint64_t program) { program_ = program; }
   uint64_t program() const { return program_; }
 
-  // Describes programs and messages of exchange(), for the errors of ranks that make different calls. The transport knows neither.
+  // Describes programs and messages of exchange(), for the errors of ranks that make different calls. The transport itself
+  // knows neither.
   class Programs {
    public:
     // A rank's call, as the transport sees it.
@@ -160,13 +160,13 @@ class Communicator {
     // of the two ranks; all ranks throw the text.
     virtual std::optional<std::string> difference(const Call& a, const Call& b) const = 0;
   };
-  // Not while a call is under way.
+  // Must not be called during a call.
   void setPrograms(std::shared_ptr<const Programs> programs) { programs_ = std::move(programs); }
   const std::shared_ptr<const Programs>& programs() const { return programs_; }
 
   // The team of all ranks.
   const Team& world() const { return world_; }
-  // Held by whoever makes a sequence of calls that another thread of this rank must not come between.
+  // A thread holds this lock during a sequence of calls that no other thread of this rank may interrupt.
   std::mutex& sequence() { return sequence_; }
 
  protected:
@@ -187,8 +187,8 @@ class Communicator {
 // Memory of this process alone, aligned as every transport's `allocate` aligns it: to 256 bytes.
 [[nodiscard]] std::shared_ptr<void> allocateOrdinary(size_t bytes);
 
-// The default world of this thread: what setDefaultWorld gave it, else the communicator of one process started without a
-// launcher. Thread-local, as loopback ranks are threads.
+// The default world of this thread: the one set by setDefaultWorld, else the communicator of a single process. It is thread-local, because
+// loopback ranks are threads.
 [[nodiscard]] Communicator& defaultWorld();
 void setDefaultWorld(Communicator* world);
 

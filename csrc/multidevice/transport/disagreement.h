@@ -11,7 +11,7 @@
 
 namespace meshfuse {
 
-// The user called different things on two ranks: one text on all ranks. The group is closed after it.
+// The user made different calls on two ranks. All ranks get the same text, and the group is closed.
 class DisagreementError : public UserError {
  public:
   using UserError::UserError;

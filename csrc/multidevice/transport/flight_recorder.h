@@ -1,8 +1,7 @@
-// The last calls of a rank, kept for the day on which something fails: what it called, for whom, at which step, when.
+// The last calls of a rank, for the analysis of a failure: kind, team, step and time of each call.
 //
-// The ring is plain data of a fixed place, so that it may lie in memory that peers read: they write down the record of a rank that
-// cannot do so any more. A call that need not wait costs a hundred bytes: to read the clock would cost more than such a call does,
-// so only those that wait are timed, and one in sixteen of the others.
+// The ring is plain data at a fixed address, so it may lie in memory that peers read: they write the records of a dead rank to its file.
+// Reading the clock costs more than a call that does not wait. So all calls that wait are timed, but only one in sixteen of the others.
 #pragma once
 
 #include <x86intrin.h>
@@ -29,8 +28,8 @@ struct FlightEvent {
   CallRecord call;
   int64_t step;
   uint64_t begin;  // ticks of the processor's clock; 0: not timed
-  uint64_t end;    // 0: the call is under way, or ended by an error; kEnded: not timed
-  Algorithm way;   // how it was carried, once it has ended
+  uint64_t end;    // 0: the call is running, or ended by an error; kEnded: not timed
+  Algorithm way;   // the algorithm of an ended call
   char what[47];   // what setStep() said, cut short
 };
 
@@ -43,7 +42,7 @@ struct FlightRing {
   FlightEvent events[kEvents];  // call s is at s % kEvents
 };
 
-// Whose record it is.
+// The rank of a record.
 struct FlightPlace {
   std::string directory;  // empty: nothing is written
   std::string world;      // the same on all ranks; different for each world of a process
@@ -57,7 +56,7 @@ class FlightRecorder {
   // `ring` is all zero and outlives the recorder.
   FlightRecorder(FlightRing& ring, FlightPlace place);
 
-  // Where the program stands, for the calls that follow.
+  // The current step of the program, for the following calls.
   void setStep(int64_t step, std::string_view what) {
     step_ = step;
     const size_t length = what.size() < what_.size() ? what.size() : what_.size() - 1;
@@ -79,7 +78,7 @@ class FlightRecorder {
     current_ = &event;
     return event;
   }
-  // The call under way has to wait.
+  // The running call has to wait.
   void waits() {
     if (current_ != nullptr && current_->begin == 0) {
       current_->begin = __rdtsc();
@@ -89,7 +88,7 @@ class FlightRecorder {
 
   // Writes the record, at the first failure only. Never throws: the failure itself matters more.
   void write(std::string_view failure) noexcept;
-  // Writes the record of a peer that cannot, unless it has been written.
+  // Writes the record of a dead peer, unless it has been written.
   void writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept;
 
   const FlightPlace& place() const { return place_; }
@@ -116,7 +115,7 @@ class FlightRecorder {
   bool written_ = false;
 };
 
-// The directory that MESHFUSE_FLIGHT_DIR names; empty: none.
+// The directory in MESHFUSE_FLIGHT_DIR; empty: none.
 [[nodiscard]] std::string flightDirectoryOfEnvironment();
 
 // The calls in a file that a recorder has written.
@@ -135,11 +134,11 @@ struct FlightRecord {
   };
   std::vector<Entry> calls;  // oldest first
 };
-// UserError if the file is none.
+// UserError if the file is no flight record.
 [[nodiscard]] FlightRecord readFlightRecord(const std::string& file);
 
-// What the records of all ranks in a directory say: for each world and team the first call that its ranks did not all make alike,
-// the earliest first, and where each of them was. UserError if there are no records.
+// Compares the records of all ranks in a directory: for each world and team the first call that differs between its ranks, the earliest
+// first, and the step of each rank at that time. UserError if there are no records.
 [[nodiscard]] std::string blame(const std::string& directory);
 
 }  // namespace meshfuse

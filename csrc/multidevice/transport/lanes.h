@@ -1,4 +1,4 @@
-// The lanes of a communicator, as transports keep them: a communicator for each team, beside the one of the whole.
+// The lanes of a communicator: the data that a transport keeps for each team's own communicator.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace meshfuse {
 class Lanes {
  public:
   using Make = std::function<std::unique_ptr<Communicator>()>;
-  // The lane of `team` for this rank of a world of `size`, made if it is new; one thread at a time makes one.
+  // The lane of `team` for this rank of a world of `size`, created at the first call; one thread at a time creates a lane.
   Communicator* of(const Team& team, int rank, int size, const Make& make);
 
  private:
@@ -27,7 +27,7 @@ class Lanes {
 
 // The name of a lane's records.
 [[nodiscard]] std::string laneName(std::string_view world, const Team& team);
-// The ranks that such a name tells; nothing of other names, and of teams that are too large to be named.
+// The ranks in such a name; nothing for other names, and for teams that are too large for a name.
 [[nodiscard]] std::vector<int> ranksNamed(std::string_view lane);
 
 // UserError unless the calls that a lane makes stay within its team.

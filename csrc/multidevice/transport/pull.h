@@ -1,4 +1,4 @@
-// Collectives among ranks that can read each other's buffers: each rank writes to its own memory only, but for pushAllReduce.
+// Collectives among ranks that can read each other's buffers. Each rank writes only to its own memory, except in pushAllReduce.
 //
 // Before: every member of the team has arrived, so that all inputs are complete. After: every member has finished reading, so
 // that buffers may be reused. In between a rank reads its peers' inputs and, for an all-reduce, their parts of the result.
@@ -16,14 +16,14 @@ namespace meshfuse {
 
 // The buffers of one rank as this rank sees them.
 struct PeerBuffers {
-  // What this rank reads: the peer's whole input, but where inputs have blocks only the one for this rank.
+  // The data that this rank reads: the peer's whole input, or only the block for this rank if inputs have blocks.
   const std::byte* in = nullptr;
-  // All-reduce only: where the peer puts its part of the result.
+  // All-reduce only: the address at which the peer writes its part of the result.
   const std::byte* parts = nullptr;
-  // Where results have blocks: where this rank puts what it reads, and how much that is. Pushed all-reduce: the peer's output.
+  // If results have blocks: the destination of the data that this rank reads, and its size. Pushed all-reduce: the peer's output.
   std::byte* out = nullptr;
   int64_t bytes = 0;
-  // Whose memory `in` lies in, where only the kernel can read it: PullCall::readProcess does; -1: this rank can.
+  // The rank whose memory holds `in`, if only the kernel of the system can read it (by PullCall::readProcess); -1: this rank can read it.
   int process = -1;
 };
 
@@ -31,18 +31,18 @@ struct PullCall {
   int position = 0;                    // of this rank in the team
   std::span<const PeerBuffers> peers;  // in team order, this rank included
   std::byte* out = nullptr;            // of this rank
-  std::byte* parts = nullptr;          // all-reduce only: where this rank puts its part; may be `out`
-  int64_t count = 0;                   // elements of the output; not used where that has blocks
+  std::byte* parts = nullptr;          // all-reduce only: the address at which this rank writes its part; may be `out`
+  int64_t count = 0;                   // elements of the output; not used if the output has blocks
   DataType type = DataType::Float;
   ReduceOp op = ReduceOp::Sum;
   CopyOrder order = CopyOrder::Forward;  // of blocks that are only moved
   Collective kind = Collective::Barrier;
   int root = 0;
-  // Returns when all members have come to the same call of it. Used by all-reduce, once.
+  // Returns when all members have called it. All-reduce uses it once.
   const std::function<void()>* synchronize = nullptr;
   // Throws if the group has failed. Pushed all-reduce only, before each piece.
   const std::function<void()>* throwIfFailed = nullptr;
-  // Reads the memory of another process. Not of collectives that reduce.
+  // Reads the memory of another process. Not for collectives that reduce.
   using ReadProcess = std::function<void(int process, const std::byte* from, std::byte* to, int64_t bytes)>;
   const ReadProcess* readProcess = nullptr;
 };
@@ -51,10 +51,10 @@ struct PullCall {
 
 // A collective of a rank that has a result.
 int64_t pull(const PullCall& call);
-// All elements, from the inputs of all ranks: of an all-reduce in which every rank reduces everything.
+// Reduces all elements from the inputs of all ranks, for an all-reduce in which every rank reduces everything.
 int64_t pullReduced(const PullCall& call);
-// An all-reduce: each rank writes its part of the result to every peer's output: a synchronization less. Returns the bytes read and got. If the call
-// fails, a peer may still write a piece to the output, until all survivors have come to shrink().
+// An all-reduce in which each rank writes its part of the result to every peer's output, which saves a synchronization. Returns the bytes
+// read and received. After a failed call, a peer may still write a piece to the output until all survivors have called shrink().
 int64_t pushAllReduce(const PullCall& call);
 
 // First element of the i-th of n nearly equal parts of `count` elements.

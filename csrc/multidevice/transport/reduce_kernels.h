@@ -1,7 +1,7 @@
 // The reduction loops, compiled once for each instruction set: a .cpp file states the target and includes this.
 //
-// Written with 64-byte vectors of the compiler, so that the speed does not hang on the optimizer's opinion of a loop; where
-// registers are narrower the compiler splits them. Everything is in an unnamed namespace: code of one target must not be
+// The loops use 64-byte vectors of the compiler, so that the speed does not depend on automatic vectorization; the compiler splits the
+// vectors for narrower registers. Everything is in an unnamed namespace: code of one target must not be
 // merged with that of another by the linker. The including file must include <immintrin.h> and all else before its target.
 #pragma once
 
@@ -189,7 +189,7 @@ template <class Codec, ReduceOp kOp>
   }
 }
 
-// Bitwise operations look at bits only, so that a codec of the element's width does.
+// Bitwise operations depend on bits only, so one codec for each width is enough.
 template <class Codec, class BitCodec>
 [[gnu::always_inline]] inline void reduceWithOp(const ReduceRange& range, ReduceOp op) {
   switch (op) {

@@ -1,4 +1,4 @@
-// A copy that goes past the caches: for blocks that would not stay in them, and whose old content need not be read first.
+// A copy that bypasses the caches, for blocks that are too large to stay in them. It does not read the old content of the destination.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@ namespace meshfuse {
 // From here it is faster than memcpy, on processors with 2 MiB of cache for each core.
 constexpr size_t kStreamedFrom = size_t{2} << 20;
 
-// From where to where a block is copied. Who takes turns finds in the caches what it touched last, in buffers that do not fit there.
+// The direction in which a block is copied. If a buffer is larger than the caches, alternating directions find the last touched data there.
 enum class CopyOrder : uint8_t { Forward, Backward };
 
 void copyStreaming(std::byte* to, const std::byte* from, size_t bytes);
 
-// Copies some of a block of `whole` bytes the way that is faster for all of it.
+// Copies a part of a block of `whole` bytes with the method that is faster for the whole block.
 void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whole,
                  CopyOrder order = CopyOrder::Forward);
 

@@ -1,4 +1,4 @@
-// Who is told how long the calls of this thread wait for their peers: a trace; usually nobody.
+// An observer of the waits of this thread's calls for their peers, such as a trace. By default there is none.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@ class ObserveWaits {
   WaitObserver* before_;
 };
 
-// A wait, from the making of this to its end. For transports: where a rank that need not wait does not come.
+// Records a wait from construction to destruction. Transports create one only if a rank has to wait.
 class ObservedWait {
  public:
   ObservedWait();

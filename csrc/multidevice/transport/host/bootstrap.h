@@ -1,4 +1,4 @@
-// How processes that know nothing of each other yet exchange their first words.
+// The exchange of messages between processes that are not connected yet.
 #pragma once
 
 #include <chrono>
@@ -20,11 +20,11 @@ class Bootstrap {
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
 };
 
-// The world of the bootstrap's ranks: of the kind that fits where they are. `name`: in flight records.
+// The world of the bootstrap's ranks: shared memory if all are on one host, else a network. `name`: in flight records.
 [[nodiscard]] std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options,
                                                       const std::string& name);
 
-// What the launcher told this process.
+// The data that the launcher gave this process.
 struct RankOfLauncher {
   int rank;
   int size;

@@ -1,7 +1,7 @@
-// What the ranks of a host share, one block of it per rank: plain data in shared memory, written by several processes.
+// The control data that the ranks of a host share, one block for each rank: plain data in shared memory, written by several processes.
 //
-// Who writes what: a rank writes to its own block only, but for the doorbells of its peers, the failure in the block of rank 0, and
-// who of the survivors is in. A lane has blocks of its own for its calls; doorbells, failure, beats and survivors are the main blocks'.
+// A rank writes only to its own block. Exceptions are the doorbells of its peers, the failure in the block of rank 0, and the slots of
+// survivors. A lane has its own blocks for its calls; it uses the doorbells, failure, beats and survivor slots of the main blocks.
 #pragma once
 
 #include <atomic>
@@ -20,19 +20,19 @@ constexpr size_t kChunkBytes = 64 << 10;
 constexpr uint32_t kChunks = 4;  // of a channel
 constexpr size_t kFailureText = 4000;
 
-// On what the threads of a rank sleep. Whoever has news for it looks whether any sleeps and rings.
+// The threads of a rank sleep on its doorbell. A peer that changes a word for this rank rings if a thread sleeps.
 struct alignas(64) Doorbell {
   std::atomic<uint32_t> rings;
-  std::atomic<uint32_t> sleeping;  // how many
+  std::atomic<uint32_t> sleeping;  // number of sleeping threads
 };
 
-// One way of a pair of ranks, for collectives: one cache line carries the arrival and what there is to know about the call.
+// One direction of a pair of ranks, for collectives: one cache line holds the arrival and the data of the call.
 struct alignas(64) PairLine {
-  std::atomic<uint32_t> step;  // synchronizations of the pair that the writer has come to, all calls counted
+  std::atomic<uint32_t> step;  // synchronizations of the pair that the writer has reached, over all calls
   uint32_t reserved;
   CallRecord call;
-  int64_t in;     // where the writer's input lies: see Place in host_communicator.h
-  int64_t parts;  // where it puts its part of an all-reduce; or a small input itself
+  int64_t in;     // place of the writer's input: see Place in host_communicator.h
+  int64_t parts;  // place of its part of an all-reduce; or a small input itself
 };
 static_assert(sizeof(PairLine) == 64);
 
@@ -42,18 +42,18 @@ struct PairLines {
   PairLine ofCall[2];
 };
 
-// How many calls of the pair the writer has read all it needs of, for the reuse of slots and stages, and of buffers that peers read in
-// place: who waits for that finds the line apart from the one that announces, which the writer's next call needs.
+// The number of calls of the pair whose data the writer has finished reading. Peers need it before they reuse slots, stages and buffers
+// that are read in place. It is a separate line, because the writer's next call needs the line that announces.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };
 
-// One way of a pair of ranks, for send and receive: a ring of chunks. The sender counts up `posted` in its own block, the receiver
+// One direction of a pair of ranks, for send and receive: a ring of chunks. The sender counts up `posted` in its own block, the receiver
 // `taken` in its own.
 struct ChunkHead {
   int64_t messageBytes;
   int64_t heapOffset;  // -1: the bytes are in the chunk; else the whole message lies in the sender's heap
-  int64_t stream;      // what it belongs to
+  int64_t stream;      // the stream that it belongs to
 };
 struct alignas(64) ChannelOut {
   std::atomic<uint32_t> posted;
@@ -63,18 +63,18 @@ struct alignas(64) ChannelIn {
   std::atomic<uint32_t> taken;
 };
 
-// What the errors of peers say about this rank, and what it waits for. Text may be read while it is written.
+// The status of this rank for the errors of its peers, and the word that it waits for. Text may be read while it is written.
 struct alignas(64) Status {
-  std::atomic<int64_t> beat;           // milliseconds of the machine's clock, now and then
+  std::atomic<int64_t> beat;           // milliseconds of the machine's clock, updated regularly
   std::atomic<uint32_t> closed;        // 1: it has left in good order
-  std::atomic<uint32_t> busy;          // 1: it works for long and says so
-  std::atomic<uint32_t> waitsForBusy;  // 1 + the busy rank that it waits for, if any, directly or not
+  std::atomic<uint32_t> busy;          // 1: the rank has declared a long computation
+  std::atomic<uint32_t> waitsForBusy;  // 1 + the busy rank that it waits for, if any, directly or through other ranks
   std::atomic<uint32_t> inCall;
   CallRecord call;
   std::atomic<int64_t> step;
   char what[248];
-  // While waiting: for the word at `waitOffset` of the block of rank `waitOwner` to reach `waitValue`; owner -1: not, or not for
-  // a single word.
+  // While the rank waits: it waits until the word at `waitOffset` in the block of rank `waitOwner` reaches `waitValue`. Owner -1: it does
+  // not wait, or not for a single word.
   alignas(64) std::atomic<uint32_t> waits;  // counted up whenever the four change
   std::atomic<int32_t> waitOwner;
   std::atomic<uint32_t> waitValue;
@@ -84,27 +84,26 @@ struct alignas(64) Status {
 struct alignas(64) Failure {
   enum State : uint32_t { None, BeingWritten, Written };
   std::atomic<uint32_t> state;
-  uint32_t isDisagreement;  // of programs: the user's, see disagreement.h
+  uint32_t isDisagreement;  // a mismatch of programs, see disagreement.h
   char text[kFailureText];
 };
 
-// A lane that this rank has opened: the block of what it shares there, laid out as its main block, in its heap.
+// A lane that this rank has opened: the control block of the lane in the rank's heap, with the layout of the main block.
 struct LaneEntry {
   static constexpr uint32_t kLanes = 128;
   std::atomic<uint64_t> team;  // teamHash, stored last; 0: none yet
   int64_t heapOffset;
 };
 
-// Where the survivors of a failure meet to become a new world; see rejoin.h.
+// The slot in which a rank rejoins after a failure; see rejoin.h.
 struct alignas(64) RejoinSlot {
-  static constexpr uint32_t kRounds = 16;  // gatherings of one attempt, and its end
+  static constexpr uint32_t kRounds = 16;  // message exchanges of one attempt, and its end
   static constexpr size_t kMessageBytes = 2048;
   static constexpr uint32_t kOut = ~uint32_t{0};
 
-  std::atomic<uint32_t>
-      came;  // 1 + the attempt that its owner came to last, or kOut; who is written off is decided by all
+  std::atomic<uint32_t> came;       // 1 + the last attempt that its owner joined, or kOut; any rank may set kOut
   std::atomic<uint32_t> published;  // by its owner: rounds of all attempts
-  std::atomic<uint32_t> verdict;    // of rank 0's block: 2k while attempt k is under way, 2k + 1 when it has succeeded
+  std::atomic<uint32_t> verdict;    // in the block of rank 0: 2k during attempt k, 2k + 1 after it has succeeded
   uint32_t messageBytes[kRounds];
   char messages[kRounds][kMessageBytes];
 };
@@ -117,7 +116,7 @@ class ControlBlock {
 
   static size_t bytes(int ranks);
   bool isThere() const { return base_ != nullptr; }
-  // For a block in memory that has been used before: nothing has happened yet.
+  // Resets a block in memory that has been used before.
   void clear() const {
     std::memset(base_, 0, slotOffset());
     std::memset(base_ + flightOffset(), 0, end() - flightOffset());

@@ -1,6 +1,6 @@
 // The heap whose blocks peers can read: one stretch of shared address space per rank, backed with memory as it fills.
 //
-// Peers map the whole stretch once, so that a block needs no registration: its offset says all. Freed blocks are kept and
+// Peers map the whole stretch once, so a block needs no registration: its offset is enough to find it. Freed blocks are kept and
 // merged. Thread-safe: blocks may be freed by any thread, also after the communicator is gone.
 #pragma once
 

@@ -44,7 +44,7 @@ int64_t HostCommunicator::small(const HostCall& c) {
   setSources(c, {place, kNowhere});
   way_ = c.record.count > 0 || c.record.ragged ? Algorithm::Slots : Algorithm::Default;
   if (isArea(place)) {
-    fetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
+    prefetchForWriting(areaOf(rank(), static_cast<Area>(Slot0 + nextOf_[0])), std::min<int64_t>(c.inBytes(), 256));
   }
   const int64_t received = c.record.count > 0 ? pullPiece(c, 0, c.blocks.largest(), 0) : 0;
   end(c);

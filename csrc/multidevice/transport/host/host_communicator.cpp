@@ -123,8 +123,8 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
     line.parts = sent.empty() ? parts : sent[i];
     line.step.store(++peer.steps, std::memory_order_seq_cst);
     group_.ring(p);
-    fetchForWriting(&own().finishedWith(p), sizeof(FinishedLine));
-    fetchForWriting(&own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
+    prefetchForWriting(&own().finishedWith(p), sizeof(FinishedLine));
+    prefetchForWriting(&own().linesTo(p).ofCall[(peer.calls + 1) % 2], sizeof(PairLine));
   }
 }
 
@@ -143,7 +143,7 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
       group_.fail(differenceOf("host", programs().get(), own, {p, line.call, messageIn(p, line), group_.place(p)}));
     }
     peer.finished = peer.calls - 1;
-    fetchForWriting(&own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
+    prefetchForWriting(&own().linesTo(p).ofCall[peer.calls % 2], sizeof(PairLine));
   }
 }
 

@@ -1,14 +1,14 @@
 // The communicator of a process among the processes of its host.
 //
-// Three ways to carry a collective; which one is taken follows from the call and from where the buffers of all ranks lie, so that
-// all ranks take the same:
-//   slots   small inputs: each rank copies its input to a slot and announces it; all read all slots. One synchronization. What fits
-//           into the announcement itself goes there.
-//   pull    every buffer that others must read lies in a heap: each rank reads the peers' buffers directly. An all-reduce may be a
-//           push, if the table of algorithms says so: each rank writes its part to the peers' outputs.
-//   staged  else: ordinary buffers go through a staging area, piece by piece; those in a heap are still read directly. Large ones that
-//           are only moved are read by the kernel, where it may.
-// An announcement says where a rank's input lies, so the ways need no agreement beforehand.
+// A collective uses one of three algorithms. The choice follows from the call and from the places of all ranks' buffers, so all ranks
+// choose the same:
+//   slots   for small inputs: each rank copies its input to a slot and announces it; all ranks read all slots. One synchronization. An
+//           input of up to 8 bytes is sent inside the announcement.
+//   pull    if every buffer that peers must read lies in a heap: each rank reads the peers' buffers directly. If the table of algorithms
+//           asks for push, an all-reduce is a push: each rank writes its part to the peers' outputs.
+//   staged  otherwise: ordinary buffers are copied through a staging area, piece by piece; buffers in a heap are still read directly. Large
+//           buffers that are only moved are copied by the kernel of the system, if it permits this.
+// An announcement contains the place of a rank's input, so the choice needs no agreement beforehand.
 #pragma once
 
 #include <array>
@@ -55,14 +55,14 @@ class HostCommunicator final : public Communicator {
   // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
   enum Area : uint8_t { Slot0, Slot1, Stage0, Stage1, Parts0, Parts1 };
   static constexpr int kAreas = 6;
-  // Where a buffer lies, as announced: an offset in the rank's heap, an area, an address in the rank's ordinary memory, or nowhere
-  // because nobody reads it.
+  // The announced place of a buffer: an offset in the rank's heap, an area, an address in the rank's ordinary memory, or none because no
+  // peer reads it.
   using Place = int64_t;
   static constexpr Place kNotInHeap = -1;  // never announced
   static constexpr Place kNowhere = -2;
   static constexpr Place placeOf(Area area) { return -3 - static_cast<Place>(area); }
   static constexpr bool isArea(Place place) { return place < kNowhere && place >= placeOf(Parts1); }
-  static constexpr Place kInLine = -64;  // in the announcement itself, in place of where the parts lie
+  static constexpr Place kInLine = -64;  // in the announcement itself, instead of the place of the parts
   static constexpr Place kHighestAddress = -4096;
   static constexpr bool isAddress(Place place) { return place <= kHighestAddress; }
   static Place placeOf(const std::byte* address) {
@@ -71,7 +71,7 @@ class HostCommunicator final : public Communicator {
   static const std::byte* addressOf(Place place) {
     return reinterpret_cast<const std::byte*>(static_cast<uintptr_t>(kHighestAddress - place));
   }
-  // The area of the k-th piece, where `place` is that of the first: the two of a kind alternate.
+  // The area of the k-th piece, if `place` is the area of the first piece: the two areas of a kind alternate.
   static constexpr Area areaOfPiece(Place place, int64_t piece) {
     const Place first = -3 - place;
     return static_cast<Area>(first - first % 2 + (first + piece) % 2);
@@ -88,7 +88,7 @@ class HostCommunicator final : public Communicator {
     const std::byte* in;
     std::byte* out;
     int64_t elementBytes;
-    Blocks blocks;  // one for each rank, if the operand or the result has such
+    Blocks blocks;  // one for each rank, if the operand or the result has blocks
     bool gives;     // peers read this rank's input
     bool gets;      // this rank has a result
     CopyOrder order = CopyOrder::Forward;
@@ -97,10 +97,10 @@ class HostCommunicator final : public Communicator {
     bool inPlace() const { return in == out && traits().reduces; }
     bool inputHasBlocks() const { return traits().operandHasBlocks; }
     bool gathers() const { return traits().resultHasBlocks && gets; }
-    // The block that is the whole input, where it has no blocks.
+    // The block that is the whole input, if it has no blocks.
     int64_t inputBlock() const { return blocks.number > 1 ? position : 0; }
     int64_t inBytes() const { return (inputHasBlocks() ? blocks.total() : blocks.of(inputBlock())) * elementBytes; }
-    // Of a call that gathers: the block of this rank, and how much of it is copied on arrival.
+    // For a call that gathers: the block of this rank, and the number of bytes of it that are copied on arrival.
     int64_t ownBytes() const { return gathers() ? blocks.of(position) * elementBytes : 0; }
     int64_t ownBytesOnArrival() const { return ownBytes() < 4096 ? ownBytes() : ownBytes() / 128 * 64; }
     int64_t largestInput() const {
@@ -132,39 +132,39 @@ class HostCommunicator final : public Communicator {
   int64_t pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece);
   void setSources(const HostCall& c, Source own);
   bool isReadByTheKernel(const HostCall& c, Algorithm algorithm) const;
-  // By what all ranks know of each other's buffers.
+  // The algorithm of a call, from the announced places of all ranks' buffers.
   Algorithm wayOf(const HostCall& c, Algorithm asked) const;
   bool everyRankReducesAll(const HostCall& c, Algorithm asked) const;
   void end(const HostCall& c);
 
-  // Announces a call to its team. `sent`: of an all-to-all-v, by position; announced in the place of `parts`.
+  // Announces a call to its team. `sent`: the counts of an all-to-all-v, by position, announced instead of `parts`.
   void announce(const Team& team, const CallRecord& record, Place in, Place parts, std::span<const int64_t> sent = {});
   // Waits for all members' announcements of the same call.
   void meet(const Team& team, const CallRecord& record);
   void arrive(const Team& team);
   void awaitArrival(const Team& team);
   void synchronize(const Team& team);
-  // The block that a gathering rank has for itself is copied while it waits for the others: part of it on arrival, the rest when it
-  // has read what it needs of its peers.
+  // A gathering rank copies its own block while it waits for its peers: a part on arrival, the rest after it has read the peers' blocks.
   static void copyOwnBlockOnArrival(const HostCall& c);
   static void copyRestOfOwnBlock(const HostCall& c);
   static void copyOwnBlock(const HostCall& c, int64_t from, int64_t to);
-  // Of each output in turn forward and backward: its next call begins with what this one leaves in the caches.
+  // The copy order of an output: forward and backward alternately, so that a call begins with data that the previous call left in the
+  // caches.
   CopyOrder nextOrder(const void* out);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
-  // Ends a call by a synchronization: nobody reads anything of it any more.
+  // Ends a call by a synchronization: afterwards no peer reads its buffers.
   void finishSynchronized(const HostCall& c);
 
   // The next area of a kind, once its last readers have finished.
   Area nextArea(Area first);
   std::byte* areaOf(int rank, Area area) const;
   const PairLine& lineFrom(int peer) const;
-  // Of an exchange, whose slots hold the length, and the message if it is short: what this announcement of it stands for.
+  // For an exchange, whose slots hold the length of a message and a short message itself: the meaning of this announcement.
   static constexpr size_t kMessageRoom = kSlotBytes - sizeof(int64_t);
   std::string_view messageIn(int rank, const PairLine& line) const;
-  // The lines written next are in the caches of the peers that read them last: they are fetched while there is other work.
-  static void fetchForWriting(const void* at, int64_t bytes) {
+  // The next lines to be written are in the caches of the peers that read them last: this prefetches them during other work.
+  static void prefetchForWriting(const void* at, int64_t bytes) {
     constexpr int64_t kLine = 64;
     for (int64_t line = 0; line < bytes; line += kLine) {
       asm volatile("prefetchw %0" : : "m"(static_cast<const std::byte*>(at)[line]));
@@ -173,14 +173,14 @@ class HostCommunicator final : public Communicator {
   void stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const;
   std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
 
-  // What a message belongs to: a receive never takes another's.
+  // The program of a message: a receive never takes a message of another program.
   enum class Stream : int64_t { Transfer, Pairwise };
   void moveMessages(std::span<const Transfer> transfers, Stream stream);
   bool advance(SendState& send);
   bool advance(RecvState& receive);
-  // Whether a rank whose message is waited for has begun a collective of another program instead: it does not come.
+  // True if an awaited sender has begun a collective of another program instead, so that its message will not arrive.
   void checkComes(const RecvState& receive);
-  // What a chunk belongs to: kind of stream and program.
+  // The stream of a chunk: its kind and its program.
   int64_t streamNumber(Stream stream) const {
     return static_cast<int64_t>(stream) | static_cast<int64_t>(shortHash(program())) << 8;
   }
@@ -188,7 +188,7 @@ class HostCommunicator final : public Communicator {
   struct PeerState {
     uint32_t steps = 0;     // synchronizations with the peer
     uint32_t calls = 0;     // collectives with it
-    uint32_t finished = 0;  // of these, how many it is known to have left
+    uint32_t finished = 0;  // the number of these that the peer is known to have left
     uint32_t posted = 0;    // chunks sent to it
     uint32_t taken = 0;     // chunks taken from it
   };
@@ -205,7 +205,7 @@ class HostCommunicator final : public Communicator {
   std::array<bool, kAreas> used_{};                    // by the call under way
   Algorithm way_ = Algorithm::Default;                 // of the call under way
   std::array<CopyOrder, 64> orders_{};                 // by output
-  std::vector<Source> sources_;                        // of the call under way, in team order
+  std::vector<Source> sources_;                        // of the running call, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;
   bool isLane_ = false;  // then its world is the team

@@ -1,10 +1,9 @@
-// The ranks of one host as one of them sees them: their shared blocks, waiting for them, and the end of all of them when one
-// fails.
+// One rank's view of the ranks of its host: their shared blocks, waits for them, and the failure of all ranks when one fails.
 //
-// Waiting: where every rank has a core of its own, spin for about 50 us, then sleep. Where ranks share cores, never spin: give the
-// core away, and sleep as soon as that has cost a time slice (somebody computes here) or the peer turns out to be slow. After every
-// sleep, of at most 5 ms, come the checks: has somebody failed, has a process died, do ranks wait for each other in a circle, has
-// the deadline passed.
+// Waiting: if every rank has its own core, a rank spins for about 50 us, then sleeps. If ranks share cores, it never spins: it yields
+// the core, and sleeps as soon as a yield takes a whole time slice (another thread computes) or the peer is slow. After every sleep of
+// at most 5 ms it checks whether a rank has failed, a process has died, ranks wait for each other in a circle, or the deadline has
+// passed.
 #pragma once
 
 #include <atomic>
@@ -31,9 +30,9 @@ class HostGroup {
  public:
   // Collective over the bootstrap's ranks.
   HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
-  // A lane of a group: it waits and fails with the whole, which outlives it, and has blocks of its own for its calls.
+  // A lane of a group: it fails with the whole group, which outlives it, and has its own blocks for its calls.
   HostGroup(const HostGroup& whole, const Team& team, const std::string& name);
-  // Says that this rank has left; that it failed, if an exception is on its way.
+  // Reports that this rank has left; or that it failed, if the stack is unwound by an exception.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
   HostGroup& operator=(const HostGroup&) = delete;
@@ -43,7 +42,7 @@ class HostGroup {
   bool coreForEachRank() const { return spins_ > 0; }
   const ControlBlock& own() const { return blocks_[static_cast<size_t>(rank_)]; }
   const ControlBlock& of(int peer) const { return blocks_[static_cast<size_t>(peer)]; }
-  // Where the calls of this lane are; of the whole, the same. A peer's may be looked at once join() has returned.
+  // The control blocks for the calls of this lane; for the whole group the main blocks. A peer's block is valid after join() has returned.
   const ControlBlock& ownCalls() const { return calls_[static_cast<size_t>(rank_)]; }
   const ControlBlock& callsOf(int peer) const { return calls_[static_cast<size_t>(peer)]; }
   // Waits until the peer has opened this lane. DeviceError when the group fails.
@@ -52,10 +51,10 @@ class HostGroup {
       awaitLane(peer);
     }
   }
-  // A peer's heap, to read, and to write if the table of algorithms has a push; one's own, to write.
+  // The heap of a peer, readable, and writable if the table of algorithms contains push; or this rank's own heap, writable.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }
-  // Whether all ranks may have the kernel read the ordinary memory of the others.
+  // True if the kernel of the system lets all ranks read the ordinary memory of the others.
   bool canReadProcesses() const { return canReadProcesses_; }
   void readProcess(int peer, const std::byte* from, std::byte* to, int64_t bytes);
   FlightRecorder& recorder() { return *recorder_; }
@@ -81,8 +80,8 @@ class HostGroup {
       awaitLong({.ready = reached, .peers = {&owner, 1}, .word = &word, .value = value});
     }
   }
-  // Waits until `ready()`, for any of `peers`. If it is one of them and one word of its block that decides, as for await, others can
-  // tell for whom this rank waits.
+  // Waits until `ready()`, for any of `peers`. If the wait depends on one word in the block of one peer, as in await, other ranks can see
+  // for which rank this rank waits.
   void awaitAny(const std::function<bool()>& ready, std::span<const int> peers,
                 const std::atomic<uint32_t>* word = nullptr, uint32_t value = 0) {
     for (int i = 0; i < spins_; ++i) {
@@ -99,19 +98,19 @@ class HostGroup {
       throwFailure();
     }
   }
-  // Makes this the failure of the group, unless there is one already; throws the one that counts.
+  // Makes this the failure of the group, unless there is one already; throws the first failure.
   [[noreturn]] void fail(const GroupFailure& failure);
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
   // The same without throwing.
   void recordFailure(const GroupFailure& failure);
-  // Who knows what the calls of this rank belong to, asked when ranks wait for each other in a circle.
+  // Describes the programs of this rank's calls, for ranks that wait for each other in a circle.
   void explainBy(const Communicator& rank) { explains_ = &rank; }
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }
-  // Of a peer's process, where it can be seen: whether it has ended or left this world.
+  // True if a peer's process has ended or has left this world, as far as this rank can see it.
   bool hasEnded(int peer) const;
   bool hasLeft(int peer) const { return of(peer).status().closed.load(std::memory_order_acquire) != 0; }
-  // Whether it works for long and says so.
+  // True if the peer has declared a long computation.
   bool isBusy(int peer) const;
   std::chrono::milliseconds sinceLastBeat(int peer) const;
 
@@ -143,11 +142,11 @@ class HostGroup {
   void checkProcesses(const Wait& wait);
   void checkCircle(const Wait& wait);
   bool waitsFor(int rank, int& owner, uint32_t& generation) const;
-  // The busy rank for whose sake the wait may go on; -1 if there is none.
+  // The busy rank that extends the deadline of the wait; -1 if there is none.
   int busyPeer(const Wait& wait) const;
   [[noreturn]] void failLate(const Wait& wait);
   [[noreturn]] void throwFailure() const;
-  // This rank's, and those of ranks that cannot write theirs.
+  // Writes the flight records of this rank, and of ranks that cannot write their own.
   void writeRecords(const std::string& failure) const;
   static void wake(Doorbell& bell);
 
@@ -165,16 +164,16 @@ class HostGroup {
   bool canReadProcesses_ = false;
   int spins_ = 0;
   const Communicator* explains_ = nullptr;
-  int stolen_ = 0;  // waits left that sleep at once, because giving the core away cost a time slice
+  int stolen_ = 0;  // remaining waits that sleep at once, because a yield took a time slice
   int uncaught_;
-  std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and one's own block
+  std::vector<SharedMemory> memory_;  // blocks, then heaps, of the peers; and this rank's own block
   std::vector<ControlBlock> blocks_;
   std::vector<std::byte*> heaps_;
   std::shared_ptr<SharedHeap> heap_;
   std::shared_ptr<std::vector<Peer>> peers_ = std::make_shared<std::vector<Peer>>();
   uint64_t team_ = 0;                // of a lane: teamHash
-  std::shared_ptr<void> laneBlock_;  // of a lane: what it shares
-  std::vector<ControlBlock> calls_;  // of a lane: its blocks, a peer's once it is known; else blocks_
+  std::shared_ptr<void> laneBlock_;  // for a lane: its shared block
+  std::vector<ControlBlock> calls_;  // for a lane: its blocks, those of peers as soon as they are known; else blocks_
   std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex beatMutex_;

@@ -1,8 +1,8 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
 // Each rank sends every other one a head, the record of the call followed by small data, and large data as a second
-// message. Heads are compared before anything else is waited for. Reductions work in team order, so results have the same bits as on one
-// host, unless the table of algorithms gives that up.
+// message. Ranks compare heads before they wait for any data. Reductions work in team order, so results have the same bits as on one
+// host, unless the table of algorithms contains `order=any`.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class NetworkCommunicator final : public Communicator {
   void resetCounters() override { counters_ = {}; }
 
  private:
-  // What goes to and comes from one member of the team.
+  // The data that this rank sends to and receives from one member of the team.
   struct Parcel {
     const std::byte* out = nullptr;
     int64_t outBytes = 0;
@@ -64,13 +64,13 @@ class NetworkCommunicator final : public Communicator {
   };
   // The positions of a team's ranks by host, in the order in which hosts first appear.
   using Hosts = std::vector<std::vector<int>>;
-  // Whom a rank passes a part to that goes from host to host; -1: nobody.
+  // The neighbours of a rank in the chain of hosts along which a part is reduced; -1: none.
   struct Chain {
     int before;
     int after;
     int64_t hostsAfter;
   };
-  // What a rank passes on in one step, -1: to nobody, and what it gets.
+  // The data that a rank sends and receives in one step; -1: no peer.
   struct Hop {
     int to = -1;
     const std::byte* out = nullptr;
@@ -82,24 +82,24 @@ class NetworkCommunicator final : public Communicator {
   struct Pending {
     NetworkLink::Operation operation;
     int peer;
-    int64_t expected;  // bytes of a received message; -1: of a sent one, or any number
+    int64_t expected;  // bytes of a received message; -1: a sent message, or any number
   };
   enum class Tag : uint64_t { Head = 1, Data = 2, Transfer = 3 };
   struct PeerState {
     uint32_t calls = 0;
   };
 
-  // Begins the record of a call, which is under way until leave().
+  // Begins the record of a call, which runs until leave().
   void enter(const CallRecord& record);
   void leave();
   static Blocks blocksOf(const Team& team, std::span<const int64_t> sizes) {
     return {.number = static_cast<int64_t>(team.ranks.size()), .sizes = sizes};
   }
-  // One parcel per member, in team order; one's own is left alone.
+  // One parcel for each member, in team order; the parcel of this rank is ignored.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   void pass(std::span<const Hop> hops);
   void pass(const Hop& hop) { pass({&hop, 1}); }
-  // `full`: the position of a rank that has all blocks from the start and gets none; -1: of nobody.
+  // `full`: the position of a rank that has all blocks from the start and receives none; -1: no rank.
   void passAround(const Team& team, int position, const Blocks& blocks, int64_t elementBytes, std::byte* out,
                   int full = -1);
   Algorithm algorithmFor(const CollectiveCall& call) const;
@@ -125,12 +125,12 @@ class NetworkCommunicator final : public Communicator {
       std::memcpy(to, from, static_cast<size_t>(bytes));
     }
   }
-  // idle: called now and then while nothing has moved for long.
+  // idle: called regularly if no message has progressed for long.
   void waitForAll(std::vector<Pending>& pending, const std::function<void()>& idle = {});
-  // Whether ranks whose messages are waited for do something else instead: a collective, or messages of another program.
+  // True if an awaited sender is in a collective, or sends messages of another program, instead.
   void checkCome(const std::vector<Pending>& pending);
   void tellThoseWhoComeLater();
-  // Gives up messages whose call has failed, and the library with them: no memory of the caller's is touched any more.
+  // Cancels the messages of a failed call and closes the library: afterwards it touches no memory of the caller.
   void abandon(std::initializer_list<std::vector<Pending>*> messages);
   void awaitNews();
   // Writes this communicator's record before it throws.
@@ -142,14 +142,14 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
-  // By lane, for each its own messages: of the whole 0, else some bits of the team's hash. Sequences start again when they are used up;
-  // so many messages are never under way.
+  // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around; so many messages
+  // are never in flight.
   uint64_t tag(Tag kind, uint32_t sequence, int source) const {
     return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
            static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);
   }
-  // Of a transfer: it names the program that it belongs to, in a lane some bits of it. Messages with one tag come in the order in which
-  // they were sent.
+  // The tag of a transfer contains its program; in a lane some bits of it. Messages with one tag arrive in the order in which they were
+  // sent.
   uint64_t transferTag(uint32_t program, int source) const {
     return lane_ != 0 ? tag(Tag::Transfer, program, source)
                       : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);

@@ -1,4 +1,4 @@
-// Where a process can be met in the network: a port, at each of the addresses of its machine.
+// The network addresses of a process: a port, at each of the addresses of its machine.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ struct NetworkPlace {
   static NetworkPlace parse(std::string_view text);
 };
 
-// Listens at any port of all addresses. DeviceError if that cannot be.
+// Listens at any port of all addresses. DeviceError if that fails.
 [[nodiscard]] NetworkPlace listenAnywhere(const Socket& listener, int backlog);
 
-// Lets the kernel close the connection when the other host does not answer any more.
+// Lets the kernel close the connection if the other host stops answering.
 void closeWhenUnreachable(const Socket& s);
 
 }  // namespace meshfuse

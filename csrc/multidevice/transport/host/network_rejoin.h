@@ -1,9 +1,9 @@
-// How the ranks of a failed world on several hosts that live on become a new one: they meet at the lowest of them.
+// Rejoin of the survivors of a world on several hosts: they connect to the survivor with the lowest rank.
 //
-// Every rank has listened at a place of its own since the world was opened. It asks the ranks below it, from 0 upwards, whether they
-// come too; the first that does is the centre of a star, which waits for those above it and then says who is in. Who could not be
-// met finds a note of that at its own place, so that a rank that was stopped does not make a world of its own when it wakes up.
-// Ranks that are cut off from each other by the network, but alive, make a world each.
+// Every rank has listened at its own address since the world was opened. In a rejoin it asks the lower ranks, from 0 upwards, whether they
+// take part. The first that does is the centre of a star: it waits for the higher ranks and then announces the members. A rank that could
+// not be reached finds a note at its own address, so a stopped rank does not make a world of its own when it wakes up. Live ranks that the
+// network separates make separate worlds.
 #pragma once
 
 #include <chrono>
@@ -20,12 +20,12 @@ namespace meshfuse {
 // One attempt of one rank; the bootstrap of the new group.
 class NetworkRejoin final : public Star {
  public:
-  // Returns when the members are known. DeviceError if the others have gone on without this rank. `place`: what it says of itself.
+  // Returns when the members are known. DeviceError if the others have continued without this rank. `place`: the addresses of this rank.
   NetworkRejoin(const NetworkWatch& old, int rank, int size, const TransportOptions& options, std::string place);
 
   // Old ranks, ascending.
   const std::vector<int>& members() const { return members_; }
-  // Whoever comes to the place of a rank that has gone on is told so, now.
+  // Tells each rank that connects to a rank after its rejoin that it is too late.
   static void sendAway(const NetworkWatch& old, int rank);
 
  private:
@@ -37,16 +37,16 @@ class NetworkRejoin final : public Star {
     int32_t from;
     int32_t to;
   };
-  // One way to a peer: of those that its place may be reached by, one after the other.
+  // A connection to a peer, which tries the addresses of the peer one after the other.
   struct Line {
     int peer = -1;
     size_t hostsTried = 0;
     Socket socket{};
-    bool answered = false;  // the peer has come as well
+    bool answered = false;  // the peer takes part
     bool isGone() const { return !socket.open(); }
   };
 
-  // Whether the centre was found among the ranks below this one.
+  // True if the centre was found among the ranks below this one.
   bool findCentre();
   bool isCentre(Line& line);
   void gather();
@@ -65,9 +65,9 @@ class NetworkRejoin final : public Star {
   int rank_;
   int size_;
   std::string place_;
-  std::vector<Socket> visitors_;  // by rank: of those above who take this one for the centre
-  std::vector<Socket> callers_;   // others that have come to the place; a note may follow
-  std::vector<Line> silent_;      // ranks below that did not come
+  std::vector<Socket> visitors_;  // by rank: connections of higher ranks that use this rank as the centre
+  std::vector<Socket> callers_;   // other connections to this address; a note may follow
+  std::vector<Line> silent_;      // lower ranks that do not take part
   std::vector<int> members_;
 };
 

@@ -1,8 +1,8 @@
-// Who of the ranks on several hosts is alive, busy, gone or failed: a star of TCP connections to rank 0, looked after by a thread.
+// The state of the ranks on several hosts (alive, busy, left or failed): a star of TCP connections to rank 0, served by a thread.
 //
-// Message libraries do not tell that a peer has died; a closed connection does. Every rank gives rank 0 a sign of life from time to time,
-// and who gives none is suspected. The first failure reaches rank 0, which adds the suspects and tells all, so that all fail with the
-// same text: who waits in vain for a rank that waits itself blames neither.
+// Message libraries do not report the death of a peer; a closed TCP connection does. Every rank regularly sends rank 0 a sign of life; a
+// rank that sends none is a suspect. The first failure reaches rank 0, which adds the suspects to the text and sends it to all ranks. So all
+// fail with the same text, and a rank that only waits for another rank is not blamed.
 #pragma once
 
 #include <atomic>
@@ -42,12 +42,12 @@ class NetworkWatch {
 
   bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
 
-  // What to add to the news that a process has ended: where this rank is. Called by the watch's own thread, from the first call on.
+  // Sets a function that describes the position of this rank, for the report that a process has ended. The watch's own thread calls it.
   void whereThisRankIs(std::function<std::string()> place);
 
   void setBusy(bool busy);
   bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
-  // Where to meet the ranks of a failed world, by rank; one's own stays open as long as the watch.
+  // The addresses for the rejoin of a failed world, by rank; this rank's own address stays open as long as the watch.
   const std::vector<NetworkPlace>& places() const { return places_; }
   const Socket& rendezvousPoint() const { return rendezvousPoint_; }
   // A number that other worlds do not have.
@@ -60,7 +60,7 @@ class NetworkWatch {
   struct Frame {
     Kind kind;
     int32_t rank;
-    uint32_t value;  // Busy: whether; Failed: whether it is a disagreement
+    uint32_t value;  // Busy: 1 if busy; Failed: 1 if it is a disagreement
     uint32_t textBytes;
   };
   using Clock = std::chrono::steady_clock;
@@ -73,7 +73,7 @@ class NetworkWatch {
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
   void keep(const GroupFailure& failure);
-  // Rank 0: what to add to the text of a failure of ranks that may have been stopped. "" if all were heard of.
+  // Rank 0: the text about suspects that is added to a failure; "" if all ranks gave signs of life.
   std::string suspects() const;
   [[noreturn]] void throwFailure() const;
 
@@ -83,11 +83,11 @@ class NetworkWatch {
   std::vector<NetworkPlace> places_;
   uint64_t worldNumber_ = 0;
   std::vector<Socket> sockets_;  // rank 0: by peer; others: one, to rank 0, at index 0
-  std::vector<uint8_t> gone_;    // closed sockets; of the thread alone
+  std::vector<uint8_t> gone_;    // closed sockets; only the thread uses it
   std::vector<std::atomic<uint8_t>> busy_;
   std::vector<std::atomic<uint8_t>> left_;
   std::vector<std::atomic<Clock::time_point>> heard_;  // rank 0: when each rank gave its last sign of life
-  std::atomic<Clock::time_point> looked_;              // when this rank last looked for such
+  std::atomic<Clock::time_point> looked_;              // when this rank last checked for signs of life
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
   GroupFailure failure_;

@@ -1,9 +1,9 @@
-// How the survivors of a failed group become a new one: they meet in the shared blocks of the old.
+// Rejoin of the survivors of a failed group on one host, through the shared blocks of the failed group.
 //
-// An attempt first settles who takes part. Every rank has a slot with one word that only ever goes one way, to "came" or to
-// "out", by compare-and-swap: so all who look at the slots see the same members, and nobody leads. Then the members exchange
-// what a new group needs to be opened; an attempt at whose end all members have their world succeeds for all of them. When a
-// member fails in between, all give the attempt up and the rest makes another.
+// An attempt first determines the members. Every rank has a slot with one word that changes only once, to "came" or to "out", by
+// compare-and-swap. So all ranks see the same members, without a leader. Then the members exchange the data that a new group needs. The
+// attempt succeeds if all members have opened the new world. If a member fails before that, all members abandon the attempt, and the
+// remaining ranks start another one.
 #pragma once
 
 #include <chrono>
@@ -26,13 +26,13 @@ class Rejoin final : public Bootstrap {
   int size() const override { return static_cast<int>(members_.size()); }
   // Old ranks, ascending.
   const std::vector<int>& members() const { return members_; }
-  // DeviceError if the attempt is given up, by this rank or another.
+  // DeviceError if this rank or another one abandons the attempt.
   std::vector<std::string> allGather(std::string_view mine) override;
 
   bool underWay() const;
-  // Says that this rank has its world; whether all members have theirs.
+  // Reports that this rank has opened its world. True if all members have.
   bool succeeds();
-  // Gives the attempt up and this rank with it.
+  // Abandons the attempt; this rank takes no part in later ones.
   void leave();
 
  private:
@@ -42,7 +42,7 @@ class Rejoin final : public Bootstrap {
   std::atomic<uint32_t>& verdict() const { return slot(0).verdict; }
   bool settleMembers();
   bool isGone(int rank, Clock::time_point begin) const;
-  // Waits until all members have published as much as this rank. False if the attempt is given up.
+  // Waits until all members have published as many messages as this rank. False if the attempt is abandoned.
   bool awaitMembers();
   void giveUp();
 

@@ -1,6 +1,6 @@
 // Memory that one process creates and others map.
 //
-// Others open a memfd through /proc/<pid>/fd; no file remains, whichever process is killed and when. Where the ranks do not see each
+// Others open a memfd through /proc/<pid>/fd; no file remains, whichever process is killed and when. If the ranks do not see each
 // other's /proc (separate PID namespaces, hidepid), a named segment in /dev/shm is used and removed as soon as all have mapped it.
 #pragma once
 
@@ -15,7 +15,7 @@ class SharedMemory {
   enum class Access { ReadOnly, ReadWrite };
 
   SharedMemory() = default;
-  // New memory of `bytes`, all zero and not yet backed by anything. DeviceError if there is none.
+  // New address space of `bytes`, zero when read and not yet backed by memory. DeviceError if there is none.
   static SharedMemory create(size_t bytes, Name name);
   // Memory of another process by its path(); not valid() if that cannot be opened or mapped.
   static SharedMemory open(const std::string& path, size_t bytes, Access access);
@@ -27,7 +27,7 @@ class SharedMemory {
   bool valid() const { return data_ != nullptr; }
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  // By which another process finds it: valid until unlink() or the end of this object.
+  // The path by which another process opens the memory: valid until unlink() or the end of this object.
   const std::string& path() const { return path_; }
   void unlink();
   // Backs [begin, end) with memory, so that no access fails later. False if there is none left.

@@ -32,7 +32,7 @@ class Socket {
 
   // Each is false if the other side closed or reset the connection, or the limit passed.
   bool connect(const std::string& host, const std::string& port, Clock::time_point limit) const;
-  // Whether the other side has closed or reset the connection; bytes that came before may still be there.
+  // True if the other side has closed or reset the connection; bytes that arrived before may still be read.
   bool hasClosed() const;
   bool waitFor(short events, Clock::time_point limit) const;
   bool send(const void* data, size_t bytes, Clock::time_point limit) const;
@@ -40,7 +40,7 @@ class Socket {
   bool sendText(std::string_view text, Clock::time_point limit) const;
   bool receiveText(std::string& text, Clock::time_point limit) const;
 
-  // Listens at the port, 0 for any; false and errno if that cannot be.
+  // Listens at the port, 0 for any port; false and errno if that fails.
   bool listen(const std::string& host, const std::string& port, int backlog) const;
   // Accepts a connection; not open() if there is none within the limit.
   Socket accept(Clock::time_point limit) const;

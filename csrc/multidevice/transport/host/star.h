@@ -1,8 +1,8 @@
-// A star of connections: each rank but one has a connection to that one, the centre, which collects and returns the messages of
-// all.
+// A star of connections: every rank except the centre has a connection to the centre, which collects all messages and sends them to
+// all ranks.
 //
-// Sockets never block: every step waits by poll until the deadline of the whole gathering. The centre knows who is missing and
-// tells the others; they give it some more time than it gives them, so that they do not take its patience for its death.
+// Sockets never block: every step waits by poll until the deadline of the whole exchange. The centre knows the missing ranks and
+// reports them to the others. The other ranks have a longer deadline than the centre, so that they do not take a waiting centre for dead.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class Star : public Bootstrap {
   explicit Star(std::chrono::milliseconds deadline);
   // `ranks`: as the launcher counts, by position. `sockets`: of the centre, by position, its own not open; of others, one.
   void open(std::vector<int> ranks, int position, int centre, std::vector<Socket> sockets);
-  // The centre's first answer may take so long.
+  // The limit for the centre's first answer.
   void centreSpeaksWithin(std::chrono::milliseconds limit) { firstWord_ = limit; }
   [[noreturn]] void failAll(const std::string& text);
   std::chrono::milliseconds deadline() const { return deadline_; }

@@ -11,12 +11,13 @@
 
 namespace meshfuse {
 
-// Where one algorithm takes over from another. Bytes are those that one rank publishes: its whole input.
+// The sizes at which one algorithm replaces another, in bytes that one rank publishes: its whole input.
 struct HostThresholds {
   int64_t slots = 8 << 10;           // up to here inputs go through a slot: one synchronization, one copy more
   int64_t slotsOfSharedInput = 256;  // the same for inputs in shared memory, where ranks have a core each
   int64_t reduceAllOfTwo = 1 << 20;  // up to here each of two ranks computes the whole of an all-reduce
-  int64_t readProcess = 16 << 10;    // from here blocks of ordinary memory that are only moved are read by the kernel
+  int64_t readProcess =
+      16 << 10;               // from here the kernel of the system copies blocks of ordinary memory that are only moved
   int64_t piece = 256 << 10;  // ordinary buffers go through the staging area in pieces of this size, at most 1 MiB
 };
 
@@ -25,28 +26,28 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
-  // How collectives are carried, where that shall not be left to the thresholds: see algorithms.h. The same on all ranks. Empty: what
-  // MESHFUSE_ALGORITHMS says, if it is set.
+  // The algorithms of collectives, if they shall not follow from the thresholds: see algorithms.h. The same on all ranks. Empty: the value
+  // of MESHFUSE_ALGORITHMS, if it is set.
   std::string algorithms = {};
   // Where each rank writes the record of its last 1000 calls when one of them fails, for `meshfuse blame`; empty: the directory that
   // MESHFUSE_FLIGHT_DIR names, if it is set.
   std::string flightDirectory = {};
-  bool messagesOnly = false;  // messages also among the ranks of one host; for tests of what happens between hosts
+  bool messagesOnly = false;  // messages also among the ranks of one host, for tests of the network transport
 };
 
-// Whether the environment says that a launcher started this process as one of several ranks.
+// True if the environment shows that a launcher started this process as one of several ranks.
 [[nodiscard]] bool startedByLauncher();
 
 // Ranks of one host share memory (transport "host"); ranks of several exchange messages through UCX (transport "network").
 // Under a launcher: PMIx of `mpirun` or `srun`, else RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Alone, or without one: the
 // communicator of one rank. Collective: all ranks open, in the same order if they open several. DeviceError if a peer does not
-// come within the deadline; of a missing rank 0, which tells the others who is missing, after half a deadline more.
+// connect within the deadline. Rank 0 reports the missing ranks; if rank 0 itself is missing, the error comes half a deadline later.
 [[nodiscard]] std::unique_ptr<Communicator> openWorld(const TransportOptions& options = {});
 
-// Called by every rank that lives on when openWorld has thrown on all of them: the world of those who come within the deadline of
-// the first one, which it waits for if any of the launcher's ranks is missing. Those of several hosts meet at the host of MASTER_ADDR,
-// at the port next to MASTER_PORT, and where nobody is left there, those of each host make a world of their own. DeviceError for
-// a rank that comes later. (A world that was open and failed has Communicator::shrink.)
+// Every survivor calls this if openWorld has thrown on all ranks. Returns the world of the ranks that call within the deadline of the first
+// caller; if all of the launcher's ranks call, it does not wait for the deadline. Ranks of several hosts connect at the host of MASTER_ADDR,
+// at the port above MASTER_PORT; if no rank is left there, the ranks of each host make their own world. DeviceError for a rank that
+// calls later. (Use Communicator::shrink for a world that was open and failed.)
 [[nodiscard]] Communicator::Survivors openSurvivors(const TransportOptions& options = {});
 
 }  // namespace meshfuse

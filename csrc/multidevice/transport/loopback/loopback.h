@@ -2,7 +2,7 @@
 //
 // Results do not depend on scheduling. Every call is compared with its peers' (kind, team, type, count, operation, root); a
 // difference, a deadlock, a rank that throws or leaves early and an expired deadline all become a DeviceError on every rank
-// that names the ranks and what they were doing. Faults can be injected.
+// that names the ranks and their calls. Faults can be injected.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ struct LoopbackOptions {
   uint64_t jitterSeed = 0;  // not 0: each rank sleeps for a random time, up to 200 us, before some of its calls
   // As TransportOptions::flightDirectory.
   std::string flightDirectory = {};
-  // Where given: the calls of each rank in order, one line each, as `all-reduce(sum) of 64 Float in team {0, 1}`.
+  // If set: receives the calls of each rank in order, one line each, as `all-reduce(sum) of 64 Float in team {0, 1}`.
   std::vector<std::vector<std::string>>* trace = nullptr;
 };
 

@@ -1,7 +1,7 @@
-// Where the virtual ranks of one run meet: who is in which call, who waits for whom, and the failure that ends all of them.
+// The rendezvous of the virtual ranks of one run: the call of each rank, the ranks that it waits for, and the failure of all ranks.
 //
 // One mutex guards everything; a rank sleeps on its own condition variable. Since every rank's condition can be evaluated
-// here, a deadlock is found the moment it is complete, not when a deadline expires.
+// here, a deadlock is found as soon as it is complete, not when a deadline expires.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@ class LoopbackRendezvous {
 
   LoopbackRendezvous(const LoopbackRendezvous&) = delete;
   LoopbackRendezvous& operator=(const LoopbackRendezvous&) = delete;
-  // Where the lanes of a team meet: with the same failure and deadline, and waits of their own. Lives as long as this one.
+  // The rendezvous of the lanes of a team: with the same failure and deadline, but its own waits. It lives as long as this one.
   LoopbackRendezvous& lane(const Team& team);
   LoopbackRendezvous& whole() { return *whole_; }
 
@@ -45,9 +45,9 @@ class LoopbackRendezvous {
   // message: of an exchange; sent: of an all-to-all-v; programs: the rank's, or null.
   void begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
              PeerBuffers buffers, std::string_view message = {}, std::span<const int64_t> sent = {});
-  // Returns when all members of the team of the call begun last have come here as often as this rank.
+  // Returns when all members of the team of the current call have made as many synchronizations as this rank.
   void synchronize(int rank, const Team& team);
-  // The same, for the last time of this call: nobody reads after it.
+  // The same, for the last synchronization of a call: no peer reads after it.
   void end(int rank, const Team& team);
   // Valid between begin() and end().
   PeerBuffers buffersOf(int rank) const { return slots_[static_cast<size_t>(rank)].buffers; }
@@ -59,17 +59,17 @@ class LoopbackRendezvous {
 
   void setStep(int rank, int64_t step, std::string_view what);
   void setBusy(int rank, bool busy);
-  // Ends every wait with this text; the first one counts. True if this was the first.
+  // Ends every wait with this text; only the first call has an effect. True if this was the first.
   bool fail(std::string text);
   void throwIfFailed();
-  // Throws the failure, from within a call; returns to nobody while a peer reads this rank's buffers.
+  // Throws the failure from within a call, after peers have stopped reading this rank's buffers.
   [[noreturn]] void leaveCall(int rank);
-  // The body of a rank has ended, well or not.
+  // The body of a rank has ended, with or without an error.
   void leave(int rank);
   // `rank 1/2 at step 12 (all-reduce of T7)`
   std::string place(int rank);
 
-  // The ranks that go on after a failure, and where they meet; the same for all of them.
+  // The survivors of a failure and their new rendezvous; the same for all of them.
   struct Rejoin {
     std::shared_ptr<LoopbackRendezvous> rendezvous;
     std::vector<int> oldRanks;
@@ -88,21 +88,21 @@ class LoopbackRendezvous {
   struct Slot {
     CallRecord call;
     bool inCall = false;
-    const Communicator::Programs* programs = nullptr;  // in a call: who knows what is called
-    const Team* reads = nullptr;                       // whose buffers it may be reading
+    const Communicator::Programs* programs = nullptr;  // in a call: the description of programs, or null
+    const Team* reads = nullptr;                       // the team whose buffers it may be reading
     PeerBuffers buffers;
     std::string_view message;
     std::span<const int64_t> sent;
     std::vector<uint64_t> arrivals;            // by peer: how often this rank came to a synchronization with it
     std::vector<std::vector<Parcel>> parcels;  // by receiver, oldest first
-    std::vector<const Communicator::Transfer*> receives;  // of its group of transfers, those to come
+    std::vector<const Communicator::Transfer*> receives;  // the outstanding receives of its group of transfers
     int64_t step = -1;
     std::string what;
     bool busy = false;
-    std::chrono::steady_clock::time_point busyUntil{};  // the deadline of those that wait for it starts again from here
+    std::chrono::steady_clock::time_point busyUntil{};  // the deadline of ranks that wait for it restarts here
     bool left = false;
     bool member = true;   // of the lane's team
-    bool goesOn = false;  // it came to rejoin()
+    bool goesOn = false;  // it has called rejoin()
     std::unique_ptr<FlightRing> flight = std::make_unique<FlightRing>();
     const std::function<bool()>* ready = nullptr;  // while waiting
     std::vector<int> awaited;                      // while waiting: the ranks it waits for
@@ -120,7 +120,7 @@ class LoopbackRendezvous {
   bool deadlocked();
   void failIfDeadlocked();
   std::string waits();
-  // Why no rank can go on.
+  // The reason why no rank can continue.
   GroupFailure deadlock();
   DifferingCall callOf(int rank);
   bool failLocked(GroupFailure failure);
@@ -128,7 +128,7 @@ class LoopbackRendezvous {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  // What the whole and its lanes have together.
+  // The state that the whole and its lanes share.
   struct Common {
     std::mutex mutex;
     std::optional<GroupFailure> failure;
@@ -141,7 +141,7 @@ class LoopbackRendezvous {
   std::optional<GroupFailure>& failure_ = common_->failure;
   std::map<std::vector<int>, std::unique_ptr<LoopbackRendezvous>> lanes_;  // of the whole
   LoopbackRendezvous* const whole_;                                        // this, unless it is a lane
-  Rejoin rejoin_;                                                          // of the survivors, once they are known
+  Rejoin rejoin_;                                                          // the survivors, once they are known
 };
 
 }  // namespace meshfuse
