@@ -12,7 +12,7 @@
 #include "exec/agreement.h"
 #include "exec/overlaps.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {

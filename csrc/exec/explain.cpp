@@ -12,8 +12,8 @@
 #include "ir/fusion.h"
 #include "ir/plan_text.h"
 #include "multidevice/sharding/halo_exchange.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/held_tiles.h"
-#include "multidevice/sharding/local_indices.h"
 #include "multidevice/sharding/plan_bounds.h"
 #include "multidevice/sharding/relation.h"
 #include "multidevice/sharding/shard_state.h"
@@ -46,7 +46,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   t.name = shortName(tv);
   t.dtype = tv->dtype();
   t.sizes = constants(tv->shape());
-  t.localSizes = localShape(state, rank);
+  t.localSizes = heldPart(state, rank).sizes();
   if (tv->hasAllocation() && !tv->isFusionInput()) {  // an input lies as the argument does
     t.memoryOrder = tv->memoryOrder();
   }
@@ -80,9 +80,10 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& windo
                     edge.relation == EdgeRelation::Aligned ? "" : edge.reason,
                     {},
                     {}};
-  if (const HaloExchanges::Part* part = windows.find(e, operand)) {
-    out.moves.push_back(toString(part->step));
-    out.moveBytes.push_back(part->step.isShared ? 0 : windows.exchange(*part).received * dataTypeSize(result->dtype()));
+  if (const HaloExchanges::Place* place = windows.find(e, operand)) {
+    out.moves.push_back(toString(place->step));
+    out.moveBytes.push_back(place->step.isShared ? 0
+                                                 : windows.exchange(*place).received * dataTypeSize(result->dtype()));
   }
   if (e->kind() == ExprKind::Redistribute && !edge.held.mesh.empty()) {
     const std::vector<CommStep> steps = e->attributes().plan.value_or(std::vector<CommStep>());

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "exec/explain_parts.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -56,7 +56,7 @@ std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vect
     for (size_t k = 0; k < sizes.size(); k++) {
       ExplainedRanges& ranges = tile.dims.emplace_back();
       if (state.dims[k].hasParts()) {
-        for (const IndexRun& r : localIndices(state.dims[k], coordinates)) {  // axes own parts, whole
+        for (const IndexRun& r : heldRuns(state.dims[k], coordinates)) {  // axes own parts, whole
           ranges.more = ranges.list.size() >= kMostExplainedRanges;
           if (ranges.more) {
             break;

@@ -4,7 +4,7 @@
 
 #include "host/executor.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
 

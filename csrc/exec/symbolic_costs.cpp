@@ -167,11 +167,11 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
 int64_t windowBytes(const Expr* e, const HaloExchanges& windows, std::vector<std::string>& constants) {
   int64_t elements = 0;
   for (size_t k = 0; k < e->inputs().size(); k++) {
-    const HaloExchanges::Part* part = windows.find(e, static_cast<int>(k));
-    if (part == nullptr || part->step.isShared) {
+    const HaloExchanges::Place* place = windows.find(e, static_cast<int>(k));
+    if (place == nullptr || place->step.isShared) {
       continue;
     }
-    const HaloExchange* exchange = &windows.exchange(*part);
+    const HaloExchange* exchange = &windows.exchange(*place);
     elements += exchange->total;
     if (exchange->total > 0) {
       constants.push_back(fmt::format("{} of {}, counted as it is on so many ranks", toString(exchange->step),

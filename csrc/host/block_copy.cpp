@@ -16,25 +16,25 @@ class Builder {
     }
   }
 
-  void add(const IndexBlock& block) {
-    if (countOf(block) == 0) {
+  void add(const Part& part) {
+    if (part.count() == 0) {
       return;
     }
     inner_ = sizes_.size();  // dims from here on are whole
-    while (inner_ > 0 && countOf(block[inner_ - 1]) == sizes_[inner_ - 1]) {
+    while (inner_ > 0 && countOf(part.dims[inner_ - 1]) == sizes_[inner_ - 1]) {
       inner_--;
     }
     if (inner_ == 0) {
       append(0, strides_[0]);
       return;
     }
-    visit(block, 0, 0);
+    visit(part, 0, 0);
   }
 
  private:
-  void visit(const IndexBlock& block, size_t dim, int64_t offset) {
+  void visit(const Part& part, size_t dim, int64_t offset) {
     const bool last = dim + 1 == inner_;
-    for (const IndexRun& r : block[dim]) {
+    for (const IndexRun& r : part.dims[dim]) {
       if (last && r.step == 1) {
         append(offset + r.start * strides_[dim + 1], r.count * strides_[dim + 1]);
         continue;
@@ -44,7 +44,7 @@ class Builder {
         if (last) {
           append(at, strides_[dim + 1]);
         } else {
-          visit(block, dim + 1, at);
+          visit(part, dim + 1, at);
         }
       }
     }
@@ -67,11 +67,11 @@ class Builder {
 
 }  // namespace
 
-BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes, int64_t elementBytes) {
+BlockCopy blockCopy(const std::vector<Part>& parts, const std::vector<int64_t>& sizes, int64_t elementBytes) {
   BlockCopy copy;
   Builder builder(copy, sizes, elementBytes);
-  for (const IndexBlock& block : blocks) {
-    builder.add(block);
+  for (const Part& part : parts) {
+    builder.add(part);
   }
   return copy;
 }

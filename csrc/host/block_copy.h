@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ir/index_run.h"
+#include "ir/part.h"
 
 namespace meshfuse {
 
@@ -26,7 +26,7 @@ struct BlockCopy {
   void unpack(const void* sideBySide, void* tensor) const;
 };
 
-[[nodiscard]] BlockCopy blockCopy(const std::vector<IndexBlock>& blocks, const std::vector<int64_t>& sizes,
+[[nodiscard]] BlockCopy blockCopy(const std::vector<Part>& parts, const std::vector<int64_t>& sizes,
                                   int64_t elementBytes);
 
 // Copies the elements of a block of one tensor to a block of another tensor, in order.

@@ -306,13 +306,7 @@ class HostBuilder {
   CommAttributes asBlocks(const Expr& e) const {
     CommAttributes a = e.attributes().comm;
     const std::vector<int64_t>& devices = fusion_->meshes().at(static_cast<size_t>(a.mesh)).devices();
-    const auto whole = [](const TensorView* tv) {
-      IndexBlock block;
-      for (int64_t n : tv->constantShape()) {
-        block.push_back({{0, n, 1}});
-      }
-      return block;
-    };
+    const auto whole = [](const TensorView* tv) { return Part::whole(tv->constantShape()); };
     for (size_t d = 0; d < a.sources.size(); d++) {
       const int64_t source = devices[static_cast<size_t>(a.sources[d])];
       if (source == options_.rank) {
@@ -376,10 +370,10 @@ class HostBuilder {
     const CommAttributes& a = e.attributes().comm;
     CommCall& c = step.comm;
     const int64_t size = dataTypeSize(c.dtype);
-    const auto counted = [](const std::vector<IndexBlock>& blocks) {
+    const auto counted = [](const std::vector<Part>& parts) {
       std::vector<int64_t> counts;
-      for (const IndexBlock& block : blocks) {
-        counts.push_back(countOf(block));
+      for (const Part& part : parts) {
+        counts.push_back(part.count());
       }
       return counts;
     };

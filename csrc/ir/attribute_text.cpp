@@ -32,10 +32,10 @@ std::string numbers(const std::vector<T>& values) {
   return "[" + joined(parts) + "]";
 }
 
-std::string blocksText(const std::vector<IndexBlock>& blocks) {
+std::string partsText(const std::vector<Part>& list) {
   std::vector<std::string> parts;
-  for (const IndexBlock& block : blocks) {
-    parts.push_back(toString(block));
+  for (const Part& part : list) {
+    parts.push_back(toString(part));
   }
   return "[" + joined(parts) + "]";
 }
@@ -52,10 +52,10 @@ std::string commText(const CommAttributes& c, const std::function<std::string(co
     text += ", root=" + written(c.root);
   }
   if (!c.sends.empty()) {
-    text += ", sends=" + blocksText(c.sends);
+    text += ", sends=" + partsText(c.sends);
   }
   if (!c.receives.empty()) {
-    text += ", receives=" + blocksText(c.receives);
+    text += ", receives=" + partsText(c.receives);
   }
   if (c.kind == Collective::Transfer && c.sources.empty()) {
     text += ", to=" + numbers(c.to) + ", from=" + numbers(c.from);
@@ -198,7 +198,7 @@ void parseComm(std::string_view key, std::string_view value, const std::function
     c.root = read(value);
   } else if (key == "sends" || key == "receives") {
     for (std::string_view part : parseList(value)) {
-      (key == "sends" ? c.sends : c.receives).push_back(parseIndexBlock(part));
+      (key == "sends" ? c.sends : c.receives).push_back(parsePart(part));
     }
   } else {
     throwUserError(fmt::format(

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "digits/int_expr.h"
-#include "ir/index_run.h"
+#include "ir/part.h"
 #include "ir/point_op.h"
 #include "multidevice/mesh/comm_step.h"
 #include "tensor/dtype.h"
@@ -74,8 +74,8 @@ struct CommAttributes {
   IntExpr root = 0;  // Broadcast: position in the team, may depend on run-time integers
   // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
   // from there.
-  std::vector<IndexBlock> sends;
-  std::vector<IndexBlock> receives;
+  std::vector<Part> sends;
+  std::vector<Part> receives;
   // Transfer of blocks: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
   std::vector<int64_t> to;
   std::vector<int64_t> from;

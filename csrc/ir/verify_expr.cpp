@@ -645,15 +645,15 @@ class ExprVerifier {
     }
   }
 
-  void blocksInside(const std::vector<IndexBlock>& list, const Dims& dims, const char* what) {
-    for (const IndexBlock& block : list) {
-      bool fits = block.size() == dims.size();
+  void blocksInside(const std::vector<Part>& list, const Dims& dims, const char* what) {
+    for (const Part& part : list) {
+      bool fits = part.dims.size() == dims.size();
       for (size_t k = 0; fits && k < dims.size(); k++) {
-        fits =
-            block[k].empty() || !dims[k]->extent().isConst() || block[k].back().last() < dims[k]->extent().constValue();
+        fits = part.dims[k].empty() || !dims[k]->extent().isConst() ||
+               part.dims[k].back().last() < dims[k]->extent().constValue();
       }
       if (!fits) {
-        report("the {} block {} is not in the tensor", what, toString(block));
+        report("the {} block {} is not in the tensor", what, toString(part));
       }
     }
   }
@@ -669,7 +669,7 @@ class ExprVerifier {
 
   // Blocks of one rank: as many as the team has ranks, all inside the tensor.
   void uneven(const CommAttributes& c, const IntExpr& team) {
-    auto blocks = [&](const std::vector<IndexBlock>& list, const Dims& dims, bool wanted, const char* what) {
+    auto blocks = [&](const std::vector<Part>& list, const Dims& dims, bool wanted, const char* what) {
       if (!wanted || provenDifferent(team, IntExpr(static_cast<int64_t>(list.size())))) {
         if (wanted || !list.empty()) {
           report("{} {} blocks for a team of {}", list.size(), what, team.toString());

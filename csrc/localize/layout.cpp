@@ -51,12 +51,16 @@ bool addWindow(const PlanDim& digits, const std::vector<IntExpr>& coordinates, R
 
 }  // namespace
 
-TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
+TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
   std::vector<Dim> dims;
   for (int64_t n : sizes) {
     dims.push_back(localDim(n, IterType::Iteration));
   }
-  TensorView* out = local.tensor(dtype, dims);
+  return local.tensor(dtype, dims);
+}
+
+TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes) {
+  TensorView* out = localTensor(local, dtype, sizes);
   local.addExpr(ExprKind::Full, {zeroOf(local, dtype)}, {out});
   return out;
 }
@@ -123,25 +127,25 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
   return addReshape(addPermute(addReshape(in, sizes), permutation), shape);
 }
 
-TensorView* takeBlock(TensorView* in, const IndexBlock& positions) {
+TensorView* takePart(TensorView* in, const Part& positions) {
   TensorView* out = in;
   // Dims with several runs one by one, all others in one slice.
-  for (size_t k = 0; k < positions.size(); k++) {
-    if (positions[k].size() < 2) {
+  for (size_t k = 0; k < positions.dims.size(); k++) {
+    if (positions.dims[k].size() < 2) {
       continue;
     }
     std::vector<Val*> parts;
-    for (const IndexRun& r : positions[k]) {
-      std::vector<IntExpr> starts(positions.size(), 0);
+    for (const IndexRun& r : positions.dims[k]) {
+      std::vector<IntExpr> starts(positions.dims.size(), 0);
       std::vector<IntExpr> stops = out->shape();
-      std::vector<IntExpr> steps(positions.size(), 1);
+      std::vector<IntExpr> steps(positions.dims.size(), 1);
       starts[k] = r.start;
       stops[k] = r.last() + 1;
       steps[k] = r.step;
       parts.push_back(addSlice(out, starts, stops, steps));
     }
     std::vector<Dim> dims = dimsOf(out);
-    dims[k] = localDim(countOf(positions[k]), IterType::Iteration);
+    dims[k] = localDim(countOf(positions.dims[k]), IterType::Iteration);
     TensorView* joined = in->fusion().tensor(in->dtype(), dims);
     ExprAttributes attributes;
     attributes.dim = static_cast<int>(k);
@@ -151,16 +155,16 @@ TensorView* takeBlock(TensorView* in, const IndexBlock& positions) {
   Ranges ranges;
   bool changes = false;
   const std::vector<int64_t> shape = out->constantShape();
-  for (size_t k = 0; k < positions.size(); k++) {
-    if (positions[k].empty()) {
+  for (size_t k = 0; k < positions.dims.size(); k++) {
+    if (positions.dims[k].empty()) {
       ranges.add(0, 0, 1);
-    } else if (positions[k].size() == 1) {
-      const IndexRun& r = positions[k][0];
+    } else if (positions.dims[k].size() == 1) {
+      const IndexRun& r = positions.dims[k][0];
       ranges.add(r.start, r.last() + 1, r.step);
     } else {
       ranges.add(0, shape[k], 1);
     }
-    changes = changes || countOf(positions[k]) != shape[k];
+    changes = changes || countOf(positions.dims[k]) != shape[k];
   }
   return changes ? addSlice(out, ranges.starts, ranges.stops, ranges.steps) : out;
 }
@@ -169,7 +173,7 @@ std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank) {
   if (!isRagged(state)) {
     return state.localShape();
   }
-  const std::vector<int64_t> shape = localShape(state, rank);
+  const std::vector<int64_t> shape = heldPart(state, rank).sizes();
   return {shape.begin(), shape.end()};
 }
 

@@ -1,12 +1,13 @@
 // Moving digits inside one rank: slices at coordinates, packs and unpacks.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ir/fusion.h"
 #include "multidevice/mesh/comm_step.h"
 #include "multidevice/sharding/coordinates.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "ops/add_view.h"
 
 namespace meshfuse {
@@ -35,11 +36,13 @@ struct LocalRank {
                                      const std::vector<IntExpr>& coordinates);
 
 // The elements at these positions of each dim: a slice, or a concatenation of slices.
-[[nodiscard]] TensorView* takeBlock(TensorView* in, const IndexBlock& positions);
+[[nodiscard]] TensorView* takePart(TensorView* in, const Part& positions);
 
 // Extents of the part of `rank`. Even parts have the same extents on all ranks.
 [[nodiscard]] std::vector<IntExpr> localExtents(const ShardState& state, int64_t rank);
 
+// A tensor of these sizes, without a definition.
+[[nodiscard]] TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 // A tensor without elements: it replaces a tensor with as many dims that is only on other ranks, or has the given sizes.
 [[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 
@@ -59,6 +62,20 @@ struct MovedTensor {
 // The same for a direct transfer.
 [[nodiscard]] TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
                                        int64_t rank);
+
+// A direct exchange of parts between ranks, as one rank takes it.
+struct PartExchange {
+  DataType dtype;
+  size_t dims;                      // of the tensor
+  DeviceMesh mesh;                  // of the senders
+  int64_t number;                   // among all communications
+  std::optional<Part> held = {};    // the part of this rank; no value on a rank outside the mesh
+  std::optional<Part> wanted = {};  // the part that this rank receives or keeps
+  std::vector<PartMessage> messages = {};
+};
+
+// The tensor of the wanted part; null without one.
+[[nodiscard]] TensorView* emitExchange(Fusion& local, TensorView* in, const PartExchange& exchange, int64_t rank);
 
 // Replaces all collectives since expr number `first`, which have the same kind, by one collective on their operands side by side. Each of
 // `results` that was the result of one of them becomes a part of the common result.

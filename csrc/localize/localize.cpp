@@ -142,7 +142,7 @@ class Localizer {
       moved.extents.push_back(dim.extent().constValue());
     }
     if (std::ranges::count(moved.extents, 0) > 0) {
-      return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), localShape(wanted, at_.rank)) : nullptr;
+      return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), heldPart(wanted, at_.rank).sizes()) : nullptr;
     }
     invariant(e->attributes().plan.has_value(), "[localize] {} has no plan; run plan-redistributions",
               e->output()->toString());
@@ -191,13 +191,7 @@ class Localizer {
       held = ShardState::replicated(needed.mesh, shape);
     }
     if (isRagged(held) || isRagged(needed) || !(held.mesh == needed.mesh)) {
-      const IndexBlock all = localIndices(held, at_.rank);
-      const IndexBlock some = localIndices(needed, at_.rank);
-      IndexBlock positions;
-      for (size_t k = 0; k < all.size(); k++) {
-        positions.push_back(positionsIn(all[k], some[k]));
-      }
-      return takeBlock(tv, positions);
+      return takePart(tv, heldPart(held, at_.rank).positionsOf(heldPart(needed, at_.rank)));
     }
     std::optional<AtomPair> pair = atomPair(held, needed, AtomLevel::Axis);
     invariant(pair.has_value(), "[localize] the digits of {} and {} do not nest", held.toString(), needed.toString());

@@ -93,39 +93,16 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
 
 // The window on uneven parts, index by index.
 TensorView* unevenWindow(const LocalOp& op) {
-  TensorView* in = op.operands[0]->asTensor();
   const ExprAttributes a = withoutContributions(op.expr);
-  const IndexBlock held = localIndices(op.needed[0], op.at.rank);
-  const IndexBlock made = localIndices(op.state, op.at.rank);
-  IndexBlock positions;
-  std::vector<IntExpr> before;
-  std::vector<IntExpr> after;
-  for (size_t k = 0; k < made.size(); k++) {
-    const int64_t start = a.starts[k].constValue();
-    IndexRuns read;
-    if (op.expr->kind() == ExprKind::Slice) {
-      const int64_t step = a.steps[k].constValue();
-      for (const IndexRun& r : made[k]) {
-        read.push_back({start + r.start * step, r.count, r.step * step});
-      }
-    } else {
-      const int64_t extent = op.needed[0].dims[k].extent().constValue();
-      IndexRuns all;
-      if (extent > 0 && start + extent > 0) {
-        all.push_back({std::max<int64_t>(start, 0), extent + std::min<int64_t>(start, 0), 1});
-      }
-      const IndexRuns kept = intersection(made[k], all);
-      const IndexRuns at = positionsIn(made[k], kept);
-      before.emplace_back(at.empty() ? 0 : at.front().start);
-      after.emplace_back(countOf(made[k]) - (at.empty() ? 0 : at.back().last() + 1));
-      for (const IndexRun& r : kept) {
-        read.push_back({r.start - start, r.count, r.step});
-      }
-    }
-    positions.push_back(positionsIn(held[k], read));
+  const ShardState& from = op.needed[0];
+  const Part made = heldPart(op.state, op.at.rank);
+  std::vector<int64_t> sizes;
+  for (const DigitList& dim : from.dims) {
+    sizes.push_back(dim.extent().constValue());
   }
-  TensorView* taken = takeBlock(in, positions);
-  return op.expr->kind() == ExprKind::Slice ? taken : addPad(taken, op.operands[1], before, after);
+  const Part read = windowReads(op.expr->kind(), a, sizes, made);
+  TensorView* taken = takePart(op.operands[0]->asTensor(), heldPart(from, op.at.rank).positionsOf(read));
+  return op.expr->kind() == ExprKind::Slice ? taken : padPart(taken, op.operands[1], a, made, read);
 }
 
 TensorView* window(const LocalOp& op) {
@@ -156,16 +133,16 @@ TensorView* window(const LocalOp& op) {
 // A dim of one may be cut: ranks without the element make it all the same, and take nothing of it.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = localDims(op);
-  IndexBlock taken;
+  Part taken;
   for (size_t k = 0; k < dims.size(); k++) {
     const bool none = op.expr->attributes().flags[k] && dims[k].extent.isConst(0);
     dims[k] = none ? Dim{1, IterType::Broadcast} : dims[k];
-    taken.push_back({});
+    taken.dims.push_back({});
     if (!none && !dims[k].extent.isConst(0)) {
-      taken.back().push_back({0, dims[k].extent.constValue(), 1});
+      taken.dims.back().push_back({0, dims[k].extent.constValue(), 1});
     }
   }
-  return takeBlock(plain(local, op, dims), taken);
+  return takePart(plain(local, op, dims), taken);
 }
 
 TensorView* reshape(const LocalOp& op) {
@@ -179,7 +156,7 @@ TensorView* reshape(const LocalOp& op) {
 // Where the local part of a dim begins, if it is one range: owned digits outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
   if (dim.hasParts()) {
-    const IndexRuns held = localIndices(dim, mesh.coordinates(at.rank));
+    const IndexRuns held = heldRuns(dim, mesh.coordinates(at.rank));
     return held.size() > 1 ? std::nullopt : std::optional<IntExpr>(held.empty() ? 0 : held[0].start);
   }
   IntExpr start = 0;
@@ -207,7 +184,7 @@ TensorView* indexValued(Fusion& local, const LocalOp& op) {
       TensorView* whole = local.tensor(op.result->dtype(), dimsOf(op.result));
       local.addExpr(op.expr->kind(), op.operands, {whole}, attributes);
       if (isRagged(op.state)) {
-        return takeBlock(whole, localIndices(op.state, op.at.rank));
+        return takePart(whole, heldPart(op.state, op.at.rank));
       }
       const ShardState all = ShardState::replicated(op.state.mesh, op.result->shape());
       std::optional<AtomPair> pair = atomPair(all, op.state, AtomLevel::Axis);
@@ -334,6 +311,21 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   attributes.dim = dim;
   local.addExpr(ExprKind::IndexSelect, {table, ownRows(local, index, *start, rows).rows}, {row}, attributes);
   return row;
+}
+
+TensorView* padPart(TensorView* in, Val* fill, const ExprAttributes& pad, const Part& made, const Part& read) {
+  std::vector<IntExpr> before;
+  std::vector<IntExpr> after;
+  for (size_t k = 0; k < made.dims.size(); k++) {
+    IndexRuns reached = read.dims[k];
+    for (IndexRun& r : reached) {
+      r.start += pad.starts[k].constValue();
+    }
+    const IndexRuns at = positionsIn(made.dims[k], reached);
+    before.emplace_back(at.empty() ? 0 : at.front().start);
+    after.emplace_back(countOf(made.dims[k]) - (at.empty() ? 0 : at.back().last() + 1));
+  }
+  return addPad(in, fill, before, after);
 }
 
 TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {

@@ -48,6 +48,10 @@ class WindowEmitter {
 [[nodiscard]] TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index,
                                  const LocalRank& at);
 
+// A pad of `in`, the elements `read` of its operand, to the part `made` of the result.
+[[nodiscard]] TensorView* padPart(TensorView* in, Val* fill, const ExprAttributes& pad, const Part& made,
+                                  const Part& read);
+
 // The result, in the local fusion.
 [[nodiscard]] TensorView* emitLocalOp(Fusion& local, const LocalOp& op);
 

@@ -9,14 +9,9 @@ namespace meshfuse {
 namespace {
 
 TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, const std::vector<int64_t>& shape,
-                        const MovedTensor& moved, std::vector<IndexBlock> sends = {},
-                        std::vector<IndexBlock> receives = {}) {
+                        const MovedTensor& moved, std::vector<Part> sends = {}, std::vector<Part> receives = {}) {
   Fusion& fusion = in->fusion();
-  std::vector<Dim> dims;
-  for (int64_t n : shape) {
-    dims.push_back(localDim(n, IterType::Iteration));
-  }
-  TensorView* out = fusion.tensor(in->dtype(), dims);
+  TensorView* out = localTensor(fusion, in->dtype(), shape);
   ExprAttributes attributes;
   attributes.comm.kind = kind;
   attributes.comm.mesh = fusion.meshNumber(step.on.atoms);
@@ -140,37 +135,37 @@ class UnevenStep {
       team_ = step.on.atoms.team(rank, step.axes);
     }
     for (int64_t member : team_) {
-      before_.push_back(indices(step.before, member));
-      after_.push_back(indices(step.after, member));
+      before_.push_back(part(step.before, member));
+      after_.push_back(part(step.after, member));
     }
     self_ = static_cast<size_t>(std::find(team_.begin(), team_.end(), rank) - team_.begin());
   }
 
   TensorView* emit() const {
-    const IndexBlock held = indices(step_.before, rank_);
-    const IndexBlock wanted = indices(step_.after, rank_);
-    std::vector<IndexBlock> sends;
-    std::vector<IndexBlock> receives;
+    const Part held = part(step_.before, rank_);
+    const Part wanted = part(step_.after, rank_);
+    std::vector<Part> sends;
+    std::vector<Part> receives;
     switch (step_.kind) {
       case Collective::Local:
-        return takeBlock(in_, positions(held, wanted, false));
+        return takePart(in_, held.positionsOf(wanted));
       case Collective::AllReduce:
-        return communicate(in_, step_, Collective::AllReduce, countsOf(held), moved_);
+        return communicate(in_, step_, Collective::AllReduce, held.sizes(), moved_);
       case Collective::AllGather:
-        for (const IndexBlock& theirs : before_) {
-          receives.push_back(positions(wanted, theirs));
+        for (const Part& theirs : before_) {
+          receives.push_back(blockOf(wanted, theirs));
         }
         return exchange(Collective::AllGather, sends, receives);
       case Collective::ReduceScatter:
-        for (const IndexBlock& theirs : after_) {
-          sends.push_back(positions(held, theirs));
+        for (const Part& theirs : after_) {
+          sends.push_back(blockOf(held, theirs));
         }
         return exchange(Collective::ReduceScatter, sends, receives);
       case Collective::Transfer:
       case Collective::AllToAll:
         for (size_t k = 0; k < team_.size(); k++) {
-          sends.push_back(positions(held, passed(self_, k)));
-          receives.push_back(positions(wanted, passed(k, self_)));
+          sends.push_back(blockOf(held, passed(self_, k)));
+          receives.push_back(blockOf(wanted, passed(k, self_)));
         }
         return exchange(Collective::AllToAll, sends, receives);
       default:
@@ -181,36 +176,17 @@ class UnevenStep {
   }
 
  private:
-  IndexBlock indices(const PlanState& state, int64_t rank) const {
-    const std::vector<int64_t> at = step_.on.atoms.coordinates(rank);
-    IndexBlock block;
-    for (size_t k = 0; k < extents_.size(); k++) {
-      block.push_back(localIndices(state, k, extents_[k], at));
-    }
-    return block;
+  Part part(const PlanState& state, int64_t rank) const {
+    return heldPart(state, extents_, step_.on.atoms.coordinates(rank));
   }
 
-  static std::vector<int64_t> countsOf(const IndexBlock& block) {
-    std::vector<int64_t> counts;
-    for (const IndexRuns& runs : block) {
-      counts.push_back(countOf(runs));
-    }
-    return counts;
-  }
-
-  // A block of no elements has no index in any dim; a slice keeps the sizes of the others.
-  static IndexBlock positions(const IndexBlock& all, const IndexBlock& some, bool asBlock = true) {
-    IndexBlock out;
-    const bool none =
-        asBlock && std::any_of(some.begin(), some.end(), [](const IndexRuns& runs) { return runs.empty(); });
-    for (size_t k = 0; k < all.size(); k++) {
-      out.push_back(none ? IndexRuns{} : positionsIn(all[k], some[k]));
-    }
-    return out;
+  // A block without elements has no index in any dim.
+  static Part blockOf(const Part& all, const Part& some) {
+    return some.count() == 0 ? Part{std::vector<IndexRuns>(all.dims.size())} : all.positionsOf(some);
   }
 
   // What one member sends to another: of members that hold the same, a receiver takes its own, else one by its number.
-  IndexBlock passed(size_t from, size_t to) const {
+  Part passed(size_t from, size_t to) const {
     std::vector<size_t> alike;
     for (size_t k = 0; k < team_.size(); k++) {
       if (before_[k] == before_[from]) {
@@ -219,15 +195,11 @@ class UnevenStep {
     }
     const bool holds = before_[to] == before_[from];
     const bool chosen = holds ? from == to : alike[to % alike.size()] == from;
-    IndexBlock block;
-    for (size_t k = 0; k < extents_.size(); k++) {
-      block.push_back(chosen ? intersection(before_[from][k], after_[to][k]) : IndexRuns{});
-    }
-    return block;
+    return chosen ? intersection(before_[from], after_[to]) : Part{std::vector<IndexRuns>(extents_.size())};
   }
 
-  TensorView* exchange(Collective kind, std::vector<IndexBlock> sends, std::vector<IndexBlock> receives) const {
-    return communicate(in_, step_, kind, countsOf(indices(step_.after, rank_)), moved_, std::move(sends),
+  TensorView* exchange(Collective kind, std::vector<Part> sends, std::vector<Part> receives) const {
+    return communicate(in_, step_, kind, part(step_.after, rank_).sizes(), moved_, std::move(sends),
                        std::move(receives));
   }
 
@@ -237,8 +209,8 @@ class UnevenStep {
   const std::vector<int64_t>& extents_;
   int64_t rank_;
   std::vector<int64_t> team_;
-  std::vector<IndexBlock> before_;  // by position in the team
-  std::vector<IndexBlock> after_;
+  std::vector<Part> before_;  // by position in the team
+  std::vector<Part> after_;
   size_t self_ = 0;
 };
 

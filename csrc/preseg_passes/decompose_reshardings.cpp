@@ -9,7 +9,7 @@
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "multidevice/sharding/halo_exchange.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/plan_memo.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/propagate.h"
@@ -154,11 +154,7 @@ class Decomposition {
     int64_t bound = fusion_.planner().bound.value_or(0);
     for (const ShardState* state : {&held, &wanted}) {
       for (const int64_t device : state->mesh.devices()) {
-        int64_t count = 1;
-        for (const int64_t n : localShape(*state, device)) {
-          count *= n;
-        }
-        bound = std::max(bound, count);
+        bound = std::max(bound, heldPart(*state, device).count());
         if (!isRagged(*state)) {
           break;  // all hold as many
         }

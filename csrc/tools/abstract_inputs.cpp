@@ -2,7 +2,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "preseg_passes/check_annotations.h"
 #include "preseg_passes/concretize.h"
 #include "tools/program.h"
@@ -21,7 +21,7 @@ std::vector<Argument> abstractInputs(const Fusion& fusion, const ProgramOptions&
     const Val* in = sized->inputs()[i];
     if (in->isTensor()) {
       const ShardState state = shardState(in->asTensor());
-      std::vector<int64_t> sizes = localShape(state, rank);
+      std::vector<int64_t> sizes = heldPart(state, rank).sizes();
       std::vector<int64_t> strides = contiguousStrides(sizes);
       const Tensor shard = Tensor::wrap(placeholder, std::move(sizes), std::move(strides), in->dtype());
       arguments.emplace_back(isRagged(state) ? shard.withGlobalShape(shapes[i]) : shard);

@@ -18,7 +18,7 @@
 #include "exec/fusion_executor_cache.h"
 #include "interpret/bounds.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
 #include "multidevice/sharding/shard_tensor.h"
 #include "multidevice/transport/host/world.h"
@@ -78,7 +78,7 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
   std::vector<int64_t> bytes;
   std::vector<int64_t> offsets{0};
   for (int64_t rank = 0; rank < comm.size(); rank++) {
-    sizes.push_back(localShape(state, rank));
+    sizes.push_back(heldPart(state, rank).sizes());
     bytes.push_back(std::accumulate(sizes.back().begin(), sizes.back().end(), int64_t{dataTypeSize(mine.dtype())},
                                     std::multiplies<int64_t>()));
     offsets.push_back(offsets.back() + bytes.back());

@@ -21,12 +21,12 @@ IndexRuns randomRuns(std::mt19937& rng, int64_t extent) {
   return runs;
 }
 
-std::vector<int64_t> elementsOf(const IndexBlock& block, const std::vector<int64_t>& sizes) {
+std::vector<int64_t> elementsOf(const Part& part, const std::vector<int64_t>& sizes) {
   std::vector<int64_t> flat{0};
   for (size_t k = 0; k < sizes.size(); k++) {
     std::vector<int64_t> next;
     for (int64_t prefix : flat) {
-      for (const IndexRun& r : block[k]) {
+      for (const IndexRun& r : part.dims[k]) {
         for (int64_t i = 0; i < r.count; i++) {
           next.push_back(prefix * sizes[k] + r.start + i * r.step);
         }
@@ -44,12 +44,12 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
                                         1 + static_cast<int64_t>(rng() % 6)};
     std::vector<int32_t> tensor(static_cast<size_t>(sizes[0] * sizes[1] * sizes[2]));
     std::iota(tensor.begin(), tensor.end(), 0);
-    std::vector<IndexBlock> blocks;
+    std::vector<Part> blocks;
     std::vector<int32_t> expected;
     for (int b = 0; b < 3; b++) {
-      IndexBlock block;
+      Part block;
       for (int64_t n : sizes) {
-        block.push_back(rng() % 2 == 0 && n > 0 ? IndexRuns{{0, n, 1}} : randomRuns(rng, n));
+        block.dims.push_back(rng() % 2 == 0 && n > 0 ? IndexRuns{{0, n, 1}} : randomRuns(rng, n));
       }
       for (int64_t element : elementsOf(block, sizes)) {
         expected.push_back(static_cast<int32_t>(element));
@@ -67,7 +67,7 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
     for (int32_t element : expected) {
       ASSERT_EQ(back[static_cast<size_t>(element)], element);
     }
-    ASSERT_EQ(parseIndexBlock(toString(blocks[0])), blocks[0]) << toString(blocks[0]);
+    ASSERT_EQ(parsePart(toString(blocks[0])), blocks[0]) << toString(blocks[0]);
   }
 }
 
@@ -77,14 +77,14 @@ TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
     // A block of rows and columns of one matrix, the same count of them in another.
     const std::vector<int64_t> from = {6, 7};
     const std::vector<int64_t> to = {5, 9};
-    IndexBlock source;
-    IndexBlock target;
+    Part source;
+    Part target;
     for (size_t k = 0; k < 2; k++) {
       const int64_t count = 1 + static_cast<int64_t>(rng() % 3);
       for (const auto& [block, sizes] : {std::pair(&source, &from), std::pair(&target, &to)}) {
         const int64_t step = count > 1 ? 1 + static_cast<int64_t>(rng() % 2) : 1;
         const int64_t room = (*sizes)[k] - (count - 1) * step;
-        block->push_back({{static_cast<int64_t>(rng() % static_cast<uint64_t>(room)), count, step}});
+        block->dims.push_back({{static_cast<int64_t>(rng() % static_cast<uint64_t>(room)), count, step}});
       }
     }
     std::vector<int32_t> a(42);
@@ -102,9 +102,9 @@ TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
 }
 
 TEST(BlockCopy, WhatLiesSideBySideIsNotCopied) {
-  const std::vector<IndexBlock> rows = {{{{0, 2, 1}}, {{0, 3, 1}}}, {{{2, 2, 1}}, {{0, 3, 1}}}, {{}, {}}};
+  const std::vector<Part> rows = {{{{{0, 2, 1}}, {{0, 3, 1}}}}, {{{{2, 2, 1}}, {{0, 3, 1}}}}, {{{}, {}}}};
   EXPECT_TRUE(blockCopy(rows, {4, 3}, 4).isWhole());
-  const std::vector<IndexBlock> columns = {{{{0, 4, 1}}, {{0, 2, 1}}}, {{{0, 4, 1}}, {{2, 1, 1}}}};
+  const std::vector<Part> columns = {{{{{0, 4, 1}}, {{0, 2, 1}}}}, {{{{0, 4, 1}}, {{2, 1, 1}}}}};
   EXPECT_FALSE(blockCopy(columns, {4, 3}, 4).isWhole());
 }
 

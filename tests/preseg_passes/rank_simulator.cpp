@@ -110,9 +110,9 @@ Tensor stack(const std::vector<Tensor>& parts) {
 }
 
 // Positions of the elements of a block, in row-major order.
-std::vector<std::vector<int64_t>> positionsOf(const IndexBlock& block) {
+std::vector<std::vector<int64_t>> positionsOf(const Part& part) {
   std::vector<std::vector<int64_t>> all{{}};
-  for (const IndexRuns& dim : block) {
+  for (const IndexRuns& dim : part.dims) {
     std::vector<std::vector<int64_t>> next;
     for (const auto& prefix : all) {
       for (const IndexRun& r : dim) {
@@ -127,9 +127,9 @@ std::vector<std::vector<int64_t>> positionsOf(const IndexBlock& block) {
   return all;
 }
 
-std::vector<double> elementsAt(const Tensor& t, const IndexBlock& block) {
+std::vector<double> elementsAt(const Tensor& t, const Part& part) {
   std::vector<double> values;
-  for (const auto& position : positionsOf(block)) {
+  for (const auto& position : positionsOf(part)) {
     values.push_back(t.at(position));
   }
   return values;

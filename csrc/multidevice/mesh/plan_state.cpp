@@ -93,17 +93,4 @@ PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms) {
   return out;
 }
 
-int64_t globalIndex(const PlanDim& dim, const std::vector<int64_t>& coordinates, int64_t local) {
-  int64_t index = 0;
-  for (auto d = dim.rbegin(); d != dim.rend(); ++d) {
-    if (d->atom == kLocal) {
-      index += local % d->size * d->stride;
-      local /= d->size;
-    } else {
-      index += coordinates[d->atom] * d->stride;
-    }
-  }
-  return index;
-}
-
 }  // namespace meshfuse

@@ -55,7 +55,5 @@ struct PlanState {
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
 // The digits of the given atoms become local.
 [[nodiscard]] PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms);
-// Index of the first element of the dim on the rank with these atom coordinates, plus local index `i`.
-[[nodiscard]] int64_t globalIndex(const PlanDim& dim, const std::vector<int64_t>& coordinates, int64_t local);
 
 }  // namespace meshfuse

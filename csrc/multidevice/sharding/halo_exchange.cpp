@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/row_broadcast.h"
@@ -46,50 +46,42 @@ IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
   return out;
 }
 
-IndexBlock shared(const IndexBlock& a, const IndexBlock& b) {
-  IndexBlock block;
-  for (size_t k = 0; k < a.size(); k++) {
-    block.push_back(intersection(a[k], b[k]));
-  }
-  return block;
-}
-
 // Devices that hold the same part.
-struct Part {
-  IndexBlock indices;
+struct SharedPart {
+  Part part;
   std::vector<size_t> holders;  // positions in the mesh
 };
 
 class ExchangePlanner {
  public:
   // `alike`: parts of the result lie alike in all teams.
-  ExchangePlanner(const ShardState& held, const DeviceMesh& to, std::vector<IndexBlock> needs, bool alike)
+  ExchangePlanner(const ShardState& held, const DeviceMesh& to, std::vector<Part> needs, bool alike)
       : held_(held), to_(to), needs_(std::move(needs)), alike_(alike), sent_(held.mesh.devices().size()) {
     const std::vector<int64_t>& holders = held.mesh.devices();
     for (size_t q = 0; q < holders.size(); q++) {
-      IndexBlock block = localIndices(held, holders[q]);
-      auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.indices == block; });
-      if (part == parts_.end()) {
-        part = parts_.insert(part, Part{std::move(block), {}});
+      Part mine = heldPart(held, holders[q]);
+      auto shared = std::ranges::find(parts_, mine, &SharedPart::part);
+      if (shared == parts_.end()) {
+        shared = parts_.insert(shared, {std::move(mine), {}});
       }
-      part->holders.push_back(q);
+      shared->holders.push_back(q);
     }
   }
 
   HaloExchange run(const PlanOptions& options) {
     const std::vector<int64_t>& readers = to_.devices();
-    std::vector<std::pair<size_t, const Part*>> wanted;  // what is to be sent, after what is there
+    std::vector<std::pair<size_t, const SharedPart*>> wanted;  // what is to be sent, after what is there
     for (size_t r = 0; r < readers.size(); r++) {
       const int64_t here = held_.mesh.indexOf(readers[r]);
-      for (const Part& part : parts_) {
-        IndexBlock block = shared(part.indices, needs_[r]);
-        if (countOf(block) == 0) {
+      for (const SharedPart& shared : parts_) {
+        Part part = intersection(shared.part, needs_[r]);
+        if (part.count() == 0) {
           continue;
         }
-        if (here >= 0 && std::count(part.holders.begin(), part.holders.end(), static_cast<size_t>(here)) > 0) {
-          out_.kept.push_back({readers[r], readers[r], std::move(block)});
+        if (here >= 0 && std::ranges::count(shared.holders, static_cast<size_t>(here)) > 0) {
+          out_.kept.push_back({readers[r], readers[r], std::move(part)});
         } else {
-          wanted.emplace_back(r, &part);
+          wanted.emplace_back(r, &shared);
         }
       }
     }
@@ -97,14 +89,14 @@ class ExchangePlanner {
     std::vector<int64_t> in(readers.size());
     std::vector<int64_t> outgoing(sent_.size());
     int64_t peers = 0;
-    for (const auto& [r, part] : wanted) {
-      IndexBlock block = shared(part->indices, needs_[r]);
-      const size_t q = sender(*part, readers[r]);
-      const int64_t n = countOf(block);
+    for (const auto& [r, shared] : wanted) {
+      Part part = intersection(shared->part, needs_[r]);
+      const size_t q = sender(*shared, readers[r]);
+      const int64_t n = part.count();
       sent_[q] += n;
       received[r] += n;
       peers = std::max({peers, ++outgoing[q], ++in[r]});
-      out_.messages.push_back({held_.mesh.devices()[q], readers[r], std::move(block)});
+      out_.messages.push_back({held_.mesh.devices()[q], readers[r], std::move(part)});
     }
     out_.total = std::accumulate(received.begin(), received.end(), int64_t{0});
     out_.received = received.empty() ? 0 : *std::max_element(received.begin(), received.end());
@@ -130,9 +122,9 @@ class ExchangePlanner {
   }
 
   // The holder that has sent least, then the nearest, then the first.
-  size_t sender(const Part& part, int64_t reader) const {
+  size_t sender(const SharedPart& shared, int64_t reader) const {
     const auto rank = [&](size_t q) { return std::tuple(sent_[q], apart(held_.mesh.devices()[q], reader), q); };
-    return *std::min_element(part.holders.begin(), part.holders.end(),
+    return *std::min_element(shared.holders.begin(), shared.holders.end(),
                              [&](size_t a, size_t b) { return rank(a) < rank(b); });
   }
 
@@ -157,7 +149,7 @@ class ExchangePlanner {
     }
     std::vector<int> axes;
     for (int axis = 0; axis < held_.mesh.numAxes(); axis++) {
-      const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const HaloMessage& m) {
+      const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const PartMessage& m) {
         return held_.mesh.coordinates(m.from)[static_cast<size_t>(axis)] !=
                held_.mesh.coordinates(m.to)[static_cast<size_t>(axis)];
       });
@@ -191,7 +183,7 @@ class ExchangePlanner {
         if (needs_[position] != needs_[r]) {
           return std::nullopt;
         }
-        const bool has = shared(localIndices(held_, team[place]), needs_[r]) == needs_[r];
+        const bool has = heldPart(held_, team[place]).contains(needs_[r]);
         if (has && root && *root != static_cast<int64_t>(place)) {
           return std::nullopt;
         }
@@ -202,9 +194,9 @@ class ExchangePlanner {
       return std::nullopt;
     }
     // everyone who lacks it gets it whole, from its own team
-    for (const HaloMessage& m : out_.messages) {
+    for (const PartMessage& m : out_.messages) {
       const std::vector<int64_t> team = to_.team(m.to, axes);
-      if (countOf(m.block) != countOf(needs_[static_cast<size_t>(to_.indexOf(m.to))]) ||
+      if (m.part.count() != needs_[static_cast<size_t>(to_.indexOf(m.to))].count() ||
           team[static_cast<size_t>(*root)] != m.from) {
         return std::nullopt;
       }
@@ -214,9 +206,9 @@ class ExchangePlanner {
 
   const ShardState& held_;
   const DeviceMesh& to_;
-  std::vector<IndexBlock> needs_;  // by position in to_
+  std::vector<Part> needs_;  // by position in to_
   const bool alike_;
-  std::vector<Part> parts_;
+  std::vector<SharedPart> parts_;
   std::vector<int64_t> sent_;  // elements, by position in the mesh of the operand
   HaloExchange out_;
 };
@@ -241,17 +233,17 @@ std::optional<IndexRuns> joined(const IndexRuns& a, const IndexRuns& b) {
   return out;
 }
 
-std::optional<IndexBlock> joined(const IndexBlock& a, const IndexBlock& b) {
-  if (countOf(a) == 0 || countOf(b) == 0) {
-    return countOf(a) == 0 ? b : a;
+std::optional<Part> joined(const Part& a, const Part& b) {
+  if (a.count() == 0 || b.count() == 0) {
+    return a.count() == 0 ? b : a;
   }
-  IndexBlock out;
-  for (size_t k = 0; k < a.size(); k++) {
-    std::optional<IndexRuns> runs = joined(a[k], b[k]);
+  Part out;
+  for (size_t k = 0; k < a.dims.size(); k++) {
+    std::optional<IndexRuns> runs = joined(a.dims[k], b.dims[k]);
     if (!runs) {
       return std::nullopt;
     }
-    out.push_back(*std::move(runs));
+    out.dims.push_back(*std::move(runs));
   }
   return out;
 }
@@ -268,26 +260,35 @@ bool isWindowOp(const Expr* expr) {
 
 bool exchangesHalo(const Expr* expr) { return isWindowOp(expr) && !expr->attributes().haloSteps.empty(); }
 
-IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
-  const IndexBlock made = localIndices(result, device);
-  const std::vector<IntExpr> extents = expr->input(operand)->asTensor()->shape();
-  const ExprAttributes& a = expr->attributes();
-  const std::vector<OperandDim> dims = operandDims(expr, operand);
-  IndexBlock block;
-  for (size_t k = 0; k < extents.size(); k++) {
-    const int64_t extent = extents[k].constValue();
-    if (expr->kind() == ExprKind::Slice) {
-      IndexRuns read;
-      for (const IndexRun& r : made[k]) {
-        const int64_t step = a.steps[k].constValue();
-        read.push_back({a.starts[k].constValue() + r.start * step, r.count, r.count == 1 ? 1 : r.step * step});
-      }
-      block.push_back(std::move(read));
-    } else {
-      block.push_back(movedInto(made[k], dims[k].window ? dims[k].offset.constValue() : 0, extent));
+Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes, const Part& made) {
+  Part read;
+  for (size_t k = 0; k < sizes.size(); k++) {
+    const int64_t start = attributes.starts[k].constValue();
+    if (kind == ExprKind::Pad) {
+      read.dims.push_back(movedInto(made.dims[k], -start, sizes[k]));
+      continue;
+    }
+    const int64_t step = attributes.steps[k].constValue();
+    read.dims.emplace_back();
+    for (const IndexRun& r : made.dims[k]) {
+      read.dims.back().push_back({start + r.start * step, r.count, r.count == 1 ? 1 : r.step * step});
     }
   }
-  return block;
+  return read;
+}
+
+Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device) {
+  const Part made = heldPart(result, device);
+  const std::vector<int64_t> sizes = expr->input(operand)->asTensor()->constantShape();
+  if (expr->kind() != ExprKind::Cat) {
+    return windowReads(expr->kind(), expr->attributes(), sizes, made);
+  }
+  const std::vector<OperandDim> dims = operandDims(expr, operand);
+  Part read;
+  for (size_t k = 0; k < sizes.size(); k++) {
+    read.dims.push_back(movedInto(made.dims[k], dims[k].window ? dims[k].offset.constValue() : 0, sizes[k]));
+  }
+  return read;
 }
 
 namespace {
@@ -332,7 +333,7 @@ std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
       !isConstant(made) || from->isPartial() || made.mesh.devices().empty() || held.mesh.devices().empty()) {
     return std::nullopt;
   }
-  std::vector<IndexBlock> needs;
+  std::vector<Part> needs;
   for (const int64_t device : made.mesh.devices()) {
     needs.push_back(windowNeeds(expr, operand, made, device));
   }
@@ -349,9 +350,9 @@ std::optional<HaloExchange> together(const TensorView* from, const HaloExchange&
   if (!(a.to == b.to)) {
     return std::nullopt;
   }
-  std::vector<IndexBlock> needs;
+  std::vector<Part> needs;
   for (size_t r = 0; r < a.needs.size(); r++) {
-    std::optional<IndexBlock> both = joined(a.needs[r], b.needs[r]);
+    std::optional<Part> both = joined(a.needs[r], b.needs[r]);
     if (!both) {
       return std::nullopt;
     }
@@ -377,38 +378,38 @@ HaloExchanges::HaloExchanges(const Fusion& fusion) {
       if (!exchange) {
         continue;
       }
-      Part part{exchanges_.size(), exchange->step};
+      Place place{exchanges_.size(), exchange->step};
       if (isTransfer(*exchange)) {
         for (size_t n : open[e->input(operand)->id()]) {
           if (std::optional<HaloExchange> both = together(e->input(operand)->asTensor(), exchanges_[n], *exchange)) {
-            part = {n, exchange->step};
-            part.step.isShared = true;
+            place = {n, exchange->step};
+            place.step.isShared = true;
             exchanges_[n] = *std::move(both);
             break;
           }
         }
       }
-      if (!part.step.isShared) {
+      if (!place.step.isShared) {
         if (isTransfer(*exchange)) {
           open[e->input(operand)->id()].push_back(exchanges_.size());
         }
         exchanges_.push_back(*std::move(exchange));
       }
-      parts_[{e->id(), operand}] = std::move(part);
+      places_[{e->id(), operand}] = std::move(place);
     }
   }
 }
 
-const HaloExchanges::Part* HaloExchanges::find(const Expr* expr, int operand) const {
-  const auto at = parts_.find({expr->id(), operand});
-  return at == parts_.end() ? nullptr : &at->second;
+const HaloExchanges::Place* HaloExchanges::find(const Expr* expr, int operand) const {
+  const auto at = places_.find({expr->id(), operand});
+  return at == places_.end() ? nullptr : &at->second;
 }
 
 std::vector<HaloStep> HaloExchanges::steps(const Expr* expr) const {
   std::vector<HaloStep> steps;
   for (size_t k = 0; k < expr->inputs().size(); k++) {
-    if (const Part* part = find(expr, static_cast<int>(k))) {
-      steps.push_back(part->step);
+    if (const Place* place = find(expr, static_cast<int>(k))) {
+      steps.push_back(place->step);
     }
   }
   return steps;

@@ -18,22 +18,16 @@ namespace meshfuse {
 
 class Fusion;
 
-struct HaloMessage {
-  int64_t from = 0;  // device ids
-  int64_t to = 0;
-  IndexBlock block;  // indices of the operand
-};
-
 // The exchange of one operand.
 struct HaloExchange {
-  DeviceMesh to;                  // the mesh of the result
-  std::vector<IndexBlock> needs;  // by position in that mesh: indices of the operand
-  std::vector<HaloMessage> messages;
-  std::vector<HaloMessage> kept;  // blocks that a device already holds: from == to
-  double cost = 0;                // in the units of a plan's cost
-  int64_t received = 0;           // elements that the busiest device receives
-  int64_t total = 0;              // elements that all devices receive
-  // Not empty if all ranks along these mesh axes need the same block. The rank at position `root` holds it and broadcasts it.
+  DeviceMesh to;                      // the mesh of the result
+  std::vector<Part> needs;            // by position in that mesh: of the operand
+  std::vector<PartMessage> messages;  // parts of the operand
+  std::vector<PartMessage> kept;      // parts that a device already holds: from == to
+  double cost = 0;                    // in the units of a plan's cost
+  int64_t received = 0;               // elements that the busiest device receives
+  int64_t total = 0;                  // elements that all devices receive
+  // Not empty if all ranks along these mesh axes need the same part. The rank at position `root` holds it and broadcasts it.
   std::vector<int> broadcastAxes;
   IntExpr root = 0;
   HaloStep step;
@@ -43,8 +37,11 @@ struct HaloExchange {
 [[nodiscard]] bool isWindowOp(const Expr* expr);
 // True for a window op with a planned halo exchange. Its edges may communicate.
 [[nodiscard]] bool exchangesHalo(const Expr* expr);
-// The indices of the operand that a device needs to compute its part of the result.
-[[nodiscard]] IndexBlock windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
+// The elements of the operand that a device needs to compute its part of the result.
+[[nodiscard]] Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_t device);
+// The elements of an operand of these sizes that a Slice or Pad with these attributes reads for a part of its result.
+[[nodiscard]] Part windowReads(ExprKind kind, const ExprAttributes& attributes, const std::vector<int64_t>& sizes,
+                               const Part& made);
 // The exchange of one operand, with the cost model of the fusion's planner settings. Empty if sizes or offsets are not constant, or if
 // the operand is a partial sum. For an IndexSelect `messages` is empty: the sender is known only at run time.
 [[nodiscard]] std::optional<HaloExchange> haloExchange(const Expr* expr, int operand);
@@ -57,19 +54,19 @@ class HaloExchanges {
  public:
   explicit HaloExchanges(const Fusion& fusion);
 
-  struct Part {
+  struct Place {
     size_t number = 0;  // index of the exchange
     HaloStep step;
   };
   // Null if the operand is no tensor, or if haloExchange() is empty for it.
-  [[nodiscard]] const Part* find(const Expr* expr, int operand) const;
-  [[nodiscard]] const HaloExchange& exchange(const Part& part) const { return exchanges_[part.number]; }
+  [[nodiscard]] const Place* find(const Expr* expr, int operand) const;
+  [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
   // One step for each tensor operand that find() knows.
   [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
 
  private:
   std::vector<HaloExchange> exchanges_;
-  std::map<std::pair<int, int>, Part> parts_;  // by ids of expr, and operand
+  std::map<std::pair<int, int>, Place> places_;  // by ids of expr, and operand
 };
 
 }  // namespace meshfuse

@@ -97,17 +97,4 @@ bool IndexSet::contains(const IndexSet& other) const {
   return true;
 }
 
-std::vector<int64_t> IndexSet::indices() const {
-  std::vector<int64_t> out;
-  for (size_t i = 0; i < words_.size(); i++) {
-    for (uint64_t w = words_[i]; w != 0; w &= w - 1) {
-      const int64_t start = (static_cast<int64_t>(i) * 64 + std::countr_zero(w)) * unit_;
-      for (int64_t k = start; k < start + unit_ && k < extent_; k++) {
-        out.push_back(k);
-      }
-    }
-  }
-  return out;
-}
-
 }  // namespace meshfuse

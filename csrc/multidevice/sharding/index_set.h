@@ -21,7 +21,6 @@ class IndexSet {
   int64_t count() const;                             // in elements
   int64_t countShared(const IndexSet& other) const;  // of the same extent and unit
   bool contains(const IndexSet& other) const;
-  std::vector<int64_t> indices() const;  // ascending
   friend auto operator<=>(const IndexSet& a, const IndexSet& b) { return a.words_ <=> b.words_; }
   friend bool operator==(const IndexSet& a, const IndexSet& b) { return a.words_ == b.words_; }
 

@@ -206,7 +206,10 @@ std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const
     };
     // The source holds before what this rank is to hold after; over atoms that no longer matter ranks pair up.
     for (size_t k = 0; k < before.dims.size(); k++) {
-      const int64_t start = globalIndex(after.dims[k], mine, 0);
+      int64_t start = 0;  // the first index that this rank is to hold
+      for (const PlanDigit& d : after.dims[k]) {
+        start += d.atom == kLocal ? 0 : mine[d.atom] * d.stride;
+      }
       for (const PlanDigit& d : before.dims[k]) {
         if (d.atom != kLocal) {
           source[d.atom] = start / d.stride % d.size;

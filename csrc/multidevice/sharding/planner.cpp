@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "multidevice/sharding/atoms.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/moves.h"
 #include "multidevice/sharding/permutes.h"
 #include "multidevice/sharding/plan_check.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/size_facts.h"
@@ -239,14 +239,12 @@ EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
     if (!held.mesh.contains(device)) {
       return EdgeRelation::Comm;
     }
-    const IndexBlock there = localIndices(held, device);
-    const IndexBlock wanted = localIndices(needed, device);
-    for (size_t k = 0; k < wanted.size(); k++) {
-      if (intersection(there[k], wanted[k]) != wanted[k]) {
-        return EdgeRelation::Comm;
-      }
-      aligned = aligned && there[k] == wanted[k];
+    const Part there = heldPart(held, device);
+    const Part wanted = heldPart(needed, device);
+    if (!there.contains(wanted)) {
+      return EdgeRelation::Comm;
     }
+    aligned = aligned && there == wanted;
   }
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
@@ -44,14 +44,14 @@ PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<
 }
 
 // Copies between the elements of an uneven part and its places in the whole, run by run: `copy(part, places)` gets both.
-void forEachRun(const Tensor& part, const Tensor& whole, const IndexBlock& held,
+void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
                 const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
   if (dim == part.dim()) {
     copy(part, whole);
     return;
   }
   int64_t at = 0;
-  for (const IndexRun& r : held[static_cast<size_t>(dim)]) {
+  for (const IndexRun& r : held.dims[static_cast<size_t>(dim)]) {
     forEachRun(part.slice(dim, at, at + r.count), whole.slice(dim, r.start, r.last() + 1, r.step), held, copy, dim + 1);
     at += r.count;
   }
@@ -97,9 +97,9 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
   check(state.mesh.contains(rank), "[shardTensor] rank {} is not in mesh {}; only its ranks hold parts", rank,
         state.mesh.toString());
   if (isRagged(state)) {
-    Tensor out = Tensor::empty(localShape(state, rank), tensor.dtype());
-    forEachRun(out, tensor, localIndices(state, rank),
-               [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
+    const Part held = heldPart(state, rank);
+    Tensor out = Tensor::empty(held.sizes(), tensor.dtype());
+    forEachRun(out, tensor, held, [](Tensor mine, const Tensor& places) { mine.copyFrom(places); });
     return out.withGlobalShape({tensor.sizes().begin(), tensor.sizes().end()});
   }
   const PartView view = viewOf(tensor, state, state.mesh.coordinates(rank));
@@ -180,12 +180,12 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
   Tensor whole = Tensor::empty(shape, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
     if (isRagged(state)) {
-      const IndexBlock held = localIndices(state, mesh.devices()[k]);
-      for (size_t d = 0; d < held.size(); d++) {
-        check(parts[k].size(static_cast<int>(d)) == countOf(held[d]),
+      const Part held = heldPart(state, mesh.devices()[k]);
+      for (size_t d = 0; d < held.dims.size(); d++) {
+        check(parts[k].size(static_cast<int>(d)) == countOf(held.dims[d]),
               "[unshardTensor] part {} has {} elements along dim {}, expected {}; give the parts in the order of the "
               "mesh",
-              k, parts[k].size(static_cast<int>(d)), d, countOf(held[d]));
+              k, parts[k].size(static_cast<int>(d)), d, countOf(held.dims[d]));
       }
       forEachRun(parts[k], whole, held, [](const Tensor& part, Tensor places) { places.copyFrom(part); });
       continue;

@@ -246,25 +246,6 @@ class Transfers {
 
 }  // namespace
 
-std::vector<std::vector<int64_t>> TileTransfer::indices(const TileMessage& message) const {
-  const std::vector<int64_t> sender = fromMesh.coordinates(message.from);
-  const std::vector<int64_t> receiver = toMesh.coordinates(message.to);
-  std::vector<std::vector<int64_t>> out;
-  for (size_t k = 0; k < extents.size(); k++) {
-    const int64_t unit = indexUnit(extents[k], before, after, k);
-    const auto indicesOf = [&](const PlanState& state, const std::vector<int64_t>& at) {
-      return IndexSet(
-                 state.dims[k], extents[k], unit, [&](int atom) { return at[atom]; }, state.partsOf(k))
-          .indices();
-    };
-    const std::vector<int64_t> held = indicesOf(before, sender);
-    const std::vector<int64_t> needed = indicesOf(after, receiver);
-    out.emplace_back();
-    std::set_intersection(held.begin(), held.end(), needed.begin(), needed.end(), std::back_inserter(out.back()));
-  }
-  return out;
-}
-
 TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh, const PlanState& before,
                           const DeviceMesh& toMesh, const PlanState& after) {
   if (!(before.partial.empty() && after.partial.empty()) && !(fromMesh == toMesh)) {

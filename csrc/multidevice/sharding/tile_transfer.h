@@ -33,9 +33,6 @@ struct TileTransfer {
   int64_t sent = 0;
   int64_t peers = 0;         // the most messages into or out of one device
   std::vector<int> crossed;  // on one mesh: atoms in which a sender and its receiver differ, ascending
-
-  // By dim: the indices that the tiles of both devices share; the elements of the message are their product in row-major order.
-  std::vector<std::vector<int64_t>> indices(const TileMessage& message) const;
 };
 
 // Both states are of one tensor. If one of them is partial, the meshes are equal.

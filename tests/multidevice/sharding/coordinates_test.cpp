@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 
 namespace meshfuse {
 namespace {
@@ -52,9 +52,9 @@ TEST(Coordinates, ARankAtTwoPlacesHasTwo) {
 
 TEST(LocalIndices, OfADeviceOutsideTheMeshAreNone) {
   const ShardState state = ShardState::replicated(onX({1, 2}), {4, 6});
-  EXPECT_EQ(localShape(state, 0), (std::vector<int64_t>{0, 0}));
-  EXPECT_EQ(localShape(state, 1), (std::vector<int64_t>{4, 6}));
-  EXPECT_EQ(localShape(ShardState::replicated(onX({1, 2}), {}), 0), std::vector<int64_t>{0});
+  EXPECT_EQ(heldPart(state, 0).sizes(), (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(heldPart(state, 1).sizes(), (std::vector<int64_t>{4, 6}));
+  EXPECT_EQ(heldPart(ShardState::replicated(onX({1, 2}), {}), 0).sizes(), std::vector<int64_t>{0});
 }
 
 }  // namespace

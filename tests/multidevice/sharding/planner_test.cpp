@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "digits/part_sizes.h"
 #include "multidevice/sharding/atoms.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/plan_check.h"
 #include "multidevice/sharding/random_pair.h"
 #include "multidevice/sharding/tile_transfer.h"
@@ -48,12 +49,15 @@ void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, st
   for (const std::vector<TileMessage>* list : {&transfer.messages, &transfer.kept}) {
     for (const TileMessage& m : *list) {
       std::vector<int64_t> flat{0};
-      const std::vector<std::vector<int64_t>> indices = transfer.indices(m);
-      for (size_t k = 0; k < indices.size(); k++) {
+      const Part sent = intersection(heldPart(transfer.before, extents, transfer.fromMesh.coordinates(m.from)),
+                                     heldPart(transfer.after, extents, transfer.toMesh.coordinates(m.to)));
+      for (size_t k = 0; k < sent.dims.size(); k++) {
         std::vector<int64_t> longer;
         for (int64_t prefix : flat) {
-          for (int64_t i : indices[k]) {
-            longer.push_back(prefix * extents[k] + i);
+          for (const IndexRun& r : sent.dims[k]) {
+            for (int64_t i = 0; i < r.count; i++) {
+              longer.push_back(prefix * extents[k] + r.start + i * r.step);
+            }
           }
         }
         flat = std::move(longer);

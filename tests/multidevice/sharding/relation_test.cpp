@@ -6,7 +6,7 @@
 #include <random>
 
 #include "ir/fusion.h"
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/random_edge.h"
 #include "multidevice/sharding/random_state.h"
 #include "ops/shape_ops.h"
@@ -66,12 +66,12 @@ TEST(ShardState, WhatIsWrittenIsRead) {
     for (int64_t device = 0; round % 20 == 0 && device < mesh.numDevices(); device++) {
       const std::vector<int64_t> held = heldElements(state, extents, device);
       ASSERT_EQ(heldBy(tv, device), FlatIndices(held.begin(), held.end())) << state.toString();
-      const IndexBlock runs = localIndices(state, mesh.devices()[device]);
+      const Part part = heldPart(state, mesh.devices()[device]);
       FlatIndices listed{0};
-      for (size_t k = 0; k < runs.size(); k++) {
+      for (size_t k = 0; k < part.dims.size(); k++) {
         FlatIndices next;
         for (int64_t prefix : listed) {
-          for (const IndexRun& r : runs[k]) {
+          for (const IndexRun& r : part.dims[k]) {
             for (int64_t i = 0; i < r.count; i++) {
               next.insert(prefix * extents[k] + r.start + i * r.step);
             }

@@ -1,4 +1,4 @@
-#include "multidevice/sharding/local_indices.h"
+#include "multidevice/sharding/held_part.h"
 
 #include <algorithm>
 
@@ -79,21 +79,9 @@ IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts
   return indices;
 }
 
-std::vector<int64_t> listed(const IndexRuns& runs) {
-  std::vector<int64_t> out;
-  for (const IndexRun& r : runs) {
-    for (int64_t i = 0; i < r.count; i++) {
-      out.push_back(r.start + i * r.step);
-    }
-  }
-  return out;
-}
-
-bool isRange(const IndexRuns& runs) { return runs.size() == 1 && runs[0].step == 1; }
-
 }  // namespace
 
-IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordinates) {
+IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates) {
   std::vector<Place> places;
   for (auto d = dim.digits().rbegin(); d != dim.digits().rend(); ++d) {
     const int64_t size = d->size.constValue();
@@ -111,97 +99,38 @@ IndexRuns localIndices(const DigitList& dim, const std::vector<int64_t>& coordin
   return withoutPadding(indicesOf(places, paddedExtent(parts)), parts);
 }
 
-IndexRuns localIndices(const PlanState& state, size_t dim, int64_t extent, const std::vector<int64_t>& coordinates) {
-  std::vector<Place> places;
-  for (auto d = state.dims[dim].rbegin(); d != state.dims[dim].rend(); ++d) {
-    places.push_back({d->stride, d->size, d->atom == kLocal ? int64_t{-1} : coordinates[d->atom]});
+Part heldPart(const PlanState& state, const std::vector<int64_t>& extents, const std::vector<int64_t>& coordinates) {
+  Part part;
+  for (size_t k = 0; k < extents.size(); k++) {
+    std::vector<Place> places;
+    for (auto d = state.dims[k].rbegin(); d != state.dims[k].rend(); ++d) {
+      places.push_back({d->stride, d->size, d->atom == kLocal ? int64_t{-1} : coordinates[d->atom]});
+    }
+    const std::span<const int64_t> parts = state.partsOf(k);
+    part.dims.push_back(parts.empty() ? indicesOf(places, extents[k])
+                                      : withoutPadding(indicesOf(places, paddedExtent(parts)), parts));
   }
-  const std::span<const int64_t> parts = state.partsOf(dim);
-  return parts.empty() ? indicesOf(places, extent) : withoutPadding(indicesOf(places, paddedExtent(parts)), parts);
+  return part;
 }
 
 std::vector<int64_t> shapeOfNothing(size_t dims) { return std::vector<int64_t>(std::max<size_t>(1, dims), 0); }
 
 bool holds(const DeviceMesh& mesh, int64_t device) { return mesh.empty() || mesh.contains(device); }
 
-IndexBlock localIndices(const ShardState& state, int64_t device) {
+Part heldPart(const ShardState& state, int64_t device) {
   if (!holds(state.mesh, device)) {
-    return IndexBlock(shapeOfNothing(state.dims.size()).size());
+    return {std::vector<IndexRuns>(shapeOfNothing(state.dims.size()).size())};
   }
   const std::vector<int64_t> at = state.mesh.empty() ? std::vector<int64_t>{} : state.mesh.coordinates(device);
-  IndexBlock block;
+  Part part;
   for (const DigitList& dim : state.dims) {
-    block.push_back(localIndices(dim, at));
+    part.dims.push_back(heldRuns(dim, at));
   }
-  return block;
-}
-
-std::vector<int64_t> localShape(const ShardState& state, int64_t device) {
-  std::vector<int64_t> shape;
-  for (const IndexRuns& runs : localIndices(state, device)) {
-    shape.push_back(countOf(runs));
-  }
-  return shape;
+  return part;
 }
 
 bool isRagged(const ShardState& state) {
   return std::any_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) { return dim.isRagged(); });
-}
-
-IndexRuns runsOf(const std::vector<int64_t>& indices) {
-  IndexRuns runs;
-  for (int64_t i : indices) {
-    if (!runs.empty()) {
-      IndexRun& r = runs.back();
-      if (r.count == 1 || i - r.last() == r.step) {
-        r.step = i - r.last();
-        r.count++;
-        continue;
-      }
-    }
-    runs.push_back({i, 1, 1});
-  }
-  return runs;
-}
-
-IndexRuns intersection(const IndexRuns& a, const IndexRuns& b) {
-  if (a.empty() || b.empty()) {
-    return {};
-  }
-  if (a == b) {
-    return a;
-  }
-  if (isRange(a) && isRange(b)) {
-    const int64_t start = std::max(a[0].start, b[0].start);
-    const int64_t stop = std::min(a[0].last(), b[0].last()) + 1;
-    return start < stop ? IndexRuns{{start, stop - start, 1}} : IndexRuns{};
-  }
-  const std::vector<int64_t> x = listed(a);
-  const std::vector<int64_t> y = listed(b);
-  std::vector<int64_t> shared;
-  std::set_intersection(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(shared));
-  return runsOf(shared);
-}
-
-IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some) {
-  if (some.empty()) {
-    return {};
-  }
-  if (isRange(all) && some.front().start >= all[0].start && some.back().last() <= all[0].last()) {
-    IndexRuns out = some;
-    for (IndexRun& r : out) {
-      r.start -= all[0].start;
-    }
-    return out;
-  }
-  const std::vector<int64_t> x = listed(all);
-  std::vector<int64_t> positions;
-  for (int64_t i : listed(some)) {
-    const auto at = std::lower_bound(x.begin(), x.end(), i);
-    invariant(at != x.end() && *at == i, "[sharding] index {} is not among those that the rank holds", i);
-    positions.push_back(at - x.begin());
-  }
-  return runsOf(positions);
 }
 
 }  // namespace meshfuse
