@@ -42,10 +42,11 @@ unsigned nextNumber() {
   return next;
 }
 
-// Not one of those that the system gives to whoever asks for any: such a port may be gone when the ranks need it.
+// Even, because the port after MASTER_PORT is where survivors on several hosts meet. Not one of those that the system gives to whoever
+// asks for any: such a port may be gone when the ranks need it.
 std::string freePort() {
   for (;;) {
-    const auto port = static_cast<uint16_t>(10'000 + nextNumber() % 20'000);
+    const auto port = static_cast<uint16_t>(10'000 + 2 * (nextNumber() % 10'000));
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
