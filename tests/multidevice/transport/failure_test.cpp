@@ -219,6 +219,16 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
   return cases;
 }
 
+// Under sanitizers one case in three; the release build runs all.
+std::deque<FailureCase> shareOf(std::deque<FailureCase> cases) {
+  size_t number = 0;
+  std::erase_if(cases, [&](const FailureCase&) {
+    const size_t i = number++;
+    return kSanitized && (i + i / 3) % 3 != 0;  // ways repeat every few cases
+  });
+  return cases;
+}
+
 // Every way, of the first and the last rank, before the world is open, while it is being opened, instead of a call, in a call, and at any
 // moment of many calls.
 template <class World>
@@ -228,8 +238,8 @@ void failEverywhere(int gatherings, const TransportOptions& options) {
                                                   missedCalls(options), brokenCalls(options)}) {
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
-  runCases(std::move(all));
-  runCases(brokenStreams(options), kAlwaysAwake);
+  runCases(shareOf(std::move(all)));
+  runCases(shareOf(brokenStreams(options)), kAlwaysAwake);
 }
 
 TEST_F(FailureTest, AnyWayAtAnyPlace) { failEverywhere<HostCommunicator>(5, host()); }
