@@ -6,7 +6,7 @@
 
 namespace meshfuse {
 
-// A tensor with the stored dims of `tv`, none of which is partial, and its memory order, without reductions and root, sharded as `state`.
+// A tensor with the stored dims and the memory order of `tv`, without reductions and root, sharded as `state`. No stored dim may be partial.
 [[nodiscard]] TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state);
 // The same with the dims given.
 [[nodiscard]] TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims,
