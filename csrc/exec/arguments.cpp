@@ -265,9 +265,9 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
     }
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
     check(differs == expected.end(),
-          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], they differ in dim {}; a sharded input "
-          "takes the "
-          "rank's shard, without elements where its mesh leaves the rank out, see shardTensor",
+          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], they differ in dim {}; pass this rank's "
+          "shard "
+          "of a sharded input, without elements if the rank is outside its mesh, see shardTensor",
           i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }

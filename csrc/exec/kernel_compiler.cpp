@@ -62,7 +62,7 @@ decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& devic
   if (device.target == tile::Target::Cpu) {
     return Contraction::refuse;
   }
-  return [](const Expr&, const auto&) { return "on this device there is none"; };
+  return [](const Expr&, const auto&) { return "there is no library for this device"; };
 }
 
 }  // namespace meshfuse

@@ -174,7 +174,7 @@ int64_t windowBytes(const Expr* e, const HaloExchanges& windows, std::vector<std
     const HaloExchange* exchange = &windows.exchange(*place);
     elements += exchange->total;
     if (exchange->total > 0) {
-      constants.push_back(fmt::format("{} of {}, counted as it is on so many ranks", toString(exchange->step),
+      constants.push_back(fmt::format("{} of {}, counted with its bytes at the current sizes", toString(exchange->step),
                                       e->output()->toString()));
     }
   }
@@ -207,7 +207,7 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
       std::optional<IntExpr> elements = received(step, extents, sizes);
       if (!elements) {
         elements = elementsReceived(step, extents) * step.on.mesh.numDevices();
-        constants.push_back(fmt::format("{} of {}, counted as if all ranks received what the busiest one does",
+        constants.push_back(fmt::format("{} of {}, counted as if every rank received as much as the busiest one",
                                         step.toString(), e->output()->toString()));
       }
       bytes += *elements * dataTypeSize(e->output()->dtype());

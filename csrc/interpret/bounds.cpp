@@ -100,9 +100,8 @@ std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expec
   int64_t allowed = std::max<int64_t>(1, a.numel() / 100);
   if (expected.uncertain > allowed) {
     return fmt::format(
-        "{} of {} elements lie within their bound of a discontinuity, expected at most {}; the comparison says too "
-        "little, "
-        "choose inputs away from it",
+        "{} of {} elements lie within their bound of a discontinuity, expected at most {}; the comparison would prove "
+        "too little: choose inputs away from it",
         expected.uncertain, a.numel(), allowed);
   }
   return std::nullopt;

@@ -24,7 +24,7 @@ Digit digitOf(const IterDomain* id, const std::vector<IterDomain*>& root) {
   }
   const IdExpr* definition = id->definition();
   invariant(definition != nullptr && definition->kind == IdExprKind::Split,
-            "[interpret] a reduced dim comes of a merge or a resize");
+            "[interpret] a reduced dim results from a merge or a resize");
   Digit digit = digitOf(definition->in[0], root);
   if (definition->out[0] == id) {
     digit.stride *= definition->out[1]->extent();
@@ -241,8 +241,8 @@ Array Program::computeArgSort(const Expr* expr) {
   const auto dim = static_cast<size_t>(expr->attributes().dim);
   Sizes sizes = sizesOf(expr->tensorOutput());
   check(sizes[dim] <= x.sizes[dim],
-        "[argsort] {} elements of dim {} of T{} are wanted, which has {}; ask for at most so many", sizes[dim], dim,
-        expr->input(0)->id(), x.sizes[dim]);
+        "[argsort] {} elements of dim {} of T{} are requested, but it has {}; request no more than that", sizes[dim],
+        dim, expr->input(0)->id(), x.sizes[dim]);
   const bool descending = expr->attributes().flags.at(0);
   return argSortArray(x, dim, sizes, descending ? Order::Descending : Order::Ascending);
 }

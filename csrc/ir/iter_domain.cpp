@@ -35,7 +35,7 @@ std::string markedText(const IterDomain& id, std::string_view binding, std::stri
 
 void IterDomain::parallelize(ParallelType type) {
   check(!replaced_ || type == ParallelType::Serial,
-        "[parallelize] dim {} has been split, merged or resized; bind the loop dims that came of it", toString());
+        "[parallelize] dim {} has been split, merged or resized; bind the loop dims that it became", toString());
   parallelType_ = type;
 }
 

@@ -142,7 +142,7 @@ class FusionParser {
     }
     for (const auto& [symbol, at] : symbolPlaces_) {
       if (symbol.find('.') == std::string::npos && !known.contains(symbol)) {
-        failAt(at, fmt::format("the symbol {} stands in the extents of no input; there are: {}", symbol,
+        failAt(at, fmt::format("the symbol {} is in the extents of no input; there are: {}", symbol,
                                known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
       }
     }
@@ -401,7 +401,8 @@ class FusionParser {
     std::string_view number = word("a mesh such as M0");
     if (number != fmt::format("M{}", fusion_->meshes().size())) {
       failAt(static_cast<size_t>(number.data() - text_.data()),
-             fmt::format("mesh {} stands where M{} is next; number meshes from 0", number, fusion_->meshes().size()));
+             fmt::format("mesh {} is defined where M{} is expected; number meshes from 0", number,
+                         fusion_->meshes().size()));
     }
     std::vector<DeviceMesh::Axis> axes;
     MeshSizes hints;
@@ -509,7 +510,7 @@ class FusionParser {
       check(number.has_value(), "expected a value such as T0 or S0, got '{}'", name);
       check(*number < kMostIds, "value number {} is too large; numbers are below {}", *number, kMostIds);
       check(*number >= fusion_->numVals() || fusion_->val(*number) == nullptr,
-            "value number {} stands twice; each value has one line", *number);
+            "value number {} is defined twice; each value has one line", *number);
       valuePlaces_[*number] = start_;
     }
     expect('=');

@@ -77,7 +77,7 @@ class Reader {
     require(trimmed(rest_).empty(), "nothing more");
     step.kind = kindOf(verb);
     require(verbOf(step) == verb && step.before.dims.size() == step.after.dims.size(),
-            "states that such a step stands between");
+            "states that such a step connects");
     return step;
   }
 

@@ -188,7 +188,7 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
     to = wrapAxis(to, "reorder");
-    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place stands twice", from, to,
+    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place is listed twice", from, to,
           toString());
     moved[from] = true;
     order[to] = from;

@@ -44,7 +44,7 @@ class DomainVerifier {
     std::set<int> seen;
     for (const IterDomain* id : ids) {
       if (!seen.insert(id->id()).second) {
-        report("dim {} stands twice in the {} domain", id->toString(), domain);
+        report("dim {} is listed twice in the {} domain", id->toString(), domain);
       }
     }
   }

@@ -59,7 +59,7 @@ void packCommunications(Fusion& local, int first, std::vector<TensorView*>& resu
   for (const Expr* e : calls) {
     CommAttributes comm = e->attributes().comm;
     comm.number = attributes.comm.number;
-    invariant(comm == attributes.comm, "[localize] {} and {} are to be one, but are not alike",
+    invariant(comm == attributes.comm, "[localize] {} and {} have one pack number, but different collectives",
               calls[0]->output()->toString(), e->output()->toString());
     TensorView* in = e->input(0)->asTensor();
     parts.push_back(addReshape(in, flat(in, reads)));

@@ -107,8 +107,8 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
       parts.push_back(all);
     }
   }
-  invariant(windows_.steps(op.expr) == op.expr->attributes().haloSteps, "[localize] {} was planned otherwise",
-            op.expr->output()->toString());
+  invariant(windows_.steps(op.expr) == op.expr->attributes().haloSteps,
+            "[localize] the halo exchange of {} differs from its plan", op.expr->output()->toString());
   if (!isHere) {
     return nullptr;
   }

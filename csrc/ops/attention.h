@@ -4,9 +4,10 @@
 //
 //   query  [.., H, L, E]     key [.., G, S, E]     value [.., G, S, V]     output [.., H, L, V]
 //
-// Leading dims stretch as in matmul. Grouped queries: where the heads G of key and value are fewer than H, and both are constants, each
-// of them serves H / G consecutive heads of the query. Operands are of one floating type, which the output has; scores are stored in
-// it, so products of Half operands must stay below 65504, and the softmax is computed in Float (Double stays).
+// Leading dims stretch as in matmul. Grouped queries: if key and value have fewer heads G than H, and both
+// numbers are constants, each head of key and value serves H / G consecutive heads of the query. All operands have one floating type, and
+// so have the output and the stored scores: products of Half operands must stay below 65504. The softmax is computed in Float (Double
+// stays).
 #pragma once
 
 #include "ops/operand.h"
@@ -21,12 +22,12 @@ struct SdpfaFwdResult {
 };
 
 // bias       added to the scores; stretches to [.., H, L, S]. May be null.
-// mask       Bool, the same: scores where it is false take no part. May be null.
+// mask       Bool, stretches to [.., H, L, S]: scores are excluded where it is false. May be null.
 // dropout_p  with this probability an entry of the softmax is dropped, the others are divided by 1 - dropout_p; null is 0
 // is_causal  row i sees columns 0..i only, whatever L and S; Bool, a constant or known at run time; null is false
 // scale      1 / sqrt(E) if null
 // With a bias or a mask, a row whose scores are all -inf gives zeros, and a log_sumexp of -inf, not NaN; a row with
-// a NaN gives NaN. S may be 0: then every row is such a row.
+// a NaN gives NaN. S may be 0: then every row has no scores and gives zeros.
 // UserError `[sdpfa]` on other types, shapes that do not fit, or heads of the query that are no multiple of those of the key.
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p = 0.0, Operand is_causal = false,
@@ -40,7 +41,7 @@ struct SdpfaBwdResult {
   TensorView* grad_value = nullptr;
 };
 
-// The gradients of sum(grad_output * output), each of the shape and type of its operand, with the softmax made anew from log_sumexp
+// The gradients of sum(grad_output * output), each of the shape and type of its operand, with the softmax recomputed from log_sumexp
 // (Dao et al., FlashAttention, 2022). output, log_sumexp and dropout_mask are those of sdpfa_fwd, which was called with the other
 // arguments; without dropout the mask is null. A dropout_p of 1 gives zeros.
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,

@@ -1,4 +1,4 @@
-// Tensors made of no tensor: constants, sequences and random numbers.
+// Tensors without tensor operands: constants, sequences and random numbers.
 //
 // A shape is given as integers or as Int scalars of the fusion (shape(x), size(x, k)); UserError on a negative extent. Each factory writes into the fusion of
 // its scalars, of the FusionGuard, or of the Fusion& given first.

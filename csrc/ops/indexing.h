@@ -1,5 +1,5 @@
-// Reading elements at positions that are data. Indices are integer tensors and lie in [0, extent): an index out of range is the
-// caller's mistake that only the run can see. It fails with a UserError that names the index; no kernel reads foreign memory.
+// Reads elements at positions given by index tensors. Indices are integers in [0, extent). An index out of range can only be found at run
+// time: the run fails with a UserError that names the index, and no kernel reads outside of its tensors.
 #pragma once
 
 #include <cstdint>

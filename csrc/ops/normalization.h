@@ -32,17 +32,17 @@ struct BackwardNormResult {
 };
 
 // (x - mean) * invstd * weight + bias over the last dims. Two passes: the variance is the mean of (x - mean)^2.
-// norm_shape: the trailing extents that are normalized, as in PyTorch; only their number counts where extents are symbolic.
+// norm_shape: the trailing extents that are normalized, as in PyTorch; for symbolic extents only their number matters.
 // weight, bias: of shape norm_shape, or null. UserError if norm_shape does not end x's shape.
 ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight,
                              TensorView* bias, Operand eps);
 ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* weight, TensorView* bias, Operand eps);
-// The same by number of dims. A template, so that {5} is a shape.
+// The same with the number of dims. It is a template, so that {5} is read as a shape.
 template <std::integral T>
 ForwardNormResult layer_norm(TensorView* x, T normDims, TensorView* weight, TensorView* bias, Operand eps) {
   return layerNormOver(x, normDims, weight, bias, eps);
 }
-// mean, invstd: of layer_norm. output_mask: which of the three gradients are wanted.
+// mean, invstd: results of layer_norm. output_mask: the gradients to compute, one flag for each of the three.
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
                                        TensorView* mean, TensorView* invstd, TensorView* weight, TensorView* bias,
                                        const std::array<bool, 3>& output_mask = {true, true, true});

@@ -19,7 +19,7 @@
 namespace meshfuse {
 
 // A tensor, a scalar of the fusion, or a C++ number (integers are Int, floating numbers Double). Implicit on purpose: it
-// stands only in parameter lists of builders.
+// is used only in parameter lists of builders.
 class Operand {
  public:
   Operand(Val* val) : val_(val), missing_(val == nullptr) {}  // NOLINT
@@ -33,7 +33,7 @@ class Operand {
 
   bool isMissing() const { return missing_; }  // a null pointer was given
   bool isTensor() const { return val_ != nullptr && val_->isTensor(); }
-  // The Val, made in `fusion` if this is a number.
+  // The Val, created in `fusion` if this is a number.
   Val* in(Fusion& fusion) const;
   // The given Val; nullptr for a number.
   Val* val() const { return val_; }
@@ -73,7 +73,7 @@ class IntList {
   IntList(std::initializer_list<IntExpr> items) : items_(items) {}                   // NOLINT
   const std::vector<IntExpr>& items() const { return items_; }
   size_t size() const { return items_.size(); }
-  // The fusion of the scalars given, else that of the guard.
+  // The fusion of the given scalars, else that of the guard.
   Fusion& fusion() const;
 
  private:
@@ -81,17 +81,17 @@ class IntList {
   Fusion* fusion_ = nullptr;
 };
 
-// The type two types meet in: that of the higher category (Bool < integer < floating), within a category the larger one. The
-// two 16-bit floating types meet in Float.
+// The common type of two types: the type of the higher category (Bool < integer < floating); within a category the larger type. The
+// common type of the two 16-bit floating types is Float.
 [[nodiscard]] DataType promoteTypes(DataType a, DataType b);
 
-// The type operands meet in, before an op's own demands. As in PyTorch the categories are Bool, integer, floating; a 0-d
-// tensor raises the type only to a higher category than that of the tensors with dims, a scalar only to a higher one than
-// that of all tensors. A Double scalar that meets integer tensors gives Float.
+// The common type of operands, before an op's own rules. As in PyTorch the categories are Bool, integer, floating. A 0-d tensor
+// changes the type only if its category is higher than that of all tensors with dims, and a scalar only if its category is higher than
+// that of all tensors. A Double scalar with integer tensors gives Float.
 [[nodiscard]] DataType promotedType(std::span<const Operand> operands);
 
-// A scalar in the category of `type`: Double, Int or Bool. Scalars are exact until they meet an element, so Double stands for
-// all floating types. Constants are converted here, others by a Cast.
+// A scalar in the category of `type`: Double, Int or Bool. Scalars are exact until an op combines them with an element, so Double
+// represents all floating types. Constants are converted here, other scalars by a Cast.
 [[nodiscard]] Val* scalarAs(Fusion& fusion, Val* val, DataType type);
 
 // One op of the table point_op.h on operands of any accepted type: promotes, converts, pads ranks with leading broadcast dims and

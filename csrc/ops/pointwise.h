@@ -4,12 +4,12 @@
 //   mul(x, 0.5)    a number does not raise the type within its category: Float stays Float
 //   add(half, half)  computed in Float, and the result is Float until cast
 //
-// Result: TensorView* if an operand is one, else Val*. Its shape is that of the operands stretched, its type the one the
-// operands meet in (promotedType in operand.h) or Bool where noted. Ops of floating numbers convert integers to Float. On
+// Result: TensorView* if an operand is one, else Val*. Its shape is the common shape of the stretched operands, its type the common
+// type of the operands (promotedType in operand.h), or Bool where noted. Ops of floating numbers convert integers to Float. On
 // Bool tensors add and maximum are "or", mul and minimum "and"; other arithmetic converts them to Int.
 // UserError `[op] ...`: extents differ, a type the op has no meaning for, operands of different fusions, a null operand.
 //
-// What each op computes, special values included, is said at the table in ir/point_op.h. One line a row of it.
+// The table in ir/point_op.h defines what each op computes, also for special values. Here each op has one line.
 #pragma once
 
 #include "ops/operand.h"

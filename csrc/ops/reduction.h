@@ -6,7 +6,7 @@
 // axes       count from the end when negative; {} is all dims; on a 0-d tensor 0 and -1 are allowed and change nothing
 // keep_dim   the reduced dims stay, as broadcast dims of extent 1
 // dtype      the type of the result, converted before reducing (16-bit: accumulated in Float and cast at the end).
-//            Without: floating types stay, but those of 16 bits give Float; integers and Bool give Int where values add up
+//            Default: floating types stay, except that 16-bit types give Float; integers and Bool give Int in sums and products
 // A dim of extent 0 gives the identity: 0, 1, -inf or the lowest integer, +inf or the highest, true (all), false (any).
 // The result keeps the reduced dims, marked, in its logical domain. UserError `[op]` on a bad axis or type.
 #pragma once
@@ -30,7 +30,7 @@ TensorView* max(TensorView* x, const Axes& axes, bool keep_dim = false, std::opt
 TensorView* min(TensorView* x, const Axes& axes, bool keep_dim = false, std::optional<DataType> dtype = std::nullopt);
 // sum / number of elements, in floating numbers; integers give Float; of no elements NaN.
 TensorView* mean(TensorView* x, const Axes& axes, bool keep_dim = false, std::optional<DataType> dtype = std::nullopt);
-// Bool, of elements other than 0 (NaN counts as one).
+// Bool: whether any or all elements are nonzero (NaN is nonzero).
 TensorView* any(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* all(TensorView* x, const Axes& axes, bool keep_dim = false);
 // Integers and Bool; the type stays.
@@ -38,7 +38,7 @@ TensorView* bitwise_and(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* bitwise_or(TensorView* x, const Axes& axes, bool keep_dim = false);
 TensorView* bitwise_xor(TensorView* x, const Axes& axes, bool keep_dim = false);
 // x summed to `sizes`, as the gradient of a broadcast needs: leading dims that are missing, and dims whose size is 1, are
-// summed. Reduced dims of size 1 stay. Keeps the type rules of sum. UserError where a size is neither 1 nor x's.
+// summed. Reduced dims of size 1 stay. Keeps the type rules of sum. UserError if a size is neither 1 nor x's.
 TensorView* sum_to(TensorView* x, const IntList& sizes);
 
 // The primitive: reduces by `op` in x's type.

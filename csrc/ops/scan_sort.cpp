@@ -94,7 +94,7 @@ TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sort
   const IntExpr count = k.in(commonFusion("topk", both))->intExpr();
   const IntExpr extent = rankOf(x) == 0 ? IntExpr(1) : x->shape()[static_cast<size_t>(axis)];
   check(!count.isConst() || count.constValue() >= 0, "[topk] k is {}, expected 0 or more", count.toString());
-  check(!provenLess(extent, count), "[topk] k is {}, but dim {} of {} has extent {}; ask for at most so many",
+  check(!provenLess(extent, count), "[topk] k is {}, but dim {} of {} has extent {}; ask for no more than that",
         count.toString(), axis, describe(x), extent.toString());
   if (rankOf(x) == 0) {
     check(count.isConst(1), "[topk] k is {} of {}, which has one element; ask for 1", count.toString(), describe(x));

@@ -13,7 +13,7 @@ namespace meshfuse {
 // x as a new tensor; give it another sharding to move data.
 TensorView* set(TensorView* x);
 Val* set(Val* x);
-// set, and a kernel boundary.
+// The same as set, with a kernel boundary.
 TensorView* segment_set(TensorView* x);
 // x in another type, rounded to nearest even; floating to integer truncates, to Bool is x != 0. A copy if x has that type.
 TensorView* castOp(DataType dtype, TensorView* x);
@@ -27,11 +27,11 @@ TensorView* view(TensorView* x, DataType dtype);
 
 // -- reshape --------------------------------------------------------------------------------------------------------------
 // The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest. UserError if
-// the products differ: here if that is known, else at the call whose sizes show it.
+// the products differ: here if that is known, else at a call with such sizes.
 TensorView* reshape(TensorView* x, const IntList& sizes);
 // nvFuser's form: `original` are x's sizes.
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes);
-// Dims from..to as one.
+// Merges the dims from..to into one.
 TensorView* flatten(TensorView* x, int64_t from = 0, int64_t to = -1);
 
 // -- dims of extent 1 -----------------------------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ TensorView* unsqueeze(TensorView* x, int64_t axis);
 // isNew has one flag a dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
 // false flags.
 TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
-// Dims of one element stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError where another dim would change:
-// here if that is known, else at the call whose sizes show it.
+// Dims of one element stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError if another dim would change:
+// here if that is known, else at a call with such sizes.
 TensorView* expand(TensorView* x, const IntList& sizes);
 TensorView* expand_as(TensorView* x, TensorView* other);
 // x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError on fewer times than dims, or negative ones.
@@ -75,13 +75,13 @@ TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::
 // x with `widths` elements of `value` (0 if null) around it: left and right of the last dim, then of the one before, ...
 // Negative widths cut. UserError on an odd or too large number of widths or if more is cut than there is.
 TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
-// Tensors one after the other along `dim`, in the type they meet in. UserError if other extents differ.
+// Tensors one after the other along `dim`, in their common type. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);
 // x cut along `dim` into `chunks` parts of ceil(extent / chunks), the last one smaller, fewer if they do not fill. The extent
 // must be a constant, else UserError.
 std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim);
 
-// -- questions ------------------------------------------------------------------------------------------------------------
+// -- queries --------------------------------------------------------------------------------------------------------------
 // Extents as scalars.
 std::vector<Val*> shape(TensorView* x);
 Val* size(TensorView* x, int64_t dim);

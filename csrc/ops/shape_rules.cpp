@@ -22,7 +22,7 @@ std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, in
   std::ranges::sort(wrapped);
   auto twice = std::ranges::adjacent_find(wrapped);
   if (twice != wrapped.end()) {
-    throwUserError(fmt::format("[{}] axis {} stands twice in the list of axes; name each axis once", op, *twice));
+    throwUserError(fmt::format("[{}] axis {} is listed twice in the list of axes; name each axis once", op, *twice));
   }
   return wrapped;
 }

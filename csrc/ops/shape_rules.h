@@ -14,7 +14,7 @@ namespace meshfuse {
 
 // `axis` counted from the front. UserError `[op] axis ..` if it is not one of `rank` dims.
 [[nodiscard]] int wrapAxis(std::string_view op, int64_t axis, int rank);
-// The same for many, sorted. UserError if one stands twice.
+// The same for several axes, sorted. UserError if an axis is repeated.
 [[nodiscard]] std::vector<int> wrapAxes(std::string_view op, std::span<const int64_t> axes, int rank);
 
 // The axes of a reduction as sorted positions: {} is all of them, and a tensor without dims has none.
@@ -24,37 +24,37 @@ namespace meshfuse {
 [[nodiscard]] int rankOf(const TensorView* tv);
 // A dim of this extent: a broadcast one if it is the constant 1.
 [[nodiscard]] Dim dimOf(const IntExpr& extent);
-// The same for a dim that may stretch if it turns out to be 1: symbolic unless the extent is a constant.
+// The same for a dim that stretches if its extent is 1 at the call: symbolic unless the extent is a constant.
 [[nodiscard]] Dim dynamicDimOf(const IntExpr& extent);
 [[nodiscard]] bool mayStretch(const Dim& dim);
-// What two dims stretch to. Of two that may turn out to be 1 the larger.
+// The extent to which two dims stretch; the larger one if both may be 1 at the call.
 [[nodiscard]] Dim stretched(const Dim& a, const Dim& b);
-// One dim for two that must be equal and do not stretch: the one with the better known extent.
+// One dim for two dims that must be equal and do not stretch: the one whose extent is known better.
 [[nodiscard]] Dim sameDim(const Dim& a, const Dim& b);
 // `T3 [i0, 16]`: how errors name a tensor.
 [[nodiscard]] std::string describe(const TensorView* tv);
 [[nodiscard]] std::string describe(std::span<const IntExpr> shape);
 
-// True if both are constants (or polynomials that differ by one) and differ: what cannot be proven different is left to the
-// check of actual sizes.
+// True if the extents are proven to differ: both are constants, or polynomials that differ by a constant. The call checks all other
+// extents.
 [[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
 
 // Every tensor with leading broadcast dims up to the largest rank.
 [[nodiscard]] std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors);
-// The shape tensors of one rank stretch to. UserError `[op]` naming the dim and both extents if they do not.
+// The common shape of stretched tensors with the same number of dims. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);
 
-// x with these extents. If they are not known to be equal, a copy of x that checks them at the call. Equal ranks.
+// x with these extents; both have the same number of dims. If extents are not known to be equal, a copy of x that checks them at the call.
 [[nodiscard]] TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents);
 
 // x in the type that statistics are computed in: Double stays, all others are cast to Float.
 [[nodiscard]] TensorView* floatingOperand(std::string_view op, TensorView* x, std::string_view operand);
-// How many elements the dims have together.
+// The number of elements of the dims together.
 [[nodiscard]] IntExpr countOver(const TensorView* x, std::span<const int64_t> axes);
 
-// Non-null, a tensor; UserError otherwise.
+// UserError unless the operand is non-null and a tensor.
 void checkTensor(std::string_view op, const Val* val, std::string_view operand);
-// All of one fusion, which is returned.
+// The fusion of the operands; UserError if they are of different fusions.
 Fusion& commonFusion(std::string_view op, std::span<Val* const> vals);
 
 }  // namespace meshfuse

@@ -1,8 +1,8 @@
-// Mean and variance of the elements along some dims, and where the extreme ones are: compositions of reductions and elementwise ops.
+// Mean and variance of the elements along some dims, and the positions of the extremes: compositions of reductions and elementwise ops.
 //
 // Axes are those of reduction.h: {} is all dims, negative ones count from the end. 16-bit operands and integers are computed in Float,
-// Double stays, and the result has that type. Sums of squares are of the distances from the mean (two passes), so that a large mean
-// costs no digits.
+// Double stays, and the result has that type. Variances sum the squares of the distances from the mean (two passes), so that a large mean
+// loses no precision.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace meshfuse {
 
-// sum((x - mean)^2) / max(0, n - correction). correction: 0 of a whole population, 1 (true) of a sample; where no more elements than
-// that are, the result is NaN or infinite.
+// sum((x - mean)^2) / max(0, n - correction). correction: 0 for a whole population, 1 (true) for a sample. With at most `correction`
+// elements the result is NaN or infinite.
 TensorView* variance(TensorView* x, const Axes& axes, int64_t correction = 1, bool keep_dim = false);
 TensorView* standard_deviation(TensorView* x, const Axes& axes, int64_t correction = 1, bool keep_dim = false);
 
@@ -27,15 +27,16 @@ VarMeanResult variance_mean(TensorView* x, const Axes& axes, int64_t correction 
 struct WelfordResult {
   TensorView* avg = nullptr;
   TensorView* var_sum = nullptr;  // sum((x - avg)^2)
-  TensorView* n = nullptr;        // Int: how many elements
+  TensorView* n = nullptr;        // Int: the number of elements
 };
-// Mean, sum of squared distances and count, which can be joined: with init_avg, init_var and init_N, of the shape of the result, those
-// of the elements of x and of init_N elements before. All three of them or none.
+// Mean, sum of squared distances and count. With init_avg, init_var and init_N, which have the shape of the result, these are combined with
+// those of init_N earlier elements. Give all three or none.
 WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg = nullptr, TensorView* init_var = nullptr,
                       Operand init_N = 0);
 
-// Int: where the largest (smallest) element along dim is; the first one of equal ones, and the first NaN if there is one. Without dim:
-// of all elements, in row-major order. UserError if the dim has no elements; of one that turns out to have none, the largest Int.
+// Int: the position of the largest (smallest) element along dim; the first of equal elements, and the first NaN if there is one. Without
+// dim: the position among all elements, in row-major order. UserError if the dim is known to have no elements; the result is the largest
+// Int if it has none only at the call.
 TensorView* argmax(TensorView* x, std::optional<int64_t> dim = std::nullopt, bool keep_dim = false);
 TensorView* argmin(TensorView* x, std::optional<int64_t> dim = std::nullopt, bool keep_dim = false);
 

@@ -1,4 +1,4 @@
-// Tensors and scalars without definition: what becomes the inputs of a fusion. Each writes into the Fusion& given first, or into
+// Tensors and scalars without definition, which become inputs of a fusion. Each function writes into the Fusion& given first, or into
 // that of the FusionGuard (UserError without one).
 //
 //   makeSymbolicTensor(2)            extents i0, i1; strides known at run time
@@ -23,7 +23,7 @@ template <std::integral T>
 TensorView* makeSymbolicTensor(T ndims, DataType dtype = DataType::Float) {
   return makeSymbolicTensor(*FusionGuard::current(), ndims, dtype);
 }
-// Symbolic, but for the 1s of `shape`, which are broadcast dims.
+// Symbolic extents, except that each 1 in `shape` is a broadcast dim.
 TensorView* makeSymbolicTensor(const std::vector<int64_t>& shape, DataType dtype = DataType::Float);
 TensorView* makeContigTensor(int64_t ndims, DataType dtype = DataType::Float);
 TensorView* makeContigTensor(Fusion& fusion, int64_t ndims, DataType dtype = DataType::Float);
@@ -34,7 +34,7 @@ TensorView* makeContigConcreteTensor(const std::vector<int64_t>& shape, DataType
 TensorView* makeContigConcreteTensor(Fusion& fusion, const std::vector<int64_t>& shape,
                                      DataType dtype = DataType::Float);
 
-// Any input, said piece by piece. Without a shape all extents are symbolic.
+// Builds any input step by step. Without a shape all extents are symbolic.
 class TensorViewBuilder {
  public:
   TensorViewBuilder& ndims(int64_t n);
@@ -45,7 +45,7 @@ class TensorViewBuilder {
   // -1 is a symbolic extent.
   TensorViewBuilder& shape(std::vector<int64_t> extents);
   TensorViewBuilder& shape(const std::vector<Val*>& extents);
-  // Dims whose elements all share one place in memory (stride 0), although their extent is not 1.
+  // Dims whose elements all have one address (stride 0), although their extent is not 1.
   TensorViewBuilder& expanded(std::vector<bool> flags);
   // Rank of each dim in memory: 0 is the innermost.
   TensorViewBuilder& strideOrder(std::vector<int64_t> order);

@@ -51,9 +51,8 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
       std::all_of(logical.begin(), logical.end(), [](const IterDomain* id) { return id->extent().isConst(); });
   if (loop.digits.isOpaque() && constant && !mesh.isSymbolic()) {
     violations.push_back(fmt::format(
-        "the loop dim bound to axis {} of {} cuts merged dims, or a part that is uneven itself, where they do not "
-        "nest: a "
-        "rank's part is no rectangle; expected splits at multiples of the inner dims, or one split by the product of "
+        "the loop dim bound to axis {} of {} cuts merged dims, or an uneven part, and the cuts do not nest: "
+        "a rank's part is no rectangle; expected splits at multiples of the inner dims, or one split by the product of "
         "all axes: shard one logical dim",
         axis, tensor));
   }
@@ -215,8 +214,8 @@ void checkAliases(const Fusion& fusion, const Prover& facts, std::vector<std::st
     const bool same = in->hasDeviceMesh() ? provenEqual(wanted, shardState(in, facts), facts) : !wanted.isSharded();
     if (!same) {
       violations.push_back(fmt::format(
-          "{} is aliased to {}, but sharded {}, where {} is {}; expected one sharding of one memory: leave out that of "
-          "{}, or alias a copy of it",
+          "{} is aliased to {}, but its sharding is {} and that of {} is {}; expected one sharding for one memory: "
+          "leave out that of {}, or alias a copy of it",
           out->toString(), in->toString(), wanted.toString(), in->toString(),
           in->hasDeviceMesh() ? shardState(in).toString() : "whole on every rank", out->toString()));
     }

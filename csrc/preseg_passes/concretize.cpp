@@ -173,7 +173,7 @@ class Concretizer {
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
     const IntExpr extent = bound(e->input(0)->asTensor()->shape()[axis], values_);
     check(!provenLess(extent, wanted),
-          "[{}] {} elements of dim {} of {} are wanted, which has {}; ask for at most so many", e->opName(),
+          "[{}] {} elements of dim {} of {} are requested, but it has {}; request no more than that", e->opName(),
           wanted.toString(), axis, e->input(0)->toString(), extent.toString());
   }
 

@@ -3,9 +3,9 @@
 //   T0 = input() : Float[i0, 16], T1 = reshape(T0) : [s{4}, s{4*i0}]      i0 = 6      T0 : Float[6, 16], T1 : [4, 24] from splits
 //
 // Symbols are bound by matching the extents of tensor inputs with the given (global) shapes, and Int inputs with their values.
-// Symbolic dims, which reshape, slice, pad and expand made and whose structure waited for sizes, get them: broadcast dims where that is
-// 1, so they stretch. A reshape must keep the number of elements, an expand stretches dims of one element only, and a size must meet
-// what is declared of its symbol. UserError where a shape does not fit the fusion or an op.
+// Symbolic dims, which are made by reshape, slice, pad and expand, get their sizes; a dim of size 1 becomes a broadcast dim, so it
+// stretches. A reshape must keep the number of elements, an expand stretches only dims of one element, and a size must satisfy the declared
+// facts of its symbol. UserError if a shape does not fit the fusion or an op.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// decompose_reshardings: makes every communication a Redistribute, the only op whose edge may need it.
+// decompose_reshardings: makes every communication a Redistribute; afterwards only edges of Redistributes communicate.
 //
 //   T0 S0(x), T1 R = set(T0)         ->   T1 = redistribute(T0)
 //   T0 S0(x), T1 R = add(T0, 1)      ->   T2 S0(x) = add(T0, 1), T1 R = redistribute(T2)
-//   T0 S0(x), T1 S1(x) = permute(..)      before or after the op, where fewer elements travel; after where equal
+//   T0 S0(x), T1 S1(x) = permute(..)      before or after the op, wherever fewer elements are moved; after it if equal
 //
 // Before: partialize_reductions. After: every edge is aligned or local, or its consumer is a Redistribute. A tensor is
-// redistributed once for each sharding that is needed of it. Idempotent.
+// redistributed once for each sharding that its readers need. Idempotent.
 #pragma once
 
 #include <functional>

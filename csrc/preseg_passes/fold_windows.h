@@ -1,8 +1,8 @@
-// Pass "fold-windows": what a slice leaves of a pad is one pad.
+// fold_windows: replaces a slice of a pad by one pad.
 //
 //   T1 = pad(T0[8], 1, 1), T2 = slice(T1, 2:10)     T2 = pad(T0, -1, 1): one window, so ranks need one halo exchange
 //
-// Where something of the pad's operand is left in every dim, steps are 1, sizes are known, and nobody placed the pad.
+// Conditions: in every dim some element of the pad's operand remains, steps are 1, sizes are known, and the user did not shard the pad.
 #pragma once
 
 namespace meshfuse {

@@ -98,8 +98,8 @@ bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
           e->opName(), e->attributes().dim, table->id(), index->id());
     if (embeds) {
       const IntExpr& start = e->attributes().starts[0];
-      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0 where rows outside are no zeros", e->opName(),
-            table->id(), start.toString());
+      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0, because rows outside are not read as zeros",
+            e->opName(), table->id(), start.toString());
     }
     const ShardState place = placeOf(index, e->tensorOutput());
     TensorView*& guard = checked[{index->id(), extent.toString(), place.toString()}];

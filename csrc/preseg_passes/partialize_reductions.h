@@ -8,9 +8,9 @@
 // With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
 // A user's reduction of partial results over the dim that counts them is the combination itself.
-// An axis takes part where every operand either owns it on the reduced dims or does not own it at all.
-// Before: propagate_shardings. After: no reduced or indexed dim of an operand is owned but by a partial result, or by an axis that
-// another operand uses for something else (then a reshard gathers it). Idempotent.
+// An axis takes part if every operand either owns it on the reduced dims or does not own it at all.
+// Before: propagate_shardings. After: an axis owns a reduced or indexed dim of an operand only if the result is partial over it, or if
+// another operand uses the axis for another dim (then a redistribution gathers it). Idempotent.
 #pragma once
 
 namespace meshfuse {

@@ -1,4 +1,4 @@
-// Ops that a pass adds where their operands are: what comes out has the axes that the operands bring along.
+// Ops that a pass adds with the sharding of their operands: the axes of the operands propagate to the result.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ class PlacedOps {
   TensorView* padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state);
   TensorView* moved(TensorView* tv, const ShardState& to);
 
-  // No op needs what its rank does not have.
+  // True if no added op needs communication.
   [[nodiscard]] bool areLocal() const;
-  // As if nothing had been added.
+  // Removes all added ops.
   void remove();
 
  private:

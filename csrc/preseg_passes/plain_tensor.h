@@ -1,4 +1,4 @@
-// Tensors that a pass puts in place of others.
+// Tensors with which a pass replaces other tensors.
 #pragma once
 
 #include "ir/fusion.h"
@@ -6,8 +6,7 @@
 
 namespace meshfuse {
 
-// A tensor of the stored dims of `tv` without reductions and root, with its memory order, placed at `state`. The stored dims do
-// not hold a partial one.
+// A tensor with the stored dims and the memory order of `tv`, without reductions and root, sharded as `state`. No stored dim may be partial.
 [[nodiscard]] TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& state);
 // The same with the dims given.
 [[nodiscard]] TensorView* placedTensor(Fusion& fusion, DataType dtype, const std::vector<Dim>& dims,
@@ -16,10 +15,10 @@ namespace meshfuse {
 Expr* redistribute(TensorView* from, TensorView* to);
 // The combination of a partial sum: its partial dim is a reduction dim of the result.
 [[nodiscard]] TensorView* combine(TensorView* partial, const ShardState& state);
-// `now` stands where `was` stood: the same readers, number, memory order and pin.
+// Replaces `was` by `now`: it gets the readers, the number, the memory order and the user-sharded flag of `was`.
 void takePlace(TensorView* was, TensorView* now);
 
-// A reduction of partial results over the dim that counts them, and no other: `combine` in the words of a user.
+// True for a reduction of a partial sum over only the dim of its contributions: the form of `combine` that a user writes.
 [[nodiscard]] bool combinesPartials(const Expr* expr);
 
 }  // namespace meshfuse

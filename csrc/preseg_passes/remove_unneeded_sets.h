@@ -1,8 +1,8 @@
-// remove_unneeded_sets: a Set whose result is placed as its operand is, and which has no memory order of its own, goes.
+// remove_unneeded_sets: removes a Set whose result has the sharding of its operand and no memory order of its own.
 //
 //   T1 = set(T0), T2 = add(T1, 1)      ->      T2 = add(T0, 1)
 //
-// A result that is an output stays: outputs have memory of their own. Before: decompose_reshardings. Idempotent.
+// A Set whose result is an output stays, because outputs have their own memory. Before: decompose_reshardings. Idempotent.
 #pragma once
 
 namespace meshfuse {

@@ -1,9 +1,10 @@
-// What is linear, computed from the contributions to a sum in place of the sum.
+// Applies linear ops to the contributions of a partial sum instead of to the combined sum.
 //
 //   T1 = redistribute(T0 P(x)), T2 = slice(T1)     ->     T3 P(x) = slice(T0), T2 = redistribute(T3)
 //
-// Linear are copies, negation, products with finite constants other than zero, quotients by them, casts to wider types, permutes,
-// reshapes, slices, and sums over other dims. Where it rounds, it does so for types of 32 bits or more only: of 16 bits a rank's contribution is rounded as seldom as before.
+// Linear ops are copies, negation, products with and quotients by finite constants other than zero, casts to wider types, permutes,
+// reshapes, slices, and sums over other dims. Ops that round are moved only for types of 32 bits or more, so that 16-bit contributions are
+// not rounded more often.
 #pragma once
 
 namespace meshfuse {
@@ -13,14 +14,14 @@ class Fusion;
 class PassContext;
 class TensorView;
 
-// Of one tensor that is not a partial sum, and the same for a sum as for its terms added up.
+// True for an op of one tensor that gives the same for a sum as for its terms added up. The tensor is no partial sum.
 [[nodiscard]] bool isLinear(const Expr* e);
 
-// The op on the contributions to its operand; null, and nothing is added, if these are not where it reads them.
+// Adds the op on the contributions to its operand; null if these do not have the sharding that the op needs.
 [[nodiscard]] TensorView* ofContributions(const Expr* op, TensorView* partial);
 
-// Combines sums after linear ops that are read once, where fewer bytes are to be combined. For a fusion in which only Redistributes
-// communicate, as it is afterwards. True if it changed.
+// Combines partial sums after linear ops that are read once, if fewer bytes are then combined. Before and after: only Redistributes
+// communicate. True if the fusion changed.
 bool delayPartialSums(Fusion& fusion, PassContext& context);
 
 }  // namespace meshfuse

@@ -62,8 +62,8 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
   return placed && !cut.dims[dim].isOpaque() && !cut.dims[dim].isRagged() ? std::optional(cut) : std::nullopt;
 }
 
-// A set of tensors that take axes together. What has to stay as it is, pinned or an output, takes part as a stand-in: computed in
-// parts and then redistributed to where it was.
+// A set of tensors that get axes together. For a user-sharded tensor or an output, a copy in parts joins the set; the copy is then
+// redistributed to the original sharding.
 class Region {
  public:
   Region(Fusion& fusion, PlanMemo& plans, std::vector<int> axes)

@@ -26,25 +26,26 @@ namespace meshfuse {
 namespace {
 
 const PassRow<Fusion, PassContext> kPasses[] = {
-    {"check-annotations", checkAnnotations, "first: all others may rely on shardings being rectangles"},
-    {"fold-windows", foldWindows, "before shardings spread: what is in between would take one"},
-    {"privatize-casts", privatizeCasts, "before shardings spread: each use of a cast may then take its own"},
-    {"propagate-shardings", propagateShardings, "needs the final graph; all that follows reads shardings"},
+    {"check-annotations", checkAnnotations, "first: all other passes rely on parts that are rectangles"},
+    {"fold-windows", foldWindows, "before shardings propagate: they would also reach the tensor between pad and slice"},
+    {"privatize-casts", privatizeCasts, "before shardings propagate: each use of a cast may then get its own sharding"},
+    {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings"},
     {"insert-bounds-checks", insertBoundsChecks,
-     "a check takes the place of its index; before tables are cut, for their extent counts"},
+     "a check gets the sharding of its index; before tables are cut, because it needs their whole extents"},
     {"partialize-reductions", partializeReductions,
      "before reshards: a sum over a sharded dim must not gather its operand"},
     {"decompose-reshardings", decomposeReshardings,
      "when all shardings are final; afterwards only Redistribute communicates"},
     {"optimize-reshards", optimizeReshards,
-     "when all reshards stand alone, and before they are planned: it moves, joins and splits them"},
+     "needs each reshard as an op of its own, without a plan: it moves, joins and splits them"},
     {"combine-variance", combineVariance,
-     "after optimize-reshards: only all-reduces that it left whole are to become gathers"},
+     "after optimize-reshards: it replaces only all-reduces that optimize-reshards left whole"},
     {"remove-unneeded-sets", removeUnneededSets,
-     "after the reshards stand alone: a copy that only holds an annotation would cost a kernel"},
-    {"plan-redistributions", planRedistributions, "what each reshard costs is known when no sharding changes any more"},
+     "after reshards are ops of their own: a copy that only holds an annotation would cost a kernel"},
+    {"plan-redistributions", planRedistributions,
+     "when no sharding changes any more: the steps follow from the shardings"},
     {"pack-redistributions", packRedistributions,
-     "last: which of them can share a call shows in their steps, and nothing may come between those that do"},
+     "last: it compares the steps of plans, and no later pass may separate the ops that it packs"},
 };
 
 }  // namespace

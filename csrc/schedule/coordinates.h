@@ -5,7 +5,7 @@
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
 //
-// Ops that share no result with the reference are placed beside it: their tensors of the same extents get the same index.
+// Ops without a common result with the reference are added to it: their tensors with the same extents get the same index.
 //
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once
@@ -31,8 +31,7 @@ struct Coordinates {
   std::map<int, int> stage;
   int stages = 0;
   bool conflicted = false;  // some tensor is needed at two positions
-  bool readsMove =
-      false;  // some tensor may be read elsewhere than at its index, or at its index written in another way
+  bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
   bool hasReduction() const { return stages > 0; }
 
   // Tensors that run over the reduced dims (the others have one element a row), and how many reduction stages each tensor of the

@@ -32,7 +32,7 @@ using SizeName = std::function<IntExpr(const IntExpr&)>;
 // `at` with 0 where dims of `tensor` have one element: that element is read at all positions.
 [[nodiscard]] std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at);
 
-// Whether an op reads operands at other positions than those of its result's dims: windows, parts one after the other, rows by data.
+// True if an op reads operands at other positions than those of its result's dims: windows, concatenations, indexed rows.
 [[nodiscard]] bool readsElsewhere(const Expr& e);
 
 // A stored dim of an operand, by its number among all operands, and the dim of the result at whose positions it is read.
@@ -42,7 +42,7 @@ struct DimPair {
 };
 [[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int operand);
 
-// Where an op that indexes reads its index, for a position of its result; dims of one element are not told from others.
+// The position at which an op that indexes reads its index, for a position of its result; dims of one element are treated like others.
 template <class T>
 [[nodiscard]] std::vector<T> positionOfIndex(const Expr& e, const std::vector<T>& at) {
   std::vector<T> read;
@@ -52,11 +52,11 @@ template <class T>
   return read;
 }
 
-// A position this large, composed of positions that were divided already, costs more to compute than to make the tensor in memory.
+// A position of this size, composed of divided positions, costs more to compute than storing the tensor in memory.
 inline constexpr int64_t kMaxPositionSize = 32;
 
 [[nodiscard]] int64_t sizeOf(const std::vector<IntExpr>& position);
-// Whether a reshape's operand, read at `read` for its result at `at`, is better made in memory first.
+// True if it is cheaper to store a reshape's operand, which is read at `read` for its result at `at`, in memory first.
 [[nodiscard]] bool isOvergrown(const std::vector<IntExpr>& at, const std::vector<IntExpr>& read);
 [[nodiscard]] std::string overgrownReason(const Expr& reshape);
 

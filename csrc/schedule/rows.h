@@ -35,12 +35,12 @@ struct RowDigits {
 
 // The op that combines two partial results.
 [[nodiscard]] PointOp combineOp(ReduceOp op, DataType type);
-// Ops whose cost dwarfs a load.
+// Ops that cost much more than a load.
 [[nodiscard]] bool isCostly(PointOp op);
 [[nodiscard]] bool isCostly(const Group& group);
 
-// Serial digits of an axis along which sums grow, in so many steps of `each` additions one after the other. Long axes have two
-// digits, and so blocks that are summed for themselves: a float to which 2^24 ones were added one by one takes no more.
+// Serial digits of an axis along which a sum accumulates in steps of `each` additions. A long axis gets two digits, so that blocks are
+// summed separately: a float that has reached 2^24 by adding ones does not change when another one is added.
 [[nodiscard]] std::vector<tile::Builder::DigitSpec> summing(int64_t steps, int64_t each = 1);
 
 // Elements of n that one step covers, with digits for n.

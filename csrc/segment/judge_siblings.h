@@ -1,5 +1,5 @@
-// Judges whether two groups that do not read each other are better off in one kernel. A template is known
-// to take them together, which saves a launch and reads shared inputs once. These losses refuse it:
+// Judges whether one kernel for two groups that do not read each other is faster than two. A template accepts
+// the joint group, which saves a launch and reads shared inputs once. Reasons against one kernel:
 //
 //   the loop        groups without a large input in common join only if they loop over the same extents and are small
 //   the structure   the template judges whether its kernel stays fast (Judgement::refuseParts)

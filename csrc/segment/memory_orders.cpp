@@ -96,9 +96,9 @@ bool memoryOrders(Fusion& fusion, LocalContext& context) {
     if (tv->isFusionOutput()) {
       TensorView* copy = orderedCopy(fusion, tv);
       context.layouts[copy->id()] = *layout;
-      instead = fmt::format("T{} is a copy that does", copy->id());
+      instead = fmt::format("T{} is a copy in that order", copy->id());
     }
-    context.remarks.push_back(fmt::format("T{} does not lie in the order [{}], as {}: {}", tv->id(),
+    context.remarks.push_back(fmt::format("T{} is not stored in the order [{}], because {}: {}", tv->id(),
                                           fmt::join(tv->memoryOrder(), ", "), obstacle, instead));
     tv->setAllocationDomain(tv->noReductions(), std::vector<bool>(layout->strides.size(), true));
   }

@@ -140,7 +140,7 @@ class Segmenter {
     std::map<int, bool> placed;  // by id; false while an op waits for others
     const std::function<void(Expr*)> place = [&](Expr* e) {
       const auto [it, isNew] = placed.try_emplace(e->id(), false);
-      invariant(isNew || it->second, "[segment] collectives stand against the order of their numbers");
+      invariant(isNew || it->second, "[segment] the order of collectives contradicts their numbers");
       if (!isNew) {
         return;
       }

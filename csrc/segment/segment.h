@@ -1,8 +1,8 @@
-// Segmentation: the local fusion cut into steps. Communication stands alone, library calls stand alone, views cost nothing, and
-// the rest is gathered into as few kernels as templates accept.
+// Segmentation: cuts the local fusion into steps. Each collective and each library call is a step of its own, views cost nothing, and all
+// other ops are grouped into as few kernels as templates accept.
 //
-// Ops are taken in topological order; each joins all the groups it reads from if some template takes the union, else the
-// largest of them that it can, else it starts a group. A join that would make two groups wait for each other is left out.
+// Ops are processed in topological order. Each op joins all groups that it reads from if some template accepts the union, else the
+// largest group that it can join, else it starts a group. A join that would make two groups wait for each other is not done.
 // Groups that do not read each other join last (join_siblings.h).
 #pragma once
 
@@ -32,15 +32,15 @@ struct Segment {
   std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel: of `group`, until the kernel is written
   KernelPlan plan = {};                                  // Kernel: what runs, once it is written
   std::map<int, int> inPlace = {};  // results written into the memory of an input: output Val id -> input Val id
-  std::string boundary;             // why it is no larger: the first refusal that ended it; empty if there was none
-  std::vector<std::string> joins;   // which of its kernels do not read each other, and why they are one
+  std::string boundary;             // why the group is not larger: the first refusal; empty if there was none
+  std::vector<std::string> joins;   // results in one kernel that do not read each other, and why
 };
 
 // In execution order; every op of the fusion in exactly one segment. The fusion is as the local passes leave it (table.h).
 [[nodiscard]] std::vector<Segment> segment(const Fusion& fusion, const LocalContext& context, const DeviceInfo& device,
                                            std::span<const Template> templates);
 
-// Schedules: the tile program of each kernel, as it runs, and how it binds to the fusion. InternalError if one is wrong.
+// Schedules the kernels: writes the tile program of each kernel and its binding to the fusion. InternalError if a program is wrong.
 void writeKernels(std::span<Segment> segments);
 
 }  // namespace meshfuse

@@ -32,19 +32,19 @@ class StepGraph {
   // The nodes that compute the operands of an op.
   std::set<int> producersOf(const Expr* e) const;
   int add(std::vector<Expr*> exprs, const std::set<int>& producers, SegmentKind kind);
-  void append(int node, Expr* e);  // an op that waits for no other node
-  // Makes `with` one node, the first of them, that computes `exprs`, all of theirs and at most one more, which waits for
+  void append(int node, Expr* e);  // an op that depends on no other node
+  // Merges the nodes `with` into the first of them. It then computes `exprs`, all of their ops and at most one more, and depends on
   // `producers`.
   void merge(const std::vector<int>& with, const std::set<int>& producers, std::vector<Expr*> exprs);
-  // Would a node made of `merged` and an op waiting for `producers` wait for itself?
+  // True if a node of `merged` and an op that depends on `producers` would depend on itself.
   bool makesCycle(const std::vector<int>& merged, const std::set<int>& producers) const;
 
   void inTopologicalOrder(std::vector<Expr*>& exprs) const;
   // All ops of some nodes, in topological order.
   std::vector<Expr*> exprsOf(const std::vector<int>& nodes) const;
-  // The group of a step of these ops.
+  // The group for a step with these ops.
   Group groupOf(const std::vector<Expr*>& exprs) const;
-  // Of the nodes that are not part of others, each after those it waits for.
+  // The nodes that are not merged into others, each after the nodes that it depends on.
   std::vector<int> inOrder() const;
 
  private:

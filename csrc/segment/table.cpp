@@ -16,16 +16,16 @@ namespace meshfuse {
 namespace {
 
 const PassRow<Fusion, LocalContext> kPasses[] = {
-    {"fold-scalars", foldScalars, "first: ops that are copied later then copy a constant, not a reader of a scalar"},
+    {"fold-scalars", foldScalars, "first: ops that later passes copy then read a constant instead of a scalar op"},
     {"memory-orders", memoryOrders,
-     "while library calls still are what the user wrote; the layouts it adds may need copies"},
+     "while library calls are still the ops that the user wrote; the layouts that it adds may need copies"},
     {"contiguous-operands", contiguousOperands,
-     "needs layouts of inputs and results: its copies are ops like others for what follows"},
+     "needs layouts of inputs and results; later passes treat its copies like other ops"},
     {"decompose-contractions", decomposeContractions,
-     "before cheap ops are duplicated: it makes some; afterwards every contraction is a library call"},
-    {"duplicate-cheap", duplicateCheap, "when all ops are there that kernels compute"},
+     "before cheap ops are duplicated, because it adds some; afterwards every contraction is a library call"},
+    {"duplicate-cheap", duplicateCheap, "when all ops that kernels compute exist"},
     {"fold-transposes", foldTransposes,
-     "last: a permute is a view only if its readers are all there, and library calls also of the view"},
+     "last: a permute becomes a view only if all its readers are library calls that accept the view"},
 };
 
 }  // namespace

@@ -10,10 +10,10 @@ namespace meshfuse {
 class Fusion;
 struct LocalContext;
 
-// Name, function and the reason why it stands where it does; printPasses() of it is the documentation of the order.
+// Name and function of each pass, and the reason for its position; printPasses() of the table documents the order.
 [[nodiscard]] std::span<const PassRow<Fusion, LocalContext>> localPasses();
 
-// Runs the table. Afterwards every Matmul and Linear is a library call, and each op has its operands as it needs them. InternalError
+// Runs the table. Afterwards every Matmul and Linear is a library call, and each op gets operands in the memory order that it needs. InternalError
 // if a pass leaves a wrong fusion.
 void runLocalPasses(Fusion& fusion, LocalContext& context);
 

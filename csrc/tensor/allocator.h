@@ -53,7 +53,7 @@ class PooledAllocator final : public Allocator {
   AllocatorStatistics statistics() const;
   // The peak counts from now on.
   void resetPeak();
-  // Memory for tensors that comes from elsewhere counts as in use too; less than 0: given back.
+  // Counts memory for tensors from other sources as in use; negative if it is released.
   void countInUse(int64_t bytes);
 
  private:

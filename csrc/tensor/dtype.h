@@ -1,5 +1,4 @@
-// Element types. All that is known of a type without a library is its row in kDataTypes and its line in withElementType; the
-// rest of the code asks the questions below.
+// Element types. The row in kDataTypes and the line in withElementType define a type; all other code uses the functions below.
 #pragma once
 
 #include <array>

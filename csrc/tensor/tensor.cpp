@@ -300,7 +300,7 @@ Tensor Tensor::permute(const std::vector<int>& order) const {
   std::vector<bool> seen(order.size(), false);
   for (size_t k = 0; k < order.size(); k++) {
     size_t old = static_cast<size_t>(wrapAxis(order[k], dim(), "permute"));
-    check(!seen[old], "[permute] axis {} stands twice in the order", old);
+    check(!seen[old], "[permute] axis {} is listed twice in the order", old);
     seen[old] = true;
     t.sizes_[k] = sizes_[old];
     t.strides_[k] = strides_[old];

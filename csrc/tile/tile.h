@@ -9,7 +9,7 @@
 //
 // Index expressions use the name of an axis as its coordinate: load X[m, n]. The coordinate is sum of digit * stride. Positions
 // at or beyond an axis' bound hold unspecified values: a load never touches them, store, reduce and loop carries leave them
-// out. `where` is for everything else (pad, slice windows, data).
+// out. `where` states all other conditions (pad, slice windows, data).
 //
 //   kernel softmax                              for a CPU
 //   for m.s:

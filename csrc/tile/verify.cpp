@@ -258,9 +258,9 @@ class StatementVerifier {
       oneWriter(s, t, what);
     }
   }
-  // What runs several times or in several workers must occur in the index, or be pinned by a condition or a last arriver.
+  // What runs several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
   void oneWriter(const Stmt& s, const TensorParam& t, const std::string& what) {
-    std::set<std::string> placed = scope_.pinned;
+    std::set<std::string> placed = scope_.restricted;
     for (const Index& i : s.index) {
       for (const std::string& symbol : i.expr.symbols()) {
         placed.insert(symbol);
@@ -340,17 +340,17 @@ class StatementVerifier {
   }
 
   void when(const Stmt& s, int depth) {
-    std::set<std::string> pinned = scope_.pinned;
+    std::set<std::string> restricted = scope_.restricted;
     for (const Pred& p : s.where) {
       for (const IntExpr* e : {&p.lhs, &p.rhs}) {
         values_.uniform(*e, "the condition of an if");
         for (const std::string& symbol : e->symbols()) {
-          scope_.pinned.insert(symbol);
+          scope_.restricted.insert(symbol);
         }
       }
     }
     block(s.body, depth + 1);
-    scope_.pinned = std::move(pinned);
+    scope_.restricted = std::move(restricted);
   }
 
   void lastArriver(const Stmt& s, int depth) {
@@ -377,7 +377,7 @@ class StatementVerifier {
     for (const GridDim& g : p_.grid) {
       if (selecting.count(g.symbol) == 0) {
         scope_.hidden.insert(g.symbol);
-        scope_.pinned.insert(g.symbol);
+        scope_.restricted.insert(g.symbol);
       }
     }
     scope_.outside.insert(scope_.defined.begin(), scope_.defined.end());

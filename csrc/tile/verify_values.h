@@ -29,10 +29,10 @@ struct Findings {
 // The values and symbols that a statement may use.
 struct Scope {
   std::set<ValueId> defined;
-  std::set<ValueId> outside;     // defined before the last arriver the statement is in
-  std::set<std::string> open;    // serial symbols of the loops around it
-  std::set<std::string> pinned;  // symbols a condition or a last arriver restricts
-  std::set<std::string> hidden;  // grid symbols that a last arriver's body may not use
+  std::set<ValueId> outside;         // defined before the last arriver the statement is in
+  std::set<std::string> open;        // serial symbols of the loops around it
+  std::set<std::string> restricted;  // symbols a condition or a last arriver restricts
+  std::set<std::string> hidden;      // grid symbols that a last arriver's body may not use
 };
 
 class ValueVerifier {

@@ -101,7 +101,7 @@ nlohmann::ordered_json timelineJson(std::span<const RankSpans> timeline) {
 
 std::string explanationText(const Explanation& e, const Terminal& terminal) {
   std::string text = terminal.heading("tensors of the planned program") + "\n" + tensorsText(e);
-  text += terminal.heading("edges: what a rank holds against what it needs") + "\n";
+  text += terminal.heading("edges: the elements that a rank holds, compared with those that it needs") + "\n";
   for (const ExplainedEdge& edge : e.edges) {
     text += edgeText(edge);
   }

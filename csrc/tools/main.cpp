@@ -61,21 +61,21 @@ void addRun(CLI::App& app, RunOptions& o) {
                 "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated")
       ->allow_extra_args(false);
   c->add_flag("--profile", o.profile, "run once more and print the time of each step");
-  c->add_option("--trace", o.traceTo,
-                "run once more and write what each rank did when, as a Chrome trace: kernels, collectives, waits");
+  c->add_option(
+      "--trace", o.traceTo,
+      "run once more and write the kernels, collectives and waits of each rank with their times, as a Chrome trace");
   c->add_option("--save", o.saveTo, "directory for the outputs as .npy files");
-  c->footer(
-      std::string(
-          "Examples:\n"
-          "  meshfuse run mlp.fir --ranks 4 --verify\n"
-          "  meshfuse run mlp_of_any_size.fir --mesh tp=4\n"
-          "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
-          "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
-          "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"
-          "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n"
-          "Planned bytes follow from the plan alone; counted bytes are what the transport saw arrive at rank 0, "
-          "and may differ from them where\nthere is an all-reduce, which is planned as the mean of its ranks.\n") +
-      kExitCodes);
+  c->footer(std::string(
+                "Examples:\n"
+                "  meshfuse run mlp.fir --ranks 4 --verify\n"
+                "  meshfuse run mlp_of_any_size.fir --mesh tp=4\n"
+                "  meshfuse run softmax.fir --size i0=128 --size i1=1000 --profile\n"
+                "  meshfuse run mlp.fir --input T0=x.npy --expect T5=y.npy --save out\n"
+                "  meshfuse run mlp.fir --trace run.json           # open it in https://ui.perfetto.dev\n"
+                "  mpirun -np 4 meshfuse run mlp.fir --mpi --verify\n"
+                "Planned bytes follow from the plan alone; counted bytes are those that rank 0 received through the "
+                "transport.\nThey may differ if there is an all-reduce, which is planned as the mean of its ranks.\n") +
+            kExitCodes);
 }
 
 void addExplain(CLI::App& app, ExplainOptions& o) {
@@ -122,7 +122,7 @@ void addCompile(CLI::App& app, EmitOptions& o) {
 
 void addBlame(CLI::App& app, std::string& directory) {
   CLI::App* c = app.add_subcommand(
-      "blame", "merge the flight records of failed ranks and name the first call they did not make alike");
+      "blame", "merge the flight records of failed ranks and name the first call that differs between ranks");
   c->add_option("DIR", directory, "where the ranks wrote their records")->required();
   c->footer(std::string(
                 "Ranks write their last 1,000 calls when one fails, to the directory that MESHFUSE_FLIGHT_DIR names.\n"
@@ -182,7 +182,7 @@ std::string refusal(const CLI::App& app, const CLI::ParseError& e) {
       what += nearest(word, flags);
     }
   }
-  return fmt::format("[command line] {}; {} --help says what there is", what,
+  return fmt::format("[command line] {}; {} --help lists the options", what,
                      given.empty() ? "meshfuse" : "meshfuse " + command.get_name());
 }
 

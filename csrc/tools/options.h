@@ -1,5 +1,5 @@
 // The options of the command line's subcommands, and the subcommands. main.cpp fills in the structs; each function is in the file of its
-// name, prints to standard output, returns an exit code and lets errors of the library through.
+// name, prints to standard output, returns an exit code and does not catch errors of the library.
 #pragma once
 
 #include <cstdint>

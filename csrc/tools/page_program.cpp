@@ -90,10 +90,10 @@ std::string programSection(const Explanation& e) {
                         tensor == tensorOf.end() ? "" : place(*tensor->second));
   }
   return section("program", "Program",
-                 "The planned program in its global view. Arcs lead from a tensor to where it is read: "
+                 "The planned program in its global view. Arcs lead from a tensor to its readers: "
                  "<span class=\"key aligned\">aligned</span> a rank holds what it needs, "
                  "<span class=\"key local\">local</span> it holds more, "
-                 "<span class=\"key comm\">comm</span> it may lack something.",
+                 "<span class=\"key comm\">comm</span> it may lack elements.",
                  body + "</div></div>\n");
 }
 

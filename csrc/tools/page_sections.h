@@ -12,8 +12,9 @@ namespace meshfuse {
 [[nodiscard]] std::string programSection(const Explanation& e);  // the text, with arcs from producer to consumer
 [[nodiscard]] std::string tensorsSection(const Explanation& e);  // shards of each rank
 [[nodiscard]] std::string edgesSection(const Explanation& e);    // relations, reasons, plans
-[[nodiscard]] std::string stepsSection(const Explanation& e);    // kernels and collectives, and why they are no larger
-[[nodiscard]] std::string memorySection(const Explanation& e);   // the arena, step by step
+[[nodiscard]] std::string stepsSection(
+    const Explanation& e);  // kernels and collectives, and why kernels are not larger
+[[nodiscard]] std::string memorySection(const Explanation& e);  // the arena, step by step
 [[nodiscard]] std::string timelineSection(std::span<const RankSpans> ranks);
 
 }  // namespace meshfuse

@@ -146,10 +146,9 @@ std::string memorySection(const Explanation& e) {
   }
   return section(
       "memory", "Memory",
-      fmt::format(
-          "Rank {} needs {} at most: arguments, results and one arena, where tensors share places when their lives do "
-          "not meet. Steps without views from left to right, offsets downwards.",
-          e.rank, bytesMarkup(e.peakBytes)),
+      fmt::format("Rank {} needs {} at most: arguments, results and one arena, in which tensors with disjoint "
+                  "lifetimes share memory. Steps without views from left to right, offsets downwards.",
+                  e.rank, bytesMarkup(e.peakBytes)),
       body + "</div>\n");
 }
 

@@ -86,7 +86,7 @@ std::string edgesSection(const Explanation& e) {
   }
   body +=
       "</div>\n<div class=\"card scroll\"><table class=\"edges\"><thead><tr><th>edge</th><th>op</th><th>relation</th>"
-      "<th>why, and what moves</th></tr></thead><tbody>\n";
+      "<th>reason and moves</th></tr></thead><tbody>\n";
   for (const ExplainedEdge& x : e.edges) {
     std::string why = withTensors(x.reason, TensorScope::Planned) + planMarkup(x);
     body += fmt::format(
@@ -96,7 +96,8 @@ std::string edgesSection(const Explanation& e) {
         x.relation, withTensors(x.from, TensorScope::Planned), withTensors(x.to, TensorScope::Planned), escaped(x.op),
         why);
   }
-  return section("edges", "Edges", "What a rank holds against what it needs, at every operand of every op.",
+  return section("edges", "Edges",
+                 "The elements that a rank holds, compared with those that it needs, for every operand of every op.",
                  body + "</tbody></table></div>\n");
 }
 

@@ -172,12 +172,13 @@ std::string summary(const Tensor& t) {
 std::string whyCountsDiffer(const Explanation& e) {
   const bool reduces =
       std::ranges::any_of(e.communications, [](const ExplainedCommunication& c) { return c.kind == "all-reduce"; });
-  return reduces ? "they differ: an all-reduce is planned as the mean over its ranks of the way with the fewest bytes, "
+  return reduces ? "they differ: an all-reduce is planned as the mean over its ranks of the algorithm with the fewest "
+                   "bytes, "
                    "2 (n - 1) / "
                    "n of the tensor;\n  a rank combines one part of it, and parts may be uneven; of a small tensor a "
                    "rank may "
                    "read the whole from every other"
-                 : "they differ: not all that was planned was moved, or more was";
+                 : "they differ: the run moved fewer or more bytes than planned";
 }
 
 void print(const Report& report, const Terminal& terminal) {

@@ -41,14 +41,14 @@ TEST(ReadProgram, ASymbolThatNoInputHas) {
   T1 = neg(T0) : Float[i1, 16]
   output T1
 })"),
-            "f.fir:3:24: the symbol i1 stands in the extents of no input; there are: i0");
+            "f.fir:3:24: the symbol i1 is in the extents of no input; there are: i0");
   EXPECT_EQ(refusalOf(R"(fusion {
   mesh M0 {x: 2} [0, 1]
   T0 = input() : Float[8, 16] contiguity[t, t] mesh M0 outer_split(0, n) parallelize(0, DIDx)
   T1 = neg(T0) : Float[8, 16]
   output T1
 })"),
-            "f.fir:3:71: the symbol n stands in the extents of no input; there are: none");
+            "f.fir:3:71: the symbol n is in the extents of no input; there are: none");
 }
 
 TEST(ReadProgram, EveryBrokenRuleHasItsPlace) {

@@ -128,7 +128,7 @@ TEST(Text, ErrorsNameTheirPlace) {
       {"fusion {\n  T0 = input() : Float[4]\n  T1 = tanhh(T0) : Float[4]\n}", "f:3:8: there is no op 'tanhh'"},
       {"fusion {\n  T1 = neg(T0) : Float[4]\n}", "f:2:12: T0 is not defined above"},
       {"fusion {\n  T0 = input() : Float[4\n}", "f:2:24: no ']' closes"},
-      {"fusion {\n  T0 = input() : Float[4]\n  T0 = neg(T0) : Float[4]\n}", "f:3:3: value number 0 stands twice"},
+      {"fusion {\n  T0 = input() : Float[4]\n  T0 = neg(T0) : Float[4]\n}", "f:3:3: value number 0 is defined twice"},
       {"fusion {\n  T0 = input() : Float[4] inner_split(0, 2) loop[3, 2]\n}", "f:2:45: the transforms give loop[2, 2]"},
       {"fusion {\n  T0 = input() : Float[4] inner_split(3, 2)\n}", "f:2:27: [split] axis 3"},
       {"fusion {\n  T0 = input() : Float[4] parallelize(0, DIDq)\n}", "f:2:27: there is no axis 'DIDq'"},

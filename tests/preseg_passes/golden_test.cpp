@@ -67,21 +67,21 @@ TEST(Golden, Specialize) {
 TEST(Table, TheOrderOfPasses) {
   EXPECT_EQ(
       printPasses(presegPasses()),
-      "check-annotations: first: all others may rely on shardings being rectangles\n"
-      "fold-windows: before shardings spread: what is in between would take one\n"
-      "privatize-casts: before shardings spread: each use of a cast may then take its own\n"
-      "propagate-shardings: needs the final graph; all that follows reads shardings\n"
-      "insert-bounds-checks: a check takes the place of its index; before tables are cut, for their extent counts\n"
+      "check-annotations: first: all other passes rely on parts that are rectangles\n"
+      "fold-windows: before shardings propagate: they would also reach the tensor between pad and slice\n"
+      "privatize-casts: before shardings propagate: each use of a cast may then get its own sharding\n"
+      "propagate-shardings: needs the final graph; all later passes read shardings\n"
+      "insert-bounds-checks: a check gets the sharding of its index; before tables are cut, because it needs their "
+      "whole extents\n"
       "partialize-reductions: before reshards: a sum over a sharded dim must not gather its operand\n"
       "decompose-reshardings: when all shardings are final; afterwards only Redistribute communicates\n"
-      "optimize-reshards: when all reshards stand alone, and before they are planned: it moves, joins and splits "
-      "them\n"
-      "combine-variance: after optimize-reshards: only all-reduces that it left whole are to become gathers\n"
-      "remove-unneeded-sets: after the reshards stand alone: a copy that only holds an annotation would cost a "
-      "kernel\n"
-      "plan-redistributions: what each reshard costs is known when no sharding changes any more\n"
-      "pack-redistributions: last: which of them can share a call shows in their steps, and nothing may come "
-      "between those that do\n");
+      "optimize-reshards: needs each reshard as an op of its own, without a plan: it moves, joins and splits them\n"
+      "combine-variance: after optimize-reshards: it replaces only all-reduces that optimize-reshards left whole\n"
+      "remove-unneeded-sets: after reshards are ops of their own: a copy that only holds an annotation would cost "
+      "a kernel\n"
+      "plan-redistributions: when no sharding changes any more: the steps follow from the shardings\n"
+      "pack-redistributions: last: it compares the steps of plans, and no later pass may separate the ops that it "
+      "packs\n");
 }
 
 }  // namespace

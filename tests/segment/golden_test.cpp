@@ -99,13 +99,14 @@ TEST(Golden, EveryPassOfTheTable) {
 TEST(Table, TheOrderOfPasses) {
   EXPECT_EQ(
       printPasses(localPasses()),
-      "fold-scalars: first: ops that are copied later then copy a constant, not a reader of a scalar\n"
-      "memory-orders: while library calls still are what the user wrote; the layouts it adds may need copies\n"
-      "contiguous-operands: needs layouts of inputs and results: its copies are ops like others for what follows\n"
-      "decompose-contractions: before cheap ops are duplicated: it makes some; afterwards every contraction is a "
-      "library call\n"
-      "duplicate-cheap: when all ops are there that kernels compute\n"
-      "fold-transposes: last: a permute is a view only if its readers are all there, and library calls also of the "
+      "fold-scalars: first: ops that later passes copy then read a constant instead of a scalar op\n"
+      "memory-orders: while library calls are still the ops that the user wrote; the layouts that it adds may need "
+      "copies\n"
+      "contiguous-operands: needs layouts of inputs and results; later passes treat its copies like other ops\n"
+      "decompose-contractions: before cheap ops are duplicated, because it adds some; afterwards every contraction "
+      "is a library call\n"
+      "duplicate-cheap: when all ops that kernels compute exist\n"
+      "fold-transposes: last: a permute becomes a view only if all its readers are library calls that accept the "
       "view\n");
 }
 

@@ -162,8 +162,9 @@ TEST(ToolOpt, SizesComeAfterPropagation) {
 TEST(ToolExplain, CostsInTheSizesOfTheMesh) {
   const ToolRun run = tool("explain {dir}/mlp_of_any_size.fir --mesh tp=2");
   EXPECT_EQ(run.code, 0) << run.err;
-  expectContains(run.out,
-                 "by the sizes of tp, where they give these steps\n  bytes that all ranks receive: tp*768 - 768");
+  expectContains(
+      run.out,
+      "as functions of tp, for all sizes that lead to these steps\n  bytes that all ranks receive: tp*768 - 768");
 }
 
 TEST(ToolOpt, PrintsThePipelineWithReasons) {

@@ -140,9 +140,9 @@ TEST(ToolRun, RefusesBadInput) {
         start + "axis_of_no_mesh.fir",
         "T0: loop dim 0 is bound to DIDz, but mesh {y: 2, x: 2}[0, 1, 2, 3] has 2 axes; bind it to one of DIDy (y), "
         "DIDx (x)");
-    expectRefused(start + "rank_twice_in_a_mesh.fir", "[mesh] device 1 stands twice in [1, 1]; list each rank once");
+    expectRefused(start + "rank_twice_in_a_mesh.fir", "[mesh] device 1 is listed twice in [1, 1]; list each rank once");
   }
-  expectRefused("run {dir}/uneven.fir", "or a part that is uneven itself, where they do not nest");
+  expectRefused("run {dir}/uneven.fir", "or an uneven part, and the cuts do not nest");
   expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4", "mesh axis tp of ");
   expectRefused("run {dir}/mlp_of_any_size.fir", "has no size; give it: --mesh tp=4, or --ranks");
   expectRefused("run {dir}/mlp_of_any_size.fir --mesh pp=4", "mesh axis tp of ");

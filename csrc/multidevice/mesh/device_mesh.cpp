@@ -57,7 +57,7 @@ void checkDevices(const std::vector<int64_t>& ids) {
         sorted.empty() ? 0 : sorted.front());
   auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
   if (repeated != sorted.end()) {
-    throwUserError(fmt::format("[mesh] device {} stands twice in [{}]; list each rank once", *repeated, join(ids)));
+    throwUserError(fmt::format("[mesh] device {} is listed twice in [{}]; list each rank once", *repeated, join(ids)));
   }
 }
 

@@ -144,7 +144,7 @@ class Checker {
     switch (step_.kind) {
       case Collective::Local:
         if (step_.before.partial == step_.after.partial) {
-          require(holdsAll(r, r), "slices what is not there");
+          require(holdsAll(r, r), "slices elements that a rank does not hold");
           break;
         }
         partial.insert(partial.end(), step_.axes.begin(), step_.axes.end());
@@ -170,7 +170,7 @@ class Checker {
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
                 "sums over other axes");
         for (size_t q : team) {
-          require(holdsAll(q, r), "sums what a rank does not hold");
+          require(holdsAll(q, r), "sums elements that a rank does not hold");
         }
         break;
       default:
@@ -190,7 +190,7 @@ class Checker {
       found += distinct.insert(before_.tiles[q]).second ? n : 0;
       counts.insert(n);
     }
-    require(found == countOf(after_.tiles[r]), "delivers what nobody holds");
+    require(found == countOf(after_.tiles[r]), "delivers elements that no rank holds");
     require(!isEven(step_, extents_) || counts.size() == 1, "exchanges unevenly");
   }
 
@@ -318,7 +318,8 @@ void check(std::span<const CommStep> steps, const ShardState& from, const ShardS
     const bool meets = reached == later.on ? earlier.after == later.before
                                            : isWhole || reached.mesh.devices() == later.on.mesh.devices();
     if (!meets) {
-      throw Mistake{fmt::format("step {} does not start where {} ends", later.toString(), earlier.toString())};
+      throw Mistake{
+          fmt::format("step {} does not begin with the state after {}", later.toString(), earlier.toString())};
     }
   }
 }

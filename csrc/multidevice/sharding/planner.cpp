@@ -250,7 +250,7 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
     allowed.forbid.clear();
     allowed.permutes = allowed.transfers = true;
     plan = planOnMesh(from, to, shape, allowed);
-    plan.note = "nothing else combines the sum: moves that are forbidden are taken";
+    plan.note = "no allowed move combines the sum: forbidden moves are used";
   } else if (!chain && options.transfers && problem && to.partial.empty() &&
              usedAtoms(problem->pair.to) != usedAtoms(problem->pair.from)) {
     plan = planBetween(from, to, shape, options);
@@ -287,7 +287,8 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
   }
   if (!to.partial.empty() && options.sums == PartialSums::Combined) {
     throwInternalError(
-        fmt::format("[planner] {} is partial; only what a pass creates is, and it is combined at once", to.toString()));
+        fmt::format("[planner] the destination {} is a partial sum; host programs combine sums before they move them",
+                    to.toString()));
   }
   RedistributionPlan plan;
   if (from.mesh == to.mesh) {

@@ -114,10 +114,11 @@ std::string describeEntry(const Entry& e, int64_t origin) {
 
 std::string whereItWas(const FlightRecord& record, int64_t origin) {
   if (record.calls.empty()) {
-    return "made no call at all";
+    return "made no call";
   }
   const Entry& last = record.calls.back();
-  return fmt::format("did not come; its last call, number {}: {}", last.event.sequence, describeEntry(last, origin));
+  return fmt::format("did not make this call; its last call, number {}: {}", last.event.sequence,
+                     describeEntry(last, origin));
 }
 
 std::string divergenceText(const Records& records, const TeamCall& call, int64_t origin) {
@@ -175,7 +176,7 @@ std::string worldText(const std::string& world, const Records& records) {
     }
   }
   for (const auto& [failure, ranks] : failures) {
-    text += fmt::format("  failure, says {}: {}\n", list(ranks), failure);
+    text += fmt::format("  failure reported by {}: {}\n", list(ranks), failure);
   }
   std::vector<TeamCall> divergences;
   for (const auto& [hash, mask] : teams) {

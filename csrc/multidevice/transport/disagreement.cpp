@@ -26,7 +26,7 @@ std::optional<GroupFailure> disagreement(const Communicator::Programs* programs,
   if (!text) {
     return std::nullopt;
   }
-  return GroupFailure{fmt::format("{}; found where {} and {} meet", *text, low.place, high.place), true};
+  return GroupFailure{fmt::format("{}; found between {} and {}", *text, low.place, high.place), true};
 }
 
 GroupFailure differenceOf(std::string_view transport, const Communicator::Programs* programs, const DifferingCall& a,

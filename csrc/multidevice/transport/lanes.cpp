@@ -79,7 +79,7 @@ void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> t
 }
 
 void refuseInLane(std::string_view call) {
-  throwUserError(fmt::format("[{}] asked of the lane of a team; it is for the communicator itself", call));
+  throwUserError(fmt::format("[{}] called on the lane of a team; call it on the communicator itself", call));
 }
 
 }  // namespace meshfuse

@@ -118,11 +118,11 @@ std::string refusal(const std::function<void()>& body) {
 TEST(DeviceMesh, Mistakes) {
   using Axes = std::vector<DeviceMesh::Axis>;
   const auto made = [](const Axes& axes) { return refusal([&] { (void)DeviceMesh::create(axes); }); };
-  EXPECT_EQ(refusal([] { DeviceMesh({0, 0}); }), "[mesh] device 0 stands twice in [0, 0]; list each rank once");
+  EXPECT_EQ(refusal([] { DeviceMesh({0, 0}); }), "[mesh] device 0 is listed twice in [0, 0]; list each rank once");
   EXPECT_EQ(refusal([] {
               DeviceMesh({3, 1, 2, 1}, {2, 2});
             }),
-            "[mesh] device 1 stands twice in [3, 1, 2, 1]; list each rank once");
+            "[mesh] device 1 is listed twice in [3, 1, 2, 1]; list each rank once");
   EXPECT_EQ(refusal([] { DeviceMesh({-1}); }), "[mesh] device ids are ranks, at least 0; got -1");
   EXPECT_EQ(refusal([] {
               DeviceMesh({0, 1, 2}, {2, 2});

@@ -97,7 +97,7 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
       EXPECT_NE(error.find(phrase), std::string::npos)
           << "rank " << r << " says: " << error << "\nexpected: " << phrase;
     }
-    for (const char* silence : {"deadline of", "said nothing for"}) {
+    for (const char* silence : {"deadline of", "sent nothing for"}) {
       EXPECT_TRUE(!c.heardOf || error.find(silence) == std::string::npos) << "rank " << r << " says: " << error;
     }
     first = first.empty() ? error : first;
@@ -106,7 +106,7 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
     }
   }
   if (c.wakesToError) {
-    EXPECT_NE(outcomes[static_cast<size_t>(c.victim)].text.find("came too late"), std::string::npos)
+    EXPECT_NE(outcomes[static_cast<size_t>(c.victim)].text.find("rejoined too late"), std::string::npos)
         << outcomes[static_cast<size_t>(c.victim)].text;
   }
 }

@@ -86,7 +86,7 @@ TEST_F(FlightRecorderTest, ACallThatDiffersIsTheFirstDivergence) {
   };
   EXPECT_THROW(runLoopback(3, body, {.flightDirectory = directory_}), DeviceError);
   EXPECT_EQ(files(), 3u);
-  expectBlame({"3 ranks, transport loopback; records of all", "failure, says ranks 0, 1, 2", "the counts differ",
+  expectBlame({"3 ranks, transport loopback; records of all", "failure reported by ranks 0, 1, 2", "the counts differ",
                "first divergence: call 18 of the team of ranks 0, 1, 2\n",
                "rank 0: all-reduce(sum) of 64 Float in team {0, 1, 2} at step 18 (the sum of T4)", "not ended",
                "rank 1: all-reduce(sum) of 65 Float", "rank 2: all-reduce(sum) of 64 Float"});
@@ -121,11 +121,11 @@ TEST_F(FlightRecorderTest, ARankThatDoesNotComeIsNamedWithItsLastCall) {
     }
   };
   EXPECT_THROW(runLoopback(3, body, {.flightDirectory = directory_}), DeviceError);
-  expectBlame(
-      {"the record of rank 1 was written by rank", "first divergence: call 18 of the team of ranks 0, 1, 2\n",
-       "rank 0: all-reduce(sum) of 64",
-       "rank 1: did not come; its last call, number 22: all-reduce(sum) of 64 Float in team {0, 1, 2} at step 17",
-       "ended after", "rank 2: all-reduce"});
+  expectBlame({"the record of rank 1 was written by rank", "first divergence: call 18 of the team of ranks 0, 1, 2\n",
+               "rank 0: all-reduce(sum) of 64",
+               "rank 1: did not make this call; its last call, number 22: all-reduce(sum) of 64 Float in team {0, 1, "
+               "2} at step 17",
+               "ended after", "rank 2: all-reduce"});
 }
 
 // Posted calls of a team have records of their own: of its ranks alone.
@@ -153,10 +153,10 @@ TEST_F(FlightRecorderTest, RanksThatPartInTwoTeamsAreNamedInBoth) {
     }
   };
   EXPECT_THROW(runLoopback(3, body, {.flightDirectory = directory_}), DeviceError);
-  expectBlame({"call 5 of the team of ranks 0, 1\n", "rank 0: did not come", "in team {0, 1, 2}",
+  expectBlame({"call 5 of the team of ranks 0, 1\n", "rank 0: did not make this call", "in team {0, 1, 2}",
                "rank 1: all-reduce(sum) of 8 Float in team {0, 1}"});
-  expectBlame({"call 6 of the team of ranks 0, 1, 2\n", "rank 0: all-reduce(sum) of 64 Float", "rank 1: did not come",
-               "in team {0, 1},", "rank 2: all-reduce(sum) of 64 Float"});
+  expectBlame({"call 6 of the team of ranks 0, 1, 2\n", "rank 0: all-reduce(sum) of 64 Float",
+               "rank 1: did not make this call", "in team {0, 1},", "rank 2: all-reduce(sum) of 64 Float"});
 }
 
 TEST_F(FlightRecorderTest, TheLastThousandCallsAreKept) {
@@ -216,7 +216,7 @@ TEST_F(FlightRecorderTest, SurvivorsWriteTheRecordOfAKilledRank) {
       expectBlame({"world0: 3 ranks, transport host; records of all", "the record of rank 2 was written by rank",
                    "[rank 2/3] at step 30 (the sum of T4)", "first divergence: call 30 of the team of ranks 0, 1, 2\n",
                    "rank 0: all-reduce(sum) of 64 Float", "at step 30", "not ended",
-                   "rank 2: did not come; its last call, number 29", "at step 29"});
+                   "rank 2: did not make this call; its last call, number 29", "at step 29"});
     }
     TearDown();
     std::filesystem::create_directories(directory_);
@@ -238,7 +238,7 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
     EXPECT_EQ(files(), 2u);
     expectBlame({throws ? "left by an exception" : "out of memory",
                  "first divergence: call 15 of the team of ranks 0, 1",
-                 "rank 0: all-reduce(sum) of 64 Float in team {0, 1} at step 12", "rank 1: did not come"});
+                 "rank 0: all-reduce(sum) of 64 Float in team {0, 1} at step 12", "rank 1: did not make this call"});
     TearDown();
     std::filesystem::create_directories(directory_);
   }

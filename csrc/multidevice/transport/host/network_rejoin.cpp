@@ -226,7 +226,7 @@ void NetworkRejoin::sendVisitorsAway() {
 }
 
 void NetworkRejoin::throwLate() const {
-  throwDeviceError(fmt::format("[network] {} came too late: the others have made a new world without it", place_));
+  throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
 void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) {

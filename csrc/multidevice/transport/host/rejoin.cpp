@@ -23,7 +23,8 @@ Rejoin::Rejoin(const HostGroup& old, const TransportOptions& options) : old_(old
     attempt_ = now / 2;
     uint32_t before = attempt_;
     const bool comes = now % 2 == 0 && slot(old_.rank()).came.compare_exchange_strong(before, attempt_ + 1);
-    deviceCheck(comes, "[host] {} came too late: the others have made a new world without it", old_.place(old_.rank()));
+    deviceCheck(comes, "[host] {} rejoined too late: the others have made a new world without it",
+                old_.place(old_.rank()));
   } while (!settleMembers());
 }
 
@@ -51,7 +52,7 @@ bool Rejoin::settleMembers() {
     }
   }
   deviceCheck(std::binary_search(members_.begin(), members_.end(), old_.rank()),
-              "[host] {} came too late: the others have written it off", old_.place(old_.rank()));
+              "[host] {} rejoined too late: the others have excluded it", old_.place(old_.rank()));
   return underWay();
 }
 

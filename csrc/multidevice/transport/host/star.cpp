@@ -86,7 +86,7 @@ class LaunchedStar final : public Star {
     }
     open(std::move(all), 0, 0, std::move(sockets));
     if (!missing.empty()) {
-      failAll(fmt::format("[host] {} did not come to the opening of the world at {} port {} within {} ms", missing,
+      failAll(fmt::format("[host] {} did not connect to open the world at {} port {} within {} ms", missing,
                           address_.host, address_.port, deadline().count()));
     }
   }
@@ -105,11 +105,10 @@ class LaunchedStar final : public Star {
         centreSpeaksWithin(std::chrono::milliseconds(answer[1]));
         return;
       }
-      deviceCheck(
-          Clock::now() < limit,
-          "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: it did not come to the opening of the "
-          "world, or MASTER_ADDR or MASTER_PORT is wrong",
-          rank_, size_, address_.host, address_.port, deadline().count());
+      deviceCheck(Clock::now() < limit,
+                  "[host] rank {} found no [rank 0/{}] at {} port {} within {} ms: rank 0 has not opened the "
+                  "world, or MASTER_ADDR or MASTER_PORT is wrong",
+                  rank_, size_, address_.host, address_.port, deadline().count());
       std::this_thread::sleep_for(pause);
     }
   }
@@ -138,7 +137,7 @@ uint32_t Star::millisecondsUntil(Clock::time_point limit) {
 std::string Star::absence(int position, bool late) const {
   return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[static_cast<size_t>(position)],
                      size(),
-                     late ? fmt::format("said nothing for {} ms", deadline_.count()) : std::string("ended or left"));
+                     late ? fmt::format("sent nothing for {} ms", deadline_.count()) : std::string("ended or left"));
 }
 
 void Star::failAll(const std::string& text) {

@@ -382,7 +382,7 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
     wakeAll();
   }
   deviceCheck(std::binary_search(rejoin_.oldRanks.begin(), rejoin_.oldRanks.end(), rank),
-              "[loopback] rank {} came too late: the others have made a new world without it", rank);
+              "[loopback] rank {} rejoined too late: the others have made a new world without it", rank);
   return rejoin_;
 }
 
