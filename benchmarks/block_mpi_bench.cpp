@@ -62,7 +62,7 @@ class Block {
   // All tensors made since the last call, cut along dim `dim`; those that the default form leaves open stay so.
   TensorView* placed(TensorView* last, int dim) {
     if (form_ != Form::Default) {
-      for (TensorView* tv : fusion_.tensors(true)) {
+      for (TensorView* tv : fusion_.tensors(ExprSet::All)) {
         if (!tv->hasDeviceMesh()) {
           cut(tv, dim);
         }

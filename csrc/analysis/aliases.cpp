@@ -91,7 +91,7 @@ bool isView(const Expr& expr) {
 }
 
 Aliases::Aliases(const Fusion& fusion) : fusion_(fusion), base_(static_cast<size_t>(fusion.numVals()), nullptr) {
-  for (TensorView* t : fusion.tensors(true)) {
+  for (TensorView* t : fusion.tensors(ExprSet::All)) {
     const Expr* e = t->definition();
     bool view = e != nullptr && isView(*e);
     base_[static_cast<size_t>(t->id())] = view ? base_[static_cast<size_t>(e->input(0)->id())] : t;

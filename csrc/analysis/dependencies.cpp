@@ -6,7 +6,7 @@
 
 namespace meshfuse {
 
-Dependencies::Dependencies(const Fusion& fusion) : fusion_(fusion), order_(fusion.exprs(true)) {
+Dependencies::Dependencies(const Fusion& fusion) : fusion_(fusion), order_(fusion.exprs(ExprSet::All)) {
   position_.assign(static_cast<size_t>(fusion.numExprs()), -1);
   for (size_t k = 0; k < order_.size(); k++) {
     position_[static_cast<size_t>(order_[k]->id())] = static_cast<int>(k);

@@ -16,7 +16,7 @@ class Dependencies {
   static constexpr std::string_view kName = "dependencies";
   explicit Dependencies(const Fusion& fusion);
 
-  // Position of the expr in fusion.exprs(true); -1 if it was created later.
+  // Position of the expr in fusion.exprs(ExprSet::All); -1 if it was created later.
   [[nodiscard]] int position(const Expr* expr) const;
   // Whether `later` is computed from `earlier` (a value is computed from itself).
   [[nodiscard]] bool dependsOn(const Val* later, const Val* earlier) const;

@@ -170,7 +170,7 @@ std::vector<IdLink> idLinks(const Expr& expr) {
 IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
   UnionFind sets;
   std::vector<Transform> transforms;
-  for (const TensorView* t : fusion.tensors(true)) {
+  for (const TensorView* t : fusion.tensors(ExprSet::All)) {
     for (IterDomain* id : allIds(*t)) {
       size_t number = static_cast<size_t>(id->id());
       sets.grow(number + 1);
@@ -182,7 +182,7 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
       }
     }
   }
-  for (const Expr* e : fusion.exprs(true)) {
+  for (const Expr* e : fusion.exprs(ExprSet::All)) {
     for (const IdLink& link : idLinks(*e)) {
       bool exact = link.how == DimRead::Same || link.how == DimRead::Reduced;
       if (exact || (mode == Mode::Broadcast && link.how == DimRead::Stretched)) {

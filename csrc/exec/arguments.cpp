@@ -61,7 +61,7 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
 }
 
 void checkMeshes(const Fusion& fusion, int ranks) {
-  for (const TensorView* tv : fusion.tensors(true)) {
+  for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     check(!tv->getDeviceMesh().isSymbolic(),
           "[run] the mesh {} of T{} has an axis without a size; specialize the fusion", tv->getDeviceMesh().toString(),
           tv->id());

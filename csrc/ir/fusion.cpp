@@ -131,9 +131,9 @@ bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
 
 }  // namespace
 
-std::vector<Expr*> Fusion::exprs(bool dead) const {
+std::vector<Expr*> Fusion::exprs(ExprSet set) const {
   std::vector<bool> needed(exprs_.size(), false);
-  if (dead) {
+  if (set == ExprSet::All) {
     for (size_t k = 0; k < exprs_.size(); k++) {
       needed[k] = exprs_[k] != nullptr;
     }
@@ -194,21 +194,21 @@ std::vector<Expr*> Fusion::exprs(bool dead) const {
   return order;
 }
 
-std::vector<TensorView*> Fusion::tensors(bool dead) const {
+std::vector<TensorView*> Fusion::tensors(ExprSet set) const {
   std::vector<TensorView*> all;
   for (Val* v : inputs_) {
     if (v->isTensor()) {
       all.push_back(v->asTensor());
     }
   }
-  if (dead) {
+  if (set == ExprSet::All) {
     for (const auto& v : vals_) {
       if (v != nullptr && v->isTensor() && !v->isInput_ && v->definition() == nullptr) {
         all.push_back(v->asTensor());
       }
     }
   }
-  for (Expr* e : exprs(dead)) {
+  for (Expr* e : exprs(set)) {
     for (Val* v : e->outputs()) {
       if (v->isTensor()) {
         all.push_back(v->asTensor());

@@ -29,6 +29,9 @@ struct Dim {
 [[nodiscard]] std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids);
 [[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
 
+// Which exprs of a fusion: those that outputs and communications need, or also dead ones.
+enum class ExprSet : uint8_t { Needed, All };
+
 class Fusion {
  public:
   Fusion();
@@ -51,13 +54,13 @@ class Fusion {
   const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
 
   // -- nodes ----------------------------------------------------------------------------------------------------------
-  // Topological order with ties by id, only what outputs and communications need (all of it with dead = true).
-  std::vector<Expr*> exprs(bool dead = false) const;
-  std::vector<TensorView*> tensors(bool dead = false) const;  // in the order of definition
-  std::vector<Expr*> uses(const Val* val) const;              // in id order
-  Expr* expr(int id) const;                                   // nullptr if removed
-  int numExprs() const;                                       // ids are below; so for values
-  Val* val(int id) const;                                     // nullptr where the text that was parsed left a gap
+  // Topological order with ties by id, only what outputs and communications need, or dead exprs too.
+  std::vector<Expr*> exprs(ExprSet set = ExprSet::Needed) const;
+  std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;  // in the order of definition
+  std::vector<Expr*> uses(const Val* val) const;                          // in id order
+  Expr* expr(int id) const;                                               // nullptr if removed
+  int numExprs() const;                                                   // ids are below; so for values
+  Val* val(int id) const;  // nullptr where the text that was parsed left a gap
   int numVals() const;
 
   Val* scalar(ScalarConst value);       // interned

@@ -8,8 +8,14 @@ namespace meshfuse {
 
 namespace {
 
+// Blocks of one rank, where ranks give or get different counts.
+struct Blocks {
+  std::vector<Part> sends = {};
+  std::vector<Part> receives = {};
+};
+
 TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, const std::vector<int64_t>& shape,
-                        const MovedTensor& moved, std::vector<Part> sends = {}, std::vector<Part> receives = {}) {
+                        const MovedTensor& moved, Blocks blocks = {}) {
   Fusion& fusion = in->fusion();
   TensorView* out = localTensor(fusion, in->dtype(), shape);
   ExprAttributes attributes;
@@ -21,8 +27,8 @@ TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, c
   if (kind == Collective::Transfer) {
     attributes.comm.sources = step.sources;
   }
-  attributes.comm.sends = std::move(sends);
-  attributes.comm.receives = std::move(receives);
+  attributes.comm.sends = std::move(blocks.sends);
+  attributes.comm.receives = std::move(blocks.receives);
   fusion.addExpr(ExprKind::Communicate, {in}, {out}, attributes);
   return out;
 }
@@ -144,8 +150,7 @@ class UnevenStep {
   TensorView* emit() const {
     const Part held = part(step_.before, rank_);
     const Part wanted = part(step_.after, rank_);
-    std::vector<Part> sends;
-    std::vector<Part> receives;
+    Blocks blocks;
     switch (step_.kind) {
       case Collective::Local:
         return takePart(in_, held.positionsOf(wanted));
@@ -153,21 +158,21 @@ class UnevenStep {
         return communicate(in_, step_, Collective::AllReduce, held.sizes(), moved_);
       case Collective::AllGather:
         for (const Part& theirs : before_) {
-          receives.push_back(blockOf(wanted, theirs));
+          blocks.receives.push_back(blockOf(wanted, theirs));
         }
-        return exchange(Collective::AllGather, sends, receives);
+        return exchange(Collective::AllGather, std::move(blocks));
       case Collective::ReduceScatter:
         for (const Part& theirs : after_) {
-          sends.push_back(blockOf(held, theirs));
+          blocks.sends.push_back(blockOf(held, theirs));
         }
-        return exchange(Collective::ReduceScatter, sends, receives);
+        return exchange(Collective::ReduceScatter, std::move(blocks));
       case Collective::Transfer:
       case Collective::AllToAll:
         for (size_t k = 0; k < team_.size(); k++) {
-          sends.push_back(blockOf(held, passed(self_, k)));
-          receives.push_back(blockOf(wanted, passed(k, self_)));
+          blocks.sends.push_back(blockOf(held, passed(self_, k)));
+          blocks.receives.push_back(blockOf(wanted, passed(k, self_)));
         }
-        return exchange(Collective::AllToAll, sends, receives);
+        return exchange(Collective::AllToAll, std::move(blocks));
       default:
         break;
     }
@@ -198,9 +203,8 @@ class UnevenStep {
     return chosen ? intersection(before_[from], after_[to]) : Part{std::vector<IndexRuns>(extents_.size())};
   }
 
-  TensorView* exchange(Collective kind, std::vector<Part> sends, std::vector<Part> receives) const {
-    return communicate(in_, step_, kind, part(step_.after, rank_).sizes(), moved_, std::move(sends),
-                       std::move(receives));
+  TensorView* exchange(Collective kind, Blocks blocks) const {
+    return communicate(in_, step_, kind, part(step_.after, rank_).sizes(), moved_, std::move(blocks));
   }
 
   TensorView* in_;

@@ -133,8 +133,17 @@ TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }
 
 namespace {
 
-TensorView* randomOp(std::string_view op, RandomKind kind, Fusion& fusion, const IntList& shape, DataType dtype,
-                     Operand seed, Operand offset) {
+// Where random elements come from, and for which op.
+struct RandomSource {
+  std::string_view op;
+  RandomKind kind;
+  Fusion& fusion;
+  Operand seed;
+  Operand offset;
+};
+
+TensorView* randomOp(const RandomSource& source, const IntList& shape, DataType dtype) {
+  const auto& [op, kind, fusion, seed, offset] = source;
   check(isFloatingPoint(dtype), "[{}] type {}, expected a floating type", op, name(dtype));
   DataType type = dtype == DataType::Double ? dtype : DataType::Float;
   for (const Operand& operand : {seed, offset}) {
@@ -169,21 +178,21 @@ DataType randomTypeOf(std::string_view op, const TensorView* x) {
 }  // namespace
 
 TensorView* rand(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp("rand", RandomKind::Uniform, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
+  return randomOp({"rand", RandomKind::Uniform, fusionOfRandom(shape, seed, offset), seed, offset}, shape, dtype);
 }
 
 TensorView* randn(const IntList& shape, DataType dtype, Operand seed, Operand offset) {
-  return randomOp("randn", RandomKind::Normal, fusionOfRandom(shape, seed, offset), shape, dtype, seed, offset);
+  return randomOp({"randn", RandomKind::Normal, fusionOfRandom(shape, seed, offset), seed, offset}, shape, dtype);
 }
 
 TensorView* rand_like(TensorView* x, Operand seed, Operand offset) {
   DataType dtype = randomTypeOf("rand_like", x);
-  return randomOp("rand_like", RandomKind::Uniform, x->fusion(), x->shape(), dtype, seed, offset);
+  return randomOp({"rand_like", RandomKind::Uniform, x->fusion(), seed, offset}, x->shape(), dtype);
 }
 
 TensorView* randn_like(TensorView* x, Operand seed, Operand offset) {
   DataType dtype = randomTypeOf("randn_like", x);
-  return randomOp("randn_like", RandomKind::Normal, x->fusion(), x->shape(), dtype, seed, offset);
+  return randomOp({"randn_like", RandomKind::Normal, x->fusion(), seed, offset}, x->shape(), dtype);
 }
 
 namespace {
@@ -199,7 +208,7 @@ TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dt
 
 TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dtype, Operand seed, Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
-  TensorView* random = randomOp("uniform", RandomKind::Uniform, fusion, shape, accumulateType(dtype), seed, offset);
+  TensorView* random = randomOp({"uniform", RandomKind::Uniform, fusion, seed, offset}, shape, accumulateType(dtype));
   Val* highest = scalarOf("uniform", fusion, high, DataType::Double);
   Val* lowest = scalarOf("uniform", fusion, low, DataType::Double);
   return affine(random, lowest, sub(highest, lowest), dtype);
@@ -208,7 +217,7 @@ TensorView* uniform(const IntList& shape, Operand low, Operand high, DataType dt
 TensorView* normal(const IntList& shape, Operand mean, Operand deviation, DataType dtype, Operand seed,
                    Operand offset) {
   Fusion& fusion = fusionOfRandom(shape, seed, offset);
-  TensorView* random = randomOp("normal", RandomKind::Normal, fusion, shape, accumulateType(dtype), seed, offset);
+  TensorView* random = randomOp({"normal", RandomKind::Normal, fusion, seed, offset}, shape, accumulateType(dtype));
   return affine(random, scalarOf("normal", fusion, mean, DataType::Double),
                 scalarOf("normal", fusion, deviation, DataType::Double), dtype);
 }
@@ -217,7 +226,7 @@ ForwardDropoutResult dropout(TensorView* x, Operand keep, Operand scale) {
   checkTensor("dropout", x, "x");
   Fusion& fusion = x->fusion();
   DataType type = x->dtype() == DataType::Double ? DataType::Double : DataType::Float;
-  TensorView* random = randomOp("dropout", RandomKind::Uniform, fusion, x->shape(), type, 0, 0);
+  TensorView* random = randomOp({"dropout", RandomKind::Uniform, fusion, 0, 0}, x->shape(), type);
   TensorView* mask = lt(random, scalarOf("dropout", fusion, keep, DataType::Double));
   TensorView* kept = mul(x, castOp(type, mask));
   return {mul(kept, scalarOf("dropout", fusion, scale, DataType::Double)), mask};

@@ -233,7 +233,7 @@ std::unique_ptr<Fusion> loadProgram(const ProgramOptions& options) {
 
 std::unique_ptr<Fusion> loadGlobalProgram(const ProgramOptions& options) {
   std::unique_ptr<Fusion> fusion = loadProgram(options);
-  for (const Expr* e : fusion->exprs(true)) {
+  for (const Expr* e : fusion->exprs(ExprSet::All)) {
     std::string sign = e->kind() == ExprKind::Communicate ? "a collective" : "";
     for (const std::string& symbol : symbolsOf(*e)) {
       if (symbol.starts_with("coord.")) {
@@ -330,13 +330,13 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
 }
 
 bool hasMesh(const Fusion& fusion) {
-  const std::vector<TensorView*> tensors = fusion.tensors(true);
+  const std::vector<TensorView*> tensors = fusion.tensors(ExprSet::All);
   return std::any_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); });
 }
 
 int rankCount(const Fusion& fusion, std::optional<int> asked) {
   int64_t needed = 0;
-  for (const TensorView* tv : fusion.tensors(true)) {
+  for (const TensorView* tv : fusion.tensors(ExprSet::All)) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
     if (mesh.empty()) {
       continue;

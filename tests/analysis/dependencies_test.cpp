@@ -23,7 +23,7 @@ std::vector<std::vector<bool>> closure(const Fusion& f) {
   }
   for (bool changed = true; changed;) {
     changed = false;
-    for (const Expr* e : f.exprs(true)) {
+    for (const Expr* e : f.exprs(ExprSet::All)) {
       size_t out = static_cast<size_t>(e->output()->id());
       for (const Val* in : e->inputs()) {
         for (size_t k = 0; k < n; k++) {
@@ -42,7 +42,7 @@ TEST(Dependencies, AgreeWithTheClosure) {
     std::unique_ptr<Fusion> f = randomFusion(seed, {.numExprs = 25, .transforms = false});
     Dependencies d(*f);
     std::vector<std::vector<bool>> reach = closure(*f);
-    std::vector<TensorView*> tensors = f->tensors(true);
+    std::vector<TensorView*> tensors = f->tensors(ExprSet::All);
     for (TensorView* a : tensors) {
       for (TensorView* b : tensors) {
         bool expected = reach[static_cast<size_t>(a->id())][static_cast<size_t>(b->id())];
@@ -51,7 +51,7 @@ TEST(Dependencies, AgreeWithTheClosure) {
         Val* to[] = {a};
         std::vector<Expr*> between = d.between(from, to);
         size_t count = 0;
-        for (const Expr* e : f->exprs(true)) {
+        for (const Expr* e : f->exprs(ExprSet::All)) {
           size_t out = static_cast<size_t>(e->output()->id());
           count +=
               e->output() != b && reach[static_cast<size_t>(a->id())][out] && reach[out][static_cast<size_t>(b->id())]
@@ -115,7 +115,7 @@ TEST(PassContext, DropsWhatAPassDoesNotKeep) {
   EXPECT_EQ(&context.get<ExactIds>(), ids);
   (void)order;
   context.changed();
-  EXPECT_EQ(context.get<Dependencies>().position(f->exprs(true)[0]), 0);
+  EXPECT_EQ(context.get<Dependencies>().position(f->exprs(ExprSet::All)[0]), 0);
 }
 
 bool addOutputAgain(Fusion& f, PassContext&) {

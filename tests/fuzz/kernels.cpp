@@ -45,7 +45,7 @@ Values valuesOf(const Fusion& local, const std::map<int, SegmentedProgram>& loca
   while (!all->outputs().empty()) {
     all->removeOutput(all->outputs()[0]);
   }
-  for (TensorView* tv : all->tensors(true)) {
+  for (TensorView* tv : all->tensors(ExprSet::All)) {
     if (tv->definition() != nullptr && local.val(tv->id()) != nullptr) {
       all->addOutput(tv);
       ids.push_back(tv->id());

@@ -170,7 +170,7 @@ Program randomProgram(uint64_t seed) {
 
 std::unique_ptr<Fusion> withoutShardings(const Fusion& fusion) {
   std::unique_ptr<Fusion> copy = fusion.clone();
-  for (TensorView* tv : copy->tensors(true)) {
+  for (TensorView* tv : copy->tensors(ExprSet::All)) {
     tv->resetLoop();
     tv->setDeviceMesh({});
   }

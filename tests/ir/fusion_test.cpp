@@ -107,7 +107,7 @@ TEST(Fusion, RewritingKeepsUses) {
   EXPECT_EQ(f.expr(id), nullptr);
   EXPECT_EQ(c->definition(), nullptr);
   EXPECT_EQ(f.uses(x), std::vector<Expr*>{a->definition()});
-  EXPECT_EQ(f.exprs(true).size(), 3u);
+  EXPECT_EQ(f.exprs(ExprSet::All).size(), 3u);
   EXPECT_EQ(f.clone()->toString(), f.toString());
   // x + x is one use
   TensorView* sum = f.tensor(DataType::Float, {{4}});

@@ -192,7 +192,7 @@ void MoveMaker::addPermutes(const SearchState& state, std::vector<Move>& out) {
   if (!allowed_.has(Collective::Transfer)) {
     return;
   }
-  for (const Reassignment& r : reassignments(space_, state, allowed_.sums == PartialSums::Moved)) {
+  for (const Reassignment& r : reassignments(space_, state, allowed_.sums)) {
     add(Collective::Transfer, r.moved, r.after, r.after.partial == state.partial, out);
   }
 }

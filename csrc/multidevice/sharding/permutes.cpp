@@ -87,10 +87,10 @@ struct RunFiller {
 };
 
 // The digits of the runs of one dim, given to the assigned atoms; the atoms that change are added to `moved`.
-PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, const std::vector<Run>& runs, size_t& run, int k,
-                   const std::vector<std::vector<int>>& assigned, AtomSet& moved) {
+PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const Run> runs,
+                   std::span<const std::vector<int>> assigned, AtomSet& moved) {
   PlanDim out = dim;
-  for (; run < runs.size() && runs[run].dim == k; run++) {
+  for (size_t run = 0; run < runs.size(); run++) {
     const Run& r = runs[run];
     PlanDim digits;
     int64_t top = dim[r.begin].stride * dim[r.begin].size;
@@ -117,7 +117,7 @@ PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, const std::vector
 
 }  // namespace
 
-std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, bool withPartial) {
+std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, PartialSums allowed) {
   std::vector<PlanDim> dims;
   for (int k = 0; k < space.numDims(); k++) {
     dims.push_back(space.digits(k, state.dims[k]));
@@ -133,7 +133,7 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
     }
   }
   AtomSet candidates = (AtomSet{1} << space.numAtoms()) - 1;
-  const bool sums = withPartial && space.sizeOf(state.partial) > 1;
+  const bool sums = allowed == PartialSums::Moved && space.sizeOf(state.partial) > 1;
   const size_t dimRuns = runs.size();
   if (sums) {
     runs.push_back({space.numDims(), 0, 0, space.sizeOf(state.partial), space.to().partial});
@@ -158,11 +158,15 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
       }
       r.moved |= r.after.partial ^ state.partial;
     }
-    size_t run = 0;
-    for (int k = 0; k < space.numDims() && run < dimRuns; k++) {
-      if (runs[run].dim == k) {
-        r.after = space.with(r.after, k, reassigned(space, dims[k], runs, run, k, assigned, r.moved));
+    size_t end = 0;
+    for (size_t begin = 0; begin < dimRuns; begin = end) {
+      const int k = runs[begin].dim;
+      while (end < dimRuns && runs[end].dim == k) {
+        end++;
       }
+      const std::span<const Run> ofDim(runs.data() + begin, end - begin);
+      const std::span<const std::vector<int>> theirs(assigned.data() + begin, end - begin);
+      r.after = space.with(r.after, k, reassigned(space, dims[k], ofDim, theirs, r.moved));
     }
     if (r.moved != 0) {
       out.push_back(r);

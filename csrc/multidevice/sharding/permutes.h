@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "multidevice/sharding/plan_space.h"
+#include "multidevice/sharding/planner.h"
 
 namespace meshfuse {
 
@@ -14,7 +15,7 @@ struct Reassignment {
 };
 
 // Assignments of atoms to the runs of owned digits, up to a limit; assignments that put atoms on the digits of the destination come first.
-// `withPartial`: the atoms of a partial sum may change too.
-[[nodiscard]] std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, bool withPartial);
+// The atoms of a partial sum change too if partial sums may be moved.
+[[nodiscard]] std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& state, PartialSums sums);
 
 }  // namespace meshfuse

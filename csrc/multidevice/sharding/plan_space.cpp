@@ -474,7 +474,7 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
   return result;
 }
 
-int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, bool quick) {
+int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, Ranks of) {
   if (localSize(after) == 0) {
     return 0;
   }
@@ -494,7 +494,7 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
   for (int k = 0; k < numDims(); k++) {
     dims.push_back(&counts(k, before.dims[k], after.dims[k]));
   }
-  const int64_t step = quick ? std::max<int64_t>(1, ranks_ / kQuickRanks) : 1;
+  const int64_t step = of == Ranks::Sample ? std::max<int64_t>(1, ranks_ / kQuickRanks) : 1;
   int64_t most = 0;
   for (int64_t rank = 0; rank < ranks_; rank += step) {
     int64_t wanted = 1;
@@ -508,19 +508,19 @@ int64_t PlanSpace::lacking(const SearchState& before, const SearchState& after, 
   return most;
 }
 
-double PlanSpace::lowerBound(const SearchState& state, bool quick) {
+double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
   const AtomSet combined = state.partial & ~to_.partial;
   const AtomSet fresh = to_.partial & ~state.partial;
   const double freshSize = static_cast<double>(sizeOf(fresh));
   if (combined == 0) {
     // The ranks of a new group of contributions may share what the group holds.
     const SearchState shared = fresh != 0 ? drop(state, fresh) : state;
-    return static_cast<double>(lacking(shared, to_, quick)) / freshSize;
+    return static_cast<double>(lacking(shared, to_, of)) / freshSize;
   }
   const bool ragged = std::any_of(ragged_.begin(), ragged_.end(), [](bool r) { return r; });
   const double wanted = static_cast<double>(localSize(to_));
   double copies = ragged ? total_ : wanted * static_cast<double>(ranks_);
-  if (ragged && !quick) {
+  if (ragged && of == Ranks::All) {
     copies = 0;
     for (int64_t rank = 0; rank < ranks_; rank++) {
       double mine = 1;

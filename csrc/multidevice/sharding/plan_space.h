@@ -83,10 +83,11 @@ class PlanSpace {
   // True if every pair of the team exchanges the same number of elements: the new digits of `group` lie in digits that were local.
   bool even(const SearchState& before, const SearchState& after, AtomSet group) const;
 
-  // max over ranks of the elements of `after` that are not in `before`. `quick`: over a sample of ranks, if digits do not nest.
-  int64_t lacking(const SearchState& before, const SearchState& after, bool quick = false);
+  enum class Ranks : uint8_t { All, Sample };
+  // max over ranks of the elements of `after` that are not in `before`. `of`: over a sample of ranks, if digits do not nest.
+  int64_t lacking(const SearchState& before, const SearchState& after, Ranks of = Ranks::All);
   // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
-  double lowerBound(const SearchState& state, bool quick = false);
+  double lowerBound(const SearchState& state, Ranks of = Ranks::All);
 
  private:
   struct Info {

@@ -98,7 +98,7 @@ class Search {
   }
 
   double estimate(const SearchState& state) {
-    const double bytes = space_.lowerBound(state, true);
+    const double bytes = space_.lowerBound(state, PlanSpace::Ranks::Sample);
     return bytes > 0 ? leastCall_ + bytes * least_ : 0;
   }
 

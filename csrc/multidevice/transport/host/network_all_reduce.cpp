@@ -34,14 +34,23 @@ bool areInOrder(const Hosts& hosts) {
 
 DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
 
-// Adds elements [from, from + count) of each input to the sums at `sums`, or makes the first one the sums. `widened`: room for as many.
-void addInputs(std::span<const std::byte* const> inputs, DataType type, ReduceOp op, int64_t from, int64_t count,
-               bool areSums, std::byte* sums, std::byte* widened) {
-  for (const std::byte* input : inputs) {
-    const std::byte* elements = input + from * dataTypeSize(type);
-    if (!areSums) {
+// Sums of a piece of a tensor. `widened`: room for as many elements as the piece has.
+struct PieceSums {
+  int64_t from;
+  int64_t count;
+  std::byte* sums;
+  std::byte* widened;
+  bool begun;  // else the first input becomes the sums
+};
+
+void addInputs(std::span<const std::byte* const> inputs, const CallRecord& call, PieceSums piece) {
+  const auto& [from, count, sums, widened, begun] = piece;
+  const DataType type = call.type;
+  const ReduceOp op = call.op;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::byte* elements = inputs[i] + from * dataTypeSize(type);
+    if (i == 0 && !begun) {
       toAccumulators(elements, type, op, sums, count);
-      areSums = true;
       continue;
     }
     if (accumulatorType(type, op) != type) {
@@ -106,7 +115,8 @@ NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const 
 }
 
 // Whole: everybody sends everything to everybody. Else everybody reduces a part, then the parts are gathered.
-int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, bool whole) {
+int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorithm algorithm) {
+  const bool whole = algorithm == Algorithm::Whole;
   const int64_t n = r.ranks();
   const int64_t count = r.record.count;
   const int64_t bytes = r.elementBytes();
@@ -298,7 +308,7 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
     if (isPiece(step)) {
       const int64_t size = begin(step + 1) - begin(step);
       std::byte* piece = sums.data() + begin(step) * bytes;
-      addInputs(inputs, r.record.type, r.record.op, begin(step), size, chain.before >= 0, piece, widened.data());
+      addInputs(inputs, r.record, {begin(step), size, piece, widened.data(), chain.before >= 0});
       if (chain.after < 0) {
         fromAccumulators(piece, r.record.type, r.record.op, out + begin(step) * r.elementBytes(), size);
       }

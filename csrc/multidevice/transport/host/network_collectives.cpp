@@ -29,7 +29,7 @@ int64_t NetworkCommunicator::carry(const CollectiveCall& call, Algorithm algorit
   switch (algorithm) {
     case Algorithm::Whole:
     case Algorithm::Parts:
-      return reduceByGathering(call, algorithm == Algorithm::Whole);
+      return reduceByGathering(call, algorithm);
     case Algorithm::Doubling:
       return reduceByDoubling(call);
     case Algorithm::Hierarchical:

@@ -111,7 +111,7 @@ class NetworkCommunicator final : public Communicator {
   int64_t gatherAround(const CollectiveCall& call);
   int64_t passDown(const CollectiveCall& call);
   int64_t passParts(const CollectiveCall& call);
-  int64_t reduceByGathering(const CollectiveCall& r, bool whole);
+  int64_t reduceByGathering(const CollectiveCall& r, Algorithm algorithm);
   int64_t reduceByDoubling(const CollectiveCall& r);
   int64_t reduceAround(const CollectiveCall& r);
   int64_t reduceByHost(const CollectiveCall& r);

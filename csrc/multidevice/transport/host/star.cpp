@@ -134,7 +134,8 @@ uint32_t Star::millisecondsUntil(Clock::time_point limit) {
   return static_cast<uint32_t>(std::max<int64_t>(left, 0));
 }
 
-std::string Star::absence(int position, bool late) const {
+std::string Star::absence(int position, Clock::time_point limit) const {
+  const bool late = Clock::now() >= limit;
   return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[static_cast<size_t>(position)],
                      size(),
                      late ? fmt::format("sent nothing for {} ms", deadline_.count()) : std::string("ended or left"));
@@ -158,7 +159,7 @@ std::vector<std::string> Star::collect(std::string_view mine) {
   all[static_cast<size_t>(position_)] = mine;
   for (int r = 0; r < size(); ++r) {
     if (r != position_ && !sockets_[static_cast<size_t>(r)].receiveText(all[static_cast<size_t>(r)], limit)) {
-      failAll(absence(r, Clock::now() >= limit));
+      failAll(absence(r, limit));
     }
   }
   // Who cannot be told any more has ended since it spoke: its peers find out when they need it.
@@ -184,7 +185,7 @@ std::vector<std::string> Star::contribute(std::string_view mine) {
     heard = heard && sockets_[0].receiveText(text, limit);
   }
   if (!heard) {
-    throwDeviceError(absence(centre_, Clock::now() >= limit));
+    throwDeviceError(absence(centre_, limit));
   }
   return all;
 }

@@ -36,7 +36,8 @@ class Star : public Bootstrap {
  private:
   std::vector<std::string> collect(std::string_view mine);
   std::vector<std::string> contribute(std::string_view mine);
-  std::string absence(int position, bool late) const;
+  // The error of a rank that did not speak before the limit, or whose connection ended.
+  std::string absence(int position, Clock::time_point limit) const;
 
   std::chrono::milliseconds deadline_;
   std::chrono::milliseconds firstWord_;

@@ -70,8 +70,11 @@ class LoopbackCommunicator final : public Communicator {
     }
     int64_t received = 0;
     recorded(call.record, [&] {
-      rendezvous_->begin(rank_, call.team, call.record, programs().get(), {call.in, call.out}, {},
-                         call.isPairwise() ? call.operand.sizes : std::span<const int64_t>());
+      rendezvous_->begin(rank_, {.team = call.team,
+                                 .call = call.record,
+                                 .programs = programs().get(),
+                                 .buffers = {call.in, call.out},
+                                 .sent = call.isPairwise() ? call.operand.sizes : std::span<const int64_t>()});
       received = call.gets() ? move(call) : 0;
       rendezvous_->end(rank_, call.team);
     });
@@ -122,7 +125,7 @@ class LoopbackCommunicator final : public Communicator {
     std::vector<std::string> all;
     const CallRecord call = stamped({.kind = Collective::Exchange}, world_, program());
     recorded(call, [&] {
-      rendezvous_->begin(rank_, world_, call, programs().get(), {}, sent);
+      rendezvous_->begin(rank_, {.team = world_, .call = call, .programs = programs().get(), .message = sent});
       for (int r = 0; r < size(); ++r) {
         all.emplace_back(rendezvous_->messageOf(r));
       }

@@ -55,9 +55,8 @@ LoopbackRendezvous& LoopbackRendezvous::lane(const Team& team) {
   return *lane;
 }
 
-void LoopbackRendezvous::begin(int rank, const Team& team, const CallRecord& call,
-                               const Communicator::Programs* programs, PeerBuffers buffers, std::string_view message,
-                               std::span<const int64_t> sent) {
+void LoopbackRendezvous::begin(int rank, const Arrival& arrival) {
+  const auto& [team, call, programs, buffers, message, sent] = arrival;
   Lock lock(mutex_);
   Slot& own = slot(rank);
   own.call = call;

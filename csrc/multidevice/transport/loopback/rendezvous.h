@@ -42,9 +42,15 @@ class LoopbackRendezvous {
   int size() const { return static_cast<int>(slots_.size()); }
 
   // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
-  // message: of an exchange; sent: of an all-to-all-v; programs: the rank's, or null.
-  void begin(int rank, const Team& team, const CallRecord& call, const Communicator::Programs* programs,
-             PeerBuffers buffers, std::string_view message = {}, std::span<const int64_t> sent = {});
+  struct Arrival {
+    const Team& team;
+    const CallRecord& call;
+    const Communicator::Programs* programs = nullptr;  // of the rank; may be null
+    PeerBuffers buffers = {};
+    std::string_view message = {};       // of an exchange
+    std::span<const int64_t> sent = {};  // of an all-to-all-v
+  };
+  void begin(int rank, const Arrival& arrival);
   // Returns when all members of the team of the current call have made as many synchronizations as this rank.
   void synchronize(int rank, const Team& team);
   // The same, for the last synchronization of a call: no peer reads after it.
