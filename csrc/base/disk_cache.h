@@ -2,7 +2,7 @@
 //
 // One file an entry, `<key>.entry`: magic, key, size, checksum, bytes. Written to a temporary file and renamed, so a reader
 // sees all of an entry or none of it, and processes may share a directory. A damaged entry is deleted
-// and counts as absent. The directory holds code: it must belong to the caller and to nobody else.
+// and counts as absent. The directory holds code: only the caller may own and access it.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct DiskCacheCounters {
 class DiskCache {
  public:
   // Makes the directory if there is none, with mode 0700. UserError if it cannot be made, is not a directory, belongs to
-  // somebody else or lets others in.
+  // another user, or is accessible to others.
   explicit DiskCache(std::string directory);
 
   const std::string& directory() const { return directory_; }

@@ -2,7 +2,7 @@
 //
 //   const PassRow<Fusion, PassContext> kPasses[] = {
 //       {"remove-empty", removeEmpty, "before all others: they need not think of empty tensors"},
-//       {"propagate-shardings", propagateShardings, "needs the final graph; what follows reads shardings", {"exact-ids"}},
+//       {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings", {"exact-ids"}},
 //   };
 //   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);
 //

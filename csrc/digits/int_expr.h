@@ -4,7 +4,7 @@
 //
 // Extents of dims, strides, indices inside kernels and sizes of meshes are all of this one type. A term is a coefficient
 // times a sorted product of atoms; an atom is a symbol or a floorDiv, ceilDiv, mod, min, max of expressions that could not be
-// simplified away. Two expressions are equal iff their normal forms are; what the normal form does not show is unknown.
+// simplified away. Two expressions count as equal iff their normal forms are equal; otherwise their relation is unknown.
 //
 //   IntExpr n = IntExpr::symbol("N");
 //   (n * 4) / exact: floorDiv(n * 4, 4) == n         mod(n * 4 + 3, 4) == 3
@@ -30,7 +30,7 @@ namespace meshfuse {
 class IntExpr;
 struct LinearForm;
 
-// What is known of a symbol's value: lower <= value <= upper, value % divisor == 0.
+// Facts about the value of a symbol: lower <= value <= upper, value % divisor == 0.
 struct SymbolFacts {
   int64_t lower = 0;
   int64_t upper = INT64_MAX;  // INT64_MAX: unbounded

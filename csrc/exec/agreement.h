@@ -1,4 +1,4 @@
-// Agreement: how the ranks of a communicator agree on a plan before it runs, and what they do when one of them fails.
+// Agreement: the protocol by which the ranks of a communicator agree on a plan before it runs, and report failures of a rank.
 //
 //   Agreement agreement(communicator, {.maxPlans = 64});
 //   const Agreement::Call call = agreement.call();       // takes the call lock

@@ -1,4 +1,4 @@
-// Call descriptors: what a rank calls and with which arguments, for the error that all ranks get where two ranks make different calls.
+// Call descriptors: the program and the arguments of a rank's call, for the error of all ranks if two ranks make different calls.
 //
 // A run sends no descriptors. Ranks have agreed on every plan that they run, so each rank has the descriptors of all plans: the rank that
 // finds a difference composes the error for all. A rank that compiles or refuses a call sends its descriptor or error in its exchange.

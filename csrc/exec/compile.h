@@ -30,7 +30,7 @@ struct SegmentedProgram {
   std::vector<Segment> segments;          // of `local`
   std::map<int, Layout> layouts;          // by Val id in `local`: of inputs, views, and results that are not row-major
   AgreedPlan agreed;
-  std::vector<std::string> remarks;  // what passes decided and why
+  std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int, std::string>
       reasons;  // by Val id in `planned`: where a tensor's mesh axes come from, if the user placed none
 };

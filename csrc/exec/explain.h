@@ -23,7 +23,7 @@ struct ExplainedRanges {
 };
 inline constexpr size_t kMostExplainedRanges = 64;
 
-// What a rank holds of a tensor: the product of its ranges.
+// The part of a tensor that a rank holds: the product of its ranges.
 struct ExplainedTile {
   int64_t rank = 0;
   std::vector<ExplainedRanges> dims;
@@ -51,7 +51,7 @@ struct ExplainedTensor {
   std::string sharding;             // S0(x) R on {x: 2}
   std::string madeBy;               // op; "input" for inputs
   std::string
-      reason;  // where its axes come from: "from T0", "for T5", "as written"; empty for inputs and what passes add
+      reason;  // where its axes come from: "from T0", "for T5", "as written"; empty for inputs and tensors that passes add
   bool isOutput = false;
   std::string mesh;                  // name; empty: on every rank
   std::vector<std::string> sums;     // axes over which it is a partial sum
@@ -86,7 +86,7 @@ struct ExplainedStep {
   std::vector<std::string> ops;
   std::vector<std::string> reads;
   std::vector<std::string> writes;
-  int64_t bytesRead = 0;  // the sizes of what it reads, each tensor once
+  int64_t bytesRead = 0;  // the sizes of the tensors that it reads, each once
   int64_t bytesWritten = 0;
   std::string boundary;  // why the group is not larger; empty if there was no other op to add
   std::vector<std::string>
@@ -94,7 +94,7 @@ struct ExplainedStep {
   std::vector<std::string> text;  // its ops, lines of the program of a rank
 };
 
-// A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; views are in what they view.
+// A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; a view is in its operand.
 struct ExplainedBuffer {
   std::string tensor;  // of the program of a rank, or "workspace"
   std::string place;   // argument, result, arena

@@ -20,7 +20,7 @@ namespace meshfuse {
 [[nodiscard]] std::vector<std::shared_ptr<const CpuKernel>> placeholderKernels(std::span<const tile::Program> programs);
 // The sizes of this machine's caches and vectors.
 [[nodiscard]] DeviceInfo hostDevice();
-// Why no library of the device takes a matmul or linear with operands in these layouts, by Val id; nothing if one does.
+// Returns the reason why no library of the device takes a matmul or linear with operands in these layouts, by Val id; nothing if one does.
 [[nodiscard]] decltype(LocalContext::refuseLibraryCall) libraryRefusal(const DeviceInfo& device);
 
 }  // namespace meshfuse

@@ -94,7 +94,7 @@ class PlanCache {
 // The plan for the arguments of one call, and a binding of it for this call alone.
 class PlanCache::Use {
  public:
-  // Throws what making the plan throws.
+  // Throws the error of making the plan.
   Use(PlanCache& cache, std::span<const Argument> inputs, const Agreement::Call& call);
   ~Use();
   Use(const Use&) = delete;

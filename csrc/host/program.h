@@ -1,4 +1,4 @@
-// HostProgram: what one rank does in a call, as a flat list of steps over planned memory.
+// HostProgram: the work of one rank in a call, as a flat list of steps over planned memory.
 //
 // Immutable once built. Every tensor has a place: an argument, a result, or an offset in one arena; a step names tensors by
 // position. Binding pointers is all that a call adds (see executor.h).
@@ -71,7 +71,7 @@ struct CommCall {
   std::vector<int64_t> received;
   BlockCopy pack;
   BlockCopy unpack;
-  // Transfer: what goes to other ranks and comes from them, and what this rank keeps, in the operand and in the result.
+  // Transfer: the blocks of the operand that are sent, the blocks of the result that are received, and the blocks that this rank keeps.
   struct Message {
     int peer = 0;
     BlockCopy block;
@@ -83,7 +83,7 @@ struct CommCall {
   BlockCopy keptTo;
   uint64_t program = 0;  // names the plan and the place among its communications: the same on all ranks
   int64_t bytesReceived =
-      0;  // by this rank; of an all-reduce, whose parts may be uneven, and where a call decides who sends, the mean of the team
+      0;  // by this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time
 
   std::string name() const;  // all-gather, all-gather-v where blocks differ in size
 };
@@ -107,7 +107,7 @@ struct Step {
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
-// What lies in the arena while steps [firstStep, lastStep] run.
+// A block of the arena that is in use while steps [firstStep, lastStep] run.
 struct ArenaBlock {
   int tensor = -1;  // whose memory it is; -1: a workspace
   int64_t bytes = 0;

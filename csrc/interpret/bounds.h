@@ -51,8 +51,8 @@ struct BoundOptions {
                                                                   std::span<const Argument> inputs,
                                                                   const BoundOptions& options = {});
 
-// Nothing if `got` agrees; else what differs: type, sizes, or the first differing position with both values and the bound, and
-// how many differ. NaN equals NaN, +0 equals -0.
+// Nothing if `got` agrees; else the difference: type, sizes, or the first differing position with both values and the bound, and
+// the number of differing elements. NaN equals NaN, +0 equals -0.
 [[nodiscard]] std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expected);
 
 }  // namespace meshfuse

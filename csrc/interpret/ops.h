@@ -25,7 +25,7 @@ struct Context {
 [[nodiscard]] Array castArray(const Array& x, DataType dtype, const Context& context);
 [[nodiscard]] Array bitCastArray(const Array& x, DataType dtype);
 
-// A loop of a reduction or contraction: what one step adds to the offsets into the operands and the result.
+// A loop of a reduction or contraction: the amounts that one step adds to the offsets into the operands and the result.
 struct Loop {
   int64_t extent = 1;
   int64_t a = 0;

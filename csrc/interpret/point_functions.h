@@ -1,4 +1,4 @@
-// The elementwise ops on single elements, in double and in int64: what the table ir/point_op.h says, and nothing shared with emitters.
+// The elementwise ops on single elements, in double and in int64, as ir/point_op.h defines them. No code is shared with emitters.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,7 @@ class Fusion {
   const std::vector<std::pair<Val*, Val*>>& aliases() const { return aliases_; }  // (output, input)
 
   // -- nodes ----------------------------------------------------------------------------------------------------------
-  // Topological order with ties by id, only what outputs and communications need, or dead exprs too.
+  // Topological order with ties by id, by default without the exprs that no output and no communication needs.
   std::vector<Expr*> exprs(ExprSet set = ExprSet::Needed) const;
   std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;  // in the order of definition
   std::vector<Expr*> uses(const Val* val) const;                          // in id order
@@ -85,7 +85,7 @@ class Fusion {
                        std::optional<IterType> type = std::nullopt);
   // Marks an Iteration dim that was split off reduced root dims as Partial: its elements are contributions, which `combine` combines.
   IterDomain* idPartial(IterDomain* stored, ReduceOp combine);
-  // A dim that no transform makes: what `connect` of tensorFromRoot adds (a broadcast), or cannot derive (symbolic).
+  // A dim without a transform, which `connect` of tensorFromRoot adds (a broadcast) or cannot derive (symbolic).
   IterDomain* idNew(const Dim& dim);
   IterDomain* idNew(const IntExpr& extent, IterType type) { return idNew(Dim{extent, type}); }
 

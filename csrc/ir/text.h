@@ -41,7 +41,7 @@ namespace meshfuse {
 
 class Fusion;
 
-// UserError "FILE:LINE:COLUMN: what, got, expected" on malformed text.
+// UserError "FILE:LINE:COLUMN: error, got, expected" on malformed text.
 [[nodiscard]] std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file = "fusion");
 
 // Every violated rule of the IR, one a line; empty if there are none: operand types and counts per op, shapes that follow from

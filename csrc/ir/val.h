@@ -1,6 +1,6 @@
 // Val: a scalar, or (TensorView) a tensor. Owned by its Fusion, known by a stable id.
 //
-// An Int scalar is an integer expression: a constant, or a symbol and what is computed from it. A floating or Bool scalar is a
+// An Int scalar is an integer expression: a constant, a symbol, or a value computed from symbols. A floating or Bool scalar is a
 // constant, a fusion input, or the result of a scalar Expr.
 #pragma once
 

@@ -1,6 +1,6 @@
 // KernelAxes: the dims of a group's iteration space gathered into at most three axes of a kernel.
 //
-//   n   the innermost dims, as many as every access can run through as one: the vector axis. Reduced or not
+//   n   the vector axis: the longest run of innermost dims that every access can traverse as one dim. Reduced or not
 //   k   the other reduced dims
 //   m   the other dims
 //

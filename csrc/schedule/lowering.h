@@ -35,11 +35,11 @@ class Lowering {
   // From now on a tensor of the group, asked for at `position`, is loaded from where the scheduler stored it. At other
   // positions (of a slice or pad of it) it is computed.
   void readFrom(const TensorView* tensor, const Position& position, int param, Position place);
-  // Computed again where it is needed.
+  // From now on the tensor is computed again at each use.
   void stopReading(const TensorView* tensor);
 
-  // Values computed inside a loop body are not seen outside it. A scope that was popped may be pushed again, in a place where
-  // what it holds is still defined.
+  // Values computed inside a loop body are not visible outside it. A popped scope may be pushed again if its values are still defined
+  // there.
   using Scope = std::map<std::string, tile::ValueId>;
   void pushScope(Scope scope = {}) { scopes_.push_back(std::move(scope)); }
   Scope popScope() {

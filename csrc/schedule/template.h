@@ -19,7 +19,7 @@ namespace meshfuse {
 // The cost of a kernel, in bytes of memory traffic.
 struct Cost {
   int64_t bytes = 0;   // read and written, each tensor of the kernel once
-  int64_t launch = 0;  // what the device moves in the time of one launch
+  int64_t launch = 0;  // bytes that the device moves in the time of one launch
   int64_t total() const { return bytes + launch; }
 };
 // The cost of a kernel that reads each input and writes each output once.

@@ -58,8 +58,8 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
     TensorView* sum = maybeCastOp(e->output()->dtype(), c);
     fusion.replaceUses(e->output(), sum);
     fusion.renumber(sum, number);
-    context.remarks.push_back(
-        fmt::format("T{} = {}: products and their sums, as no library takes it: {}", number, e->opName(), *refused));
+    context.remarks.push_back(fmt::format("T{} = {}: computed as products and sums, because no library takes it: {}",
+                                          number, e->opName(), *refused));
     changed = true;
   }
   return changed;

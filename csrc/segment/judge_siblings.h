@@ -17,7 +17,7 @@ namespace meshfuse {
 
 struct SiblingJudgement {
   std::optional<std::string> refusal;  // why they stay apart
-  std::string gain;                    // what joining wins
+  std::string gain;                    // the gain of joining them
 };
 // `joint` is of the group of both.
 [[nodiscard]] SiblingJudgement judgeSiblings(const Judgement& a, const Judgement& b, const Judgement& joint);

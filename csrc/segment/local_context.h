@@ -22,9 +22,9 @@ struct LocalContext {
   std::map<int, Layout> layouts;
   std::set<int>
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`
-  // Why no library takes a matmul or linear under these layouts; nothing if one does.
+  // Returns the reason why no library takes a matmul or linear under these layouts; nothing if one does.
   std::function<std::optional<std::string>(const Expr&, const std::map<int, Layout>&)> refuseLibraryCall;
-  std::vector<std::string> remarks;  // what passes decided and why, for explain
+  std::vector<std::string> remarks;  // decisions of passes with reasons, for explain
 
   // How a tensor of constant sizes lies in memory.
   Layout layoutOf(const TensorView* tensor) const;

@@ -30,7 +30,7 @@ struct Segment {
   SegmentKind kind = SegmentKind::Kernel;
   Group group;
   std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel: of `group`, until the kernel is written
-  KernelPlan plan = {};                                  // Kernel: what runs, once it is written
+  KernelPlan plan = {};                                  // Kernel: the kernel that runs, once it is written
   std::map<int, int> inPlace = {};  // results written into the memory of an input: output Val id -> input Val id
   std::string boundary;             // why the group is not larger: the first refusal; empty if there was none
   std::vector<std::string> joins;   // results in one kernel that do not read each other, and why

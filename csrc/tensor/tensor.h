@@ -21,7 +21,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// Elements in memory, borrowed: what a tensor refers to.
+// Elements in memory, borrowed: the memory and layout of a tensor.
 struct StridedElements {
   void* data = nullptr;
   DataType dtype = DataType::Float;

@@ -192,7 +192,7 @@ struct Program {
   std::vector<Value> values;
   std::vector<Stmt> body;
 
-  // Threads of a block and blocks of a cluster: what the w, l and c digits of all spaces need. GPU only.
+  // Threads of a block and blocks of a cluster that the w, l and c digits of all spaces need. GPU only.
   int threads() const;
   int cluster() const;
 };

@@ -20,7 +20,9 @@ LocalContext contextOf(const std::string& input) {
                                         const std::map<int, Layout>& layouts) -> std::optional<std::string> {
     const bool unitStride =
         std::ranges::all_of(layouts, [](const auto& l) { return std::ranges::count(l.second.strides, 1) > 0; });
-    return !library ? std::optional("there is none") : unitStride ? std::nullopt : std::optional("no stride is 1");
+    return !library     ? std::optional("there is no library")
+           : unitStride ? std::nullopt
+                        : std::optional("no stride is 1");
   };
   std::istringstream lines(input);
   for (std::string line; std::getline(lines, line);) {

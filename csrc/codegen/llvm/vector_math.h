@@ -61,7 +61,7 @@ class VectorMath {
   Group selectBelow(const Group& x, double limit, const Group& below, const Group& above);
   Group zeroBelow(const Group& x, double limit, const Group& p);
   Group reciprocal(const Group& x);  // of normal numbers whose reciprocals are normal
-  // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: where it is added to something larger.
+  // exp(scale * x) within 2^-22, scale a power of two, for -87 < scale * x < 88: for use in a sum with a larger number.
   Group coarseExp(const Group& x, double scale);
   Group scale(const Group& p, const Group& n, const Group& shifted);
 

@@ -29,7 +29,7 @@ enum class EdgeRelation : uint8_t { Aligned, Local, Comm };
 
 struct Edge {
   EdgeRelation relation = EdgeRelation::Comm;
-  std::string reason;  // for Comm: which digit failed and why; for Local: what is sliced
+  std::string reason;  // for Comm: the digit without a proof, and why; for Local: the dim that is sliced
   ShardState held;     // the producer's state
   std::optional<ShardState>
       needed;  // in the producer's dims, on the consumer's mesh; absent if the consumer's digits are opaque

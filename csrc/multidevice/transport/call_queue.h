@@ -44,7 +44,7 @@ class CallQueue {
    public:
     // True if the call has ended, with or without an error.
     bool hasEnded() const;
-    // Returns when the call has ended; throws what it threw. May be called more than once, and outlive the queue.
+    // Returns when the call has ended; throws the error of the call. May be called more than once, and may outlive the queue.
     void wait() const { ended_.get(); }
 
    private:
@@ -57,7 +57,7 @@ class CallQueue {
   // team.
   Handle post(const Team& team, std::function<void(Communicator&)> call);
   Handle post(std::function<void(Communicator&)> call);
-  // Returns when every call posted so far has ended; throws what the first of them to fail threw, if one did since the last time.
+  // Returns when every call posted so far has ended; throws the first error since the last waitAll().
   void waitAll();
 
  private:

@@ -30,7 +30,7 @@ struct FlightEvent {
   uint64_t begin;  // ticks of the processor's clock; 0: not timed
   uint64_t end;    // 0: the call is running, or ended by an error; kEnded: not timed
   Algorithm way;   // the algorithm of an ended call
-  char what[47];   // what setStep() said, cut short
+  char what[47];   // the text of setStep(), cut off
 };
 
 struct FlightRing {

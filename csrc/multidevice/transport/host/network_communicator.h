@@ -169,7 +169,7 @@ class NetworkCommunicator final : public Communicator {
   FlightRecorder recorder_;
   FlightEvent* event_ = nullptr;  // of the call under way
   std::string name_;
-  mutable std::mutex placeMutex_;  // of what place() says: the watch asks for it too
+  mutable std::mutex placeMutex_;  // guards the data of place(), which the watch's thread reads too
   CallRecord call_;
   bool inCall_ = false;
   int64_t step_ = -1;
@@ -186,7 +186,7 @@ class NetworkCommunicator final : public Communicator {
   TransferCounters counters_;
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;
-  std::jthread answers_;  // those who come to be survivors when the others have gone on
+  std::jthread answers_;  // answers ranks that rejoin too late
 };
 
 }  // namespace meshfuse

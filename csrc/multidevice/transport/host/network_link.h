@@ -1,4 +1,4 @@
-// Tagged messages between processes on different hosts: what the network communicator needs of a library such as UCX.
+// Tagged messages between processes on different hosts: the interface of the network communicator to a library such as UCX.
 //
 // Several threads may use a link, each for its own messages. One thread at a time is inside the library, and it advances the messages of
 // all threads.
