@@ -234,10 +234,40 @@ const std::array<OpRule, kKinds>& rows() {
       {K::Iota, "iota", {Starts}, kScalars, F::Positions},
       {K::Eye, "eye", {Starts}, kNone, F::Positions},
       {K::Random, "random", {Random, Ordinal, Starts, Stops}, kScalars, F::Positions},
-      {K::TakeAlongAxis, "take_along_axis", {Dim}, kTwo, F::Index, takeAlongAxis, L::First},
-      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::First},
-      {K::IndexSelect, "index_select", {Dim, Fetches}, kTwo, F::Index, indexSelect, L::First},
-      {K::Embedding, "embedding", {Starts, Flags}, kTwo, F::Index, embedding, L::Second},
+      {K::TakeAlongAxis,
+       "take_along_axis",
+       {Dim},
+       kTwo,
+       F::Index,
+       takeAlongAxis,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       1},
+      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::Together, E::Computed, V::No, X::Kernel, 1},
+      {K::IndexSelect,
+       "index_select",
+       {Dim, Fetches},
+       kTwo,
+       F::Index,
+       indexSelect,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       1},
+      {K::Embedding,
+       "embedding",
+       {Starts, Flags},
+       kTwo,
+       F::Index,
+       embedding,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       0},
       {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, line, L::IfSum, E::Computed, V::No, X::Library},
       {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, line, L::No, E::Positions, V::No, X::Library},
       {K::Redistribute,
@@ -371,8 +401,9 @@ bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std:
 bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
   std::vector<int> tensors;
   for (size_t k = 0; k < expr.inputs().size(); k++) {
-    if (expr.input(static_cast<int>(k))->isTensor()) {
-      tensors.push_back(static_cast<int>(k));
+    const auto operand = static_cast<int>(k);
+    if (expr.input(operand)->isTensor() && operand != indexOf(expr)) {
+      tensors.push_back(operand);
     }
   }
   const bool hasAddend = tensors.size() == 3;
@@ -383,10 +414,6 @@ bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
       return operands == tensors;
     case Linearity::Product:
       return operands.size() == (hasAddend ? 2 : 1) && operands[0] < 2 && (!hasAddend || operands[1] == 2);
-    case Linearity::First:
-      return operands == std::vector<int>{0};
-    case Linearity::Second:
-      return operands == std::vector<int>{1};
     case Linearity::IfSum:
       return operands == tensors && expr.attributes().reduce == ReduceOp::Sum;
     case Linearity::ByPoint:

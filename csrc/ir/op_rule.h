@@ -90,10 +90,8 @@ enum class View : uint8_t {
 // In which operands, the others fixed, the result is linear: f(a + b) = f(a) + f(b), rounding aside.
 enum class Linearity : uint8_t {
   No,
-  Together,  // all tensor operands at once
+  Together,  // all tensor operands at once, but for an index
   Product,   // the first or the second, either with a third that is added
-  First,     // the first
-  Second,    // the second
   IfSum,     // all at once, if the op sums
   ByPoint,   // as the point op has it
 };
@@ -125,6 +123,8 @@ struct OpRule {
   Elements elements = Elements::Computed;
   View view = View::No;
   Executor executor = Executor::Kernel;
+  int index =
+      -1;  // the operand, 0 or 1, whose elements are positions along dim `dim` of the other one, the table; -1: none
 };
 
 [[nodiscard]] const OpRule& ruleOf(ExprKind kind);
@@ -175,8 +175,9 @@ struct Factor {
 [[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
 [[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
-// Of an op that indexes: the operand whose elements are picked, and the one that says which.
-[[nodiscard]] inline int tableOf(const Expr& expr) { return ruleOf(expr).linear == Linearity::Second ? 1 : 0; }
-[[nodiscard]] inline int indexOf(const Expr& expr) { return 1 - tableOf(expr); }
+// Whether an operand holds positions in another one, and which operands these are.
+[[nodiscard]] inline bool hasIndex(const Expr& expr) { return ruleOf(expr).index >= 0; }
+[[nodiscard]] inline int indexOf(const Expr& expr) { return ruleOf(expr).index; }
+[[nodiscard]] inline int tableOf(const Expr& expr) { return 1 - indexOf(expr); }
 
 }  // namespace meshfuse

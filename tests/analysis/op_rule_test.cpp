@@ -124,7 +124,7 @@ class Instance {
     return input->dtype() == DataType::Bool ? static_cast<double>(pick(0, 1))
                                             : static_cast<double>(pick(1, 8) * (pick(0, 1) == 0 ? 1 : -1));
   }
-  bool isIndex(size_t operand) const { return isIndexing(*e) && static_cast<int>(operand) == indexOf(*e); }
+  bool isIndex(size_t operand) const { return static_cast<int>(operand) == indexOf(*e); }
 
  private:
   void make(int form) {
