@@ -222,7 +222,10 @@ class HostBuilder {
       step.operands.push_back(tensor(tv));
     }
     int64_t bytes = 0;
-    step.routine = routineOf(e, {.layouts = layouts, .workers = options_.workers});
+    step.routine =
+        routineOf(e, {.layouts = layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
+                        return bound(offset).constValue();
+                      }});
     if (step.routine != nullptr) {
       step.kind = HostStepKind::Routine;
       bytes = step.routine->workspaceBytes();

@@ -1,5 +1,6 @@
 #include "host/routine.h"
 
+#include "host/put_by_index.h"
 #include "host/scan_sort.h"
 
 namespace meshfuse {
@@ -8,7 +9,7 @@ std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions&
   if (ScanOrSort::does(expr)) {
     return std::make_shared<ScanOrSort>(expr, options);
   }
-  return nullptr;
+  return putByIndex(expr, options);
 }
 
 }  // namespace meshfuse

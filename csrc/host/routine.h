@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 
+#include "digits/int_expr.h"
 #include "schedule/group.h"
 
 namespace meshfuse {
@@ -23,11 +25,12 @@ class Routine {
 
 // What a routine is made for.
 struct RoutineOptions {
-  const std::map<int, Layout>& layouts;  // by Val id: of operands that are not row-major
-  int workers = 1;                       // of the pool of the runs
+  const std::map<int, Layout>& layouts;            // by Val id: of operands that are not row-major
+  int workers = 1;                                 // of the pool of the runs
+  std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
 };
 
-// The routine of an op; null if it has none. Extents and offsets must be constant.
+// The routine of an op; null if it has none. Extents must be constant.
 [[nodiscard]] std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options);
 
 }  // namespace meshfuse

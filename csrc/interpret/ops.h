@@ -51,6 +51,9 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
                                 const Context& context);
 // Along one dim, which divides x into `outer` parts of x.sizes[dim] times `inner` elements: the reduction of all up to each.
 [[nodiscard]] Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context);
+// x with row i of `rows` added to row places[i], in the order of i; none where that is negative.
+[[nodiscard]] Array accumulateRows(const Array& x, std::span<const int64_t> places, const Array& rows,
+                                   const Context& context);
 // Where along dim the smallest (largest) elements are, in order, as many as sizes[dim].
 enum class Order : uint8_t { Ascending, Descending };
 [[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedOrder);

@@ -20,6 +20,8 @@
 //     of a:  M Same 0, N None, K Reduced 1        of b:  M None, N Same 1, K Reduced 0
 //   c = embedding(index [S], weight [V, D]) : [S, D]
 //     of index:  S Same 0, D None                 of weight:  S None, D Same 1; V is Indexed
+//   c = index_put_accumulate(p [V, D], index [N], value [N, D]) : [V, D]
+//     of p:  V Same 0, D Same 1                   of value:  V None, D Same 1; N is Whole, as of index
 //
 // factors says the same of all operands together: a factor is a class of dims that move together. Where a mesh axis cuts a factor,
 // it cuts every dim of it.
@@ -71,6 +73,7 @@ enum class OpForm : uint8_t {
   Positions,    // elements that follow from where they stand
   Index,        // elements of a table at positions that data say
   Line,         // along one dim each element may depend on all
+  Put,          // a table with elements written or added at positions that data say
   Ranks,        // to other ranks
 };
 

@@ -1,5 +1,5 @@
-// Reading elements at positions that are data. Indices are integer tensors and lie in [0, extent): an index out of range is the
-// caller's mistake that only the run can see. It fails with a UserError that names the index; no kernel reads foreign memory.
+// Reading and writing elements at positions that are data. Indices are integer tensors and lie in [0, extent): an index out of range is the
+// caller's mistake that only the run can see. It fails with a UserError that names the index; no kernel reads or writes foreign memory.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,12 @@ inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { 
 TensorView* select(TensorView* x, int64_t dim, Operand index);
 // out[i.., :] = weight[index[i..], :], of weight [V, D].
 TensorView* embedding_fwd(TensorView* index, TensorView* weight);
+
+// x with out[.., index[.., j, ..], ..] = src[.., j, ..] along dim: takeAlongAxis mirrored. index and src have one shape, that of x
+// outside dim. Where several write one element the last one along dim stays, on every device and number of ranks.
+TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src);
+// x [V, ..] with out[index[i..]] += value[i..], of index [..] and value [.., ..]. Equal indices add up: x's row first, then the values in
+// row-major order of i; 16-bit types add in Float, and each element is rounded once. Not of Bool.
+TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* value);
 
 }  // namespace meshfuse
