@@ -13,8 +13,8 @@ struct Figure {
   std::string name;
   double figure = 0;
   std::string unit;
-  std::optional<double> goal = {};
-  std::string better;  // "higher" or "lower"
+  std::optional<double> goal = {};  // of a time: on the reference machine, see calibration.h
+  std::string better;               // "higher" or "lower"
 };
 
 // The middle value; of an even number the mean of the two.

@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "adding.md"
 EXAMPLE = re.compile(r"Example: `(\w+)`, at most (\d+) files of csrc(?: \(today (\d+)\))?")
-EXAMPLES = {"Erfinv", "ArgSort", "BFloat16", "AllToAll"}
+EXAMPLES = {"Erfinv", "ArgSort", "IndexPutAccumulate", "BFloat16", "AllToAll"}
 
 
 def files_with(word):

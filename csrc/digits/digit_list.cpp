@@ -122,6 +122,11 @@ bool DigitList::hasOwned() const {
   return std::any_of(digits_.begin(), digits_.end(), [](const Digit& d) { return !d.owner.isLocal(); });
 }
 
+bool DigitList::isRange() const {
+  const auto firstLocal = std::ranges::find_if(digits_, [](const Digit& d) { return d.owner.isLocal(); });
+  return std::none_of(firstLocal, digits_.end(), [](const Digit& d) { return d.owner.isDevice(); });
+}
+
 std::string DigitList::toString() const {
   if (opaque_) {
     return "opaque";

@@ -41,6 +41,8 @@ class DigitList {
   // All digits with this owner. `axis` digits get their `below` from the digits to their right.
   DigitList ownedBy(const Owner& owner, const Prover& prover = {}) const;
   bool hasOwned() const;
+  // Whether the values that a rank holds are one range: no digit above an owned one is local.
+  bool isRange() const;
 
   std::string toString() const;  // [d0/4%6, d0/1%4], opaque
 

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "host/memory_plan.h"
 #include "host/reference.h"
-#include "host/scan_sort.h"
+#include "host/routine.h"
 #include "ir/fusion.h"
 #include "jit/orc/cpu_compiler.h"
 #include "library/cpu/contraction.h"
@@ -187,24 +187,8 @@ class HostBuilder {
         launch(step, s.plan, kernels_[launches_++]);
         break;
       case SegmentKind::Library:
-        if (ScanOrSort::does(*s.group.exprs[0])) {
-          step.kind = HostStepKind::ScanOrSort;
-          step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
-          step.scanOrSort = std::make_shared<ScanOrSort>(*s.group.exprs[0], s.group.layouts, options_.workers);
-          if (step.scanOrSort->workspaceBytes() > 0) {
-            workspace(step, step.scanOrSort->workspaceBytes());
-          }
-          break;
-        }
-        step.kind = HostStepKind::Contract;
         step.name = fmt::format("{} {}", s.group.exprs[0]->opName(), result);
-        step.contraction = std::make_shared<Contraction>(*s.group.exprs[0], s.group.layouts);
-        for (const TensorView* tv : s.group.exprs[0]->tensorInputs()) {
-          step.operands.push_back(tensor(tv));
-        }
-        if (step.contraction->workspaceBytes() > 0) {
-          workspace(step, step.contraction->workspaceBytes());
-        }
+        call(step, *s.group.exprs[0], s.group.layouts);
         break;
       case SegmentKind::Communicate:
         step.kind = HostStepKind::Communicate;
@@ -230,6 +214,29 @@ class HostBuilder {
     step.launch.workspaces.push_back(static_cast<int64_t>(blocks_.size()));  // offset filled in by planArena
     int at = static_cast<int>(program_.steps.size());
     blocks_.push_back({bytes, at, at, 0});
+  }
+
+  // Code that is there already.
+  void call(Step& step, const Expr& e, const std::map<int, Layout>& layouts) {
+    for (const TensorView* tv : e.tensorInputs()) {
+      step.operands.push_back(tensor(tv));
+    }
+    int64_t bytes = 0;
+    step.routine =
+        routineOf(e, {.layouts = layouts, .workers = options_.workers, .valueOf = [this](const IntExpr& offset) {
+                        return bound(offset).constValue();
+                      }});
+    if (step.routine != nullptr) {
+      step.kind = HostStepKind::Routine;
+      bytes = step.routine->workspaceBytes();
+    } else {
+      step.kind = HostStepKind::Contract;
+      step.contraction = std::make_shared<Contraction>(e, layouts);
+      bytes = step.contraction->workspaceBytes();
+    }
+    if (bytes > 0) {
+      workspace(step, bytes);
+    }
   }
 
   void launch(Step& step, const KernelPlan& plan, std::shared_ptr<const CpuKernel> kernel) {

@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "base/refused_index.h"
 #include "base/thread_pool.h"
+#include "host/routine.h"
 #include "host/scalars.h"
-#include "host/scan_sort.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
@@ -59,9 +59,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
   for (size_t i = 0; i < p.steps.size(); i++) {
     const LaunchPlan& l = p.steps[i].launch;
     std::vector<uint64_t>& slots = slots_[i];
-    if (p.steps[i].kind == HostStepKind::Contract) {
-      operands_[i].resize(p.steps[i].operands.size());
-    }
+    operands_[i].resize(p.steps[i].operands.size());
     if (p.steps[i].kind != HostStepKind::Launch) {
       continue;
     }
@@ -151,20 +149,20 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
     case HostStepKind::Launch:
       launch(step, number, pool);
       return;
-    case HostStepKind::Contract: {
+    case HostStepKind::Contract:
+    case HostStepKind::Routine: {
       std::vector<void*>& operands = operands_[number];
       for (size_t k = 0; k < step.operands.size(); k++) {
         operands[k] = pointer(step.operands[k]);
       }
       char* arena = static_cast<char*>(arena_.get());
       void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
-      step.contraction->run(pool, operands, pointer(step.writes[0]), workspace);
-      return;
-    }
-    case HostStepKind::ScanOrSort: {
-      char* arena = static_cast<char*>(arena_.get());
-      void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
-      step.scanOrSort->run(pool, pointer(step.reads[0]), pointer(step.writes[0]), workspace);
+      void* out = pointer(step.writes[0]);
+      if (step.kind == HostStepKind::Contract) {
+        step.contraction->run(pool, operands, out, workspace);
+      } else {
+        step.routine->run(pool, operands, out, workspace);
+      }
       return;
     }
     case HostStepKind::Communicate:

@@ -20,14 +20,14 @@
 
 namespace meshfuse {
 
-class ScanOrSort;
 class Contraction;
 class Fusion;
+class Routine;
 class TensorView;
 class Val;
 struct CpuKernel;
 
-enum class HostStepKind : uint8_t { Launch, Contract, ScanOrSort, Communicate, Copy, Reference };
+enum class HostStepKind : uint8_t { Launch, Contract, Routine, Communicate, Copy, Reference };
 
 enum class Place : uint8_t { Input, Output, Arena };
 
@@ -100,9 +100,8 @@ struct Step {
   std::vector<int> writes;
   LaunchPlan launch;                               // Launch
   std::shared_ptr<const Contraction> contraction;  // Contract; workspace at launch.workspaces[0]
-  std::shared_ptr<const ScanOrSort>
-      scanOrSort;                           // ScanOrSort; its operand is reads[0], workspace at launch.workspaces[0]
-  std::vector<int> operands;                // Contract: tensors in the op's order; `reads` has each once
+  std::shared_ptr<const Routine> routine;          // Routine; workspace at launch.workspaces[0]
+  std::vector<int> operands;                // Contract, Routine: tensors in the op's order; `reads` has each once
   CommCall comm;                            // Communicate
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };

@@ -64,17 +64,18 @@ constexpr int64_t kCacheLine = 64;
 
 bool ScanOrSort::does(const Expr& e) { return e.kind() == ExprKind::Scan || e.kind() == ExprKind::ArgSort; }
 
-ScanOrSort::ScanOrSort(const Expr& e, const std::map<int, Layout>& layouts, int workers)
+ScanOrSort::ScanOrSort(const Expr& e, const RoutineOptions& options)
     : sorts_(e.kind() == ExprKind::ArgSort),
       reduce_(e.attributes().reduce),
       dtype_(e.input(0)->dtype()),
-      workers_(std::max(workers, 1)) {
+      workers_(std::max(options.workers, 1)) {
   invariant(does(e), "[scan sort] {} is {}", e.output()->toString(), e.opName());
   const TensorView* in = e.input(0)->asTensor();
   const std::vector<int64_t> shape = in->constantShape();
   const std::vector<int64_t> result = e.tensorOutput()->constantShape();
-  auto layout = layouts.find(in->id());
-  const std::vector<int64_t> strides = layout == layouts.end() ? contiguousStrides(shape) : layout->second.strides;
+  auto layout = options.layouts.find(in->id());
+  const std::vector<int64_t> strides =
+      layout == options.layouts.end() ? contiguousStrides(shape) : layout->second.strides;
   const std::vector<int64_t> targets = contiguousStrides(result);
   const auto dim = static_cast<size_t>(e.attributes().dim);
   descending_ = sorts_ && e.attributes().flags.at(0);
@@ -196,7 +197,8 @@ void ScanOrSort::order(ThreadPool& pool, const T* in, int64_t* out, void* worksp
   pool.run(lines_, range, grainOf(extent_));
 }
 
-void ScanOrSort::run(ThreadPool& pool, const void* in, void* out, void* workspace) const {
+void ScanOrSort::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {
+  const void* in = operands[0];
   withElementType(dtype_, [&]<class T>() {
     using Wide =
         std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;

@@ -5,27 +5,21 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
-#include "schedule/group.h"
+#include "host/routine.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce_op.h"
 
 namespace meshfuse {
 
-class Expr;
-class ThreadPool;
-
-class ScanOrSort {
+class ScanOrSort : public Routine {
  public:
   static bool does(const Expr& expr);
-  // Extents must be constant. workers: of the pool of the runs.
-  ScanOrSort(const Expr& expr, const std::map<int, Layout>& layouts, int workers);
+  ScanOrSort(const Expr& expr, const RoutineOptions& options);
 
-  int64_t workspaceBytes() const;
-  // out: contiguous; workspace: 64-byte aligned.
-  void run(ThreadPool& pool, const void* in, void* out, void* workspace) const;
+  int64_t workspaceBytes() const override;
+  void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const override;
 
  private:
   // Where a line's elements are: of the operand, and of the contiguous result.

@@ -52,6 +52,9 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
 // Scan along one dim: each element of the result reduces the elements up to its position. `outer` and `inner` are the numbers of
 // elements before and after the dim.
 [[nodiscard]] Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const Context& context);
+// x with row i of `rows` added to row places[i], in the order of i. A negative place adds nothing.
+[[nodiscard]] Array accumulateRows(const Array& x, std::span<const int64_t> places, const Array& rows,
+                                   const Context& context);
 // Argsort along dim: the positions of the sizes[dim] smallest (largest) elements, in order.
 enum class Order : uint8_t { Ascending, Descending };
 [[nodiscard]] Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedOrder);

@@ -272,6 +272,10 @@ Array Program::compute(const Expr* expr) {
       return computeScan(expr);
     case ExprKind::ArgSort:
       return computeArgSort(expr);
+    case ExprKind::Scatter:
+      return computeScatter(expr);
+    case ExprKind::IndexPutAccumulate:
+      return computeIndexPut(expr);
     case ExprKind::Redistribute:
       return computeRedistribute(expr);
     case ExprKind::Communicate:

@@ -61,6 +61,10 @@ class Program {
   Array computeIndexing(const Expr* expr);
   Array computeScan(const Expr* expr);
   Array computeArgSort(const Expr* expr);
+  Array computeScatter(const Expr* expr);
+  Array computeIndexPut(const Expr* expr);
+  // Of an op that puts: where each element of its index is in the table's dim; -1 where that is outside and skipped.
+  std::vector<int64_t> placesOf(const Expr* expr);
   Array computeRedistribute(const Expr* expr);
 
   const Fusion& fusion_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "base/error.h"
 #include "interpret/program.h"
@@ -245,6 +246,23 @@ Array Program::computeArgSort(const Expr* expr) {
         dim, expr->input(0)->id(), x.sizes[dim]);
   const bool descending = expr->attributes().flags.at(0);
   return argSortArray(x, dim, sizes, descending ? Order::Descending : Order::Ascending);
+}
+
+Array Program::computeIndexPut(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const Array& index = operand(expr, 1);
+  const Array& value = operand(expr, 2);
+  Sizes expected = index.sizes;
+  expected.insert(expected.end(), x.sizes.begin() + 1, x.sizes.end());
+  check(value.sizes == expected,
+        "[{}] the sizes of T{} are not those of index T{} and of a row of T{}; give one value a row", expr->opName(),
+        expr->input(2)->id(), expr->input(1)->id(), expr->input(0)->id());
+  Array result = accumulateRows(x, placesOf(expr), value, context_);
+  if (std::ranges::any_of(index.error, [](double e) { return e > 0; })) {
+    result.error.assign(result.numel(), std::numeric_limits<double>::infinity());
+    result.uncertain = result.numel();
+  }
+  return result;
 }
 
 // Data stay as they are, whole; a partial sum's dim of parts is combined.

@@ -1,6 +1,7 @@
 // Elementwise ops and those that only move elements.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include <fmt/ranges.h>
 
@@ -236,6 +237,67 @@ Array Program::computeIndexing(const Expr* expr) {
   for (size_t i = 0; i < unknown.size(); i++) {
     if (unknown[i]) {
       result.setError(static_cast<int64_t>(i), std::numeric_limits<double>::infinity());
+      result.uncertain++;
+    }
+  }
+  return result;
+}
+
+std::vector<int64_t> Program::placesOf(const Expr* expr) {
+  const Array& index = operand(expr, 1);
+  const int64_t extent = operand(expr, 0).sizes[expr->attributes().dim];
+  const int64_t first = evaluate(expr->attributes().starts.at(0));
+  const bool skips = expr->attributes().flags.at(0);
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < index.whole.size(); i++) {
+    const int64_t place = index.whole[i] - first;
+    const bool inside = place >= 0 && place < extent;
+    check(inside || skips, "[{}] element {} of index T{} is {}, expected 0 to {}; T{} has {} there", expr->opName(), i,
+          expr->input(1)->id(), place, extent - 1, expr->input(0)->id(), extent);
+    places.push_back(inside ? place : -1);
+  }
+  return places;
+}
+
+// An index that could be another one leaves nothing of its line certain.
+Array Program::computeScatter(const Expr* expr) {
+  const Array& x = operand(expr, 0);
+  const Array& index = operand(expr, 1);
+  const Array& src = operand(expr, 2);
+  const size_t dim = expr->attributes().dim;
+  Sizes expected = x.sizes;
+  expected[dim] = index.sizes[dim];
+  check(index.sizes == expected && src.sizes == expected,
+        "[scatter] index T{} has sizes {}, T{} has {}; expected {} of both", expr->input(1)->id(),
+        describe(index.sizes), expr->input(2)->id(), describe(src.sizes), describe(expected));
+  const std::vector<int64_t> places = placesOf(expr);
+  const std::vector<int64_t> strides = contiguousStrides(x.sizes);
+  Array result = take(x, x.sizes, stridedOffsets(x.sizes, strides));
+  std::vector<bool> unknown(result.numel(), false);
+  forEachPosition(index.sizes, [&](int64_t i, std::span<const int64_t> position) {
+    int64_t line = 0;
+    for (size_t k = 0; k < strides.size(); k++) {
+      line += k == dim ? 0 : position[k] * strides[k];
+    }
+    for (int64_t j = 0; index.errorAt(i) > 0 && j < x.sizes[dim]; j++) {
+      unknown[line + j * strides[dim]] = true;
+    }
+    if (places[i] < 0) {
+      return;
+    }
+    const int64_t to = line + places[i] * strides[dim];
+    if (result.floating()) {
+      result.real[to] = src.real[i];
+    } else {
+      result.whole[to] = src.whole[i];
+    }
+    if (!result.error.empty() || src.errorAt(i) > 0) {
+      result.setError(to, src.errorAt(i));
+    }
+  });
+  for (size_t k = 0; k < unknown.size(); k++) {
+    if (unknown[k]) {
+      result.setError(static_cast<int64_t>(k), std::numeric_limits<double>::infinity());
       result.uncertain++;
     }
   }

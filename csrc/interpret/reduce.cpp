@@ -223,6 +223,47 @@ Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const
   return result;
 }
 
+Array accumulateRows(const Array& x, std::span<const int64_t> places, const Array& rows, const Context& context) {
+  Array result = makeArray(x.dtype, x.sizes);
+  const int64_t total = result.numel();
+  const int64_t width = product(std::span(x.sizes).subspan(1));
+  const bool bounded = context.bounds && (result.floating() || !x.error.empty() || !rows.error.empty());
+  std::vector<double> real = x.real;
+  std::vector<int64_t> whole = x.whole;
+  Tally tally(bounded ? total : 0, 0);
+  for (int64_t k = 0; bounded && k < total; k++) {
+    count(tally, ReduceOp::Sum, k, x.value(k), x.errorAt(k));
+  }
+  for (size_t i = 0; i < places.size(); i++) {
+    for (int64_t d = 0; places[i] >= 0 && d < width; d++) {
+      const int64_t from = static_cast<int64_t>(i) * width + d;
+      const int64_t to = places[i] * width + d;
+      if (result.floating()) {
+        real[to] += rows.real[from];
+      } else {
+        whole[to] = combineWhole(ReduceOp::Sum, whole[to], rows.whole[from]);
+      }
+      if (bounded) {
+        count(tally, ReduceOp::Sum, to, rows.value(from), rows.errorAt(from));
+      }
+    }
+  }
+  for (int64_t k = 0; k < total; k++) {
+    if (result.floating()) {
+      result.setReal(k, real[k]);
+    } else {
+      result.setWhole(k, whole[k]);
+    }
+    if (bounded) {
+      const bool isCopy = tally.counts[k] == 1;
+      const double bound = isCopy ? x.errorAt(k) : boundOf(ReduceOp::Sum, x.dtype, tally, k, context);
+      const bool rounds = !isCopy && isHalfPrecision(x.dtype) && std::isfinite(real[k]);
+      result.setError(k, bound + (rounds ? 2 * unitOf(x.dtype) * (std::fabs(real[k]) + bound) : 0));
+    }
+  }
+  return result;
+}
+
 Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const ContractOptions& options,
                      const Context& context) {
   const auto [loops, dtype, bias] = options;

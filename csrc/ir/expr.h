@@ -51,6 +51,10 @@ enum class ExprKind : uint8_t {
   Scan,       // c[.., j, ..] = reduce of p[.., 0..j, ..] along dim
   ArgSort,  // c[.., j, ..] = where along dim p's j-th smallest element is (flags[0]: largest), NaN the largest of all and equal ones
             // in their order; c may have fewer elements along dim, the first ones
+  Scatter,  // c = p, but c[.., index[.., j, ..], ..] = src[.., j, ..] along dim, the last j where several write one element; operands:
+            // p, index, src, the latter two of p's extents outside dim; starts, flags as of IndexPutAccumulate
+  IndexPutAccumulate,  // c = p, plus value[i.., ..] in row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
+                       // value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
   Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
   Communicate,  // one collective on local tensors: see CommAttributes

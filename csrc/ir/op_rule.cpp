@@ -184,6 +184,28 @@ void line(DimMap& m) {
   }
 }
 
+// Of what is written, any position along the dim.
+void scatter(DimMap& m) {
+  for (size_t k = 0; k < m.p.size(); k++) {
+    if (m.operand != 0 && k == m.dim()) {
+      m.links.ofProducer[k] = DimRead::Whole;
+    } else {
+      m.plain(k, k);
+    }
+  }
+}
+
+void indexPutAccumulate(DimMap& m) {
+  if (m.operand == 0) {
+    return inOrder(m);
+  }
+  const size_t indexed = m.e.input(1)->asTensor()->noReductions().size();
+  invariant(indexed <= m.p.size(), "[op rule] {} of operand {} has {} dims for an index of {}; verify the fusion",
+            m.e.opName(), m.operand, m.p.size(), indexed);
+  std::fill_n(m.links.ofProducer.begin(), indexed, DimRead::Whole);
+  m.inOrder(indexed, 1, m.p.size() - indexed);
+}
+
 void communicate(DimMap& m) {
   const CommAttributes& comm = m.e.attributes().comm;
   if (!comm.sends.empty() || !comm.receives.empty() || (comm.kind == Collective::Transfer && comm.sources.empty())) {
@@ -211,7 +233,7 @@ const std::array<OpRule, kKinds>& rows() {
   using L = Linearity;
   using E = Elements;
   constexpr std::nullopt_t kAny = std::nullopt;
-  constexpr OperandCounts kNone{0}, kOne{1}, kTwo{2}, kTwoOrThree{2, 0, 1};
+  constexpr OperandCounts kNone{0}, kOne{1}, kTwo{2}, kThree{3}, kTwoOrThree{2, 0, 1};
   constexpr OperandCounts kWithScalar{1, 1}, kScalar{0, 1}, kScalars{0, 2};
   static const std::array<OpRule, kKinds> kRows = {{
       {K::Set, "set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved, V::InOrder},
@@ -242,12 +264,64 @@ const std::array<OpRule, kKinds>& rows() {
       {K::Iota, "iota", {Starts}, kScalars, F::Positions},
       {K::Eye, "eye", {Starts}, kNone, F::Positions},
       {K::Random, "random", {Random, Ordinal, Starts, Stops}, kScalars, F::Positions},
-      {K::TakeAlongAxis, "take_along_axis", {Dim}, kTwo, F::Index, takeAlongAxis, L::First},
-      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::First},
-      {K::IndexSelect, "index_select", {Dim, HaloSteps}, kTwo, F::Index, indexSelect, L::First},
-      {K::Embedding, "embedding", {Starts, Flags}, kTwo, F::Index, embedding, L::Second},
+      {K::TakeAlongAxis,
+       "take_along_axis",
+       {Dim},
+       kTwo,
+       F::Index,
+       takeAlongAxis,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       1},
+      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::Together, E::Computed, V::No, X::Kernel, 1},
+      {K::IndexSelect,
+       "index_select",
+       {Dim, HaloSteps},
+       kTwo,
+       F::Index,
+       indexSelect,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       1},
+      {K::Embedding,
+       "embedding",
+       {Starts, Flags},
+       kTwo,
+       F::Index,
+       embedding,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Kernel,
+       0},
       {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, line, L::IfSum, E::Computed, V::No, X::Library},
       {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, line, L::No, E::Positions, V::No, X::Library},
+      {K::Scatter,
+       "scatter",
+       {Dim, Starts, Flags},
+       kThree,
+       F::Put,
+       scatter,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Library,
+       1},
+      {K::IndexPutAccumulate,
+       "index_put_accumulate",
+       {Starts, Flags},
+       kThree,
+       F::Put,
+       indexPutAccumulate,
+       L::Together,
+       E::Computed,
+       V::No,
+       X::Library,
+       1},
       {K::Redistribute,
        "redistribute",
        {Reduce, Dim, Plan, Pack},
@@ -379,8 +453,9 @@ bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std:
 bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
   std::vector<int> tensors;
   for (size_t k = 0; k < expr.inputs().size(); k++) {
-    if (expr.input(static_cast<int>(k))->isTensor()) {
-      tensors.push_back(static_cast<int>(k));
+    const auto operand = static_cast<int>(k);
+    if (expr.input(operand)->isTensor() && operand != indexOf(expr)) {
+      tensors.push_back(operand);
     }
   }
   const bool hasAddend = tensors.size() == 3;
@@ -391,10 +466,6 @@ bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
       return operands == tensors;
     case Linearity::Product:
       return operands.size() == (hasAddend ? 2 : 1) && operands[0] < 2 && (!hasAddend || operands[1] == 2);
-    case Linearity::First:
-      return operands == std::vector<int>{0};
-    case Linearity::Second:
-      return operands == std::vector<int>{1};
     case Linearity::IfSum:
       return operands == tensors && expr.attributes().reduce == ReduceOp::Sum;
     case Linearity::ByPoint:

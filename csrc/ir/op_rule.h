@@ -20,6 +20,8 @@
 //     of a:  M Same 0, N None, K Reduced 1        of b:  M None, N Same 1, K Reduced 0
 //   c = embedding(index [S], weight [V, D]) : [S, D]
 //     of index:  S Same 0, D None                 of weight:  S None, D Same 1; V is Indexed
+//   c = index_put_accumulate(p [V, D], index [N], value [N, D]) : [V, D]
+//     of p:  V Same 0, D Same 1                   of value:  V None, D Same 1; N is Whole, as of index
 //
 // factors describes all operands together: a factor is a class of dims that correspond. If a mesh axis cuts a factor, it cuts every
 // dim of the factor.
@@ -71,6 +73,7 @@ enum class OpForm : uint8_t {
   Positions,    // each element follows from its position
   Index,        // elements of a table at positions given by index data
   Line,         // along one dim each element may depend on all elements
+  Put,          // a table with elements written or added at positions given by index data
   Ranks,        // communication between ranks
 };
 
@@ -90,10 +93,8 @@ enum class View : uint8_t {
 // The operands in which the result is linear if all others are fixed: f(a + b) = f(a) + f(b), except for rounding.
 enum class Linearity : uint8_t {
   No,
-  Together,  // all tensor operands at once
+  Together,  // all tensor operands at once, but for an index
   Product,   // the first or the second, either with a third that is added
-  First,     // the first
-  Second,    // the second
   IfSum,     // all at once, if the op sums
   ByPoint,   // depends on the point op
 };
@@ -125,6 +126,8 @@ struct OpRule {
   Elements elements = Elements::Computed;
   View view = View::No;
   Executor executor = Executor::Kernel;
+  int index =
+      -1;  // the operand, 0 or 1, whose elements are positions along dim `dim` of the other one, the table; -1: none
 };
 
 [[nodiscard]] const OpRule& ruleOf(ExprKind kind);
@@ -175,8 +178,9 @@ struct Factor {
 [[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
 [[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
-// For an op that indexes: the operand whose elements are taken, and the operand that holds the indices.
-[[nodiscard]] inline int tableOf(const Expr& expr) { return ruleOf(expr).linear == Linearity::Second ? 1 : 0; }
-[[nodiscard]] inline int indexOf(const Expr& expr) { return 1 - tableOf(expr); }
+// For an op that reads or writes at positions given by index data: the operand that holds the indices, and the table.
+[[nodiscard]] inline bool hasIndex(const Expr& expr) { return ruleOf(expr).index >= 0; }
+[[nodiscard]] inline int indexOf(const Expr& expr) { return ruleOf(expr).index; }
+[[nodiscard]] inline int tableOf(const Expr& expr) { return 1 - indexOf(expr); }
 
 }  // namespace meshfuse

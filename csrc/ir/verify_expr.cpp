@@ -225,6 +225,10 @@ class ExprVerifier {
         return scan();
       case ExprKind::ArgSort:
         return argSort();
+      case ExprKind::Scatter:
+        return scatter();
+      case ExprKind::IndexPutAccumulate:
+        return indexPutAccumulate();
       case ExprKind::Communicate:
         return communicate();
     }
@@ -642,6 +646,56 @@ class ExprVerifier {
         report("dim {} of the result has extent {}, expected at most operand 0's {}", k, root()[k]->extent().toString(),
                in[k]->extent().toString());
       }
+    }
+  }
+
+  // A table and what is put into it; whether the dims of all can be compared.
+  bool puts() {
+    sameType();
+    sameType(2);
+    sameDims(operandDims(0), root(), 0);
+    if (!isIntegral(e_.input(1)->dtype())) {
+      report("the index is {}, expected integers", name(e_.input(1)->dtype()));
+    }
+    if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
+      report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
+    }
+    return operandDims(0).size() == root().size() && axisFits(attributes().dim, root().size());
+  }
+
+  void scatter() {
+    if (!puts()) {
+      return;
+    }
+    const Dims index = operandDims(1);
+    const Dims src = operandDims(2);
+    if (index.size() != root().size() || src.size() != index.size()) {
+      report("an index of {} dims and elements of {}, expected {} of both", index.size(), src.size(), root().size());
+      return;
+    }
+    for (size_t k = 0; k < index.size(); k++) {
+      if (static_cast<int>(k) != attributes().dim) {
+        sameExtent(index[k], root()[k], fmt::format("dim {} of the index", k));
+      }
+      sameExtent(src[k], index[k], fmt::format("dim {} of operand 2 and of the index", k));
+    }
+  }
+
+  void indexPutAccumulate() {
+    reducesType();
+    if (!puts()) {
+      return;
+    }
+    Dims expected = operandDims(1);
+    expected.insert(expected.end(), root().begin() + 1, root().end());
+    const Dims value = operandDims(2);
+    if (value.size() != expected.size()) {
+      report("operand 2 has {} dims, expected {}: those of the index, and those of a row", value.size(),
+             expected.size());
+      return;
+    }
+    for (size_t k = 0; k < value.size(); k++) {
+      sameExtent(value[k], expected[k], fmt::format("dim {} of operand 2", k));
     }
   }
 

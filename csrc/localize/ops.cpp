@@ -293,6 +293,22 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   return out;
 }
 
+// A rank's part of the table takes what falls into it.
+TensorView* put(Fusion& local, const LocalOp& op) {
+  ExprAttributes attributes = op.expr->attributes();
+  const DigitList& dim = op.state.dims[static_cast<size_t>(attributes.dim)];
+  if (dim.hasOwned()) {
+    const std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
+    invariant(start.has_value(), "[localize] {} is no range of the dim of its {}", op.result->toString(),
+              op.expr->opName());
+    attributes.starts = {attributes.starts[0] + *start};
+    attributes.flags = {true};
+  }
+  TensorView* out = local.tensor(op.result->dtype(), localDims(op));
+  local.addExpr(op.expr->kind(), op.operands, {out}, attributes);
+  return out;
+}
+
 }  // namespace
 
 TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
@@ -357,6 +373,8 @@ TensorView* emitLocalOp(Fusion& local, const LocalOp& op) {
                 op.result->toString(), op.expr->opName());
       return plain(local, op, localDims(op));
     }
+    case OpForm::Put:
+      return put(local, op);
     case OpForm::Ranks:
       break;
   }

@@ -34,6 +34,27 @@ TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::v
   return out;
 }
 
+void checkPut(std::string_view op, TensorView* x, TensorView* index, TensorView* put) {
+  checkIndexing(op, x, index);
+  checkTensor(op, put, "the source");
+  Val* both[] = {x, put};
+  (void)commonFusion(op, both);
+  check(rankOf(x) > 0, "[{}] {} has no dims to index; reshape it", op, describe(x));
+  check(x->dtype() == put->dtype(), "[{}] {} and {} have different types; cast one with castOp", op, describe(x),
+        describe(put));
+}
+
+TensorView* definePut(ExprKind kind, TensorView* x, TensorView* index, TensorView* put, int dim) {
+  Fusion& fusion = x->fusion();
+  TensorView* out = fusion.tensor(x->dtype(), dimsOf(x));
+  ExprAttributes attributes;
+  attributes.dim = dim;
+  attributes.starts = {IntExpr(0)};
+  attributes.flags = {false};
+  fusion.addExpr(kind, {x, index, put}, {out}, attributes);
+  return out;
+}
+
 }  // namespace
 
 TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
@@ -120,6 +141,41 @@ TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
   attributes.starts = {IntExpr(0)};
   weight->fusion().addExpr(ExprKind::Embedding, {index, weight}, {out}, attributes);
   return out;
+}
+
+TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src) {
+  checkPut("scatter", x, index, src);
+  checkSameRank("scatter", x, index);
+  checkSameRank("scatter", src, index);
+  const int axis = wrapAxis("scatter", dim, rankOf(x));
+  const std::vector<IntExpr> table = x->shape();
+  const std::vector<IntExpr> wanted = index->shape();
+  const std::vector<IntExpr> given = src->shape();
+  for (size_t k = 0; k < table.size(); k++) {
+    check(static_cast<int>(k) == axis || !provenDifferent(table[k], wanted[k]),
+          "[scatter] dim {} of index {} differs from that of {}; expected equal extents outside dim {}", k,
+          describe(index), describe(x), axis);
+    check(!provenDifferent(given[k], wanted[k]),
+          "[scatter] dim {} of {} differs from that of index {}; expected one shape", k, describe(src),
+          describe(index));
+  }
+  return definePut(ExprKind::Scatter, x, index, src, axis);
+}
+
+TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* value) {
+  checkPut("indexPutAccumulate", x, index, value);
+  check(x->dtype() != DataType::Bool, "[indexPutAccumulate] {} has no sums; cast it to Int", describe(x));
+  std::vector<IntExpr> expected = index->shape();
+  const std::vector<IntExpr> table = x->shape();
+  expected.insert(expected.end(), table.begin() + 1, table.end());
+  const std::vector<IntExpr> given = value->shape();
+  bool fits = given.size() == expected.size();
+  for (size_t k = 0; fits && k < given.size(); k++) {
+    fits = !provenDifferent(given[k], expected[k]);
+  }
+  check(fits, "[indexPutAccumulate] the values are {}, expected {}: the extents of index {}, then those of a row of {}",
+        describe(value), describe(expected), describe(index), describe(x));
+  return definePut(ExprKind::IndexPutAccumulate, x, index, value, 0);
 }
 
 }  // namespace meshfuse

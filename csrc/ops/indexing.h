@@ -1,5 +1,5 @@
-// Reads elements at positions given by index tensors. Indices are integers in [0, extent). An index out of range can only be found at run
-// time: the run fails with a UserError that names the index, and no kernel reads outside of its tensors.
+// Reads and writes elements at positions given by index tensors. Indices are integers in [0, extent). An index out of range can only be found
+// at run time: the run fails with a UserError that names the index, and no kernel reads or writes outside of its tensors.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,12 @@ inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { 
 TensorView* select(TensorView* x, int64_t dim, Operand index);
 // out[i.., :] = weight[index[i..], :], of weight [V, D].
 TensorView* embedding_fwd(TensorView* index, TensorView* weight);
+
+// x with out[.., index[.., j, ..], ..] = src[.., j, ..] along dim: takeAlongAxis mirrored. index and src have one shape, that of x
+// outside dim. Where several write one element the last one along dim stays, on every device and number of ranks.
+TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src);
+// x [V, ..] with out[index[i..]] += value[i..], of index [..] and value [.., ..]. Equal indices add up: x's row first, then the values in
+// row-major order of i; 16-bit types add in Float, and each element is rounded once. Not of Bool.
+TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* value);
 
 }  // namespace meshfuse

@@ -72,10 +72,15 @@ class Decomposition {
     return out;
   }
 
-  // A scan or an order is made of all elements along its dim: a part of it is cut out of the whole.
+  // A scan or an order is made of all elements along its dim: a part of it is cut out of the whole. So is a part of a written table
+  // that is no range.
   static bool isPartOfWhole(const Expr* e) {
-    return ruleOf(*e).form == OpForm::Line &&
-           shardState(e->tensorOutput()).dims[static_cast<size_t>(e->attributes().dim)].hasOwned();
+    const OpForm form = ruleOf(*e).form;
+    if (form != OpForm::Line && form != OpForm::Put) {
+      return false;
+    }
+    const DigitList dim = shardState(e->tensorOutput()).dims[static_cast<size_t>(e->attributes().dim)];
+    return dim.hasOwned() && (form == OpForm::Line || !dim.isRange());
   }
 
   // An edge whose need is no rectangle cannot be cut out of what is held, even where all is held.

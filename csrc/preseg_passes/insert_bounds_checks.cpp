@@ -82,23 +82,24 @@ bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
   std::map<std::tuple<int, std::string, std::string>, TensorView*> checked;  // by index, extent and place
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    if (!isIndexing(*e)) {
+    if (!hasIndex(*e)) {
       continue;
     }
-    const bool embeds = e->kind() == ExprKind::Embedding;
-    const bool zeroOutside = embeds && e->attributes().flags[0];
+    const ExprAttributes& attributes = e->attributes();
+    const bool refusesNone = !attributes.flags.empty() && attributes.flags[0];
     const TensorView* table = e->input(tableOf(*e))->asTensor();
-    const IntExpr extent = table->shape()[static_cast<size_t>(e->attributes().dim)];
+    const IntExpr extent = table->shape()[static_cast<size_t>(attributes.dim)];
     const int operand = indexOf(*e);
     TensorView* index = e->input(operand)->asTensor();
-    if (zeroOutside || isEmpty(e->tensorOutput()) || provenInside(index, extent)) {
+    const bool readsNone = isEmpty(isIndexing(*e) ? e->tensorOutput() : index);
+    if (refusesNone || readsNone || provenInside(index, extent)) {
       continue;
     }
     check(!extent.isConst(0), "[{}] dim {} of T{} has no elements for index T{} to choose from; give a longer tensor",
-          e->opName(), e->attributes().dim, table->id(), index->id());
-    if (embeds) {
-      const IntExpr& start = e->attributes().starts[0];
-      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0, because rows outside are not read as zeros",
+          e->opName(), attributes.dim, table->id(), index->id());
+    if (!attributes.starts.empty()) {
+      const IntExpr& start = attributes.starts[0];
+      check(start.isConst(0), "[{}] T{} begins at row {}, expected 0, because an index outside of it is an error",
             e->opName(), table->id(), start.toString());
     }
     const ShardState place = placeOf(index, e->tensorOutput());

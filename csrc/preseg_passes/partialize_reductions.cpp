@@ -51,18 +51,6 @@ using PartialAxes = std::map<int, std::vector<OwnedPiece>>;
 
 bool isReduced(const std::vector<Dim>& root, int dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
 
-// A local part of an indexed dim is one range of rows.
-bool isRange(const DigitList& dim) {
-  bool local = false;
-  for (const Digit& d : dim.digits()) {
-    if (d.owner.isDevice() && local) {
-      return false;
-    }
-    local |= d.owner.isLocal();
-  }
-  return true;
-}
-
 // Uneven parts as one split by the product of the axes makes them.
 bool isBlock(const DigitList& dim) {
   int64_t parts = 1;
@@ -74,7 +62,7 @@ bool isBlock(const DigitList& dim) {
     }
   }
   const int64_t extent = dim.extent().constValue();
-  return isRange(dim) && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
+  return dim.isRange() && below == std::max<int64_t>(1, (extent + parts - 1) / parts);
 }
 
 // Whether axes own all parts of given sizes.
@@ -83,7 +71,7 @@ bool areAllParts(const DigitList& dim) {
   for (const Digit& d : dim.digits()) {
     owned *= d.owner.isDevice() ? d.size.constValue() : 1;
   }
-  return dim.hasParts() && isRange(dim) && owned == static_cast<int64_t>(dim.digits().front().parts.size());
+  return dim.hasParts() && dim.isRange() && owned == static_cast<int64_t>(dim.digits().front().parts.size());
 }
 
 // Their digits can be split off the root dims.
@@ -144,7 +132,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
           continue;
         }
         const int axis = d.owner.axis;
-        if (!isReduced(root, roots[k]) || (isIndexing(*e) && !isRange(state.dims[k]))) {
+        if (!isReduced(root, roots[k]) || (isIndexing(*e) && !state.dims[k].isRange())) {
           elsewhere[axis] = true;
         } else if (axes.count(axis) == 0 || first[axis]) {
           first[axis] = true;

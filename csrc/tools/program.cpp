@@ -202,7 +202,7 @@ double integerLimit(const Fusion& fusion, const Val* in, const std::vector<std::
       const int64_t* count = std::get_if<int64_t>(&extent);
       limit = count != nullptr ? std::min(limit, static_cast<double>(*count)) : limit;
     }
-    if (!isIndexing(*e) || e->input(indexOf(*e)) != in) {
+    if (!hasIndex(*e) || e->input(indexOf(*e)) != in) {
       continue;
     }
     const Val* table = e->input(tableOf(*e));

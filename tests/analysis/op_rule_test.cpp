@@ -71,6 +71,10 @@ const Case kCases[] = {
     {"T9 = index_select(T0, T4, dim=0) : Float[2, 6]", {"None, Same 1 | Indexed Same", "Same 0, None | Same"}},
     {"T9 = embedding(T2, T5, starts=[0], flags=[f]) : Float[4, 6, 5]",
      {"Same 0, Same 1, None | Same Same", "None, None, Same 1 | Indexed Same"}},
+    {"T9 = scatter(T0, T2, T0, dim=1, starts=[0], flags=[f]) : Float[4, 6]",
+     {"Same 0, Same 1 | Same Same", "Same 0, None | Same Whole", "Same 0, None | Same Whole"}},
+    {"T9 = index_put_accumulate(T0, T4, T8, starts=[0], flags=[f]) : Float[4, 6]",
+     {"Same 0, Same 1 | Same Same", "None, None | Whole", "None, Same 1 | Whole Same"}},
     {"T9 = redistribute(T0, op=sum, dim=0) : Float[r{4}, 6]", {"Reduced 0, Same 1 | Reduced Same"}},
     {"T9 = communicate(T0, kind=all_gather, mesh=M0, axes=[0]) : Float[2, 4, 6]", {"None, Same 0, Same 1 | Same Same"}},
     {"T9 = communicate(T8, kind=reduce_scatter, mesh=M0, axes=[0], op=sum) : Float[6]", {"Same 1 | Whole Same"}},
@@ -110,7 +114,7 @@ class Instance {
  public:
   Instance(int form, uint64_t seed) : random_(seed) { make(form); }
 
-  static constexpr int kForms = 38;
+  static constexpr int kForms = 40;
   std::unique_ptr<Fusion> fusion;
   const Expr* e = nullptr;
 
@@ -124,7 +128,7 @@ class Instance {
     return input->dtype() == DataType::Bool ? static_cast<double>(pick(0, 1))
                                             : static_cast<double>(pick(1, 8) * (pick(0, 1) == 0 ? 1 : -1));
   }
-  bool isIndex(size_t operand) const { return isIndexing(*e) && static_cast<int>(operand) == indexOf(*e); }
+  bool isIndex(size_t operand) const { return static_cast<int>(operand) == indexOf(*e); }
 
  private:
   void make(int form) {
@@ -208,6 +212,13 @@ class Instance {
         fmt::format("T0 = input() : Float[{0}, {1}, {2}] | T9 = scan(T0, op=sum, dim=1) : Float[{0}, {1}, {2}]", a, b,
                     c),
         fmt::format("T0 = input() : Float[{0}, {1}] | T9 = argsort(T0, dim=0, flags=[f]) : Int[{0}, {1}]", a, b),
+        fmt::format(
+            "T0 = input() : Float[{0}, {1}, {2}] T1 = input() : Int[{0}, {3}, {2}] T2 = input() : Float[{0}, {3}, "
+            "{2}] | T9 = scatter(T0, T1, T2, dim=1, starts=[0], flags=[f]) : Float[{0}, {1}, {2}]",
+            a, b, c, d),
+        fmt::format("T0 = input() : Float[{1}, {2}] T1 = input() : Int[{0}, {3}] T2 = input() : Float[{0}, {3}, {2}] | "
+                    "T9 = index_put_accumulate(T0, T1, T2, starts=[0], flags=[f]) : Float[{1}, {2}]",
+                    a, b, c, d),
         fmt::format("T0 = input() : Float[{0}, {1}] | T9 = redistribute(T0, op=sum, dim=0) : Float[r{{{0}}}, {1}]", a,
                     b),
     };

@@ -298,5 +298,15 @@ TEST(DigitList, WhatIsRaggedStaysOnTop) {
   EXPECT_EQ(merge(outer, inner).toString(), five.toString());
 }
 
+TEST(DigitList, IsARangeWithOwnedDigitsOutermost) {
+  const Owner x = Owner::device(0);
+  EXPECT_TRUE(DigitList().isRange());
+  EXPECT_TRUE(DigitList::whole(0, 24).isRange());
+  EXPECT_TRUE(fillLocal(0, 24, {{0, 6, 4, x}}).isRange());
+  EXPECT_TRUE(fillRagged(0, 5, {{0, 2, 4, x}}).isRange());
+  EXPECT_FALSE(fillLocal(0, 24, {{0, 1, 4, x}}).isRange());
+  EXPECT_FALSE(fillLocal(0, 24, {{0, 12, 2, x}, {0, 1, 2, Owner::device(1)}}).isRange());
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -52,6 +52,31 @@ TEST_F(Indexing, Shapes) {
   expectUserError([&] { embedding_fwd(n, zeroD); }, {"[embedding_fwd]", "expected [V, D]"});
 }
 
+TEST_F(Indexing, WhatIsScattered) {
+  expectUserError([&] { scatter(x, 0, none, x); }, {"[scatter]", "the index is null"});
+  expectUserError([&] { scatter(x, 0, n, none); }, {"[scatter]", "the source is null"});
+  expectUserError([&] { scatter(x, 0, y, x); }, {"[scatter]", "expected integer elements", "castOp"});
+  expectUserError([&] { scatter(x, 0, n, n); }, {"[scatter]", "Float", "Int", "different types", "castOp"});
+  expectUserError([&] { scatter(x, 2, n, x); }, {"[scatter] axis 2 is out of range", "-2 to 1"});
+  expectUserError([&] { scatter(zeroD, 0, n, zeroD); }, {"[scatter]", "no dims"});
+  expectUserError([&] { scatter(x, 0, makeConcreteTensor({3}, DataType::Int), x); },
+                  {"[scatter]", "different numbers of dims"});
+  expectUserError([&] { scatter(y, 1, n, x); }, {"[scatter] dim 0 of index", "differs", "outside dim 1"});
+  expectUserError([&] { scatter(x, 0, n, y); }, {"[scatter] dim 0 of", "differs", "expected one shape"});
+}
+
+TEST_F(Indexing, WhatIsAdded) {
+  TensorView* rows = makeConcreteTensor({4}, DataType::Int);
+  expectUserError([&] { indexPutAccumulate(x, none, y); }, {"[indexPutAccumulate]", "the index is null"});
+  expectUserError([&] { indexPutAccumulate(x, rows, none); }, {"[indexPutAccumulate]", "the source is null"});
+  expectUserError([&] { indexPutAccumulate(x, y, y); }, {"[indexPutAccumulate]", "expected integer elements"});
+  expectUserError([&] { indexPutAccumulate(n, rows, y); }, {"[indexPutAccumulate]", "different types", "castOp"});
+  expectUserError([&] { indexPutAccumulate(zeroD, rows, y); }, {"[indexPutAccumulate]", "no dims"});
+  expectUserError([&] { indexPutAccumulate(gt(x, 0), rows, gt(y, 0)); }, {"[indexPutAccumulate]", "no sums", "Int"});
+  expectUserError([&] { indexPutAccumulate(x, rows, x); }, {"[indexPutAccumulate]", "[2, 3]", "expected [4, 3]"});
+  expectUserError([&] { indexPutAccumulate(x, n, y); }, {"[indexPutAccumulate]", "[4, 3]", "expected [2, 3, 3]"});
+}
+
 using Factory = Misuse;
 
 TEST_F(Factory, Arguments) {

@@ -252,7 +252,7 @@ void Graph::indexing() {
   int64_t n = random_.of<int64_t>({1, 4, 8, 6});
   Shape like = shape;
   like[at] = n;
-  switch (random_.below(4)) {
+  switch (random_.below(6)) {
     case 0: {
       Item index = indexInto(shape[at], {n});
       if (index.tv != nullptr) {
@@ -277,6 +277,30 @@ void Graph::indexing() {
       Item index = indexInto(shape[at], like);
       if (index.tv != nullptr) {
         add(gather(x.tv, dim, index.tv), x.magnitude);
+      }
+      return;
+    }
+    case 3: {  // elements of x itself, elsewhere
+      Item from = indexInto(shape[at], like);
+      Item to = indexInto(shape[at], like);
+      if (from.tv != nullptr && to.tv != nullptr) {
+        add(scatter(x.tv, dim, to.tv, takeAlongAxis(x.tv, from.tv, dim)), x.magnitude);
+      }
+      return;
+    }
+    case 4: {
+      if (x.tv->dtype() == DataType::Bool || x.magnitude > 1000) {
+        return;
+      }
+      const Shape counted = random_.chance(70) ? Shape{n} : Shape{n, 2};
+      Item to = indexInto(shape[0], counted);
+      if (to.tv != nullptr) {
+        Shape values = counted;
+        values.insert(values.end(), shape.begin() + 1, shape.end());
+        TensorView* ones = full(fusion_, values, 1.0, DataType::Float);
+        TensorView* rows = index_select(x.tv, 0, meshfuse::reshape(to.tv, Shape{elementsOf(counted)}));
+        rows = random_.chance(70) ? meshfuse::reshape(rows, values) : castOp(x.tv->dtype(), ones);
+        add(indexPutAccumulate(x.tv, to.tv, rows), x.magnitude * static_cast<double>(elementsOf(counted) + 1) + 1);
       }
       return;
     }

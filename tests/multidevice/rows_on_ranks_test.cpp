@@ -357,6 +357,37 @@ TEST_F(VocabularyOnRanks, OddVocabularyOnEightRanks) {
   });
 }
 
+// Each rank adds the gradients of its own words; those of tokens in parts are gathered first.
+TEST_F(VocabularyOnRanks, GradientOfAnEmbeddingStaysWithItsWords) {
+  constexpr int64_t kHidden = 3;
+  for (int64_t vocabulary : {16, 10, 5}) {
+    for (bool inParts : {false, true}) {
+      runScenario([=](int64_t n) {
+        const int64_t tokens = 2 * n;
+        Expected expected{{}, -1, 0};
+        if (inParts && n > 1) {
+          expected = {{among(n, "all-gather")[0], among(n, "all-gather")[0]}, -1, 2 * (n - 1) * (8 + 4 * kHidden)};
+        }
+        return Scenario{[=](Fusion& f) {
+                          const DeviceMesh mesh = axisX(n);
+                          TensorView* index = input(f, {tokens}, mesh, DataType::Int);
+                          TensorView* dy = input(f, {tokens, kHidden}, mesh);
+                          TensorView* before = input(f, {vocabulary, kHidden}, mesh);
+                          shardBlock(before, 0, mesh, "x");
+                          if (inParts) {
+                            shardBlock(index, 0, mesh, "x");
+                            shardBlock(dy, 0, mesh, "x");
+                          }
+                          f.addOutput(indexPutAccumulate(before, index, dy));
+                        },
+                        {randomTensor({tokens}, DataType::Int, 7, 0, static_cast<double>(vocabulary)),
+                         random({tokens, kHidden}, 1), random({vocabulary, kHidden}, 2)},
+                        expected};
+      });
+    }
+  }
+}
+
 }  // namespace
 
 }  // namespace meshfuse

@@ -1,5 +1,6 @@
 #include "ops/indexing.h"
 
+#include "base/error.h"
 #include "ops/built.h"
 
 namespace meshfuse {
@@ -44,6 +45,45 @@ TEST(Indexing, Embedding) {
   ASSERT_EQ(sizesOf(y), (std::vector<int64_t>{2, 2, 3}));
   EXPECT_EQ(y.dtype(), DataType::BFloat16);
   EXPECT_EQ(y.toVector(), (std::vector<double>{9, 10, 11, 0, 1, 2, 3, 4, 5, 3, 4, 5}));
+}
+
+TEST(Indexing, ScatterKeepsTheLastOfSeveral) {
+  Tensor x = counting({2, 3});
+  Tensor index = indices({2, 2, 0, 1, 1, 1, 0, 1}, {2, 4});
+  Tensor src = Tensor::of({10, 11, 12, 13, 20, 21, 22, 23}, {2, 4});
+  Tensor y = run1({x, index, src}, [](const Views& v) { return scatter(v[0], -1, v[1], v[2]); });
+  EXPECT_EQ(y.toVector(), (std::vector<double>{12, 13, 11, 22, 23, 5}));
+  Tensor column = run1({x, indices({1, 0, 1, 0, 0, 0}, {2, 3}), Tensor::of({7, 8, 9, -7, -8, -9}, {2, 3})},
+                       [](const Views& v) { return scatter(v[0], 0, v[1], v[2]); });
+  EXPECT_EQ(column.toVector(), (std::vector<double>{-7, -8, -9, 7, 4, 9}));
+  Tensor none = run1({x, indices({}, {2, 0}), Tensor::of({}, {2, 0})},
+                     [](const Views& v) { return scatter(v[0], 1, v[1], v[2]); });
+  EXPECT_EQ(none.toVector(), x.toVector());
+}
+
+TEST(Indexing, IndexPutAccumulateAddsAll) {
+  Tensor x = counting({3, 2});
+  Tensor value = Tensor::of({10, 20, 30, 40, 50, 60}, {3, 2});
+  Tensor y =
+      run1({x, indices({2, 0, 2}, {3}), value}, [](const Views& v) { return indexPutAccumulate(v[0], v[1], v[2]); });
+  EXPECT_EQ(y.toVector(), (std::vector<double>{30, 41, 2, 3, 64, 85}));
+  Tensor grid = run1({counting({4}), indices({3, 3, 1, 3}, {2, 2}).to(DataType::Char), counting({2, 2})},
+                     [](const Views& v) { return indexPutAccumulate(v[0], v[1], v[2]); });
+  EXPECT_EQ(grid.toVector(), (std::vector<double>{0, 3, 2, 7}));
+  Tensor one = run1({x, indices({1}, {}), Tensor::of({7, 8}, {2})},
+                    [](const Views& v) { return indexPutAccumulate(v[0], v[1], v[2]); });
+  EXPECT_EQ(one.toVector(), (std::vector<double>{0, 1, 9, 11, 4, 5}));
+}
+
+TEST(Indexing, WrittenPositionsAreInRange) {
+  for (double at : {-1.0, 3.0}) {
+    const Tensor index = indices({0, at}, {2});
+    for (const Define& define : {Define([](const Views& v) { return Views{scatter(v[0], 0, v[1], v[2])}; }),
+                                 Define([](const Views& v) { return Views{indexPutAccumulate(v[0], v[1], v[2])}; })}) {
+      EXPECT_THROW((void)runAs(Extents::Concrete, {counting({3}), index, counting({2})}, define), UserError);
+      EXPECT_THROW((void)runAs(Extents::Symbolic, {counting({0}), index, counting({2})}, define), UserError);
+    }
+  }
 }
 
 TEST(Indexing, IndexComputedInTheSameFusion) {

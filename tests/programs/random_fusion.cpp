@@ -155,6 +155,9 @@ class Builder {
       case ExprKind::Scan:
       case ExprKind::ArgSort:
         return rank > 0 && scanOrSort(kind, p, dims);
+      case ExprKind::Scatter:
+      case ExprKind::IndexPutAccumulate:
+        return rank > 0 && put(kind, p, dims);
       case ExprKind::Redistribute:
         return redistribute(p, dims);
       case ExprKind::Communicate:
@@ -432,6 +435,28 @@ class Builder {
                : p->dtype() == DataType::Bool ? static_cast<ReduceOp>(pick(4, 6))
                                               : static_cast<ReduceOp>(pick(0, 6));
     return add(kind, {p}, f_.tensor(p->dtype(), dims), a);
+  }
+
+  bool put(ExprKind kind, TensorView* p, const std::vector<Dim>& dims) {
+    ExprAttributes a = startsOf({0});
+    a.flags = {chance(3)};
+    std::vector<Dim> index = dims;
+    std::vector<Dim> values = dims;
+    if (kind == ExprKind::Scatter) {
+      a.dim = pick(0, static_cast<int>(dims.size()) - 1);
+      index[static_cast<size_t>(a.dim)] = values[static_cast<size_t>(a.dim)] = {pick(2, 4)};
+    } else if (p->dtype() == DataType::Bool) {
+      return false;
+    } else {
+      index = {{2}, {3}};
+      values[0] = {3};
+      values.insert(values.begin(), {2});
+    }
+    TensorView* i = f_.tensor(DataType::Int32, index);
+    TensorView* v = f_.tensor(p->dtype(), values);
+    f_.addInput(i);
+    f_.addInput(v);
+    return add(kind, {p, i, v}, like(p, p->dtype()), a);
   }
 
   bool embedding(TensorView* p, const std::vector<Dim>& dims) {

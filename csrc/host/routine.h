@@ -1,0 +1,36 @@
+// Routine: runs one op on a CPU by code of its own, where neither a kernel nor a matrix product does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "digits/int_expr.h"
+#include "schedule/group.h"
+
+namespace meshfuse {
+
+class Expr;
+class ThreadPool;
+
+class Routine {
+ public:
+  virtual ~Routine() = default;
+  virtual int64_t workspaceBytes() const = 0;
+  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  virtual void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const = 0;
+};
+
+// What a routine is made for.
+struct RoutineOptions {
+  const std::map<int, Layout>& layouts;            // by Val id: of operands that are not row-major
+  int workers = 1;                                 // of the pool of the runs
+  std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
+};
+
+// The routine of an op; null if it has none. Extents must be constant.
+[[nodiscard]] std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options);
+
+}  // namespace meshfuse
