@@ -39,8 +39,8 @@ class Printer {
       : fusion_(fusion), numbering_(numbering), detail_(detail) {}
 
   std::string all() {
-    bool dead = fusion_.outputs().empty();
-    std::vector<Expr*> exprs = fusion_.exprs(dead);
+    const bool unfinished = fusion_.outputs().empty();
+    std::vector<Expr*> exprs = fusion_.exprs(unfinished ? ExprSet::All : ExprSet::Needed);
     std::string body;
     for (const Val* v : fusion_.inputs()) {
       body += line({v}, "input()");

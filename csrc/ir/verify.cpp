@@ -105,14 +105,16 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
 
 std::vector<std::string> verify(const Fusion& fusion) {
   std::vector<std::string> violations;
+  const ExprSet set =
+      fusion.outputs().empty() ? ExprSet::All : ExprSet::Needed;  // an unfinished fusion is verified whole
   std::vector<Expr*> exprs;
   try {
-    exprs = fusion.exprs(fusion.outputs().empty());
+    exprs = fusion.exprs(set);
   } catch (const InternalError& e) {
     violations.emplace_back(e.what());
     return violations;
   }
-  std::vector<TensorView*> tensors = fusion.tensors(fusion.outputs().empty());
+  std::vector<TensorView*> tensors = fusion.tensors(set);
   for (const TensorView* t : tensors) {
     verifyDomains(*t, violations);
     verifyPartialDims(*t, violations);
