@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "meshfuse/meshfuse.h"
-#include "nasty/on_ranks.h"
 #include "stress/checked_cache.h"
+#include "stress/on_ranks.h"
 #include "tensor/half.h"
 
 namespace meshfuse {
