@@ -84,7 +84,7 @@ class PlanSpace {
   bool even(const SearchState& before, const SearchState& after, AtomSet group) const;
 
   enum class Ranks : uint8_t { All, Sample };
-  // max over ranks of the elements of `after` that are not in `before`. `of`: over a sample of ranks, if digits do not nest.
+  // max over ranks of the elements of `after` that are not in `before`. `of`: all ranks, or a sample of them if digits do not nest.
   int64_t lacking(const SearchState& before, const SearchState& after, Ranks of = Ranks::All);
   // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
   double lowerBound(const SearchState& state, Ranks of = Ranks::All);

@@ -36,8 +36,8 @@ struct alignas(64) PairLine {
 };
 static_assert(sizeof(PairLine) == 64);
 
-// A pair has two lines, for even and odd calls. A rank begins call k + 2 with a peer only after call k + 1, for which that peer
-// has left call k: so a line is never overwritten while it may still be read.
+// A pair has two lines, for even and odd calls. Call k + 2 overwrites the line of call k. A rank begins call k + 2 with a peer only after
+// both met in call k + 1. The peer has then left call k and no longer reads its line.
 struct PairLines {
   PairLine ofCall[2];
 };

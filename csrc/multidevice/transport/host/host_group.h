@@ -103,7 +103,7 @@ class HostGroup {
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
   // The same without throwing.
   void recordFailure(const GroupFailure& failure);
-  // Describes the programs of this rank's calls, for ranks that wait for each other in a circle.
+  // Sets the communicator that describes the programs of this rank's calls, for the error of ranks that wait for each other in a circle.
   void explainBy(const Communicator& rank) { explains_ = &rank; }
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }

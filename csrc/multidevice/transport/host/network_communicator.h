@@ -142,8 +142,8 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
-  // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around; so many messages
-  // are never in flight.
+  // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around, which is safe:
+  // fewer messages are in flight.
   uint64_t tag(Tag kind, uint32_t sequence, int source) const {
     return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
            static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);
