@@ -1,7 +1,7 @@
 // Runs the table of a stage's passes over its program, whatever the type of the program.
 //
 //   const PassRow<Fusion, PassContext> kPasses[] = {
-//       {"remove-empty", removeEmpty, "before all others: they need not think of empty tensors"},
+//       {"remove-empty", removeEmpty, "before all others: they need not handle empty tensors"},
 //       {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings", {"exact-ids"}},
 //   };
 //   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);

@@ -1,4 +1,4 @@
-// The first index out of range that the kernels of a run meet.
+// The first index out of range that the kernels of a run find.
 //
 //   RefusedIndex refused;
 //   { RefusedIndexScope scope(refused); kernel->run(...); }   // on every thread that runs a part

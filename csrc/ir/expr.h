@@ -69,7 +69,7 @@ struct CommAttributes {
   int mesh = 0;
   std::vector<int> axes;
   ReduceOp reduce = ReduceOp::Sum;
-  // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole operand it receives.
+  // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole operand to it.
   std::vector<int64_t> sources;
   IntExpr root = 0;  // Broadcast: position in the team, may depend on run-time integers
   // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
@@ -79,7 +79,8 @@ struct CommAttributes {
   // Transfer of blocks: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
   std::vector<int64_t> to;
   std::vector<int64_t> from;
-  // Place among all communications of the program. Ranks that do not take part in one leave its number out.
+  // Position among all communications of the program. In the program of a rank, the numbers of communications without this rank are
+  // missing.
   int64_t number = 0;
   // Of collectives of a whole team.
   bool isUneven() const { return kind != Collective::Transfer && !(sends.empty() && receives.empty()); }

@@ -60,7 +60,7 @@ class Fusion {
   std::vector<Expr*> uses(const Val* val) const;                          // in id order
   Expr* expr(int id) const;                                               // nullptr if removed
   int numExprs() const;                                                   // ids are below; so for values
-  Val* val(int id) const;  // nullptr where the text that was parsed left a gap
+  Val* val(int id) const;  // nullptr for a number that the parsed text does not use
   int numVals() const;
 
   Val* scalar(ScalarConst value);       // interned

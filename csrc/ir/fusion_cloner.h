@@ -6,7 +6,7 @@
 //
 // Domains, transforms, bindings, memory order and meshes are copied; symbols keep their names, random ops their ordinals. Ids are
 // fresh; a stage that makes a whole program anew keeps the values' numbers, so that T7 is T7 from the user's file to the kernel.
-// The same value gives the same copy. Fusion::clone() copies a whole fusion with its ids.
+// A value that is cloned twice has one copy. Fusion::clone() copies a whole fusion with its ids.
 #pragma once
 
 #include <cstdint>
