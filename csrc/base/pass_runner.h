@@ -120,7 +120,7 @@ template <class Program, class Context>
   return names;
 }
 
-// The pipeline as text, one pass a line with its reason: golden-tested by each stage.
+// The pipeline as text, one line for each pass with its reason: golden-tested by each stage.
 template <class Program, class Context>
 [[nodiscard]] std::string printPasses(std::span<const PassRow<Program, Context>> rows) {
   std::string text;

@@ -33,8 +33,8 @@ enum class ExprKind : uint8_t {
   Expand,      // dim k of c is dim k of p, or stretches p's broadcast dim to c's extent
   Permute,     // order[new] = old: c's logical dim k is c's root dim order[k]; root maps to p in order
   Reshape,     // c's logical dims from its root dims by splits and merges; symbolic until concretized
-  Slice,       // starts, stops, steps: one a dim; c[j] = p[start + j * step]
-  Pad,         // starts: left widths, stops: right widths, one a dim, negative cuts; operand 1: fill scalar
+  Slice,       // starts, stops, steps: one for each dim; c[j] = p[start + j * step]
+  Pad,         // starts: left widths, stops: right widths, one for each dim, negative cuts; operand 1: fill scalar
   Cat,         // dim: operands one after the other along dim; the other dims map in order
   Reduce,      // reduce over c's reduction dims; root == logical
   Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch

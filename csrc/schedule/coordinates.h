@@ -35,7 +35,7 @@ struct Coordinates {
   bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
   bool hasReduction() const { return stages > 0; }
 
-  // Tensors that run over the reduced dims (the others have one element a row), and how many reduction stages each tensor of the
+  // Tensors that run over the reduced dims (the others have one element for each row), and how many reduction stages each tensor of the
   // group waits for; by Val id.
   std::set<int> spread;
   std::map<int, int> waits;

@@ -53,7 +53,7 @@ struct PieceExpr {
 struct Condition {
   bool never = false;
   llvm::Value* uniform = nullptr;  // one bit for the piece
-  llvm::Value* lanes = nullptr;    // one bit a lane
+  llvm::Value* lanes = nullptr;    // one bit for each lane
 };
 
 class Emitter {
@@ -137,7 +137,7 @@ class Emitter {
   void addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at);
   void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
   void addMask(Condition& c, tile::ValueId mask, const Position& at);
-  llvm::Value* joined(const Condition& c, int lanes);  // as one bit a lane; null: everywhere
+  llvm::Value* joined(const Condition& c, int lanes);  // as one bit for each lane; null: everywhere
   struct Address {
     llvm::Value* pointer = nullptr;  // of lane 0
     bool contiguous = false;         // lanes are neighbours

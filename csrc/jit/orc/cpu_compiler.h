@@ -33,7 +33,7 @@ struct CpuKernel {
 };
 
 struct CpuCompilerOptions {
-  int threads = 0;                       // of one compile call; 0: one a core
+  int threads = 0;                       // of one compile call; 0: one for each core
   size_t kernels = 4096;                 // kept in memory; the least recently used is evicted first
   std::shared_ptr<DiskCache> disk = {};  // none: nothing is kept between processes
   std::optional<CpuTarget> target = {};  // none: this machine

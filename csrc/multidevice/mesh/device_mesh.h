@@ -125,7 +125,7 @@ class DeviceMesh {
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major
   bool contains(int64_t rank) const;
   int64_t indexOf(int64_t rank) const;                   // position in devices(), -1 if absent
-  std::vector<int64_t> coordinates(int64_t rank) const;  // one a axis; InternalError if absent
+  std::vector<int64_t> coordinates(int64_t rank) const;  // one for each axis; InternalError if absent
   int64_t at(const std::vector<int64_t>& coordinates) const;
   // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.
   std::vector<int64_t> team(int64_t rank, const std::vector<int>& axes) const;

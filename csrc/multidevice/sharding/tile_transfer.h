@@ -27,7 +27,7 @@ struct TileTransfer {
   PlanState before;
   PlanState after;
   std::vector<int64_t> extents;
-  std::vector<TileMessage> messages;  // one a pair of devices; receivers in the order of their mesh
+  std::vector<TileMessage> messages;  // one for each pair of devices; receivers in the order of their mesh
   std::vector<TileMessage> kept;      // pieces that a device already holds: from == to
   int64_t received = 0;               // by the busiest device
   int64_t sent = 0;
