@@ -4,7 +4,7 @@
 //   { RefusedIndexScope scope(refused); kernel->run(...); }   // on every thread that runs a part
 //   if (refused.any()) ...
 //
-// Compiled code cannot throw: it calls refuseIndex, goes on with index 0, and the caller of the kernel raises the error.
+// Compiled code cannot throw: it calls refuseIndex, continues with index 0, and the caller of the kernel raises the error.
 #pragma once
 
 #include <atomic>

@@ -97,7 +97,7 @@ class FusionExecutorCache {
   SymbolicCosts costs() const;
   // Runs once more with the given inputs and returns the time of each step.
   std::vector<StepTime> profile(const std::vector<Argument>& inputs);
-  // Why the last call compiled: what differed from the plan used before; empty if it did not.
+  // Why the last call compiled: the argument fact that differs from the plan used before; empty if the call did not compile.
   std::string missReason() const;
   int64_t plansCompiled() const;
   // Fault injection for tests: later runs skip communication step number `step` of the plan; -1: none.

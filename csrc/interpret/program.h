@@ -20,7 +20,7 @@ namespace meshfuse::reference {
   return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
 }
 
-enum class Keep : uint8_t { Results, All };  // the arrays that are still there after a run: inputs and outputs, or all
+enum class Keep : uint8_t { Results, All };  // the arrays that exist after a run: inputs and outputs, or all
 
 class Program {
  public:

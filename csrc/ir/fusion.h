@@ -29,7 +29,7 @@ struct Dim {
 [[nodiscard]] std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids);
 [[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
 
-// Which exprs of a fusion: those that outputs and communications need, or also dead ones.
+// Which exprs of a fusion: the exprs that outputs and communications need, or all exprs, including dead ones.
 enum class ExprSet : uint8_t { Needed, All };
 
 class Fusion {

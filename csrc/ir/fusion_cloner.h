@@ -23,7 +23,7 @@ namespace meshfuse {
 
 class FusionCloner {
  public:
-  // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (to bind symbols, for one).
+  // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (for example to bind symbols).
   using Rewrite = std::function<IntExpr(const IntExpr&)>;
   // Kept: inputs and results keep their numbers from `from`. Every other new value of `to`, which must be empty, gets a number that no
   // value of `from` has.

@@ -98,7 +98,8 @@ void checkRunning(std::string_view op, const Running& running, const Source& sou
   check((running.mean == nullptr) == (running.variance == nullptr),
         "[{}] got running_mean or running_var alone; give both or neither", op);
   check(source.ownStatistics || running.mean != nullptr,
-        "[{}] normalization needs running statistics; give running_mean and running_var, or set {}", op, source.flag);
+        "[{}] got no running statistics for the normalization; give running_mean and running_var, or set {}", op,
+        source.flag);
 }
 
 // running * (1 - momentum) + taken * momentum, in the place of the input that `running` is, or is cast from.

@@ -35,7 +35,7 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
 TensorView* flatten(TensorView* x, int64_t from = 0, int64_t to = -1);
 
 // -- dims of extent 1 -----------------------------------------------------------------------------------------------------
-// Drops dims of extent 1: those listed, those flagged, or all. UserError if one is not known to be 1.
+// Drops dims of extent 1: the listed dims, the flagged dims, or all such dims. UserError if an extent is not known to be 1.
 TensorView* squeeze(TensorView* x, int64_t axis);
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes);
 TensorView* squeeze(TensorView* x, const std::vector<bool>& flags);

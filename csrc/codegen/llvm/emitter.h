@@ -40,7 +40,7 @@ struct Affine {
   bool linear = true;                           // false: only `whole` holds
 };
 
-// The expression for one piece: rest + constant + laneSlope * lane, or `whole` where that is not linear in the lane.
+// The expression for one piece: rest + constant + laneSlope * lane, or `whole` if the expression is not linear in the lane.
 struct PieceExpr {
   IntExpr rest;
   int64_t constant = 0;
@@ -130,7 +130,7 @@ class Emitter {
   const Affine& offsetOf(int tensor, const std::vector<tile::Index>& index, int space);
   const Affine& differenceOf(const tile::Pred& pred, int space);
   uint64_t digitsOf(const Affine& a) const;
-  // The bounds of all axes of a space, or of those with digits in `bounded`, then `where`.
+  // The bounds of all axes of a space, or of the axes with digits in `bounded`, then `where`.
   Condition condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                       uint64_t bounded = ~uint64_t{0});
   void addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at);

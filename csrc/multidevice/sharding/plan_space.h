@@ -62,7 +62,7 @@ class PlanSpace {
   int64_t atomSize(int atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;
   const Goal& goal(int atom) const { return goals_[atom]; }
-  AtomSet goalAtoms() const { return goalAtoms_; }  // those that own a digit of the destination
+  AtomSet goalAtoms() const { return goalAtoms_; }  // the atoms that own a digit of the destination
 
   const PlanDim& digits(int dim, DimId id) const { return infos_[dim][id].digits; }
   bool isRagged(int dim, DimId id) const;

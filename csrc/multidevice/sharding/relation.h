@@ -1,7 +1,7 @@
 // The relation of an edge producer -> consumer: compares the elements of the producer that a rank needs with those that it holds.
 //
-//   Aligned   the rank holds exactly what it needs
-//   Local     the rank holds more: it takes a slice at device coordinates, without communication
+//   Aligned   the rank holds exactly the elements that it needs
+//   Local     the rank holds more elements: it takes a slice at device coordinates, without communication
 //   Comm      the rank may lack elements
 //
 // The default is Comm; the other two are returned only when proved. A reduction over a sharded dim needs that dim whole: it is a

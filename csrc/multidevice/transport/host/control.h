@@ -43,7 +43,7 @@ struct PairLines {
 };
 
 // The number of calls of the pair whose data the writer has finished reading. Peers need it before they reuse slots, stages and buffers
-// that are read in place. It is a separate line, because the writer's next call needs the line that announces.
+// that are read in place. It is separate from PairLine, because the writer's next call may overwrite the PairLine before.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };

@@ -173,7 +173,7 @@ class HostGroup {
   std::shared_ptr<std::vector<Peer>> peers_ = std::make_shared<std::vector<Peer>>();
   uint64_t team_ = 0;                // of a lane: teamHash
   std::shared_ptr<void> laneBlock_;  // for a lane: its shared block
-  std::vector<ControlBlock> calls_;  // for a lane: its blocks, those of peers as soon as they are known; else blocks_
+  std::vector<ControlBlock> calls_;  // for a lane: its blocks, with a peer's block once it is known; else blocks_
   std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex beatMutex_;
