@@ -24,7 +24,7 @@ class Aliases {
   static constexpr std::string_view kName = "aliases";
   explicit Aliases(const Fusion& fusion);
 
-  // The tensor whose memory `tensor` is a view of, through any number of views; itself if it is none.
+  // The tensor whose memory `tensor` is a view of, through any number of views; `tensor` itself if it is no view.
   [[nodiscard]] TensorView* base(const TensorView* tensor) const;
   // Fusion outputs that are views of a fusion input, in order of outputs.
   [[nodiscard]] std::vector<TensorView*> outputsThatViewInputs() const;

@@ -8,7 +8,7 @@
 // already made counts as done. A transform that cannot be repeated (through a resize, a window, an indexed dim, or a dim that is split
 // differently) is left out, and `complete` is false.
 //
-// The transforms are added to the loops as they stand; call resetLoop() first for a replay from scratch.
+// The transforms are added to the existing loops; call resetLoop() first for a replay from scratch.
 #pragma once
 
 #include <utility>

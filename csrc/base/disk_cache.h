@@ -1,4 +1,4 @@
-// Compiled code on disk, found by the hash of everything that determines it.
+// Compiled code on disk. The key is a hash of everything that the code depends on.
 //
 // One file an entry, `<key>.entry`: magic, key, size, checksum, bytes. Written to a temporary file and renamed, so a reader
 // sees all of an entry or none of it, and processes may share a directory. A damaged entry is deleted

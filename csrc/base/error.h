@@ -4,7 +4,7 @@
 //   InternalError  our bug: a broken invariant
 //   DeviceError    a device, a library or a peer failed: call, status, rank
 //
-// A message says what, got, expected and what to do:
+// A message states the problem, the value that was found, the value that was expected, and what to do:
 //   [matmul] inner extents differ: T3 has 64, T5 has 32; transpose T5
 // Messages are formatted only on failure.
 #pragma once

@@ -1,7 +1,7 @@
 // Runs the table of a stage's passes over its program, whatever the type of the program.
 //
 //   const PassRow<Fusion, PassContext> kPasses[] = {
-//       {"remove-empty", removeEmpty, "before all others: they need not think of empty tensors"},
+//       {"remove-empty", removeEmpty, "before all others: they need not handle empty tensors"},
 //       {"propagate-shardings", propagateShardings, "needs the final graph; all later passes read shardings", {"exact-ids"}},
 //   };
 //   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);
@@ -120,7 +120,7 @@ template <class Program, class Context>
   return names;
 }
 
-// The pipeline as text, one pass a line with its reason: golden-tested by each stage.
+// The pipeline as text, one line for each pass with its reason: golden-tested by each stage.
 template <class Program, class Context>
 [[nodiscard]] std::string printPasses(std::span<const PassRow<Program, Context>> rows) {
   std::string text;

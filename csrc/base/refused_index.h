@@ -1,10 +1,10 @@
-// The first index out of range that the kernels of a run meet.
+// The first index out of range that the kernels of a run find.
 //
 //   RefusedIndex refused;
 //   { RefusedIndexScope scope(refused); kernel->run(...); }   // on every thread that runs a part
 //   if (refused.any()) ...
 //
-// Compiled code cannot throw: it calls refuseIndex, goes on with index 0, and the caller of the kernel raises the error.
+// Compiled code cannot throw: it calls refuseIndex, continues with index 0, and the caller of the kernel raises the error.
 #pragma once
 
 #include <atomic>

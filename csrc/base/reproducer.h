@@ -8,7 +8,8 @@
 namespace meshfuse {
 
 // Writes the program as it was before a stage, with the names of the failed pass and those after it, to the directory for
-// temporary files. Its path; "" if it cannot be written. passes: all of the stage in order, `failed` among them.
+// temporary files. Returns the path; "" if the file cannot be written. passes: all passes of the stage in order, including
+// `failed`.
 [[nodiscard]] std::string writeReproducer(std::span<const std::string_view> passes, std::string_view failed,
                                           const std::string& program);
 

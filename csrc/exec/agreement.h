@@ -35,7 +35,7 @@ class Fusion;
 struct DeviceInfo;
 struct PlanDescriptor;
 
-// Begins a line with a global size that a rank assumes because all shards are taken to have one size.
+// The first words of a line about a global size that a rank assumes, because it takes the shards of all ranks to have the same size.
 inline constexpr std::string_view kAssumedSizes = "assuming even shards, ";
 
 struct AgreementOptions {
@@ -105,7 +105,7 @@ class Agreement::Call {
   [[nodiscard]] AgreedPlan agree(const PlanProposal& proposal, const Fusion& global, const DeviceInfo& device) const;
 
   // Compiles or runs an agreed plan. If that fails and the plan communicates, tells the peers: a UserError is a refusal, since all ranks
-  // may refuse alike; any other error aborts the group.
+  // may refuse the same call; any other error aborts the group.
   template <class Body>
   void afterAgreement(const AgreedPlan& plan, Body&& body) const {
     try {

@@ -32,7 +32,7 @@ struct ArgumentFacts {
 // One for each argument.
 [[nodiscard]] std::vector<ArgumentFacts> factsOf(const Fusion& fusion, std::span<const Argument> inputs);
 
-// Arguments that pass need no other check: kinds of scalars are compared too.
+// True if the arguments have these facts. They then need no other check, because kinds of scalars are compared too.
 [[nodiscard]] bool hold(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs);
 
 // Compares the facts that are the same on all ranks in one call: sizes and types, but not strides, alignments or kinds of scalars.

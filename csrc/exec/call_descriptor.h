@@ -50,7 +50,7 @@ struct CallDescriptor {
 // `line 3: rank 0 has "..", rank 1 has ".."`
 [[nodiscard]] std::string firstDifference(const std::string& a, const std::string& b, int rankA, int rankB);
 
-// A plan that may run; it may not once this is destroyed.
+// The descriptor of a plan that may run. After its destruction the plan must not run.
 struct PlanDescriptor {
   CallDescriptor call;
   uint64_t identity = 0;  // see programNumber()

@@ -67,7 +67,7 @@ struct ExplainedEdge {
   std::string reason;              // why not aligned
   std::vector<std::string> moves;  // of a redistribution, in order: "all_gather(x)", "slice(y)"
   std::vector<int64_t> moveBytes;  // of each move, received by the busiest rank
-  double leastBytes = 0;           // that any plan receives
+  double leastBytes = 0;           // a lower bound for every plan
   int64_t stateBytes = 0;          // the largest part that a rank holds during the redistribution
 };
 
@@ -79,9 +79,9 @@ struct ExplainedCommunication {
   uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
 };
 
-// A step of one rank, in execution order; views are none at run time, and are listed.
+// A step of one rank, in execution order. Views are listed too, although they are no steps at run time.
 struct ExplainedStep {
-  std::string kind;  // kernel, library, communicate, view, reference, copy (of a result to where it belongs)
+  std::string kind;  // kernel, library, communicate, view, reference, copy (of a result into its output)
   std::string name;  // "softmax T7[8, 16]"
   std::vector<std::string> ops;
   std::vector<std::string> reads;
@@ -94,7 +94,7 @@ struct ExplainedStep {
   std::vector<std::string> text;  // its ops, lines of the program of a rank
 };
 
-// A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; a view is in its operand.
+// A tensor in the memory of a rank while steps [firstStep, lastStep] of its host program run; a view has no buffer of its own.
 struct ExplainedBuffer {
   std::string tensor;  // of the program of a rank, or "workspace"
   std::string place;   // argument, result, arena

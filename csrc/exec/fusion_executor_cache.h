@@ -46,7 +46,7 @@ struct ExecutorOptions {
   // environment's MESHFUSE_VERIFY (first, always), else off.
   std::optional<Verify> verify;
   Trace* trace = nullptr;  // where calls are recorded; default: as the environment's MESHFUSE_TRACE says, else nowhere
-  // Of mesh axes of symbolic size; one axis of each mesh may be left out, it follows from the number of ranks.
+  // The sizes of mesh axes of symbolic size. One axis of each mesh may be left out: its size follows from the number of ranks.
   std::map<std::string, int64_t> meshSizes = {};
 };
 
@@ -85,11 +85,11 @@ class FusionExecutorCache {
 
   // The program that is called: as given, or with the mesh sizes of this communicator in place of symbols.
   const Fusion& fusion() const { return *fusion_; }
-  // Of the plan the last call used.
+  // The communication steps of the plan that the last call used.
   std::vector<CommRecord> commSteps() const;
   std::shared_ptr<const HostProgram> hostProgram() const;
   std::shared_ptr<const Fusion> planned() const;  // the global program after planning
-  std::string planText() const;                   // it as .fir
+  std::string planText() const;                   // the same as .fir text
   std::string outputSharding(int output) const;
   // Of the last call's plan: shardings, edges, communication, kernels and memory, with the reasons (exec/explain.h).
   Explanation explain() const;
@@ -97,7 +97,7 @@ class FusionExecutorCache {
   SymbolicCosts costs() const;
   // Runs once more with the given inputs and returns the time of each step.
   std::vector<StepTime> profile(const std::vector<Argument>& inputs);
-  // Why the last call compiled: what differed from the plan used before; empty if it did not.
+  // Why the last call compiled: the argument fact that differs from the plan used before; empty if the call did not compile.
   std::string missReason() const;
   int64_t plansCompiled() const;
   // Fault injection for tests: later runs skip communication step number `step` of the plan; -1: none.

@@ -1,4 +1,5 @@
-// Shared by all executor caches of a process: the compiler of CPU kernels, the machine it compiles for, the disk cache.
+// The compiler of CPU kernels, the properties of the machine that it compiles for, and the disk cache: all executor caches of a process
+// share them.
 #pragma once
 
 #include <memory>

@@ -63,7 +63,7 @@ class PlanCache {
   // other arguments, that goes to `other`.
   bool takeSlot(std::span<const Argument> inputs, BoundPlan& other);
   void releaseSlot();
-  // Throws what `make` throws, to all threads that wait for that plan. idle: released.
+  // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
   void keepLocked(const PlanPtr& plan, const Agreement::Call& call);

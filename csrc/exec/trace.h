@@ -53,7 +53,7 @@ class Trace {
   // The events of this rank as JSON objects, one on each line, with times relative to `zero`.
   std::string events(int64_t zero) const;
 
-  // Spans beyond these are dropped.
+  // Spans beyond this number are dropped.
   static constexpr size_t kMostSpans = 1'000'000;
 
  private:

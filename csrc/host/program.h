@@ -59,14 +59,15 @@ struct LaunchPlan {
 
 struct CommCall {
   Collective kind = Collective::AllGather;
-  bool isPermutation = false;  // Transfer: each rank receives the whole tensor of one
-  Team team;                   // of a transfer of blocks this rank and those it sends to or receives from
+  bool isPermutation = false;  // Transfer: each rank receives the whole part of another rank
+  Team team;                   // of a transfer of blocks: this rank, its receivers and its senders
   ReduceOp reduce = ReduceOp::Sum;
   int64_t count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
   IntExpr root = 0;  // Broadcast: its place in the team, over the symbols of run-time integers
-  // Of collectives whose blocks differ in size: elements of every rank of the team; of an all-to-all those sent to each, and received
-  // from each. Blocks lie side by side in arena workspaces, the sent ones first, unless they lie so in the tensor.
+  // For collectives whose blocks differ in size: the number of elements of each rank of the team; for an all-to-all the numbers sent to
+  // each rank (`counts`) and received from each rank (`received`). Blocks lie side by side in arena workspaces, the sent ones first. If
+  // they lie side by side in the tensor, there is no workspace.
   std::vector<int64_t> counts;
   std::vector<int64_t> received;
   BlockCopy pack;
@@ -81,14 +82,14 @@ struct CommCall {
   std::vector<Message> receives;
   BlockCopy keptFrom;
   BlockCopy keptTo;
-  uint64_t program = 0;  // names the plan and the place among its communications: the same on all ranks
+  uint64_t program = 0;  // identifies the plan and the step among its communications: the same on all ranks
   int64_t bytesReceived =
       0;  // by this rank; the mean of the team for an all-reduce, whose parts may be uneven, and if the sender is known only at run time
 
   std::string name() const;  // all-gather, all-gather-v where blocks differ in size
 };
 
-// CommCall::program of communication number `number` of the plan that is `identity`.
+// CommCall::program of communication number `number` of the plan with this identity.
 [[nodiscard]] constexpr uint64_t programNumber(uint64_t identity, int64_t number) {
   return hashCombine(identity, static_cast<uint64_t>(number + 1));
 }
@@ -108,7 +109,7 @@ struct Step {
 
 // A block of the arena that is in use while steps [firstStep, lastStep] run.
 struct ArenaBlock {
-  int tensor = -1;  // whose memory it is; -1: a workspace
+  int tensor = -1;  // the tensor in this memory; -1: a workspace
   int64_t bytes = 0;
   int64_t offset = 0;
   int firstStep = 0;
@@ -121,7 +122,7 @@ struct HostProgram {
   std::vector<Step> steps;
   int numInputs = 0;                        // of the fusion, scalars included
   std::vector<int> outputs;                 // tensor of each fusion output
-  std::vector<std::optional<int>> aliasOf;  // fusion input whose memory an output is
+  std::vector<std::optional<int>> aliasOf;  // by output: the fusion input whose memory it uses
   std::vector<ArenaBlock> arena;
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena

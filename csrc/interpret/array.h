@@ -1,4 +1,4 @@
-// Elements in the wide form the interpreter computes in, with their error bounds.
+// Elements in the wide types in which the interpreter computes (double, int64), with their error bounds.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Each op is computed in double (integers and Bool in int64) from the rounded values of its operands and rounded once, to
 // nearest even, to the declared type. Integer arithmetic wraps at the declared type's width. A scalar operand is rounded to the
-// type of the elements it meets.
+// element type of the tensor operands.
 //
 // UserError "[interpret] input 1 (T3): ..." for a wrong number of arguments, or an argument whose kind, element type, number of
 // dims or sizes are not those of its input, and for extents of operands that disagree once the sizes are known.

@@ -1,5 +1,5 @@
-// One function per kind of op: operands and the sizes of the result in, the result out, with bounds where operands or the op carry
-// errors. `Context` says how.
+// One function for each kind of op: it takes the operands and the sizes of the result, and returns the result. With Context::bounds it also
+// computes error bounds, unless operands and op are exact.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ void runLoops(std::span<const Loop> loops, const Visit& visit, int64_t a = 0, in
   }
 }
 
-// Reduces x's element at offset a into the result's at target, over all loops.
+// Reduces the element of x at offset `a` into the element of the result at `target`, over all loops.
 [[nodiscard]] Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<const Loop> loops,
                                 const Context& context);
 // Scan along one dim: each element of the result reduces the elements up to its position. `outer` and `inner` are the numbers of
@@ -64,7 +64,7 @@ struct ContractOptions {
   DataType dtype = DataType::Float;  // of the result
   const Array* bias = nullptr;       // of the sizes of the result
 };
-// Adds a's element times b's to the result's, over all loops; then the bias.
+// Adds the product of an element of a and an element of b to an element of the result, over all loops; then adds the bias.
 [[nodiscard]] Array contractArrays(const Array& a, const Array& b, const Sizes& sizes, const ContractOptions& options,
                                    const Context& context);
 

@@ -95,8 +95,8 @@ void Program::bindSymbol(const IntExpr& expr, int64_t value) {
   if (expr.isSymbol()) {
     const SymbolFacts& facts = expr.terms()[0].factors[0]->facts;
     check(value >= facts.lower && value <= facts.upper && value % facts.divisor == 0,
-          "[interpret] {} is {}, which its facts (lower {}, upper {}, divisor {}) exclude", expr.symbolName(), value,
-          facts.lower, facts.upper, facts.divisor);
+          "[interpret] {} is {}; expected lower {}, upper {}, divisor {}", expr.symbolName(), value, facts.lower,
+          facts.upper, facts.divisor);
     symbols_.emplace(std::string(expr.symbolName()), value);
   }
 }
@@ -117,7 +117,7 @@ int64_t Program::evaluate(const IntExpr& expr) const {
   }
   for (const std::string& symbol : expr.symbols()) {
     check(symbols_.contains(symbol),
-          "[interpret] the size {} depends on {}, which no input has; add the tensor or scalar it came of as an input",
+          "[interpret] the size {} depends on {}, which no input has; add the tensor or scalar that has it as an input",
           expr.toString(), symbol);
   }
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
@@ -225,8 +225,8 @@ void Program::checkAliases() const {
   for (const auto& [out, in] : fusion_.aliases()) {
     const Array& from = array(out);
     const Array& to = array(in);
-    check(from.sizes == to.sizes, "[interpret] output T{} has sizes {}, the input T{} that it overwrites {}", out->id(),
-          describe(from.sizes), in->id(), describe(to.sizes));
+    check(from.sizes == to.sizes, "[interpret] output T{} has sizes {}, the input T{} that it overwrites has {}",
+          out->id(), describe(from.sizes), in->id(), describe(to.sizes));
   }
 }
 

@@ -20,7 +20,7 @@ namespace meshfuse::reference {
   return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
 }
 
-enum class Keep : uint8_t { Results, All };  // the arrays that are still there after a run: inputs and outputs, or all
+enum class Keep : uint8_t { Results, All };  // the arrays that exist after a run: inputs and outputs, or all
 
 class Program {
  public:
@@ -44,7 +44,7 @@ class Program {
   Sizes evaluateAll(std::span<const IntExpr> exprs) const;
   Sizes sizesOf(const TensorView* tv) const;
   void checkAliases() const;
-  // The array of a tensor, or of a scalar, for which it is made on demand.
+  // The array of a tensor or of a scalar; the array of a scalar is created on demand.
   const Array& operand(const Expr* expr, int k);
   const Array& scalar(const Val* val);
 

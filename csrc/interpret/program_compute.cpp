@@ -145,7 +145,7 @@ Array Program::computeContraction(const Expr* expr) {
   Array bias;
   if (isLinear && expr->inputs().size() > 2) {
     const Array& given = operand(expr, 2);
-    check(!hasN || given.sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} {} rows",
+    check(!hasN || given.sizes[0] == b.sizes[0], "[linear] the bias T{} has {} elements, the weight T{} has {} rows",
           expr->input(2)->id(), given.sizes[0], expr->input(1)->id(), b.sizes[0]);
     std::vector<int64_t> strides;
     std::vector<Loop> biasLoops = loopsOf(out, biasSteps, {}, sizes, value);

@@ -14,7 +14,7 @@ namespace meshfuse {
 [[nodiscard]] std::string flagsText(const std::vector<bool>& flags);  // [t, f]
 [[nodiscard]] std::string listText(const std::vector<int>& values);   // [1, 0]
 
-// Those the kind reads, separated by commas; lists only if not empty.
+// The attributes that the kind reads, separated by commas; lists only if not empty.
 // mesh: the number by which the text names a mesh.
 [[nodiscard]] std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
                                          const std::function<int(const DeviceMesh&)>& mesh);

@@ -33,8 +33,8 @@ enum class ExprKind : uint8_t {
   Expand,      // dim k of c is dim k of p, or stretches p's broadcast dim to c's extent
   Permute,     // order[new] = old: c's logical dim k is c's root dim order[k]; root maps to p in order
   Reshape,     // c's logical dims from its root dims by splits and merges; symbolic until concretized
-  Slice,       // starts, stops, steps: one a dim; c[j] = p[start + j * step]
-  Pad,         // starts: left widths, stops: right widths, one a dim, negative cuts; operand 1: fill scalar
+  Slice,       // starts, stops, steps: one for each dim; c[j] = p[start + j * step]
+  Pad,         // starts: left widths, stops: right widths, one for each dim, negative cuts; operand 1: fill scalar
   Cat,         // dim: operands one after the other along dim; the other dims map in order
   Reduce,      // reduce over c's reduction dims; root == logical
   Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
@@ -73,7 +73,7 @@ struct CommAttributes {
   int mesh = 0;
   std::vector<int> axes;
   ReduceOp reduce = ReduceOp::Sum;
-  // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole operand it receives.
+  // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole operand to it.
   std::vector<int64_t> sources;
   IntExpr root = 0;  // Broadcast: position in the team, may depend on run-time integers
   // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
@@ -83,7 +83,8 @@ struct CommAttributes {
   // Transfer of blocks: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
   std::vector<int64_t> to;
   std::vector<int64_t> from;
-  // Place among all communications of the program. Ranks that do not take part in one leave its number out.
+  // Position among all communications of the program. In the program of a rank, the numbers of communications without this rank are
+  // missing.
   int64_t number = 0;
   // Of collectives of a whole team.
   bool isUneven() const { return kind != Collective::Transfer && !(sends.empty() && receives.empty()); }

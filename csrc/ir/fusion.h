@@ -29,7 +29,7 @@ struct Dim {
 [[nodiscard]] std::vector<Dim> dimsOf(const std::vector<IterDomain*>& ids);
 [[nodiscard]] std::vector<Dim> dimsOf(const TensorView* tv);
 
-// Which exprs of a fusion: those that outputs and communications need, or also dead ones.
+// Which exprs of a fusion: the exprs that outputs and communications need, or all exprs, including dead ones.
 enum class ExprSet : uint8_t { Needed, All };
 
 class Fusion {
@@ -60,7 +60,7 @@ class Fusion {
   std::vector<Expr*> uses(const Val* val) const;                          // in id order
   Expr* expr(int id) const;                                               // nullptr if removed
   int numExprs() const;                                                   // ids are below; so for values
-  Val* val(int id) const;  // nullptr where the text that was parsed left a gap
+  Val* val(int id) const;  // nullptr for a number that the parsed text does not use
   int numVals() const;
 
   Val* scalar(ScalarConst value);       // interned

@@ -6,7 +6,7 @@
 //
 // Domains, transforms, bindings, memory order and meshes are copied; symbols keep their names, random ops their ordinals. Ids are
 // fresh; a stage that makes a whole program anew keeps the values' numbers, so that T7 is T7 from the user's file to the kernel.
-// The same value gives the same copy. Fusion::clone() copies a whole fusion with its ids.
+// A value that is cloned twice has one copy. Fusion::clone() copies a whole fusion with its ids.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace meshfuse {
 
 class FusionCloner {
  public:
-  // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (to bind symbols, for one).
+  // `rewrite`, if given, is applied to every extent, factor, symbol and integer attribute (for example to bind symbols).
   using Rewrite = std::function<IntExpr(const IntExpr&)>;
   // Kept: inputs and results keep their numbers from `from`. Every other new value of `to`, which must be empty, gets a number that no
   // value of `from` has.

@@ -144,8 +144,8 @@ struct DimLink {
 };
 
 struct OperandDims {
-  std::vector<DimLink> ofConsumer;  // one a dim of consumer->getRootDomain()
-  std::vector<DimRead> ofProducer;  // one a dim of producer->noReductions(): how it is read
+  std::vector<DimLink> ofConsumer;  // one for each dim of consumer->getRootDomain()
+  std::vector<DimRead> ofProducer;  // one for each dim of producer->noReductions(): how it is read
 };
 
 // For operand number `operand` of expr (a scalar: all None) and its result number 0.

@@ -431,7 +431,7 @@ class FusionParser {
     standAt(number);
     DeviceMesh mesh = DeviceMesh::create(std::move(axes), std::move(ids)).hint(hints);
     check(std::find(fusion_->meshes_.begin(), fusion_->meshes_.end(), mesh) == fusion_->meshes_.end(),
-          "mesh {} repeats one above; name a mesh once", number);
+          "mesh {} is equal to a mesh above; define each mesh once", number);
     fusion_->meshes_.push_back(mesh);
   }
 
@@ -467,7 +467,7 @@ class FusionParser {
         facts.divisor = parseInteger(number);
         check(facts.divisor >= 1, "divisor {} of {}; expected at least 1", facts.divisor, name);
       } else {
-        throwUserError(fmt::format("a symbol has lower, upper and divisor, not '{}'", key));
+        throwUserError(fmt::format("the facts of a symbol are lower, upper and divisor; got '{}'", key));
       }
     }
     check(facts.lower <= facts.upper, "symbol {} with lower: {}, upper: {}; expected an upper not below the lower",

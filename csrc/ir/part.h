@@ -24,7 +24,7 @@ using IndexRuns = std::vector<IndexRun>;  // ascending; empty: no index
 
 [[nodiscard]] int64_t countOf(const IndexRuns& runs);
 [[nodiscard]] IndexRuns intersection(const IndexRuns& a, const IndexRuns& b);
-// Where the indices of `some` stand among those of `all`: InternalError if they do not.
+// The positions of the indices of `some` in the list of the indices of `all`. InternalError if one is not in the list.
 [[nodiscard]] IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some);
 
 struct Part {
@@ -34,15 +34,15 @@ struct Part {
   int64_t count() const;               // elements
   std::vector<int64_t> sizes() const;  // indices by dim
   bool contains(const Part& some) const;
-  // Where the elements of `some` stand in a tensor of these elements: InternalError if one is not among them. If a dim of `some` has
-  // no index, the others keep theirs.
+  // The positions of the elements of `some` in a tensor that consists of the elements of this part. InternalError if one is not in it. A
+  // dim of `some` may have no index; the positions of the other dims are still computed.
   Part positionsOf(const Part& some) const;
   friend bool operator==(const Part&, const Part&) = default;
 };
 
 [[nodiscard]] Part intersection(const Part& a, const Part& b);
 
-// What one device sends to another, or keeps: from == to.
+// The elements that one device sends to another, or keeps (from == to).
 struct PartMessage {
   int64_t from = 0;
   int64_t to = 0;

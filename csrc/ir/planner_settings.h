@@ -21,14 +21,14 @@ enum class DirectChoice : uint8_t {
 };
 
 struct PlannerSettings {
-  // Elements that an intermediate state may have on a rank, if that is more than the first and the last state have.
+  // The largest number of elements that an intermediate state may have on a rank. No effect if the first or last state has more.
   std::optional<int64_t> bound = {};
   DirectChoice direct = DirectChoice::Priced;
   // Moves that are used only if there is no other way: permute, all_to_all, all_gather, reduce_scatter, all_reduce, transfer.
   std::vector<std::string> forbid = {};
   std::map<std::string, double> alpha = {};  // cost of a call, or a message, along an axis of this name; 1 where absent
   std::map<std::string, double> beta = {};   // cost of an element along it; 1 where absent
-  // Cost of an element between meshes of different ranks, which are taken to be further apart than those of one.
+  // Cost of an element between two meshes of different ranks: a link between meshes is assumed to be slower than a link inside a mesh.
   double betaBetween = 1.25;
 
   friend bool operator==(const PlannerSettings&, const PlannerSettings&) = default;

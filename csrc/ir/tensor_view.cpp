@@ -286,8 +286,9 @@ void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<b
   check(std::is_permutation(ids.begin(), ids.end(), stored.begin(), stored.end()),
         "[setAllocationDomain] {} dims for {}; expected each of its {} logical dims that is no reduction once",
         ids.size(), toString(), stored.size());
-  check(contiguity.size() == ids.size(), "[setAllocationDomain] {} contiguity flags for {} dims of {}; give one a dim",
-        contiguity.size(), ids.size(), toString());
+  check(contiguity.size() == ids.size(),
+        "[setAllocationDomain] {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),
+        ids.size(), toString());
   if (ids == stored) {
     allocation_.clear();
   } else {
@@ -298,7 +299,7 @@ void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<b
 
 void TensorView::setContiguity(std::vector<bool> contiguity) {
   check(contiguity.size() == noReductions().size(),
-        "[setContiguity] {} flags for {}, which stores {} dims; give one a dim", contiguity.size(), toString(),
+        "[setContiguity] {} flags for {}, which stores {} dims; give one for each dim", contiguity.size(), toString(),
         noReductions().size());
   contiguity_ = std::move(contiguity);
 }

@@ -13,9 +13,10 @@
 //     alias T2 -> T0
 //   }
 //
-// One line a value, inputs first, then in topological order with ties by id; values keep their numbers, which may have gaps.
+// One line for each value, inputs first, then in topological order with ties by id; values keep their numbers, which may have gaps.
 //
-//   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one a rank, p{2, max} to
+//   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one for each rank, p{2, max}
+// to
 //                  another reduction
 //   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1
 //   root[..]       a root domain other than the op implies, and the steps from it to the logical domain: see root_text.h
@@ -44,7 +45,7 @@ class Fusion;
 // UserError "FILE:LINE:COLUMN: error, got, expected" on malformed text.
 [[nodiscard]] std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file = "fusion");
 
-// Every violated rule of the IR, one a line; empty if there are none: operand types and counts per op, shapes that follow from
+// Every violated rule of the IR, one in each line; empty if there are none: operand types and counts per op, shapes that follow from
 // operands, domains connected root -> logical -> loop, no axis bound twice in one tensor, definitions before uses.
 [[nodiscard]] std::vector<std::string> verify(const Fusion& fusion);
 

@@ -10,7 +10,7 @@ namespace meshfuse {
 class Expr;
 class TensorView;
 
-// Violations are appended, one a line, each naming the value.
+// Violations are appended as lines; each names its value.
 void verifyDomains(const TensorView& tensor, std::vector<std::string>& violations);
 void verifyExpr(const Expr& expr, std::vector<std::string>& violations);
 void verifyPartialDims(const TensorView& tensor, std::vector<std::string>& violations);

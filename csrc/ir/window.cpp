@@ -20,7 +20,7 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
                                       std::span<const IntExpr> starts, std::span<const IntExpr> stops,
                                       std::span<const IntExpr> steps) {
   check(starts.size() == root.size() && stops.size() == root.size() && steps.size() == root.size(),
-        "[slice] {} starts, {} stops and {} steps for {} dims; give one a dim", starts.size(), stops.size(),
+        "[slice] {} starts, {} stops and {} steps for {} dims; give one for each dim", starts.size(), stops.size(),
         steps.size(), root.size());
   std::vector<IterDomain*> logical;
   for (size_t k = 0; k < root.size(); k++) {
@@ -44,7 +44,7 @@ std::vector<IterDomain*> connectSlice(Fusion& fusion, const std::vector<IterDoma
 std::vector<IterDomain*> connectPad(Fusion& fusion, const std::vector<IterDomain*>& root, std::span<const IntExpr> left,
                                     std::span<const IntExpr> right) {
   check(left.size() == root.size() && right.size() == root.size(),
-        "[pad] {} left and {} right widths for {} dims; give one a dim", left.size(), right.size(), root.size());
+        "[pad] {} left and {} right widths for {} dims; give one for each dim", left.size(), right.size(), root.size());
   std::vector<IterDomain*> logical;
   for (size_t k = 0; k < root.size(); k++) {
     bool same = left[k].isConst(0) && right[k].isConst(0);

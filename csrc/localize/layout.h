@@ -43,7 +43,7 @@ struct LocalRank {
 
 // A tensor of these sizes, without a definition.
 [[nodiscard]] TensorView* localTensor(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
-// A tensor without elements: it replaces a tensor with as many dims that is only on other ranks, or has the given sizes.
+// A tensor of these sizes, some of them 0: the operand or result on a rank that holds no elements of a tensor.
 [[nodiscard]] TensorView* nothing(Fusion& local, DataType dtype, const std::vector<int64_t>& sizes);
 
 // The data of a redistribution that are the same on all ranks.

@@ -3,9 +3,9 @@
 //   mesh {x: 4}, T0 S0(x) [8], T1 = reduce(T0), T2 = redistribute(T1)
 //   ->  T0 [2], T1 = reduce(T0), T2 = communicate(T1, all_reduce over x)
 //
-// Shapes are those of one rank. Coordinates are symbols `coord.<axis>`: a local edge becomes a slice at such an offset, index-valued
-// ops get their global offsets from them. A Redistribute becomes the steps of its plan: each collective on contiguous shapes,
-// with a reshape and permute before (pack) and after (unpack) if digits have to move; a gather of the outermost digit needs
+// Shapes are the local shapes of a rank. Coordinates are symbols `coord.<axis>`: a local edge becomes a slice whose offset depends on
+// them, and so do the global offsets of ops such as iota. A Redistribute becomes the steps of its plan: each collective on contiguous
+// shapes, with a reshape and permute before (pack) and after (unpack) if digits have to move; a gather of the outermost digit needs
 // neither. Tensors no longer have a mesh; meshes() keeps the meshes that collectives name.
 // Before: decompose_reshardings, constant sizes. After: the fusion verifies, has the same inputs and outputs, no Redistribute.
 #pragma once

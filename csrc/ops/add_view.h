@@ -12,10 +12,10 @@ namespace meshfuse {
 TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape);
 // order[new dim] = old dim; `in` itself if nothing moves.
 TensorView* addPermute(TensorView* in, const std::vector<int>& order);
-// One start, stop and step a dim: 0 <= start <= stop <= extent.
+// One start, stop and step for each dim: 0 <= start <= stop <= extent.
 TensorView* addSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
                      const std::vector<IntExpr>& steps);
-// One width a dim and side; negative widths cut. Added elements are `fill`.
+// One width for each dim and side; negative widths cut. Added elements are `fill`.
 TensorView* addPad(TensorView* in, Val* fill, const std::vector<IntExpr>& before, const std::vector<IntExpr>& after);
 
 }  // namespace meshfuse

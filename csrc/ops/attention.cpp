@@ -198,7 +198,7 @@ Arguments argumentsOf(const Given& given) {
         "[sdpfa] is_causal is no Bool scalar; give true, false or a Bool input");
   for (const auto& [tv, what] : {std::pair{bias, "bias"}, std::pair{mask, "mask"}}) {
     check(tv == nullptr || rankOf(tv) <= std::max(rankOf(query), rankOf(key)),
-          "[sdpfa] {} is {}, expected what stretches to the scores, [.., H, L, S]", what,
+          "[sdpfa] {} is {}, expected a shape that stretches to the scores, [.., H, L, S]", what,
           tv == nullptr ? "" : describe(tv));
   }
   check(mask == nullptr || mask->dtype() == DataType::Bool, "[sdpfa] mask is {}, expected Bool elements; add a bias",
@@ -274,8 +274,7 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
         "[sdpfa_bwd] grad_output is {}, output {}; expected one shape, and the type of query", describe(grad_output),
         describe(output));
   check(a.drop.has_value() == (dropout_mask != nullptr),
-        "[sdpfa_bwd] got {} without the other; give both as they were of sdpfa_fwd",
-        a.drop ? "dropout_p" : "dropout_mask");
+        "[sdpfa_bwd] got {} alone; give both, as in the call of sdpfa_fwd", a.drop ? "dropout_p" : "dropout_mask");
   if (a.groups) {
     grad_output = inGroups(grad_output, *a.groups, 2);
     output = inGroups(output, *a.groups, 2);

@@ -42,7 +42,7 @@ struct SdpfaBwdResult {
 };
 
 // The gradients of sum(grad_output * output), each of the shape and type of its operand, with the softmax recomputed from log_sumexp
-// (Dao et al., FlashAttention, 2022). output, log_sumexp and dropout_mask are those of sdpfa_fwd, which was called with the other
+// (Dao et al., FlashAttention, 2022). output, log_sumexp and dropout_mask are results of sdpfa_fwd, called with the other
 // arguments; without dropout the mask is null. A dropout_p of 1 gives zeros.
 SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView* key, TensorView* value,
                          TensorView* output, TensorView* log_sumexp, TensorView* dropout_mask = nullptr,

@@ -98,7 +98,7 @@ void checkRunning(std::string_view op, const Running& running, const Source& sou
   check((running.mean == nullptr) == (running.variance == nullptr),
         "[{}] got running_mean or running_var alone; give both or neither", op);
   check(source.ownStatistics || running.mean != nullptr,
-        "[{}] got no running statistics to normalize by; give running_mean and running_var, or set {}", op,
+        "[{}] got no running statistics for the normalization; give running_mean and running_var, or set {}", op,
         source.flag);
 }
 

@@ -20,7 +20,7 @@ namespace meshfuse {
 ForwardNormResult batch_norm(TensorView* x, TensorView* weight, TensorView* bias, TensorView* running_mean,
                              TensorView* running_var, bool training, Operand momentum, Operand eps,
                              bool channels_last = false);
-// save_mean, save_invstd: those of batch_norm, read only with training. Without, the running statistics and eps are read.
+// save_mean, save_invstd: results of batch_norm, read only with training. Without training, the running statistics and eps are read.
 BackwardNormResult batch_norm_backward(TensorView* x, TensorView* dy, TensorView* weight, TensorView* running_mean,
                                        TensorView* running_var, TensorView* save_mean, TensorView* save_invstd,
                                        bool training, Operand eps,

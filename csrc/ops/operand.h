@@ -94,8 +94,8 @@ class IntList {
 // represents all floating types. Constants are converted here, other scalars by a Cast.
 [[nodiscard]] Val* scalarAs(Fusion& fusion, Val* val, DataType type);
 
-// One op of the table point_op.h on operands of any accepted type: promotes, converts, pads ranks with leading broadcast dims and
-// stretches broadcast dims. Operands of 16-bit floating types are computed in Float, and the result is Float. UserError
+// One op of the table point_op.h on operands of any accepted type: promotes, converts, gives operands with fewer dims leading broadcast
+// dims and stretches broadcast dims. Operands of 16-bit floating types are computed in Float, and the result is Float. UserError
 // `[op] ...` if types or shapes do not fit or operands are of different fusions.
 Val* pointOp(PointOp op, std::span<const Operand> operands);
 

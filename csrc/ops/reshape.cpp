@@ -30,7 +30,7 @@ TensorView* reshape(TensorView* x, const IntList& list) {
   IntExpr known = 1;
   for (size_t k = 0; k < to.size(); k++) {
     if (to[k].isConst(-1)) {
-      check(!open, "[reshape] sizes {} hold -1 twice; expected at most once", describe(sizes));
+      check(!open, "[reshape] sizes {} contain -1 twice; expected at most once", describe(sizes));
       open = k;
       continue;
     }

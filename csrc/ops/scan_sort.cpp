@@ -89,7 +89,7 @@ SortResult sort(TensorView* x, int64_t dim, bool descending, bool stable) {
 TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sorted*/) {
   const int axis = dimOfLine("topk", x, dim);
   check(!k.isMissing() && !k.isTensor() && k.dtype() == DataType::Int,
-        "[topk] k is no integer, expected one of at most the extent of dim {}", axis);
+        "[topk] k is no integer; expected an integer of at most the extent of dim {}", axis);
   Val* both[] = {x, k.val() != nullptr ? k.val() : x};
   const IntExpr count = k.in(commonFusion("topk", both))->intExpr();
   const IntExpr extent = rankOf(x) == 0 ? IntExpr(1) : x->shape()[static_cast<size_t>(axis)];

@@ -35,14 +35,14 @@ TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const s
 TensorView* flatten(TensorView* x, int64_t from = 0, int64_t to = -1);
 
 // -- dims of extent 1 -----------------------------------------------------------------------------------------------------
-// Drops dims of extent 1: those listed, those flagged, or all. UserError if one is not known to be 1.
+// Drops dims of extent 1: the listed dims, the flagged dims, or all such dims. UserError if an extent is not known to be 1.
 TensorView* squeeze(TensorView* x, int64_t axis);
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes);
 TensorView* squeeze(TensorView* x, const std::vector<bool>& flags);
 TensorView* squeeze(TensorView* x);
 // A new broadcast dim before position `axis` of the result.
 TensorView* unsqueeze(TensorView* x, int64_t axis);
-// isNew has one flag a dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
+// isNew has one flag for each dim of the result: true makes a broadcast dim there. UserError unless x has as many dims as there are
 // false flags.
 TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
 // Dims of one element stretched to `sizes`; -1 keeps a dim; missing leading dims are new. UserError if another dim would change:
@@ -66,14 +66,14 @@ struct Slice {
   Val* stop = nullptr;   // null: the extent
   Val* step = nullptr;   // null: 1; otherwise a constant
 };
-// Elements start, start + step, .. below stop, a range a dim. Negative positions count from the end, positions out of range
+// Elements start, start + step, .. below stop, one range for each dim. Negative positions count from the end, positions out of range
 // are clamped, as in Python. Steps are at least 1.
 TensorView* slice(TensorView* x, const std::vector<Slice>& ranges);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops);
 TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::vector<int64_t>& stops,
                   const std::vector<int64_t>& steps);
 // x with `widths` elements of `value` (0 if null) around it: left and right of the last dim, then of the one before, ...
-// Negative widths cut. UserError on an odd or too large number of widths or if more is cut than there is.
+// Negative widths cut. UserError on an odd or too large number of widths or if a width cuts more elements than the dim has.
 TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
 // Tensors one after the other along `dim`, in their common type. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);

@@ -29,7 +29,7 @@ namespace meshfuse {
 [[nodiscard]] bool mayStretch(const Dim& dim);
 // The extent to which two dims stretch; the larger one if both may be 1 at the call.
 [[nodiscard]] Dim stretched(const Dim& a, const Dim& b);
-// One dim for two dims that must be equal and do not stretch: the one whose extent is known better.
+// One dim for two dims that must be equal and do not stretch: the dim about whose extent more is known.
 [[nodiscard]] Dim sameDim(const Dim& a, const Dim& b);
 // `T3 [i0, 16]`: how errors name a tensor.
 [[nodiscard]] std::string describe(const TensorView* tv);
@@ -39,7 +39,7 @@ namespace meshfuse {
 // extents.
 [[nodiscard]] bool provenDifferent(const IntExpr& a, const IntExpr& b);
 
-// Every tensor with leading broadcast dims up to the largest rank.
+// Gives every tensor leading broadcast dims, up to the largest number of dims.
 [[nodiscard]] std::vector<TensorView*> padRanks(const std::vector<TensorView*>& tensors);
 // The common shape of stretched tensors with the same number of dims. UserError `[op]` naming the dim and both extents if they do not.
 [[nodiscard]] std::vector<Dim> stretchedDims(std::string_view op, const std::vector<TensorView*>& tensors);

@@ -39,7 +39,7 @@ class TensorViewBuilder {
  public:
   TensorViewBuilder& ndims(int64_t n);
   TensorViewBuilder& dtype(DataType dtype);
-  // One flag a dim in logical order, or one for all: whether the dim's stride is the product of the extents inside it.
+  // One flag for each dim in logical order, or one for all: whether the dim's stride is the product of the extents inside it.
   TensorViewBuilder& contiguity(std::vector<bool> flags);
   TensorViewBuilder& contiguity(bool all);
   // -1 is a symbolic extent.

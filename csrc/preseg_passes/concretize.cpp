@@ -36,7 +36,7 @@ void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, S
   const int64_t slope = form->slope.constValue();
   const int64_t rest = size - form->rest.constValue();
   check(slope != 0 && rest % slope == 0 && rest / slope >= 0,
-        "[concretize] dim {} of {} has extent {}, got {} elements; no {} makes that", dim, tv->toString(),
+        "[concretize] dim {} of {} has extent {}, got {} elements; no value of {} gives this size", dim, tv->toString(),
         extent.toString(), size, open[0]);
   values[open[0]] = rest / slope;
 }
@@ -268,7 +268,7 @@ class Concretizer {
         return connectPad(f, root, boundAll(a.starts), boundAll(a.stops));
       });
     } else {
-      check(!old->hasRoot(), "[concretize] {} = {}: a dim that awaits its size has a root domain; leave it to the op",
+      check(!old->hasRoot(), "[concretize] {} = {}: a tensor with a symbolic dim has a root domain; leave out root[..]",
             old->toString(), e->opName());
       fresh = to_.tensor(old->dtype(), settledDims(old->getLogicalDomain()));
     }
@@ -284,7 +284,7 @@ class Concretizer {
 
 SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes) {
   check(sizes.size() == fusion.inputs().size(),
-        "[concretize] got {} shapes, the fusion has {} inputs; give one an input", sizes.size(),
+        "[concretize] got {} shapes, the fusion has {} inputs; give one for each input", sizes.size(),
         fusion.inputs().size());
   SymbolValues values;
   // Twice: an extent may hold a symbol that a later input gives alone.
@@ -301,8 +301,8 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
       const bool hasElements =
           shape.size() == 1 && shape[0].isConst() && sizes[i].size() == 1 + static_cast<size_t>(shape[0].constValue());
       check(hasElements || sizes[i].size() == shape.size(),
-            "[concretize] input {} ({}) has {} dims, got {} sizes; give one a dim", i, in->toString(), shape.size(),
-            sizes[i].size());
+            "[concretize] input {} ({}) has {} dims, got {} sizes; give one for each dim", i, in->toString(),
+            shape.size(), sizes[i].size());
       for (size_t k = 1; k < sizes[i].size() && hasElements; k++) {
         values[std::string(in->asTensor()->element(static_cast<int64_t>(k) - 1).symbolName())] = sizes[i][k];
       }

@@ -21,7 +21,7 @@ class Fusion;
 
 using SymbolValues = std::map<std::string, int64_t>;
 
-// One entry a fusion input. A tensor: its global shape, followed by its elements if they are sizes. An Int scalar: its value, or
+// One entry for each fusion input. A tensor: its global shape, followed by its elements if they are sizes. An Int scalar: its value, or
 // nothing if it stays a run-time scalar. Other scalars: nothing.
 [[nodiscard]] SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64_t>> sizes);
 [[nodiscard]] std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& values);

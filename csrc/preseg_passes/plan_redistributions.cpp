@@ -41,7 +41,7 @@ bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
     return false;
   }
   check(given == alone,
-        "[plan-redistributions] {} is written as planned by [{}], its shardings need [{}]; leave out plan=",
+        "[plan-redistributions] {} has the plan [{}] in the text, but its shardings need [{}]; leave out plan=",
         e->tensorOutput()->toString(), textOf(given), textOf(alone));
   fusion.setHaloSteps(e, std::move(steps));
   return true;

@@ -159,7 +159,7 @@ MeshSizes sizesForRanks(const Fusion& fusion, int64_t ranks, const MeshSizes& gi
     if (open.empty()) {
       continue;
     }
-    check(open.size() == 1, "[specialize] axes {} of {} have no size and {} ranks do not tell which; give all but one",
+    check(open.size() == 1, "[specialize] axes {} of {} have no size; {} ranks determine only one; give all but one",
           listed(open), mesh.toString(), ranks);
     int64_t known = 1;
     for (int axis = 0; axis < bound.numAxes(); axis++) {

@@ -5,7 +5,8 @@
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
 //
-// Ops without a common result with the reference are added to it: their tensors with the same extents get the same index.
+// If some ops of the group are not connected with the reference, one of their tensors with the extents of the reference gets its index,
+// and the indices of their other tensors follow from that.
 //
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once
@@ -23,7 +24,7 @@ namespace meshfuse {
 
 struct Coordinates {
   std::vector<IntExpr> extents;  // of the reference dims
-  std::vector<bool> reduced;     // dims the group's reductions run over
+  std::vector<bool> reduced;     // the dims that the group's reductions combine
   std::vector<int> order;  // the dims as a kernel runs through them, innermost last: as the reference lies in memory
   // Index of a tensor's stored dims over the symbols d0, d1, ...; by Val id. A reduction's result has no reduced symbols.
   std::map<int, std::vector<IntExpr>> index;
@@ -34,13 +35,13 @@ struct Coordinates {
   bool readsMove = false;   // some tensor may be read at another index, or at its index written in another way
   bool hasReduction() const { return stages > 0; }
 
-  // Tensors that run over the reduced dims (the others have one element a row), and how many reduction stages each tensor of the
+  // Tensors that run over the reduced dims (the others have one element for each row), and how many reduction stages each tensor of the
   // group waits for; by Val id.
   std::set<int> spread;
   std::map<int, int> waits;
   bool isSpread(const TensorView* tensor) const;
   int waitsFor(const TensorView* tensor) const;
-  // The spread outputs: some wait for no reduction, so that the first sweep can store them; some wait for one.
+  // True if some spread output waits for no reduction (early: the first sweep can store it), and if some waits for a reduction (late).
   bool earlyOutputs = false;
   bool lateOutputs = false;
   bool spreadOutputs() const { return earlyOutputs || lateOutputs; }

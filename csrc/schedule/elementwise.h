@@ -1,4 +1,4 @@
-// Which ops an update in place may be made of.
+// Elementwise ops: an update in place may consist of these ops.
 #pragma once
 
 namespace meshfuse {

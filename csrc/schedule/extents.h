@@ -1,4 +1,4 @@
-// Extents as digits are chosen for them.
+// The extents that the choice of digits assumes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace meshfuse {
 
-// An extent that is known at run time only is taken for one of the usual size.
+// The extent; if it is known at run time only, a typical one.
 [[nodiscard]] inline int64_t usualExtent(const IntExpr& e) { return e.isConst() ? e.constValue() : 4096; }
 
 [[nodiscard]] inline int64_t usualElements(const TensorView& tv) {

@@ -34,8 +34,8 @@ struct Layout {
   int alignment = 64;
 };
 
-// A connected or horizontally compatible set of ops, in topological order. Tensors made outside it are inputs, tensors needed
-// outside it outputs; everything else never touches memory unless the schedule says so.
+// A connected or horizontally compatible set of ops, in topological order. Tensors computed outside the group are
+// inputs, tensors read outside it are outputs. All other tensors stay in registers unless the schedule stores them.
 struct Group {
   const Fusion* fusion = nullptr;
   std::vector<Expr*> exprs;
@@ -53,7 +53,7 @@ struct KernelPlan {
     IntExpr elements;
     bool zeroed;
   };
-  struct Slot {  // one a tensor parameter other than scratch, in order
+  struct Slot {  // one for each tensor parameter except scratch, in order
     const TensorView* tensor = nullptr;
     int workspace = -1;  // position in workspaces if tensor is null
   };

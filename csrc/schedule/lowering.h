@@ -1,4 +1,4 @@
-// Lowering: ops of a group -> values of a tile program, pulled from their use.
+// Lowering: ops of a group -> values of a tile program. A value is created when another value or a store uses it.
 //
 // value(t, index) is the tile of tensor t at an index over the program's coordinates. Shape ops only rewrite the index
 // (`reads.h`), and a tensor that is used twice at one index is computed once.
@@ -30,10 +30,10 @@ class Lowering {
   tile::ValueId value(const TensorView* tensor, const Position& position, int space);
   // Stores an output at a position.
   void store(const TensorView* tensor, const Position& position, tile::ValueId value, tile::Cache cache);
-  // Result of a reduction, computed by the scheduler: value(t, ...) gives it from now on, in the scope it was bound in.
+  // `value` is the result of a reduction, which the scheduler computed: from now on value(t, ...) returns it, within the current scope.
   void bind(const TensorView* tensor, tile::ValueId value);
-  // From now on a tensor of the group, asked for at `position`, is loaded from where the scheduler stored it. At other
-  // positions (of a slice or pad of it) it is computed.
+  // From now on value() of the tensor at `position` is a load of `param` at `place`, where the scheduler stored the tensor. At other
+  // positions (which a slice or pad reads) the tensor is computed.
   void readFrom(const TensorView* tensor, const Position& position, int param, Position place);
   // From now on the tensor is computed again at each use.
   void stopReading(const TensorView* tensor);
@@ -80,7 +80,7 @@ class Lowering {
   std::map<int, Stored> stored_;
   std::map<std::string, IntExpr> sizes_;
   std::vector<Scope> scopes_;
-  std::vector<tile::Pred> guard_;  // the positions at which the value at hand is wanted
+  std::vector<tile::Pred> guard_;  // the positions at which the current value is needed
 };
 
 }  // namespace meshfuse

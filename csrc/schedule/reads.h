@@ -42,7 +42,7 @@ struct DimPair {
 };
 [[nodiscard]] std::vector<DimPair> linkedDims(const Expr& e, int operand);
 
-// The position at which an op that indexes reads its index, for a position of its result; dims of one element are treated like others.
+// The position of the index operand that an indexing op reads, for a position of its result. Dims of one element are not set to 0.
 template <class T>
 [[nodiscard]] std::vector<T> positionOfIndex(const Expr& e, const std::vector<T>& at) {
   std::vector<T> read;

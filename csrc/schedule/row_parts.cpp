@@ -56,21 +56,21 @@ IntExpr parts(const RowsJudgement& j) {
 
 std::optional<std::string> losesStructure(const RowsJudgement& part, const RowsJudgement& joint) {
   if (!part.digits.split.empty() && joint.digits.split.empty()) {
-    return "its reduction would not be split any more";
+    return "the joint kernel would not split its reduction";
   }
   if (part.digits.scratchRow && !joint.digits.scratchRow) {
-    return "its columns would be summed in narrow strips, not in whole rows";
+    return "the joint kernel would sum its columns in narrow strips, not in whole rows";
   }
   if (part.digits.pipelineRows > 0 && joint.digits.pipelineRows == 0) {
-    return "its rows would not be software pipelined any more";
+    return "the joint kernel would not pipeline its rows";
   }
   if (rowsInRegisters(part) && keepsRows(part) && !rowsInRegisters(joint)) {
-    return "its rows would not stay in registers any more";
+    return "its rows would not stay in registers in the joint kernel";
   }
   const IntExpr before = parts(part);
   const IntExpr after = parts(joint);
   if (before.isConst() && after.isConst() && before.constValue() > 2 * after.constValue()) {
-    return fmt::format("it has {} parallel parts, together they have {}", before.constValue(), after.constValue());
+    return fmt::format("it has {} parallel parts, the joint kernel has {}", before.constValue(), after.constValue());
   }
   return std::nullopt;
 }
@@ -109,7 +109,7 @@ std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement
   const int64_t cached = onCpu ? joint.device.l2Bytes : joint.device.lastCacheBytes / 4;
   const size_t most = joint.cost.bytes <= cached ? kMaxKernelTensors : kMaxMemoryStreams;
   if (streams > most) {
-    return fmt::format("{} tensors are more than one loop runs over, {}", streams, most);
+    return fmt::format("{} tensors are more than the limit of one loop, {}", streams, most);
   }
   if (!keepsRows(joint)) {
     return std::nullopt;
@@ -123,7 +123,8 @@ std::optional<std::string> lacksRoom(const RowsJudgement& a, const RowsJudgement
   }
   const int64_t held = stepWidth(joint.digits.n) * rowInputs(joint);
   if (rowsInRegisters(joint) && held > kRowRegisters && rowInputs(joint) > std::max(rowInputs(a), rowInputs(b))) {
-    return fmt::format("rows of both take {} registers of a thread, at most {} are for them", held, kRowRegisters);
+    return fmt::format("rows of both take {} registers of a thread, at most {} are available for them", held,
+                       kRowRegisters);
   }
   return std::nullopt;
 }

@@ -123,12 +123,13 @@ class RowWriter {
   tile::Builder builder_;
   Lowering lowering_;
   int space_ = 0;
-  std::optional<IntExpr> row_;  // where it is not the coordinate of m
+  std::optional<IntExpr> row_;  // the row, if it is not the coordinate of m
   int m_ = -1;
   int k_ = -1;
   int n_ = -1;
   std::vector<const Expr*> reductions_;
-  int storeSweep_ = 0;  // that of the spread outputs: the first if none waits for a reduction, else `stages`, after all
+  // The sweep that stores the spread outputs: the first if none of them waits for a reduction, else number `stages`, the last.
+  int storeSweep_ = 0;
   std::map<int, Spilled> spilled_;       // by Val id
   std::map<int, std::set<int>> sweeps_;  // of sweepsOfAll
 };

@@ -25,7 +25,7 @@ struct Cost {
 // The cost of a kernel that reads each input and writes each output once.
 [[nodiscard]] Cost costOf(const Group& group, const DeviceInfo& device);
 
-// Tensors of a kernel that computes groups which do not read each other, at most.
+// The largest number of tensors of a kernel that computes groups which do not read each other.
 inline constexpr size_t kMaxKernelTensors = 64;
 
 // The facts that a template found about a group it accepts.
@@ -34,7 +34,7 @@ class Judgement {
   virtual ~Judgement() = default;
   // The kernel. It verifies and computes all outputs of the group.
   [[nodiscard]] virtual KernelPlan write() const = 0;
-  // Whether the kernel reads `input` at no other element than that of `output` it writes at the time.
+  // True if the kernel, when it writes an element of `output`, reads `input` at most at the same position.
   [[nodiscard]] virtual bool readsWhereItWrites(const TensorView* output, const TensorView* input) const = 0;
   // Why this kernel is worse than two kernels that compute a part of its group each; nothing if it is not.
   [[nodiscard]] virtual std::optional<std::string> refuseParts(const Judgement& a, const Judgement& b) const = 0;
@@ -43,7 +43,7 @@ class Judgement {
   std::string_view kind;  // of kernel, as dumps and explain name it: "reduction"
   Cost cost;
   std::vector<IntExpr> loops;  // extents it loops over, in any order
-  int64_t positions = 1;       // their product, as digits are chosen for it
+  int64_t positions = 1;       // their product, with a typical extent where one is unknown
 
  protected:
   explicit Judgement(Group g) : group(std::move(g)) {}
@@ -64,7 +64,7 @@ struct Template {
 
 // The cheapest judgement of several templates, the first of those of equal cost; else why each of them refuses.
 [[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
-// The same of a group that is known to be a kernel: InternalError if all refuse.
+// The same for a group that a template has accepted before: InternalError if all refuse.
 [[nodiscard]] std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
                                                            std::span<const Template> templates);
 

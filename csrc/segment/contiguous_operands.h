@@ -1,4 +1,4 @@
-// contiguous_operands: puts a copy before every op that needs its operand in one piece and gets a strided tensor.
+// contiguous_operands: puts a copy before every op that needs a contiguous operand and gets a strided tensor.
 //
 //   T0 (strides 1, 8), T1 = communicate(T0)   ->   T2 = set(T0), T1 = communicate(T2)
 //

@@ -6,7 +6,7 @@
 // Runs when every op has its step, since only then all candidates are known, and before steps are put in order. Afterwards no two
 // kernels are left that are better as one (judge_siblings.h), unless one waits for the other, or communication would be delayed.
 //
-// Quadratic in the number of kernels; of each, at most eight pairs that are refused are judged in detail.
+// Quadratic in the number of kernels. For each kernel, the detailed judgement ends after eight refused pairs.
 #pragma once
 
 #include <span>

@@ -65,7 +65,7 @@ std::optional<std::string> losesPlace(const Group& updates, const Group& other) 
 SiblingJudgement judgeSiblings(const Judgement& a, const Judgement& b, const Judgement& joint) {
   const TensorView* shared = sharedInput(a, b);
   if (shared == nullptr && (!loopAlike(a, joint) || !loopAlike(b, joint))) {
-    return {"they loop over other extents and share no large input", {}};
+    return {"their loops have different extents, and they share no large input", {}};
   }
   if (shared == nullptr && joint.cost.bytes > joint.cost.launch) {
     return {"they share no large input, and their memory traffic costs more than the launch that joining them saves",

@@ -3,9 +3,9 @@
 //
 //   the loop        groups without a large input in common join only if they loop over the same extents and are small
 //   the structure   the template judges whether its kernel stays fast (Judgement::refuseParts)
-//   memory in place an update in place stays one
+//   memory          an update in place must stay possible
 //
-// Groups that share a large input win enough to loop differently: a row's maximum beside the exponential of the same row.
+// If groups share a large input, their loops may differ, because one read is saved: a row's maximum beside the exponential of the same row.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,10 @@
 namespace meshfuse {
 
 struct SiblingJudgement {
-  std::optional<std::string> refusal;  // why they stay apart
+  std::optional<std::string> refusal;  // why the two stay separate kernels
   std::string gain;                    // the gain of joining them
 };
-// `joint` is of the group of both.
+// `joint`: the judgement of the group with the ops of both.
 [[nodiscard]] SiblingJudgement judgeSiblings(const Judgement& a, const Judgement& b, const Judgement& joint);
 
 }  // namespace meshfuse

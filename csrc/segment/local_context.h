@@ -18,7 +18,7 @@ class Expr;
 class Fusion;
 
 struct LocalContext {
-  // By Val id: how inputs lie in memory, results in an order of their own, and views. All others are contiguous.
+  // By Val id: the layouts of inputs, of views, and of results with a memory order of their own. All other tensors are contiguous.
   std::map<int, Layout> layouts;
   std::set<int>
       views;  // permutes that no kernel computes, by Val id: their operand's memory under the strides of `layouts`

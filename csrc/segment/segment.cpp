@@ -224,7 +224,7 @@ class Segmenter {
       ops += size(m);
     }
     if (ops > kMaxKernelOps) {
-      refusal = fmt::format("{} ops are more than a kernel takes, {}", ops, kMaxKernelOps);
+      refusal = fmt::format("{} ops are more than the limit of a kernel, {}", ops, kMaxKernelOps);
       return false;
     }
     const StepNode& first = graph_.at(with[0]);

@@ -1,4 +1,4 @@
-// StepGraph: the steps of a program while they still grow. Each is a set of ops; the dependencies between them are kept as they merge.
+// StepGraph: the steps of a program while segmentation adds ops to them. A step is a set of ops; merging steps updates the dependencies.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ struct StepNode {
   std::unique_ptr<const Judgement> judgement = nullptr;  // Kernel; null after an op joined that needed none
   std::string boundary;                                  // as in Segment
   std::vector<std::string> joins;                        // as in Segment
-  bool dead = false;                                     // part of another one
+  bool dead = false;                                     // merged into another node
 };
 
 class StepGraph {

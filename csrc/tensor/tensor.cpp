@@ -26,7 +26,7 @@ int64_t countElements(std::span<const int64_t> sizes) {
   int64_t count = 1;
   bool zero = false;
   for (int64_t s : sizes) {
-    check(s >= 0, "[tensor] sizes {} hold a negative one; sizes are at least 0", listText(sizes));
+    check(s >= 0, "[tensor] sizes {} contain a negative size; expected at least 0", listText(sizes));
     zero |= s == 0;
   }
   for (int64_t s : sizes) {
@@ -293,8 +293,8 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
 }
 
 Tensor Tensor::permute(const std::vector<int>& order) const {
-  check(static_cast<int>(order.size()) == dim(), "[permute] an order of {} for a tensor of {} dims", order.size(),
-        dim());
+  check(static_cast<int>(order.size()) == dim(),
+        "[permute] got {} positions for a tensor of {} dims; expected one for each", order.size(), dim());
   Tensor t = *this;
   t.globalShape_ = nullptr;
   std::vector<bool> seen(order.size(), false);

@@ -84,7 +84,7 @@ class Tensor {
   Tensor to(DataType dtype) const;      // converted copy (C conversion; one rounding), itself if equal
   void copyFrom(const Tensor& source);  // same sizes; converts
 
-  // Element access for tests and printing: slow. Position: one index a dim.
+  // Element access for tests and printing: slow. Position: one index for each dim.
   double at(std::span<const int64_t> position) const;
   double at(std::initializer_list<int64_t> position) const;
   int64_t intAt(std::span<const int64_t> position) const;
@@ -106,10 +106,11 @@ class Tensor {
 // Of the same sizes; converts. Allocates nothing up to 16 dims. The memory of both may overlap only if both are contiguous.
 void copyElements(const StridedElements& to, const StridedElements& from);
 
-// Strides of a contiguous array; of one without gaps whose dims lie in `order`, outermost first.
+// Strides of a contiguous array. With `order`: strides of an array without gaps whose dims lie in this order, outermost first.
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes);
 [[nodiscard]] std::vector<int64_t> contiguousStrides(std::span<const int64_t> sizes, std::span<const int> order);
-// The dims' strides decrease in `order`, or stay. Dims of one element, and all of an array without elements, lie in any order.
+// True if the strides of the dims do not increase in `order`. Dims of one element are ignored, and so are all dims of an array without
+// elements.
 [[nodiscard]] bool liesInOrder(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                                std::span<const int> order);
 

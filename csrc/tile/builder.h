@@ -49,7 +49,7 @@ class Builder {
   IntExpr coord(int space, int axis) const;
 
   // -- values ---------------------------------------------------------------------------------------------------------
-  // `digits`: the digits a loop carry that starts from this constant is spread over.
+  // `digits`: if the constant is the initial value of a loop carry, the digits of the carry.
   ValueId constant(DataType dtype, double value, int space = 0, uint64_t digits = 0);
   ValueId integer(DataType dtype, int64_t value, int space = 0, uint64_t digits = 0);
   ValueId scalarValue(int scalar, int space = 0);
@@ -73,7 +73,7 @@ class Builder {
   std::vector<ValueId> loop(int space, int axis, int digit, std::vector<ValueId> init,
                             const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body);
   void when(std::vector<Pred> condition, const std::function<void()>& body);
-  // One counter for all workers, or the one at `index`, an expression of grid dims: then the workers that share it arrive.
+  // All workers share one counter. With `index`, an expression of grid dims, the workers with the same index share the counter there.
   void lastArriver(int counter, const std::function<void()>& body);
   void lastArriver(int counter, std::vector<Index> index, const std::function<void()>& body);
 

@@ -19,8 +19,8 @@
 //     s1   = reduce sum sm over n
 //     for n.s:  e = load E[n];  store Y[m, n] = e / s1
 //
-// A kernel takes 8-byte slots: one pointer a tensor, then one int64 a size, then one 8-byte value a scalar: integers and Bool as
-// int64, floating types as their bits in the lowest bytes.
+// A kernel takes 8-byte slots: one pointer for each tensor, then one int64 for each size, then one 8-byte value for each scalar: integers
+// and Bool as int64, floating types as their bits in the lowest bytes.
 #pragma once
 
 #include <cstdint>
@@ -211,7 +211,7 @@ struct DigitRef {
 
 // The readable form; the same program gives the same text. Compared in golden tests, hashed for the kernel cache.
 [[nodiscard]] std::string toString(const Program& program);
-// Every violation of the rules of this page, one a line; empty if there are none.
+// Every violation of the rules in this header, one in each line; empty if there are none.
 [[nodiscard]] std::vector<std::string> verify(const Program& program);
 
 }  // namespace meshfuse::tile

@@ -16,7 +16,7 @@ struct PictureOptions {
   double height;
   bool labels = true;  // the ranks that hold each piece
 };
-// Two dims of a tensor, sharded ones first, to scale. Empty if no digits describe the shards, or if there are too many.
+// Draws two dims of a tensor to scale; sharded dims are preferred. Empty if no digits describe the shards, or if there are too many.
 [[nodiscard]] std::string tensorPicture(const ExplainedTensor& tensor, const PictureOptions& options);
 
 }  // namespace meshfuse

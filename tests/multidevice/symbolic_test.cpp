@@ -656,9 +656,9 @@ TEST_F(Symbolic, AWindowOfAPadIsFoldedForEveryCount) {
 
 TEST_F(Symbolic, CountsThatDoNotFit) {
   const std::shared_ptr<SymbolicProgram> symbolic = dataAndTensorParallel().make();
-  EXPECT_EQ(refusal([&] { (void)symbolic->forRanks(4); }),
-            "[specialize] axes dp, tp of {dp: dp, tp: tp}[] have no size and 4 ranks do not tell which; give all but "
-            "one");
+  EXPECT_EQ(
+      refusal([&] { (void)symbolic->forRanks(4); }),
+      "[specialize] axes dp, tp of {dp: dp, tp: tp}[] have no size; 4 ranks determine only one; give all but one");
   EXPECT_EQ(refusal([&] {
               (void)symbolic->forRanks(6, {{"dp", 4}});
             }),

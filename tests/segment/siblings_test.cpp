@@ -187,7 +187,7 @@ TEST(Siblings, NoKernelRunsOverMoreTensorsThanPrefetchersFollow) {
       },
       std::vector<Argument>(13, Tensor::zeros({kLarge}, DataType::Float)));
   EXPECT_EQ(t.steps.size(), 2u) << text(t.joins);
-  EXPECT_NE(text(t.boundaries).find("more than one loop runs over, 16"), std::string::npos) << text(t.boundaries);
+  EXPECT_NE(text(t.boundaries).find("more than the limit of one loop, 16"), std::string::npos) << text(t.boundaries);
 }
 
 TEST(Siblings, UpdatesInPlaceStayInPlace) {

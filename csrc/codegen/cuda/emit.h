@@ -2,8 +2,8 @@
 //
 // The text is self-contained: the few runtime functions that the kernel uses, then the kernel, no includes. It needs
 // C++17 and an architecture of sm_80 or later (sm_90 for clusters). All memory traffic, barriers and shuffles go
-// through functions that take the number of the place in the text, free on a device, so that the same text runs under
-// the emulator of tests/simt.
+// through functions that take the number of their place in the text. The emulator of tests/simt needs the number to run the same
+// text; on a device it costs nothing.
 //
 // The kernel takes one struct of 8-byte slots by value: pointers of the tensors that are not scratch, then sizes, then
 // scalars, each in the order of the program. It is launched as a one-dimensional grid of `blocks` blocks.

@@ -32,7 +32,7 @@ class Geometry {
   Geometry(const tile::Program& program, Names& names);
 
   const std::vector<DigitInfo>& digits(int space) const { return spaces_[static_cast<size_t>(space)]; }
-  // Those of `set` in registers, outermost first, the vector digit last; digits of size 1 left out.
+  // The digits of `set` in registers, outermost first, the vector digit last; digits of size 1 left out.
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
   std::vector<DigitInfo> threads(int space, uint64_t set) const;  // likewise, in the order of the digits
   int64_t registerCount(int space, uint64_t set) const;

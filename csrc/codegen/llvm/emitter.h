@@ -40,7 +40,7 @@ struct Affine {
   bool linear = true;                           // false: only `whole` holds
 };
 
-// The expression for one piece: rest + constant + laneSlope * lane, or `whole` where that is not linear in the lane.
+// The expression for one piece: rest + constant + laneSlope * lane, or `whole` if the expression is not linear in the lane.
 struct PieceExpr {
   IntExpr rest;
   int64_t constant = 0;
@@ -53,7 +53,7 @@ struct PieceExpr {
 struct Condition {
   bool never = false;
   llvm::Value* uniform = nullptr;  // one bit for the piece
-  llvm::Value* lanes = nullptr;    // one bit a lane
+  llvm::Value* lanes = nullptr;    // one bit for each lane
 };
 
 class Emitter {
@@ -130,14 +130,14 @@ class Emitter {
   const Affine& offsetOf(int tensor, const std::vector<tile::Index>& index, int space);
   const Affine& differenceOf(const tile::Pred& pred, int space);
   uint64_t digitsOf(const Affine& a) const;
-  // The bounds of all axes of a space, or of those with digits in `bounded`, then `where`.
+  // The bounds of all axes of a space, or of the axes with digits in `bounded`, then `where`.
   Condition condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                       uint64_t bounded = ~uint64_t{0});
   void addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at);
   void addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at);
   void addComparison(Condition& c, const IntExpr& rest, int64_t slope, int lanes);
   void addMask(Condition& c, tile::ValueId mask, const Position& at);
-  llvm::Value* joined(const Condition& c, int lanes);  // as one bit a lane; null: everywhere
+  llvm::Value* joined(const Condition& c, int lanes);  // as one bit for each lane; null: everywhere
   struct Address {
     llvm::Value* pointer = nullptr;  // of lane 0
     bool contiguous = false;         // lanes are neighbours

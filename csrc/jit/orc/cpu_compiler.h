@@ -5,8 +5,8 @@
 //   kernel->run(slots.data(), 0, parts, scratch);
 //
 // A program is looked up in memory, then on disk, then compiled; the key is the program's text, the emitter's and LLVM's
-// versions and the target. Programs of one call that need LLVM are compiled in parallel. Without LLVM in the build every
-// method but the constructor is a UserError that says so.
+// versions and the target. Programs of one call that need LLVM are compiled in parallel. If the build has no LLVM,
+// every method except the constructor throws a UserError that says so.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct CpuKernel {
 };
 
 struct CpuCompilerOptions {
-  int threads = 0;                       // of one compile call; 0: one a core
+  int threads = 0;                       // of one compile call; 0: one for each core
   size_t kernels = 4096;                 // kept in memory; the least recently used is evicted first
   std::shared_ptr<DiskCache> disk = {};  // none: nothing is kept between processes
   std::optional<CpuTarget> target = {};  // none: this machine

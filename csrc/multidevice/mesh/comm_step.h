@@ -34,7 +34,7 @@ struct CommStep {
   std::vector<int> axes;  // the team: atoms, ascending
   PlanState before;
   PlanState after;
-  // Transfer, a permutation: for each device of the mesh (row-major) the position of the one whose whole part it receives.
+  // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole part to it.
   std::vector<int64_t> sources;
   // Transfer of tiles: the mesh of `after`, which may be another mesh. Ranks receive their missing elements.
   std::optional<RefinedMesh> to;

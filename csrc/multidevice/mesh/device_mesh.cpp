@@ -256,8 +256,8 @@ ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) 
   const IntExpr& whole = sizes_[static_cast<size_t>(position)];
   check(whole.isConst(), "[mesh] axis {} has a symbol for its size; a part needs a number", name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
-        "[mesh] axis {} of {} has no part of {} after {}; their product must divide its size", name, whole.constValue(),
-        size, pre);
+        "[mesh] axis {} of {} has no part of size {} below {}; their product must divide its size", name,
+        whole.constValue(), size, pre);
   return typeOf(position, whole.constValue() / pre / size, size);
 }
 

@@ -103,10 +103,10 @@ class DeviceMesh {
   int64_t hintSize(int axis) const;  // its size if that is known
   const std::string& axisName(int axis) const { return names_.at(axis); }
   const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
-  // Position of the axis a device type names; UserError if the mesh has no such axis.
+  // Position of the axis that a device type names; UserError if the mesh has no such axis.
   int axisOf(ParallelType type) const;
   ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }
-  // The digit (coordinate / below) mod size of an axis; the whole axis if that covers it.
+  // The type of the digit (coordinate / below) mod size of an axis; the type of the whole axis if the digit covers it.
   ParallelType typeOf(int axis, int64_t below, int64_t size) const;
   // By name; UserError listing the names if there is none.
   ParallelType axis(std::string_view name) const;
@@ -125,7 +125,7 @@ class DeviceMesh {
   const std::vector<int64_t>& devices() const { return ids_; }  // row-major
   bool contains(int64_t rank) const;
   int64_t indexOf(int64_t rank) const;                   // position in devices(), -1 if absent
-  std::vector<int64_t> coordinates(int64_t rank) const;  // one a axis; InternalError if absent
+  std::vector<int64_t> coordinates(int64_t rank) const;  // one for each axis; InternalError if absent
   int64_t at(const std::vector<int64_t>& coordinates) const;
   // The ranks along `axes` (positions) through `rank`, row-major in axis order of `axes`.
   std::vector<int64_t> team(int64_t rank, const std::vector<int>& axes) const;

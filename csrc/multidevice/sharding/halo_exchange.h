@@ -21,7 +21,7 @@ class Fusion;
 // The exchange of one operand.
 struct HaloExchange {
   DeviceMesh to;                      // the mesh of the result
-  std::vector<Part> needs;            // by position in that mesh: of the operand
+  std::vector<Part> needs;            // by position in that mesh: the elements of the operand that the device reads
   std::vector<PartMessage> messages;  // parts of the operand
   std::vector<PartMessage> kept;      // parts that a device already holds: from == to
   double cost = 0;                    // in the units of a plan's cost

@@ -18,13 +18,13 @@ namespace meshfuse {
 // Of one dim: the indices below its extent whose owned digits have the values of the device at these coordinates.
 [[nodiscard]] IndexRuns heldRuns(const DigitList& dim, const std::vector<int64_t>& coordinates);
 
-// The sizes of an argument or result on a device that holds nothing of a tensor of so many dims: it has no elements, and so it has a
-// dim even where the tensor has none.
+// The sizes of the argument or result on a device that holds no part of a tensor with this number of dims: a tensor without elements. It
+// has one dim if the tensor has none, because a tensor without dims has one element.
 [[nodiscard]] std::vector<int64_t> shapeOfNothing(size_t dims);
-// Whether a device holds some of a tensor: a tensor without a mesh is on all.
+// True if a device is in the mesh of a tensor. A tensor without a mesh is on all devices.
 [[nodiscard]] bool holds(const DeviceMesh& mesh, int64_t device);
 
-// Some dim has parts of different sizes.
+// True if some dim has parts of different sizes.
 [[nodiscard]] bool isRagged(const ShardState& state);
 
 }  // namespace meshfuse

@@ -32,7 +32,7 @@ class IndexSet {
   int64_t extent_ = 0;
 };
 
-// The size of the largest block that no owned digit of these lists, and none of these parts, divides.
+// The size of the largest blocks of neighbouring indices such that no owned digit of these lists and no part boundary cuts a block.
 [[nodiscard]] int64_t indexUnit(int64_t extent, const std::vector<const PlanDim*>& lists,
                                 std::span<const int64_t> parts = {});
 // The same for one dim of two states.

@@ -24,7 +24,7 @@ struct OperandDim {
   bool strided = false;  // a slice with step > 1
 };
 
-// One entry a stored dim of the operand. Empty for scalar operands. A result that is a
+// One entry for each stored dim of the operand. Empty for scalar operands. A result that is a
 // partial sum over an indexed dim (embedding, gather) counts that dim as its last root dim.
 [[nodiscard]] std::vector<OperandDim> operandDims(const Expr* expr, int operand);
 

@@ -13,8 +13,8 @@ namespace meshfuse {
 // elements and stays within `bound`, and the plan leads from one state to the other.
 void checkPlan(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, int64_t bound);
 
-// The first error of steps that shall lead from one state to the other, found in the same way; nothing if they are right. The steps may come
-// from a text: their axes are those of their meshes.
+// Checks in the same way that the steps lead from one state to the other. Returns the first error; nothing if there is none. The steps may
+// come from a text: their axes are those of their meshes.
 [[nodiscard]] std::optional<std::string> mistakeOf(std::span<const CommStep> steps, const ShardState& from,
                                                    const ShardState& to);
 

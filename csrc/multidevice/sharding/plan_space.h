@@ -62,7 +62,7 @@ class PlanSpace {
   int64_t atomSize(int atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;
   const Goal& goal(int atom) const { return goals_[atom]; }
-  AtomSet goalAtoms() const { return goalAtoms_; }  // those that own a digit of the destination
+  AtomSet goalAtoms() const { return goalAtoms_; }  // the atoms that own a digit of the destination
 
   const PlanDim& digits(int dim, DimId id) const { return infos_[dim][id].digits; }
   bool isRagged(int dim, DimId id) const;
@@ -84,7 +84,7 @@ class PlanSpace {
   bool even(const SearchState& before, const SearchState& after, AtomSet group) const;
 
   enum class Ranks : uint8_t { All, Sample };
-  // max over ranks of the elements of `after` that are not in `before`. `of`: over a sample of ranks, if digits do not nest.
+  // max over ranks of the elements of `after` that are not in `before`. `of`: all ranks, or a sample of them if digits do not nest.
   int64_t lacking(const SearchState& before, const SearchState& after, Ranks of = Ranks::All);
   // A lower bound of the elements that the busiest rank receives on any chain from `state` to the destination.
   double lowerBound(const SearchState& state, Ranks of = Ranks::All);

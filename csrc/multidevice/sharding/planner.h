@@ -34,8 +34,8 @@ struct PlanOptions {
   std::vector<double> alphasTo;  // the same for the mesh of the destination, if it is another mesh
   std::vector<double> betaTo;
   double betaBetween = PlannerSettings().betaBetween;
-  std::optional<int64_t>
-      bound;  // local elements that an intermediate state may have, if that is more than both ends have
+  // The largest allowed number of local elements of an intermediate state. No effect if one of the two ends has more.
+  std::optional<int64_t> bound;
   PartialSums sums = PartialSums::Combined;
   // Moves that are used only if there is no other way.
   std::vector<Collective> forbid;

@@ -1,7 +1,7 @@
 // The relation of an edge producer -> consumer: compares the elements of the producer that a rank needs with those that it holds.
 //
-//   Aligned   the rank holds exactly what it needs
-//   Local     the rank holds more: it takes a slice at device coordinates, without communication
+//   Aligned   the rank holds exactly the elements that it needs
+//   Local     the rank holds more elements: it takes a slice at device coordinates, without communication
 //   Comm      the rank may lack elements
 //
 // The default is Comm; the other two are returned only when proved. A reduction over a sharded dim needs that dim whole: it is a
@@ -46,9 +46,10 @@ struct Edge {
 
 // True if some edge of the expr is Comm.
 [[nodiscard]] bool isResharding(const Expr* expr);
-// True if the edge from producer to consumer is Comm. If they are no operand and result of one expr: as if consumer = set(producer).
+// True if the edge from producer to consumer is Comm. If no expr reads the producer and writes the consumer: the answer for consumer =
+// set(producer).
 [[nodiscard]] bool haveDifferentShardings(const TensorView* producer, const TensorView* consumer);
-// Those of `tvs` whose sharding is not that of `ref`, dim by dim.
+// The tensors of `tvs` whose sharding differs from that of `ref` in some dim.
 [[nodiscard]] std::vector<TensorView*> getTvsWithDifferentSharding(const TensorView* ref,
                                                                    const std::vector<TensorView*>& tvs);
 

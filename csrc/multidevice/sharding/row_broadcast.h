@@ -22,7 +22,7 @@ struct RowBroadcast {
 
 // The index of the only row that an IndexSelect takes, as an expression over Int inputs of the fusion; valid for rows that exist.
 [[nodiscard]] std::optional<IntExpr> rowNumber(const Expr* expr);
-// Empty if ranks lack more of the result than the owner's row.
+// Empty if a broadcast of the owner's row does not give every rank its part of the result.
 [[nodiscard]] std::optional<RowBroadcast> rowBroadcast(const Expr* expr);
 
 }  // namespace meshfuse

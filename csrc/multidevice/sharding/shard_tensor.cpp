@@ -77,7 +77,7 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   for (const LoopTransform& t : bound->loopTransforms()) {
     for (const IntExpr& size : t.sizes) {
       check(size.isConst(),
-            "[shardTensor] a part of {} has the size {}, which only a call knows; cut the tensor by hand",
+            "[shardTensor] a part of {} has the size {}, which is known only in a call; cut the tensor by hand",
             tv->toString(), size.toString());
     }
   }
@@ -109,8 +109,8 @@ Tensor part(const Tensor& tensor, const ShardState& state, int64_t rank) {
 }  // namespace
 
 Tensor shardTensor(const Tensor& tensor, int64_t axis, const DeviceMesh& mesh, int64_t rank) {
-  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} of a tensor with {} dims", axis,
-        tensor.dim());
+  check(axis >= -tensor.dim() && axis < tensor.dim(), "[shardTensor] axis {} is out of range for a tensor with {} dims",
+        axis, tensor.dim());
   const int dim = static_cast<int>(axis < 0 ? axis + tensor.dim() : axis);
   const int meshAxis = mesh.numAxes() - 1;
   const int64_t n = mesh.axisSize(meshAxis).constValue();

@@ -30,8 +30,8 @@ class IterDomain;
 // itself, because the equality determines nothing if there are no elements.
 [[nodiscard]] Prover withReshape(const Expr& expr, const Prover& facts);
 
-// For two shapes of the same elements: the pairs of positions of dims that are equal, counted from the outermost and from the innermost dim
-// as far as extents are known to be equal. The dims in between are regrouped. Dims of one element are left out.
+// The dims that a reshape keeps (`same`, pairs of positions in the two shapes): the outermost and the innermost dims, as far as their
+// extents are known to be equal. The dims in between (`from`, `to`) are regrouped. Dims of one element are left out.
 struct ReshapedDims {
   std::vector<std::pair<size_t, size_t>> same;
   std::vector<size_t> from;

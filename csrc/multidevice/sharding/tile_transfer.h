@@ -3,8 +3,9 @@
 //   mesh {x: 4}[0..3], S0(x) of T[8]  ->  mesh {y: 2}[2, 3], S0(y)
 //   0 -> 2 and 1 -> 2: two elements each; 2 -> 3 and 3 keeps 6, 7
 //
-// It works between any two shardings, on one mesh or on two. If several ranks hold a piece, the one that has sent least so far sends it. To
-// combine a partial sum, the receiver gets the terms of all ranks and adds them. A partial sum can stay a partial sum only on one mesh.
+// It works between any two shardings, on one mesh or on two. If several ranks hold a piece, the rank that has sent the fewest elements so
+// far sends it. To combine a partial sum, the receiver gets the terms of all ranks and adds them. A partial sum can stay a partial sum only
+// on one mesh.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct TileTransfer {
   PlanState before;
   PlanState after;
   std::vector<int64_t> extents;
-  std::vector<TileMessage> messages;  // one a pair of devices; receivers in the order of their mesh
+  std::vector<TileMessage> messages;  // one for each pair of devices; receivers in the order of their mesh
   std::vector<TileMessage> kept;      // pieces that a device already holds: from == to
   int64_t received = 0;               // by the busiest device
   int64_t sent = 0;

@@ -41,7 +41,7 @@ enum class Algorithm : uint8_t {
 // The word of the text form; "default" also for a call that has not run, or that ran on a transport with only one algorithm.
 [[nodiscard]] std::string_view name(Algorithm algorithm);
 
-// By the bytes that one rank publishes. `Small` ends where slots do, `Medium` at 1 MiB.
+// Classes of calls by the bytes that one rank publishes. `Small` ends at the largest size for slots, `Medium` at 1 MiB.
 enum class SizeClass : uint8_t { Small, Medium, Large };
 constexpr int64_t kLargestMedium = 1 << 20;
 

@@ -173,8 +173,8 @@ int positionInTeam(const Team& team, int rank, int size, Collective kind) {
       position = static_cast<int>(i);
     }
   }
-  check(position >= 0, "[{}] rank {} calls for a team of {} ranks that it is not in; only members call", name(kind),
-        rank, ranks.size());
+  check(position >= 0, "[{}] rank {} is not in the team of {} ranks of its call; only members make the call",
+        name(kind), rank, ranks.size());
   return position;
 }
 

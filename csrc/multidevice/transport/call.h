@@ -1,4 +1,4 @@
-// One call of a communicator, which every rank of its team must make alike, and the difference between the calls of two ranks.
+// One call of a communicator. All ranks of a team must make the same call; difference() compares the calls of two ranks.
 //
 // A CallRecord is plain data: ranks that are processes keep it in shared memory and compare it bit by bit.
 #pragma once
@@ -63,7 +63,7 @@ struct CollectiveCall {
   const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
   int64_t elementBytes() const { return dataTypeSize(record.type); }
   int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
-  // True if peers read data of this rank; true if this rank receives a result.
+  // gives(): peers read data of this rank. gets(): this rank receives a result.
   bool gives() const { return gives(position); }
   bool gives(int64_t ofPosition) const { return !traits().operandIsOfRoot || record.root == ofPosition; }
   bool gets() const { return gets(position); }

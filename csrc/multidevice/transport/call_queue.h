@@ -7,9 +7,10 @@
 //
 // Each team has a lane: a thread and a communicator of its own (Communicator::lane()), made when its first call is posted. The calls of
 // one team run in the order in which they were posted. Calls of different teams do not wait for each other, so ranks cannot deadlock if
-// their orders agree for each team. A posted call matches calls that the other ranks of the team post for the same team, with its ranks in
-// the same order; it never matches a call that is made directly. The communicator itself may be called at the same time. A failure in one
-// lane is a failure of the group: every call in flight, and every call posted later, ends with the text of the failure.
+// the ranks of each team post its calls in the same order. A posted call matches calls that the other ranks of the team post for the same
+// team, with its ranks in the same order; it never matches a call that is made directly. The communicator itself may be called at the same
+// time. A failure in one lane is a failure of the group: every call in flight, and every call posted later, ends with the text of the
+// failure.
 //
 // A communicator of a single process, and a lane, have no lanes. Their calls, and calls posted without a team, run on the communicator
 // itself in the order in which they were posted; while one of these is in flight, nothing else may call the communicator.

@@ -2,8 +2,8 @@
 //
 // One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
 // the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
-// the collective and the step; after that the group is dead and every later call throws the same error. Where ranks run different
-// programs that a `Programs` can tell apart, the error is a DisagreementError, with one text on all ranks.
+// the collective and the step; after that the group is dead and every later call throws the same error. If ranks run different
+// programs and a `Programs` can describe the difference, the error is a DisagreementError, with one text on all ranks.
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
@@ -118,7 +118,7 @@ class Communicator {
 
   // Sets the current step of the program, for the errors of this rank and its peers: "step 12, all-reduce of T7".
   virtual void setStep(int64_t step, std::string_view what) = 0;
-  // This rank compiles or otherwise works for long: peers that wait for it extend their deadline while it beats.
+  // This rank compiles or computes for a long time: peers that wait for it extend their deadline as long as it gives signs of life.
   virtual void setBusy(bool busy) = 0;
   // Reports a failure of this rank to every peer; their waits throw DeviceError with this text.
   virtual void abort(std::string_view reason) = 0;

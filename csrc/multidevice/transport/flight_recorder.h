@@ -37,12 +37,12 @@ struct FlightRing {
   static constexpr uint64_t kEvents = 1000;
 
   uint64_t openedTicks;
-  int64_t openedTime;  // nanoseconds of the calendar's clock
+  int64_t openedTime;  // nanoseconds since the epoch
   std::atomic<uint64_t> calls;
   FlightEvent events[kEvents];  // call s is at s % kEvents
 };
 
-// The rank of a record.
+// The rank that writes a record, its world, and the directory of the file.
 struct FlightPlace {
   std::string directory;  // empty: nothing is written
   std::string world;      // the same on all ranks; different for each world of a process
@@ -78,7 +78,7 @@ class FlightRecorder {
     current_ = &event;
     return event;
   }
-  // The running call has to wait.
+  // Records that the running call has to wait.
   void waits() {
     if (current_ != nullptr && current_->begin == 0) {
       current_->begin = __rdtsc();
@@ -128,7 +128,7 @@ struct FlightRecord {
   std::string writer;  // empty: the rank itself; else the peer
   struct Entry {
     FlightEvent event{};
-    int64_t begin = 0;  // nanoseconds of the calendar's clock; where it was not timed, those of an earlier call
+    int64_t begin = 0;  // nanoseconds since the epoch; the begin of an earlier call if this call was not timed
     int64_t end = 0;    // 0: not ended; kEnded: ended, not timed
     bool timed = false;
   };

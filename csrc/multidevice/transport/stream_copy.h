@@ -6,7 +6,7 @@
 
 namespace meshfuse {
 
-// From here it is faster than memcpy, on processors with 2 MiB of cache for each core.
+// The smallest block for which this copy is faster than memcpy, on processors with 2 MiB of cache for each core.
 constexpr size_t kStreamedFrom = size_t{2} << 20;
 
 // The direction in which a block is copied. If a buffer is larger than the caches, alternating directions find the last touched data there.

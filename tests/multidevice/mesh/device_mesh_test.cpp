@@ -169,7 +169,7 @@ TEST(DeviceMesh, PartsOfAnAxis) {
   EXPECT_TRUE(mesh.overlap(half, mesh.axis("tp")));
   EXPECT_FALSE(mesh.overlap(half, mesh.axis("dp")));
   EXPECT_EQ(errorOf([&] { (void)mesh.axis("tp", 3, 2); }),
-            "[mesh] axis tp of 8 has no part of 2 after 3; their product must divide its size");
+            "[mesh] axis tp of 8 has no part of size 2 below 3; their product must divide its size");
   EXPECT_EQ(errorOf([&] { (void)DeviceMesh::create({{"tp"}}).axis("tp", 1, 2); }),
             "[mesh] axis tp has a symbol for its size; a part needs a number");
 }

@@ -40,8 +40,8 @@ struct RankOfLauncher {
 [[nodiscard]] RankOfLauncher starPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectStar(std::chrono::milliseconds deadline);
 
-// Every surviving rank of the launcher calls this; the new group is the ranks that call within the deadline of the first one. `members`
-// gets their old ranks, as the launcher counts, by new rank. DeviceError for a rank that comes later.
+// Every surviving rank of the launcher calls this; the new group has the ranks that call within the deadline, counted from the first call.
+// `members` gets their old ranks, as the launcher counts, by new rank. DeviceError for a rank that comes later.
 [[nodiscard]] std::unique_ptr<Bootstrap> meetSurvivors(int rank, int size, std::chrono::milliseconds deadline,
                                                        std::vector<int>& members);
 

@@ -36,14 +36,14 @@ struct alignas(64) PairLine {
 };
 static_assert(sizeof(PairLine) == 64);
 
-// A pair has two lines, for even and odd calls. A rank begins call k + 2 with a peer only after call k + 1, for which that peer
-// has left call k: so a line is never overwritten while it may still be read.
+// A pair has two lines, for even and odd calls. Call k + 2 overwrites the line of call k. A rank begins call k + 2 with a peer only after
+// both met in call k + 1. The peer has then left call k and no longer reads its line.
 struct PairLines {
   PairLine ofCall[2];
 };
 
 // The number of calls of the pair whose data the writer has finished reading. Peers need it before they reuse slots, stages and buffers
-// that are read in place. It is a separate line, because the writer's next call needs the line that announces.
+// that are read in place. It is separate from PairLine, because the writer's next call may overwrite the PairLine before.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };

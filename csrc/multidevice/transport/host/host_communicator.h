@@ -160,7 +160,7 @@ class HostCommunicator final : public Communicator {
   Area nextArea(Area first);
   std::byte* areaOf(int rank, Area area) const;
   const PairLine& lineFrom(int peer) const;
-  // For an exchange, whose slots hold the length of a message and a short message itself: the meaning of this announcement.
+  // In an exchange, a slot holds the length of a message, and the message itself if it is short.
   static constexpr size_t kMessageRoom = kSlotBytes - sizeof(int64_t);
   std::string_view messageIn(int rank, const PairLine& line) const;
   // The next lines to be written are in the caches of the peers that read them last: this prefetches them during other work.

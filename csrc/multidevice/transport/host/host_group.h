@@ -103,7 +103,7 @@ class HostGroup {
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
   // The same without throwing.
   void recordFailure(const GroupFailure& failure);
-  // Describes the programs of this rank's calls, for ranks that wait for each other in a circle.
+  // Sets the communicator that describes the programs of this rank's calls, for the error of ranks that wait for each other in a circle.
   void explainBy(const Communicator& rank) { explains_ = &rank; }
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }
@@ -173,7 +173,7 @@ class HostGroup {
   std::shared_ptr<std::vector<Peer>> peers_ = std::make_shared<std::vector<Peer>>();
   uint64_t team_ = 0;                // of a lane: teamHash
   std::shared_ptr<void> laneBlock_;  // for a lane: its shared block
-  std::vector<ControlBlock> calls_;  // for a lane: its blocks, those of peers as soon as they are known; else blocks_
+  std::vector<ControlBlock> calls_;  // for a lane: its blocks, with a peer's block once it is known; else blocks_
   std::unique_ptr<FlightRecorder> recorder_;
 
   std::mutex beatMutex_;

@@ -134,7 +134,7 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string
     LaneEntry& e = own().lane(i);
     entry = e.team.load(std::memory_order_relaxed) == 0 ? &e : nullptr;
   }
-  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams; more have no room", rank_,
+  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams", rank_,
               LaneEntry::kLanes);
   deviceCheck(laneBlock_ != nullptr, "[host] no shared memory left for the posted calls of a team, {} bytes on rank {}",
               ControlBlock::bytes(size_), rank_);

@@ -30,7 +30,7 @@ namespace meshfuse {
 
 class NetworkCommunicator final : public Communicator {
  public:
-  // hosts: a number for each rank, the same for those of one host; empty: every rank has a host for itself.
+  // hosts: a number for each rank; ranks of one host have the same number. Empty: every rank is on a host of its own.
   NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
                       std::vector<int> hosts = {});
   // The lane of a team.
@@ -115,7 +115,7 @@ class NetworkCommunicator final : public Communicator {
   int64_t reduceByDoubling(const CollectiveCall& r);
   int64_t reduceAround(const CollectiveCall& r);
   int64_t reduceByHost(const CollectiveCall& r);
-  // inputs: those of this host, of `count` elements that begin at `from`; their results are in the output.
+  // inputs: the inputs of this host's ranks, of `count` elements that begin at `from`; their results are in the output.
   int64_t passFromHostToHost(const CollectiveCall& r, const Chain& chain, std::span<const std::byte* const> inputs,
                              int64_t from, int64_t count);
   static const std::byte* bytesOf(const void* p) { return static_cast<const std::byte*>(p); }
@@ -142,8 +142,8 @@ class NetworkCommunicator final : public Communicator {
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
-  // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around; so many messages
-  // are never in flight.
+  // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around, which is safe:
+  // fewer messages are in flight.
   uint64_t tag(Tag kind, uint32_t sequence, int source) const {
     return static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(lane_) << (kSequenceBits + kSourceBits) |
            static_cast<uint64_t>(sequence & ((1U << kSequenceBits) - 1)) << kSourceBits | static_cast<uint64_t>(source);

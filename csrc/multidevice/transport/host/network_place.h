@@ -11,7 +11,7 @@ namespace meshfuse {
 
 struct NetworkPlace {
   std::string port;
-  std::vector<std::string> hosts;  // the loopback's last: for ranks on the same host
+  std::vector<std::string> hosts;  // the loopback address is last: ranks on the same host use it
 
   std::string text() const;
   static NetworkPlace parse(std::string_view text);

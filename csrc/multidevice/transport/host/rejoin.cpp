@@ -115,7 +115,7 @@ std::vector<std::string> Rejoin::allGather(std::string_view mine) {
     all.emplace_back(theirs.messages[rounds_ - 1], bytes);
   }
   complete = complete && underWay();  // else a member may have begun to write for the next attempt
-  deviceCheck(complete, "[host] an attempt to make a new world of ranks that live on was given up");
+  deviceCheck(complete, "[host] an attempt of the surviving ranks to make a new world failed");
   return all;
 }
 

@@ -71,7 +71,7 @@ class LaunchedStar final : public Star {
         continue;  // a stranger, or a rank that gave up and tries again
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
-            "[host] a process came as rank {} of {}, this world has {} ranks", hello.rank, hello.size, size_);
+            "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
       Socket& slot = sockets[static_cast<size_t>(hello.rank)];
       missing -= slot.open() ? 0 : 1;
       const uint32_t answer[2] = {kMagic, millisecondsUntil(limit)};

@@ -126,7 +126,7 @@ class SurvivorStar final : public Star {
         mine.send(hello, sizeof(hello), limit) &&
         mine.receiveText(text, limit + deadline());  // the centre may be starved; if it ends, this ends at once
     deviceCheck(heard && text.size() >= 2 * sizeof(int),
-                "[host] rank {} was not let in among the survivors: they have gone on, or failed again", rank_);
+                "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
     members_.resize(text.size() / sizeof(int));
     std::memcpy(members_.data(), text.data(), members_.size() * sizeof(int));
     std::vector<Socket> sockets;

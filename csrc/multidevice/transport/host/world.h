@@ -26,7 +26,7 @@ struct TransportOptions {
   std::chrono::milliseconds busyLimit{3'600'000};  // how long a wait may be extended for a peer that says it is busy
   size_t heapBytes = size_t{64} << 30;  // address space for `allocate`, of each rank; memory is taken as needed
   HostThresholds thresholds = {};
-  // The algorithms of collectives, if they shall not follow from the thresholds: see algorithms.h. The same on all ranks. Empty: the value
+  // Replaces the choice of algorithms by thresholds: see algorithms.h. The same on all ranks. Empty: the value
   // of MESHFUSE_ALGORITHMS, if it is set.
   std::string algorithms = {};
   // Where each rank writes the record of its last 1000 calls when one of them fails, for `meshfuse blame`; empty: the directory that
@@ -45,9 +45,9 @@ struct TransportOptions {
 [[nodiscard]] std::unique_ptr<Communicator> openWorld(const TransportOptions& options = {});
 
 // Every survivor calls this if openWorld has thrown on all ranks. Returns the world of the ranks that call within the deadline of the first
-// caller; if all of the launcher's ranks call, it does not wait for the deadline. Ranks of several hosts connect at the host of MASTER_ADDR,
-// at the port above MASTER_PORT; if no rank is left there, the ranks of each host make their own world. DeviceError for a rank that
-// calls later. (Use Communicator::shrink for a world that was open and failed.)
+// caller; if all of the launcher's ranks call, it does not wait for the deadline. Ranks of several hosts connect at the host of
+// MASTER_ADDR, at the port above MASTER_PORT; if no rank is left there, the ranks of each host make their own world. DeviceError for a rank
+// that calls later. (Use Communicator::shrink for a world that was open and failed.)
 [[nodiscard]] Communicator::Survivors openSurvivors(const TransportOptions& options = {});
 
 }  // namespace meshfuse

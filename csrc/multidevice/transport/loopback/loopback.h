@@ -39,7 +39,7 @@ struct LoopbackOptions {
 };
 
 // Runs `body` as every one of `ranks` ranks at once, each on a thread whose default world is its communicator. Returns when
-// all have ended; if some threw, rethrows what the first of them threw.
+// all have ended; if some threw, rethrows the first exception.
 void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options = {});
 
 }  // namespace meshfuse

@@ -41,7 +41,7 @@ class LoopbackRendezvous {
 
   int size() const { return static_cast<int>(slots_.size()); }
 
-  // Begins a collective call: returns when all members of the team have begun theirs, having compared them.
+  // Begins a collective call. Returns when all members of the team have begun theirs and the calls have been compared.
   struct Arrival {
     const Team& team;
     const CallRecord& call;
@@ -134,7 +134,7 @@ class LoopbackRendezvous {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  // The state that the whole and its lanes share.
+  // The state that the rendezvous of all ranks shares with those of its lanes.
   struct Common {
     std::mutex mutex;
     std::optional<GroupFailure> failure;
