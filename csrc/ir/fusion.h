@@ -112,7 +112,6 @@ class Fusion {
   // -- text -----------------------------------------------------------------------------------------------------------
   std::string toString() const;                    // the .fir form; ir/text.h reads it back
   void print() const;                              // to standard output
-  void printMath() const;                          // without domains' transforms
   Hash128 hash() const;                            // of the text with values numbered from 0 in order
   bool sameDefinition(const Fusion& other) const;  // the same such text
 

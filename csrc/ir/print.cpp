@@ -15,7 +15,6 @@ namespace meshfuse {
 namespace {
 
 enum class Numbering : uint8_t { Ids, FromZero };
-enum class Detail : uint8_t { All, Math };
 
 // Symbols in the order i2, i10.
 struct ByLengthThenName {
@@ -35,12 +34,11 @@ bool isPlain(const SymbolFacts& facts, bool isAxis) {
 
 class Printer {
  public:
-  Printer(const Fusion& fusion, Numbering numbering, Detail detail)
-      : fusion_(fusion), numbering_(numbering), detail_(detail) {}
+  Printer(const Fusion& fusion, Numbering numbering) : fusion_(fusion), numbering_(numbering) {}
 
   std::string all() {
     bool dead = fusion_.outputs().empty();
-    std::vector<Expr*> exprs = fusion_.exprs(dead);
+    std::vector<Expr*> exprs = fusion_.exprs(dead ? ExprSet::All : ExprSet::Needed);
     std::string body;
     for (const Val* v : fusion_.inputs()) {
       body += line({v}, "input()");
@@ -162,9 +160,6 @@ class Printer {
     if (t.hasAllocation()) {
       result += fmt::format(" alloc[{}]", fmt::join(t.memoryOrder(), ", "));
     }
-    if (detail_ == Detail::Math) {
-      return result;
-    }
     if (t.hasDeviceMesh()) {
       result += fmt::format(" mesh M{}{}", meshNumber(t.getDeviceMesh()), t.isUserSharded() ? " pinned" : "");
     }
@@ -272,9 +267,6 @@ class Printer {
 
   std::string meshLines() {
     std::string lines;
-    if (detail_ == Detail::Math) {
-      return lines;
-    }
     for (size_t k = 0; k < meshes().size(); k++) {
       std::string text = meshes()[k].toString();
       lines +=
@@ -284,13 +276,12 @@ class Printer {
   }
 
   std::string plannerLine() {
-    const std::string text = detail_ == Detail::Math ? "" : meshfuse::toString(fusion_.planner());
+    const std::string text = meshfuse::toString(fusion_.planner());
     return text.empty() ? "" : fmt::format("  planner {{{}}}\n", text);
   }
 
   const Fusion& fusion_;
   Numbering numbering_;
-  Detail detail_;
   std::optional<std::vector<DeviceMesh>> meshes_;
   std::map<std::string, SymbolFacts, ByLengthThenName> symbols_;
   std::map<int, int> numbers_;
@@ -298,17 +289,14 @@ class Printer {
 
 }  // namespace
 
-std::string Fusion::toString() const { return Printer(*this, Numbering::Ids, Detail::All).all(); }
+std::string Fusion::toString() const { return Printer(*this, Numbering::Ids).all(); }
 
 void Fusion::print() const { fmt::print("{}", toString()); }
 
-void Fusion::printMath() const { fmt::print("{}", Printer(*this, Numbering::Ids, Detail::Math).all()); }
-
-Hash128 Fusion::hash() const { return hashText(Printer(*this, Numbering::FromZero, Detail::All).all()); }
+Hash128 Fusion::hash() const { return hashText(Printer(*this, Numbering::FromZero).all()); }
 
 bool Fusion::sameDefinition(const Fusion& other) const {
-  return Printer(*this, Numbering::FromZero, Detail::All).all() ==
-         Printer(other, Numbering::FromZero, Detail::All).all();
+  return Printer(*this, Numbering::FromZero).all() == Printer(other, Numbering::FromZero).all();
 }
 
 }  // namespace meshfuse

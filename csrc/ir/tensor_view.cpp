@@ -52,10 +52,6 @@ bool TensorView::hasReduction() const {
   return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isReduction(); });
 }
 
-bool TensorView::hasBroadcast() const {
-  return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isBroadcast(); });
-}
-
 IterDomain* TensorView::partialDomain() const {
   const auto at = std::find_if(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isPartial(); });
   return at == logical_.end() ? nullptr : *at;

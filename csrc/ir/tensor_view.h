@@ -46,7 +46,6 @@ class TensorView : public Val {
   std::vector<int64_t> constantShape() const;                   // the same once sizes are bound; else InternalError
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
-  bool hasBroadcast() const;
   // The logical dim that counts contributions to a reduction, one a rank; nullptr if the tensor is no partial sum.
   IterDomain* partialDomain() const;
   // Its position in noReductions(), or -1.

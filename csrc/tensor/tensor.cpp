@@ -437,10 +437,6 @@ double Tensor::at(std::initializer_list<int64_t> position) const {
   return at(std::span<const int64_t>(position.begin(), position.size()));
 }
 
-int64_t Tensor::intAt(std::span<const int64_t> position) const {
-  return loadInteger(addressOf(*this, position), dtype_);
-}
-
 void Tensor::set(std::span<const int64_t> position, double value) {
   storeElement(addressOf(*this, position), dtype_, value);
 }

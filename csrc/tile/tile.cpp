@@ -69,6 +69,4 @@ uint64_t axisDigits(const Space& space, int axis) {
   return set;
 }
 
-int64_t vectorWidth(const Space& space) { return extentOn(space, Level::Vector); }
-
 }  // namespace meshfuse::tile
