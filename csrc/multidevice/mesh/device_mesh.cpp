@@ -210,6 +210,22 @@ int64_t DeviceMesh::hintSize(int axis) const {
   return sizes_.at(k).isConst() ? sizes_[k].constValue() : hints_[k] > 0 ? hints_[k] : kHintWithout;
 }
 
+std::vector<int64_t> DeviceMesh::axisSizes() const {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& size : sizes_) {
+    sizes.push_back(size.constValue());
+  }
+  return sizes;
+}
+
+int64_t DeviceMesh::teamSize(const std::vector<int>& axes) const {
+  int64_t count = 1;
+  for (int axis : axes) {
+    count *= axisSize(axis).constValue();
+  }
+  return count;
+}
+
 int64_t DeviceMesh::numDevices() const {
   int64_t count = empty() ? 0 : 1;
   for (const IntExpr& size : sizes_) {
@@ -363,10 +379,7 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
 std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
   std::vector<int64_t> position = coordinates(rank);
   std::vector<int64_t> ranks;
-  int64_t count = 1;
-  for (int axis : axes) {
-    count *= axisSize(axis).constValue();
-  }
+  const int64_t count = teamSize(axes);
   ranks.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; i++) {
     int64_t rest = i;
