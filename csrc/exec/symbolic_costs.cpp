@@ -193,10 +193,7 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
     }
     const ShardState from = shardState(e->input(0)->asTensor());
     const ShardState to = shardState(e->tensorOutput());
-    std::vector<int64_t> extents;
-    for (const DigitList& dim : to.dims) {
-      extents.push_back(dim.extent().constValue());
-    }
+    const std::vector<int64_t> extents = to.constantShape();
     if (from.mesh.empty() || std::ranges::count(extents, 0) > 0) {
       continue;
     }

@@ -16,10 +16,7 @@ double leastElements(const ShardState& from, const ShardState& to) {
   if (!pair || !PlanSpace::fits(pair->from, pair->on.atoms.axisSizes())) {
     return 0;
   }
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : from.dims) {
-    extents.push_back(dim.extent().constValue());
-  }
+  const std::vector<int64_t> extents = from.constantShape();
   PlanSpace space(extents, pair->on.atoms.axisSizes(), pair->from, pair->to);
   return space.lowerBound(space.from());
 }

@@ -276,16 +276,8 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
   }
 }
 
-std::vector<int64_t> extentsOf(const ShardState& state) {
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : state.dims) {
-    extents.push_back(dim.extent().constValue());
-  }
-  return extents;
-}
-
 void check(std::span<const CommStep> steps, const ShardState& from, const ShardState& to, int64_t bound) {
-  const std::vector<int64_t> extents = extentsOf(from);
+  const std::vector<int64_t> extents = from.constantShape();
   for (const CommStep& step : steps) {
     Checker(extents, step).run(bound);
   }
@@ -331,7 +323,7 @@ void checkPlan(const RedistributionPlan& plan, const ShardState& from, const Sha
   }
   int64_t received = 0;
   for (const CommStep& step : plan.steps) {
-    received += elementsReceived(step, extentsOf(from));
+    received += elementsReceived(step, from.constantShape());
   }
   invariant(received == plan.elements, "[planner] the plan receives {} elements, its steps {}", plan.elements,
             received);

@@ -73,6 +73,14 @@ bool ShardState::isSharded() const {
          std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.isOpaque() || dim.hasOwned(); });
 }
 
+std::vector<int64_t> ShardState::constantShape() const {
+  std::vector<int64_t> shape;
+  for (const DigitList& dim : dims) {
+    shape.push_back(dim.extent().constValue());
+  }
+  return shape;
+}
+
 std::vector<IntExpr> ShardState::localShape() const {
   std::vector<IntExpr> shape;
   for (const DigitList& dim : dims) {
