@@ -695,6 +695,11 @@ bool cancelCommonFactors(IntExpr& dividend, IntExpr& divisor) {
 
 }  // namespace
 
+SymbolFacts factsBelow(const IntExpr& count) {
+  std::optional<int64_t> upper = count.upper();
+  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+}
+
 IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
   if (b.isConst(1) || a.isConst(0)) {
     return a;

@@ -108,6 +108,9 @@ struct LinearForm {
   IntExpr rest;
 };
 
+// Facts of a symbol that counts 0 <= value < count.
+[[nodiscard]] SymbolFacts factsBelow(const IntExpr& count);
+
 [[nodiscard]] IntExpr floorDiv(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr ceilDiv(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr mod(const IntExpr& a, const IntExpr& b);

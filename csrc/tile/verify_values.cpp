@@ -113,9 +113,8 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
                   what, s.name);
       }
       if (const Axis* a = axisNamed(f->key)) {
-        std::optional<int64_t> upper = a->bound.upper();
-        SymbolFacts known{0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
-        f_.expect(implied(f->facts, known), "{}: claims more of coordinate {} than its bound", what, a->name);
+        f_.expect(implied(f->facts, factsBelow(a->bound)), "{}: claims more of coordinate {} than its bound", what,
+                  a->name);
       }
     }
   }
