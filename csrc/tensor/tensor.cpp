@@ -1,5 +1,7 @@
 #include "tensor/tensor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,13 +16,7 @@ namespace meshfuse {
 
 namespace {
 
-std::string listText(std::span<const int64_t> values) {
-  std::string text;
-  for (int64_t v : values) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
-  }
-  return "[" + text + "]";
-}
+std::string listText(std::span<const int64_t> values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
 int64_t countElements(std::span<const int64_t> sizes) {
   int64_t count = 1;
