@@ -15,22 +15,6 @@ std::string_view levelLetter(Level level) {
   return letters.substr(static_cast<size_t>(level), 1);
 }
 
-bool accepts(OpTypes types, DataType dtype) {
-  switch (types) {
-    case OpTypes::Any:
-      return !isHalfPrecision(dtype);
-    case OpTypes::Number:
-      return !isHalfPrecision(dtype) && dtype != DataType::Bool;
-    case OpTypes::Floating:
-      return dtype == DataType::Double || dtype == DataType::Float;
-    case OpTypes::Integer:
-      return isIntegral(dtype);
-    case OpTypes::Bits:
-      return isIntegral(dtype) || dtype == DataType::Bool;
-  }
-  return false;
-}
-
 }  // namespace
 
 Builder::Builder(std::string name, Target target) {

@@ -315,25 +315,6 @@ void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
   expectDigits(v, digits, what);
 }
 
-bool ValueVerifier::accepts(OpTypes types, DataType dtype) const {
-  if (isHalfPrecision(dtype)) {
-    return false;
-  }
-  switch (types) {
-    case OpTypes::Any:
-      return true;
-    case OpTypes::Number:
-      return dtype != DataType::Bool;
-    case OpTypes::Floating:
-      return isFloatingPoint(dtype);
-    case OpTypes::Integer:
-      return isIntegral(dtype);
-    case OpTypes::Bits:
-      return !isFloatingPoint(dtype);
-  }
-  return false;
-}
-
 void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   const PointOpInfo& row = info(v.op);
   DataType dtype = p_.values[static_cast<size_t>(v.operands.back())].dtype;
