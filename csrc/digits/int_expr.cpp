@@ -695,6 +695,11 @@ bool cancelCommonFactors(IntExpr& dividend, IntExpr& divisor) {
 
 }  // namespace
 
+SymbolFacts factsBelow(const IntExpr& count) {
+  std::optional<int64_t> upper = count.upper();
+  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
+}
+
 IntExpr floorDiv(const IntExpr& a, const IntExpr& b) {
   if (b.isConst(1) || a.isConst(0)) {
     return a;
@@ -834,6 +839,14 @@ IntExpr max(const IntExpr& a, const IntExpr& b) {
                                      : IntExprBuilder::function(AtomKind::Max, a, b, facts);
 }
 
+IntExpr product(std::span<const IntExpr> factors) {
+  IntExpr result = 1;
+  for (const IntExpr& factor : factors) {
+    result *= factor;
+  }
+  return result;
+}
+
 std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b) { return IntExprBuilder::divide(a, b); }
 
 bool provenLess(const IntExpr& a, const IntExpr& b) {
@@ -845,5 +858,7 @@ bool provenLessEqual(const IntExpr& a, const IntExpr& b) {
   std::optional<int64_t> gap = (b - a).lower();
   return gap && *gap >= 0;
 }
+
+bool provenUnequal(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
 
 }  // namespace meshfuse

@@ -108,17 +108,22 @@ struct LinearForm {
   IntExpr rest;
 };
 
+// Facts of a symbol that counts 0 <= value < count.
+[[nodiscard]] SymbolFacts factsBelow(const IntExpr& count);
+
 [[nodiscard]] IntExpr floorDiv(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr ceilDiv(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr mod(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr min(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
+[[nodiscard]] IntExpr product(std::span<const IntExpr> factors);  // 1 without factors
 
 // a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that is not visible term by term.
 [[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
 // True only if proven.
 [[nodiscard]] bool provenLess(const IntExpr& a, const IntExpr& b);       // a < b
 [[nodiscard]] bool provenLessEqual(const IntExpr& a, const IntExpr& b);  // a <= b
+[[nodiscard]] bool provenUnequal(const IntExpr& a, const IntExpr& b);    // a < b or b < a
 
 // Reads what toString prints. UserError with the offset of the first wrong character. Facts come from `factsOf` if given.
 [[nodiscard]] IntExpr parseIntExpr(std::string_view text,

@@ -8,9 +8,9 @@ namespace meshfuse {
 std::string toString(std::span<const IntExpr> sizes) {
   std::string text;
   for (const IntExpr& size : sizes) {
-    text += (text.empty() ? "[" : ", ") + size.toString();
+    text += (text.empty() ? "" : ", ") + size.toString();
   }
-  return text + "]";
+  return "[" + text + "]";
 }
 
 IntExpr sumOf(std::span<const IntExpr> sizes) { return std::accumulate(sizes.begin(), sizes.end(), IntExpr(0)); }

@@ -24,28 +24,14 @@ namespace {
 
 std::string shortName(const Val* val) { return fmt::format("T{}", val->id()); }
 
-std::vector<int64_t> constants(const std::vector<IntExpr>& extents) {
-  std::vector<int64_t> sizes;
-  for (const IntExpr& e : extents) {
-    sizes.push_back(e.constValue());
-  }
-  return sizes;
-}
-
-int64_t bytesOf(const TensorView* tv) {
-  int64_t bytes = dataTypeSize(tv->dtype());
-  for (int64_t n : constants(tv->shape())) {
-    bytes *= n;
-  }
-  return bytes;
-}
+int64_t bytesOf(const TensorView* tv) { return tv->numel() * dataTypeSize(tv->dtype()); }
 
 ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int, std::string>& reasons) {
   const ShardState state = shardState(tv);
   ExplainedTensor t;
   t.name = shortName(tv);
   t.dtype = tv->dtype();
-  t.sizes = constants(tv->shape());
+  t.sizes = tv->constantShape();
   t.localSizes = heldPart(state, rank).sizes();
   if (tv->hasAllocation() && !tv->isFusionInput()) {  // an input lies as the argument does
     t.memoryOrder = tv->memoryOrder();

@@ -46,7 +46,7 @@ void addRanges(std::span<const Digit> digits, size_t k, const std::vector<int64_
 
 std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vector<int64_t>& sizes) {
   std::vector<ExplainedTile> tiles;
-  if (std::ranges::any_of(state.dims, [](const DigitList& d) { return d.isOpaque(); })) {
+  if (state.hasOpaqueDim()) {
     return tiles;
   }
   for (const int64_t rank : state.mesh.devices()) {

@@ -193,10 +193,7 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
     }
     const ShardState from = shardState(e->input(0)->asTensor());
     const ShardState to = shardState(e->tensorOutput());
-    std::vector<int64_t> extents;
-    for (const DigitList& dim : to.dims) {
-      extents.push_back(dim.extent().constValue());
-    }
+    const std::vector<int64_t> extents = to.constantShape();
     if (from.mesh.empty() || std::ranges::count(extents, 0) > 0) {
       continue;
     }
@@ -240,14 +237,6 @@ class LocalElements {
   }
 
  private:
-  static int64_t countOf(const TensorView* tv) {
-    int64_t count = 1;
-    for (int64_t extent : tv->constantShape()) {
-      count *= extent;
-    }
-    return count;
-  }
-
   // Of an op whose result has the elements of its operands; of collectives that have them from, or leave them to, a team.
   std::optional<IntExpr> ofResult(const Expr& e, int64_t count) {
     if (e.tensorInputs().size() != 1 && e.kind() != ExprKind::Cat) {
@@ -256,8 +245,8 @@ class LocalElements {
     IntExpr all = 0;
     int64_t given = 0;
     for (const TensorView* operand : e.tensorInputs()) {
-      given += countOf(operand);
-      const std::optional<IntExpr> part = of(operand, countOf(operand));
+      given += operand->numel();
+      const std::optional<IntExpr> part = of(operand, operand->numel());
       if (!part) {
         return std::nullopt;
       }

@@ -16,14 +16,6 @@ namespace meshfuse {
 
 namespace {
 
-int64_t product(const std::vector<int64_t>& v) {
-  int64_t n = 1;
-  for (int64_t x : v) {
-    n *= x;
-  }
-  return n;
-}
-
 class HostBuilder {
  public:
   HostBuilder(std::shared_ptr<const Fusion> fusion, std::span<const Segment> segments, const BuildOptions& options)
@@ -63,7 +55,7 @@ class HostBuilder {
       t.sizes = tv->constantShape();
       auto layout = options_.layouts.find(tv->id());
       t.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(t.sizes);
-      t.bytes = product(t.sizes) * dataTypeSize(t.dtype);
+      t.bytes = tv->numel() * dataTypeSize(t.dtype);
       if (tv->isFusionInput()) {
         t.place = Place::Input;
         t.index = inputNumber(tv);
@@ -296,8 +288,8 @@ class HostBuilder {
       return;
     }
     const int64_t size = dataTypeSize(c.dtype);
-    const int64_t in = product(e.tensorInputs()[0]->constantShape());
-    const int64_t out = product(e.tensorOutput()->constantShape());
+    const int64_t in = e.tensorInputs()[0]->numel();
+    const int64_t out = e.tensorOutput()->numel();
     const auto n = std::ssize(c.team.ranks);
     c.count = traits(a.kind).operandHasBlocks ? in / n : in;
     const bool isRoot = c.root.isConst() && c.team.ranks.at(static_cast<size_t>(c.root.constValue())) == options_.rank;
@@ -397,8 +389,7 @@ class HostBuilder {
     for (int64_t k = 0; k < n; k++) {
       const size_t at = static_cast<size_t>(k);
       if (c.team.ranks[at] != options_.rank) {
-        c.bytesReceived +=
-            size * (a.kind == Collective::ReduceScatter ? product(e.tensorOutput()->constantShape()) : c.received[at]);
+        c.bytesReceived += size * (a.kind == Collective::ReduceScatter ? e.tensorOutput()->numel() : c.received[at]);
       }
     }
   }

@@ -17,8 +17,6 @@ namespace {
 bool byId(const Expr* a, const Expr* b) { return a->id() < b->id(); }
 
 // True only if shown.
-bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
-
 // A part of a Partial dim, or what it is merged into, counts something else.
 IterType typeOfPart(const IterDomain* whole) { return whole->isPartial() ? IterType::Iteration : whole->iterType(); }
 
@@ -97,7 +95,7 @@ void Fusion::aliasOutputToInput(Val* output, Val* input) {
   check(from.size() == to.size(), "[aliasOutputToInput] {} has {} dims, {} has {}; shapes must be equal",
         output->toString(), from.size(), input->toString(), to.size());
   for (size_t k = 0; k < from.size(); k++) {
-    check(!provenDifferent(from[k], to[k]),
+    check(!provenUnequal(from[k], to[k]),
           "[aliasOutputToInput] dim {} differs: {} has {}, {} has {}; shapes must be equal", k, output->toString(),
           from[k].toString(), input->toString(), to[k].toString());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 
 namespace meshfuse {
 
@@ -129,14 +130,6 @@ bool hasZero(std::span<const IntExpr> extents) {
   return std::any_of(extents.begin(), extents.end(), [](const IntExpr& e) { return e.isConst(0); });
 }
 
-std::string shapeText(std::span<const IntExpr> extents) {
-  std::string text;
-  for (const IntExpr& e : extents) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", e.toString());
-  }
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 bool canConnectReshape(std::span<const IntExpr> from, std::span<const IntExpr> to) {
@@ -161,7 +154,7 @@ std::vector<IterDomain*> connectReshape(Fusion& fusion, const std::vector<IterDo
   }
   std::optional<std::vector<Step>> steps = Planner(from, extents).plan();
   check(steps.has_value(), "[reshape] {} to {}: the numbers of elements differ or are not known to be equal",
-        shapeText(from), shapeText(extents));
+        toString(from), toString(extents));
   size_t next = 0;
   IterDomain* hand = nullptr;
   for (const Step& step : *steps) {

@@ -48,6 +48,14 @@ std::vector<int64_t> TensorView::constantShape() const {
   return sizes;
 }
 
+int64_t TensorView::numel() const {
+  int64_t count = 1;
+  for (int64_t size : constantShape()) {
+    count *= size;
+  }
+  return count;
+}
+
 bool TensorView::hasReduction() const {
   return std::any_of(logical_.begin(), logical_.end(), [](IterDomain* d) { return d->isReduction(); });
 }

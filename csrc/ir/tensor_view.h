@@ -44,6 +44,7 @@ class TensorView : public Val {
   std::vector<IterDomain*> noReductions() const;
   std::vector<IntExpr> shape() const;                           // extents of noReductions()
   std::vector<int64_t> constantShape() const;                   // the same once sizes are bound; else InternalError
+  int64_t numel() const;                                        // elements once sizes are bound; else InternalError
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;

@@ -11,8 +11,6 @@ namespace meshfuse {
 
 namespace {
 
-bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
-
 bool isPartOf(ParallelType type, const IntExpr& axis) {
   return axis.isConst() && axis.constValue() % type.pre() == 0 && axis.constValue() / type.pre() % type.size() == 0;
 }
@@ -95,7 +93,7 @@ class DomainVerifier {
       }
       case IdExprKind::Partition: {
         const IntExpr together = sumOf(step.sizes);
-        if (provenDifferent(together, in)) {
+        if (provenUnequal(together, in)) {
           report("the parts of {} have {} elements together; give the sizes of all parts", step.in[0]->toString(),
                  together.toString());
         }
@@ -242,7 +240,7 @@ class DomainVerifier {
       } else if (type.isPart() && !isPartOf(type, mesh.axisSize(mesh.axisOf(type)))) {
         report("loop dim {} is bound to {}, which is no part of an axis of {}; give factors of its size", k,
                type.toString(), mesh.axisSize(mesh.axisOf(type)).toString());
-      } else if (provenDifferent(id->extent(), mesh.size(type))) {
+      } else if (provenUnequal(id->extent(), mesh.size(type))) {
         report("loop dim {} is bound to a mesh axis of {} devices; split by the size of the axis", id->toString(),
                mesh.size(type).toString());
       }
@@ -262,7 +260,7 @@ class DomainVerifier {
 
   void checkDims() {
     for (const IterDomain* id : t_.getLogicalDomain()) {
-      if (id->isBroadcast() && provenDifferent(id->extent(), 1)) {
+      if (id->isBroadcast() && provenUnequal(id->extent(), 1)) {
         report("broadcast dim {} has an extent other than 1", id->toString());
       }
       if (id->extent().upper() && *id->extent().upper() < 0) {

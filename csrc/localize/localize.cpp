@@ -137,10 +137,7 @@ class Localizer {
     if (held.mesh.empty()) {
       return isHere(e->tensorOutput()) ? cut(at, ShardState::replicated(wanted.mesh, from->shape()), wanted) : nullptr;
     }
-    MovedTensor moved{from->dtype(), {}, e->attributes().reduce, 0};
-    for (const DigitList& dim : wanted.dims) {
-      moved.extents.push_back(dim.extent().constValue());
-    }
+    MovedTensor moved{from->dtype(), wanted.constantShape(), e->attributes().reduce, 0};
     if (std::ranges::count(moved.extents, 0) > 0) {
       return isHere(e->tensorOutput()) ? nothing(*local_, from->dtype(), heldPart(wanted, at_.rank).sizes()) : nullptr;
     }

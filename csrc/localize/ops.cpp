@@ -96,10 +96,7 @@ TensorView* unevenWindow(const LocalOp& op) {
   const ExprAttributes a = withoutContributions(op.expr);
   const ShardState& from = op.needed[0];
   const Part made = heldPart(op.state, op.at.rank);
-  std::vector<int64_t> sizes;
-  for (const DigitList& dim : from.dims) {
-    sizes.push_back(dim.extent().constValue());
-  }
+  const std::vector<int64_t> sizes = from.constantShape();
   const Part read = windowReads(op.expr->kind(), a, sizes, made);
   TensorView* taken = takePart(op.operands[0]->asTensor(), heldPart(from, op.at.rank).positionsOf(read));
   return op.expr->kind() == ExprKind::Slice ? taken : padPart(taken, op.operands[1], a, made, read);

@@ -8,18 +8,10 @@ namespace meshfuse {
 
 namespace {
 
-int64_t countOf(const TensorView* tv) {
-  int64_t count = 1;
-  for (int64_t n : tv->constantShape()) {
-    count *= n;
-  }
-  return count;
-}
-
 // The team's dim comes first where there is one.
 std::vector<int64_t> flat(const TensorView* tv, bool hasTeam) {
   const int64_t team = hasTeam ? tv->constantShape()[0] : 1;
-  const int64_t each = countOf(tv) / team;
+  const int64_t each = tv->numel() / team;
   return hasTeam ? std::vector<int64_t>{team, each} : std::vector<int64_t>{each};
 }
 

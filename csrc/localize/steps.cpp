@@ -77,14 +77,6 @@ std::vector<Piece> allPieces(const CommStep& step) {
   return all;
 }
 
-int64_t teamSize(const CommStep& step) {
-  int64_t n = 1;
-  for (int axis : step.axes) {
-    n *= step.on.atoms.axisSize(axis).constValue();
-  }
-  return n;
-}
-
 // [dims..] -> [team, the rest..]: the digits that the team will own come to the front, in its order.
 TensorView* pack(TensorView* in, const CommStep& step, const std::vector<int64_t>& rest) {
   std::vector<int64_t> sizes;
@@ -108,7 +100,7 @@ TensorView* pack(TensorView* in, const CommStep& step, const std::vector<int64_t
       order.push_back(static_cast<int>(i));
     }
   }
-  std::vector<int64_t> shape{teamSize(step)};
+  std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
   shape.insert(shape.end(), rest.begin(), rest.end());
   return rearrange(in, sizes, order, shape);
 }
@@ -249,7 +241,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
     case Collective::Transfer:
       return communicate(in, step, Collective::Transfer, after, moved);
     case Collective::AllGather: {
-      std::vector<int64_t> shape{teamSize(step)};
+      std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
       shape.insert(shape.end(), before.begin(), before.end());
       return unpack(communicate(in, step, Collective::AllGather, shape, moved), step);
     }
@@ -265,7 +257,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
         }
         rest.push_back(n);
       }
-      std::vector<int64_t> shape{teamSize(step)};
+      std::vector<int64_t> shape{step.on.atoms.teamSize(step.axes)};
       shape.insert(shape.end(), rest.begin(), rest.end());
       return unpack(communicate(pack(in, step, rest), step, Collective::AllToAll, shape, moved), step);
     }

@@ -9,18 +9,6 @@
 
 namespace meshfuse {
 
-namespace {
-
-IntExpr product(const std::vector<IntExpr>& shape) {
-  IntExpr total = 1;
-  for (const IntExpr& extent : shape) {
-    total *= extent;
-  }
-  return total;
-}
-
-}  // namespace
-
 TensorView* reshape(TensorView* x, const IntList& list) {
   const std::vector<IntExpr>& sizes = list.items();
   checkTensor("reshape", x, "operand");

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ops/shape_ops.h"
 
 namespace meshfuse {
@@ -68,13 +69,7 @@ Dim stretched(const Dim& a, const Dim& b) {
   return bothOpen ? Dim{max(a.extent, b.extent), IterType::Symbolic} : sameDim(a, b);
 }
 
-std::string describe(std::span<const IntExpr> shape) {
-  std::string text = "[";
-  for (const IntExpr& extent : shape) {
-    text += (text.size() > 1 ? ", " : "") + extent.toString();
-  }
-  return text + "]";
-}
+std::string describe(std::span<const IntExpr> shape) { return toString(shape); }
 
 std::string describe(const TensorView* tv) {
   return fmt::format("T{} {}{}", tv->id(), name(tv->dtype()), describe(tv->shape()));

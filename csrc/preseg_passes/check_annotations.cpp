@@ -1,5 +1,7 @@
 #include "preseg_passes/check_annotations.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -239,11 +241,7 @@ bool checkAnnotations(Fusion& fusion, PassContext& context) {
   if (violations.empty()) {
     return false;
   }
-  std::string list;
-  for (const std::string& v : violations) {
-    list += (list.empty() ? "" : "\n  ") + v;
-  }
-  throwUserError("[sharding] " + list);
+  throwUserError(fmt::format("[sharding] {}", fmt::join(violations, "\n  ")));
 }
 
 }  // namespace meshfuse

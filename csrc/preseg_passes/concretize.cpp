@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
 #include "ir/op_rule.h"
@@ -73,24 +74,6 @@ Dim settled(const IterDomain* id, const SymbolValues& values) {
   const IterType awaited = extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
   return {extent, id->isSymbolic() ? awaited : id->iterType(), id->combine()};
 }
-
-IntExpr product(const std::vector<IntExpr>& shape) {
-  IntExpr count = 1;
-  for (const IntExpr& extent : shape) {
-    count *= extent;
-  }
-  return count;
-}
-
-std::string describe(const std::vector<IntExpr>& shape) {
-  std::string text;
-  for (const IntExpr& extent : shape) {
-    text += (text.empty() ? "" : ", ") + extent.toString();
-  }
-  return "[" + text + "]";
-}
-
-bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
 
 // Copies exprs in order. Results whose structure waited for sizes are made anew, so that each sees settled operands.
 class Concretizer {
@@ -185,9 +168,9 @@ class Concretizer {
     for (const Dim& d : root) {
       from.push_back(d.extent);
     }
-    check(!provenDifferent(product(from), product(shape)),
+    check(!provenUnequal(product(from), product(shape)),
           "[reshape] {} of sizes {} has {} elements, sizes {} make {}; expected equal numbers", e->input(0)->toString(),
-          describe(from), product(from).toString(), describe(shape), product(shape).toString());
+          toString(from), product(from).toString(), toString(shape), product(shape).toString());
     const std::vector<IterDomain*>& logical = old->getLogicalDomain();
     const std::vector<IterDomain*>& rootIds = old->getRootDomain();
     const bool connected = std::all_of(logical.begin(), logical.end(), [&](const IterDomain* id) {
@@ -215,7 +198,7 @@ class Concretizer {
     for (size_t k = 0; k < from.size() && k < to.size(); k++) {
       const bool equal = from[k].extent == to[k].extent;
       stretches |= !equal;
-      check(equal || from[k].extent.isConst(1) || !provenDifferent(from[k].extent, to[k].extent),
+      check(equal || from[k].extent.isConst(1) || !provenUnequal(from[k].extent, to[k].extent),
             "[expand] dim {} of {} has extent {}, got {}; only a dim of extent 1 stretches", k, e->input(0)->toString(),
             from[k].extent.toString(), to[k].extent.toString());
       plainOnes[k] = !equal && from[k].extent.isConst(1) && from[k].type != IterType::Broadcast;

@@ -16,12 +16,8 @@ namespace meshfuse {
 namespace {
 
 bool hasConstantSizes(const TensorView* tv) {
-  for (int axis = 0; axis < tv->getDeviceMesh().numAxes(); axis++) {
-    if (!tv->getDeviceMesh().axisSize(axis).isConst()) {
-      return false;
-    }
-  }
-  return std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
+  return !tv->getDeviceMesh().isSymbolic() &&
+         std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
 }
 
 // Something is to be moved, what it costs can be said, and nothing is planned yet.

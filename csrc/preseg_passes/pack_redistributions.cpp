@@ -35,10 +35,7 @@ std::optional<Shareable> shareable(const Expr* e) {
   if (!e->attributes().plan) {
     return std::nullopt;  // its sizes are open
   }
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : to.dims) {
-    extents.push_back(dim.extent().constValue());
-  }
+  const std::vector<int64_t> extents = to.constantShape();
   const CommStep* call = nullptr;
   for (const CommStep& step : *e->attributes().plan) {
     if (!step.communicates()) {

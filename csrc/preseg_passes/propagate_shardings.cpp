@@ -422,7 +422,7 @@ class Propagation {
     bool changed = false;
     for (TensorView* tv : bindsReduced_) {
       const ShardState& state = states_.at(tv->id());
-      if (std::ranges::none_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); })) {
+      if (!state.hasOpaqueDim()) {
         setShardState(tv, state, facts_);
         changed = true;
       }

@@ -38,10 +38,7 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
   if (digits.isOpaque() || digits.isRagged()) {
     return std::nullopt;
   }
-  int64_t parts = 1;
-  for (int axis : axes) {
-    parts *= state.mesh.axisSize(axis).constValue();
-  }
+  const int64_t parts = state.mesh.teamSize(axes);
   std::vector<Digit> owned;
   bool placed = false;
   for (const Digit& d : digits.digits()) {

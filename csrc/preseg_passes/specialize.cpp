@@ -90,7 +90,7 @@ bool isNoRectangle(const TensorView* original) {
       return true;
     }
   }
-  return std::ranges::any_of(shardState(tv).dims, [](const DigitList& dim) { return dim.isOpaque(); });
+  return shardState(tv).hasOpaqueDim();
 }
 
 bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {

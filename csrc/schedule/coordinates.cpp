@@ -14,14 +14,6 @@ namespace meshfuse {
 
 namespace {
 
-IntExpr product(const std::vector<IntExpr>& extents) {
-  IntExpr n = 1;
-  for (const IntExpr& e : extents) {
-    n *= e;
-  }
-  return n;
-}
-
 bool larger(const IntExpr& a, const IntExpr& b) {
   if (a.isConst() && b.isConst()) {
     return a.constValue() > b.constValue();

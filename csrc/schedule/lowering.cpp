@@ -201,14 +201,6 @@ void Lowering::store(const TensorView* tensor, const Position& position, ValueId
   builder_.store(tensorParam(tensor), position, value, {.where = {}, .mask = kNone, .fill = kNone, .cache = cache});
 }
 
-ValueId Lowering::indexTile(const Index& index, int space) {
-  ValueId e = builder_.indexValue(index.expr, space);
-  if (index.tile == kNone) {
-    return e;
-  }
-  return index.expr.isConst(0) ? index.tile : builder_.point(PointOp::Add, {e, index.tile});
-}
-
 ValueId Lowering::operand(const Val* val, DataType dtype, const Position& position, int space) {
   if (val->isTensor()) {
     const TensorView* tv = val->asTensor();

@@ -66,7 +66,6 @@ class Lowering {
   tile::ValueId random(const Expr& expr, const Position& position, int space);
   tile::ValueId gather(const Expr& expr, const Position& position, int space);
   tile::ValueId embedding(const Expr& expr, const Position& position, int space);
-  tile::ValueId indexTile(const tile::Index& index, int space);
 
   const Group& group_;
   tile::Builder& builder_;

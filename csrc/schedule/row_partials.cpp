@@ -108,15 +108,11 @@ void RowWriter::outerInScratch() {
 }
 
 int RowWriter::workspace(tile::TensorParam param) {
-  IntExpr elements = 1;
-  for (const IntExpr& e : param.extents) {
-    elements *= e;
-  }
   param.memory = tile::Memory::Workspace;
   param.strides = rowMajorStrides(param.extents);
   param.alignment = 64;
   plan_.slots.push_back({nullptr, static_cast<int>(plan_.workspaces.size())});
-  plan_.workspaces.push_back({param.dtype, elements, param.zeroed});
+  plan_.workspaces.push_back({param.dtype, product(param.extents), param.zeroed});
   return builder_.tensor(std::move(param));
 }
 

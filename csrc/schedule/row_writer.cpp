@@ -120,10 +120,7 @@ void RowWriter::storeOutputs(Outputs which) {
 }
 
 bool RowWriter::streams(const TensorView* out) const {
-  IntExpr n = 1;
-  for (const IntExpr& e : out->shape()) {
-    n *= e;
-  }
+  const IntExpr n = product(out->shape());
   return n.isConst() && n.constValue() > digits_.streamBytes / dataTypeSize(out->dtype());
 }
 

@@ -1,5 +1,7 @@
 #include "tensor/tensor.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,13 +16,7 @@ namespace meshfuse {
 
 namespace {
 
-std::string listText(std::span<const int64_t> values) {
-  std::string text;
-  for (int64_t v : values) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
-  }
-  return "[" + text + "]";
-}
+std::string listText(std::span<const int64_t> values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
 int64_t countElements(std::span<const int64_t> sizes) {
   int64_t count = 1;
@@ -435,10 +431,6 @@ double Tensor::at(std::span<const int64_t> position) const { return loadElement(
 
 double Tensor::at(std::initializer_list<int64_t> position) const {
   return at(std::span<const int64_t>(position.begin(), position.size()));
-}
-
-int64_t Tensor::intAt(std::span<const int64_t> position) const {
-  return loadInteger(addressOf(*this, position), dtype_);
 }
 
 void Tensor::set(std::span<const int64_t> position, double value) {

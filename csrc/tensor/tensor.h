@@ -87,7 +87,6 @@ class Tensor {
   // Element access for tests and printing: slow. Position: one index for each dim.
   double at(std::span<const int64_t> position) const;
   double at(std::initializer_list<int64_t> position) const;
-  int64_t intAt(std::span<const int64_t> position) const;
   void set(std::span<const int64_t> position, double value);
   double item() const;                   // of a one-element tensor
   std::vector<double> toVector() const;  // row-major

@@ -15,28 +15,6 @@ std::string_view levelLetter(Level level) {
   return letters.substr(static_cast<size_t>(level), 1);
 }
 
-// Facts of a symbol that counts 0 <= value < count.
-SymbolFacts below(const IntExpr& count) {
-  std::optional<int64_t> upper = count.upper();
-  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
-}
-
-bool accepts(OpTypes types, DataType dtype) {
-  switch (types) {
-    case OpTypes::Any:
-      return !isHalfPrecision(dtype);
-    case OpTypes::Number:
-      return !isHalfPrecision(dtype) && dtype != DataType::Bool;
-    case OpTypes::Floating:
-      return dtype == DataType::Double || dtype == DataType::Float;
-    case OpTypes::Integer:
-      return isIntegral(dtype);
-    case OpTypes::Bits:
-      return isIntegral(dtype) || dtype == DataType::Bool;
-  }
-  return false;
-}
-
 }  // namespace
 
 Builder::Builder(std::string name, Target target) {
@@ -64,7 +42,7 @@ int Builder::tensor(TensorParam param) {
 }
 
 IntExpr Builder::gridDim(std::string symbol, IntExpr count) {
-  SymbolFacts facts = below(count);
+  SymbolFacts facts = factsBelow(count);
   program_.grid.push_back({symbol, std::move(count)});
   return IntExpr::symbol(std::move(symbol), facts);
 }
@@ -121,7 +99,7 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
 
 IntExpr Builder::coord(int space, int axis) const {
   const Axis& a = program_.spaces.at(static_cast<size_t>(space)).axes.at(static_cast<size_t>(axis));
-  return IntExpr::symbol(a.name, below(a.bound));
+  return IntExpr::symbol(a.name, factsBelow(a.bound));
 }
 
 uint64_t Builder::digitsIn(const IntExpr& expr, int space) const {

@@ -113,9 +113,8 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
                   what, s.name);
       }
       if (const Axis* a = axisNamed(f->key)) {
-        std::optional<int64_t> upper = a->bound.upper();
-        SymbolFacts known{0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
-        f_.expect(implied(f->facts, known), "{}: claims more of coordinate {} than its bound", what, a->name);
+        f_.expect(implied(f->facts, factsBelow(a->bound)), "{}: claims more of coordinate {} than its bound", what,
+                  a->name);
       }
     }
   }
@@ -314,25 +313,6 @@ void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
         "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
   }
   expectDigits(v, digits, what);
-}
-
-bool ValueVerifier::accepts(OpTypes types, DataType dtype) const {
-  if (isHalfPrecision(dtype)) {
-    return false;
-  }
-  switch (types) {
-    case OpTypes::Any:
-      return true;
-    case OpTypes::Number:
-      return dtype != DataType::Bool;
-    case OpTypes::Floating:
-      return isFloatingPoint(dtype);
-    case OpTypes::Integer:
-      return isIntegral(dtype);
-    case OpTypes::Bits:
-      return !isFloatingPoint(dtype);
-  }
-  return false;
 }
 
 void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {

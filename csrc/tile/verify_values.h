@@ -63,7 +63,6 @@ class ValueVerifier {
   void symbol(const std::string& name, int space, const std::string& what);
   void factsHold(const IntExpr& e, const std::string& what);
   bool sameSpace(int space) const { return space >= 0 && space < static_cast<int>(p_.spaces.size()); }
-  bool accepts(OpTypes types, DataType dtype) const;
 
   void verifyLoad(const Value& v, const std::string& what);
   void verifyPoint(const Value& v, const std::string& what);

@@ -6,8 +6,6 @@
 #include <map>
 #include <random>
 
-#include "analysis/transform_replay.h"
-#include "base/error.h"
 #include "ir/fusion.h"
 #include "ir/text.h"
 
@@ -122,92 +120,6 @@ TEST(IdGraph, ModesDifferInBroadcasts) {
   IterDomain* later = f->idNew(8, IterType::Iteration);
   EXPECT_TRUE(exact.same(later, later));
   EXPECT_FALSE(exact.same(later, dim(1, 1)));
-}
-
-TEST(Replay, GivesTheSameLoops) {
-  std::mt19937_64 random(8);
-  for (int round = 0; round < 200; round++) {
-    Pair p;
-    transformAtRandom(p.x, random, 4);
-    p.x->axis(0)->parallelize(ParallelType::DIDx);
-    bool up = round % 2 == 0;
-    TensorView* from = p.x;
-    TensorView* to = p.y;
-    if (up) {
-      p.y->applyLoopTransforms(p.x->loopTransforms());
-      p.x->resetLoop();
-      std::swap(from, to);
-    }
-    ReplayResult r = replayLoop(*from, *to);
-    ASSERT_TRUE(r.complete);
-    ASSERT_EQ(r.loop.size(), from->getLoopDomain().size());
-    for (int k = 0; k < from->nDims(); k++) {
-      ASSERT_EQ(valuesOf(from->axis(k), from->getLogicalDomain()), valuesOf(to->axis(k), to->getLogicalDomain()));
-      ASSERT_EQ(from->axis(k)->parallelType(), to->axis(k)->parallelType());
-    }
-  }
-}
-
-TensorView* tensorOf(Fusion& f, int id) { return f.val(id)->asTensor(); }
-
-TEST(Replay, ThroughReductionsReshapesAndBroadcasts) {
-  std::unique_ptr<Fusion> f = parseFusion(R"(fusion {
-    mesh M0 {x: 2} [0, 1]
-    T0 = input() : Float[4, 6] mesh M0 outer_split(1, 2) parallelize(1, DIDx)
-    T1 = reduce(T0, op=sum) : Float[4, r{6}]
-    T2 = reshape(T0) : Float[4, 2, 3]
-    T3 = reshape(T0) : Float[24]
-    T4 = slice(T0, starts=[0, 0], stops=[4, 5], steps=[1, 1]) : Float[4, 5]
-    T5 = input() : Float[b{1}, 6]
-    T6 = add(T0, T5) : Float[4, 6] mesh M0 outer_split(0, 2) parallelize(0, DIDx)
-    T7 = neg(T0) : Float[4, 6] outer_split(1, 2)
-    output T1
-    output T2
-    output T3
-    output T4
-    output T6
-    output T7
-  })");
-  TensorView* x = tensorOf(*f, 0);
-  EXPECT_TRUE(replayLoop(*x, *tensorOf(*f, 1)).complete);
-  EXPECT_EQ(tensorOf(*f, 1)->toString(), "T1[4, rDIDx{2}, r{3}]");
-  // the reshape's own split is the one asked for
-  EXPECT_TRUE(replayLoop(*x, *tensorOf(*f, 2)).complete);
-  EXPECT_EQ(tensorOf(*f, 2)->toString(), "T2[4, DIDx{2}, 3]");
-  EXPECT_FALSE(replayLoop(*x, *tensorOf(*f, 3)).complete);
-  EXPECT_EQ(tensorOf(*f, 3)->toString(), "T3[24]");
-  EXPECT_FALSE(replayLoop(*x, *tensorOf(*f, 4)).complete);
-  // nothing is bound on a broadcast dim
-  EXPECT_FALSE(replayLoop(*tensorOf(*f, 6), *tensorOf(*f, 5)).complete);
-  EXPECT_EQ(tensorOf(*f, 5)->toString(), "T5[b{1}, 6]");
-  // transforms that are there count
-  EXPECT_TRUE(replayLoop(*x, *tensorOf(*f, 7)).complete);
-  EXPECT_EQ(tensorOf(*f, 7)->toString(), "T7[4, DIDx{2}, 3]");
-  EXPECT_THROW((void)replayLoop(*tensorOf(*f, 1), *tensorOf(*f, 2)), UserError);
-  // backwards through a reshape: its merge and the split come along
-  TensorView* flat = tensorOf(*f, 3);
-  flat->outer_split(0, 2)->parallelize(0, ParallelType::DIDx);
-  x->resetLoop();
-  EXPECT_TRUE(replayLoop(*flat, *x).complete);
-  EXPECT_EQ(x->toString(), "T0[DIDx{2}, 12]");
-  // an axis is bound once
-  EXPECT_FALSE(replayLoop(*x, *tensorOf(*f, 7)).complete);
-}
-
-TEST(Replay, BetweenAnyTwoThroughTheGraph) {
-  std::unique_ptr<Fusion> f = parseFusion(R"(fusion {
-    T0 = input() : Float[4, 6]
-    T1 = exp(T0) : Float[4, 6]
-    T2 = reduce(T1, op=sum) : Float[r{4}, 6]
-    T3 = neg(T2) : Float[6] inner_split(0, 3) parallelize(0, Stream)
-    output T3
-  })");
-  TensorView* from = tensorOf(*f, 3);
-  TensorView* to = tensorOf(*f, 0);
-  ExactIds ids(*f);
-  EXPECT_TRUE(replayLoop(*from, *to, ids).complete);
-  EXPECT_EQ(to->toString(), "T0[4, Stream{2}, 3]");
-  EXPECT_TRUE(verify(*f).empty());
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "codegen/cuda/emitter.h"
 
+#include <fmt/ranges.h>
+
 namespace meshfuse::cuda {
 
 using namespace tile;
@@ -192,11 +194,7 @@ void Emitter::vectorPredicates(Access& a) {
 // -- texts ------------------------------------------------------------------------------------------------------------
 
 std::string Emitter::joined(const std::vector<std::string>& conditions) const {
-  std::string all;
-  for (const std::string& c : conditions) {
-    all += (all.empty() ? "" : " && ") + c;
-  }
-  return all;
+  return fmt::format("{}", fmt::join(conditions, " && "));
 }
 
 std::string Emitter::elementCondition(const Access& a, const std::string& maskText) {

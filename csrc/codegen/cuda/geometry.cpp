@@ -8,15 +8,6 @@ namespace meshfuse::cuda {
 
 using tile::Level;
 
-namespace {
-
-SymbolFacts below(const IntExpr& count) {
-  std::optional<int64_t> upper = count.upper();
-  return {0, upper ? std::max<int64_t>(0, *upper - 1) : INT64_MAX, 1};
-}
-
-}  // namespace
-
 Geometry::Geometry(const tile::Program& program, Names& names) : program_(program) {
   auto add = [&](const std::string& symbol, const SymbolFacts& facts) {
     if (!cNames_.contains(symbol)) {
@@ -28,7 +19,7 @@ Geometry::Geometry(const tile::Program& program, Names& names) : program_(progra
     add(s.name, s.facts);
   }
   for (const tile::GridDim& g : program.grid) {
-    add(g.symbol, below(resolve(g.count)));
+    add(g.symbol, factsBelow(resolve(g.count)));
   }
   for (const tile::Space& space : program.spaces) {
     addDigits(space, names);
@@ -52,7 +43,7 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
       if (!cNames_.contains(d.symbol)) {
         cNames_[d.symbol] = names.fresh(d.symbol);
         meaning_[d.symbol] =
-            d.size.isConst(1) ? IntExpr(0) : IntExpr::symbol(cNames_[d.symbol], below(resolve(d.size)));
+            d.size.isConst(1) ? IntExpr(0) : IntExpr::symbol(cNames_[d.symbol], factsBelow(resolve(d.size)));
       }
     }
   }

@@ -12,7 +12,6 @@ Contraction::Contraction(const Expr&, const std::map<int, Layout>&) : dtype_(Dat
 }
 
 int64_t Contraction::workspaceBytes() const { return 0; }
-int64_t Contraction::flops() const { return 0; }
 void Contraction::product(ThreadPool&, const float*, const float*, float*, const float*) const {}
 void Contraction::run(ThreadPool&, std::span<void* const>, void*, void*) const {}
 

@@ -203,8 +203,6 @@ int64_t Contraction::workspaceBytes() const {
   return 4 * (roundUp(aElements_) + roundUp(bElements_) + roundUp(results) + (hasBias_ ? roundUp(n_) : 0));
 }
 
-int64_t Contraction::flops() const { return 2 * m_ * n_ * k_ * static_cast<int64_t>(aBatch_.size()); }
-
 void Contraction::product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const {
   bool aPlain = a_.columnStride == 1 || k_ == 1;
   bool bPlain = b_.columnStride == 1 || n_ == 1;

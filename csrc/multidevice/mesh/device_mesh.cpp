@@ -1,5 +1,7 @@
 #include "multidevice/mesh/device_mesh.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -26,14 +28,6 @@ std::string defaultName(int axisFromLast) {
   }
 }
 
-std::string join(const std::vector<int64_t>& values) {
-  std::string text;
-  for (int64_t v : values) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
-  }
-  return text;
-}
-
 bool isDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
@@ -57,7 +51,8 @@ void checkDevices(const std::vector<int64_t>& ids) {
         sorted.empty() ? 0 : sorted.front());
   auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
   if (repeated != sorted.end()) {
-    throwUserError(fmt::format("[mesh] device {} is listed twice in [{}]; list each rank once", *repeated, join(ids)));
+    throwUserError(
+        fmt::format("[mesh] device {} is listed twice in [{}]; list each rank once", *repeated, fmt::join(ids, ", ")));
   }
 }
 
@@ -210,6 +205,22 @@ int64_t DeviceMesh::hintSize(int axis) const {
   return sizes_.at(k).isConst() ? sizes_[k].constValue() : hints_[k] > 0 ? hints_[k] : kHintWithout;
 }
 
+std::vector<int64_t> DeviceMesh::axisSizes() const {
+  std::vector<int64_t> sizes;
+  for (const IntExpr& size : sizes_) {
+    sizes.push_back(size.constValue());
+  }
+  return sizes;
+}
+
+int64_t DeviceMesh::teamSize(const std::vector<int>& axes) const {
+  int64_t count = 1;
+  for (int axis : axes) {
+    count *= axisSize(axis).constValue();
+  }
+  return count;
+}
+
 int64_t DeviceMesh::numDevices() const {
   int64_t count = empty() ? 0 : 1;
   for (const IntExpr& size : sizes_) {
@@ -242,11 +253,8 @@ int DeviceMesh::axisOf(ParallelType type) const {
 ParallelType DeviceMesh::axis(std::string_view name) const {
   auto it = std::find(names_.begin(), names_.end(), name);
   if (it == names_.end()) {
-    std::string all;
-    for (const std::string& n : names_) {
-      all += (all.empty() ? "" : ", ") + n;
-    }
-    throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name, all.empty() ? "none" : all));
+    throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name,
+                               names_.empty() ? "none" : fmt::format("{}", fmt::join(names_, ", "))));
   }
   return typeOf(static_cast<int>(it - names_.begin()));
 }
@@ -363,10 +371,7 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
 std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
   std::vector<int64_t> position = coordinates(rank);
   std::vector<int64_t> ranks;
-  int64_t count = 1;
-  for (int axis : axes) {
-    count *= axisSize(axis).constValue();
-  }
+  const int64_t count = teamSize(axes);
   ranks.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; i++) {
     int64_t rest = i;
@@ -386,7 +391,7 @@ std::string DeviceMesh::toString() const {
     text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", names_[k], sizes_[k].toString());
     text += hints_[k] > 0 ? fmt::format(" hint {}", hints_[k]) : "";
   }
-  return fmt::format("{{{}}}[{}]", text, join(ids_));
+  return fmt::format("{{{}}}[{}]", text, fmt::join(ids_, ", "));
 }
 
 bool operator==(const DeviceMesh& a, const DeviceMesh& b) {

@@ -103,6 +103,8 @@ class DeviceMesh {
   int64_t hintSize(int axis) const;  // its size if that is known
   const std::string& axisName(int axis) const { return names_.at(axis); }
   const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
+  std::vector<int64_t> axisSizes() const;                // InternalError if a size is symbolic
+  int64_t teamSize(const std::vector<int>& axes) const;  // ranks along these axes; InternalError if a size is symbolic
   // Position of the axis that a device type names; UserError if the mesh has no such axis.
   int axisOf(ParallelType type) const;
   ParallelType typeOf(int axis) const { return ParallelType::device(numAxes() - 1 - axis); }

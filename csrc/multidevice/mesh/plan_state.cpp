@@ -80,17 +80,4 @@ std::vector<int> usedAtoms(const PlanState& state) {
   return atoms;
 }
 
-PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms) {
-  PlanState out = state;
-  for (PlanDim& dim : out.dims) {
-    for (PlanDigit& d : dim) {
-      if (std::find(atoms.begin(), atoms.end(), d.atom) != atoms.end()) {
-        d.atom = kLocal;
-      }
-    }
-    dim = normalForm(dim);
-  }
-  return out;
-}
-
 }  // namespace meshfuse

@@ -53,7 +53,5 @@ struct PlanState {
 [[nodiscard]] int64_t localExtent(const PlanDim& dim);
 // Atoms that own a digit, ascending.
 [[nodiscard]] std::vector<int> usedAtoms(const PlanState& state);
-// The digits of the given atoms become local.
-[[nodiscard]] PlanState dropAtoms(const PlanState& state, const std::vector<int>& atoms);
 
 }  // namespace meshfuse

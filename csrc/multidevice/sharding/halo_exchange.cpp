@@ -304,10 +304,9 @@ std::optional<HaloExchange> rowAsWindow(const Expr* expr, int operand) {
   if (operand == 0) {
     const DeviceMesh& mesh = expr->tensorOutput()->getDeviceMesh();
     exchange.step.kind = Collective::Broadcast;
-    int64_t team = 1;
+    const int64_t team = mesh.teamSize(row->axes);
     for (int axis : row->axes) {
       exchange.step.axes.push_back(mesh.axisName(axis));
-      team *= mesh.axisSize(axis).constValue();
     }
     exchange.broadcastAxes = row->axes;
     exchange.root = row->root;

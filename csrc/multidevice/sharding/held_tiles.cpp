@@ -67,10 +67,7 @@ int64_t elementsReceived(const CommStep& step, const std::vector<int64_t>& exten
     lacking = std::max(lacking, wanted - countShared(before.tiles[r], after.tiles[r]));
   }
   if (reduces(step.kind)) {
-    int64_t ranks = 1;
-    for (const int atom : step.axes) {
-      ranks *= step.on.atoms.axisSize(atom).constValue();
-    }
+    const int64_t ranks = step.on.atoms.teamSize(step.axes);
     return static_cast<int64_t>(
         amountReceived(step.kind, static_cast<double>(in), static_cast<double>(out), static_cast<double>(ranks)));
   }

@@ -13,18 +13,11 @@ double leastElements(const ShardState& from, const ShardState& to) {
     return 0;
   }
   const std::optional<AtomPair> pair = atomPair(from, to, AtomLevel::Axis);
-  std::vector<int64_t> sizes;
-  for (int atom = 0; pair && atom < pair->on.atoms.numAxes(); atom++) {
-    sizes.push_back(pair->on.atoms.axisSize(atom).constValue());
-  }
-  if (!pair || !PlanSpace::fits(pair->from, sizes)) {
+  if (!pair || !PlanSpace::fits(pair->from, pair->on.atoms.axisSizes())) {
     return 0;
   }
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : from.dims) {
-    extents.push_back(dim.extent().constValue());
-  }
-  PlanSpace space(extents, sizes, pair->from, pair->to);
+  const std::vector<int64_t> extents = from.constantShape();
+  PlanSpace space(extents, pair->on.atoms.axisSizes(), pair->from, pair->to);
   return space.lowerBound(space.from());
 }
 

@@ -19,14 +19,6 @@ struct Mistake {
   std::string text;
 };
 
-std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
-  std::vector<int64_t> sizes;
-  for (int a = 0; a < mesh.numAxes(); a++) {
-    sizes.push_back(mesh.axisSize(a).constValue());
-  }
-  return sizes;
-}
-
 class Checker {
  public:
   Checker(const std::vector<int64_t>& extents, const CommStep& step) : extents_(extents), step_(step) {
@@ -262,7 +254,7 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
   if (on.mesh.devices() != state.mesh.devices()) {
     throw Mistake{fmt::format("it {} on another mesh than {}", where, state.toString())};
   }
-  const std::vector<int64_t> sizes = sizesOf(on.atoms);
+  const std::vector<int64_t> sizes = on.atoms.axisSizes();
   for (int64_t id : state.mesh.devices()) {
     const std::vector<int64_t> atoms = on.atoms.coordinates(id);
     const std::vector<int64_t> axes = state.mesh.coordinates(id);
@@ -278,25 +270,14 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
   for (int a : reached.partial) {
     summed *= sizes[a];
   }
-  int64_t wanted = 1;
-  for (int a : state.partial) {
-    wanted *= state.mesh.axisSize(a).constValue();
-  }
+  const int64_t wanted = state.mesh.teamSize(state.partial);
   if (summed != wanted) {
     throw Mistake{fmt::format("it {} with other sums than {}", where, state.toString())};
   }
 }
 
-std::vector<int64_t> extentsOf(const ShardState& state) {
-  std::vector<int64_t> extents;
-  for (const DigitList& dim : state.dims) {
-    extents.push_back(dim.extent().constValue());
-  }
-  return extents;
-}
-
 void check(std::span<const CommStep> steps, const ShardState& from, const ShardState& to, int64_t bound) {
-  const std::vector<int64_t> extents = extentsOf(from);
+  const std::vector<int64_t> extents = from.constantShape();
   for (const CommStep& step : steps) {
     Checker(extents, step).run(bound);
   }
@@ -342,7 +323,7 @@ void checkPlan(const RedistributionPlan& plan, const ShardState& from, const Sha
   }
   int64_t received = 0;
   for (const CommStep& step : plan.steps) {
-    received += elementsReceived(step, extentsOf(from));
+    received += elementsReceived(step, from.constantShape());
   }
   invariant(received == plan.elements, "[planner] the plan receives {} elements, its steps {}", plan.elements,
             received);

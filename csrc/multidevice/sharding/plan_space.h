@@ -57,7 +57,6 @@ class PlanSpace {
   SearchState to() const { return to_; }
   int numDims() const { return static_cast<int>(extents_.size()); }
   int numAtoms() const { return static_cast<int>(atomSizes_.size()); }
-  int64_t numRanks() const { return ranks_; }
   double total() const { return total_; }
   int64_t atomSize(int atom) const { return atomSizes_[atom]; }
   int64_t sizeOf(AtomSet atoms) const;

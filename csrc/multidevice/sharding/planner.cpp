@@ -35,18 +35,10 @@ struct Problem {
   PlanSpace space;
   MovePrices prices;
 
-  static std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
-    std::vector<int64_t> sizes;
-    for (int a = 0; a < mesh.numAxes(); a++) {
-      sizes.push_back(mesh.axisSize(a).constValue());
-    }
-    return sizes;
-  }
-
   Problem(AtomPair p, const std::vector<int64_t>& shape, const PlanOptions& options)
       : pair(std::move(p)),
         extents(shape),
-        atomSizes(sizesOf(pair.on.atoms)),
+        atomSizes(pair.on.atoms.axisSizes()),
         space(extents, atomSizes, pair.from, pair.to),
         prices{} {
     for (const AtomOrigin& origin : pair.on.origins) {
@@ -149,7 +141,7 @@ std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to
       }
     }
     std::optional<AtomPair> pair = atomPair(from, to, level);
-    if (!pair || pair->on.origins == tried || !PlanSpace::fits(pair->from, Problem::sizesOf(pair->on.atoms))) {
+    if (!pair || pair->on.origins == tried || !PlanSpace::fits(pair->from, pair->on.atoms.axisSizes())) {
       continue;
     }
     tried = pair->on.origins;
@@ -225,7 +217,7 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
   std::optional<FoundChain> chain;
   double least = 0;
   int64_t bound = options.bound.value_or(0);
-  if (whole && PlanSpace::fits(whole->from, Problem::sizesOf(whole->on.atoms))) {
+  if (whole && PlanSpace::fits(whole->from, whole->on.atoms.axisSizes())) {
     problem = std::make_unique<Problem>(std::move(*whole), shape, options);
     least = problem->space.lowerBound(problem->space.from());
     bound = std::max(bound, problem->largerEnd());

@@ -72,10 +72,6 @@ std::optional<ShardState> withDigits(const ShardState& state, const std::vector<
   return out;
 }
 
-bool hasOpaqueDim(const ShardState& state) {
-  return std::any_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) { return dim.isOpaque(); });
-}
-
 bool canPropagate(const ShardState& from, const ShardState& to, int axis) {
   return !to.owns(axis) && std::find(to.partial.begin(), to.partial.end(), axis) == to.partial.end() && from.owns(axis);
 }
@@ -118,7 +114,7 @@ int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {
 
 bool propagateForward(const Expr* expr, int operand, const ShardState& from, const TensorView* result,
                       ShardState& state, const Prover& facts) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canPropagateAny(from, state)) {
+  if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
@@ -167,7 +163,7 @@ bool propagateForward(const Expr* expr, int operand, const ShardState& from, con
 
 bool propagateBackward(const Expr* expr, const TensorView* result, const ShardState& from, int operand,
                        ShardState& state, const Prover& facts) {
-  if (!(from.mesh == state.mesh) || hasOpaqueDim(from) || hasOpaqueDim(state) || !canPropagateAny(from, state)) {
+  if (!(from.mesh == state.mesh) || from.hasOpaqueDim() || state.hasOpaqueDim() || !canPropagateAny(from, state)) {
     return false;
   }
   const Prover prover = withReshape(*expr, facts);
@@ -222,7 +218,7 @@ bool propagateBackward(const Expr* expr, const TensorView* result, const ShardSt
 }
 
 std::string opaqueInReshape(const Expr* expr, const ShardState& from, const TensorView* result, const Prover& prover) {
-  if (expr->kind() != ExprKind::Reshape || hasOpaqueDim(from)) {
+  if (expr->kind() != ExprKind::Reshape || from.hasOpaqueDim()) {
     return {};
   }
   const TensorView* operand = expr->input(0)->asTensor();

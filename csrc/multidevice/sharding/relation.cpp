@@ -198,10 +198,6 @@ EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* resul
   return !contained ? EdgeRelation::Comm : held->size() == needed->size() ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
-bool hasOpaqueDim(const ShardState& state) {
-  return std::ranges::any_of(state.dims, [](const DigitList& dim) { return dim.isOpaque(); });
-}
-
 bool hasSymbols(const TensorView* tv) {
   return std::ranges::any_of(tv->getLoopDomain(), [](const IterDomain* id) { return !id->extent().isConst(); });
 }
@@ -328,7 +324,7 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
     edge.relation = EdgeRelation::Local;
     edge.reason = "a rank may hold more than it needs";
   }
-  if (edge.relation != EdgeRelation::Aligned && (!isKnown || hasOpaqueDim(edge.held)) && hasSymbols(result)) {
+  if (edge.relation != EdgeRelation::Aligned && (!isKnown || edge.held.hasOpaqueDim()) && hasSymbols(result)) {
     const EdgeRelation byLoops = compareLoops(expr, operand, result, prover);
     if (byLoops < edge.relation) {
       edge.relation = byLoops;

@@ -73,6 +73,18 @@ bool ShardState::isSharded() const {
          std::any_of(dims.begin(), dims.end(), [](const DigitList& dim) { return dim.isOpaque() || dim.hasOwned(); });
 }
 
+bool ShardState::hasOpaqueDim() const {
+  return std::ranges::any_of(dims, [](const DigitList& dim) { return dim.isOpaque(); });
+}
+
+std::vector<int64_t> ShardState::constantShape() const {
+  std::vector<int64_t> shape;
+  for (const DigitList& dim : dims) {
+    shape.push_back(dim.extent().constValue());
+  }
+  return shape;
+}
+
 std::vector<IntExpr> ShardState::localShape() const {
   std::vector<IntExpr> shape;
   for (const DigitList& dim : dims) {

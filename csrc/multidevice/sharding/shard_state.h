@@ -28,7 +28,9 @@ struct ShardState {
 
   static ShardState replicated(const DeviceMesh& mesh, const std::vector<IntExpr>& shape);
   bool owns(int axis) const;
-  bool isSharded() const;  // some digit is owned or may be owned, or the tensor is partial
+  bool isSharded() const;                      // some digit is owned or may be owned, or the tensor is partial
+  std::vector<int64_t> constantShape() const;  // extents of the dims; InternalError while one is symbolic
+  bool hasOpaqueDim() const;
   // Extents of the tensor that one rank holds.
   std::vector<IntExpr> localShape() const;
   std::string toString() const;         // S0(x) R on {x: 2}

@@ -10,14 +10,6 @@ namespace meshfuse {
 
 namespace {
 
-std::vector<int64_t> sizesOf(const DeviceMesh& mesh) {
-  std::vector<int64_t> sizes;
-  for (int a = 0; a < mesh.numAxes(); a++) {
-    sizes.push_back(mesh.axisSize(a).constValue());
-  }
-  return sizes;
-}
-
 std::vector<int> ownersOf(const PlanDim& dim) {
   std::vector<int> atoms;
   for (const PlanDigit& d : dim) {
@@ -44,7 +36,7 @@ struct Side {
   std::vector<std::vector<int>> owners;
   std::vector<std::vector<int64_t>> at;  // by position
 
-  Side(const DeviceMesh& mesh, const PlanState& state) : sizes(sizesOf(mesh)) {
+  Side(const DeviceMesh& mesh, const PlanState& state) : sizes(mesh.axisSizes()) {
     for (const PlanDim& dim : state.dims) {
       owners.push_back(ownersOf(dim));
     }

@@ -1,5 +1,7 @@
 #include "multidevice/transport/algorithms.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -46,14 +48,6 @@ const std::vector<Row>& rows() {
   return table;
 }
 
-std::string listed(const std::vector<std::string_view>& words) {
-  std::string text;
-  for (std::string_view w : words) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", w);
-  }
-  return text;
-}
-
 bool has(const Row& row, Collective kind) {
   return std::find(row.kinds.begin(), row.kinds.end(), kind) != row.kinds.end();
 }
@@ -66,15 +60,15 @@ Collective kindNamed(std::string_view word, std::string_view entry) {
     }
     names.push_back(name(kind));
   }
-  throwUserError(
-      fmt::format("[algorithms] '{}': there is no collective '{}', expected one of {}", entry, word, listed(names)));
+  throwUserError(fmt::format("[algorithms] '{}': there is no collective '{}', expected one of {}", entry, word,
+                             fmt::join(names, ", ")));
 }
 
 // Of a size class; -1 for all of them.
 int sizeNamed(std::string_view word, std::string_view entry) {
   const auto* at = std::find(std::begin(kSizeNames), std::end(kSizeNames), word);
   check(at != std::end(kSizeNames), "[algorithms] '{}': there is no size '{}', expected one of {}", entry, word,
-        listed({std::begin(kSizeNames), std::end(kSizeNames)}));
+        fmt::join(kSizeNames, ", "));
   return static_cast<int>(at - std::begin(kSizeNames));
 }
 
@@ -89,7 +83,7 @@ const Row& rowNamed(std::string_view word, Collective kind, std::string_view ent
     }
   }
   throwUserError(fmt::format("[algorithms] '{}': {} has no algorithm '{}', expected one of {}", entry, name(kind), word,
-                             listed(names)));
+                             fmt::join(names, ", ")));
 }
 
 }  // namespace
