@@ -60,7 +60,7 @@ TEST(WrittenPlans, ThatDoNotFitTheirShardingsAreRefused) {
       {", plan=[]", {"T1", "no step"}},
       {kGather, {"T1", "ends", "S1(x)"}},
       {", plan=[all_gather(x) on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "all_gather(x)"}},
-      {", plan=[slice(x) on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "slice(x)", "not there"}},
+      {", plan=[slice(x) on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "slice(x)", "does not hold"}},
       {", plan=[all_to_all() on M0 [2:x 4, 4] -> [8, 2:x 2]]", {"T1", "all_to_all()", "team"}},
       {", plan=[all_to_all(x) on M0 [8, 4] -> [8, 2:x 2]]", {"T1", "all_to_all(x)", "other axes"}},
       {", plan=[all_to_all(x) on M0 [2:x 8, 4] -> [8, 2:x 2]]", {"T1", "starts", "S0(x)"}},
