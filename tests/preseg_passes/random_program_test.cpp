@@ -19,7 +19,7 @@ namespace {
 // SEEDS: more of them, by hand
 uint32_t seedsOr(uint32_t usual) {
   const char* asked = std::getenv("SEEDS");
-  return asked != nullptr ? static_cast<uint32_t>(std::atoi(asked)) : kSanitized ? usual / 4 : usual;
+  return asked != nullptr ? static_cast<uint32_t>(std::atoi(asked)) : kSanitized ? usual / 8 : usual;
 }
 
 void runRandomPrograms(RandomProgramKind kind) {
