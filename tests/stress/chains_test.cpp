@@ -77,7 +77,7 @@ void checkGrowth(const std::vector<int64_t>& shape, const Layer& layer) {
   const std::vector<Argument> inputs = {randomTensor(shape, DataType::Float, 1)};
   const Planned few = plan(chainOf(shape, 10, layer), inputs);
   const Planned many = plan(chainOf(shape, 40, layer), inputs);
-  EXPECT_LT(many.seconds, 1.0);
+  EXPECT_LT(many.seconds, 16 * few.seconds);  // four times the layers: less than squared
   EXPECT_LT(many.text, 8 * few.text);
   EXPECT_LT(many.text, size_t{200000});
   CheckedCache checked(chainOf(shape, 40, layer), {.verify = Verify::Off});
@@ -181,7 +181,7 @@ TEST(ShapeChain, OfSymbolicSizes) {
       text += s.judgement == nullptr ? 0 : tile::toString(s.judgement->write().program).size();
     }
   });
-  EXPECT_LT(seconds, 1.0);
+  EXPECT_LT(seconds, 20);  // an index that grows with every layer takes minutes
   EXPECT_LT(text, size_t{80000});
   EXPECT_NE(segments[0].boundary.find("is a reshape of T1 whose index cannot be simplified"), std::string::npos)
       << segments[0].boundary;
