@@ -99,7 +99,7 @@ struct HaloStep {
   friend bool operator==(const HaloStep&, const HaloStep&) = default;
 };
 
-// The attributes of all kinds. A kind reads those that its OpRule names; the others keep their defaults.
+// The attributes of all kinds. The OpRule of a kind names the attributes that the kind reads; all other attributes keep their defaults.
 struct ExprAttributes {
   PointOp point = PointOp::Add;
   ReduceOp reduce = ReduceOp::Sum;

@@ -63,7 +63,7 @@ struct Exchange {
   int64_t elements = 0;  // of shared memory
 };
 
-// Partial results in shared memory, and the position of those that belong to this thread.
+// Partial results in shared memory, and the position of this thread's own results.
 struct Partials {
   std::string slot;
   std::vector<DigitInfo> gone;  // the digits reduced here: one part for each of their positions

@@ -1,4 +1,4 @@
-// The relation of an edge producer -> consumer: compares the elements of the producer that a rank needs with those that it holds.
+// The relation of an edge producer -> consumer: compares the part of the producer that a rank needs with the part that the rank holds.
 //
 //   Aligned   the rank holds exactly the elements that it needs
 //   Local     the rank holds more elements: it takes a slice at device coordinates, without communication

@@ -42,8 +42,8 @@ unsigned nextNumber() {
   return next;
 }
 
-// Even, because the port after MASTER_PORT is where survivors on several hosts meet. Not one of those that the system gives to whoever
-// asks for any: such a port may be gone when the ranks need it.
+// Even, because the port after MASTER_PORT is where survivors on several hosts meet. Below the ephemeral ports of the
+// system: an ephemeral port may be taken by another socket before the ranks listen.
 std::string freePort() {
   for (;;) {
     const auto port = static_cast<uint16_t>(10'000 + 2 * (nextNumber() % 10'000));
