@@ -123,18 +123,18 @@ struct IntExprBuilder {
   // Like terms collected, for terms of one expression, all divided by one number: no two of those can be rejoined.
   static IntExpr collect(int64_t constant, std::vector<IntTerm> terms) {
     std::sort(terms.begin(), terms.end(), factorsLess);
-    IntExpr e(constant);
+    std::vector<IntTerm> collected;
     for (IntTerm& t : terms) {
-      if (!e.terms_.empty() && sameFactors(e.terms_.back(), t)) {
-        e.terms_.back().coefficient = addExact(e.terms_.back().coefficient, t.coefficient);
+      if (!collected.empty() && sameFactors(collected.back(), t)) {
+        collected.back().coefficient = addExact(collected.back().coefficient, t.coefficient);
       } else {
-        e.terms_.push_back(std::move(t));
+        collected.push_back(std::move(t));
       }
-      if (e.terms_.back().coefficient == 0) {
-        e.terms_.pop_back();
+      if (collected.back().coefficient == 0) {
+        collected.pop_back();
       }
     }
-    return e;
+    return {constant, std::move(collected)};
   }
 
   // A term as numerator / denominator * product of bases: floorDiv(x, k) where k divides x by facts is x / k.
@@ -146,10 +146,10 @@ struct IntExprBuilder {
 
   static const IntAtomPtr* exactBase(const IntAtom& atom) {
     if (atom.kind != AtomKind::FloorDiv || !atom.args[1].isConst() || atom.args[0].constant_ != 0 ||
-        atom.args[0].terms_.size() != 1) {
+        atom.args[0].terms().size() != 1) {
       return nullptr;
     }
-    const IntTerm& x = atom.args[0].terms_[0];
+    const IntTerm& x = atom.args[0].terms()[0];
     bool exact =
         x.coefficient == 1 && x.factors.size() == 1 && x.factors[0]->facts.divisor % atom.args[1].constant_ == 0;
     return exact ? x.factors.data() : nullptr;
@@ -190,11 +190,11 @@ struct IntExprBuilder {
 
   // Terms in the same bases become one: N + floorDiv(N, 4) = floorDiv(N, 4)*5 where 4 divides N.
   static void joinFractions(IntExpr& e) {
-    if (std::none_of(e.terms_.begin(), e.terms_.end(), holdsFraction)) {
+    if (std::none_of(e.terms().begin(), e.terms().end(), holdsFraction)) {
       return;
     }
     std::vector<Fraction> sums;
-    for (const IntTerm& t : e.terms_) {
+    for (const IntTerm& t : e.terms()) {
       Fraction f = fraction(t);
       auto same =
           std::find_if(sums.begin(), sums.end(), [&](const Fraction& s) { return sameAtoms(s.bases, f.bases); });
@@ -224,53 +224,46 @@ struct IntExprBuilder {
       terms.push_back(std::move(*t));
     }
     std::sort(terms.begin(), terms.end(), factorsLess);
-    e.terms_ = std::move(terms);
+    e = {e.constant_, std::move(terms)};
   }
 
-  static IntExpr product(IntTerm t) {
-    IntExpr e;
-    if (t.factors.empty()) {
-      e.constant_ = t.coefficient;
-    } else {
-      e.terms_.push_back(std::move(t));
-    }
-    return e;
-  }
+  static IntExpr product(IntTerm t) { return t.factors.empty() ? IntExpr(t.coefficient) : IntExpr(0, {std::move(t)}); }
 
   // floorDiv(a, b) * b + mod(a, b) = a, with any common factor.
   static IntExpr rejoin(IntExpr e) {
     joinFractions(e);
-    if (e.terms_.size() < 2) {
+    const std::span<const IntTerm> terms = e.terms();
+    if (terms.size() < 2) {
       return e;
     }
-    for (size_t t = 0; t < e.terms_.size(); t++) {
-      for (size_t f = 0; f < e.terms_[t].factors.size(); f++) {
-        const IntAtomPtr remainder = e.terms_[t].factors[f];
+    for (size_t t = 0; t < terms.size(); t++) {
+      for (size_t f = 0; f < terms[t].factors.size(); f++) {
+        const IntAtomPtr remainder = terms[t].factors[f];
         if (remainder->kind != AtomKind::Mod || !remainder->args[1].isConst()) {
           continue;
         }
         IntExpr quotient = floorDiv(remainder->args[0], remainder->args[1]);
-        if (quotient.constant_ != 0 || quotient.terms_.size() != 1 || quotient.terms_[0].coefficient != 1) {
+        if (quotient.constant_ != 0 || quotient.terms().size() != 1 || quotient.terms()[0].coefficient != 1) {
           continue;
         }
-        IntTerm common{e.terms_[t].coefficient, e.terms_[t].factors};
+        IntTerm common{terms[t].coefficient, terms[t].factors};
         common.factors.erase(common.factors.begin() + static_cast<int64_t>(f));
         IntTerm wanted{0, common.factors};
         if (__builtin_mul_overflow(common.coefficient, remainder->args[1].constValue(), &wanted.coefficient)) {
           continue;
         }
-        wanted.factors.insert(wanted.factors.end(), quotient.terms_[0].factors.begin(),
-                              quotient.terms_[0].factors.end());
+        wanted.factors.insert(wanted.factors.end(), quotient.terms()[0].factors.begin(),
+                              quotient.terms()[0].factors.end());
         sortFactors(wanted);
-        for (size_t u = 0; u < e.terms_.size(); u++) {
-          if (u != t && e.terms_[u].coefficient == wanted.coefficient && sameFactors(e.terms_[u], wanted)) {
-            IntExpr rest(e.constant_);
-            for (size_t k = 0; k < e.terms_.size(); k++) {
+        for (size_t u = 0; u < terms.size(); u++) {
+          if (u != t && terms[u].coefficient == wanted.coefficient && sameFactors(terms[u], wanted)) {
+            std::vector<IntTerm> rest;
+            for (size_t k = 0; k < terms.size(); k++) {
               if (k != t && k != u) {
-                rest.terms_.push_back(e.terms_[k]);
+                rest.push_back(terms[k]);
               }
             }
-            return rest + product(common) * remainder->args[0];
+            return IntExpr(e.constant_, std::move(rest)) + product(common) * remainder->args[0];
           }
         }
       }
@@ -300,7 +293,7 @@ struct IntExprBuilder {
   static std::pair<IntExpr, IntExpr> splitMultiples(const IntExpr& e, int64_t k) {
     std::vector<IntTerm> multiples;
     std::vector<IntTerm> rest;
-    for (const IntTerm& t : e.terms_) {
+    for (const IntTerm& t : e.terms()) {
       if (t.coefficient % k == 0) {
         multiples.push_back({t.coefficient / k, t.factors});
       } else {
@@ -315,7 +308,7 @@ struct IntExprBuilder {
   static std::pair<IntExpr, IntExpr> splitByFacts(const IntExpr& e, int64_t k) {
     std::vector<IntTerm> quotients;
     std::vector<IntTerm> rest;
-    for (const IntTerm& t : e.terms_) {
+    for (const IntTerm& t : e.terms()) {
       Fraction f = fraction(t);
       std::optional<IntTerm> quotient;
       if (product(t).divisor() % k == 0 && !__builtin_mul_overflow(f.denominator, k, &f.denominator)) {
@@ -369,20 +362,20 @@ struct IntExprBuilder {
   }
 
   static std::optional<IntExpr> divide(const IntExpr& a, const IntExpr& b) {
-    if (b.isConst(0) || b.terms_.size() + (b.constant_ != 0 ? 1 : 0) != 1) {
+    if (b.isConst(0) || b.terms().size() + (b.constant_ != 0 ? 1 : 0) != 1) {
       return a == b ? std::optional<IntExpr>(1) : std::nullopt;
     }
-    int64_t k = b.terms_.empty() ? b.constant_ : b.terms_[0].coefficient;
+    int64_t k = b.terms().empty() ? b.constant_ : b.terms()[0].coefficient;
     if (a.isConst() && b.isConst()) {
       return a.constant_ % k == 0 ? std::optional<IntExpr>(a.constant_ / k) : std::nullopt;
     }
-    if (a.constant_ % k != 0 || (!b.terms_.empty() && a.constant_ != 0)) {
+    if (a.constant_ % k != 0 || (!b.terms().empty() && a.constant_ != 0)) {
       return std::nullopt;
     }
     int64_t constant = a.constant_ / k;
-    const IntTerm divisor = b.terms_.empty() ? IntTerm{k, {}} : b.terms_[0];
+    const IntTerm divisor = b.terms().empty() ? IntTerm{k, {}} : b.terms()[0];
     std::vector<IntTerm> quotient;
-    for (const IntTerm& t : a.terms_) {
+    for (const IntTerm& t : a.terms()) {
       std::optional<IntTerm> q = divideTerm(t, divisor);
       if (!q) {
         return std::nullopt;
@@ -396,6 +389,12 @@ struct IntExprBuilder {
     return make(constant, std::move(quotient));
   }
 };
+
+IntExpr::IntExpr(int64_t constant, std::vector<IntTerm> terms) : constant_(constant) {
+  if (!terms.empty()) {
+    terms_ = std::make_shared<const std::vector<IntTerm>>(std::move(terms));
+  }
+}
 
 IntExpr IntExpr::symbol(std::string name, SymbolFacts facts) {
   auto atom = std::make_shared<IntAtom>();
@@ -414,7 +413,7 @@ int64_t IntExpr::constValue() const {
 
 int64_t IntExpr::size() const {
   int64_t n = 0;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     for (const IntAtomPtr& f : t.factors) {
       n += f->size;
     }
@@ -423,23 +422,23 @@ int64_t IntExpr::size() const {
 }
 
 bool IntExpr::isSymbol() const {
-  return constant_ == 0 && terms_.size() == 1 && terms_[0].coefficient == 1 && terms_[0].factors.size() == 1 &&
-         terms_[0].factors[0]->kind == AtomKind::Symbol;
+  return constant_ == 0 && terms().size() == 1 && terms()[0].coefficient == 1 && terms()[0].factors.size() == 1 &&
+         terms()[0].factors[0]->kind == AtomKind::Symbol;
 }
 
 std::string_view IntExpr::symbolName() const {
   invariant(isSymbol(), "[int_expr] {} is not a symbol", toString());
-  return terms_[0].factors[0]->key;
+  return terms()[0].factors[0]->key;
 }
 
 IntExpr operator+(const IntExpr& a, const IntExpr& b) {
-  if (b.isConst()) {
-    IntExpr r = a;
-    r.constant_ = addExact(a.constant_, b.constant_);
-    return r;
+  if (a.isConst() || b.isConst()) {
+    IntExpr sum = b.isConst() ? a : b;
+    sum.constant_ = addExact(a.constant_, b.constant_);
+    return sum;
   }
-  std::vector<IntTerm> terms = a.terms_;
-  terms.insert(terms.end(), b.terms_.begin(), b.terms_.end());
+  std::vector<IntTerm> terms(a.terms().begin(), a.terms().end());
+  terms.insert(terms.end(), b.terms().begin(), b.terms().end());
   return IntExprBuilder::make(addExact(a.constant_, b.constant_), std::move(terms));
 }
 
@@ -449,12 +448,15 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
   if (a.isConst() && b.isConst()) {
     return mulExact(a.constant_, b.constant_);
   }
+  if (a.isConst(1) || b.isConst(1)) {
+    return a.isConst(1) ? b : a;
+  }
   std::vector<IntTerm> terms;
-  for (const IntTerm& t : a.terms_) {
+  for (const IntTerm& t : a.terms()) {
     if (b.constant_ != 0) {
       terms.push_back({mulExact(t.coefficient, b.constant_), t.factors});
     }
-    for (const IntTerm& u : b.terms_) {
+    for (const IntTerm& u : b.terms()) {
       IntTerm product{mulExact(t.coefficient, u.coefficient), t.factors};
       product.factors.insert(product.factors.end(), u.factors.begin(), u.factors.end());
       IntExprBuilder::sortFactors(product);
@@ -462,7 +464,7 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
     }
   }
   if (a.constant_ != 0) {
-    for (const IntTerm& u : b.terms_) {
+    for (const IntTerm& u : b.terms()) {
       terms.push_back({mulExact(a.constant_, u.coefficient), u.factors});
     }
   }
@@ -470,15 +472,15 @@ IntExpr operator*(const IntExpr& a, const IntExpr& b) {
 }
 
 bool operator==(const IntExpr& a, const IntExpr& b) {
-  return a.constant_ == b.constant_ && std::equal(a.terms_.begin(), a.terms_.end(), b.terms_.begin(), b.terms_.end(),
-                                                  [](const IntTerm& x, const IntTerm& y) {
-                                                    return x.coefficient == y.coefficient && sameFactors(x, y);
-                                                  });
+  return a.constant_ == b.constant_ &&
+         (a.terms_ == b.terms_ || std::ranges::equal(a.terms(), b.terms(), [](const IntTerm& x, const IntTerm& y) {
+            return x.coefficient == y.coefficient && sameFactors(x, y);
+          }));
 }
 
 int64_t IntExpr::divisor() const {
   int64_t g = constant_ < 0 ? -constant_ : constant_;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     int64_t d = t.coefficient < 0 ? -t.coefficient : t.coefficient;
     for (const IntAtomPtr& f : t.factors) {
       if (__builtin_mul_overflow(d, std::max<int64_t>(1, f->facts.divisor), &d)) {
@@ -495,7 +497,7 @@ bool IntExpr::divisibleBy(int64_t k) const { return divisor() % k == 0; }
 
 std::optional<int64_t> IntExpr::lower() const {
   Bound b = constant_;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     b = addBound(b, rangeOf(t).lower);
   }
   return b;
@@ -503,7 +505,7 @@ std::optional<int64_t> IntExpr::lower() const {
 
 std::optional<int64_t> IntExpr::upper() const {
   Bound b = constant_;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     b = addBound(b, rangeOf(t).upper);
   }
   return b;
@@ -511,7 +513,7 @@ std::optional<int64_t> IntExpr::upper() const {
 
 std::vector<std::string> IntExpr::symbols() const {
   std::vector<std::string> names;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     for (const IntAtomPtr& f : t.factors) {
       if (f->kind == AtomKind::Symbol) {
         names.push_back(f->key);
@@ -528,7 +530,7 @@ std::vector<std::string> IntExpr::symbols() const {
 }
 
 bool IntExpr::contains(std::string_view symbol) const {
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     for (const IntAtomPtr& f : t.factors) {
       if (f->kind == AtomKind::Symbol
               ? f->key == symbol
@@ -564,7 +566,7 @@ IntExpr apply(AtomKind kind, const IntExpr& a, const IntExpr& b) {
 
 IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const {
   IntExpr result(constant_);
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     IntExpr product(t.coefficient);
     for (const IntAtomPtr& f : t.factors) {
       if (f->kind == AtomKind::Symbol) {
@@ -581,7 +583,7 @@ IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::stri
 
 int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string_view)>& valueOf) const {
   int64_t sum = constant_;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     int64_t product = t.coefficient;
     for (const IntAtomPtr& f : t.factors) {
       int64_t value = 0;
@@ -605,7 +607,7 @@ std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
   std::vector<IntTerm> slope;
   std::vector<IntTerm> rest;
   int64_t slopeConstant = 0;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     int count = 0;
     for (const IntAtomPtr& f : t.factors) {
       if (f->kind == AtomKind::Symbol) {
@@ -638,11 +640,11 @@ std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
 }
 
 std::string IntExpr::toString() const {
-  if (terms_.empty()) {
+  if (terms().empty()) {
     return fmt::format("{}", constant_);
   }
   std::string text;
-  for (const IntTerm& t : terms_) {
+  for (const IntTerm& t : terms()) {
     int64_t c = t.coefficient;
     if (!text.empty()) {
       text += c < 0 ? " - " : " + ";

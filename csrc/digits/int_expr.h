@@ -58,8 +58,8 @@ class IntExpr {
   IntExpr(int64_t value = 0) : constant_(value) {}  // NOLINT: an integer is an expression
   static IntExpr symbol(std::string name, SymbolFacts facts = {});
 
-  bool isConst() const { return terms_.empty(); }
-  bool isConst(int64_t value) const { return terms_.empty() && constant_ == value; }
+  bool isConst() const { return terms_ == nullptr; }
+  bool isConst(int64_t value) const { return terms_ == nullptr && constant_ == value; }
   int64_t constValue() const;  // InternalError unless isConst
   bool isSymbol() const;
   std::string_view symbolName() const;  // InternalError unless isSymbol
@@ -68,7 +68,9 @@ class IntExpr {
   // Number of symbols and functions in the text, which is the cost of computing it. Substitution multiplies this number if the result
   // does not simplify, so code that substitutes repeatedly must check it.
   int64_t size() const;
-  std::span<const IntTerm> terms() const { return terms_; }
+  std::span<const IntTerm> terms() const {
+    return terms_ ? std::span<const IntTerm>(*terms_) : std::span<const IntTerm>();
+  }
 
   friend IntExpr operator+(const IntExpr& a, const IntExpr& b);
   friend IntExpr operator-(const IntExpr& a, const IntExpr& b);
@@ -99,8 +101,10 @@ class IntExpr {
 
  private:
   friend struct IntExprBuilder;
+  IntExpr(int64_t constant, std::vector<IntTerm> terms);
+
   int64_t constant_ = 0;
-  std::vector<IntTerm> terms_;
+  std::shared_ptr<const std::vector<IntTerm>> terms_;  // of a constant null; copies share them
 };
 
 struct LinearForm {
