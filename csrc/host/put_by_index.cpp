@@ -34,9 +34,6 @@ Sizes stridesOf(const TensorView* tv, const RoutineOptions& options) {
 
 int64_t firstRow(const Expr& e, const RoutineOptions& options) { return options.valueOf(e.attributes().starts.at(0)); }
 
-// Elements in one range of the pool: enough that a range is worth its start.
-int64_t grainOf(int64_t elements) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(elements, 1)); }
-
 // Calls visit with the C++ type of an index.
 template <class Visit>
 void withIndexType(DataType type, const Visit& visit) {
@@ -145,7 +142,7 @@ class LineScatter : public Routine {
         }
       }
     };
-    pool.run((all + side - 1) / side, range, grainOf((extent_ + count_) * side));
+    pool.run((all + side - 1) / side, range, linesPerRange((extent_ + count_) * side));
   }
 
   DataType dtype_;
@@ -312,7 +309,7 @@ class RowSums : public Routine {
       }
     };
     const int64_t each = (1 + product(counted_) / rows_) * std::min(width_, kBlock);
-    pool.run(rows_ * runs * blocks, range, grainOf(each));
+    pool.run(rows_ * runs * blocks, range, linesPerRange(each));
   }
 
   DataType dtype_;

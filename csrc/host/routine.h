@@ -30,6 +30,9 @@ struct RoutineOptions {
   std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
 };
 
+// Lines of `elements` each in one range of the thread pool: at least 8192 elements, so that the range is worth its start.
+[[nodiscard]] int64_t linesPerRange(int64_t elements);
+
 // The routine of an op; null if it has none. Extents must be constant.
 [[nodiscard]] std::shared_ptr<const Routine> routineOf(const Expr& expr, const RoutineOptions& options);
 

@@ -55,9 +55,6 @@ void firstInOrder(Item* items, int64_t count, int64_t wanted) {
   std::sort(items, items + count);
 }
 
-// Lines in one range of the pool: enough elements that a range is worth its start.
-int64_t grainOf(int64_t extent) { return std::max<int64_t>(1, 8192 / std::max<int64_t>(extent, 1)); }
-
 constexpr int64_t kCacheLine = 64;
 
 }  // namespace
@@ -134,7 +131,7 @@ void ScanOrSort::scanLines(ThreadPool& pool, const T* in, T* out, Wide identity,
       }
     }
   };
-  pool.run((lines_ + side - 1) / side, range, grainOf(extent_ * side));
+  pool.run((lines_ + side - 1) / side, range, linesPerRange(extent_ * side));
 }
 
 template <class T, class Wide>
@@ -194,7 +191,7 @@ void ScanOrSort::order(ThreadPool& pool, const T* in, int64_t* out, void* worksp
       }
     }
   };
-  pool.run(lines_, range, grainOf(extent_));
+  pool.run(lines_, range, linesPerRange(extent_));
 }
 
 void ScanOrSort::run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const {

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "tensor/half.h"
 
@@ -40,7 +39,7 @@ void Array::setError(int64_t i, double value) {
   if (error.empty()) {
     error.assign(numel(), 0);
   }
-  error[i] = std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
+  error[i] = std::isnan(value) ? kInfinity : value;
 }
 
 Array makeArray(DataType dtype, Sizes sizes) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,8 @@
 namespace meshfuse::reference {
 
 using Sizes = std::vector<int64_t>;
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Array {
   DataType dtype = DataType::Double;

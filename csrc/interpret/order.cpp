@@ -1,7 +1,6 @@
 // Where elements stand in order, and which of them could stand elsewhere.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "interpret/ops.h"
@@ -9,8 +8,6 @@
 namespace meshfuse::reference {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Elements of one line of x: value(j) for j in [0, extent).
 struct Line {

@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/error.h"
 #include "interpret/ops.h"
@@ -11,8 +10,6 @@
 namespace meshfuse::reference {
 
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How many ulps an implementation of the op may be off: those of <cmath>-like functions in kernels, 0.5 where IEEE 754
 // demands correct rounding, -1 where the result is exact.

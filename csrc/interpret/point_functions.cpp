@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "interpret/array.h"
 
 namespace meshfuse::reference {
 
@@ -321,7 +322,7 @@ double erfInverse(double y) {
     return kNan;
   }
   if (std::fabs(y) == 1) {
-    return y * std::numeric_limits<double>::infinity();
+    return y * kInfinity;
   }
   if (y == 0) {
     return y;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "base/error.h"
 #include "interpret/program.h"
@@ -259,7 +258,7 @@ Array Program::computeIndexPut(const Expr* expr) {
         expr->input(2)->id(), expr->input(1)->id(), expr->input(0)->id());
   Array result = accumulateRows(x, placesOf(expr), value, context_);
   if (std::ranges::any_of(index.error, [](double e) { return e > 0; })) {
-    result.error.assign(result.numel(), std::numeric_limits<double>::infinity());
+    result.error.assign(result.numel(), kInfinity);
     result.uncertain = result.numel();
   }
   return result;

@@ -1,7 +1,6 @@
 // Elementwise ops and those that only move elements.
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include <fmt/ranges.h>
 
@@ -236,7 +235,7 @@ Array Program::computeIndexing(const Expr* expr) {
   Array result = take(x, sizes, offsets, &zero);
   for (size_t i = 0; i < unknown.size(); i++) {
     if (unknown[i]) {
-      result.setError(static_cast<int64_t>(i), std::numeric_limits<double>::infinity());
+      result.setError(static_cast<int64_t>(i), kInfinity);
       result.uncertain++;
     }
   }
@@ -297,7 +296,7 @@ Array Program::computeScatter(const Expr* expr) {
   });
   for (size_t k = 0; k < unknown.size(); k++) {
     if (unknown[k]) {
-      result.setError(static_cast<int64_t>(k), std::numeric_limits<double>::infinity());
+      result.setError(static_cast<int64_t>(k), kInfinity);
       result.uncertain++;
     }
   }

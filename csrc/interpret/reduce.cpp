@@ -10,8 +10,6 @@ namespace meshfuse::reference {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 double realIdentity(ReduceOp op) {
   switch (op) {
     case ReduceOp::Sum:

@@ -5,15 +5,11 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "ir/attribute_text.h"
 
 namespace meshfuse {
 
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(' ');
-  return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-}
 
 template <class Number>
 Number numberOf(std::string_view text, std::string_view what) {

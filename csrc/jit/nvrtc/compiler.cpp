@@ -16,7 +16,7 @@ void succeed(nvrtcResult status, std::string_view call) {
               static_cast<int>(status));
 }
 
-NvrtcLibrary& loaded() {
+NvrtcLibrary& loadedNvrtc() {
   NvrtcLibrary& n = nvrtcLibrary();
   deviceCheck(
       n.usable,
@@ -31,7 +31,7 @@ constexpr int kOldestArchitecture = 80;
 // A compiled program; destroyed with this object.
 class Program {
  public:
-  Program(std::string_view text, std::string_view arch) : nvrtc_(loaded()) {
+  Program(std::string_view text, std::string_view arch) : nvrtc_(loadedNvrtc()) {
     const std::string source(text);
     succeed(nvrtc_.createProgram(&program_, source.c_str(), "kernel.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
     std::vector<std::string> options = compileOptions(arch);
@@ -58,7 +58,7 @@ class Program {
 
   static std::vector<std::string> compileOptions(std::string_view arch) {
     std::vector<std::string> options = {fmt::format("--gpu-architecture={}", arch), "--std=c++20"};
-    const NvrtcLibrary& n = loaded();
+    const NvrtcLibrary& n = loadedNvrtc();
     if (n.major >= 13) {
       options.emplace_back(
           "--minimal");  // leaves out what kernels without includes cannot use: 2 ms of each compilation
@@ -101,7 +101,7 @@ class Program {
 };
 
 Hash128 cacheKey(std::string_view text, std::string_view arch) {
-  const NvrtcLibrary& n = loaded();
+  const NvrtcLibrary& n = loadedNvrtc();
   std::string key = fmt::format("cubin nvrtc {}.{}", n.major, n.minor);
   for (const std::string& o : Program::compileOptions(arch)) {
     key += " " + o;
@@ -141,7 +141,7 @@ std::string NvrtcCompiler::compilePtx(std::string_view text, std::string_view ar
 }
 
 void NvrtcCompiler::expectArchitecture(std::string_view arch) {
-  const NvrtcLibrary& n = loaded();
+  const NvrtcLibrary& n = loadedNvrtc();
   int count = 0;
   succeed(n.countArchitectures(&count), "nvrtcGetNumSupportedArchs");
   std::vector<int> all(static_cast<size_t>(count));

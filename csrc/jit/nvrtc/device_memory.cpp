@@ -9,7 +9,7 @@ namespace meshfuse {
 
 namespace {
 
-const DriverLibrary& loaded() {
+const DriverLibrary& loadedDriver() {
   const DriverLibrary& d = driverLibrary();
   deviceCheck(d.usable, "[cuda] no device can be used: {}; CUDA devices need the NVIDIA driver", d.reason);
   return d;
@@ -18,7 +18,7 @@ const DriverLibrary& loaded() {
 }  // namespace
 
 CudaDevice::CudaDevice() {
-  const DriverLibrary& d = loaded();
+  const DriverLibrary& d = loadedDriver();
   succeed(d.deviceGet(&device_, 0), "cuDeviceGet", "device 0");
   int minor = 0;
   succeed(d.deviceGetAttribute(&major_, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device_), "cuDeviceGetAttribute",
@@ -42,10 +42,10 @@ CudaDevice::~CudaDevice() {
   d.primaryContextRelease(device_);
 }
 
-void CudaDevice::synchronize() const { succeed(loaded().contextSynchronize(), "cuCtxSynchronize", "device 0"); }
+void CudaDevice::synchronize() const { succeed(loadedDriver().contextSynchronize(), "cuCtxSynchronize", "device 0"); }
 
 CudaMemory::CudaMemory(int64_t bytes) : bytes_(bytes) {
-  const DriverLibrary& d = loaded();
+  const DriverLibrary& d = loadedDriver();
   check(bytes >= 0, "[cuda] memory of {} bytes is asked for; ask for 0 or more", bytes);
   if (bytes > 0) {  // the driver refuses none
     CUdeviceptr address = 0;
@@ -63,7 +63,7 @@ CudaMemory::~CudaMemory() {
 void CudaMemory::write(const void* from, int64_t bytes, int64_t offset) {
   expectInside(bytes, offset);
   if (bytes > 0) {
-    succeed(loaded().copyToDevice(address_ + static_cast<uint64_t>(offset), from, static_cast<size_t>(bytes)),
+    succeed(loadedDriver().copyToDevice(address_ + static_cast<uint64_t>(offset), from, static_cast<size_t>(bytes)),
             "cuMemcpyHtoD", "{} bytes", bytes);
   }
 }
@@ -71,7 +71,7 @@ void CudaMemory::write(const void* from, int64_t bytes, int64_t offset) {
 void CudaMemory::read(void* to, int64_t bytes, int64_t offset) const {
   expectInside(bytes, offset);
   if (bytes > 0) {
-    succeed(loaded().copyToHost(to, address_ + static_cast<uint64_t>(offset), static_cast<size_t>(bytes)),
+    succeed(loadedDriver().copyToHost(to, address_ + static_cast<uint64_t>(offset), static_cast<size_t>(bytes)),
             "cuMemcpyDtoH", "{} bytes", bytes);
   }
 }

@@ -12,12 +12,12 @@ namespace {
 // Positions at which each axis is cut: c means that c coordinates lie below the cut. 1 and the size are always there.
 using Cuts = std::vector<std::set<int64_t>>;
 
-struct Piece {
+struct AxisPiece {
   int64_t below;
   int64_t size;
 };
 
-Piece pieceOf(const Digit& d) { return {d.owner.below.constValue(), d.size.constValue()}; }
+AxisPiece pieceOf(const Digit& d) { return {d.owner.below.constValue(), d.size.constValue()}; }
 
 bool nests(const std::set<int64_t>& cuts) {
   int64_t previous = 1;
@@ -34,7 +34,7 @@ void cutAtOwnedPieces(const ShardState& state, Cuts& cuts) {
   for (const DigitList& dim : state.dims) {
     for (const Digit& d : dim.digits()) {
       if (d.owner.isDevice()) {
-        const Piece p = pieceOf(d);
+        const AxisPiece p = pieceOf(d);
         cuts[d.owner.axis].insert({p.below, p.below * p.size});
       }
     }
@@ -61,7 +61,7 @@ bool cutOnce(const std::vector<const ShardState*>& states, std::vector<std::set<
         if (!d.owner.isDevice()) {
           continue;
         }
-        const Piece p = pieceOf(d);
+        const AxisPiece p = pieceOf(d);
         const int64_t stride = d.stride.constValue();
         for (int64_t t : std::set<int64_t>(strides[k])) {
           if (t > stride && t < stride * p.size && t % stride == 0 && p.size % (t / stride) == 0) {
@@ -132,7 +132,7 @@ PlanState onAtoms(const ShardState& state, const RefinedMesh& refined, const Ato
         digits.push_back({stride, size, kLocal});
         continue;
       }
-      const Piece p = pieceOf(d);
+      const AxisPiece p = pieceOf(d);
       const auto& atoms = byAxis[d.owner.axis];
       for (size_t i = atoms.size(); i-- > 0;) {
         const int64_t below = atoms[i].first;

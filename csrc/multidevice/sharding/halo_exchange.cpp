@@ -22,14 +22,6 @@ bool areConstant(const std::vector<IntExpr>& values) {
   return std::all_of(values.begin(), values.end(), [](const IntExpr& e) { return e.isConst(); });
 }
 
-bool isConstant(const ShardState& state) {
-  return state.partial.empty() && std::all_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) {
-           return !dim.isOpaque() && dim.extent().isConst() &&
-                  std::all_of(dim.digits().begin(), dim.digits().end(),
-                              [](const Digit& d) { return d.size.isConst() && d.stride.isConst(); });
-         });
-}
-
 // Indices moved by `offset`, those outside 0 .. extent - 1 left out.
 IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
   IndexRuns out;
@@ -328,8 +320,8 @@ std::optional<HaloExchange> haloExchange(const Expr* expr, int operand) {
   const ExprAttributes& a = expr->attributes();
   const ShardState made = shardState(result);
   const ShardState held = heldOf(from, made.mesh);
-  if (!areConstant(a.starts) || !areConstant(a.stops) || !areConstant(a.steps) || !isConstant(held) ||
-      !isConstant(made) || from->isPartial() || made.mesh.devices().empty() || held.mesh.devices().empty()) {
+  if (!areConstant(a.starts) || !areConstant(a.stops) || !areConstant(a.steps) || !held.isConstant() ||
+      !made.isConstant() || from->isPartial() || !held.partial.empty() || !made.partial.empty()) {
     return std::nullopt;
   }
   std::vector<Part> needs;

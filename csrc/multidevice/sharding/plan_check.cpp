@@ -276,7 +276,7 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
   }
 }
 
-void check(std::span<const CommStep> steps, const ShardState& from, const ShardState& to, int64_t bound) {
+void checkSteps(std::span<const CommStep> steps, const ShardState& from, const ShardState& to, int64_t bound) {
   const std::vector<int64_t> extents = from.constantShape();
   for (const CommStep& step : steps) {
     Checker(extents, step).run(bound);
@@ -308,7 +308,7 @@ void check(std::span<const CommStep> steps, const ShardState& from, const ShardS
 std::optional<std::string> mistakeIn(std::span<const CommStep> steps, const ShardState& from, const ShardState& to,
                                      int64_t bound) {
   try {
-    check(steps, from, to, bound);
+    checkSteps(steps, from, to, bound);
   } catch (const Mistake& mistake) {
     return mistake.text;
   }

@@ -218,15 +218,6 @@ std::string_view name(EdgeRelation relation) {
 
 namespace {
 
-bool isConstant(const ShardState& state) {
-  return !state.mesh.devices().empty() && std::all_of(state.dims.begin(), state.dims.end(), [](const DigitList& dim) {
-    return !dim.isOpaque() && dim.extent().isConst() &&
-           std::all_of(dim.digits().begin(), dim.digits().end(), [](const Digit& d) {
-             return d.size.isConst() && d.stride.isConst() && d.owner.below.isConst();
-           });
-  });
-}
-
 // On two meshes what axes are called says nothing, and of uneven parts that hold the same indices digits may differ: every rank's
 // indices are compared.
 EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
@@ -273,14 +264,14 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
       return EdgeRelation::Aligned;
     }
     reason = fmt::format("the meshes differ: {} and {}", held.mesh.toString(), needed.mesh.toString());
-    return isConstant(held) && isConstant(needed) ? compareRanks(held, needed) : EdgeRelation::Comm;
+    return held.isConstant() && needed.isConstant() ? compareRanks(held, needed) : EdgeRelation::Comm;
   }
   bool aligned = true;
   for (size_t k = 0; k < held.dims.size(); k++) {
     for (const Digit& d : held.dims[k].digits()) {
       if (d.owner.isDevice() && (needed.mesh.empty() || !isFixedBy(d, needed.dims[k], prover))) {
         const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
-        if (!whole && (isRagged(held) || isRagged(needed)) && isConstant(held) && isConstant(needed)) {
+        if (!whole && (isRagged(held) || isRagged(needed)) && held.isConstant() && needed.isConstant()) {
           if (const EdgeRelation exact = compareRanks(held, needed); exact != EdgeRelation::Comm) {
             reason = exact == EdgeRelation::Local ? "of uneven parts a rank holds more than it needs" : "";
             return exact;

@@ -60,12 +60,6 @@ std::optional<IntExpr> elementOf(const Val* val, const IntExpr& extent) {
   return std::nullopt;
 }
 
-bool isConstant(const ShardState& state) {
-  return state.partial.empty() && std::ranges::all_of(state.dims, [](const DigitList& dim) {
-           return !dim.isOpaque() && dim.extent().isConst();
-         });
-}
-
 // Where the part of a row begins in the padded dim: the part is the last one that begins at or before the row.
 IntExpr placeOfPart(const IntExpr& row, const std::vector<IntExpr>& parts) {
   IntExpr part = 0;
@@ -102,8 +96,8 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   const ShardState made = shardState(result);
   ShardState held = shardState(table);
   const auto dim = static_cast<size_t>(expr->attributes().dim);
-  if (!(held.mesh == made.mesh) || held.mesh.devices().empty() || table->isPartial() || result->isPartial() ||
-      !isConstant(held) || !isConstant(made) || edgeRelation(expr, 1, result).relation == EdgeRelation::Comm) {
+  if (!(held.mesh == made.mesh) || table->isPartial() || result->isPartial() || !held.isConstant() ||
+      !made.isConstant() || edgeRelation(expr, 1, result).relation == EdgeRelation::Comm) {
     return std::nullopt;
   }
   const DigitList digits = held.dims[dim];

@@ -26,7 +26,7 @@ struct DigitSplits {
 
 bool isPositive(const IntExpr& e) { return e.lower().value_or(0) > 0; }
 
-bool isConstant(const std::vector<Digit>& digits, const IntExpr& extent) {
+bool hasConstantDigits(const std::vector<Digit>& digits, const IntExpr& extent) {
   return extent.isConst() && std::ranges::all_of(digits, [](const Digit& d) { return d.size.isConst(); });
 }
 
@@ -103,7 +103,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
     }
     return out;
   }
-  if (!isConstant(digits, extent)) {
+  if (!hasConstantDigits(digits, extent)) {
     cutRoundedUp(digits, extent, out);
     return out;
   }
@@ -136,7 +136,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
 }
 
 // The loop of an owned digit.
-struct Piece {
+struct OwnedLoop {
   int axis;
   IntExpr below;
   IterDomain* loop;
@@ -155,9 +155,10 @@ IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* in
 }
 
 // Pieces of one axis that follow each other become one loop. An axis of symbolic size is bound whole.
-void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> pieces, const Prover& prover) {
+void bindOwnedLoops(TensorView* tv, const DeviceMesh& mesh, std::vector<OwnedLoop> pieces, const Prover& prover) {
   const auto next = [&](int axis, const IntExpr& below) {
-    return std::ranges::find_if(pieces, [&](const Piece& p) { return p.axis == axis && prover.equal(p.below, below); });
+    return std::ranges::find_if(pieces,
+                                [&](const OwnedLoop& p) { return p.axis == axis && prover.equal(p.below, below); });
   };
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
     IntExpr below = 1;
@@ -165,7 +166,7 @@ void bindPieces(TensorView* tv, const DeviceMesh& mesh, std::vector<Piece> piece
       auto piece = next(axis, below);
       if (piece == pieces.end()) {
         // what else is bound of the axis stands above a gap
-        piece = std::ranges::min_element(pieces, [&](const Piece& a, const Piece& b) {
+        piece = std::ranges::min_element(pieces, [&](const OwnedLoop& a, const OwnedLoop& b) {
           return std::pair(a.axis != axis, a.below.constantTerm()) < std::pair(b.axis != axis, b.below.constantTerm());
         });
         if (piece == pieces.end() || piece->axis != axis) {
@@ -200,7 +201,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
   tv->resetLoop();
   tv->setDeviceMesh(state.mesh);
 
-  std::vector<Piece> pieces;
+  std::vector<OwnedLoop> pieces;
   int loop = 0;
   size_t next = 0;
   for (IterDomain* logical : std::vector<IterDomain*>(tv->getLogicalDomain())) {
@@ -241,7 +242,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
     loop += splits.loops;
   }
 
-  bindPieces(tv, state.mesh, std::move(pieces), prover);
+  bindOwnedLoops(tv, state.mesh, std::move(pieces), prover);
 }
 
 }  // namespace meshfuse

@@ -77,6 +77,14 @@ bool ShardState::hasOpaqueDim() const {
   return std::ranges::any_of(dims, [](const DigitList& dim) { return dim.isOpaque(); });
 }
 
+bool ShardState::isConstant() const {
+  return !mesh.devices().empty() && std::ranges::all_of(dims, [](const DigitList& dim) {
+    return !dim.isOpaque() && dim.extent().isConst() && std::ranges::all_of(dim.digits(), [](const Digit& d) {
+      return d.size.isConst() && d.stride.isConst() && d.owner.below.isConst();
+    });
+  });
+}
+
 std::vector<int64_t> ShardState::constantShape() const {
   std::vector<int64_t> shape;
   for (const DigitList& dim : dims) {

@@ -13,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-bool isConstant(const TensorView* tv) {
+bool hasConstantExtents(const TensorView* tv) {
   const auto areConstant = [](const std::vector<IterDomain*>& ids) {
     return std::ranges::all_of(ids, [](const IterDomain* id) { return id->extent().isConst(); });
   };
@@ -63,7 +63,7 @@ void addLoops(const TensorView* tv, const Axes& several, Prover& prover) {
 
 void addAll(const Fusion& fusion, const Axes& several, Prover& prover) {
   const std::vector<TensorView*> tensors = fusion.tensors();
-  if (std::ranges::all_of(tensors, isConstant)) {
+  if (std::ranges::all_of(tensors, hasConstantExtents)) {
     return;
   }
   for (const TensorView* tv : tensors) {
@@ -109,7 +109,7 @@ Prover factsOfSizes(const Fusion& fusion) {
 }
 
 Prover factsOfSizes(const Expr& expr) {
-  return std::ranges::all_of(tensorsOf(expr), isConstant) ? Prover() : factsOf(expr, {}, {});
+  return std::ranges::all_of(tensorsOf(expr), hasConstantExtents) ? Prover() : factsOf(expr, {}, {});
 }
 
 std::vector<Prover> casesOfSizes(const Expr& expr) {

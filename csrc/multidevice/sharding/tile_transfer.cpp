@@ -103,7 +103,7 @@ Overlaps overlapsOf(const std::vector<int64_t>& extents, const Side& from, const
 }
 
 // Devices that hold the same piece of the same contribution.
-struct Piece {
+struct HeldTile {
   std::vector<int64_t> tile;     // number by dim
   std::vector<int64_t> holders;  // positions, ascending
 };
@@ -136,7 +136,7 @@ class Transfers {
         overlaps_(overlapsOf(out.extents, from, out.before, to, out.after)),
         oneMesh_(out.fromMesh == out.toMesh) {
     load_.assign(from.at.size(), 0);
-    std::map<std::vector<int64_t>, Piece> pieces;  // by tile and contribution
+    std::map<std::vector<int64_t>, HeldTile> pieces;  // by tile and contribution
     for (size_t position = 0; position < from.at.size(); position++) {
       std::vector<int64_t> key;
       for (const std::vector<int>& owners : from.owners) {
@@ -145,7 +145,7 @@ class Transfers {
       std::vector<int64_t> tile = key;
       key.push_back(from.number(sums.combined, from.at[position]));
       key.push_back(from.number(sums.kept, from.at[position]));
-      Piece& piece = pieces[key];
+      HeldTile& piece = pieces[key];
       piece.tile = std::move(tile);
       piece.holders.push_back(static_cast<int64_t>(position));
     }
@@ -155,13 +155,13 @@ class Transfers {
   }
 
   void run() {
-    std::vector<std::pair<size_t, const Piece*>> wanted;  // what is to be sent, after what is there
+    std::vector<std::pair<size_t, const HeldTile*>> wanted;  // what is to be sent, after what is there
     for (size_t r = 0; r < to_.at.size(); r++) {
       if (std::any_of(sums_.zeros.begin(), sums_.zeros.end(), [&](int a) { return to_.at[r][a] != 0; })) {
         continue;
       }
       const int64_t here = out_.fromMesh.indexOf(out_.toMesh.devices()[r]);
-      for (const Piece& piece : pieces_) {
+      for (const HeldTile& piece : pieces_) {
         const int64_t n = shared(piece, r);
         if (n == 0) {
           continue;
@@ -198,7 +198,7 @@ class Transfers {
   }
 
  private:
-  int64_t shared(const Piece& piece, size_t r) const {
+  int64_t shared(const HeldTile& piece, size_t r) const {
     const std::vector<int64_t>& holder = from_.at[piece.holders.front()];
     const std::vector<int64_t>& mine = to_.at[r];
     auto differs = [&](int atom) { return holder[atom] != mine[atom]; };
@@ -214,7 +214,7 @@ class Transfers {
   }
 
   // The holder that has sent least, then the one that differs in the fewest coordinates, then the first.
-  int64_t sender(const Piece& piece, size_t r) const {
+  int64_t sender(const HeldTile& piece, size_t r) const {
     auto rank = [&](int64_t q) {
       int64_t apart = 0;
       for (size_t a = 0; oneMesh_ && a < from_.sizes.size(); a++) {
@@ -232,7 +232,7 @@ class Transfers {
   const Sums& sums_;
   Overlaps overlaps_;
   bool oneMesh_;
-  std::vector<Piece> pieces_;
+  std::vector<HeldTile> pieces_;
   std::vector<int64_t> load_;  // elements sent, by position
 };
 

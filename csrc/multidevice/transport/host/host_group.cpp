@@ -23,11 +23,11 @@ using namespace std::chrono_literals;
 
 // Longer than a peer that shares the core copies in a call of medium size, shorter than the time slice of one who computes.
 constexpr auto kSlowYield = 500us;
-constexpr auto kPeerIsSlow = 300us;
+constexpr auto kHostPeerIsSlow = 300us;
 constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
 constexpr auto kCircleCheck = 50ms;
-constexpr auto kBeat = 25ms;
+constexpr auto kHostBeat = 25ms;
 constexpr int64_t kStaleBeat = 2000;  // milliseconds
 
 int64_t milliseconds(std::chrono::steady_clock::time_point t) {
@@ -76,7 +76,7 @@ bool HostGroup::isBusy(int peer) const {
 
 void HostGroup::beat() {
   std::unique_lock lock(beatMutex_);
-  while (!beatStop_.wait_for(lock, kBeat, [&] { return beatStopped_; })) {
+  while (!beatStop_.wait_for(lock, kHostBeat, [&] { return beatStopped_; })) {
     own().status().beat.store(milliseconds(Clock::now()), std::memory_order_relaxed);
   }
 }
@@ -113,7 +113,7 @@ void HostGroup::awaitLong(const Wait& wait) {
       throwFailure();
     }
     const auto before = Clock::now();
-    if (!coreForEachRank() && stolen_ == 0 && before - begin < kPeerIsSlow) {
+    if (!coreForEachRank() && stolen_ == 0 && before - begin < kHostPeerIsSlow) {
       sched_yield();
       stolen_ = Clock::now() - before > kSlowYield ? kStolen : 0;
       continue;

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr int64_t kDataAfterHead = 4096;
 constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataAfterHead;
-constexpr auto kPeerIsSlow = 200us;
+constexpr auto kNetworkPeerIsSlow = 200us;
 constexpr auto kOnItsWay = 500ms;  // so long what a rank sent may come after what it did next
 
 bool isShort(int64_t bytes) { return bytes <= kDataAfterHead; }
@@ -328,7 +328,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     throwIfFailed();
     const auto quiet =
         now - (sharesLink_ ? settledSince : idleSince);  // what moves on a shared link may be of another lane
-    if (quiet < kPeerIsSlow) {
+    if (quiet < kNetworkPeerIsSlow) {
       if (!moved) {
         sched_yield();
       }

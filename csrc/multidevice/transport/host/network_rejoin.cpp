@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint32_t kMagic = 0x6d657372;
-constexpr auto kLook = 5ms;
+constexpr uint32_t kRejoinMagic = 0x6d657372;
+constexpr auto kAnswerPoll = 5ms;
 constexpr auto kWordLimit = 2s;  // of a word that is on its way, and of a connection
 
 }  // namespace
@@ -37,7 +37,7 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const 
 }
 
 bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
-  const Frame frame{kMagic, word, old_.world(), rank_, peer};
+  const Frame frame{kRejoinMagic, word, old_.world(), rank_, peer};
   return to.send(&frame, sizeof(frame), Clock::now() + kWordLimit);
 }
 
@@ -75,7 +75,7 @@ bool NetworkRejoin::isCentre(Line& line) {
   while (!line.isGone() && Clock::now() < limit) {
     serve();
     const bool answeredBefore = line.answered;
-    if (line.socket.waitFor(POLLIN, Clock::now() + kLook) && hearAnswer(line)) {
+    if (line.socket.waitFor(POLLIN, Clock::now() + kAnswerPoll) && hearAnswer(line)) {
       return true;
     }
     if (line.answered && !answeredBefore) {
@@ -92,7 +92,7 @@ bool NetworkRejoin::isCentre(Line& line) {
 bool NetworkRejoin::hearAnswer(Line& line) {
   Frame frame{};
   const auto limit = Clock::now() + kWordLimit;
-  if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kMagic || frame.from != line.peer) {
+  if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kRejoinMagic || frame.from != line.peer) {
     dial(line);  // it was somebody else, or has ended
     return false;
   }
@@ -143,7 +143,7 @@ void NetworkRejoin::gather() {
     if (complete || Clock::now() >= limit) {
       break;
     }
-    old_.rendezvousPoint().waitFor(POLLIN, Clock::now() + kLook);
+    old_.rendezvousPoint().waitFor(POLLIN, Clock::now() + kAnswerPoll);
   }
   settle(std::move(above));
 }
@@ -195,13 +195,13 @@ void NetworkRejoin::serve() {
 bool NetworkRejoin::isLate(const Socket& caller) const {
   Frame frame{};
   return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
-         frame.magic == kMagic && frame.world == old_.world() && frame.word == Word::Late;
+         frame.magic == kRejoinMagic && frame.world == old_.world() && frame.word == Word::Late;
 }
 
 void NetworkRejoin::hear(Socket visitor) {
   Frame frame{};
   const bool isForThis = visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
-                         frame.magic == kMagic && frame.world == old_.world() && frame.to == rank_ &&
+                         frame.magic == kRejoinMagic && frame.world == old_.world() && frame.to == rank_ &&
                          frame.word == Word::Come && frame.from >= 0 && frame.from < size_ && frame.from != rank_;
   if (!isForThis) {
     return;  // a stranger, or a rank that looked for another one at an address that both hosts have
@@ -233,9 +233,9 @@ void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) {
   while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     const Socket visitor = old.rendezvousPoint().accept(Clock::now());
     Frame frame{};
-    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) && frame.magic == kMagic &&
-        frame.word == Word::Come) {
-      const Frame answer{kMagic, Word::Late, old.world(), rank, frame.from};
+    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+        frame.magic == kRejoinMagic && frame.word == Word::Come) {
+      const Frame answer{kRejoinMagic, Word::Late, old.world(), rank, frame.from};
       static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + kWordLimit));
     }
   }

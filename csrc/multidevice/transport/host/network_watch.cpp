@@ -14,10 +14,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint32_t kMagic = 0x6d657377;
-constexpr auto kLook = 50ms;
+constexpr uint32_t kWatchMagic = 0x6d657377;
+constexpr auto kPollInterval = 50ms;
 constexpr auto kFrameLimit = 2s;
-constexpr auto kBeat = 200ms;
+constexpr auto kNetworkBeat = 200ms;
 constexpr auto kSilent = 1500ms;  // without a beat: suspected
 
 }  // namespace
@@ -78,11 +78,11 @@ void NetworkWatch::acceptAll(Clock::time_point limit) {
       throwDeviceError(fmt::format("[network] {} did not reach rank 0 while the world was being opened", ranks));
     }
     uint32_t hello[2] = {};
-    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kMagic &&
+    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kWatchMagic &&
         hello[1] > 0 && hello[1] < static_cast<uint32_t>(size_)) {
       closeWhenUnreachable(joined);
       missing -= sockets_[hello[1]].open() ? 0 : 1;
-      joined.send(&kMagic, sizeof(kMagic), limit);
+      joined.send(&kWatchMagic, sizeof(kWatchMagic), limit);
       sockets_[hello[1]] = std::move(joined);
     }
   }
@@ -92,11 +92,11 @@ void NetworkWatch::join(Clock::time_point limit) {
   const NetworkPlace& place = places_[0];
   for (const std::string& host : place.hosts) {
     Socket mine = Socket::create();
-    const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
+    const uint32_t hello[2] = {kWatchMagic, static_cast<uint32_t>(rank_)};
     uint32_t answer = 0;
     const auto soon = std::min(limit, Clock::now() + kFrameLimit);
     if (mine.connect(host, place.port, soon) && mine.send(hello, sizeof(hello), soon) &&
-        mine.receive(&answer, sizeof(answer), soon) && answer == kMagic) {
+        mine.receive(&answer, sizeof(answer), soon) && answer == kWatchMagic) {
       closeWhenUnreachable(mine);
       sockets_[0] = std::move(mine);
       return;
@@ -114,12 +114,12 @@ void NetworkWatch::look() {
   while (!stop_) {
     if (rank_ != 0 && Clock::now() >= nextBeat) {
       tell({Kind::Alive, rank_, 0, 0}, "");
-      nextBeat = Clock::now() + kBeat;
+      nextBeat = Clock::now() + kNetworkBeat;
     }
     for (size_t i = 0; i < sockets_.size(); ++i) {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
-    poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+    poll(polled.data(), polled.size(), static_cast<int>(kPollInterval.count()));
     const auto polledAt = Clock::now();  // to hear one of them may take long
     for (size_t i = 0; i < polled.size(); ++i) {
       if (polled[i].revents != 0) {

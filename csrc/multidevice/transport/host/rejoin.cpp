@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kLook = 1ms;
+constexpr auto kSlotPoll = 1ms;
 constexpr auto kSurelySilent = 2000ms;  // a rank of a crowded machine may be late with its beat
 
 }  // namespace
@@ -47,7 +47,7 @@ bool Rejoin::settleMembers() {
       if (isGone(r, begin)) {
         slot(r).came.compare_exchange_strong(word, RejoinSlot::kOut);
       } else {
-        std::this_thread::sleep_for(kLook);
+        std::this_thread::sleep_for(kSlotPoll);
       }
     }
   }
@@ -92,7 +92,7 @@ bool Rejoin::awaitMembers() {
       if (!underWay()) {
         return false;
       }
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kSlotPoll);
     }
   }
   return true;

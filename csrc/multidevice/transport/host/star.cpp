@@ -15,12 +15,12 @@ namespace meshfuse {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x6d657369;
+constexpr uint32_t kStarMagic = 0x6d657369;
 constexpr std::chrono::milliseconds kCentreSpeaksFirst{1000};
 constexpr std::chrono::milliseconds kWordOfFailure{1000};
 
 struct Hello {
-  uint32_t magic = kMagic;
+  uint32_t magic = kStarMagic;
   int32_t rank = -1;
   int32_t size = 0;
 };
@@ -67,14 +67,14 @@ class LaunchedStar final : public Star {
       }
       Hello hello;
       if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
-          hello.magic != kMagic) {
+          hello.magic != kStarMagic) {
         continue;  // a stranger, or a rank that gave up and tries again
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
       Socket& slot = sockets[static_cast<size_t>(hello.rank)];
       missing -= slot.open() ? 0 : 1;
-      const uint32_t answer[2] = {kMagic, millisecondsUntil(limit)};
+      const uint32_t answer[2] = {kStarMagic, millisecondsUntil(limit)};
       joined.send(answer, sizeof(answer), limit);
       slot = std::move(joined);
     }
@@ -98,7 +98,7 @@ class LaunchedStar final : public Star {
       const Hello hello{.rank = rank_, .size = size_};
       uint32_t answer[2] = {};
       if (mine.connect(address_.host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
-          mine.receive(answer, sizeof(answer), limit) && answer[0] == kMagic) {
+          mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
         std::vector<Socket> sockets;
         sockets.push_back(std::move(mine));
         open(std::move(all), rank_, 0, std::move(sockets));

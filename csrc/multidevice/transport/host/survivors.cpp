@@ -16,7 +16,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr uint32_t kMagic = 0x6d657373;
+constexpr uint32_t kSurvivorsMagic = 0x6d657373;
 
 std::string word(const char* variable) {
   const char* text = std::getenv(variable);
@@ -96,7 +96,7 @@ class SurvivorStar final : public Star {
         break;
       }
       uint32_t hello[2] = {};
-      if (!joined.receive(hello, sizeof(hello), limit) || hello[0] != kMagic ||
+      if (!joined.receive(hello, sizeof(hello), limit) || hello[0] != kSurvivorsMagic ||
           hello[1] >= static_cast<uint32_t>(size_)) {
         continue;
       }
@@ -120,7 +120,7 @@ class SurvivorStar final : public Star {
   }
 
   void join(Socket mine, Clock::time_point limit) {
-    const uint32_t hello[2] = {kMagic, static_cast<uint32_t>(rank_)};
+    const uint32_t hello[2] = {kSurvivorsMagic, static_cast<uint32_t>(rank_)};
     std::string text;
     const bool heard =
         mine.send(hello, sizeof(hello), limit) &&
