@@ -28,6 +28,12 @@ else()
 endif()
 option(MESHFUSE_PCH "precompile the headers that most sources use" ${pch_default})
 
+# The sources of a folder are compiled eight at a time, so what they include is read once. Names of anonymous namespaces are therefore
+# unique in a folder.
+option(MESHFUSE_UNITY "compile the sources of a folder eight at a time" ON)
+set(CMAKE_UNITY_BUILD ${MESHFUSE_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+
 set(MESHFUSE_SANITIZE "" CACHE STRING "value of -fsanitize, empty for none")
 
 add_library(meshfuse_flags INTERFACE)
