@@ -59,22 +59,31 @@ std::string Digit::toString() const {
   return isRagged() ? text + "<" + bound.toString() : text;
 }
 
-DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
-  for (Digit& d : digits) {
+DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) : digits_(std::move(digits)) {
+  size_t kept = 0;
+  for (Digit& d : digits_) {
     if (d.size.isConst(1) && !d.isRagged()) {
       continue;
     }
-    if (!digits_.empty() && adjoins(digits_.back(), d, prover)) {
-      d.size = prover.multiply(digits_.back().size, d.size);
-      d.bound = digits_.back().bound;
-      digits_.back() = std::move(d);
-    } else {
-      digits_.push_back(std::move(d));
+    if (kept > 0 && adjoins(digits_[kept - 1], d, prover)) {
+      d.size = prover.multiply(digits_[kept - 1].size, d.size);
+      d.bound = std::move(digits_[kept - 1].bound);
+      kept--;
     }
+    if (&d != &digits_[kept]) {
+      digits_[kept] = std::move(d);
+    }
+    kept++;
   }
+  digits_.resize(kept);
 }
 
-DigitList DigitList::whole(int dim, const IntExpr& extent) { return DigitList({Digit{dim, 1, extent, {}}}); }
+DigitList DigitList::whole(int dim, const IntExpr& extent) {
+  std::vector<Digit> digits(1);
+  digits[0].dim = dim;
+  digits[0].size = extent;
+  return DigitList(std::move(digits));
+}
 
 DigitList DigitList::opaque() {
   DigitList list;

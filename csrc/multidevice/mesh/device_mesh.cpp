@@ -138,18 +138,18 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes) {
 DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) {
   check(!axes.empty(), "[mesh] a mesh needs at least one axis; got none");
   checkDevices(ids);
-  DeviceMesh mesh;
+  Grid grid;
   int64_t count = 1;
   bool symbolic = false;
   std::string shape;
   for (const Axis& axis : axes) {
     checkAxisName(axis.name);
-    check(std::find(mesh.names_.begin(), mesh.names_.end(), axis.name) == mesh.names_.end(),
+    check(std::find(grid.names.begin(), grid.names.end(), axis.name) == grid.names.end(),
           "[mesh] two axes are named {}; give each axis a name of its own", axis.name);
     check(!axis.size || *axis.size >= 1, "[mesh] axis {} has size {}; a mesh axis has at least 1 device", axis.name,
           axis.size.value_or(0));
-    mesh.names_.push_back(axis.name);
-    mesh.sizes_.push_back(axis.size ? IntExpr(*axis.size) : IntExpr::symbol(axis.name, {.lower = 1}));
+    grid.names.push_back(axis.name);
+    grid.sizes.push_back(axis.size ? IntExpr(*axis.size) : IntExpr::symbol(axis.name, {.lower = 1}));
     symbolic |= !axis.size;
     count *= axis.size.value_or(1);
     shape += fmt::format("{}{}", shape.empty() ? "" : " x ", axis.size ? fmt::format("{}", *axis.size) : axis.name);
@@ -157,20 +157,32 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
   check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count, "[mesh] {} device ids for a mesh of {}; {}",
         ids.size(), shape,
         symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
-  mesh.hints_.resize(mesh.names_.size());
-  mesh.ids_ = std::move(ids);
+  grid.hints.resize(grid.names.size());
+  grid.ids = std::move(ids);
+  DeviceMesh mesh;
+  mesh.grid_ = std::make_shared<const Grid>(std::move(grid));
   return mesh;
 }
 
+const DeviceMesh::Grid& DeviceMesh::grid() const {
+  static const Grid none;
+  return grid_ ? *grid_ : none;
+}
+
 DeviceMesh DeviceMesh::hint(const MeshSizes& sizes) const {
-  DeviceMesh mesh = *this;
+  if (sizes.empty()) {
+    return *this;
+  }
+  Grid hinted = grid();
   for (const auto& [name, size] : sizes) {
     const auto position = static_cast<size_t>(axisOf(axis(name)));
-    check(!sizes_[position].isConst(), "[mesh] axis {} has size {}; only an axis of symbolic size takes a hint", name,
-          sizes_[position].toString());
+    check(!hinted.sizes[position].isConst(), "[mesh] axis {} has size {}; only an axis of symbolic size takes a hint",
+          name, hinted.sizes[position].toString());
     check(size >= 1, "[mesh] the hint for axis {} is {}; a mesh axis has at least 1 device", name, size);
-    mesh.hints_[position] = size;
+    hinted.hints[position] = size;
   }
+  DeviceMesh mesh;
+  mesh.grid_ = std::make_shared<const Grid>(std::move(hinted));
   return mesh;
 }
 
@@ -180,16 +192,16 @@ DeviceMesh DeviceMesh::bind(const MeshSizes& sizes) const {
   }
   std::vector<Axis> axes;
   MeshSizes open;
-  for (size_t k = 0; k < names_.size(); k++) {
-    const auto given = sizes.find(names_[k]);
-    if (sizes_[k].isConst()) {
-      axes.emplace_back(names_[k], sizes_[k].constValue());
+  for (size_t k = 0; k < grid().names.size(); k++) {
+    const auto given = sizes.find(grid().names[k]);
+    if (grid().sizes[k].isConst()) {
+      axes.emplace_back(grid().names[k], grid().sizes[k].constValue());
     } else if (given != sizes.end()) {
-      axes.emplace_back(names_[k], given->second);
+      axes.emplace_back(grid().names[k], given->second);
     } else {
-      axes.emplace_back(names_[k]);
-      if (hints_[k] > 0) {
-        open[names_[k]] = hints_[k];
+      axes.emplace_back(grid().names[k]);
+      if (grid().hints[k] > 0) {
+        open[grid().names[k]] = grid().hints[k];
       }
     }
   }
@@ -197,17 +209,19 @@ DeviceMesh DeviceMesh::bind(const MeshSizes& sizes) const {
 }
 
 bool DeviceMesh::isSymbolic() const {
-  return std::any_of(sizes_.begin(), sizes_.end(), [](const IntExpr& size) { return !size.isConst(); });
+  return std::any_of(grid().sizes.begin(), grid().sizes.end(), [](const IntExpr& size) { return !size.isConst(); });
 }
 
 int64_t DeviceMesh::hintSize(int axis) const {
   const auto k = static_cast<size_t>(axis);
-  return sizes_.at(k).isConst() ? sizes_[k].constValue() : hints_[k] > 0 ? hints_[k] : kHintWithout;
+  return grid().sizes.at(k).isConst() ? grid().sizes[k].constValue()
+         : grid().hints[k] > 0        ? grid().hints[k]
+                                      : kHintWithout;
 }
 
 std::vector<int64_t> DeviceMesh::axisSizes() const {
   std::vector<int64_t> sizes;
-  for (const IntExpr& size : sizes_) {
+  for (const IntExpr& size : grid().sizes) {
     sizes.push_back(size.constValue());
   }
   return sizes;
@@ -223,7 +237,7 @@ int64_t DeviceMesh::teamSize(const std::vector<int>& axes) const {
 
 int64_t DeviceMesh::numDevices() const {
   int64_t count = empty() ? 0 : 1;
-  for (const IntExpr& size : sizes_) {
+  for (const IntExpr& size : grid().sizes) {
     if (!size.isConst()) {
       throwInternalError(
           fmt::format("[mesh] the number of devices of {} is not known before its sizes are bound", toString()));
@@ -251,17 +265,17 @@ int DeviceMesh::axisOf(ParallelType type) const {
 }
 
 ParallelType DeviceMesh::axis(std::string_view name) const {
-  auto it = std::find(names_.begin(), names_.end(), name);
-  if (it == names_.end()) {
+  auto it = std::find(grid().names.begin(), grid().names.end(), name);
+  if (it == grid().names.end()) {
     throwUserError(fmt::format("[mesh] no axis is named {}; there are {}", name,
-                               names_.empty() ? "none" : fmt::format("{}", fmt::join(names_, ", "))));
+                               grid().names.empty() ? "none" : fmt::format("{}", fmt::join(grid().names, ", "))));
   }
-  return typeOf(static_cast<int>(it - names_.begin()));
+  return typeOf(static_cast<int>(it - grid().names.begin()));
 }
 
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
   const int position = axisOf(axis(name));
-  const IntExpr& whole = sizes_[static_cast<size_t>(position)];
+  const IntExpr& whole = grid().sizes[static_cast<size_t>(position)];
   check(whole.isConst(), "[mesh] axis {} has a symbol for its size; a part needs a number", name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
         "[mesh] axis {} of {} has no part of size {} below {}; their product must divide its size", name,
@@ -335,8 +349,8 @@ IntExpr DeviceMesh::size(std::string_view name) const { return size(axis(name));
 bool DeviceMesh::contains(int64_t rank) const { return indexOf(rank) >= 0; }
 
 int64_t DeviceMesh::indexOf(int64_t rank) const {
-  auto it = std::find(ids_.begin(), ids_.end(), rank);
-  return it == ids_.end() ? -1 : it - ids_.begin();
+  auto it = std::find(grid().ids.begin(), grid().ids.end(), rank);
+  return it == grid().ids.end() ? -1 : it - grid().ids.begin();
 }
 
 std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
@@ -344,9 +358,9 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
   if (index < 0) {
     throwInternalError(fmt::format("[mesh] rank {} is not in {}", rank, toString()));
   }
-  std::vector<int64_t> result(sizes_.size());
-  for (size_t k = sizes_.size(); k-- > 0;) {
-    int64_t size = sizes_[k].constValue();
+  std::vector<int64_t> result(grid().sizes.size());
+  for (size_t k = grid().sizes.size(); k-- > 0;) {
+    int64_t size = grid().sizes[k].constValue();
     result[k] = index % size;
     index /= size;
   }
@@ -354,18 +368,19 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
 }
 
 int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
-  if (coordinates.size() != sizes_.size()) {
+  if (coordinates.size() != grid().sizes.size()) {
     throwInternalError(fmt::format("[mesh] {} coordinates for {}", coordinates.size(), toString()));
   }
   int64_t index = 0;
-  for (size_t k = 0; k < sizes_.size(); k++) {
-    int64_t size = sizes_[k].constValue();
+  for (size_t k = 0; k < grid().sizes.size(); k++) {
+    int64_t size = grid().sizes[k].constValue();
     if (coordinates[k] < 0 || coordinates[k] >= size) {
-      throwInternalError(fmt::format("[mesh] coordinate {} along {} of {}", coordinates[k], names_[k], toString()));
+      throwInternalError(
+          fmt::format("[mesh] coordinate {} along {} of {}", coordinates[k], grid().names[k], toString()));
     }
     index = index * size + coordinates[k];
   }
-  return ids_.at(static_cast<size_t>(index));
+  return grid().ids.at(static_cast<size_t>(index));
 }
 
 std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
@@ -387,15 +402,13 @@ std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes
 
 std::string DeviceMesh::toString() const {
   std::string text;
-  for (size_t k = 0; k < names_.size(); k++) {
-    text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", names_[k], sizes_[k].toString());
-    text += hints_[k] > 0 ? fmt::format(" hint {}", hints_[k]) : "";
+  for (size_t k = 0; k < grid().names.size(); k++) {
+    text += fmt::format("{}{}: {}", k == 0 ? "" : ", ", grid().names[k], grid().sizes[k].toString());
+    text += grid().hints[k] > 0 ? fmt::format(" hint {}", grid().hints[k]) : "";
   }
-  return fmt::format("{{{}}}[{}]", text, fmt::join(ids_, ", "));
+  return fmt::format("{{{}}}[{}]", text, fmt::join(grid().ids, ", "));
 }
 
-bool operator==(const DeviceMesh& a, const DeviceMesh& b) {
-  return a.names_ == b.names_ && a.sizes_ == b.sizes_ && a.hints_ == b.hints_ && a.ids_ == b.ids_;
-}
+bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.grid_ == b.grid_ || a.grid() == b.grid(); }
 
 }  // namespace meshfuse

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,13 +97,13 @@ class DeviceMesh {
   // ignored. UserError on a size below 1 and on too many devices.
   [[nodiscard]] DeviceMesh bind(const MeshSizes& sizes) const;
 
-  bool empty() const { return names_.empty(); }
-  int numAxes() const { return static_cast<int>(names_.size()); }
+  bool empty() const { return grid_ == nullptr; }
+  int numAxes() const { return static_cast<int>(grid().names.size()); }
   bool isSymbolic() const;           // some size is a symbol
   int64_t numDevices() const;        // InternalError while a size is symbolic
   int64_t hintSize(int axis) const;  // its size if that is known
-  const std::string& axisName(int axis) const { return names_.at(axis); }
-  const IntExpr& axisSize(int axis) const { return sizes_.at(axis); }
+  const std::string& axisName(int axis) const { return grid().names.at(axis); }
+  const IntExpr& axisSize(int axis) const { return grid().sizes.at(axis); }
   std::vector<int64_t> axisSizes() const;                // InternalError if a size is symbolic
   int64_t teamSize(const std::vector<int>& axes) const;  // ranks along these axes; InternalError if a size is symbolic
   // Position of the axis that a device type names; UserError if the mesh has no such axis.
@@ -124,7 +125,7 @@ class DeviceMesh {
   // names a whole axis, the part of the axis that the other leaves free is also suggested.
   std::vector<ParallelType> freeInstead(ParallelType a, ParallelType b, std::vector<ParallelType> bound) const;
 
-  const std::vector<int64_t>& devices() const { return ids_; }  // row-major
+  const std::vector<int64_t>& devices() const { return grid().ids; }  // row-major
   bool contains(int64_t rank) const;
   int64_t indexOf(int64_t rank) const;                   // position in devices(), -1 if absent
   std::vector<int64_t> coordinates(int64_t rank) const;  // one for each axis; InternalError if absent
@@ -136,10 +137,16 @@ class DeviceMesh {
   friend bool operator==(const DeviceMesh&, const DeviceMesh&);
 
  private:
-  std::vector<std::string> names_;
-  std::vector<IntExpr> sizes_;
-  std::vector<int64_t> hints_;  // of each axis, 0: none
-  std::vector<int64_t> ids_;
+  struct Grid {
+    std::vector<std::string> names;
+    std::vector<IntExpr> sizes;
+    std::vector<int64_t> hints;  // of each axis, 0: none
+    std::vector<int64_t> ids;
+    friend bool operator==(const Grid&, const Grid&) = default;
+  };
+  const Grid& grid() const;
+
+  std::shared_ptr<const Grid> grid_;  // null: no mesh; copies share it
 };
 
 }  // namespace meshfuse
