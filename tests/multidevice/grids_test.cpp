@@ -1,6 +1,7 @@
 // Shards that move between the axes of a grid, and between parts of an axis: one collective each, of as few elements as there can be.
 #include <fmt/core.h>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 #include "multidevice/sharding/shard_state.h"
@@ -8,10 +9,6 @@
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
-}
 
 DeviceMesh grid(int64_t nx, int64_t ny) { return DeviceMesh::create({{"x", nx}, {"y", ny}}); }
 
