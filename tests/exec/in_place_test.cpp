@@ -233,7 +233,7 @@ TEST(InPlace, PlainOutputFedBackAsInput) {
   double expected = 0;
   for (int step = 0; step < 5; step++) {
     Tensor next = cache.runFusionWithInputs({state})[0];
-    EXPECT_EQ(state.at({5}), expected) << "the stridedInput changed";
+    EXPECT_EQ(state.at({5}), expected) << "the input changed";
     expected = expected * 0.5 + 1;
     EXPECT_EQ(next.at({5}), expected);
     state = next;
@@ -259,7 +259,7 @@ TEST(SharedMemory, OneTensorAsTwoArgumentsOneOfThemUpdated) {
   EXPECT_EQ(errorOf([&] {
               (void)checked.cache().runFusionWithInputs({t, t});
             }),
-            "UserError: [run] stridedInput 0 and stridedInput 1 share memory, and output 0 is written there; pass a "
+            "UserError: [run] input 0 and input 1 share memory, and output 0 is written there; pass a "
             "copy, see "
             "Tensor::clone");
   EXPECT_NE(errorOf([&] {
@@ -302,7 +302,7 @@ TEST(SharedMemory, OverlappingWindowsAreNoPlaceForAResult) {
   });
   Tensor base = random({64});
   std::string error = errorOf([&] { (void)checked.cache().runFusionWithInputs({base.asStrided({4, 4}, {2, 1})}); });
-  EXPECT_TRUE(error.starts_with("UserError: [run] stridedInput 0 (T0)")) << error;
+  EXPECT_TRUE(error.starts_with("UserError: [run] input 0 (T0)")) << error;
   EXPECT_NE(error.find("strides [2, 1]"), std::string::npos) << error;
   EXPECT_EQ(checked.call({base.asStrided({4, 4}, {5, 1})}), "");
   EXPECT_EQ(checked.call({base.asStrided({4, 4}, {1, 4})}), "");

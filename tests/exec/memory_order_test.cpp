@@ -121,7 +121,7 @@ void addResults(Fusion& f, Random& random, int kind, TensorView* x) {
     case 6:
       out(cat({x, neg(x)}, axis));
       break;
-    case 7:  // the stridedInput itself, and it again
+    case 7:  // the input itself, and it again
       out(set(x));
       f.addOutput(x);
       break;
@@ -279,7 +279,7 @@ TEST(MemoryOrder, OfResultsThatTakeAnInputsPlace) {
   EXPECT_EQ(errorOf([&] {
               checked.call({random({6, 4})});
             }),
-            "UserError: [run] the result T2 is written into stridedInput 0 (T0) in the memory order [1, 0], but the "
+            "UserError: [run] the result T2 is written into input 0 (T0) in the memory order [1, 0], but the "
             "argument has "
             "strides [4, 1] for sizes [6, 4]; pass a tensor in that order, or set no memory order for the result");
   const Tensor turned = random({4, 6}).transpose(0, 1);
