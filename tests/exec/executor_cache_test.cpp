@@ -5,6 +5,7 @@
 
 #include "host/program.h"
 
+#include "inputs.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
@@ -12,10 +13,6 @@
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 // Runs `build` on one rank with verification of every step and compares the outputs with the reference.
 void checkRun(const std::function<void(Fusion&)>& build, const std::vector<Argument>& inputs, int64_t kernels = -1) {

@@ -2,22 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "host/program.h"
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
-}
-
-TensorView* input(Fusion& f, const std::vector<int64_t>& shape) {
-  TensorView* x = makeConcreteTensor(shape);
-  f.addInput(x);
-  return x;
-}
 
 // Calls with fresh copies of the arguments, twice.
 void expectUpdates(const BuildFusion& build, const std::vector<Tensor>& inputs) {
@@ -41,8 +32,8 @@ TEST(InPlace, BroadcastReadByAnotherResult) {
   for (bool boundary : {false, true}) {
     expectUpdates(
         [=](Fusion& f) {
-          TensorView* x = input(f, {8});
-          TensorView* y = input(f, {5, 8});
+          TensorView* x = stridedInput(f, {8});
+          TensorView* y = stridedInput(f, {5, 8});
           TensorView* next = relu(x);
           f.addOutput(next);
           f.aliasOutputToInput(next, x);
@@ -56,7 +47,7 @@ TEST(InPlace, ReadElsewhereInTheSameKernel) {
   for (int reads = 0; reads < 5; reads++) {
     expectUpdates(
         [=](Fusion& f) {
-          TensorView* x = input(f, {6, 6});
+          TensorView* x = stridedInput(f, {6, 6});
           TensorView* other = reads == 0   ? transpose(x)
                               : reads == 1 ? slice(pad(x, {1, 0}), {0, 0}, {6, 6})
                               : reads == 2 ? broadcast(sum(x, {1}), {false, true})
@@ -73,7 +64,7 @@ TEST(InPlace, ReadElsewhereInTheSameKernel) {
 TEST(InPlace, LargeTransposedRead) {
   expectUpdates(
       [](Fusion& f) {
-        TensorView* x = input(f, {150, 150});
+        TensorView* x = stridedInput(f, {150, 150});
         TensorView* next = transpose(x);
         f.addOutput(next);
         f.aliasOutputToInput(next, x);
@@ -84,8 +75,8 @@ TEST(InPlace, LargeTransposedRead) {
 TEST(InPlace, TwoInputsExchanged) {
   expectUpdates(
       [](Fusion& f) {
-        TensorView* x = input(f, {40});
-        TensorView* y = input(f, {40});
+        TensorView* x = stridedInput(f, {40});
+        TensorView* y = stridedInput(f, {40});
         TensorView* a = mul(y, 2.0);
         TensorView* b = neg(x);
         f.addOutput(a);
@@ -99,8 +90,8 @@ TEST(InPlace, TwoInputsExchanged) {
 TEST(InPlace, TwoInputsExchangedUnchanged) {
   expectUpdates(
       [](Fusion& f) {
-        TensorView* x = input(f, {40});
-        TensorView* y = input(f, {40});
+        TensorView* x = stridedInput(f, {40});
+        TensorView* y = stridedInput(f, {40});
         TensorView* a = set(y);
         TensorView* b = set(x);
         f.addOutput(a);
@@ -114,9 +105,9 @@ TEST(InPlace, TwoInputsExchangedUnchanged) {
 TEST(InPlace, EachUpdateReadsBoth) {
   expectUpdates(
       [](Fusion& f) {
-        TensorView* w = input(f, {7, 9});
-        TensorView* m = input(f, {7, 9});
-        TensorView* g = input(f, {7, 9});
+        TensorView* w = stridedInput(f, {7, 9});
+        TensorView* m = stridedInput(f, {7, 9});
+        TensorView* g = stridedInput(f, {7, 9});
         TensorView* momentum = add(mul(m, 0.9), add(g, mul(w, 0.01)));
         TensorView* next = sub(w, mul(momentum, 0.1));
         f.addOutput(momentum);
@@ -132,7 +123,7 @@ TEST(InPlace, InputIsAlsoAnOutput) {
   std::string error = errorOf([] {
     expectUpdates(
         [](Fusion& f) {
-          TensorView* x = input(f, {12});
+          TensorView* x = stridedInput(f, {12});
           TensorView* next = add(x, 1.0);
           f.addOutput(next);
           f.aliasOutputToInput(next, x);
@@ -146,7 +137,7 @@ TEST(InPlace, InputIsAlsoAnOutput) {
 TEST(InPlace, ResultIsReadByLaterKernels) {
   expectUpdates(
       [](Fusion& f) {
-        TensorView* x = input(f, {5, 30});
+        TensorView* x = stridedInput(f, {5, 30});
         TensorView* next = add(softmax(x, 1), x);
         f.addOutput(next);
         f.aliasOutputToInput(next, x);
@@ -161,8 +152,8 @@ TEST(InPlace, ContractionIntoAnOperandAndIntoAStrangersMemory) {
     Tensor x = random({6, 6});
     Tensor y = random({6, 6}, 2);
     CheckedCache checked([](Fusion& f) {
-      TensorView* a = input(f, {6, 6});
-      TensorView* b = input(f, {6, 6});
+      TensorView* a = stridedInput(f, {6, 6});
+      TensorView* b = stridedInput(f, {6, 6});
       TensorView* p = matmul(a, b);
       TensorView* q = matmul(b, a);
       f.addOutput(p);
@@ -172,9 +163,9 @@ TEST(InPlace, ContractionIntoAnOperandAndIntoAStrangersMemory) {
     });
     EXPECT_EQ(checked.call({transposed ? x.transpose(0, 1) : x, transposed ? y.transpose(0, 1) : y}), "");
     CheckedCache stranger([](Fusion& f) {
-      TensorView* a = input(f, {6, 6});
-      TensorView* b = input(f, {6, 6});
-      TensorView* c = input(f, {6, 6});
+      TensorView* a = stridedInput(f, {6, 6});
+      TensorView* b = stridedInput(f, {6, 6});
+      TensorView* c = stridedInput(f, {6, 6});
       TensorView* p = matmul(a, b);
       f.addOutput(p);
       f.aliasOutputToInput(p, c);
@@ -188,8 +179,8 @@ TEST(InPlace, StridedMemoryOfEveryWriter) {
   Tensor base = random({8, 10}, 5);
   for (int writer = 0; writer < 4; writer++) {
     CheckedCache checked([=](Fusion& f) {
-      TensorView* x = input(f, {4, 5});
-      TensorView* w = input(f, {4, 5});
+      TensorView* x = stridedInput(f, {4, 5});
+      TensorView* w = stridedInput(f, {4, 5});
       TensorView* next = writer == 0   ? add(w, x)
                          : writer == 1 ? set(x)
                          : writer == 2 ? softmax(x, 1)
@@ -207,8 +198,8 @@ TEST(InPlace, OutputFedBackAsInput) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
-    TensorView* state = input(*fusion, {16});
-    TensorView* x = input(*fusion, {16});
+    TensorView* state = stridedInput(*fusion, {16});
+    TensorView* x = stridedInput(*fusion, {16});
     TensorView* next = add(mul(state, 0.5), x);
     fusion->addOutput(next);
     fusion->aliasOutputToInput(next, state);
@@ -234,7 +225,7 @@ TEST(InPlace, PlainOutputFedBackAsInput) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
-    TensorView* state = input(*fusion, {16});
+    TensorView* state = stridedInput(*fusion, {16});
     fusion->addOutput(add(mul(state, 0.5), 1.0));
   }
   FusionExecutorCache cache(std::move(fusion));
@@ -253,8 +244,8 @@ TEST(InPlace, PlainOutputFedBackAsInput) {
 
 BuildFusion scaledInPlace(double factor) {
   return [=](Fusion& f) {
-    TensorView* w = input(f, {4, 4});
-    TensorView* x = input(f, {4, 4});
+    TensorView* w = stridedInput(f, {4, 4});
+    TensorView* x = stridedInput(f, {4, 4});
     TensorView* next = add(mul(w, factor), x);
     f.addOutput(next);
     f.aliasOutputToInput(next, w);
@@ -268,7 +259,8 @@ TEST(SharedMemory, OneTensorAsTwoArgumentsOneOfThemUpdated) {
   EXPECT_EQ(errorOf([&] {
               (void)checked.cache().runFusionWithInputs({t, t});
             }),
-            "UserError: [run] input 0 and input 1 share memory, and output 0 is written there; pass a copy, see "
+            "UserError: [run] input 0 and input 1 share memory, and output 0 is written there; pass a "
+            "copy, see "
             "Tensor::clone");
   EXPECT_NE(errorOf([&] {
               (void)checked.cache().runFusionWithInputs({t, t.transpose(0, 1)});
@@ -292,8 +284,8 @@ TEST(SharedMemory, ViewsOfOneBufferThatDoNotMeet) {
 
 TEST(SharedMemory, ReadTwiceIsFine) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {4, 4});
-    TensorView* y = input(f, {4, 4});
+    TensorView* x = stridedInput(f, {4, 4});
+    TensorView* y = stridedInput(f, {4, 4});
     f.addOutput(mul(x, transpose(y)));
   });
   Tensor t = random({4, 4});
@@ -303,7 +295,7 @@ TEST(SharedMemory, ReadTwiceIsFine) {
 
 TEST(SharedMemory, OverlappingWindowsAreNoPlaceForAResult) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* w = input(f, {4, 4});
+    TensorView* w = stridedInput(f, {4, 4});
     TensorView* next = add(w, 1.0);
     f.addOutput(next);
     f.aliasOutputToInput(next, w);

@@ -9,6 +9,7 @@
 #include "exec/explain.h"
 #include "fuzz/random.h"
 #include "host/program.h"
+#include "inputs.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -22,16 +23,6 @@ namespace {
 using Order = std::vector<int>;
 using Sizes = std::vector<int64_t>;
 using fuzz::Random;
-
-Tensor random(Sizes sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
-
-TensorView* input(Fusion& f, const Sizes& sizes, DataType type = DataType::Float) {
-  TensorView* x = makeConcreteTensor(sizes, type);
-  f.addInput(x);
-  return x;
-}
 
 TensorView* ordered(TensorView* tv, const Order& order) {
   const std::vector<IterDomain*> stored = tv->noReductions();
@@ -182,7 +173,7 @@ TEST(MemoryOrder, RandomOrdersOfRandomPrograms) {
       x = other;
     }
     SCOPED_TRACE(fmt::format("seed {}, sizes {}", seed, sizes));
-    expectOrdered([&](Fusion& f) { addResults(f, numbers, kind, input(f, sizes)); }, {x}, kind == 10 ? 1 : 0);
+    expectOrdered([&](Fusion& f) { addResults(f, numbers, kind, stridedInput(f, sizes)); }, {x}, kind == 10 ? 1 : 0);
     if (testing::Test::HasFailure()) {
       return;
     }
@@ -195,7 +186,7 @@ TEST(MemoryOrder, EveryPermutationOfFourDims) {
     SCOPED_TRACE(fmt::format("{}", order));
     expectOrdered(
         [&](Fusion& f) {
-          TensorView* x = input(f, {3, 4, 2, 40});
+          TensorView* x = stridedInput(f, {3, 4, 2, 40});
           f.addOutput(ordered(add(x, 1.0), order));
           f.addOutput(ordered(softmax(x, 3), order));
         },
@@ -209,7 +200,7 @@ TEST(MemoryOrder, DimsOfOneElementAndWithout) {
       SCOPED_TRACE(fmt::format("sizes {}, order {}", sizes, order));
       expectOrdered(
           [&](Fusion& f) {
-            TensorView* x = input(f, sizes);
+            TensorView* x = stridedInput(f, sizes);
             f.addOutput(ordered(add(x, 1.0), order));
             f.addOutput(ordered(sum(x, {0}, true), order));
             f.addOutput(ordered(matmul(x, transpose(x, 1, 2)), order));
@@ -236,7 +227,7 @@ TEST(MemoryOrder, RunTimeSizes) {
 TEST(MemoryOrder, KernelsRunAlongMemory) {
   auto kernelOf = [](const Tensor& x, const Order& order) {
     CheckedCache checked([&](Fusion& f) {
-      TensorView* in = input(f, {64, 48});
+      TensorView* in = stridedInput(f, {64, 48});
       f.addOutput(ordered(add(in, 1.0), order));
     });
     EXPECT_EQ(checked.call({x}), "");
@@ -255,7 +246,7 @@ TEST(MemoryOrder, SuppliedResultsLieInIt) {
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
-    fusion->addOutput(ordered(add(input(*fusion, {3, 4}), 1.0), {1, 0}));
+    fusion->addOutput(ordered(add(stridedInput(*fusion, {3, 4}), 1.0), {1, 0}));
   }
   FusionExecutorCache cache(std::move(fusion));
   const Tensor x = random({3, 4});
@@ -279,18 +270,18 @@ TEST(MemoryOrder, SuppliedResultsLieInIt) {
 
 TEST(MemoryOrder, OfResultsThatTakeAnInputsPlace) {
   auto build = [](Fusion& f) {
-    TensorView* x = input(f, {6, 4});
+    TensorView* x = stridedInput(f, {6, 4});
     TensorView* y = add(x, 1.0);
     f.addOutput(ordered(y, {1, 0}));
     f.aliasOutputToInput(y, x);
   };
   CheckedCache checked(build);
-  EXPECT_EQ(
-      errorOf([&] {
-        checked.call({random({6, 4})});
-      }),
-      "UserError: [run] the result T2 is written into input 0 (T0) in the memory order [1, 0], but the argument has "
-      "strides [4, 1] for sizes [6, 4]; pass a tensor in that order, or set no memory order for the result");
+  EXPECT_EQ(errorOf([&] {
+              checked.call({random({6, 4})});
+            }),
+            "UserError: [run] the result T2 is written into input 0 (T0) in the memory order [1, 0], but the "
+            "argument has "
+            "strides [4, 1] for sizes [6, 4]; pass a tensor in that order, or set no memory order for the result");
   const Tensor turned = random({4, 6}).transpose(0, 1);
   ASSERT_EQ(checked.call({turned}), "");
   EXPECT_EQ(checked.results()[0].data(), turned.data());
@@ -300,7 +291,7 @@ TEST(MemoryOrder, OfResultsThatTakeAnInputsPlace) {
   EXPECT_EQ(checked.results()[0].data(), gaps.data());
   // without an order the result lies as the argument does
   CheckedCache any([](Fusion& f) {
-    TensorView* x = input(f, {6, 4});
+    TensorView* x = stridedInput(f, {6, 4});
     TensorView* y = add(x, 1.0);
     f.addOutput(y);
     f.aliasOutputToInput(y, x);
@@ -311,7 +302,7 @@ TEST(MemoryOrder, OfResultsThatTakeAnInputsPlace) {
 
 TEST(MemoryOrder, IsExplained) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {6, 4});
+    TensorView* x = stridedInput(f, {6, 4});
     TensorView* y = add(x, 1.0);
     f.addOutput(ordered(y, {1, 0}));
     f.addOutput(ordered(matmul(y, transpose(y)), {1, 0}));
@@ -360,7 +351,7 @@ TEST(MemoryOrder, OfShardsAndOfWhatCollectivesMake) {
       {
         FusionGuard guard(fusion.get());
         Random numbers(seed);
-        TensorView* x = placed(input(*fusion, sizes), mesh, 0);
+        TensorView* x = placed(stridedInput(*fusion, sizes), mesh, 0);
         addPlacedResults(*fusion, numbers, x, mesh);
       }
       FusionExecutorCache cache(std::move(fusion), {.communicator = &comm, .verify = Verify::Always});

@@ -12,7 +12,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-TensorView* input(Fusion& f, int64_t dims, DataType type) {
+TensorView* symbolicInput(Fusion& f, int64_t dims, DataType type) {
   TensorView* t = makeContigTensor(dims, type);
   f.addInput(t);
   return t;
@@ -22,8 +22,8 @@ TensorView* input(Fusion& f, int64_t dims, DataType type) {
 Values binary(DataType type, const Values& a, const Values& b,
               const std::function<TensorView*(TensorView*, TensorView*)>& op) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* x = input(f, 1, type);
-    f.addOutput(op(x, input(f, 1, type)));
+    TensorView* x = symbolicInput(f, 1, type);
+    f.addOutput(op(x, symbolicInput(f, 1, type)));
   });
   const auto n = static_cast<int64_t>(a.size());
   EXPECT_EQ(checked.call({Tensor::of(a, {n}, type), Tensor::of(b, {n}, type)}), "");
@@ -64,7 +64,7 @@ TEST(NarrowIntegers, UnaryOpsAtTheEnds) {
   for (DataType type : {DataType::Char, DataType::Short}) {
     const auto low = static_cast<double>(lowestInteger(type));
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, 1, type);
+      TensorView* x = symbolicInput(f, 1, type);
       for (TensorView* y : {abs(x), neg(x), bitwise_not(x), sign(x)}) {
         f.addOutput(y);
       }
@@ -87,7 +87,7 @@ TEST(NarrowIntegers, UnaryOpsAtTheEnds) {
 
 TEST(NarrowIntegers, CastsFromWiderIntegersWrap) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* x = input(f, 1, DataType::Int);
+    TensorView* x = symbolicInput(f, 1, DataType::Int);
     f.addOutput(castOp(DataType::Char, x));
     f.addOutput(castOp(DataType::Short, x));
   });
@@ -101,7 +101,7 @@ TEST(NarrowIntegers, Reductions) {
   for (DataType type : {DataType::Char, DataType::Short}) {
     for (int64_t axis : {0, 1}) {
       CheckedCache checked([&](Fusion& f) {
-        TensorView* x = input(f, 2, type);
+        TensorView* x = symbolicInput(f, 2, type);
         f.addOutput(sum(x, {axis}));
         f.addOutput(sum(x, {axis}, false, type));
         f.addOutput(max(x, {axis}));
@@ -128,15 +128,15 @@ TEST(NarrowIntegers, Reductions) {
 TEST(NarrowIntegers, OrdersScansAndIndices) {
   for (DataType type : {DataType::Char, DataType::Short}) {
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, 2, type);
+      TensorView* x = symbolicInput(f, 2, type);
       SortResult sorted = sort(x, 1, true);
       f.addOutput(sorted.values);
       f.addOutput(cumsum(x, 1));
       f.addOutput(cumsum(x, 1, type));
       f.addOutput(scan(x, 1, ReduceOp::Max));
       f.addOutput(argmin(x, 1));
-      TensorView* rows = input(f, 1, type);  // positions of rows of a table that is longer than a Char counts
-      f.addOutput(index_select(input(f, 2, DataType::Float), 0, rows));
+      TensorView* rows = symbolicInput(f, 1, type);  // positions of rows of a table that is longer than a Char counts
+      f.addOutput(index_select(symbolicInput(f, 2, DataType::Float), 0, rows));
     });
     const auto low = static_cast<double>(lowestInteger(type));
     Tensor x = Tensor::of({5, low, -low - 1, -1}, {1, 4}, type);
@@ -160,7 +160,7 @@ TEST(NarrowIntegers, AddUpAcrossRanks) {
     const auto low = static_cast<double>(lowestInteger(type));
     expectAgreesOnRanks(
         [&](Fusion& f, int64_t ranks) {
-          TensorView* x = cut(input(f, 2, type), 0, ranks);
+          TensorView* x = cut(symbolicInput(f, 2, type), 0, ranks);
           f.addOutput(sum(x, {0}));
           f.addOutput(sum(x, {0}, false, type));
           f.addOutput(max(x, {0}));
@@ -172,10 +172,10 @@ TEST(NarrowIntegers, AddUpAcrossRanks) {
 
 TEST(NarrowIntegers, ProductsOfMatrices) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* a = input(f, 2, DataType::Char);
-    TensorView* b = input(f, 2, DataType::Char);
+    TensorView* a = symbolicInput(f, 2, DataType::Char);
+    TensorView* b = symbolicInput(f, 2, DataType::Char);
     f.addOutput(matmul(a, b));
-    f.addOutput(linear(a, b, input(f, 1, DataType::Char)));
+    f.addOutput(linear(a, b, symbolicInput(f, 1, DataType::Char)));
   });
   Tensor a = randomTensor({5, 5}, DataType::Char, 1, -128, 128);
   Tensor b = randomTensor({5, 5}, DataType::Char, 2, -128, 128);
@@ -185,7 +185,7 @@ TEST(NarrowIntegers, ProductsOfMatrices) {
 
 TEST(NarrowIntegers, ScalarsAreCutToTheElementsTheyMeet) {
   CheckedCache checked([&](Fusion& f) {
-    TensorView* x = input(f, 1, DataType::Char);
+    TensorView* x = symbolicInput(f, 1, DataType::Char);
     Val* s = IrBuilder::create<Val>(f, DataType::Int);
     f.addInput(s);
     f.addOutput(add(x, s));

@@ -29,7 +29,7 @@ namespace meshfuse {
 
 namespace {
 
-using Values = std::map<int, BoundedTensor>;  // by number
+using ValuesByNumber = std::map<int, BoundedTensor>;
 
 // A copy whose results are all its tensors, and their numbers.
 std::pair<std::unique_ptr<Fusion>, std::vector<int>> withAllResults(const Fusion& fusion) {
@@ -47,10 +47,10 @@ std::pair<std::unique_ptr<Fusion>, std::vector<int>> withAllResults(const Fusion
   return {std::move(all), std::move(numbers)};
 }
 
-Values valuesOf(const Fusion& fusion, std::span<const Argument> inputs, int64_t partials) {
+ValuesByNumber valuesOf(const Fusion& fusion, std::span<const Argument> inputs, int64_t partials) {
   auto [all, numbers] = withAllResults(fusion);
   std::vector<BoundedTensor> results = interpretWithBounds(*all, inputs, {.partials = partials});
-  Values values;
+  ValuesByNumber values;
   for (size_t i = 0; i < numbers.size(); i++) {
     values[numbers[i]] = results[i];
     values[numbers[i]].uncertain = 0;
@@ -97,7 +97,7 @@ bool endsWith(std::string_view op, std::string_view last) {
 }
 
 // In the global view: op, type and shape.
-void expectSameInPlan(const Case& c, const Fusion& planned, const Values& expected, int& compared) {
+void expectSameInPlan(const Case& c, const Fusion& planned, const ValuesByNumber& expected, int& compared) {
   for (const TensorView* tv : planned.tensors()) {
     if (tv->definition() == nullptr || tv->id() >= c.fusion->numVals()) {
       continue;
@@ -114,7 +114,7 @@ void expectSameInPlan(const Case& c, const Fusion& planned, const Values& expect
 }
 
 // On each rank: the values of the parts of the planned program's tensors that the rank holds.
-void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made, const Values& expected,
+void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made, const ValuesByNumber& expected,
                        int& compared) {
   const Fusion& planned = *made[0].planned;
   const DeviceMesh mesh = meshOf(planned);
@@ -161,7 +161,7 @@ void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made,
 int expectSameNumbers(const Case& c) {
   SCOPED_TRACE(c.name);
   int compared = 0;
-  const Values expected = valuesOf(*c.fusion, c.inputs, c.ranks);
+  const ValuesByNumber expected = valuesOf(*c.fusion, c.inputs, c.ranks);
   const std::vector<SegmentedProgram> made = compiledOn(c);
   for (size_t i = 0; i < c.fusion->inputs().size(); i++) {
     const int number = c.fusion->inputs()[i]->id();

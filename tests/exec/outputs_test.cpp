@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "host/program.h"
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
@@ -9,19 +10,9 @@ namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
-
-TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
-  TensorView* x = makeConcreteTensor(shape, type);
-  f.addInput(x);
-  return x;
-}
-
 TEST(Outputs, ThatAreInputsAreCopies) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {4, 5});
+    TensorView* x = stridedInput(f, {4, 5});
     f.addOutput(x);
     f.addOutput(neg(x));
   });
@@ -35,7 +26,7 @@ TEST(Outputs, ThatAreInputsAreCopies) {
 
 TEST(Outputs, ListedTwice) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {4, 5});
+    TensorView* x = stridedInput(f, {4, 5});
     TensorView* y = exp(x);
     f.addOutput(y);
     f.addOutput(y);
@@ -47,7 +38,7 @@ TEST(Outputs, ListedTwice) {
 
 TEST(Outputs, ThatAreViewsOfInputsAndOfEachOther) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {4, 6});
+    TensorView* x = stridedInput(f, {4, 6});
     TensorView* y = reshape(x, {24});
     TensorView* z = neg(x);
     f.addOutput(y);
@@ -70,7 +61,7 @@ TEST(Outputs, ThatAreViewsOfInputsAndOfEachOther) {
 
 TEST(Outputs, ViewsOfLibraryResults) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {6, 6});
+    TensorView* x = stridedInput(f, {6, 6});
     TensorView* y = matmul(x, x);
     f.addOutput(reshape(y, {36}));
     f.addOutput(transpose(y));
@@ -82,12 +73,12 @@ TEST(Outputs, ViewsOfLibraryResults) {
 TEST(Outputs, UpdatesWrittenThroughViews) {
   for (bool strided : {false, true}) {
     CheckedCache checked([](Fusion& f) {
-      TensorView* w = input(f, {4, 6});
-      TensorView* x = input(f, {24});
+      TensorView* w = stridedInput(f, {4, 6});
+      TensorView* x = stridedInput(f, {24});
       TensorView* next = reshape(mul(x, 2.0), {4, 6});
       f.addOutput(next);
       f.aliasOutputToInput(next, w);
-      TensorView* v = input(f, {6, 6});
+      TensorView* v = stridedInput(f, {6, 6});
       TensorView* product = reshape(matmul(v, v), {6, 6});
       f.addOutput(product);
       f.aliasOutputToInput(product, v);
@@ -102,8 +93,8 @@ TEST(Outputs, UpdatesWrittenThroughViews) {
 
 TEST(Outputs, InputPassedThroughToAnotherInput) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* x = input(f, {4, 6});
-    TensorView* y = input(f, {4, 6});
+    TensorView* x = stridedInput(f, {4, 6});
+    TensorView* y = stridedInput(f, {4, 6});
     TensorView* copy = set(x);
     f.addOutput(copy);
     f.aliasOutputToInput(copy, y);
@@ -117,14 +108,14 @@ TEST(Outputs, InputPassedThroughToAnotherInput) {
 
 TEST(Outputs, UnusedInputsAndNoOutputs) {
   CheckedCache unused([](Fusion& f) {
-    (void)input(f, {3});
-    TensorView* x = input(f, {4});
+    (void)stridedInput(f, {3});
+    TensorView* x = stridedInput(f, {4});
     Val* s = IrBuilder::create<Val>(DataType::Double);
     f.addInput(s);
     f.addOutput(neg(x));
   });
   EXPECT_EQ(unused.call({random({3}), random({4}), 1.0}), "");
-  CheckedCache nothing([](Fusion& f) { (void)input(f, {3}); });
+  CheckedCache nothing([](Fusion& f) { (void)stridedInput(f, {3}); });
   EXPECT_EQ(nothing.call({random({3})}), "");
   std::vector<Tensor> none;
   nothing.cache().run(std::vector<Argument>{random({3})}, none);
@@ -133,7 +124,7 @@ TEST(Outputs, UnusedInputsAndNoOutputs) {
 TEST(Outputs, OfEveryType) {
   for (const DataTypeInfo& type : kDataTypes) {
     CheckedCache checked([&](Fusion& f) {
-      TensorView* x = input(f, {3, 7}, type.type);
+      TensorView* x = stridedInput(f, {3, 7}, type.type);
       f.addOutput(set(x));
       f.addOutput(transpose(x));
       f.addOutput(cat({x, x}, 1));

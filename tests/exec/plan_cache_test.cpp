@@ -4,16 +4,13 @@
 #include <thread>
 
 #include "host/program.h"
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 std::unique_ptr<FusionExecutorCache> incrementCache(ExecutorOptions options = {}) {
   auto fusion = std::make_unique<Fusion>();

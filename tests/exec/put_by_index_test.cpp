@@ -25,7 +25,7 @@ int64_t product(const Sizes& sizes) {
   return n;
 }
 
-Tensor random(const Sizes& sizes, DataType type, uint64_t seed = 1) {
+Tensor randomOperand(const Sizes& sizes, DataType type, uint64_t seed = 1) {
   const double limit = isIntegral(type) ? 100 : 2;
   return randomTensor(sizes, type, seed, type == DataType::Bool ? 0 : -limit, limit);
 }
@@ -103,9 +103,9 @@ Values resultOf(const std::vector<Tensor>& operands, int64_t dim, bool symbolic 
 TEST(Scatter, OfEveryTypeAsALoop) {
   for (DataType type : kTypes) {
     for (DataType indexType : {DataType::Int, DataType::Int32, DataType::Short, DataType::Char}) {
-      const Tensor x = random({3, 17}, type);
+      const Tensor x = randomOperand({3, 17}, type);
       const Tensor index = positions({3, 40}, 17, indexType);
-      const Tensor src = random({3, 40}, type, 2);
+      const Tensor src = randomOperand({3, 40}, type, 2);
       EXPECT_EQ(resultOf({x, index, src}, 1), scattered(x, 1, index, src)) << name(type) << " " << name(indexType);
     }
   }
@@ -120,9 +120,9 @@ TEST(Scatter, AlongEveryDimInEveryLayout) {
           continue;
         }
         const Sizes put = withDim(sizes, dim, count);
-        const Tensor x = random(sizes, DataType::Float);
+        const Tensor x = randomOperand(sizes, DataType::Float);
         const Tensor index = positions(put, extent);
-        const Tensor src = random(put, DataType::Float, 2);
+        const Tensor src = randomOperand(put, DataType::Float, 2);
         const Values expected = scattered(x, dim, index, src);
         EXPECT_EQ(resultOf({x, index, src}, dim), expected);
         EXPECT_EQ(resultOf({x, index, src}, dim, false), expected);
@@ -156,7 +156,7 @@ TEST(Scatter, InvertsAnOrder) {
     f.addOutput(scatter(zeros_like(order), 1, order, expand(places, Sizes{4, 9})));
     f.addOutput(argsort(order, 1));
   });
-  ASSERT_EQ(checked.call({random({4, 9}, DataType::Float)}), "");
+  ASSERT_EQ(checked.call({randomOperand({4, 9}, DataType::Float)}), "");
   EXPECT_EQ(checked.results()[0].toVector(), checked.results()[1].toVector());
   EXPECT_EQ(checked.cache().planned()->toString().find("checked_index"), std::string::npos);
 }
@@ -173,9 +173,9 @@ TEST(IndexPutAccumulate, OfEveryTypeAsALoop) {
           sizes.insert(sizes.end(), row.begin(), row.end());
           Sizes put = counted;
           put.insert(put.end(), row.begin(), row.end());
-          const Tensor x = random(sizes, type);
+          const Tensor x = randomOperand(sizes, type);
           const Tensor index = positions(counted, 11, indexType);
-          const Tensor value = random(put, type, 2);
+          const Tensor value = randomOperand(put, type, 2);
           EXPECT_EQ(resultOf({x, index, value}, kAdds), accumulated(x, index, value))
               << name(type) << " " << name(indexType);
         }
@@ -185,22 +185,22 @@ TEST(IndexPutAccumulate, OfEveryTypeAsALoop) {
 }
 
 TEST(IndexPutAccumulate, InEveryLayout) {
-  const Tensor x = random({4, 3, 5}, DataType::Float);
+  const Tensor x = randomOperand({4, 3, 5}, DataType::Float);
   const Tensor index = positions({6, 2}, 4);
-  const Tensor value = random({6, 2, 3, 5}, DataType::Float, 2);
+  const Tensor value = randomOperand({6, 2, 3, 5}, DataType::Float, 2);
   const Values expected = accumulated(x, index, value);
   const auto turned = [](const Tensor& t, int a, int b) { return t.transpose(a, b).clone().transpose(a, b); };
   for (int a = 0; a < 3; a++) {
     EXPECT_EQ(resultOf({turned(x, a, 2), turned(index, 0, 1), turned(value, a, 3)}, kAdds, false), expected);
   }
-  const Tensor wide = random({6, 2, 3, 10}, DataType::Float, 3);
+  const Tensor wide = randomOperand({6, 2, 3, 10}, DataType::Float, 3);
   const Tensor every = wide.slice(3, 0, 10, 2);
   EXPECT_EQ(resultOf({x, index, every}, kAdds, false), accumulated(x, index, every.clone()));
 }
 
 TEST(IndexPutAccumulate, WithoutRowsOrElements) {
   for (const Sizes& sizes : std::vector<Sizes>{{0, 3}, {4, 0}}) {
-    const Tensor x = random(sizes, DataType::Float);
+    const Tensor x = randomOperand(sizes, DataType::Float);
     const Tensor none = Tensor::zeros({0, sizes[1]}, DataType::Float);
     EXPECT_EQ(resultOf({x, Tensor::zeros({0}, DataType::Int), none}, kAdds), x.toVector());
   }
@@ -225,7 +225,7 @@ TEST(IndexPutAccumulate, TurnsAnEmbeddingAround) {
     f.addOutput(indexPutAccumulate(zeros({7, 8}, DataType::Float), index, mul(dy, 2.0)));
   });
   const Tensor index = positions({3, 5}, 7);
-  EXPECT_EQ(checked.call({index, random({3, 5, 8}, DataType::Float)}), "");
+  EXPECT_EQ(checked.call({index, randomOperand({3, 5, 8}, DataType::Float)}), "");
   EXPECT_NE(checked.cache().planned()->toString().find("checked_index"), std::string::npos);
 }
 
@@ -233,14 +233,14 @@ TEST(PutByIndex, IndicesOutOfRangeFailTheRun) {
   for (int64_t dim : {kAdds, int64_t{0}}) {
     for (DataType type : {DataType::Int, DataType::Int32, DataType::Char}) {
       for (Verify verify : {Verify::Off, Verify::Always}) {
-        const std::vector<Tensor> operands = {random({5}, DataType::Float), positions({8}, 5, type),
-                                              random({8}, DataType::Float)};
+        const std::vector<Tensor> operands = {randomOperand({5}, DataType::Float), positions({8}, 5, type),
+                                              randomOperand({8}, DataType::Float)};
         CheckedCache checked(scatterOf(operands, dim, true), {.verify = verify});
         const auto call = [&](int64_t bad, int64_t extent) {
           Tensor index = operands[1].clone();
           index.set(Sizes{6}, static_cast<double>(bad));
           return errorOf([&] {
-            (void)checked.cache().runFusionWithInputs({random({extent}, DataType::Float), index, operands[2]});
+            (void)checked.cache().runFusionWithInputs({randomOperand({extent}, DataType::Float), index, operands[2]});
           });
         };
         EXPECT_EQ(call(4, 5), "");
@@ -265,8 +265,9 @@ TEST(PutByIndex, SizesOfACallMustFit) {
                                                                      {kAdds, {{3, 5}, {4}, {3, 5}}},
                                                                      {kAdds, {{3, 5}, {4}, {4, 1}}}};
   for (const auto& [dim, sizes] : wrong) {
-    const std::vector<Tensor> operands = {random(sizes[0], DataType::Float), Tensor::zeros(sizes[1], DataType::Int),
-                                          random(sizes[2], DataType::Float)};
+    const std::vector<Tensor> operands = {randomOperand(sizes[0], DataType::Float),
+                                          Tensor::zeros(sizes[1], DataType::Int),
+                                          randomOperand(sizes[2], DataType::Float)};
     CheckedCache checked(scatterOf(operands, dim, true));
     const std::string error = errorOf([&] {
       (void)checked.cache().runFusionWithInputs({operands.begin(), operands.end()});
@@ -277,7 +278,7 @@ TEST(PutByIndex, SizesOfACallMustFit) {
 
 enum class Cut { Block, Cycle };
 
-void shard(TensorView* x, int dim, int64_t ranks, Cut how) {
+void shardDim(TensorView* x, int dim, int64_t ranks, Cut how) {
   if (how == Cut::Block) {
     cut(x, dim, ranks);
     return;
@@ -310,11 +311,11 @@ void onRanks(const Sizes& table, const Sizes& index, const Sizes& put, int64_t d
                 const bool has = at < static_cast<int>(sizes[k].size());
                 const bool even = has && (how == Cut::Block || sizes[k][static_cast<size_t>(at)] % 4 == 0);
                 if (k == which || (all && k < which && even)) {
-                  shard(v[k], at, ranks, how);
+                  shardDim(v[k], at, ranks, how);
                 }
               }
             },
-            {{{random(table, type), positions(index, extent), random(put, type, 2)}}});
+            {{{randomOperand(table, type), positions(index, extent), randomOperand(put, type, 2)}}});
       }
     }
   }

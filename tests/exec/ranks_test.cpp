@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -11,6 +10,7 @@
 #include "exec/compile.h"
 #include "exec/kernel_compiler.h"
 #include "host/executor.h"
+#include "inputs.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -506,8 +506,6 @@ TEST(EachRank, MayLayOutItsShardAsItLikes) {
 }
 
 TEST(SpecialValuesOnRanks, ReachEveryRank) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   for (int64_t ranks : {2, 4}) {
     Tensor global = randomTensor({8, 6}, DataType::Float, 3, -2, 2);
     global.set(std::vector<int64_t>{5, 1}, kNan);

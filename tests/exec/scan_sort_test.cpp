@@ -3,17 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 #include "stress/on_ranks.h"
 
 namespace meshfuse {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Few different values, and some NaN.
 Tensor repeating(const std::vector<int64_t>& sizes, DataType type) {

@@ -9,6 +9,7 @@
 #include <new>
 #include <set>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "stress/checked_cache.h"
@@ -50,10 +51,6 @@ void operator delete[](void* p, size_t, std::align_val_t) noexcept { std::free(p
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 std::unique_ptr<FusionExecutorCache> cacheOf(const BuildFusion& build, ExecutorOptions options = {}) {
   auto fusion = std::make_unique<Fusion>();

@@ -18,14 +18,13 @@ namespace meshfuse::fuzz {
 
 namespace {
 
-using tile::Program;
 using tile::Value;
 using tile::ValueKind;
-using KernelChange = std::function<bool(Program&)>;
+using KernelChange = std::function<bool(tile::Program&)>;
 
 // A change of every value that it fits.
-KernelChange inValues(const std::function<bool(Program&, Value&)>& change) {
-  return [change](Program& p) {
+KernelChange inValues(const std::function<bool(tile::Program&, Value&)>& change) {
+  return [change](tile::Program& p) {
     bool any = false;
     for (Value& v : p.values) {
       any = change(p, v) || any;
@@ -35,7 +34,7 @@ KernelChange inValues(const std::function<bool(Program&, Value&)>& change) {
 }
 
 KernelChange replacingOp(PointOp from, PointOp to) {
-  return inValues([=](Program&, Value& v) {
+  return inValues([=](tile::Program&, Value& v) {
     bool fits = v.kind == ValueKind::Point && v.op == from;
     v.op = fits ? to : v.op;
     return fits;
@@ -43,7 +42,7 @@ KernelChange replacingOp(PointOp from, PointOp to) {
 }
 
 KernelChange swappingOperands(PointOp op, size_t a, size_t b) {
-  return inValues([=](Program&, Value& v) {
+  return inValues([=](tile::Program&, Value& v) {
     if (v.kind != ValueKind::Point || v.op != op || v.operands[a] == v.operands[b]) {
       return false;
     }
@@ -66,25 +65,25 @@ std::vector<PlantedBug> kernelBugs() {
       {"a comparison the wrong way", replacingOp(PointOp::Gt, PointOp::Lt)},
       {"rounding towards zero instead of down", replacingOp(PointOp::Floor, PointOp::Trunc)},
       {"a remainder with the dividend's sign", replacingOp(PointOp::Remainder, PointOp::Fmod)},
-      {"a sum over lanes as a maximum", inValues([](Program&, Value& v) {
+      {"a sum over lanes as a maximum", inValues([](tile::Program&, Value& v) {
          bool fits = v.kind == ValueKind::Reduce && v.combiner == ReduceOp::Sum;
          v.combiner = fits ? ReduceOp::Max : v.combiner;
          return fits;
        })},
-      {"a maximum that starts at zero", inValues([](Program&, Value& v) {
+      {"a maximum that starts at zero", inValues([](tile::Program&, Value& v) {
          bool fits = v.kind == ValueKind::Const && isFloatingPoint(v.dtype) &&
                      v.constant == -std::numeric_limits<double>::infinity();
          v.constant = fits ? 0 : v.constant;
          return fits;
        })},
-      {"a window one element short", inValues([](Program&, Value& v) {
+      {"a window one element short", inValues([](tile::Program&, Value& v) {
          bool fits = v.kind == ValueKind::Load && v.fill != tile::kNone && !v.where.empty();
          if (fits) {
            v.where.back().rhs = v.where.back().rhs - 1;
          }
          return fits;
        })},
-      {"a square read transposed", inValues([](Program& p, Value& v) {
+      {"a square read transposed", inValues([](tile::Program& p, Value& v) {
          if (v.kind != ValueKind::Load || v.index.size() < 2 || !v.where.empty()) {
            return false;
          }
@@ -96,7 +95,7 @@ std::vector<PlantedBug> kernelBugs() {
          std::swap(v.index[n - 1], v.index[n - 2]);
          return true;
        })},
-      {"a cast to 16 bits and back left out", inValues([](Program& p, Value& v) {
+      {"a cast to 16 bits and back left out", inValues([](tile::Program& p, Value& v) {
          if (v.kind != ValueKind::Cast || v.dtype != DataType::Float) {
            return false;
          }
@@ -107,7 +106,7 @@ std::vector<PlantedBug> kernelBugs() {
          v.operands[0] = inner.operands[0];
          return true;
        })},
-      {"constants of 16 bits where they have 32", inValues([](Program&, Value& v) {
+      {"constants of 16 bits where they have 32", inValues([](tile::Program&, Value& v) {
          if (v.kind != ValueKind::Const || v.dtype != DataType::Float || std::isinf(v.constant)) {
            return false;
          }
@@ -116,13 +115,13 @@ std::vector<PlantedBug> kernelBugs() {
          v.constant = rounded;
          return changed;
        })},
-      {"the wrong word of a random number", inValues([](Program&, Value& v) {
+      {"the wrong word of a random number", inValues([](tile::Program&, Value& v) {
          bool fits = v.kind == ValueKind::Random;
          v.param = fits ? (v.param + 1) % 4 : v.param;
          return fits;
        })},
       {"the last element of an axis left out",
-       [](Program& p) {
+       [](tile::Program& p) {
          for (tile::Space& s : p.spaces) {
            for (tile::Axis& a : s.axes) {
              if (a.bound.isConst() && a.bound.constValue() > 1) {
@@ -205,12 +204,12 @@ std::vector<PlantedBug> stepBugs() {
 // Raised where there is nothing to change: no code need be generated then.
 struct NotApplicable : std::exception {};
 
-std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const Program> programs,
+std::vector<std::shared_ptr<const CpuKernel>> compileChanged(std::span<const tile::Program> programs,
                                                              const KernelChange& change) {
-  std::vector<Program> changed;
+  std::vector<tile::Program> changed;
   bool any = false;
-  for (const Program& p : programs) {
-    Program copy = p;
+  for (const tile::Program& p : programs) {
+    tile::Program copy = p;
     bool applied = change(copy) && tile::verify(copy).empty();
     any = any || applied;
     changed.push_back(applied ? std::move(copy) : p);
@@ -227,7 +226,7 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
                                               std::shared_ptr<const Fusion>& planned) {
   CompileOptions options{.threads = 1};
   if (bug.kernel) {
-    options.compile = [&](std::span<const Program> programs) { return compileChanged(programs, bug.kernel); };
+    options.compile = [&](std::span<const tile::Program> programs) { return compileChanged(programs, bug.kernel); };
   }
   CompiledProgram compiled;
   try {

@@ -1,35 +1,17 @@
 // Shards that move between the axes of a grid, and between parts of an axis: one collective each, of as few elements as there can be.
 #include <fmt/core.h>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
+#include "multidevice/sharding/random_state.h"
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
-}
-
 DeviceMesh grid(int64_t nx, int64_t ny) { return DeviceMesh::create({{"x", nx}, {"y", ny}}); }
-
-// Each dim cut over the named axes, the first outermost: {"xy", ""}.
-ShardState tiles(const DeviceMesh& mesh, const std::vector<int64_t>& shape, const std::vector<std::string>& axes) {
-  ShardState state{mesh, {}, {}};
-  for (size_t k = 0; k < shape.size(); k++) {
-    std::vector<Digit> owned;
-    int64_t stride = shape[k];
-    for (const char name : axes[k]) {
-      const int axis = mesh.axisOf(mesh.axis(std::string(1, name)));
-      stride /= mesh.axisSize(axis).constValue();
-      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
-    }
-    state.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned));
-  }
-  return state;
-}
 
 // y = x from one placement to another.
 Scenario moved(const std::vector<int64_t>& shape, const ShardState& from, const ShardState& to,
@@ -57,8 +39,8 @@ TEST_F(Grids, SwappingTheAxesOfTwoDimsIsAPermutation) {
   const DeviceMesh mesh = grid(2, 2);
   const Expected stays{{"permute/4"}, 0, 0};
   const Expected swaps{{"permute/4"}, 0, 6 * 4};
-  runScenarioOn(
-      4, moved({4, 6}, tiles(mesh, {4, 6}, {"x", "y"}), tiles(mesh, {4, 6}, {"y", "x"}), {stays, swaps, swaps, stays}));
+  runScenarioOn(4, moved({4, 6}, blockState(mesh, {4, 6}, {"x", "y"}), blockState(mesh, {4, 6}, {"y", "x"}),
+                         {stays, swaps, swaps, stays}));
 }
 
 TEST_F(Grids, SwappingAxesOfOtherSizesIsOneUnevenExchange) {
@@ -70,7 +52,8 @@ TEST_F(Grids, SwappingAxesOfOtherSizesIsOneUnevenExchange) {
       ranks.push_back({{"all-to-all-v/6"}, 0, (24 - kept * kept) * 4});
     }
   }
-  runScenarioOn(6, moved({12, 12}, tiles(mesh, {12, 12}, {"x", "y"}), tiles(mesh, {12, 12}, {"y", "x"}), ranks));
+  runScenarioOn(6,
+                moved({12, 12}, blockState(mesh, {12, 12}, {"x", "y"}), blockState(mesh, {12, 12}, {"y", "x"}), ranks));
 }
 
 TEST_F(Grids, ReorderingTheAxesOfADimIsAPermutation) {
@@ -80,7 +63,7 @@ TEST_F(Grids, ReorderingTheAxesOfADimIsAPermutation) {
     const bool stays = rank == rank % 4 * 2 + rank / 4;
     ranks.push_back({{"permute/8"}, 0, stays ? 0 : 6 * 4});
   }
-  runScenarioOn(8, moved({16, 3}, tiles(mesh, {16, 3}, {"xy", ""}), tiles(mesh, {16, 3}, {"yx", ""}), ranks));
+  runScenarioOn(8, moved({16, 3}, blockState(mesh, {16, 3}, {"xy", ""}), blockState(mesh, {16, 3}, {"yx", ""}), ranks));
 }
 
 // Rank (x, y) holds part ny x + y of the rows; before the gather of a pair over x it is to hold part 2 y + x.
@@ -93,7 +76,7 @@ Scenario withoutTheOuterAxis(int64_t ny) {
     ranks.push_back({{fmt::format("permute/{}", 2 * ny), "all-gather/2"}, 0, (stays ? 0 : part) + part});
   }
   const std::vector<int64_t> shape{4 * ny, 3};
-  return moved(shape, tiles(mesh, shape, {"xy", ""}), tiles(mesh, shape, {"y", ""}), ranks);
+  return moved(shape, blockState(mesh, shape, {"xy", ""}), blockState(mesh, shape, {"y", ""}), ranks);
 }
 
 TEST_F(Grids, DroppingTheOuterAxisGathersOverItAlone) { runScenarioOn(8, withoutTheOuterAxis(4)); }
@@ -111,7 +94,7 @@ TEST_F(Grids, AxesThatDoNotNestExchangeSixthsWithoutDirectTransfers) {
       ranks.push_back({{"permute/6", "all-gather/2"}, -1, (moved + 2) * 4});
     }
   }
-  runScenarioOn(6, moved({12}, tiles(mesh, {12}, {"x"}), tiles(mesh, {12}, {"y"}), ranks,
+  runScenarioOn(6, moved({12}, blockState(mesh, {12}, {"x"}), blockState(mesh, {12}, {"y"}), ranks,
                          {.planner = PlannerSettings{.direct = DirectChoice::Fallback}}));
 }
 
@@ -122,7 +105,7 @@ TEST_F(Grids, SumsOverBothAxesAreOneAllReduce) {
     const std::vector<int64_t> shape{4, 3 * n};
     return Scenario{[=](Fusion& f) {
                       TensorView* x = input(f, shape, mesh);
-                      setShardState(x, tiles(mesh, shape, {"x", "y"}));
+                      setShardState(x, blockState(mesh, shape, {"x", "y"}));
                       TensorView* y = sum(x, {0, 1});
                       f.addOutput(y);
                       y->setDeviceMesh(mesh);
@@ -156,10 +139,10 @@ TEST_F(Grids, ASumOverOneAxisKeepsTheOther) {
   const std::vector<Expected> ranks(4, Expected{{"all-reduce/2"}, 1, 3 * 4});
   runScenarioOn(4, {[=](Fusion& f) {
                       TensorView* x = input(f, {4, 6}, mesh);
-                      setShardState(x, tiles(mesh, {4, 6}, {"x", "y"}));
+                      setShardState(x, blockState(mesh, {4, 6}, {"x", "y"}));
                       TensorView* y = sum(x, {0});
                       f.addOutput(y);
-                      setShardState(y, tiles(mesh, {6}, {"y"}));
+                      setShardState(y, blockState(mesh, {6}, {"y"}));
                     },
                     {random({4, 6}, 1)},
                     {},
@@ -172,10 +155,10 @@ TEST_F(Grids, SumsOverBothAxesToShardsAreOneReduceScatter) {
     const std::vector<Expected> ranks(4, Expected{{"reduce-scatter/4"}, -1, 3 * 6 * 4});
     runScenarioOn(4, {[=](Fusion& f) {
                         TensorView* x = input(f, {4, 6, 4, 6}, mesh);
-                        setShardState(x, tiles(mesh, {4, 6, 4, 6}, {"x", "y", "", ""}));
+                        setShardState(x, blockState(mesh, {4, 6, 4, 6}, {"x", "y", "", ""}));
                         TensorView* y = sum(x, {0, 1});
                         f.addOutput(y);
-                        setShardState(y, tiles(mesh, {4, 6}, to));
+                        setShardState(y, blockState(mesh, {4, 6}, to));
                       },
                       {random({4, 6, 4, 6}, 1)},
                       {},

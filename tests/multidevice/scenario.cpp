@@ -18,12 +18,6 @@ namespace meshfuse {
 
 namespace {
 
-// Bounds of the whole, cut like the tensor they bound.
-BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank) {
-  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(),
-          whole.uncertain};
-}
-
 // What a rank receives in a step. Between processes a small all-reduce reads whole inputs instead of parts: of n - 1 ranks all they have,
 // where the plan counts 2 (n - 1) / n of that, rounded down.
 int64_t bytesReceived(const CommRecord& c, const Communicator& comm) {
@@ -168,6 +162,19 @@ void runAsRank(Communicator& comm, const Scenario& scenario) {
 }
 
 }  // namespace
+
+int64_t sumOverRanks(Communicator& comm, int64_t mine) {
+  int64_t all = 0;
+  for (const std::string& text : comm.exchange(std::to_string(mine))) {
+    all += std::stoll(text);
+  }
+  return all;
+}
+
+BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank) {
+  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(),
+          whole.uncertain};
+}
 
 void shardBlock(TensorView* tv, int dim, const DeviceMesh& mesh, std::string_view axis) {
   tv->outer_split(dim, mesh.size(axis));

@@ -12,6 +12,8 @@
 
 namespace meshfuse {
 
+struct BoundedTensor;
+
 struct Expected {
   std::vector<std::string> communication;   // kinds in order of steps, with team sizes: "all-gather/4"
   int64_t kernels = -1;                     // launches, -1: any
@@ -41,6 +43,10 @@ class ScenarioTest : public MultiDeviceTest {
 
 // `step` among `team` ranks as communication: nothing if there is only one.
 [[nodiscard]] std::vector<std::string> among(int64_t team, const std::string& step);
+
+[[nodiscard]] int64_t sumOverRanks(Communicator& comm, int64_t mine);
+// Bounds of the whole, cut like the tensor they bound.
+[[nodiscard]] BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank);
 
 // Cuts dim `dim` of `tv` in blocks over the named axis, outermost among its loops.
 void shardBlock(TensorView* tv, int dim, const DeviceMesh& mesh, std::string_view axis);

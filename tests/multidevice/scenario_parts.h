@@ -1,14 +1,11 @@
-// What scenarios are written with: one axis, random tensors, annotated outputs, and the bytes that collectives move.
+// What scenarios are written with: one axis, annotated outputs, and the bytes that collectives move.
 #pragma once
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 
 namespace meshfuse {
-
-inline Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 // The least multiple of n that is not below size: n ranks have equal parts of it.
 inline int64_t multipleOf(int64_t n, int64_t size) { return (size + n - 1) / n * n; }

@@ -5,6 +5,7 @@
 #include "analysis/pass_context.h"
 #include "exec/symbolic_program.h"
 #include "host/program.h"
+#include "inputs.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/multidevice_test.h"
@@ -17,10 +18,6 @@
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -1, 1);
-}
 
 struct Program {
   std::function<void(Fusion&)> build;
@@ -82,19 +79,6 @@ Program heads() {
             f.addOutput(permute(softmax(q, 2), {1, 0, 2}));
           },
           {random({5, 16}, 1), random({32, 16}, 2)}};
-}
-
-BoundedTensor shardOf(const BoundedTensor& whole, const TensorView* tv, int rank) {
-  return {shardTensor(whole.value, tv, rank).contiguous(), shardTensor(whole.error, tv, rank).contiguous(),
-          whole.uncertain};
-}
-
-int64_t sumOverRanks(Communicator& comm, int64_t mine) {
-  int64_t all = 0;
-  for (const std::string& text : comm.exchange(std::to_string(mine))) {
-    all += std::stoll(text);
-  }
-  return all;
 }
 
 // Since the counters were reset, but for what this exchange takes.

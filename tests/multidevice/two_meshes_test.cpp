@@ -1,14 +1,11 @@
 // Programs whose tensors are on several meshes, or that send tiles directly: what each rank receives, and that the others do nothing.
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 DeviceMesh onX(std::vector<int64_t> ids) {
   const auto n = static_cast<int64_t>(ids.size());

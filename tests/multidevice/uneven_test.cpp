@@ -10,6 +10,7 @@
 #include "host/program.h"
 #include "interpret/bounds.h"
 #include "meshfuse/meshfuse.h"
+#include "multidevice/scenario_parts.h"
 #include "multidevice/transport/loopback/loopback.h"
 
 namespace meshfuse {
@@ -21,14 +22,6 @@ struct Uneven {
   std::vector<std::string> communication = {"any"};  // kinds in order of steps
   int64_t bytes = -1;                                // received by all ranks together, -1: any
 };
-
-int64_t sumOverRanks(Communicator& comm, int64_t value) {
-  int64_t total = 0;
-  for (const std::string& text : comm.exchange(std::to_string(value))) {
-    total += std::stoll(text);
-  }
-  return total;
-}
 
 void runRank(Communicator& comm, const Uneven& program) {
   auto fusion = std::make_unique<Fusion>();
@@ -95,28 +88,9 @@ void run(int ranks, const Uneven& program) {
   }
 }
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed);
-}
-
-DeviceMesh line(int64_t n) { return DeviceMesh::create({{"x", n}}); }
-
 void block(TensorView* tv, int dim, const DeviceMesh& mesh, const std::string& axis = "x") {
   tv->setDeviceMesh(mesh);
-  tv->outer_split(dim, mesh.size(axis));
-  tv->axis(dim)->parallelize(mesh.axis(axis));
-}
-
-TensorView* in(Fusion& f, std::vector<int64_t> shape, DataType type = DataType::Float) {
-  TensorView* tv = makeContigConcreteTensor(f, shape, type);
-  f.addInput(tv);
-  return tv;
-}
-
-TensorView* whole(Fusion& f, TensorView* tv, const DeviceMesh& mesh) {
-  tv->setDeviceMesh(mesh);
-  f.addOutput(tv);
-  return tv;
+  shardBlock(tv, dim, mesh, axis);
 }
 
 // (extent, ranks)
@@ -127,11 +101,11 @@ const std::vector<Cut> kCuts = {{6, 4}, {5, 4}, {5, 3}, {7, 2}, {10, 4}, {1, 8},
 TEST(Uneven, PointwiseThenASumTakesOneAllReduce) {
   for (const auto& [n, ranks] : kCuts) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {n});
-                  block(x, 0, line(ranks));
+                  TensorView* x = input(f, {n});
+                  block(x, 0, axisX(ranks));
                   TensorView* y = add(x, 1.0);
                   f.addOutput(y);
-                  whole(f, sum(y, {0}), line(ranks));
+                  output(f, sum(y, {0}), axisX(ranks));
                 },
                 {random({n})},
                 {"all-reduce"}});
@@ -146,9 +120,9 @@ TEST(Uneven, ReductionsOfEmptyPartsAreIdentities) {
     for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max}) {
       for (DataType type : {DataType::Float, DataType::Int}) {
         run(ranks, {[&](Fusion& f) {
-                      TensorView* x = in(f, {n, 3}, type);
-                      block(x, 0, line(ranks));
-                      whole(f, reductionOp(op, x, {0}), line(ranks));
+                      TensorView* x = input(f, {n, 3}, type);
+                      block(x, 0, axisX(ranks));
+                      output(f, reductionOp(op, x, {0}), axisX(ranks));
                     },
                     {randomTensor({n, 3}, type, 1, -9, -1)},
                     {"all-reduce"}});
@@ -163,9 +137,9 @@ TEST(Uneven, MeanDividesByTheGlobalCount) {
       continue;
     }
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {2, n});
-                  block(x, 1, line(ranks));
-                  whole(f, mean(x, {1}), line(ranks));
+                  TensorView* x = input(f, {2, n});
+                  block(x, 1, axisX(ranks));
+                  output(f, mean(x, {1}), axisX(ranks));
                 },
                 {random({2, n})},
                 {"all-reduce"}});
@@ -179,17 +153,17 @@ TEST(Uneven, GathersCountWhatEachRankHolds) {
       step.emplace_back(n % ranks == 0 ? "all-gather" : "all-gather-v");
     }
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {n, 3});
-                  block(x, 0, line(ranks));
-                  whole(f, set(x), line(ranks));
+                  TensorView* x = input(f, {n, 3});
+                  block(x, 0, axisX(ranks));
+                  output(f, set(x), axisX(ranks));
                 },
                 {random({n, 3})},
                 step,
                 (ranks - 1) * n * 3 * 4});
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {2, n, 3});
-                  block(x, 1, line(ranks));
-                  whole(f, set(x), line(ranks));
+                  TensorView* x = input(f, {2, n, 3});
+                  block(x, 1, axisX(ranks));
+                  output(f, set(x), axisX(ranks));
                 },
                 {random({2, n, 3})},
                 step,
@@ -200,10 +174,10 @@ TEST(Uneven, GathersCountWhatEachRankHolds) {
 TEST(Uneven, WhatIsWholeIsCutInPlace) {
   for (const auto& [n, ranks] : kCuts) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {2, n});
-                  x->setDeviceMesh(line(ranks));
+                  TensorView* x = input(f, {2, n});
+                  x->setDeviceMesh(axisX(ranks));
                   TensorView* y = set(x);
-                  block(y, 1, line(ranks));
+                  block(y, 1, axisX(ranks));
                   f.addOutput(y);
                 },
                 {random({2, n})},
@@ -232,10 +206,10 @@ TEST(Uneven, MovingAShardToAnotherDimIsAnAllToAll) {
     }
     for (int64_t m : {7, 8}) {
       run(ranks, {[&](Fusion& f) {
-                    TensorView* x = in(f, {n, m});
-                    block(x, 0, line(ranks));
+                    TensorView* x = input(f, {n, m});
+                    block(x, 0, axisX(ranks));
                     TensorView* y = set(x);
-                    block(y, 1, line(ranks));
+                    block(y, 1, axisX(ranks));
                     f.addOutput(y);
                   },
                   {random({n, m})},
@@ -247,10 +221,10 @@ TEST(Uneven, MovingAShardToAnotherDimIsAnAllToAll) {
 
 TEST(Uneven, BlockToCyclicSendsWhatIsLacked) {
   run(2, {[&](Fusion& f) {
-            TensorView* x = in(f, {6});
-            block(x, 0, line(2));
+            TensorView* x = input(f, {6});
+            block(x, 0, axisX(2));
             TensorView* y = set(x);
-            y->setDeviceMesh(line(2));
+            y->setDeviceMesh(axisX(2));
             y->inner_split(0, 2)->axis(1)->parallelize(ParallelType::DIDx);
             f.addOutput(y);
           },
@@ -259,14 +233,14 @@ TEST(Uneven, BlockToCyclicSendsWhatIsLacked) {
           2 * 4});
   for (int64_t n : {5, 10, 13}) {
     run(4, {[&](Fusion& f) {
-              TensorView* x = in(f, {n, 2});
-              block(x, 0, line(4));
+              TensorView* x = input(f, {n, 2});
+              block(x, 0, axisX(4));
               TensorView* y = set(x);
-              y->setDeviceMesh(line(4));
+              y->setDeviceMesh(axisX(4));
               y->inner_split(0, 4)->axis(1)->parallelize(ParallelType::DIDx);
               f.addOutput(y);
-              whole(f, sum(y, {0, 1}), line(4));
-              whole(f, set(y), line(4));
+              output(f, sum(y, {0, 1}), axisX(4));
+              output(f, set(y), axisX(4));
             },
             {random({n, 2})}});
   }
@@ -280,10 +254,10 @@ TEST(Uneven, SumsToUnevenPartsAreReduceScatters) {
     const bool few = n < ranks;  // then the whole sum costs less
     for (DataType type : {DataType::Float, DataType::BFloat16}) {
       run(ranks, {[&](Fusion& f) {
-                    TensorView* x = in(f, {5, n}, type);
-                    block(x, 0, line(ranks));
+                    TensorView* x = input(f, {5, n}, type);
+                    block(x, 0, axisX(ranks));
                     TensorView* y = sum(x, {0});
-                    block(y, 1, line(ranks));  // dim 0 is the reduced one
+                    block(y, 1, axisX(ranks));  // dim 0 is the reduced one
                     f.addOutput(y);
                   },
                   {random({5, n}, 1, type)},
@@ -295,19 +269,19 @@ TEST(Uneven, SumsToUnevenPartsAreReduceScatters) {
 
 TEST(Uneven, MatmulsWithEveryDimCut) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
-    const DeviceMesh mesh = line(ranks);
+    const DeviceMesh mesh = axisX(ranks);
     run(ranks, {[&](Fusion& f) {  // K
-                  TensorView* a = in(f, {6, n});
-                  TensorView* b = in(f, {n, 7});
+                  TensorView* a = input(f, {6, n});
+                  TensorView* b = input(f, {n, 7});
                   block(a, 1, mesh);
                   block(b, 0, mesh);
-                  whole(f, matmul(a, b), mesh);
+                  output(f, matmul(a, b), mesh);
                 },
                 {random({6, n}), random({n, 7}, 2)},
                 {"all-reduce"}});
     run(ranks, {[&](Fusion& f) {  // M
-                  TensorView* a = in(f, {n, 6});
-                  TensorView* b = in(f, {6, 7});
+                  TensorView* a = input(f, {n, 6});
+                  TensorView* b = input(f, {6, 7});
                   block(a, 0, mesh);
                   b->setDeviceMesh(mesh);
                   f.addOutput(matmul(a, b));
@@ -315,17 +289,17 @@ TEST(Uneven, MatmulsWithEveryDimCut) {
                 {random({n, 6}), random({6, 7}, 2)},
                 {}});
     run(ranks, {[&](Fusion& f) {  // N, by a linear with a bias, then K of the next
-                  TensorView* a = in(f, {4, 6});
-                  TensorView* w = in(f, {n, 6});
-                  TensorView* bias = in(f, {n});
-                  TensorView* v = in(f, {5, n});
-                  TensorView* last = in(f, {5});
+                  TensorView* a = input(f, {4, 6});
+                  TensorView* w = input(f, {n, 6});
+                  TensorView* bias = input(f, {n});
+                  TensorView* v = input(f, {5, n});
+                  TensorView* last = input(f, {5});
                   a->setDeviceMesh(mesh);
                   last->setDeviceMesh(mesh);
                   block(w, 0, mesh);
                   block(bias, 0, mesh);
                   block(v, 1, mesh);
-                  whole(f, linear(relu(linear(a, w, bias)), v, last), mesh);
+                  output(f, linear(relu(linear(a, w, bias)), v, last), mesh);
                 },
                 {random({4, 6}), random({n, 6}, 2), random({n}, 3), random({5, n}, 4), random({5}, 5)},
                 {"all-reduce"}});
@@ -336,17 +310,17 @@ TEST(Uneven, NormsAndSoftmaxAcrossTheCutDim) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
     for (int dim : {0, 1}) {
       run(ranks, {[&](Fusion& f) {
-                    TensorView* x = in(f, {n, n});
-                    block(x, dim, line(ranks));
+                    TensorView* x = input(f, {n, n});
+                    block(x, dim, axisX(ranks));
                     TensorView* y = softmax(x, 1);
-                    block(y, dim, line(ranks));
+                    block(y, dim, axisX(ranks));
                     f.addOutput(y);
                   },
                   {random({n, n})}});
       run(ranks, {[&](Fusion& f) {
-                    TensorView* x = in(f, {n, n});
-                    TensorView* w = in(f, {n});
-                    block(x, dim, line(ranks));
+                    TensorView* x = input(f, {n, n});
+                    TensorView* w = input(f, {n});
+                    block(x, dim, axisX(ranks));
                     TensorView* y = layer_norm(x, {n}, w, nullptr, 1e-5).output;
                     f.addOutput(y);
                   },
@@ -358,8 +332,8 @@ TEST(Uneven, NormsAndSoftmaxAcrossTheCutDim) {
 TEST(Uneven, WindowsAlongTheCutDim) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {9, 4}, {5, 3}, {5, 8}, {8, 4}}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {n, 2});
-                  block(x, 0, line(ranks));
+                  TensorView* x = input(f, {n, 2});
+                  block(x, 0, axisX(ranks));
                   f.addOutput(slice(x, std::vector<int64_t>{0, 0}, {n - 1, 2}));
                   f.addOutput(slice(x, std::vector<int64_t>{2, 0}, {n - 1, 2}));
                   f.addOutput(slice(x, std::vector<int64_t>{1, 0}, {n, 2}, {2, 1}));
@@ -370,14 +344,14 @@ TEST(Uneven, WindowsAlongTheCutDim) {
                 },
                 {random({n, 2})}});
     run(ranks, {[&](Fusion& f) {  // the result is cut, the operand too or not
-                  TensorView* x = in(f, {n, 2});
-                  x->setDeviceMesh(line(ranks));
+                  TensorView* x = input(f, {n, 2});
+                  x->setDeviceMesh(axisX(ranks));
                   for (int64_t start : {0, 1}) {
                     TensorView* y = slice(x, std::vector<int64_t>{start, 0}, {n - 1, 2});
-                    block(y, 0, line(ranks));
+                    block(y, 0, axisX(ranks));
                     f.addOutput(y);
                     TensorView* z = pad(add(y, 1.0), std::vector<int64_t>{0, 0, start, 2});
-                    block(z, 0, line(ranks));
+                    block(z, 0, axisX(ranks));
                     f.addOutput(z);
                   }
                 },
@@ -388,10 +362,10 @@ TEST(Uneven, WindowsAlongTheCutDim) {
 TEST(Uneven, ReshapesPermutesAndBroadcasts) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {6, 4}, {5, 3}, {3, 8}, {1, 2}}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {n, 6});
-                  TensorView* b = in(f, {n});
-                  block(x, 0, line(ranks));
-                  block(b, 0, line(ranks));
+                  TensorView* x = input(f, {n, 6});
+                  TensorView* b = input(f, {n});
+                  block(x, 0, axisX(ranks));
+                  block(b, 0, axisX(ranks));
                   f.addOutput(reshape(x, {n, 3, 2}));
                   f.addOutput(reshape(x, {n * 6}));
                   f.addOutput(transpose(x, 0, 1));
@@ -406,12 +380,12 @@ TEST(Uneven, ReshapesPermutesAndBroadcasts) {
 TEST(Uneven, IndexedDims) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {5, 3}, {3, 8}, {6, 4}}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* table = in(f, {n, 3});
-                  TensorView* index = in(f, {5}, DataType::Int);
-                  block(table, 0, line(ranks));
-                  index->setDeviceMesh(line(ranks));
-                  whole(f, embedding_fwd(index, table), line(ranks));
-                  whole(f, index_select(table, 0, index), line(ranks));
+                  TensorView* table = input(f, {n, 3});
+                  TensorView* index = input(f, {5}, DataType::Int);
+                  block(table, 0, axisX(ranks));
+                  index->setDeviceMesh(axisX(ranks));
+                  output(f, embedding_fwd(index, table), axisX(ranks));
+                  output(f, index_select(table, 0, index), axisX(ranks));
                 },
                 {random({n, 3}), randomTensor({5}, DataType::Int, 2, 0, static_cast<double>(n))},
                 {"all-reduce"}});
@@ -422,14 +396,14 @@ TEST(Uneven, IndexedDims) {
 TEST(Uneven, RowsOfATableByIndicesThatMove) {
   for (const auto& [n, ranks] : std::vector<Cut>{{5, 4}, {1, 2}, {6, 4}}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* table = in(f, {n, 3});
-                  TensorView* index = in(f, {8}, DataType::Int);
-                  block(table, 0, line(ranks));
-                  block(index, 0, line(ranks));
+                  TensorView* table = input(f, {n, 3});
+                  TensorView* index = input(f, {8}, DataType::Int);
+                  block(table, 0, axisX(ranks));
+                  block(index, 0, axisX(ranks));
                   TensorView* all = set(index);
-                  all->setDeviceMesh(line(ranks));
-                  whole(f, embedding_fwd(all, table), line(ranks));
-                  whole(f, index_select(table, 0, all), line(ranks));
+                  all->setDeviceMesh(axisX(ranks));
+                  output(f, embedding_fwd(all, table), axisX(ranks));
+                  output(f, index_select(table, 0, all), axisX(ranks));
                 },
                 {random({n, 3}), randomTensor({8}, DataType::Int, 2, 0, static_cast<double>(n))}});
   }
@@ -439,9 +413,9 @@ TEST(Uneven, RowsOfATableByIndicesThatMove) {
 TEST(Uneven, ADimOfOneThatIsCutIsBroadcast) {
   for (int ranks : {2, 3}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* a = in(f, {2, 6});
-                  TensorView* b = in(f, {6, 1});
-                  block(b, 1, line(ranks));
+                  TensorView* a = input(f, {2, 6});
+                  TensorView* b = input(f, {6, 1});
+                  block(b, 1, axisX(ranks));
                   TensorView* product = matmul(a, b);
                   f.addOutput(sub(product, broadcast(max(product, {1}), {false, true})));
                 },
@@ -452,7 +426,7 @@ TEST(Uneven, ADimOfOneThatIsCutIsBroadcast) {
 // One axis in parts over two dims, evenly and not: tiles come together to the whole they were cut from.
 TEST(Uneven, OneAxisOverTwoDimsOfAWhole) {
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{6, 4}, {7, 5}, {1, 3}}) {
-    const DeviceMesh mesh = line(4);
+    const DeviceMesh mesh = axisX(4);
     Fusion fusion;
     FusionGuard guard(&fusion);
     TensorView* x = makeContigConcreteTensor(shape);
@@ -474,8 +448,8 @@ TEST(Uneven, OneAxisOverTwoDimsOfAWhole) {
 TEST(Uneven, PositionsAreGlobal) {
   for (const auto& [n, ranks] : std::vector<Cut>{{10, 4}, {5, 3}, {3, 8}, {6, 4}}) {
     run(ranks, {[&](Fusion& f) {
-                  TensorView* x = in(f, {n, 3});
-                  block(x, 0, line(ranks));
+                  TensorView* x = input(f, {n, 3});
+                  block(x, 0, axisX(ranks));
                   f.addOutput(add(x, broadcast(castOp(DataType::Float, iota(n)), {false, true})));
                   f.addOutput(add(x, rand({n, 3}, DataType::Float)));
                 },
@@ -487,13 +461,13 @@ TEST(Uneven, GridsOfTwoAxes) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{5, 7}, {1, 4}, {6, 2}, {3, 1}}) {
     run(6, {[&](Fusion& f) {
-              TensorView* x = in(f, shape);
+              TensorView* x = input(f, shape);
               block(x, 0, mesh, "x");
               TensorView* at = x;
               at->outer_split(2, 3);
               at->axis(2)->parallelize(mesh.axis("y"));
-              whole(f, set(x), mesh);
-              whole(f, sum(x, {0, 1}), mesh);
+              output(f, set(x), mesh);
+              output(f, sum(x, {0, 1}), mesh);
               f.addOutput(sum(x, {0}));
               TensorView* swapped = set(x);
               block(swapped, 0, mesh, "y");
@@ -503,14 +477,14 @@ TEST(Uneven, GridsOfTwoAxes) {
             },
             {random(shape)}});
     run(6, {[&](Fusion& f) {  // both axes on one dim, padded once
-              TensorView* x = in(f, shape);
+              TensorView* x = input(f, shape);
               x->setDeviceMesh(mesh);
               x->outer_split(0, 6);
               x->outer_split(0, 2);
               x->axis(0)->parallelize(mesh.axis("x"));
               x->axis(1)->parallelize(mesh.axis("y"));
-              whole(f, set(x), mesh);
-              whole(f, sum(x, {0}), mesh);
+              output(f, set(x), mesh);
+              output(f, sum(x, {0}), mesh);
               TensorView* y = set(x);
               block(y, 1, mesh, "y");
               f.addOutput(y);
@@ -522,17 +496,17 @@ TEST(Uneven, GridsOfTwoAxes) {
 TEST(Uneven, AnMlpWithAnOddVocabulary) {
   const int64_t vocabulary = 101;
   run(8, {[&](Fusion& f) {
-            const DeviceMesh mesh = line(8);
-            TensorView* tokens = in(f, {6}, DataType::Int);
-            TensorView* table = in(f, {vocabulary, 12});
-            TensorView* w = in(f, {vocabulary, 12});
+            const DeviceMesh mesh = axisX(8);
+            TensorView* tokens = input(f, {6}, DataType::Int);
+            TensorView* table = input(f, {vocabulary, 12});
+            TensorView* w = input(f, {vocabulary, 12});
             tokens->setDeviceMesh(mesh);
             block(table, 0, mesh);
             block(w, 0, mesh);
             TensorView* logits = linear(embedding_fwd(tokens, table), w);
             TensorView* p = log_softmax(logits, 1);
             f.addOutput(p);
-            whole(f, mean(p, {0, 1}), mesh);
+            output(f, mean(p, {0, 1}), mesh);
           },
           {randomTensor({6}, DataType::Int, 1, 0, 101), random({vocabulary, 12}, 2), random({vocabulary, 12}, 3)}});
 }
@@ -548,9 +522,9 @@ TensorView* symbolic(Fusion& f, int dims) {
 TEST(Uneven, TheWholeIsKnownFromItsParts) {
   const auto build = [](Fusion& f) {
     TensorView* x = symbolic(f, 2);
-    block(x, 0, line(4));
+    block(x, 0, axisX(4));
     f.addOutput(add(x, 1.0));
-    whole(f, mean(x, {0, 1}), line(4));
+    output(f, mean(x, {0, 1}), axisX(4));
   };
   run(4, {build, {random({6, 3})}, {"all-reduce"}});  // shardTensor names the whole
   runLoopback(4, [&](Communicator& comm) {
@@ -582,10 +556,10 @@ TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
       TensorView* y =
           TensorViewBuilder().dtype(DataType::Float).shape(std::vector<Val*>{size(x, 0)}).contiguity(true).build();
       fusion->addInput(y);
-      y->setDeviceMesh(line(4));
-      block(x, 0, line(4));
+      y->setDeviceMesh(axisX(4));
+      block(x, 0, axisX(4));
       fusion->addOutput(mul(x, y));
-      whole(*fusion, sum(x, {0}), line(4));
+      output(*fusion, sum(x, {0}), axisX(4));
     }
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
     const Tensor x = random({6});
@@ -597,7 +571,7 @@ TEST(Uneven, TheWholeIsKnownFromAnotherInput) {
   });
 }
 
-std::string refusal(int ranks, const std::function<void(Communicator&)>& body) {
+std::string refusalOnRanks(int ranks, const std::function<void(Communicator&)>& body) {
   try {
     runLoopback(ranks, body);
   } catch (const Error& e) {
@@ -607,13 +581,13 @@ std::string refusal(int ranks, const std::function<void(Communicator&)>& body) {
 }
 
 TEST(Uneven, AWholeThatNothingTellsIsRefused) {
-  const std::string text = refusal(4, [](Communicator& comm) {
+  const std::string text = refusalOnRanks(4, [](Communicator& comm) {
     auto fusion = std::make_unique<Fusion>();
     {
       FusionGuard guard(fusion.get());
       TensorView* x = symbolic(*fusion, 1);
-      block(x, 0, line(4));
-      whole(*fusion, sum(x, {0}), line(4));
+      block(x, 0, axisX(4));
+      output(*fusion, sum(x, {0}), axisX(4));
     }
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
     const int64_t mine = std::clamp<int64_t>(6 - 2 * comm.rank(), 0, 2);
@@ -624,13 +598,13 @@ TEST(Uneven, AWholeThatNothingTellsIsRefused) {
 }
 
 TEST(Uneven, APartOfAWrongSizeIsRefusedOnAllRanks) {
-  const std::string text = refusal(4, [](Communicator& comm) {
+  const std::string text = refusalOnRanks(4, [](Communicator& comm) {
     auto fusion = std::make_unique<Fusion>();
     {
       FusionGuard guard(fusion.get());
-      TensorView* x = in(*fusion, {6});
-      block(x, 0, line(4));
-      whole(*fusion, sum(x, {0}), line(4));
+      TensorView* x = input(*fusion, {6});
+      block(x, 0, axisX(4));
+      output(*fusion, sum(x, {0}), axisX(4));
     }
     FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
     const int64_t mine = std::clamp<int64_t>(6 - 2 * comm.rank(), 0, 2);

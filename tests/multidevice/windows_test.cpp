@@ -1,14 +1,11 @@
 // Windows along sharded dims: the halo exchange moves only the missing elements.
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/scenario.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
-}
 
 const DeviceMesh kLine = DeviceMesh::create({{"x", 4}});
 

@@ -1,7 +1,6 @@
 #include "ops/activation.h"
 
 #include <cmath>
-#include <limits>
 
 #include "ops/built.h"
 
@@ -22,14 +21,14 @@ using Function = double (*)(double);
 using Forward = TensorView* (*)(TensorView*);
 using Backward = TensorView* (*)(TensorView*, TensorView*);
 
-struct Row {
+struct ActivationRow {
   const char* name;
   Function function;
   Forward forward;
   Backward backward;
 };
 
-const std::vector<Row> kRows = {
+const std::vector<ActivationRow> kRows = {
     {"relu", [](double x) { return x > 0 ? x : 0; }, relu, relu_backward},
     {"gelu", geluOf, gelu, gelu_backward},
     {"tanh_gelu", tanhGeluOf, tanh_gelu, tanh_gelu_backward},
@@ -47,7 +46,7 @@ const std::vector<Row> kRows = {
 };
 
 TEST(Activation, ForwardIsTheFormula) {
-  for (const Row& row : kRows) {
+  for (const ActivationRow& row : kRows) {
     std::vector<double> y = run1({points()}, [&](const Views& v) { return row.forward(v[0]); }).toVector();
     for (size_t k = 0; k < kPoints.size(); k++) {
       EXPECT_NEAR(y[k], row.function(kPoints[k]), 1e-12 * (1 + std::fabs(y[k]))) << row.name << " of " << kPoints[k];
@@ -56,7 +55,7 @@ TEST(Activation, ForwardIsTheFormula) {
 }
 
 TEST(Activation, BackwardIsTheSlope) {
-  for (const Row& row : kRows) {
+  for (const ActivationRow& row : kRows) {
     std::vector<double> dx =
         run1({points()}, [&](const Views& v) { return row.backward(full_like(v[0], 3.0), v[0]); }).toVector();
     for (size_t k = 0; k < kPoints.size(); k++) {
@@ -82,8 +81,8 @@ TEST(Activation, BackwardFromTheResult) {
 }
 
 TEST(Activation, NanStaysNan) {
-  Tensor x = Tensor::of({std::numeric_limits<double>::quiet_NaN()}, {1});
-  for (const Row& row : kRows) {
+  Tensor x = Tensor::of({kNan}, {1});
+  for (const ActivationRow& row : kRows) {
     EXPECT_TRUE(std::isnan(run1({x}, [&](const Views& v) { return row.forward(v[0]); }).item())) << row.name;
   }
 }

@@ -1,15 +1,12 @@
 #include "ops/attention.h"
 
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "ops/built.h"
 
 namespace meshfuse {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Shape {
   int64_t batch, heads, groups, rows, columns, features, width;
@@ -58,18 +55,6 @@ std::vector<Tensor> operands(const Shape& s, DataType type = DataType::Double) {
   return {randomTensor({s.batch, s.heads, s.rows, s.features}, type, 1, -2, 2),
           randomTensor({s.batch, s.groups, s.columns, s.features}, type, 2, -2, 2),
           randomTensor({s.batch, s.groups, s.columns, s.width}, type, 3, -2, 2)};
-}
-
-void expectNear(const Tensor& got, const std::vector<double>& expected, double tolerance) {
-  const std::vector<double> values = got.toVector();
-  ASSERT_EQ(values.size(), expected.size());
-  for (size_t k = 0; k < expected.size(); k++) {
-    if (std::isinf(expected[k])) {
-      EXPECT_EQ(values[k], expected[k]) << "element " << k;
-    } else {
-      EXPECT_NEAR(values[k], expected[k], tolerance) << "element " << k;
-    }
-  }
 }
 
 void expectAttention(const Shape& s, const std::vector<Tensor>& tensors,

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "inputs.h"
 #include "interpret/interpret.h"
 #include "ir/text.h"
 #include "ops/activation.h"
@@ -21,10 +23,10 @@
 #include "ops/scan_sort.h"
 #include "ops/shape_ops.h"
 #include "ops/statistics.h"
-#include "ops/tensors.h"
 
 namespace meshfuse {
 
+using Row = std::vector<double>;
 using Views = std::vector<TensorView*>;
 using Define = std::function<Views(const Views&)>;
 
@@ -83,6 +85,41 @@ inline Tensor counting(std::vector<int64_t> sizes, DataType dtype = DataType::Fl
     values.push_back(static_cast<double>(i));
   }
   return Tensor::of(values, std::move(sizes), dtype);
+}
+
+inline Tensor doubles(const Row& values, std::vector<int64_t> sizes) {
+  return Tensor::of(values, std::move(sizes), DataType::Double);
+}
+
+// Infinities are exact.
+inline void expectNear(const Tensor& got, const Row& expected, double tolerance) {
+  const Row values = got.toVector();
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t k = 0; k < expected.size(); k++) {
+    if (std::isinf(expected[k])) {
+      EXPECT_EQ(values[k], expected[k]) << "element " << k;
+    } else {
+      EXPECT_NEAR(values[k], expected[k], tolerance) << "element " << k;
+    }
+  }
+}
+
+// d sum(dy * f(x)) / dx by central differences.
+inline Row slopes(const std::function<Row(const Row&)>& f, const Row& x, const Row& dy) {
+  Row result;
+  for (size_t k = 0; k < x.size(); k++) {
+    double sum = 0;
+    for (double sign : {1.0, -1.0}) {
+      Row moved = x;
+      moved[k] += sign * 1e-6;
+      const Row y = f(moved);
+      for (size_t j = 0; j < y.size(); j++) {
+        sum += sign * dy[j] * y[j] / 2e-6;
+      }
+    }
+    result.push_back(sum);
+  }
+  return result;
 }
 
 }  // namespace meshfuse

@@ -1,16 +1,12 @@
 #include "ops/pointwise.h"
 
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "ops/built.h"
 
 namespace meshfuse {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 TensorView* apply(PointOp op, const Views& operands) {
   std::vector<Operand> list(operands.begin(), operands.end());

@@ -1,5 +1,3 @@
-#include <limits>
-
 #include "ops/built.h"
 
 namespace meshfuse {

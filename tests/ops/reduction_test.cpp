@@ -1,15 +1,11 @@
 #include "ops/reduction.h"
 
 #include <cmath>
-#include <limits>
 
 #include "ops/built.h"
 
 namespace meshfuse {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using Reduce = TensorView* (*)(TensorView*, const Axes&, bool);
 

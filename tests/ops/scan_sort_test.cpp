@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "interpret/bounds.h"
@@ -10,15 +9,6 @@
 
 namespace meshfuse {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-using Row = std::vector<double>;
-
-Tensor doubles(const Row& values, std::vector<int64_t> sizes) {
-  return Tensor::of(values, std::move(sizes), DataType::Double);
-}
 
 void expectSame(const Tensor& got, const Row& expected) {
   Row values = got.toVector();

@@ -1,19 +1,13 @@
 #include "ops/statistics.h"
 
 #include <cmath>
-#include <limits>
 
 #include "ops/built.h"
 
 namespace meshfuse {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-using Row = std::vector<double>;
-
-double meanOf(const Row& x) {
+double average(const Row& x) {
   double sum = 0;
   for (double v : x) {
     sum += v;
@@ -24,21 +18,9 @@ double meanOf(const Row& x) {
 double squaresOf(const Row& x) {
   double sum = 0;
   for (double v : x) {
-    sum += (v - meanOf(x)) * (v - meanOf(x));
+    sum += (v - average(x)) * (v - average(x));
   }
   return sum;
-}
-
-Tensor doubles(const Row& values, std::vector<int64_t> sizes) {
-  return Tensor::of(values, std::move(sizes), DataType::Double);
-}
-
-void expectNear(const Tensor& got, const Row& expected, double tolerance) {
-  Row values = got.toVector();
-  ASSERT_EQ(values.size(), expected.size());
-  for (size_t k = 0; k < expected.size(); k++) {
-    EXPECT_NEAR(values[k], expected[k], tolerance) << "element " << k;
-  }
 }
 
 const Row kFirst = {0.5, -1.25, 2, 0.25};
@@ -60,7 +42,7 @@ TEST(Statistics, VarianceByCorrection) {
     });
     expectNear(out[0], {squaresOf(kFirst) / n, squaresOf(kSecond) / n}, 1e-9);
     expectNear(out[1], out[0].toVector(), 0);
-    expectNear(out[2], {meanOf(kFirst), meanOf(kSecond)}, 1e-9);
+    expectNear(out[2], {average(kFirst), average(kSecond)}, 1e-9);
     expectNear(out[3], {std::sqrt(squaresOf(kFirst) / n), std::sqrt(squaresOf(kSecond) / n)}, 1e-9);
     EXPECT_EQ(sizesOf(out[0]), (std::vector<int64_t>{2}));
     EXPECT_EQ(sizesOf(out[1]), (std::vector<int64_t>{2, 1}));
@@ -111,7 +93,7 @@ TEST(Statistics, WelfordOfTwoParts) {
   EXPECT_EQ(out[0].dtype(), DataType::Int);
   EXPECT_EQ(out[0].toVector(), (Row{3}));
   EXPECT_EQ(out[1].toVector(), (Row{7}));
-  expectNear(out[2], {meanOf(all)}, 1e-14);
+  expectNear(out[2], {average(all)}, 1e-14);
   expectNear(out[3], {squaresOf(all)}, 1e-12);
 }
 

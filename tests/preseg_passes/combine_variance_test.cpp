@@ -5,11 +5,11 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <random>
 
 #include "analysis/pass_context.h"
+#include "inputs.h"
 #include "localize/localize.h"
 #include "ops/normalization.h"
 #include "ops/pointwise.h"
@@ -24,15 +24,6 @@
 
 namespace meshfuse {
 namespace {
-
-constexpr PassSettings kOff{.optimizeReshards = false};
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-TensorView* input(Fusion& fusion, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
-  TensorView* tv = makeContigConcreteTensor(fusion, shape, type);
-  fusion.addInput(tv);
-  return tv;
-}
 
 bool hasOnlyGathers(const ShardedRun& run) {
   return std::ranges::all_of(run.communications, [](const std::string& s) { return s.starts_with("all_gather"); });
@@ -194,7 +185,7 @@ TEST(CombineVariance, AsExactAsTwoAllReduces) {
       varianceOfRows(fusion, 6, width, ranks);
       const Tensor x = randomTensor({6, width}, DataType::Float, 5, 10000, 10001);
       const std::vector<Tensor> on = runOnRanks(fusion, x, {});
-      const std::vector<Tensor> off = runOnRanks(fusion, x, kOff);
+      const std::vector<Tensor> off = runOnRanks(fusion, x, kPlainReshards);
       double worst = 0;
       double worstOff = 0;
       for (int64_t row = 0; row < 6; row++) {
@@ -242,10 +233,10 @@ TEST(CombineVariance, TheSameInfinities) {
       x.set(std::vector<int64_t>{6, k}, k < (width + 1) / 2 ? 3e38 : -3e38);  // each part's sum, of both signs
       x.set(std::vector<int64_t>{7, k}, -1.1e38);                             // and the rounding's square
     }
-    x.set(std::vector<int64_t>{3, width - 1}, kInfinity);
+    x.set(std::vector<int64_t>{3, width - 1}, kInf);
     x.set(std::vector<int64_t>{4, 0}, std::nan(""));
     const std::vector<Tensor> on = runOnRanks(fusion, x, {});
-    const std::vector<Tensor> off = runOnRanks(fusion, x, kOff);
+    const std::vector<Tensor> off = runOnRanks(fusion, x, kPlainReshards);
     for (size_t output = 0; output < 2; output++) {
       for (int64_t row = 0; row < 8; row++) {
         SCOPED_TRACE(fmt::format("{} columns, output {}, row {}", width, output, row));
@@ -273,7 +264,7 @@ TEST(CombineVariance, OnlyWhereItCostsLess) {
   EXPECT_EQ(steps(170, 8, {}), gather);
   EXPECT_EQ(steps(171, 8, {}), reduces);
   EXPECT_EQ(steps(6, 4, {.bucketBytes = 0}), reduces);
-  EXPECT_EQ(steps(6, 4, kOff), reduces);
+  EXPECT_EQ(steps(6, 4, kPlainReshards), reduces);
   // 3 * 4 * 3 * 8 = 288 bytes and a call against 2 * 4 * 8 * 2 * 3 / 4 = 96 and two
   EXPECT_EQ(steps(8, 4, {.callBytes = 193}), gather);
   EXPECT_EQ(steps(8, 4, {.callBytes = 192}), reduces);

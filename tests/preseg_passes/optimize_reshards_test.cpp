@@ -25,7 +25,6 @@
 namespace meshfuse {
 namespace {
 
-constexpr PassSettings kOff{.optimizeReshards = false};
 // Small tensors stand for large ones.
 constexpr PassSettings kFreeCalls{.callBytes = 0, .bucketBytes = 0};
 
@@ -43,7 +42,7 @@ struct OnAndOff {
 
 // Both give what the interpreter gives.
 OnAndOff runOnAndOff(const Fusion& fusion, PassSettings settings = kFreeCalls) {
-  OnAndOff runs{runSharded(fusion, {}, settings), runSharded(fusion, {}, kOff), {}, {}};
+  OnAndOff runs{runSharded(fusion, {}, settings), runSharded(fusion, {}, kPlainReshards), {}, {}};
   runs.with = costOf(*runs.on.planned);
   runs.without = costOf(*runs.off.planned);
   return runs;

@@ -34,6 +34,9 @@ struct InputRange {
   double high = 1;
 };
 
+// Reshards stay where propagation leaves them.
+inline constexpr PassSettings kPlainReshards{.optimizeReshards = false};
+
 // `original` is left as it was. Inputs are reproducible; all ranks' outputs are compared with the interpreter's result, within
 // its bounds.
 [[nodiscard]] ShardedRun runSharded(const Fusion& original, InputRange range = {}, PassSettings settings = {});

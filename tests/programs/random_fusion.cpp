@@ -12,9 +12,9 @@ namespace meshfuse {
 
 namespace {
 
-class Builder {
+class RandomFusionBuilder {
  public:
-  Builder(uint64_t seed, const RandomFusionOptions& options)
+  RandomFusionBuilder(uint64_t seed, const RandomFusionOptions& options)
       : random_(seed), options_(options), fusion_(std::make_unique<Fusion>()), f_(*fusion_) {}
 
   std::unique_ptr<Fusion> build() {
@@ -523,7 +523,7 @@ class Builder {
 }  // namespace
 
 std::unique_ptr<Fusion> randomFusion(uint64_t seed, const RandomFusionOptions& options) {
-  return Builder(seed, options).build();
+  return RandomFusionBuilder(seed, options).build();
 }
 
 }  // namespace meshfuse

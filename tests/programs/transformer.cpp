@@ -12,9 +12,9 @@ namespace meshfuse {
 
 namespace {
 
-class Builder {
+class TransformerBuilder {
  public:
-  Builder(Fusion& fusion, const DeviceMesh& mesh, const TransformerSizes& sizes)
+  TransformerBuilder(Fusion& fusion, const DeviceMesh& mesh, const TransformerSizes& sizes)
       : fusion_(fusion), mesh_(mesh), s_(sizes) {}
 
   TensorView* build() {
@@ -98,7 +98,7 @@ class Builder {
 }  // namespace
 
 TensorView* transformer(Fusion& fusion, const DeviceMesh& mesh, const TransformerSizes& sizes) {
-  return Builder(fusion, mesh, sizes).build();
+  return TransformerBuilder(fusion, mesh, sizes).build();
 }
 
 }  // namespace meshfuse

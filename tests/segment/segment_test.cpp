@@ -5,28 +5,13 @@
 
 #include <algorithm>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "segment/traffic.h"
 
 namespace meshfuse {
 
 namespace {
-
-using Steps = std::vector<std::string>;
-
-Tensor random(std::vector<int64_t> sizes, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, 1, -2, 2);
-}
-
-TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
-  TensorView* x = makeContigConcreteTensor(shape, type);
-  f.addInput(x);
-  return x;
-}
-
-constexpr int64_t kRows = 24;
-constexpr int64_t kColumns = 80;
-constexpr int64_t kBytes = kRows * kColumns * 4;
 
 TEST(Segmentation, PointwiseChainIsOneKernel) {
   ProgramTraffic t = measure(
@@ -249,7 +234,7 @@ TEST(Segmentation, SmallSharedTensorsAreNotWrittenForTheirReaders) {
         f.addOutput(sum(mul(x, b), {1}));
         f.addOutput(sum(add(x, b), {0}));
       },
-      {random({kRows, kColumns}), random({kColumns}, DataType::BFloat16)});
+      {random({kRows, kColumns}), random({kColumns}, 1, DataType::BFloat16)});
   EXPECT_EQ(t.steps.size(), 2u);
   EXPECT_EQ(t.arenaBytes, 0);
   EXPECT_EQ(t.readBytes, 2 * (kBytes + kColumns * 2));
@@ -286,7 +271,7 @@ TEST(Segmentation, DoubleContractionIsOneReductionKernel) {
         TensorView* y = input(f, {7, 6}, DataType::Double);
         f.addOutput(tanh(matmul(x, y)));
       },
-      {random({5, 7}, DataType::Double), random({7, 6}, DataType::Double)});
+      {random({5, 7}, 1, DataType::Double), random({7, 6}, 1, DataType::Double)});
   EXPECT_EQ(t.steps, (Steps{"reduction"}));
   EXPECT_EQ(t.readBytes, (5 * 7 + 7 * 6) * 8);
   EXPECT_EQ(t.writtenBytes, 5 * 6 * 8);

@@ -3,28 +3,13 @@
 
 #include <numeric>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "segment/traffic.h"
 
 namespace meshfuse {
 
 namespace {
-
-using Steps = std::vector<std::string>;
-
-Tensor random(std::vector<int64_t> sizes, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, 1, -2, 2);
-}
-
-TensorView* input(Fusion& f, const std::vector<int64_t>& shape, DataType type = DataType::Float) {
-  TensorView* x = makeContigConcreteTensor(shape, type);
-  f.addInput(x);
-  return x;
-}
-
-constexpr int64_t kRows = 24;
-constexpr int64_t kColumns = 80;
-constexpr int64_t kBytes = kRows * kColumns * 4;
 
 std::string text(const std::vector<std::string>& lines) {
   return std::accumulate(lines.begin(), lines.end(), std::string(),

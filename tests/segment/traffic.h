@@ -10,8 +10,15 @@
 
 namespace meshfuse {
 
+// The shape that most programs are measured with, in Float.
+inline constexpr int64_t kRows = 24;
+inline constexpr int64_t kColumns = 80;
+inline constexpr int64_t kBytes = kRows * kColumns * 4;
+
+using Steps = std::vector<std::string>;
+
 struct ProgramTraffic {
-  std::vector<std::string> steps;       // "normalization", "linear", "copy", ...
+  Steps steps;                          // "normalization", "linear", "copy", ...
   std::vector<std::string> boundaries;  // why kernels are no larger, where they say so
   std::vector<std::string> joins;       // which kernels were joined beside each other, and why
   int64_t readBytes = 0;                // distinct elements, summed over kernels

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 #include "stress/on_ranks.h"
@@ -11,13 +11,6 @@
 namespace meshfuse {
 
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 struct Inputs {
   TensorView* q;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
@@ -11,11 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
-
-TensorView* input(const std::vector<int64_t>& shape, bool symbolic, DataType type = DataType::Float) {
+TensorView* symbolicOrConcrete(const std::vector<int64_t>& shape, bool symbolic, DataType type = DataType::Float) {
   TensorView* x =
       symbolic ? makeSymbolicTensor(static_cast<int64_t>(shape.size()), type) : makeContigConcreteTensor(shape, type);
   x->fusion().addInput(x);
@@ -29,7 +26,7 @@ TEST(Empty, EveryReductionOverEveryDim) {
     for (DataType type : {DataType::Float, DataType::Double, DataType::Int}) {
       expectAgrees(
           [=](Fusion& f) {
-            TensorView* x = input({3, 4, 0, 5}, symbolic, type);
+            TensorView* x = symbolicOrConcrete({3, 4, 0, 5}, symbolic, type);
             for (ReduceOp op : kReductions) {
               for (const std::vector<int64_t>& axes :
                    std::vector<std::vector<int64_t>>{{0}, {1}, {2}, {3}, {2, 3}, {0, 1, 2, 3}}) {
@@ -45,14 +42,13 @@ TEST(Empty, EveryReductionOverEveryDim) {
 
 // The first element of `op` over nothing.
 double identity(const std::function<TensorView*(TensorView*)>& op, DataType type) {
-  CheckedCache checked([&](Fusion& f) { f.addOutput(op(input({2, 0}, false, type))); });
+  CheckedCache checked([&](Fusion& f) { f.addOutput(op(symbolicOrConcrete({2, 0}, false, type))); });
   EXPECT_EQ(checked.call({Tensor::empty({2, 0}, type)}), "");
   EXPECT_EQ(checked.results()[0].size(0), 2);
   return checked.results()[0].at({1});
 }
 
 TEST(Empty, Identities) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   for (DataType type : {DataType::Float, DataType::Double, DataType::Half, DataType::BFloat16}) {
     EXPECT_EQ(identity([](TensorView* x) { return sum(x, {1}); }, type), 0);
     EXPECT_EQ(identity([](TensorView* x) { return prod(x, {1}); }, type), 1);
@@ -73,8 +69,8 @@ TEST(Empty, ReductionsInTheMiddleOfAProgram) {
   for (bool symbolic : {false, true}) {
     expectAgrees(
         [=](Fusion& f) {
-          TensorView* x = input({3, 4, 0, 5}, symbolic);
-          TensorView* y = input({3, 4, 5}, symbolic);
+          TensorView* x = symbolicOrConcrete({3, 4, 0, 5}, symbolic);
+          TensorView* y = symbolicOrConcrete({3, 4, 5}, symbolic);
           TensorView* s = sum(exp(x), {2});
           f.addOutput(tanh(add(s, y)));
           f.addOutput(softmax(add(s, y), 2));
@@ -88,7 +84,7 @@ TEST(Empty, ReductionsInTheMiddleOfAProgram) {
 TEST(Empty, ThenFullThenEmptyAgain) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({-1, -1}, true);
+        TensorView* x = symbolicOrConcrete({-1, -1}, true);
         f.addOutput(sum(add(x, 1.0), {1}));
         f.addOutput(softmax(x, 1));
         f.addOutput(neg(x));
@@ -99,7 +95,7 @@ TEST(Empty, ThenFullThenEmptyAgain) {
 TEST(Empty, Normalizations) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({-1, -1}, true);
+        TensorView* x = symbolicOrConcrete({-1, -1}, true);
         f.addOutput(softmax(x, 0));
         f.addOutput(log_softmax(x, 1));
         f.addOutput(layer_norm(x, 1, nullptr, nullptr, 1e-5).output);
@@ -114,10 +110,10 @@ TEST(Empty, Contractions) {
          std::vector<std::array<int64_t, 3>>{{3, 0, 4}, {0, 3, 4}, {3, 4, 0}, {0, 0, 0}, {1, 0, 1}}) {
       expectAgrees(
           [=, m = m, k = k, n = n](Fusion& f) {
-            TensorView* a = input({m, k}, false, type);
-            TensorView* b = input({k, n}, false, type);
-            TensorView* w = input({n, k}, false, type);
-            TensorView* bias = input({n}, false, type);
+            TensorView* a = symbolicOrConcrete({m, k}, false, type);
+            TensorView* b = symbolicOrConcrete({k, n}, false, type);
+            TensorView* w = symbolicOrConcrete({n, k}, false, type);
+            TensorView* bias = symbolicOrConcrete({n}, false, type);
             f.addOutput(matmul(a, b));
             f.addOutput(linear(a, w, bias));
             f.addOutput(relu(linear(a, w)));
@@ -130,8 +126,8 @@ TEST(Empty, Contractions) {
 TEST(Empty, CatSliceAndPad) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({3, 0}, false);
-        TensorView* y = input({3, 4}, false);
+        TensorView* x = symbolicOrConcrete({3, 0}, false);
+        TensorView* y = symbolicOrConcrete({3, 4}, false);
         TensorView* both = cat({x, y}, 1);
         f.addOutput(tanh(both));
         f.addOutput(sum(cat({y, x, y, x}, 1), {1}));
@@ -152,7 +148,7 @@ TEST(Empty, CatSliceAndPad) {
 TEST(Empty, WindowsOfSymbolicSizes) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({-1, -1}, true);
+        TensorView* x = symbolicOrConcrete({-1, -1}, true);
         TensorView* head = slice(x, {0, 0}, {100, 2});
         TensorView* tail = slice(x, {0, 2}, {100, 100});
         f.addOutput(cat({neg(tail), exp(head)}, 1));
@@ -165,7 +161,7 @@ TEST(Empty, WindowsOfSymbolicSizes) {
 TEST(Empty, ShapeOps) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({3, 0, 4}, false);
+        TensorView* x = symbolicOrConcrete({3, 0, 4}, false);
         f.addOutput(reshape(x, {0, 12}));
         f.addOutput(neg(permute(x, {2, 0, 1})));
         f.addOutput(add(expand(unsqueeze(x, 0), {5, 3, 0, 4}), 1.0));
@@ -178,8 +174,8 @@ TEST(Empty, ShapeOps) {
 TEST(Empty, Indexing) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* table = input({5, 4}, false);
-        TensorView* none = input({0}, false, DataType::Int);
+        TensorView* table = symbolicOrConcrete({5, 4}, false);
+        TensorView* none = symbolicOrConcrete({0}, false, DataType::Int);
         f.addOutput(neg(index_select(table, 0, none)));
         f.addOutput(sum(index_select(table, 0, none), {0}));
         f.addOutput(embedding_fwd(none, table));
@@ -189,7 +185,7 @@ TEST(Empty, Indexing) {
 
 TEST(Empty, InPlace) {
   CheckedCache checked([](Fusion& f) {
-    TensorView* w = input({0, 3}, false);
+    TensorView* w = symbolicOrConcrete({0, 3}, false);
     TensorView* next = add(w, 1.0);
     f.addOutput(next);
     f.aliasOutputToInput(next, w);
@@ -202,8 +198,8 @@ TEST(Empty, InPlace) {
 TEST(NoDims, ElementwiseAndReductions) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({}, false);
-        TensorView* y = input({4, 5}, false);
+        TensorView* x = symbolicOrConcrete({}, false);
+        TensorView* y = symbolicOrConcrete({4, 5}, false);
         f.addOutput(add(x, 1.0));
         f.addOutput(mul(tanh(x), y));
         f.addOutput(add(sum(y, {0, 1}), x));
@@ -219,14 +215,14 @@ TEST(NoDims, ElementwiseAndReductions) {
 TEST(NoDims, ReductionsOverNoDimAndOverDimZero) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({}, false);
+        TensorView* x = symbolicOrConcrete({}, false);
         f.addOutput(sum(x, std::vector<int64_t>{}));
         f.addOutput(max(x, std::vector<int64_t>{}, true));
       },
       {{random({})}});
   for (bool keep : {false, true}) {
     std::string error = errorOf([&] {
-      CheckedCache checked([&](Fusion& f) { f.addOutput(sum(input({}, false), {0}, keep)); });
+      CheckedCache checked([&](Fusion& f) { f.addOutput(sum(symbolicOrConcrete({}, false), {0}, keep)); });
       EXPECT_EQ(checked.call({random({})}), "");
       EXPECT_EQ(checked.results()[0].dim(), 0);
     });
@@ -237,8 +233,8 @@ TEST(NoDims, ReductionsOverNoDimAndOverDimZero) {
 TEST(NoDims, ContractionsToOneElement) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* a = input({7}, false);
-        TensorView* b = input({7}, false);
+        TensorView* a = symbolicOrConcrete({7}, false);
+        TensorView* b = symbolicOrConcrete({7}, false);
         f.addOutput(matmul(a, b));
         f.addOutput(add(linear(a, b), matmul(a, b)));
       },
@@ -271,7 +267,7 @@ TEST(NoTensorInput, ScalarsAsArguments) {
         f.addOutput(add(iota(7), n));
         f.addOutput(full({4}, add(mul(d, d), 1.0), DataType::Double));
       },
-      {{0.25, int64_t{3}}, {-1.5, int64_t{-9}}, {std::numeric_limits<double>::infinity(), int64_t{0}}});
+      {{0.25, int64_t{3}}, {-1.5, int64_t{-9}}, {kInf, int64_t{0}}});
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 namespace meshfuse {
 
 using BuildOnRanks = std::function<void(Fusion&, int64_t ranks)>;
-using Layout = std::function<Tensor(const Tensor& shard)>;  // how a rank lays out its shard
+using ShardLayout = std::function<Tensor(const Tensor& shard)>;  // how a rank lays out its shard
 
 // Arguments as whole tensors, and each shard's place in memory; as it comes where there is no layout.
 struct RankCall {
   std::vector<Argument> inputs;
-  Layout layout = nullptr;
+  ShardLayout layout = nullptr;
 };
 
 // Cuts dim `dim` of x over all ranks.

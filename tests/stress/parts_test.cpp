@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "inputs.h"
 #include "ir/text.h"
 #include "meshfuse/meshfuse.h"
 #include "multidevice/sharding/shard_tensor.h"
@@ -26,10 +27,6 @@ std::string refusal(const std::function<void()>& what) {
 
 using Sizes = std::vector<IntExpr>;
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
-
 TensorView* inParts(TensorView* x, int dim, const Sizes& sizes) {
   x->setDeviceMesh(DeviceMesh::createForNumDevices(static_cast<int64_t>(sizes.size())));
   x->partition(dim, sizes);
@@ -42,12 +39,6 @@ Sizes ofFourteen(int64_t ranks) { return ranks == 4 ? Sizes{2, 3, 4, 5} : Sizes{
 Sizes turned(Sizes sizes) {
   std::reverse(sizes.begin(), sizes.end());
   return sizes;
-}
-
-TensorView* input(Fusion& f, std::vector<int64_t> sizes, DataType type = DataType::Float) {
-  TensorView* x = makeContigConcreteTensor(std::move(sizes), type);
-  f.addInput(x);
-  return x;
 }
 
 TEST(PartsOfGivenSizes, Elementwise) {

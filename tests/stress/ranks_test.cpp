@@ -1,6 +1,7 @@
 // The stress inputs again, cut over virtual ranks.
 #include <gtest/gtest.h>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "sanitized.h"
 #include "stress/on_ranks.h"
@@ -9,10 +10,6 @@
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 TEST(OnRanks, ReductionsOfTensorsWithoutElements) {
   expectAgreesOnRanks(
@@ -138,7 +135,7 @@ TEST(OnRanks, ContiguousThenStrided) {
 TEST(OnRanks, MisalignedShards) {
   for (DataType type : {DataType::Double, DataType::Float, DataType::Half, DataType::BFloat16, DataType::Int,
                         DataType::Int32, DataType::Bool}) {
-    auto from = [](int64_t start) -> Layout {
+    auto from = [](int64_t start) -> ShardLayout {
       return [=](const Tensor& t) {
         Tensor view = Tensor::zeros({t.numel() + start}, t.dtype()).slice(0, start, start + t.numel());
         view.copyFrom(t);

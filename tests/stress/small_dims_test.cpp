@@ -1,6 +1,7 @@
 // Dims of extent 1, by the dozen: padded, cut, broadcast and made.
 #include <gtest/gtest.h>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
@@ -8,21 +9,11 @@ namespace meshfuse {
 
 namespace {
 
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1) {
-  return randomTensor(std::move(sizes), DataType::Float, seed, -2, 2);
-}
-
-TensorView* input(const std::vector<int64_t>& shape) {
-  TensorView* x = makeConcreteTensor(shape);
-  x->fusion().addInput(x);
-  return x;
-}
-
 TEST(SmallDims, PadOfExtentOne) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({1, 5});
-        TensorView* y = input({4, 5});
+        TensorView* x = stridedInput(f, {1, 5});
+        TensorView* y = stridedInput(f, {4, 5});
         f.addOutput(pad(x, {0, 0, 1, 2}, 9.0));
         f.addOutput(add(pad(x, {0, 0, 1, 2}, 9.0), y));
         f.addOutput(mul(add(pad(x, {1, -1, 0, 0}), y), 2.0));
@@ -35,8 +26,8 @@ TEST(SmallDims, PadOfExtentOne) {
 TEST(SmallDims, PadOfBroadcastDims) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({5});
-        TensorView* y = input({4, 5});
+        TensorView* x = stridedInput(f, {5});
+        TensorView* y = stridedInput(f, {4, 5});
         TensorView* column = broadcast(x, {true, false});
         f.addOutput(pad(column, {0, 0, 1, 2}, 3.0));
         f.addOutput(add(pad(column, {0, 0, 3, 0}), y));
@@ -50,8 +41,8 @@ TEST(SmallDims, PadOfBroadcastDims) {
 TEST(SmallDims, SliceOfExtentOneAndOfBroadcastDims) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({1, 5});
-        TensorView* y = input({4, 5});
+        TensorView* x = stridedInput(f, {1, 5});
+        TensorView* y = stridedInput(f, {4, 5});
         f.addOutput(slice(x, {0, 1}, {1, 4}));
         f.addOutput(add(slice(x, {0, 0}, {1, 5}), y));
         f.addOutput(slice(x, {1, 0}, {1, 5}));
@@ -67,7 +58,7 @@ TEST(SmallDims, SliceOfExtentOneAndOfBroadcastDims) {
 TEST(SmallDims, CutToOneThenBroadcastAgain) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({4, 5});
+        TensorView* x = stridedInput(f, {4, 5});
         TensorView* row = pad(x, {0, 0, -1, -2});
         f.addOutput(add(row, x));
         f.addOutput(expand(row, {7, 5}));
@@ -146,8 +137,8 @@ TEST(SmallDims, EightDimsSixOfThemOne) {
 TEST(SmallDims, EightDimsBroadcastAgainstEachOther) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({1, 3, 1, 1, 1, 4, 1, 1});
-        TensorView* y = input({2, 1, 1, 1, 1, 1, 1, 5});
+        TensorView* x = stridedInput(f, {1, 3, 1, 1, 1, 4, 1, 1});
+        TensorView* y = stridedInput(f, {2, 1, 1, 1, 1, 1, 1, 5});
         TensorView* both = mul(x, y);
         f.addOutput(both);
         f.addOutput(sum(both, {0, 5}));
@@ -162,8 +153,8 @@ TEST(SmallDims, EightDimsBroadcastAgainstEachOther) {
 TEST(SmallDims, CatOfExtentOne) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({1, 5});
-        TensorView* y = input({3, 5});
+        TensorView* x = stridedInput(f, {1, 5});
+        TensorView* y = stridedInput(f, {3, 5});
         f.addOutput(cat({x, y, x}, 0));
         f.addOutput(sum(cat({x, y}, 0), {0}));
         f.addOutput(add(cat({x, x, x}, 0), y));
@@ -176,7 +167,7 @@ TEST(SmallDims, CatOfExtentOne) {
 TEST(SmallDims, RepeatAndReshape) {
   expectAgrees(
       [](Fusion& f) {
-        TensorView* x = input({1, 5});
+        TensorView* x = stridedInput(f, {1, 5});
         f.addOutput(repeat(x, {3, 2}));
         f.addOutput(reshape(x, {5, 1, 1}));
         f.addOutput(add(reshape(x, {5, 1}), x));

@@ -1,17 +1,11 @@
 #include "stress/special_values.h"
 
 #include <functional>
-#include <limits>
 #include <vector>
 
+#include "inputs.h"
+
 namespace meshfuse {
-
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 Tensor stressRows(int64_t length, DataType type) {
   std::vector<std::function<double(int64_t)>> contents = {

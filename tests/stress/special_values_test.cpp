@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 #include "stress/special_values.h"
@@ -11,9 +11,6 @@
 namespace meshfuse {
 
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 class SpecialValues : public ::testing::TestWithParam<DataType> {};
 

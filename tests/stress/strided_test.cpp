@@ -1,16 +1,13 @@
 // Arguments that are not laid out, or not aligned, as those of the call before.
 #include <gtest/gtest.h>
 
+#include "inputs.h"
 #include "meshfuse/meshfuse.h"
 #include "stress/checked_cache.h"
 
 namespace meshfuse {
 
 namespace {
-
-Tensor random(std::vector<int64_t> sizes, uint64_t seed = 1, DataType type = DataType::Float) {
-  return randomTensor(std::move(sizes), type, seed, -2, 2);
-}
 
 // [rows, columns] in every layout that views can make.
 std::vector<std::vector<Argument>> layoutsOf(int64_t rows, int64_t columns, DataType type = DataType::Float) {

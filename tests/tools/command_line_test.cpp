@@ -3,16 +3,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "tools/tool.h"
 
 namespace meshfuse {
 namespace {
-
-void expectContains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
-}
 
 ToolRun expectRefused(const std::string& arguments, const std::string& message, const std::string& launcher = "") {
   SCOPED_TRACE(arguments);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "exec/compile.h"
 #include "exec/explain.h"
@@ -17,13 +15,6 @@
 
 namespace meshfuse {
 namespace {
-
-std::string fileText(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 CompiledProgram compiled(const std::string& program) {
   const std::unique_ptr<Fusion> fusion = parseFusion(fileText(MESHFUSE_SOURCE_DIR "/tests/tools/" + program));

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "tools/tool.h"
 
@@ -16,9 +15,7 @@ namespace {
 int shell(const std::string& command, std::string& log) {
   const std::string file = temporaryDirectory() + "/log";
   const int status = std::system((command + " >" + file + " 2>&1 </dev/null").c_str());
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  log = text.str();
+  log = fileText(file);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 

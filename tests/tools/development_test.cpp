@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "base/error.h"
 #include "tools/tool.h"
@@ -16,17 +15,12 @@ namespace meshfuse {
 namespace {
 
 // A shell command in the root of the sources.
-ToolRun shell(const std::string& command) {
+ToolRun shellInSources(const std::string& command) {
   const std::string out = temporaryDirectory() + "/stdout";
   const std::string err = temporaryDirectory() + "/stderr";
   const int status =
       std::system(fmt::format("cd {} && {} >{} 2>{} </dev/null", MESHFUSE_SOURCE_DIR, command, out, err).c_str());
-  auto contents = [](const std::string& path) {
-    std::stringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-  };
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, fileText(out), fileText(err)};
 }
 
 // Writes a curve of `steps` losses as train_lm does; returns its file.
@@ -40,7 +34,7 @@ std::string curve(const std::string& name, int steps, const std::function<double
   return path;
 }
 
-ToolRun compareCurves(const std::string& files) { return shell("awk -f tools/compare_curves.awk " + files); }
+ToolRun compareCurves(const std::string& files) { return shellInSources("awk -f tools/compare_curves.awk " + files); }
 
 void expectLastLine(const std::string& text, const std::string& line) {
   EXPECT_TRUE(text.ends_with(line + "\n")) << text;
@@ -89,14 +83,14 @@ TEST(CompareCurves, RefusesWhatAreNoCurves) {
 }
 
 TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
-  const ToolRun run = shell("tools/dev bench nosuch");
+  const ToolRun run = shellInSources("tools/dev bench nosuch");
   EXPECT_EQ(run.code, 2) << run.out << run.err;
   EXPECT_EQ(run.out, "");
   EXPECT_NE(
       run.err.find("there is no benchmark 'nosuch'; there are: block_mpi_bench collectives_mpi_bench fusions_bench "),
       std::string::npos)
       << run.err;
-  EXPECT_EQ(shell("tools/dev frobnicate").code, 2);
+  EXPECT_EQ(shellInSources("tools/dev frobnicate").code, 2);
 }
 
 }  // namespace

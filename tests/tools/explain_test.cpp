@@ -3,9 +3,7 @@
 
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "jit/nvrtc/capabilities.h"
 #include "preseg_passes/table.h"
@@ -14,17 +12,6 @@
 
 namespace meshfuse {
 namespace {
-
-void expectContains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
-}
-
-std::string fileText(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 TEST(ToolExplain, SaysWhereTensorsLiveAndWhyTheyMove) {
   const ToolRun run = tool("explain {dir}/sharded_sum.fir --ranks 4");

@@ -14,20 +14,13 @@
 namespace meshfuse {
 namespace {
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::string page(const std::string& arguments) {
   const std::string file = temporaryDirectory() + "/page.html";
   std::filesystem::remove(file);
   const ToolRun run = tool("explain " + arguments + " --html {tmp}/page.html");
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(run.out, "wrote " + file + "\n");
-  return contents(file);
+  return fileText(file);
 }
 
 size_t count(const std::string& text, const std::string& part) {
@@ -167,7 +160,7 @@ TEST(ToolPage, SameBytes) {
   if (std::getenv("MESHFUSE_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(golden, std::ios::binary) << html;
   }
-  EXPECT_EQ(html, contents(golden)) << "MESHFUSE_UPDATE_GOLDEN=1 writes it anew";
+  EXPECT_EQ(html, fileText(golden)) << "MESHFUSE_UPDATE_GOLDEN=1 writes it anew";
 }
 
 TEST(ToolPage, NamesAreEscaped) {

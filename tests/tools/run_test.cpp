@@ -13,11 +13,7 @@
 namespace meshfuse {
 namespace {
 
-void expectContains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
-}
-
-void expectRefused(const std::string& arguments, const std::string& message) {
+void expectRunRefused(const std::string& arguments, const std::string& message) {
   SCOPED_TRACE(arguments);
   const ToolRun run = tool(arguments);
   EXPECT_EQ(run.code, 2) << run.out << run.err;
@@ -119,53 +115,55 @@ TEST(ToolRun, RanksMayHaveNothing) {
 }
 
 TEST(ToolRun, RefusesBadInput) {
-  expectRefused("run {dir}/malformed.fir", "malformed.fir:3:8: there is no op 'addd'");
-  expectRefused("run {dir}/nothing.fir", "cannot read ");
-  expectRefused("run {dir}/softmax.fir --size i0=4",
-                "the symbols i1 in the sizes of the inputs have no value; give them: --size i1=128");
-  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
-  expectRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
-                "no input has the symbol i7; there are: i0, i1");
-  expectRefused("run {dir}/misplanned.fir",
-                "the plan that is written for T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
-                "1]: it ends at "
-                "another state than R R on {x: 2}[0, 1]; leave out plan=");
+  expectRunRefused("run {dir}/malformed.fir", "malformed.fir:3:8: there is no op 'addd'");
+  expectRunRefused("run {dir}/nothing.fir", "cannot read ");
+  expectRunRefused("run {dir}/softmax.fir --size i0=4",
+                   "the symbols i1 in the sizes of the inputs have no value; give them: --size i1=128");
+  expectRunRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
+  expectRunRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
+                   "no input has the symbol i7; there are: i0, i1");
+  expectRunRefused(
+      "run {dir}/misplanned.fir",
+      "the plan that is written for T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
+      "1]: it ends at "
+      "another state than R R on {x: 2}[0, 1]; leave out plan=");
   for (const char* how : {"run", "explain"}) {
     const std::string start = std::string(how) + " {dir}/";
-    expectRefused(
+    expectRunRefused(
         start + "one_axis_on_two_dims.fir",
         "T0: DIDx, axis x of {y: 2, x: 2}[0, 1, 2, 3], is bound to two loop dims, 0 and 2; an axis owns one digit of "
         "a tensor: leave one of them serial, or bind it to one that is free: DIDy (y)");
-    expectRefused(
+    expectRunRefused(
         start + "axis_of_no_mesh.fir",
         "T0: loop dim 0 is bound to DIDz, but mesh {y: 2, x: 2}[0, 1, 2, 3] has 2 axes; bind it to one of DIDy (y), "
         "DIDx (x)");
-    expectRefused(start + "rank_twice_in_a_mesh.fir", "[mesh] device 1 is listed twice in [1, 1]; list each rank once");
+    expectRunRefused(start + "rank_twice_in_a_mesh.fir",
+                     "[mesh] device 1 is listed twice in [1, 1]; list each rank once");
   }
-  expectRefused("run {dir}/uneven.fir", "or an uneven part, and the cuts do not nest");
-  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4", "mesh axis tp of ");
-  expectRefused("run {dir}/mlp_of_any_size.fir", "has no size; give it: --mesh tp=4, or --ranks");
-  expectRefused("run {dir}/mlp_of_any_size.fir --mesh pp=4", "mesh axis tp of ");
-  expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --mesh pp=4",
-                "[specialize] no mesh has an axis pp; those of symbolic size are: tp");
-  expectRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --ranks 3", "got --ranks 3; give --ranks 4");
-  expectRefused("run {dir}/mesh_without_ranks.fir --size i0=4 --ranks 3", "3 ranks are no multiple of the 2 along");
-  expectRefused("run {dir}/sharded_sum.fir --mesh x=3", "axis x of {x: 4}[0, 1, 2, 3] has size 4, got 3");
-  expectRefused("run {dir}/sharded_sum.fir --ranks 3", "give --ranks 4");
-  expectRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
-  expectRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
-  expectRefused("run {dir}/scaled_embedding.fir --input T9=x.npy", "the program has no input T9");
-  expectRefused("run {dir}/softmax.fir --input T0={dir}/softmax.fir", "softmax.fir");
-  expectRefused("run {dir}/softmax.fir --expect T3=x.npy --size i0=4 --size i1=4", "the program has no output T3");
+  expectRunRefused("run {dir}/uneven.fir", "or an uneven part, and the cuts do not nest");
+  expectRunRefused("run {dir}/mesh_without_ranks.fir --size i0=4", "mesh axis tp of ");
+  expectRunRefused("run {dir}/mlp_of_any_size.fir", "has no size; give it: --mesh tp=4, or --ranks");
+  expectRunRefused("run {dir}/mlp_of_any_size.fir --mesh pp=4", "mesh axis tp of ");
+  expectRunRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --mesh pp=4",
+                   "[specialize] no mesh has an axis pp; those of symbolic size are: tp");
+  expectRunRefused("run {dir}/mlp_of_any_size.fir --mesh tp=4 --ranks 3", "got --ranks 3; give --ranks 4");
+  expectRunRefused("run {dir}/mesh_without_ranks.fir --size i0=4 --ranks 3", "3 ranks are no multiple of the 2 along");
+  expectRunRefused("run {dir}/sharded_sum.fir --mesh x=3", "axis x of {x: 4}[0, 1, 2, 3] has size 4, got 3");
+  expectRunRefused("run {dir}/sharded_sum.fir --ranks 3", "give --ranks 4");
+  expectRunRefused("run {dir}/sharded_sum.fir --ranks -1", "--ranks is -1");
+  expectRunRefused("run {dir}/scaled_embedding.fir --input S2=half", "S2 is \"half\", expected a number");
+  expectRunRefused("run {dir}/scaled_embedding.fir --input T9=x.npy", "the program has no input T9");
+  expectRunRefused("run {dir}/softmax.fir --input T0={dir}/softmax.fir", "softmax.fir");
+  expectRunRefused("run {dir}/softmax.fir --expect T3=x.npy --size i0=4 --size i1=4", "the program has no output T3");
 }
 
 TEST(ToolRun, RefusesFilesThatDoNotFit) {
   writeNpy(temporaryDirectory() + "/three.npy", Tensor::zeros({2, 3, 4}, DataType::Float));
   writeNpy(temporaryDirectory() + "/double.npy", Tensor::zeros({2, 3}, DataType::Double));
   writeNpy(temporaryDirectory() + "/small.npy", Tensor::zeros({4, 3}, DataType::Float));
-  expectRefused("run {dir}/softmax.fir --input T0={tmp}/three.npy", "has 2 dims, the array in ");
-  expectRefused("run {dir}/softmax.fir --input T0={tmp}/double.npy", "has type Float, the file ");
-  expectRefused("run {dir}/sharded_sum.fir --input T0={tmp}/small.npy", "dim 0 of input 0 (T0");
+  expectRunRefused("run {dir}/softmax.fir --input T0={tmp}/three.npy", "has 2 dims, the array in ");
+  expectRunRefused("run {dir}/softmax.fir --input T0={tmp}/double.npy", "has type Float, the file ");
+  expectRunRefused("run {dir}/sharded_sum.fir --input T0={tmp}/small.npy", "dim 0 of input 0 (T0");
 }
 
 TEST(ToolRun, ProcessesOfALauncher) {

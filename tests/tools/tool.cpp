@@ -1,5 +1,6 @@
 #include "tools/tool.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,13 +28,6 @@ struct TemporaryDirectory {
   std::string path;
 };
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
   for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
     text.replace(at, what.size(), by);
@@ -42,6 +36,17 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 }
 
 }  // namespace
+
+std::string fileText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void expectContains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in:\n" << text;
+}
 
 std::string temporaryDirectory() {
   static const TemporaryDirectory directory;
@@ -57,7 +62,7 @@ ToolRun tool(const std::string& arguments, const std::string& launcher) {
       "MESHFUSE_CACHE_DIR=off >{} 2>{} </dev/null {} {} {}", out, err, launcher, binary,
       replaced(replaced(arguments, "{dir}", MESHFUSE_SOURCE_DIR "/tests/tools"), "{tmp}", temporaryDirectory()));
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out), contents(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, fileText(out), fileText(err)};
 }
 
 }  // namespace meshfuse

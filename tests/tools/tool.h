@@ -16,4 +16,7 @@ struct ToolRun {
 [[nodiscard]] ToolRun tool(const std::string& arguments, const std::string& launcher = "");
 [[nodiscard]] std::string temporaryDirectory();
 
+[[nodiscard]] std::string fileText(const std::string& path);
+void expectContains(const std::string& text, const std::string& part);
+
 }  // namespace meshfuse

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/refused_index.h"
 #include "jit/orc/cpu_compiler.h"
+#include "jit/orc/run_program.h"
 #include "tile/builder.h"
 #include "tile/interpreter.h"
 #include "tile/scalar.h"
@@ -20,17 +21,6 @@ using tile::Memory;
 using tile::ValueId;
 
 constexpr int64_t kRows = 10;
-
-std::vector<CpuTarget> targets() {
-  CpuTarget host = hostTarget();
-  std::vector<CpuTarget> list{host};
-  for (int bytes : {32, 16}) {
-    if (bytes < host.vectorBytes) {
-      list.push_back(narrowerTarget(host, bytes));
-    }
-  }
-  return list;
-}
 
 // Y[n] = X[checked(I[n] + shift, 10)], of n + 3 where `hole` is left out: a hole is -1.
 tile::Program lookup(DataType indexType, int64_t vector, int64_t shift, bool hole) {
@@ -82,7 +72,7 @@ struct Memories {
 };
 
 TEST(CheckedIndex, ReportsTheFirstBadLaneAndReadsRowZero) {
-  for (const CpuTarget& target : targets()) {
+  for (const CpuTarget& target : testedTargets()) {
     for (DataType type : {DataType::Int, DataType::Int32}) {
       int64_t most = type == DataType::Int ? std::numeric_limits<int64_t>::max() : std::numeric_limits<int32_t>::max();
       for (int64_t vector : {int64_t{1}, int64_t{16}}) {
@@ -122,7 +112,7 @@ TEST(CheckedIndex, ReportsTheFirstBadLaneAndReadsRowZero) {
 // Lanes beyond the end, and positions that the predicates leave out, hold whatever a load fills in; with the shift that is out
 // of range, and nobody asked for it.
 TEST(CheckedIndex, SaysNothingOfWhatNobodyReads) {
-  for (const CpuTarget& target : targets()) {
+  for (const CpuTarget& target : testedTargets()) {
     for (DataType type : {DataType::Int, DataType::Int32}) {
       for (int64_t vector : {int64_t{1}, int64_t{16}}) {
         for (bool hole : {false, true}) {

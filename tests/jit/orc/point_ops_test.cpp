@@ -10,6 +10,7 @@
 #include <random>
 
 #include "jit/orc/cpu_compiler.h"
+#include "jit/orc/run_program.h"
 #include "tensor/half.h"
 #include "tile/builder.h"
 
@@ -475,17 +476,6 @@ Real bound(PointOp op, bool isFloat) {
   }
 }
 
-std::vector<CpuTarget> targets() {
-  CpuTarget host = hostTarget();
-  std::vector<CpuTarget> list{host};
-  for (int bytes : {32, 16}) {
-    if (bytes < host.vectorBytes) {
-      list.push_back(narrowerTarget(host, bytes));
-    }
-  }
-  return list;
-}
-
 void run(const CpuKernel& kernel, std::vector<Column>& columns, Column& output) {
   std::vector<uint64_t> slots;
   for (Column& c : columns) {
@@ -562,7 +552,7 @@ void checkOp(PointOp op, DataType dtype, const CpuKernel& kernel) {
 }
 
 TEST(PointOps, AllTypesAndWidths) {
-  for (const CpuTarget& target : targets()) {
+  for (const CpuTarget& target : testedTargets()) {
     SCOPED_TRACE("vector bytes " + std::to_string(target.vectorBytes));
     std::vector<tile::Program> programs;
     std::vector<std::pair<PointOp, DataType>> cases;
@@ -607,7 +597,7 @@ Real rounded(Real x, DataType to) {
 }
 
 TEST(Casts, OneRoundingAndTruncation) {
-  for (const CpuTarget& target : targets()) {
+  for (const CpuTarget& target : testedTargets()) {
     std::vector<tile::Program> programs;
     std::vector<std::pair<DataType, DataType>> cases;
     for (const DataTypeInfo& from : kDataTypes) {

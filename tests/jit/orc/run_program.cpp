@@ -92,4 +92,15 @@ void compareWithInterpreter(const tile::Example& example, const CpuKernel& kerne
   }
 }
 
+std::vector<CpuTarget> testedTargets() {
+  CpuTarget host = hostTarget();
+  std::vector<CpuTarget> list{host};
+  for (int bytes : {32, 16}) {
+    if (bytes < host.vectorBytes) {
+      list.push_back(narrowerTarget(host, bytes));
+    }
+  }
+  return list;
+}
+
 }  // namespace meshfuse

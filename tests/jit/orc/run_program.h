@@ -10,6 +10,9 @@
 
 namespace meshfuse {
 
+// This machine, and this machine with shorter vectors.
+[[nodiscard]] std::vector<CpuTarget> testedTargets();
+
 // Parts run in ranges of one, two, three ... on two threads, with guarded scratch.
 void runKernel(const CpuKernel& kernel, const std::vector<uint64_t>& slots, int64_t parts);
 [[nodiscard]] int64_t partsOf(const tile::Program& program, const std::vector<int64_t>& sizes);

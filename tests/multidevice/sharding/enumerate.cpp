@@ -1,6 +1,8 @@
 #include "multidevice/sharding/enumerate.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -30,23 +32,6 @@ std::optional<Index> constantSizes(const std::vector<IterDomain*>& ids) {
     }
   }
   return sizes;
-}
-
-int64_t product(const Index& sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) {
-    n *= s;
-  }
-  return n;
-}
-
-Index unflatten(int64_t flat, const Index& sizes) {
-  Index index(sizes.size());
-  for (size_t k = sizes.size(); k-- > 0;) {
-    index[k] = flat % sizes[k];
-    flat /= sizes[k];
-  }
-  return index;
 }
 
 // The value of a dim at an index of the base it is made of by splits and merges; nullopt where it is made of something else.
@@ -173,6 +158,19 @@ bool isSmallMesh(const DeviceMesh& mesh) {
 }
 
 }  // namespace
+
+int64_t product(const Index& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+Index unflatten(int64_t flat, const Index& sizes) {
+  Index index(sizes.size());
+  for (size_t k = sizes.size(); k-- > 0;) {
+    index[k] = flat % sizes[k];
+    flat /= sizes[k];
+  }
+  return index;
+}
 
 std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const TensorView* result) {
   const TensorView* producer = expr->input(operand)->asTensor();

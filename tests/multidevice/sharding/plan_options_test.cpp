@@ -6,6 +6,7 @@
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/plan_check.h"
+#include "multidevice/sharding/random_state.h"
 #include "ops/shape_ops.h"
 #include "ops/tensors.h"
 
@@ -14,23 +15,7 @@ namespace {
 
 using Steps = std::vector<std::string>;
 
-// Blocks; axes by one letter, outermost first.
-ShardState block(const DeviceMesh& mesh, const std::vector<int64_t>& extents, const std::vector<std::string>& axes) {
-  ShardState state{mesh, {}, {}};
-  for (size_t k = 0; k < extents.size(); k++) {
-    std::vector<Digit> owned;
-    int64_t stride = extents[k];
-    for (const char c : axes[k]) {
-      const int axis = mesh.axisOf(mesh.axis(std::string(1, c)));
-      stride /= mesh.axisSize(axis).constValue();
-      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
-    }
-    state.dims.push_back(fillLocal(static_cast<int>(k), extents[k], owned));
-  }
-  return state;
-}
-
-Steps planned(const PlannerSettings& settings, const ShardState& from, const ShardState& to) {
+Steps plannedWith(const PlannerSettings& settings, const ShardState& from, const ShardState& to) {
   Fusion fusion;
   fusion.setPlanner(settings);
   PlanMemo plans;
@@ -47,65 +32,67 @@ class PlannerSettingsTest : public testing::Test {
 };
 
 TEST_F(PlannerSettingsTest, ForbiddenMovesAreLeftOut) {
-  const ShardState rows = block(line, square, {"x", ""});
-  const ShardState columns = block(line, square, {"", "x"});
-  EXPECT_EQ(planned({}, rows, columns), Steps{"all_to_all(x)"});
-  EXPECT_EQ(planned({.forbid = {"all_to_all"}}, rows, columns), Steps{"transfer(x_2, x_1)"});
-  EXPECT_EQ(planned({.forbid = {"all_to_all", "transfer"}}, rows, columns), Steps{"all_gather(x)"}) << "the only way";
+  const ShardState rows = blockState(line, square, {"x", ""});
+  const ShardState columns = blockState(line, square, {"", "x"});
+  EXPECT_EQ(plannedWith({}, rows, columns), Steps{"all_to_all(x)"});
+  EXPECT_EQ(plannedWith({.forbid = {"all_to_all"}}, rows, columns), Steps{"transfer(x_2, x_1)"});
+  EXPECT_EQ(plannedWith({.forbid = {"all_to_all", "transfer"}}, rows, columns), Steps{"all_gather(x)"})
+      << "the only way";
 }
 
 // Uneven parts go by the calls with counts, which have the same name.
 TEST_F(PlannerSettingsTest, ForbiddenMovesAreLeftOutOfUnevenParts) {
   const ShardState rows{line, {fillLocal(0, 6, {{0, 2, 4, Owner::device(0)}}), DigitList::whole(1, 8)}, {}};
-  ASSERT_EQ(planned({}, rows, block(line, {6, 8}, {"", "x"})), Steps{"all_to_all(x)"});
-  EXPECT_EQ(planned({.direct = DirectChoice::Fallback, .forbid = {"all_to_all"}}, rows, block(line, {6, 8}, {"", "x"})),
+  ASSERT_EQ(plannedWith({}, rows, blockState(line, {6, 8}, {"", "x"})), Steps{"all_to_all(x)"});
+  EXPECT_EQ(plannedWith({.direct = DirectChoice::Fallback, .forbid = {"all_to_all"}}, rows,
+                        blockState(line, {6, 8}, {"", "x"})),
             Steps{"transfer(x_2, x_1)"});
 }
 
 TEST_F(PlannerSettingsTest, ABoundAllowsLargerStates) {
-  const ShardState rows = block(line, square, {"x", ""});
-  const ShardState columns = block(line, square, {"", "x"});
+  const ShardState rows = blockState(line, square, {"x", ""});
+  const ShardState columns = blockState(line, square, {"", "x"});
   const PlannerSettings wide{.bound = 64, .direct = DirectChoice::Fallback, .forbid = {"all_to_all"}};
-  EXPECT_EQ(planned(wide, rows, columns), Steps{"all_gather(x)"});
+  EXPECT_EQ(plannedWith(wide, rows, columns), Steps{"all_gather(x)"});
   PlannerSettings narrow = wide;
   narrow.bound = 63;
-  EXPECT_EQ(planned(narrow, rows, columns), Steps{"transfer(x_2, x_1)"});
+  EXPECT_EQ(plannedWith(narrow, rows, columns), Steps{"transfer(x_2, x_1)"});
   narrow.bound = 1;  // both ends are larger, and are what they are
-  EXPECT_EQ(planned(narrow, rows, rows), Steps{});
+  EXPECT_EQ(plannedWith(narrow, rows, rows), Steps{});
 }
 
 TEST_F(PlannerSettingsTest, DirectTransfersOnlyWhereThereIsNoChain) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
-  const ShardState from = block(mesh, {12}, {"x"});
-  const ShardState to = block(mesh, {12}, {"y"});
-  EXPECT_EQ(planned({}, from, to), Steps{"transfer(x)"});
-  const Steps chain = planned({.direct = DirectChoice::Fallback}, from, to);
+  const ShardState from = blockState(mesh, {12}, {"x"});
+  const ShardState to = blockState(mesh, {12}, {"y"});
+  EXPECT_EQ(plannedWith({}, from, to), Steps{"transfer(x)"});
+  const Steps chain = plannedWith({.direct = DirectChoice::Fallback}, from, to);
   ASSERT_EQ(chain.size(), 2u);
   EXPECT_TRUE(chain[0].starts_with("permute")) << chain[0];
   EXPECT_TRUE(chain[1].starts_with("all_gather")) << chain[1];
 }
 
 TEST_F(PlannerSettingsTest, CostsOfAxesByName) {
-  const ShardState cut = block(grid, square, {"x", "y"});
-  const ShardState whole = block(grid, square, {"", ""});
-  EXPECT_EQ(planned({}, cut, whole), (Steps{"all_gather(x, y)"}));
+  const ShardState cut = blockState(grid, square, {"x", "y"});
+  const ShardState whole = blockState(grid, square, {"", ""});
+  EXPECT_EQ(plannedWith({}, cut, whole), (Steps{"all_gather(x, y)"}));
   // The expensive link first, while there is least to move.
-  EXPECT_EQ(planned({.beta = {{"x", 10}}}, cut, whole), (Steps{"all_gather(x)", "all_gather(y)"}));
-  EXPECT_EQ(planned({.beta = {{"y", 10}}}, cut, whole), (Steps{"all_gather(y)", "all_gather(x)"}));
+  EXPECT_EQ(plannedWith({.beta = {{"x", 10}}}, cut, whole), (Steps{"all_gather(x)", "all_gather(y)"}));
+  EXPECT_EQ(plannedWith({.beta = {{"y", 10}}}, cut, whole), (Steps{"all_gather(y)", "all_gather(x)"}));
   // Calls that cost more than the cheaper link saves.
-  EXPECT_EQ(planned({.alpha = {{"x", 1000}, {"y", 1000}}, .beta = {{"x", 10}}}, cut, whole),
+  EXPECT_EQ(plannedWith({.alpha = {{"x", 1000}, {"y", 1000}}, .beta = {{"x", 10}}}, cut, whole),
             (Steps{"all_gather(x, y)"}));
   // A second call costs what its own axis asks for.
-  EXPECT_EQ(planned({.alpha = {{"x", 1000}}, .beta = {{"x", 10}}}, cut, whole),
+  EXPECT_EQ(plannedWith({.alpha = {{"x", 1000}}, .beta = {{"x", 10}}}, cut, whole),
             (Steps{"all_gather(x)", "all_gather(y)"}));
 }
 
 // Messages of a direct transfer along an axis cost what a call along it does.
 TEST_F(PlannerSettingsTest, MessagesCostWhatTheirAxesAsk) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
-  const ShardState from = block(mesh, {12}, {"x"});
-  const ShardState to = block(mesh, {12}, {"y"});
-  const Steps direct = planned({}, from, to);
+  const ShardState from = blockState(mesh, {12}, {"x"});
+  const ShardState to = blockState(mesh, {12}, {"y"});
+  const Steps direct = plannedWith({}, from, to);
   ASSERT_EQ(direct, Steps{"transfer(x)"});
   Fusion plain;
   Fusion costly;
@@ -117,13 +104,13 @@ TEST_F(PlannerSettingsTest, MessagesCostWhatTheirAxesAsk) {
 TEST_F(PlannerSettingsTest, BetweenTwoMeshes) {
   const DeviceMesh target = DeviceMesh::create({{"a", 4}}, {4, 5, 6, 7});
   const DeviceMesh source = DeviceMesh::create({{"x", 2}}, {0, 1});
-  const ShardState from = block(source, {16}, {"x"});
-  const ShardState to = block(target, {16}, {""});
+  const ShardState from = blockState(source, {16}, {"x"});
+  const ShardState to = blockState(target, {16}, {""});
   const std::string crossing = "transfer({x: 2}[0, 1] -> {a: 4}[4, 5, 6, 7])";
-  EXPECT_EQ(planned({.betaBetween = 10}, from, to), (Steps{crossing, "all_gather(a)"}));
-  EXPECT_EQ(planned({.beta = {{"a", 100}}, .betaBetween = 10}, from, to), Steps{crossing})
+  EXPECT_EQ(plannedWith({.betaBetween = 10}, from, to), (Steps{crossing, "all_gather(a)"}));
+  EXPECT_EQ(plannedWith({.beta = {{"a", 100}}, .betaBetween = 10}, from, to), Steps{crossing})
       << "links of the destination have the prices of their names";
-  EXPECT_EQ(planned({.forbid = {"transfer"}, .betaBetween = 10}, from, to), (Steps{crossing, "all_gather(a)"}))
+  EXPECT_EQ(plannedWith({.forbid = {"transfer"}, .betaBetween = 10}, from, to), (Steps{crossing, "all_gather(a)"}))
       << "there is no other way";
 }
 

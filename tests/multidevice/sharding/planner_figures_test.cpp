@@ -47,7 +47,7 @@ int64_t fullest(const ShardState& state, const std::vector<int64_t>& extents) {
   return n;
 }
 
-struct Figures {
+struct PlanFigures {
   std::vector<double> ratios;
   int pairs = 0;
   int withoutChain = 0;
@@ -62,7 +62,7 @@ struct Figures {
   }
 };
 
-constexpr int kShare = kSanitized ? 8 : 1;  // one in so many pairs
+constexpr int kShareOfPairs = kSanitized ? 8 : 1;  // one in so many pairs
 
 enum class Sums : uint8_t { None, Source, Both };
 
@@ -73,14 +73,14 @@ ShardState draw(std::mt19937& rng, const Config& config, Digits digits, bool sum
                                   : randomPlacement(rng, config.mesh, config.extents, {digits == Digits::Any, sums});
 }
 
-Figures measure(const std::vector<Config>& configs, int rounds, Digits digits, Sums sums, const char* name) {
-  Figures f;
+PlanFigures measure(const std::vector<Config>& configs, int rounds, Digits digits, Sums sums, const char* name) {
+  PlanFigures f;
   std::mt19937 rng(1);
   PlanOptions options;
   options.alpha = 0.5;
   options.sums = PartialSums::Moved;
   options.direct = DirectChoice::Fallback;
-  for (int round = 0; round < rounds / kShare; round++) {
+  for (int round = 0; round < rounds / kShareOfPairs; round++) {
     for (const Config& config : configs) {
       const std::vector<int64_t>& extents = config.extents;
       const ShardState from = draw(rng, config, digits, sums != Sums::None);
@@ -113,9 +113,9 @@ Figures measure(const std::vector<Config>& configs, int rounds, Digits digits, S
 }
 
 // Sizes of even pairs divide: each has a chain.
-double meanOfEven(Figures& all, const std::vector<Config>& configs, int rounds, Digits digits, Sums sums,
+double meanOfEven(PlanFigures& all, const std::vector<Config>& configs, int rounds, Digits digits, Sums sums,
                   const char* name) {
-  const Figures f = measure(configs, rounds, digits, sums, name);
+  const PlanFigures f = measure(configs, rounds, digits, sums, name);
   EXPECT_EQ(f.withoutChain, 0) << name;
   all.pairs += f.pairs;
   return f.mean();
@@ -129,7 +129,7 @@ void expectAtMost(double mean, double limit) {
 }
 
 TEST(PlannerFigures, BytesOverTheLeast) {
-  Figures all;
+  PlanFigures all;
   const std::vector<Config> small = smallMeshes();
   expectAtMost(meanOfEven(all, small, 120, Digits::Block, Sums::None, "to 24 ranks, block"), 1.01);
   expectAtMost(meanOfEven(all, small, 120, Digits::Any, Sums::None, "to 24 ranks, any digits"), 1.03);
@@ -151,7 +151,7 @@ TEST(PlannerFigures, BytesOverTheLeast) {
   meanOfEven(all, large, 96, Digits::Block, Sums::Source, "to 64 ranks, block, sums in the source");
   meanOfEven(all, large, 96, Digits::Any, Sums::Source, "to 64 ranks, any digits, sums in the source");
   meanOfEven(all, large, 96, Digits::Any, Sums::Both, "to 64 ranks, any digits, sums on both sides");
-  EXPECT_GE(all.pairs, 10000 / kShare);
+  EXPECT_GE(all.pairs, 10000 / kShareOfPairs);
 }
 
 }  // namespace

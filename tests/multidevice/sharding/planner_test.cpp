@@ -187,25 +187,6 @@ void expectPlanWorks(const RedistributionPlan& plan, const ShardState& from, con
   }
 }
 
-ShardState block(const DeviceMesh& mesh, const std::vector<int64_t>& extents, const std::vector<std::string>& axes,
-                 const std::string& partial = "") {
-  ShardState state{mesh, {}, {}};
-  for (size_t k = 0; k < extents.size(); k++) {
-    std::vector<Digit> owned;
-    int64_t stride = extents[k];
-    for (char c : axes[k]) {
-      const int axis = mesh.axisOf(mesh.axis(std::string(1, c)));
-      stride /= mesh.axisSize(axis).constValue();
-      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
-    }
-    state.dims.push_back(fillLocal(static_cast<int>(k), extents[k], owned));
-  }
-  for (char c : partial) {
-    state.partial.push_back(mesh.axisOf(mesh.axis(std::string(1, c))));
-  }
-  return state;
-}
-
 // The chain of collectives; what is planned where tiles may be sent directly receives no more.
 std::vector<std::string> planned(const ShardState& from, const ShardState& to, const std::vector<int64_t>& extents,
                                  PlanOptions options = {}) {
@@ -224,7 +205,7 @@ TEST(Planner, OneAxis) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const std::vector<int64_t> e{8, 8};
   auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") {
-    return block(mesh, e, {a, b}, p);
+    return blockState(mesh, e, {a, b}, p);
   };
   EXPECT_EQ(planned(S("", ""), S("", "x"), e), Steps{});
   EXPECT_EQ(planned(S("x", ""), S("", ""), e), Steps{"all_gather(x)"});
@@ -239,7 +220,7 @@ TEST(Planner, GatherAndSliceWhereExchangesAreForbidden) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const std::vector<int64_t> e{8, 8};
   const RedistributionPlan plan =
-      planRedistribution(block(mesh, e, {"x", ""}), block(mesh, e, {"", "x"}),
+      planRedistribution(blockState(mesh, e, {"x", ""}), blockState(mesh, e, {"", "x"}),
                          {.bound = 64, .forbid = {Collective::AllToAll}, .direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.communications(), Steps{"all_gather(x)"});
   EXPECT_EQ(plan.steps.back().kind, Collective::Local);
@@ -248,14 +229,14 @@ TEST(Planner, GatherAndSliceWhereExchangesAreForbidden) {
 TEST(Planner, BlockToCyclic) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 4}});
   const ShardState cyclic{mesh, {fillLocal(0, 16, {{0, 1, 4, Owner::device(0)}})}, {}};
-  EXPECT_EQ(planned(block(mesh, {16}, {"x"}), cyclic, {16}), Steps{"all_to_all(x)"});
+  EXPECT_EQ(planned(blockState(mesh, {16}, {"x"}), cyclic, {16}), Steps{"all_to_all(x)"});
 }
 
 TEST(Planner, TwoAxes) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 4}});
   const std::vector<int64_t> e{8, 8};
   auto S = [&](const std::string& a, const std::string& b, const std::string& p = "") {
-    return block(mesh, e, {a, b}, p);
+    return blockState(mesh, e, {a, b}, p);
   };
   EXPECT_EQ(planned(S("x", "y"), S("x", ""), e), Steps{"all_gather(y)"});
   EXPECT_EQ(planned(S("x", "y"), S("", "y"), e), Steps{"all_gather(x)"});
@@ -272,8 +253,8 @@ TEST(Planner, DroppingTheOuterAxisBringsWhatIsHeldAfterwards) {
   for (const int64_t ny : {2, 4}) {
     const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", ny}});
     const std::vector<int64_t> e{8, 8};
-    const ShardState from = block(mesh, e, {"xy", ""});
-    const ShardState to = block(mesh, e, {"y", ""});
+    const ShardState from = blockState(mesh, e, {"xy", ""});
+    const ShardState to = blockState(mesh, e, {"y", ""});
     for (const DirectChoice direct : {DirectChoice::Fallback, DirectChoice::Priced}) {
       const RedistributionPlan plan = planRedistribution(from, to, {.direct = direct});
       expectPlanWorks(plan, from, to, e);
@@ -286,15 +267,15 @@ TEST(Planner, DroppingTheOuterAxisBringsWhatIsHeldAfterwards) {
 TEST(Planner, AxisSwapIsAPermutation) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 2}});
   const std::vector<int64_t> e{8, 8};
-  EXPECT_EQ(planned(block(mesh, e, {"x", "y"}), block(mesh, e, {"y", "x"}), e), Steps{"permute(x, y)"});
+  EXPECT_EQ(planned(blockState(mesh, e, {"x", "y"}), blockState(mesh, e, {"y", "x"}), e), Steps{"permute(x, y)"});
 }
 
 // Tiles of 6 x 4 to tiles of 4 x 6: where the two do not meet a rank receives all 24 elements.
 TEST(Planner, AxisSwapOfOtherSizesIsOneUnevenExchange) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
   const std::vector<int64_t> e{12, 12};
-  const ShardState from = block(mesh, e, {"x", "y"});
-  const ShardState to = block(mesh, e, {"y", "x"});
+  const ShardState from = blockState(mesh, e, {"x", "y"});
+  const ShardState to = blockState(mesh, e, {"y", "x"});
   EXPECT_EQ(planned(from, to, e), Steps{"all_to_all(x, y)"});
   const RedistributionPlan plan = planRedistribution(from, to, {.direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.steps.at(0).kind, Collective::AllToAll);
@@ -305,13 +286,13 @@ TEST(Planner, AxisSwapOfOtherSizesIsOneUnevenExchange) {
 
 TEST(Planner, AxesOfDifferentSize) {
   const DeviceMesh mesh = DeviceMesh::create({{"x", 2}, {"y", 3}});
-  const RedistributionPlan plan =
-      planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}), {.direct = DirectChoice::Fallback});
+  const RedistributionPlan plan = planRedistribution(blockState(mesh, {12}, {"x"}), blockState(mesh, {12}, {"y"}),
+                                                     {.direct = DirectChoice::Fallback});
   EXPECT_EQ(plan.communications(), (Steps{"permute(x, y)", "all_gather(x)"}));
   EXPECT_EQ(plan.elements, 4);
   EXPECT_LE(plan.peakState, 6);
-  expectPlanWorks(plan, block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}), {12});
-  const RedistributionPlan cheapest = planRedistribution(block(mesh, {12}, {"x"}), block(mesh, {12}, {"y"}));
+  expectPlanWorks(plan, blockState(mesh, {12}, {"x"}), blockState(mesh, {12}, {"y"}), {12});
+  const RedistributionPlan cheapest = planRedistribution(blockState(mesh, {12}, {"x"}), blockState(mesh, {12}, {"y"}));
   EXPECT_EQ(cheapest.communications(), Steps{"transfer(x)"});
   EXPECT_EQ(cheapest.elements, 4);
 }
@@ -319,11 +300,11 @@ TEST(Planner, AxesOfDifferentSize) {
 TEST(Planner, MeshesThatDifferInRankOrder) {
   const DeviceMesh mesh({0, 1});
   const DeviceMesh reversed({1, 0});
-  const RedistributionPlan plan = planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}));
+  const RedistributionPlan plan = planRedistribution(blockState(mesh, {4}, {"x"}), blockState(reversed, {4}, {"x"}));
   EXPECT_EQ(plan.communications(), Steps{"transfer({x: 2}[0, 1] -> {x: 2}[1, 0])"});
   EXPECT_EQ(plan.elements, 2);
   const RedistributionPlan through =
-      planRedistribution(block(mesh, {4}, {"x"}), block(reversed, {4}, {"x"}), {.transfers = false});
+      planRedistribution(blockState(mesh, {4}, {"x"}), blockState(reversed, {4}, {"x"}), {.transfers = false});
   EXPECT_EQ(through.communications(), Steps{"all_gather(x)"});
   EXPECT_FALSE(through.note.empty());
 }
@@ -387,10 +368,10 @@ TEST(Planner, PartsOfGivenSizes) {
     expectPlanWorks(plan, parts, to, shape);
     return plan;
   };
-  const RedistributionPlan whole = planTo(block(mesh, shape, {"", ""}));
+  const RedistributionPlan whole = planTo(blockState(mesh, shape, {"", ""}));
   EXPECT_EQ(whole.communications(), Steps{"all_gather(x)"});
   EXPECT_EQ(whole.elements, 12 * 8);  // by the rank that holds two rows
-  const RedistributionPlan columns = planTo(block(mesh, shape, {"", "x"}));
+  const RedistributionPlan columns = planTo(blockState(mesh, shape, {"", "x"}));
   EXPECT_EQ(columns.communications(), Steps{"all_to_all(x)"});
   EXPECT_EQ(columns.elements, 12 * 2);
   const RedistributionPlan blocks = planTo(inParts(mesh, shape, 0, {4, 4, 4, 2}, 0));  // 0:4, 4:8, 8:12, 12:14
@@ -402,7 +383,7 @@ TEST(Planner, PartsOfGivenSizes) {
   EXPECT_TRUE(planTo(inParts(mesh, shape, 0, {2, 3, 4, 5}, 0)).steps.empty());
   // Parts that are blocks are blocks.
   EXPECT_EQ(inParts(mesh, shape, 0, {4, 4, 4, 2}, 0).toString(), "S0(x) R on {x: 4}[0, 1, 2, 3]");
-  EXPECT_TRUE(provenEqual(inParts(mesh, shape, 1, {2, 2, 2, 2}, 0), block(mesh, shape, {"", "x"})));
+  EXPECT_TRUE(provenEqual(inParts(mesh, shape, 1, {2, 2, 2, 2}, 0), blockState(mesh, shape, {"", "x"})));
 }
 
 TEST(Planner, RandomPairsInPartsOfGivenSizes) {
@@ -581,8 +562,8 @@ TEST(Planner, TwoMeshes) {
       ASSERT_LE(plan.peakState, static_cast<int64_t>(bound));
     }
   }
-  EXPECT_THROW((void)planRedistribution(block(meshes[0].first, extents, {"x", ""}),
-                                        block(meshes[0].second, extents, {"a", ""}), {.transfers = false}),
+  EXPECT_THROW((void)planRedistribution(blockState(meshes[0].first, extents, {"x", ""}),
+                                        blockState(meshes[0].second, extents, {"a", ""}), {.transfers = false}),
                UserError)
       << "without transfers nothing goes between meshes";
 }
@@ -594,7 +575,8 @@ TEST(Planner, NothingCrossesTwiceWhereLinksBetweenMeshesAreExpensive) {
   PlanOptions options;
   options.sums = PartialSums::Moved;
   options.betaBetween = 10;
-  const RedistributionPlan plan = planRedistribution(block(source, {16}, {"x"}), block(target, {16}, {""}), options);
+  const RedistributionPlan plan =
+      planRedistribution(blockState(source, {16}, {"x"}), blockState(target, {16}, {""}), options);
   EXPECT_EQ(plan.communications(), (Steps{"transfer({x: 2}[0, 1] -> {a: 4}[2, 3, 4, 5])", "all_gather(a)"}));
 }
 

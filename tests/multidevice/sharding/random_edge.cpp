@@ -1,10 +1,13 @@
 #include "multidevice/sharding/random_edge.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
 #include "interpret/interpret.h"
+#include "multidevice/sharding/enumerate.h"
 #include "multidevice/sharding/shard_state.h"
 #include "ops/tensors.h"
 
@@ -12,7 +15,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kMostElements = 256;
+constexpr int64_t kMostElementsOfHead = 256;
 
 std::vector<int64_t> constants(const std::vector<IterDomain*>& ids) {
   std::vector<int64_t> out;
@@ -23,19 +26,6 @@ std::vector<int64_t> constants(const std::vector<IterDomain*>& ids) {
 }
 
 std::vector<int64_t> sizesOf(const TensorView* tv) { return constants(tv->noReductions()); }
-
-int64_t product(const std::vector<int64_t>& v) {
-  return std::accumulate(v.begin(), v.end(), int64_t{1}, std::multiplies<>());
-}
-
-std::vector<int64_t> unflatten(int64_t flat, const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> index(sizes.size());
-  for (size_t k = sizes.size(); k-- > 0;) {
-    index[k] = flat % sizes[k];
-    flat /= sizes[k];
-  }
-  return index;
-}
 
 int64_t flatten(const std::vector<int64_t>& index, const std::vector<int64_t>& sizes) {
   int64_t flat = 0;
@@ -63,8 +53,6 @@ FlatIndices storedOf(const TensorView* tv, const FlatIndices& logical) {
   }
   return out;
 }
-
-int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
 
 using Shape = std::vector<int64_t>;
 
@@ -291,7 +279,7 @@ void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector
     for (const IntExpr& extent : at->shape()) {
       shape.push_back(extent.evaluate(sample));
     }
-    if (!chain.kinds.empty() && (shape.empty() || product(shape) == 0 || product(shape) > kMostElements)) {
+    if (!chain.kinds.empty() && (shape.empty() || product(shape) == 0 || product(shape) > kMostElementsOfHead)) {
       break;
     }
     RandomOp op = pickOp(rng, shape);
@@ -477,6 +465,15 @@ void randomDigits(std::mt19937& rng, TensorView* tv, const DeviceMesh& mesh) {
     state.dims.push_back(fillLocal(static_cast<int>(k), shape[k], owned[k]));
   }
   setShardState(tv, state);
+}
+
+std::string causeOf(const Hop& edge, const std::string& reason) {
+  for (const char* cause : {"whole periods of the window", "needs do not nest", "is opaque", "is held as"}) {
+    if (reason.find(cause) != std::string::npos) {
+      return fmt::format("{}: .. {} ..", edge.expr->opName(), cause);
+    }
+  }
+  return reason;
 }
 
 }  // namespace meshfuse

@@ -13,8 +13,11 @@
 
 #include "ir/fusion.h"
 #include "multidevice/sharding/random_op.h"
+#include "sanitized.h"
 
 namespace meshfuse {
+
+inline constexpr int kShareOfEdges = kSanitized ? 6 : 1;  // one in so many edges is looked at
 
 using SymbolValueOf = std::function<std::optional<int64_t>(std::string_view)>;
 
@@ -59,6 +62,9 @@ struct Truth {
   bool proper = false;    // some rank holds a part of the producer, not all of it
 };
 Truth truthOf(RandomChain& chain);
+
+// What a proof of the edge lacked, by the words of its reason.
+[[nodiscard]] std::string causeOf(const Hop& edge, const std::string& reason);
 
 // Whether axes may own reduced dims: of a result they may, an operand's are combined before it is read.
 enum class Reduced : uint8_t { Free, Bound };

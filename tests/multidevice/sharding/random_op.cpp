@@ -22,8 +22,6 @@ IntExpr elementsOf(const TensorView* x) {
   return std::accumulate(shape.begin(), shape.end(), IntExpr(1), std::multiplies<>());
 }
 
-int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
-
 using Extents = std::vector<IntExpr>;
 
 TensorView* input(TensorView* beside, const Extents& shape, DataType dtype) {
@@ -187,6 +185,8 @@ RandomOp ones(std::mt19937& rng, const Shape& shape) {
 }
 
 }  // namespace
+
+int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
 
 RandomOp pickOp(std::mt19937& rng, const std::vector<int64_t>& shape) {
   const int64_t dim = below(rng, static_cast<int64_t>(shape.size()));

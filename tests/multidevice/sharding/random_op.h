@@ -18,6 +18,8 @@ struct RandomOp {
   std::function<TensorView*(TensorView* x)> apply;
 };
 
+// A number of 0 .. n - 1.
+[[nodiscard]] int64_t below(std::mt19937& rng, int64_t n);
 [[nodiscard]] RandomOp pickOp(std::mt19937& rng, const std::vector<int64_t>& shape);
 
 }  // namespace meshfuse

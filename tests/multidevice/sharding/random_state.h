@@ -1,13 +1,35 @@
-// Random shardings, and the elements a rank holds under one, by brute force.
+// Shardings by the letters of axes and at random, and the elements a rank holds under one, by brute force.
 #pragma once
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "multidevice/sharding/shard_state.h"
 
 namespace meshfuse {
+
+// Each dim in blocks over axes of one letter, the first outermost: {"xy", ""}; partial sums over the axes of `partial`.
+inline ShardState blockState(const DeviceMesh& mesh, const std::vector<int64_t>& extents,
+                             const std::vector<std::string>& axes, const std::string& partial = "") {
+  const auto axisOf = [&](char letter) { return mesh.axisOf(mesh.axis(std::string(1, letter))); };
+  ShardState state{mesh, {}, {}};
+  for (size_t k = 0; k < extents.size(); k++) {
+    std::vector<Digit> owned;
+    int64_t stride = extents[k];
+    for (const char letter : axes[k]) {
+      const int axis = axisOf(letter);
+      stride /= mesh.axisSize(axis).constValue();
+      owned.push_back({static_cast<int>(k), stride, mesh.axisSize(axis), Owner::device(axis)});
+    }
+    state.dims.push_back(fillLocal(static_cast<int>(k), extents[k], owned));
+  }
+  for (const char letter : partial) {
+    state.partial.push_back(axisOf(letter));
+  }
+  return state;
+}
 
 // Flat row-major indices of the elements that the device at position `device` of the mesh holds.
 inline std::vector<int64_t> heldElements(const ShardState& state, const std::vector<int64_t>& extents, int64_t device) {

@@ -71,23 +71,11 @@ bool regroupsLoops(const TensorView* tv) {
   });
 }
 
-// What the proof lacked, by the words of the reason.
-std::string causeOf(const Hop& edge, const std::string& reason) {
-  for (const char* cause : {"whole periods of the window", "needs do not nest", "is opaque", "is held as"}) {
-    if (reason.find(cause) != std::string::npos) {
-      return fmt::format("{}: .. {} ..", edge.expr->opName(), cause);
-    }
-  }
-  return reason;
-}
-
 struct Proofs {
   int all = 0;
   int proper = 0;  // where some rank holds a proper part
   std::map<std::string, int> misses;
 };
-
-constexpr int kShare = kSanitized ? 6 : 1;  // one in so many edges
 
 struct Histogram {
   int edges = 0;
@@ -219,7 +207,7 @@ TEST(RelationFigures, RandomEdgesAgainstIndexSets) {
   std::mt19937 rng(7);
   const std::vector<DeviceMesh> all = meshes();
   Histogram h;
-  for (int k = 0; k < 12000 / kShare; k++) {
+  for (int k = 0; k < 12000 / kShareOfEdges; k++) {
     const DeviceMesh& mesh = all[rng() % all.size()];
     RandomChain chain;
     makeChain(chain, rng, 1 + static_cast<int>(rng() % 4), false);
@@ -230,7 +218,7 @@ TEST(RelationFigures, RandomEdgesAgainstIndexSets) {
     }
   }
   h.print();
-  EXPECT_GE(h.edges, 10000 / kShare);
+  EXPECT_GE(h.edges, 10000 / kShareOfEdges);
   EXPECT_GE(h.comm, h.edges / 5);
   EXPECT_GE(h.properLocal, h.edges / 5);
   EXPECT_GE(h.regrouped, h.edges / 2);
@@ -247,7 +235,7 @@ TEST(RelationFigures, RandomUnevenEdgesAgainstIndexSets) {
   Histogram h;
   int ragged = 0;
   Histogram raggedOnly;
-  for (int k = 0; k < 12000 / kShare; k++) {
+  for (int k = 0; k < 12000 / kShareOfEdges; k++) {
     const DeviceMesh& mesh = all[rng() % all.size()];
     RandomChain chain;
     makeChain(chain, rng, 1 + static_cast<int>(rng() % 4), true);
@@ -262,7 +250,7 @@ TEST(RelationFigures, RandomUnevenEdgesAgainstIndexSets) {
   }
   std::printf("uneven parts:\n");
   raggedOnly.print();
-  EXPECT_GE(ragged, 2000 / kShare);
+  EXPECT_GE(ragged, 2000 / kShareOfEdges);
   expectVaried(raggedOnly);
   EXPECT_GE(static_cast<double>(raggedOnly.digits.proper) / raggedOnly.properLocal, 0.97);
   EXPECT_GE(static_cast<double>(raggedOnly.either.proper) / raggedOnly.properLocal, 0.99);

@@ -16,29 +16,27 @@
 namespace meshfuse {
 namespace {
 
-constexpr int kShare = kSanitized ? 6 : 1;  // one in so many edges
-
 // The result takes what forward propagation gives.
-void propagate(const Hop& hop, const DeviceMesh& mesh) {
+void propagateWithFacts(const Hop& hop, const DeviceMesh& mesh) {
   const Prover facts = factsOfSizes(*hop.expr);
   ShardState state = ShardState::replicated(mesh, hop.consumer()->shape());
   propagateForward(hop.expr, hop.operand, shardState(hop.producer(), facts), hop.consumer(), state, facts);
   setShardState(hop.consumer(), state, facts);
 }
 
-void place(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
+void placeSymbolically(RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
   symbolicLoops(rng, chain.head, mesh);
   for (size_t k = 0; k < chain.hops.size(); k++) {
     const bool last = k + 1 == chain.hops.size();
     if (rng() % (last ? 3 : 8) == 0) {
       symbolicLoops(rng, chain.hops[k].consumer(), mesh, last ? Reduced::Bound : Reduced::Free);
     } else {
-      propagate(chain.hops[k], mesh);
+      propagateWithFacts(chain.hops[k], mesh);
     }
   }
 }
 
-struct Figures {
+struct EdgeFigures {
   int edges = 0;
   int comm = 0;
   int local = 0;        // nobody lacks anything at any size that was tried
@@ -68,16 +66,7 @@ struct Figures {
   }
 };
 
-std::string causeOf(const Hop& edge, const std::string& reason) {
-  for (const char* cause : {"whole periods of the window", "needs do not nest", "is opaque", "is held as"}) {
-    if (reason.find(cause) != std::string::npos) {
-      return fmt::format("{}: .. {} ..", edge.expr->opName(), cause);
-    }
-  }
-  return reason;
-}
-
-void observe(Figures& f, const RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
+void observeAtSizes(EdgeFigures& f, const RandomChain& chain, std::mt19937& rng, const DeviceMesh& mesh) {
   constexpr int kTries = 80;
   constexpr int kSizesWanted = 6;
   constexpr int kSizesUnproved = 25;  // what seems to be true of a few sizes is looked for at more
@@ -133,21 +122,21 @@ void observe(Figures& f, const RandomChain& chain, std::mt19937& rng, const Devi
 
 void expectProved(const std::vector<DeviceMesh>& meshes, uint32_t seed, int chains, const char* what) {
   std::mt19937 rng(seed);
-  Figures f;
-  for (int k = 0; k < chains / kShare; k++) {
+  EdgeFigures f;
+  for (int k = 0; k < chains / kShareOfEdges; k++) {
     const DeviceMesh& mesh = meshes[rng() % meshes.size()];
     RandomChain chain;
     if (!makeSymbolicChain(chain, rng, 1 + static_cast<int>(rng() % 4))) {
       continue;
     }
-    place(chain, rng, mesh);
-    observe(f, chain, rng, mesh);
+    placeSymbolically(chain, rng, mesh);
+    observeAtSizes(f, chain, rng, mesh);
     if (testing::Test::HasFatalFailure()) {
       return;
     }
   }
   f.print(what);
-  EXPECT_GE(f.edges, chains / kShare / 2);
+  EXPECT_GE(f.edges, chains / kShareOfEdges / 2);
   EXPECT_GE(f.comm, f.edges / 5);
   EXPECT_GE(f.properLocal, f.edges / 6);
   EXPECT_GE(f.uneven, f.properLocal / 2);

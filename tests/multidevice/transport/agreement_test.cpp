@@ -10,6 +10,7 @@
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/failure_cases.h"
 #include "multidevice/transport/processes.h"
+#include "multidevice/transport/reduced_rows.h"
 
 namespace meshfuse {
 namespace {
@@ -42,25 +43,7 @@ class AgreementTest : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Between, AgreementTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "Hosts" : "ProcessesOfOneHost"; });
 
-// The sum over the ranks' rows, or their maximum.
-std::unique_ptr<Fusion> program(int64_t ranks, ReduceOp op = ReduceOp::Sum) {
-  auto fusion = std::make_unique<Fusion>();
-  FusionGuard guard(fusion.get());
-  TensorView* x = makeContigTensor(2);
-  fusion->addInput(x);
-  TensorView* y = op == ReduceOp::Sum ? sum(x, {0}) : max(x, {0});
-  fusion->addOutput(y);
-  const DeviceMesh mesh = DeviceMesh::createForNumDevices(ranks);
-  x->setDeviceMesh(mesh);
-  x->outer_split(0, ranks);
-  x->axis(0)->parallelize(ParallelType::DIDx);
-  y->setDeviceMesh(mesh);
-  return fusion;
-}
-
-Tensor rows(int64_t count) { return Tensor::full({count, 3}, DataType::Float, 1); }
-
-void expectAllSay(const std::vector<std::string>& texts, const std::vector<std::string>& phrases) {
+void expectOneText(const std::vector<std::string>& texts, const std::vector<std::string>& phrases) {
   for (const std::string& text : texts) {
     EXPECT_EQ(text, texts[0]);
     for (const std::string& phrase : phrases) {
@@ -78,46 +61,46 @@ TEST_P(AgreementTest, OtherPlansSizesAndOrdersAreRefusedAndTheNextCallRuns) {
       } catch (const UserError& e) {
         text = e.what();
       }
-      FusionExecutorCache same(program(kRanks), {.communicator = &comm, .threads = 1});
+      FusionExecutorCache same(reducedRows(kRanks), {.communicator = &comm, .threads = 1});
       const bool right = same.runFusionWithInputs({rows(2)})[0].at({0}) == 2 * kRanks;
       return text + (right ? "; then it runs" : "; then it is wrong");
     });
   };
   const auto run = [](Communicator& comm, ReduceOp op, int64_t count) {
-    FusionExecutorCache cache(program(kRanks, op), {.communicator = &comm, .threads = 1});
+    FusionExecutorCache cache(reducedRows(kRanks, op), {.communicator = &comm, .threads = 1});
     (void)cache.runFusionWithInputs({rows(count)});
   };
-  expectAllSay(
+  expectOneText(
       refusedThenRuns([&](Communicator& comm, bool odd) { run(comm, odd ? ReduceOp::Max : ReduceOp::Sum, 2); }),
       {"[agreement]", "ranks [2]", "max", "sum", "then it runs"});
-  expectAllSay(refusedThenRuns([&](Communicator& comm, bool odd) { run(comm, ReduceOp::Sum, odd ? 3 : 2); }),
-               {"ranks [2]", "differ in size", "then it runs"});
-  expectAllSay(refusedThenRuns([&](Communicator& comm, bool odd) {
-                 FusionExecutorCache sums(program(kRanks), {.communicator = &comm, .threads = 1});
-                 FusionExecutorCache maxima(program(kRanks, ReduceOp::Max), {.communicator = &comm, .threads = 1});
-                 (void)(odd ? maxima : sums).runFusionWithInputs({rows(2)});
-                 (void)(odd ? sums : maxima).runFusionWithInputs({rows(2)});
-               }),
-               {"[agreement]", "ranks [2]", "max", "sum", "then it runs"});
+  expectOneText(refusedThenRuns([&](Communicator& comm, bool odd) { run(comm, ReduceOp::Sum, odd ? 3 : 2); }),
+                {"ranks [2]", "differ in size", "then it runs"});
+  expectOneText(refusedThenRuns([&](Communicator& comm, bool odd) {
+                  FusionExecutorCache sums(reducedRows(kRanks), {.communicator = &comm, .threads = 1});
+                  FusionExecutorCache maxima(reducedRows(kRanks, ReduceOp::Max), {.communicator = &comm, .threads = 1});
+                  (void)(odd ? maxima : sums).runFusionWithInputs({rows(2)});
+                  (void)(odd ? sums : maxima).runFusionWithInputs({rows(2)});
+                }),
+                {"[agreement]", "ranks [2]", "max", "sum", "then it runs"});
 }
 
 // The ranks have agreed on two programs; then they run them in different orders, which shows only in their collectives.
 TEST_P(AgreementTest, KnownProgramsInAnotherOrderFailAtTheFirstCollective) {
-  expectAllSay(textsOf([](Communicator& comm) -> std::string {
-                 FusionExecutorCache sums(program(kRanks), {.communicator = &comm, .threads = 1});
-                 FusionExecutorCache maxima(program(kRanks, ReduceOp::Max), {.communicator = &comm, .threads = 1});
-                 for (FusionExecutorCache* cache : {&sums, &maxima}) {
-                   (void)cache->runFusionWithInputs({rows(2)});
-                 }
-                 try {
-                   (void)(comm.rank() == kOdd ? maxima : sums).runFusionWithInputs({rows(2)});
-                   (void)(comm.rank() == kOdd ? sums : maxima).runFusionWithInputs({rows(2)});
-                 } catch (const UserError& e) {
-                   return e.what();
-                 }
-                 return "no error";
-               }),
-               {"call different programs", "rank 2 has \"", "op=max", "at step", "in all-reduce(max)"});
+  expectOneText(textsOf([](Communicator& comm) -> std::string {
+                  FusionExecutorCache sums(reducedRows(kRanks), {.communicator = &comm, .threads = 1});
+                  FusionExecutorCache maxima(reducedRows(kRanks, ReduceOp::Max), {.communicator = &comm, .threads = 1});
+                  for (FusionExecutorCache* cache : {&sums, &maxima}) {
+                    (void)cache->runFusionWithInputs({rows(2)});
+                  }
+                  try {
+                    (void)(comm.rank() == kOdd ? maxima : sums).runFusionWithInputs({rows(2)});
+                    (void)(comm.rank() == kOdd ? sums : maxima).runFusionWithInputs({rows(2)});
+                  } catch (const UserError& e) {
+                    return e.what();
+                  }
+                  return "no error";
+                }),
+                {"call different programs", "rank 2 has \"", "op=max", "at step", "in all-reduce(max)"});
 }
 
 TEST_P(AgreementTest, OtherCallsAreErrorsThatSayTheStep) {
@@ -125,38 +108,37 @@ TEST_P(AgreementTest, OtherCallsAreErrorsThatSayTheStep) {
     std::function<void(Communicator&, bool odd)> call;
     std::vector<std::string> phrases;
   };
-  const auto sumOf = [](Communicator& comm, const Team& team, int64_t count, ReduceOp op = ReduceOp::Sum) {
-    std::vector<float> in(static_cast<size_t>(count), 1);
-    std::vector<float> out(in.size());
-    comm.allReduce(team, in.data(), out.data(), count, DataType::Float, op);
-  };
   const Odd cases[] = {
-      {[&](Communicator& c, bool odd) { sumOf(c, c.world(), odd ? 65 : 64); }, {"the counts differ", "64", "65"}},
-      {[&](Communicator& c, bool odd) { sumOf(c, c.world(), odd ? 65 : 64'000); }, {"the counts differ", "64000"}},
-      {[&](Communicator& c, bool odd) { sumOf(c, c.world(), 8, odd ? ReduceOp::Max : ReduceOp::Sum); },
+      {[&](Communicator& c, bool odd) { callAllReduce(c, c.world(), odd ? 65 : 64); },
+       {"the counts differ", "64", "65"}},
+      {[&](Communicator& c, bool odd) { callAllReduce(c, c.world(), odd ? 65 : 64'000); },
+       {"the counts differ", "64000"}},
+      {[&](Communicator& c, bool odd) {
+         callAllReduce(c, c.world(), 8, DataType::Float, odd ? ReduceOp::Max : ReduceOp::Sum);
+       },
        {"the operations differ", "rank 2 has max"}},
-      {[&](Communicator& c, bool odd) { odd ? c.barrier(c.world()) : sumOf(c, c.world(), 8); },
+      {[&](Communicator& c, bool odd) { odd ? c.barrier(c.world()) : callAllReduce(c, c.world(), 8); },
        {"the calls differ", "rank 2 calls barrier"}},
       {[&](Communicator& c, bool odd) {
-         odd ? sumOf(c, Team{{1, 2}}, 8) : sumOf(c, c.world(), 8);
+         odd ? callAllReduce(c, Team{{1, 2}}, 8) : callAllReduce(c, c.world(), 8);
        },
        {"the teams differ", "{1, 2}", "{0, 1, 2}"}},
-      {[&](Communicator& c, bool odd) { odd ? static_cast<void>(c.exchange("hash")) : sumOf(c, c.world(), 8); },
+      {[&](Communicator& c, bool odd) { odd ? static_cast<void>(c.exchange("hash")) : callAllReduce(c, c.world(), 8); },
        {"the calls differ", "rank 2 calls exchange"}}};
   for (const Odd& odd : cases) {
     std::vector<std::string> phrases = odd.phrases;
     phrases.emplace_back("at step 5 (the odd one)");
-    expectAllSay(textsOf([&](Communicator& comm) -> std::string {
-                   comm.setStep(5, "the odd one");
-                   try {
-                     odd.call(comm, comm.rank() == kOdd);
-                     comm.barrier(comm.world());
-                   } catch (const DeviceError& e) {
-                     return e.what();
-                   }
-                   return "no error";
-                 }),
-                 phrases);
+    expectOneText(textsOf([&](Communicator& comm) -> std::string {
+                    comm.setStep(5, "the odd one");
+                    try {
+                      odd.call(comm, comm.rank() == kOdd);
+                      comm.barrier(comm.world());
+                    } catch (const DeviceError& e) {
+                      return e.what();
+                    }
+                    return "no error";
+                  }),
+                  phrases);
   }
 }
 
@@ -166,7 +148,7 @@ TEST_P(AgreementTest, TheOthersRunTheProgramWithoutAKilledRank) {
       [](Communicator& comm) {
         std::string error = "no error";
         try {
-          FusionExecutorCache cache(program(kRanks), {.communicator = &comm, .threads = 1});
+          FusionExecutorCache cache(reducedRows(kRanks), {.communicator = &comm, .threads = 1});
           for (int call = 0; call < 3; ++call) {
             (void)cache.runFusionWithInputs({rows(2)});
           }
@@ -178,7 +160,7 @@ TEST_P(AgreementTest, TheOthersRunTheProgramWithoutAKilledRank) {
           error = e.what();
         }
         const Communicator::Survivors s = comm.shrink();
-        FusionExecutorCache cache(program(s.world->size()), {.communicator = s.world.get(), .threads = 1});
+        FusionExecutorCache cache(reducedRows(s.world->size()), {.communicator = s.world.get(), .threads = 1});
         const double sum = cache.runFusionWithInputs({rows(2)})[0].at({0});
         const std::string wrong = checkSurvivors(*s.world, s.oldRanks, {0, 1});
         s.world->close();

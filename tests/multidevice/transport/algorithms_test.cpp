@@ -125,14 +125,14 @@ TEST_F(AlgorithmsTest, AWrongTextIsAnErrorOfAllRanksAndTheVariableIsRead) {
   }
 }
 
-constexpr std::string_view kHost[] = {
+constexpr std::string_view kHostAlgorithms[] = {
     "all-reduce:small=slots,all-gather:small=slots,reduce-scatter:small=slots,"
     "all-to-all:small=slots,broadcast:small=slots",
     "all-reduce=pull,all-gather=pull,reduce-scatter=pull,all-to-all=pull,broadcast=pull",
     "all-reduce=staged,all-gather=staged,reduce-scatter=staged,all-to-all=staged,"
     "broadcast=staged",
     "all-reduce=whole", "all-reduce=push"};
-constexpr std::string_view kNetwork[] = {
+constexpr std::string_view kNetworkAlgorithms[] = {
     "all-reduce=whole,all-gather=pairs,reduce-scatter=pairs,all-to-all=pairs,"
     "broadcast=pairs",
     "all-reduce=parts,all-gather=ring,broadcast=tree", "broadcast=scatter", ""};
@@ -156,7 +156,7 @@ std::string checkSizes(Communicator& comm) {
 }
 
 TEST_F(AlgorithmsTest, EveryOneOfTheHost) {
-  for (std::string_view algorithms : kHost) {
+  for (std::string_view algorithms : kHostAlgorithms) {
     for (const std::string& text : textsOf(4, checkSizes, [&](int) {
            return TransportOptions{.deadline = kFailureDeadline, .algorithms = std::string(algorithms)};
          })) {
@@ -169,7 +169,7 @@ TEST_F(AlgorithmsTest, EveryOneOfTheNetwork) {
   if (const std::string why = whyNoNetwork(); !why.empty()) {
     GTEST_SKIP() << why;
   }
-  for (std::string_view algorithms : kNetwork) {
+  for (std::string_view algorithms : kNetworkAlgorithms) {
     for (const std::string& text : textsOf(4, checkSizes, [&](int) {
            return TransportOptions{
                .deadline = kFailureDeadline, .algorithms = std::string(algorithms), .messagesOnly = true};

@@ -3,9 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <memory>
-
-#include "multidevice/transport/reference.h"
 
 namespace meshfuse {
 
@@ -16,22 +13,13 @@ std::string wrong(std::string_view what, const Bytes& got, const Bytes& expected
   return at < 0 ? std::string() : fmt::format("{} of {}: element {} differs; ", what, count, at);
 }
 
-class Buffer {
- public:
-  Buffer(Communicator& comm, BufferPlace place, const Bytes& content) : bytes_(content.size()) {
-    const bool shared = place == BufferPlace::Shared || (place == BufferPlace::Mixed && comm.rank() % 2 == 0);
-    memory_ = shared ? comm.allocate(bytes_) : allocateOrdinary(bytes_);
-    std::copy(content.begin(), content.end(), data());
-  }
-  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
-  Bytes content() const { return {data(), data() + bytes_}; }
-
- private:
-  size_t bytes_;
-  std::shared_ptr<void> memory_;
-};
-
 }  // namespace
+
+CallBuffer::CallBuffer(Communicator& comm, BufferPlace place, const Bytes& content) : bytes_(content.size()) {
+  const bool shared = place == BufferPlace::Shared || (place == BufferPlace::Mixed && comm.rank() % 2 == 0);
+  memory_ = shared ? comm.allocate(bytes_) : allocateOrdinary(bytes_);
+  std::copy(content.begin(), content.end(), data());
+}
 
 std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count, uint64_t seed,
                                 BufferPlace place) {
@@ -49,12 +37,12 @@ std::string checkAllCollectives(Communicator& comm, const Team& team, DataType t
     blocks.push_back(elements(large.back(), type, me * count, count));
   }
   const Bytes& own = small[static_cast<size_t>(me)];
-  const Buffer in(comm, place, own);
-  const Buffer inLarge(comm, place, large[static_cast<size_t>(me)]);
-  const Buffer out(comm, place, Bytes(own.size()));
-  const Buffer outLarge(comm, place, Bytes(own.size() * static_cast<size_t>(n)));
-  const Buffer both(comm, place, own);
-  const Buffer sent(comm, place, own);
+  const CallBuffer in(comm, place, own);
+  const CallBuffer inLarge(comm, place, large[static_cast<size_t>(me)]);
+  const CallBuffer out(comm, place, Bytes(own.size()));
+  const CallBuffer outLarge(comm, place, Bytes(own.size() * static_cast<size_t>(n)));
+  const CallBuffer both(comm, place, own);
+  const CallBuffer sent(comm, place, own);
   std::string text;
   comm.allReduce(team, in.data(), out.data(), count, type, ReduceOp::Sum);
   text += wrong("all-reduce", out.content(), referenceReduce(small, type, ReduceOp::Sum), type, count);
@@ -85,11 +73,11 @@ std::string checkRootedCollectives(Communicator& comm, const Team& team, DataTyp
   }
   const Bytes all = testData(type, count * n, team.ranks[static_cast<size_t>(root)], seed + 2);
   const Bytes blank(inputs[0].size());
-  const Buffer in(comm, place, inputs[static_cast<size_t>(me)]);
-  const Buffer whole(comm, place, all);
-  const Buffer gathered(comm, place, Bytes(all.size()));
-  const Buffer block(comm, place, blank);
-  const Buffer reduced(comm, place, blank);
+  const CallBuffer in(comm, place, inputs[static_cast<size_t>(me)]);
+  const CallBuffer whole(comm, place, all);
+  const CallBuffer gathered(comm, place, Bytes(all.size()));
+  const CallBuffer block(comm, place, blank);
+  const CallBuffer reduced(comm, place, blank);
   comm.gather(team, in.data(), isRoot ? gathered.data() : nullptr, count, type, root);
   comm.scatter(team, isRoot ? whole.data() : nullptr, block.data(), count, type, root);
   comm.reduce(team, in.data(), isRoot ? reduced.data() : nullptr, count, type, op, root);

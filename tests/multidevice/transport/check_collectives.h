@@ -2,14 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "multidevice/transport/communicator.h"
+#include "multidevice/transport/reference.h"
 
 namespace meshfuse {
 
 // Where the buffers of a call lie: ordinary memory, memory that peers can read, or each rank as it likes.
 enum class BufferPlace { Ordinary, Shared, Mixed };
+
+// A buffer of a call with its content.
+class CallBuffer {
+ public:
+  CallBuffer(Communicator& comm, BufferPlace place, const Bytes& content);
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+  Bytes content() const { return {data(), data() + bytes_}; }
+
+ private:
+  size_t bytes_;
+  std::shared_ptr<void> memory_;
+};
 
 // Every collective of `count` elements against the plain reference: what differs, "" if nothing does. Nothing for ranks outside the
 // team.

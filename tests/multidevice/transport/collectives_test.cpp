@@ -7,41 +7,16 @@
 #include "base/hash.h"
 #include "multidevice/multidevice_test.h"
 #include "multidevice/transport/check_collectives.h"
-#include "multidevice/transport/reference.h"
 
 namespace meshfuse {
 namespace {
-
-constexpr ReduceOp kOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min,
-                             ReduceOp::And, ReduceOp::Or,   ReduceOp::Xor};
-
-// Where the buffers of a call lie: memory that peers can read, ordinary memory, or each rank as it likes.
-using Place = BufferPlace;
-
-struct Buffer {
-  Buffer(Communicator& comm, Place place, const Bytes& content) : bytes(content.size()) {
-    const bool shared = place == Place::Shared || (place == Place::Mixed && comm.rank() % 2 == 0);
-    memory = shared ? comm.allocate(bytes) : allocateOrdinary(bytes);
-    if (bytes > 0) {
-      std::memcpy(memory.get(), content.data(), bytes);
-    }
-  }
-  Bytes content() const {
-    const auto* p = static_cast<const std::byte*>(memory.get());
-    return Bytes(p, p + bytes);
-  }
-  void* get() const { return memory.get(); }
-
-  size_t bytes;
-  std::shared_ptr<void> memory;
-};
 
 struct Case {
   Team team;
   DataType type;
   ReduceOp op;
   int64_t count;
-  Place place;
+  BufferPlace place;
   uint64_t seed;
 };
 
@@ -53,7 +28,7 @@ std::vector<Bytes> inputsOf(const Case& c, int64_t count) {
   return inputs;
 }
 
-void expectEqual(const Buffer& out, const Bytes& expected, const Case& c, std::string_view what) {
+void expectEqual(const CallBuffer& out, const Bytes& expected, const Case& c, std::string_view what) {
   const int64_t at = firstDifference(out.content(), expected, c.type);
   EXPECT_EQ(at, -1) << what << " of " << c.count << " " << name(c.type) << " " << name(c.op) << ", "
                     << c.team.ranks.size() << " ranks";
@@ -69,18 +44,18 @@ void checkCase(Communicator& comm, const Case& c) {
   const Bytes blankLarge(large[0].size());
   const auto mine = static_cast<size_t>(me);
 
-  Buffer in(comm, c.place, small[mine]);
-  Buffer inLarge(comm, c.place, large[mine]);
-  Buffer out(comm, c.place, blank);
-  Buffer outLarge(comm, c.place, blankLarge);
+  CallBuffer in(comm, c.place, small[mine]);
+  CallBuffer inLarge(comm, c.place, large[mine]);
+  CallBuffer out(comm, c.place, blank);
+  CallBuffer outLarge(comm, c.place, blankLarge);
   const Bytes sum = referenceReduce(small, c.type, c.op);
-  comm.allReduce(c.team, in.get(), out.get(), c.count, c.type, c.op);
+  comm.allReduce(c.team, in.data(), out.data(), c.count, c.type, c.op);
   expectEqual(out, sum, c, "all-reduce");
-  comm.reduceScatter(c.team, inLarge.get(), out.get(), c.count, c.type, c.op);
+  comm.reduceScatter(c.team, inLarge.data(), out.data(), c.count, c.type, c.op);
   expectEqual(out, elements(referenceReduce(large, c.type, c.op), c.type, me * c.count, c.count), c, "reduce-scatter");
-  comm.allGather(c.team, in.get(), outLarge.get(), c.count, c.type);
+  comm.allGather(c.team, in.data(), outLarge.data(), c.count, c.type);
   expectEqual(outLarge, concatenated(small), c, "all-gather");
-  comm.allToAll(c.team, inLarge.get(), outLarge.get(), c.count, c.type);
+  comm.allToAll(c.team, inLarge.data(), outLarge.data(), c.count, c.type);
   std::vector<Bytes> blocks;
   for (const Bytes& l : large) {
     blocks.push_back(elements(l, c.type, me * c.count, c.count));
@@ -88,10 +63,10 @@ void checkCase(Communicator& comm, const Case& c) {
   expectEqual(outLarge, concatenated(blocks), c, "all-to-all");
   expectEqual(in, small[mine], c, "the input");
   const int root = static_cast<int>(c.seed % static_cast<uint64_t>(n));
-  comm.broadcast(c.team, in.get(), c.count, c.type, root);
+  comm.broadcast(c.team, in.data(), c.count, c.type, root);
   expectEqual(in, small[static_cast<size_t>(root)], c, "broadcast");
-  Buffer both(comm, c.place, small[mine]);
-  comm.allReduce(c.team, both.get(), both.get(), c.count, c.type, c.op);
+  CallBuffer both(comm, c.place, small[mine]);
+  comm.allReduce(c.team, both.data(), both.data(), c.count, c.type, c.op);
   expectEqual(both, sum, c, "all-reduce in place");
   EXPECT_EQ(checkRootedCollectives(comm, c.team, c.type, c.op, c.count, c.seed, c.place), "");
 }
@@ -111,9 +86,9 @@ TEST_F(CollectivesTest, EveryTypeAndOperation) {
   runOnRanks([](Communicator& comm) {
     uint64_t seed = 0;
     for (const DataTypeInfo& type : kDataTypes) {
-      for (ReduceOp op : kOps) {
+      for (ReduceOp op : kReduceOps) {
         for (int64_t count : {1, 13, 300}) {
-          for (Place place : {Place::Shared, Place::Ordinary}) {
+          for (BufferPlace place : {BufferPlace::Shared, BufferPlace::Ordinary}) {
             checkCase(comm, {comm.world(), type.type, op, count, place, ++seed});
           }
         }
@@ -126,12 +101,12 @@ TEST_F(CollectivesTest, EverySizeAndPlace) {
   runOnRanks([](Communicator& comm) {
     uint64_t seed = 100;
     for (int64_t count : {0, 1, 2, 3, 31, 1023, 1024, 2047, 2049, 5000, 8191, 30000, 70001, 262145}) {
-      for (Place place : {Place::Shared, Place::Ordinary, Place::Mixed}) {
+      for (BufferPlace place : {BufferPlace::Shared, BufferPlace::Ordinary, BufferPlace::Mixed}) {
         checkCase(comm, {comm.world(), DataType::Float, ReduceOp::Sum, count, place, ++seed});
       }
-      checkCase(comm, {comm.world(), DataType::BFloat16, ReduceOp::Sum, count, Place::Mixed, ++seed});
+      checkCase(comm, {comm.world(), DataType::BFloat16, ReduceOp::Sum, count, BufferPlace::Mixed, ++seed});
     }
-    checkCase(comm, {comm.world(), DataType::Double, ReduceOp::Max, 400001, Place::Ordinary, ++seed});
+    checkCase(comm, {comm.world(), DataType::Double, ReduceOp::Max, 400001, BufferPlace::Ordinary, ++seed});
   });
 }
 
@@ -145,7 +120,7 @@ TEST_F(CollectivesTest, TeamsOfSomeRanksInAnyOrder) {
     for (int round = 0; round < 3; ++round) {
       for (const Team& team : teams) {
         for (int64_t count : {5, 3001, 40000}) {
-          const Place place = static_cast<Place>(++seed % 3);
+          const BufferPlace place = static_cast<BufferPlace>(++seed % 3);
           if (holds(team, comm.rank())) {
             checkCase(comm, {team, DataType::Float, ReduceOp::Sum, count, place, seed});
           }
@@ -174,7 +149,7 @@ TEST_F(CollectivesTest, RandomSequencesOverRandomTeams) {
       const int64_t count = static_cast<int64_t>((state >> 16) % ((state >> 40) % 4 == 0 ? 50000 : 900));
       if (holds(team, comm.rank())) {
         checkCase(comm, {team, (state >> 50) % 2 == 0 ? DataType::Int32 : DataType::Half, ReduceOp::Sum, count,
-                         static_cast<Place>((state >> 52) % 3), state});
+                         static_cast<BufferPlace>((state >> 52) % 3), state});
       }
     }
   });
@@ -184,19 +159,19 @@ TEST_F(CollectivesTest, TransfersInRings) {
   using Direction = Communicator::Transfer::Direction;
   runOnRanks([](Communicator& comm) {
     for (int64_t count : {0, 1, 1000, 40000, 700001}) {
-      for (Place place : {Place::Shared, Place::Ordinary, Place::Mixed}) {
+      for (BufferPlace place : {BufferPlace::Shared, BufferPlace::Ordinary, BufferPlace::Mixed}) {
         const int n = comm.size();
         const int next = (comm.rank() + 1) % n;
         const int previous = (comm.rank() + n - 1) % n;
-        Buffer out(comm, place, testData(DataType::Int32, count, comm.rank(), 5));
-        Buffer in(comm, place, Bytes(out.bytes));
-        Buffer own(comm, place, Bytes(out.bytes));
-        const auto bytes = static_cast<int64_t>(out.bytes);
+        CallBuffer out(comm, place, testData(DataType::Int32, count, comm.rank(), 5));
+        CallBuffer in(comm, place, Bytes(out.content().size()));
+        CallBuffer own(comm, place, Bytes(out.content().size()));
+        const auto bytes = count * dataTypeSize(DataType::Int32);
         // The receive stands last: all are posted at once.
-        const Communicator::Transfer group[] = {{Direction::Send, next, out.get(), bytes},
-                                                {Direction::Send, comm.rank(), out.get(), bytes},
-                                                {Direction::Recv, comm.rank(), own.get(), bytes},
-                                                {Direction::Recv, previous, in.get(), bytes}};
+        const Communicator::Transfer group[] = {{Direction::Send, next, out.data(), bytes},
+                                                {Direction::Send, comm.rank(), out.data(), bytes},
+                                                {Direction::Recv, comm.rank(), own.data(), bytes},
+                                                {Direction::Recv, previous, in.data(), bytes}};
         comm.transfer(group);
         EXPECT_EQ(in.content(), testData(DataType::Int32, count, previous, 5));
         EXPECT_EQ(own.content(), out.content());

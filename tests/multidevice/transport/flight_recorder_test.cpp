@@ -51,20 +51,14 @@ class FlightRecorderTest : public testing::Test {
   std::string directory_;
 };
 
-void sum(Communicator& comm, const Team& team, int64_t count) {
-  std::vector<float> in(static_cast<size_t>(count), 1.0f);
-  std::vector<float> out(in.size());
-  comm.allReduce(team, in.data(), out.data(), count, DataType::Float, ReduceOp::Sum);
-}
-
 // The program of the tests: calls of two teams, in which one rank may go its own way.
 void manyCalls(Communicator& comm, int calls, const std::function<void(int)>& before) {
   for (int i = 1; i <= calls; ++i) {
     comm.setStep(i, "the sum of T4");
     before(i);
-    sum(comm, comm.world(), 64);
+    callAllReduce(comm, comm.world(), 64);
     if (comm.rank() < 2 && i % 3 == 0) {
-      sum(comm, Team{{0, 1}}, 8);
+      callAllReduce(comm, Team{{0, 1}}, 8);
     }
   }
 }
@@ -80,7 +74,7 @@ TEST_F(FlightRecorderTest, ACallThatDiffersIsTheFirstDivergence) {
   auto body = [](Communicator& comm) {
     manyCalls(comm, 40, [&](int i) {
       if (i == 18 && comm.rank() == 1) {
-        sum(comm, comm.world(), 65);
+        callAllReduce(comm, comm.world(), 65);
       }
     });
   };
@@ -134,7 +128,7 @@ TEST_F(FlightRecorderTest, ATeamsPostedCallsAreOfItsRanks) {
     const Team team{{0, 2}};
     CallQueue queue(comm);
     if (comm.rank() != 1) {
-      queue.post(team, [&](Communicator& c) { sum(c, team, comm.rank() == 0 ? 8 : 16); }).wait();
+      queue.post(team, [&](Communicator& c) { callAllReduce(c, team, comm.rank() == 0 ? 8 : 16); }).wait();
     }
   };
   EXPECT_THROW(runLoopback(3, body, {.flightDirectory = directory_}), DeviceError);
@@ -146,9 +140,9 @@ TEST_F(FlightRecorderTest, RanksThatPartInTwoTeamsAreNamedInBoth) {
   // Rank 0 skips a call of the pair: rank 1 waits for it there, and the others for rank 1 in the next call of the world.
   auto body = [](Communicator& comm) {
     for (int i = 1; i <= 10; ++i) {
-      sum(comm, comm.world(), 64);
+      callAllReduce(comm, comm.world(), 64);
       if (comm.rank() == 1 || (comm.rank() == 0 && i != 5)) {
-        sum(comm, Team{{0, 1}}, 8);
+        callAllReduce(comm, Team{{0, 1}}, 8);
       }
     }
   };
@@ -162,7 +156,7 @@ TEST_F(FlightRecorderTest, RanksThatPartInTwoTeamsAreNamedInBoth) {
 TEST_F(FlightRecorderTest, TheLastThousandCallsAreKept) {
   auto body = [](Communicator& comm) {
     for (int i = 1; i <= 3456; ++i) {
-      sum(comm, comm.world(), i == 3456 && comm.rank() == 1 ? 2 : 1);
+      callAllReduce(comm, comm.world(), i == 3456 && comm.rank() == 1 ? 2 : 1);
     }
   };
   EXPECT_THROW(runLoopback(2, body, {.flightDirectory = directory_}), DeviceError);
@@ -185,7 +179,7 @@ TEST_F(FlightRecorderTest, OtherFilesAreRefusedByName) {
   EXPECT_THROW(static_cast<void>(blame(directory_)), UserError);
 }
 
-std::string callUntilFailure(Communicator& comm, const std::function<void(int)>& before) {
+std::string manyCallsUntilFailure(Communicator& comm, const std::function<void(int)>& before) {
   try {
     manyCalls(comm, 1 << 30, before);
   } catch (const DeviceError& e) {
@@ -199,7 +193,7 @@ TEST_F(FlightRecorderTest, SurvivorsWriteTheRecordOfAKilledRank) {
     setenv("MESHFUSE_FLIGHT_DIR", directory_.c_str(), 1);
     runProcesses(3,
                  [](Communicator& comm) {
-                   return callUntilFailure(comm, [&](int i) {
+                   return manyCallsUntilFailure(comm, [&](int i) {
                      if (i == 30 && comm.rank() == 2) {
                        kill(getpid(), SIGKILL);
                      }
@@ -227,7 +221,7 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
   for (bool throws : {false, true}) {
     runProcesses(2,
                  [&](Communicator& comm) {
-                   return callUntilFailure(comm, [&](int i) {
+                   return manyCallsUntilFailure(comm, [&](int i) {
                      if (i == 12 && comm.rank() == 1) {
                        check(!throws, "[test] had enough");
                        comm.abort("out of memory");

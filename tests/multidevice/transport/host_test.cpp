@@ -27,42 +27,10 @@ class HostTest : public testing::Test {
   }
 };
 
-void sum(Communicator& comm, const Team& team, int64_t count, ReduceOp op = ReduceOp::Sum) {
-  std::vector<float> in(static_cast<size_t>(count), 1.0f);
-  std::vector<float> out(in.size());
-  comm.allReduce(team, in.data(), out.data(), count, DataType::Float, op);
-}
-
 void receive(Communicator& comm, int peer) {
   std::array<float, 4> data{};
   const Communicator::Transfer message{Communicator::Transfer::Direction::Recv, peer, data.data(), sizeof(data)};
   comm.transfer({&message, 1});
-}
-
-// Calls of all sizes until something fails; its text.
-std::string callUntilFailure(Communicator& comm) {
-  try {
-    for (int64_t i = 0;; ++i) {
-      comm.setStep(i, "the test's sum");
-      sum(comm, comm.world(), i % 3 == 0 ? 10 : 40'000);
-    }
-  } catch (const DeviceError& e) {
-    return e.what();
-  }
-}
-
-// All `ranks` ended by themselves with one text, which says all of this.
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
-               const std::vector<std::string>& phrases) {
-  for (int r : ranks) {
-    const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
-    EXPECT_TRUE(o.ended) << "rank " << r;
-    EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
-    for (const std::string& phrase : phrases) {
-      EXPECT_NE(o.text.find(phrase), std::string::npos)
-          << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
-    }
-  }
 }
 
 // Files that these processes have left behind.
@@ -169,10 +137,10 @@ TEST_F(HostTest, ABusyRankIsWaitedForAlsoByThoseWhoWaitForTheWaiting) {
                                    comm.setBusy(false);
                                  }
                                  if (comm.rank() != 2) {
-                                   sum(comm, Team{{0, 1}}, 10);
+                                   callAllReduce(comm, Team{{0, 1}}, 10);
                                  }
                                  if (comm.rank() != 0) {
-                                   sum(comm, Team{{1, 2}}, 10);
+                                   callAllReduce(comm, Team{{1, 2}}, 10);
                                  }
                                  return "done";
                                },
@@ -216,10 +184,10 @@ TEST_F(HostTest, ARankThatLeftInGoodOrderIsNamed) {
 TEST_F(HostTest, LeavingDisturbsNobodyElse) {
   auto outcomes = runProcesses(3,
                                [](Communicator& comm) -> std::string {
-                                 sum(comm, comm.world(), 10);
+                                 callAllReduce(comm, comm.world(), 10);
                                  for (int i = 0; comm.rank() != 0 && i < 50; ++i) {
                                    std::this_thread::sleep_for(1ms);
-                                   sum(comm, Team{{1, 2}}, 1000 * i);
+                                   callAllReduce(comm, Team{{1, 2}}, 1000 * i);
                                  }
                                  return "done";
                                },
@@ -240,21 +208,24 @@ TEST_F(HostTest, DisagreementIsAnErrorOnAllRanks) {
                         },
                         {.deadline = kFailureDeadline});
   };
-  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); }), {0, 1, 2},
+  expectSay(run([](Communicator& comm) { callAllReduce(comm, comm.world(), comm.rank() == 1 ? 65 : 64); }), {0, 1, 2},
             {"the counts differ", "64", "65"});
-  expectSay(run([](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64'000); }), {0, 1, 2},
-            {"the counts differ", "64000", "65"});
-  expectSay(
-      run([](Communicator& comm) { sum(comm, comm.world(), 8, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min); }),
-      {0, 1, 2}, {"the operations differ", "max", "min"});
-  expectSay(run([](Communicator& comm) { comm.rank() == 0 ? comm.barrier(comm.world()) : sum(comm, comm.world(), 8); }),
+  expectSay(run([](Communicator& comm) { callAllReduce(comm, comm.world(), comm.rank() == 1 ? 65 : 64'000); }),
+            {0, 1, 2}, {"the counts differ", "64000", "65"});
+  expectSay(run([](Communicator& comm) {
+              callAllReduce(comm, comm.world(), 8, DataType::Float, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min);
+            }),
+            {0, 1, 2}, {"the operations differ", "max", "min"});
+  expectSay(run([](Communicator& comm) {
+              comm.rank() == 0 ? comm.barrier(comm.world()) : callAllReduce(comm, comm.world(), 8);
+            }),
             {0, 1, 2}, {"the calls differ", "barrier", "all-reduce(sum) of 8 Float"});
   expectSay(run([](Communicator& comm) {
-              comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8);
+              comm.rank() == 0 ? callAllReduce(comm, Team{{0, 1}}, 8) : callAllReduce(comm, comm.world(), 8);
             }),
             {0, 1, 2}, {"the teams differ", "{0, 1}", "{0, 1, 2}"});
   expectSay(run([](Communicator& comm) {
-              comm.rank() == 0 ? static_cast<void>(comm.exchange("hash")) : sum(comm, comm.world(), 8);
+              comm.rank() == 0 ? static_cast<void>(comm.exchange("hash")) : callAllReduce(comm, comm.world(), 8);
             }),
             {0, 1, 2}, {"the calls differ", "exchange"});
 }
@@ -264,8 +235,8 @@ TEST_F(HostTest, DifferentOrdersOfTeamsAreFoundBeforeTheDeadline) {
                                [](Communicator& comm) -> std::string {
                                  const Team teams[] = {{{0, 1}}, {{1, 2}}, {{2, 0}}};
                                  try {
-                                   sum(comm, teams[comm.rank()], 4);
-                                   sum(comm, teams[(comm.rank() + 2) % 3], 4);
+                                   callAllReduce(comm, teams[comm.rank()], 4);
+                                   callAllReduce(comm, teams[(comm.rank() + 2) % 3], 4);
                                  } catch (const DeviceError& e) {
                                    return e.what();
                                  }

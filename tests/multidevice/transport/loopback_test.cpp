@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "multidevice/transport/processes.h"
 
 namespace meshfuse {
 namespace {
@@ -43,13 +44,6 @@ void expectAllSay(const std::vector<std::string>& errors, const std::vector<std:
   }
 }
 
-void sum(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float,
-         ReduceOp op = ReduceOp::Sum) {
-  std::vector<std::byte> in(static_cast<size_t>(count) * 8);
-  std::vector<std::byte> out(in.size());
-  comm.allReduce(team, in.data(), out.data(), count, type, op);
-}
-
 TEST(LoopbackTest, SetsTheDefaultWorldOfEachThread) {
   Communicator& before = defaultWorld();
   runLoopback(3, [](Communicator& comm) { EXPECT_EQ(&defaultWorld(), &comm); });
@@ -57,7 +51,7 @@ TEST(LoopbackTest, SetsTheDefaultWorldOfEachThread) {
 }
 
 TEST(LoopbackTest, DifferentCountsAreAnErrorOnAllRanks) {
-  auto errors = errorsOn(3, [](Communicator& comm) { sum(comm, comm.world(), comm.rank() == 1 ? 65 : 64); });
+  auto errors = errorsOn(3, [](Communicator& comm) { callAllReduce(comm, comm.world(), comm.rank() == 1 ? 65 : 64); });
   expectAllSay(errors, {"the counts differ", "rank 1", "65", "64"});
   EXPECT_EQ(errors[0], errors[1]);
   EXPECT_EQ(errors[0], errors[2]);
@@ -66,12 +60,13 @@ TEST(LoopbackTest, DifferentCountsAreAnErrorOnAllRanks) {
 TEST(LoopbackTest, DifferentTypesOperationsRootsAndKindsAreErrors) {
   expectAllSay(errorsOn(2,
                         [](Communicator& comm) {
-                          sum(comm, comm.world(), 8, comm.rank() == 0 ? DataType::Float : DataType::Int32);
+                          callAllReduce(comm, comm.world(), 8, comm.rank() == 0 ? DataType::Float : DataType::Int32);
                         }),
                {"the types differ", "Float", "Int32"});
   expectAllSay(errorsOn(2,
                         [](Communicator& comm) {
-                          sum(comm, comm.world(), 8, DataType::Float, comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min);
+                          callAllReduce(comm, comm.world(), 8, DataType::Float,
+                                        comm.rank() == 0 ? ReduceOp::Max : ReduceOp::Min);
                         }),
                {"the operations differ", "max", "min"});
   expectAllSay(errorsOn(2,
@@ -83,20 +78,21 @@ TEST(LoopbackTest, DifferentTypesOperationsRootsAndKindsAreErrors) {
   expectAllSay(errorsOn(2,
                         [](Communicator& comm) {
                           comm.setStep(7, "sum of T3");
-                          comm.rank() == 0 ? sum(comm, comm.world(), 8) : comm.barrier(comm.world());
+                          comm.rank() == 0 ? callAllReduce(comm, comm.world(), 8) : comm.barrier(comm.world());
                         }),
                {"the calls differ", "all-reduce(sum) of 8 Float", "barrier", "step 7 (sum of T3)"});
 }
 
 TEST(LoopbackTest, DifferentTeamsAreErrors) {
-  expectAllSay(errorsOn(3,
-                        [](Communicator& comm) {
-                          comm.rank() == 0 ? sum(comm, Team{{0, 1}}, 8) : sum(comm, comm.world(), 8);
-                        }),
-               {"the teams differ", "{0, 1}", "{0, 1, 2}"});
+  expectAllSay(
+      errorsOn(3,
+               [](Communicator& comm) {
+                 comm.rank() == 0 ? callAllReduce(comm, Team{{0, 1}}, 8) : callAllReduce(comm, comm.world(), 8);
+               }),
+      {"the teams differ", "{0, 1}", "{0, 1, 2}"});
   expectAllSay(errorsOn(2,
                         [](Communicator& comm) {
-                          sum(comm, comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0}}, 8);
+                          callAllReduce(comm, comm.rank() == 0 ? Team{{0, 1}} : Team{{1, 0}}, 8);
                         }),
                {"different orders"});
 }
@@ -108,8 +104,8 @@ TEST(LoopbackTest, OrderMayNotDifferAmongTeams) {
     const Team c{{0, 2}};
     const std::vector<std::pair<const Team*, const Team*>> orders = {{&a, &c}, {&b, &a}, {&c, &b}};
     auto [first, second] = orders[static_cast<size_t>(comm.rank())];
-    sum(comm, *first, 4);
-    sum(comm, *second, 4);
+    callAllReduce(comm, *first, 4);
+    callAllReduce(comm, *second, 4);
   });
   expectAllSay(errors, {"no rank can go on", "waits for rank"});
 }
@@ -121,7 +117,7 @@ TEST(LoopbackTest, ARankThatThrowsFailsTheOthersAndItsErrorIsTheOneRethrown) {
       comm.setStep(3, "softmax");
       check(comm.rank() == 0, "[test] rank 1 had enough");
       try {
-        sum(comm, comm.world(), 8);
+        callAllReduce(comm, comm.world(), 8);
       } catch (const DeviceError& e) {
         errors[0] = e.what();
         throw;
@@ -138,7 +134,7 @@ TEST(LoopbackTest, ARankThatThrowsFailsTheOthersAndItsErrorIsTheOneRethrown) {
 TEST(LoopbackTest, ARankThatLeavesEarlyIsNamed) {
   auto errors = errorsOn(3, [](Communicator& comm) {
     if (comm.rank() != 2) {
-      sum(comm, comm.world(), 8);
+      callAllReduce(comm, comm.world(), 8);
     }
   });
   errors.pop_back();
@@ -155,7 +151,7 @@ TEST(LoopbackTest, AStuckRankIsNamedAtTheDeadline) {
           std::this_thread::sleep_for(1ms);
         }
         try {
-          sum(comm, comm.world(), 8);
+          callAllReduce(comm, comm.world(), 8);
         } catch (const DeviceError&) {
           failed = true;
           throw;
@@ -179,7 +175,7 @@ TEST(LoopbackTest, ABusyRankIsWaitedFor) {
         while (!busy) {
           std::this_thread::yield();
         }
-        sum(comm, comm.world(), 8);
+        callAllReduce(comm, comm.world(), 8);
       },
       options);
   EXPECT_EQ(errors, std::vector<std::string>(3));
@@ -190,7 +186,7 @@ TEST(LoopbackTest, AbortReachesThePeersWithItsReason) {
     if (comm.rank() == 1) {
       comm.abort("out of memory in step 5");
     }
-    sum(comm, comm.world(), 8);
+    callAllReduce(comm, comm.world(), 8);
   });
   expectAllSay(errors, {"[rank 1/2]", "aborted: out of memory in step 5"});
 }
@@ -202,7 +198,7 @@ TEST(LoopbackTest, ADroppedCallIsFound) {
       2,
       [](Communicator& comm) {
         for (int64_t count : {4, 5, 6}) {
-          sum(comm, comm.world(), count);
+          callAllReduce(comm, comm.world(), count);
         }
       },
       options);
@@ -281,7 +277,7 @@ TEST(LoopbackTest, TheTraceListsTheCallsOfEveryRank) {
   errorsOn(
       2,
       [](Communicator& comm) {
-        sum(comm, comm.world(), 4);
+        callAllReduce(comm, comm.world(), 4);
         comm.exchange("x");
         comm.barrier(comm.world());
       },
@@ -293,9 +289,9 @@ TEST(LoopbackTest, TheTraceListsTheCallsOfEveryRank) {
 
 TEST(LoopbackTest, CallersMistakesAreUserErrors) {
   auto misuse = [](const std::function<void(Communicator&)>& body) { EXPECT_THROW(runLoopback(2, body), UserError); };
-  misuse([](Communicator& comm) { sum(comm, Team{{0, 0}}, 1); });
-  misuse([](Communicator& comm) { sum(comm, Team{{0, 2}}, 1); });
-  misuse([](Communicator& comm) { sum(comm, Team{{1 - comm.rank()}}, 1); });
+  misuse([](Communicator& comm) { callAllReduce(comm, Team{{0, 0}}, 1); });
+  misuse([](Communicator& comm) { callAllReduce(comm, Team{{0, 2}}, 1); });
+  misuse([](Communicator& comm) { callAllReduce(comm, Team{{1 - comm.rank()}}, 1); });
   misuse([](Communicator& comm) {
     float x = 0;
     comm.broadcast(comm.world(), &x, -1, DataType::Float, 0);
@@ -367,7 +363,8 @@ void goOnWithout(Way way, int ranks, int victim, const std::function<void(Commun
 
 TEST(LoopbackTest, SurvivorsOfAnyFailureGoOn) {
   const std::function<void(Communicator&)> calls[] = {
-      [](Communicator& comm) { sum(comm, comm.world(), 100); }, [](Communicator& comm) { comm.barrier(comm.world()); },
+      [](Communicator& comm) { callAllReduce(comm, comm.world(), 100); },
+      [](Communicator& comm) { comm.barrier(comm.world()); },
       [](Communicator& comm) { static_cast<void>(comm.exchange("a message")); },
       [](Communicator& comm) { comm.close(); }};
   for (Way way : {Way::Throw, Way::End}) {

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const TransportOptions kNetwork = {.deadline = kFailureDeadline, .messagesOnly = true};
+const TransportOptions kNetworkOptions = {.deadline = kFailureDeadline, .messagesOnly = true};
 
 class NetworkTest : public testing::Test {
  protected:
@@ -30,38 +30,6 @@ class NetworkTest : public testing::Test {
     }
   }
 };
-
-void sumOf(Communicator& comm, const Team& team, int64_t count) {
-  std::vector<float> in(static_cast<size_t>(count), 1.0f);
-  std::vector<float> out(in.size());
-  comm.allReduce(team, in.data(), out.data(), count, DataType::Float, ReduceOp::Sum);
-}
-
-void sum(Communicator& comm, int64_t count) { sumOf(comm, comm.world(), count); }
-
-std::string callUntilFailure(Communicator& comm) {
-  try {
-    for (int64_t i = 0;; ++i) {
-      comm.setStep(i, "the test's sum");
-      sum(comm, i % 3 == 0 ? 10 : 40'000);
-    }
-  } catch (const DeviceError& e) {
-    return e.what();
-  }
-}
-
-void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
-               const std::vector<std::string>& phrases) {
-  for (int r : ranks) {
-    const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
-    EXPECT_TRUE(o.ended) << "rank " << r;
-    EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
-    for (const std::string& phrase : phrases) {
-      EXPECT_NE(o.text.find(phrase), std::string::npos)
-          << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
-    }
-  }
-}
 
 TEST_F(NetworkTest, CollectivesGiveTheSameBitsAsOnOneHost) {
   auto outcomes = runProcesses(
@@ -79,7 +47,7 @@ TEST_F(NetworkTest, CollectivesGiveTheSameBitsAsOnOneHost) {
         }
         return text;
       },
-      kNetwork);
+      kNetworkOptions);
   expectSay(outcomes, {0, 1, 2}, {"network"});
   EXPECT_EQ(outcomes[0].text, "network");
 }
@@ -103,7 +71,7 @@ TEST_F(NetworkTest, TransfersAndMessages) {
         return all[0].empty() && all[1].size() == 10'000 && all[2] == std::string(20'000, 'x') ? "done"
                                                                                                : "messages differ";
       },
-      kNetwork);
+      kNetworkOptions);
   expectSay(outcomes, {0, 1, 2}, {"done"});
 }
 
@@ -120,7 +88,7 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
           }
           return callUntilFailure(comm);
         },
-        kNetwork);
+        kNetworkOptions);
     const std::vector<std::string> phrases = {fmt::format("[rank {}/3]: its process ended", killed),
                                               "(the test's sum)"};
     if (killed != 0) {
@@ -165,13 +133,13 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
       3,
       [](Communicator& comm) -> std::string {
         try {
-          sum(comm, comm.rank() == 1 ? 65 : 64);
+          callAllReduce(comm, comm.world(), comm.rank() == 1 ? 65 : 64);
         } catch (const DeviceError& e) {
           return e.what();
         }
         return callUntilFailure(comm);
       },
-      kNetwork);
+      kNetworkOptions);
   expectSay(counts, {0, 1, 2}, {"the counts differ", "64", "65"});
   const SharedCounters failed(1);
   auto stuck = runProcesses(2,
@@ -192,7 +160,7 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
                                std::this_thread::sleep_for(5s);
                                comm.setBusy(false);
                              }
-                             sum(comm, 10);
+                             callAllReduce(comm, comm.world(), 10);
                              return "done";
                            },
                            {.deadline = 3s, .messagesOnly = true});
@@ -203,7 +171,7 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
         check(comm.rank() != 1, "[test] had enough");
         return callUntilFailure(comm);
       },
-      kNetwork);
+      kNetworkOptions);
   expectSay(thrown, {0}, {"[rank 1/2]", "left by an exception"});
 }
 
@@ -213,14 +181,14 @@ TEST_F(NetworkTest, LeavingDisturbsNobodyElse) {
     auto outcomes = runProcesses(
         3,
         [&](Communicator& comm) -> std::string {
-          sum(comm, 10);
+          callAllReduce(comm, comm.world(), 10);
           for (int i = 0; comm.rank() != leaver && i < 30; ++i) {
             std::this_thread::sleep_for(100ms);
-            sumOf(comm, Team{{leaver == 0 ? 2 : 0, 1}}, 1000 * i);
+            callAllReduce(comm, Team{{leaver == 0 ? 2 : 0, 1}}, 1000 * i);
           }
           return "done";
         },
-        kNetwork);
+        kNetworkOptions);
     expectSay(outcomes, {0, 1, 2}, {"done"});
   }
 }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -159,6 +160,36 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
                                          const TransportOptions& options, std::chrono::milliseconds patience) {
   RankProcesses processes(ranks, [&](int) { return body(*openWorld(options)); });
   return processes.await({}, patience);
+}
+
+void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType type, ReduceOp op) {
+  const std::vector<std::byte> in(static_cast<size_t>(count * dataTypeSize(type)));
+  std::vector<std::byte> out(in.size());
+  comm.allReduce(team, in.data(), out.data(), count, type, op);
+}
+
+std::string callUntilFailure(Communicator& comm) {
+  try {
+    for (int64_t i = 0;; ++i) {
+      comm.setStep(i, "the test's sum");
+      callAllReduce(comm, comm.world(), i % 3 == 0 ? 10 : 40'000);
+    }
+  } catch (const DeviceError& e) {
+    return e.what();
+  }
+}
+
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+               const std::vector<std::string>& phrases) {
+  for (int r : ranks) {
+    const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
+    EXPECT_TRUE(o.ended) << "rank " << r;
+    EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
+    for (const std::string& phrase : phrases) {
+      EXPECT_NE(o.text.find(phrase), std::string::npos)
+          << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;
+    }
+  }
 }
 
 std::string whyNoNetwork() {

@@ -61,6 +61,15 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
                                          const TransportOptions& options,
                                          std::chrono::milliseconds patience = kPatience);
 
+// An all-reduce of `count` elements, whatever their values.
+void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float,
+                   ReduceOp op = ReduceOp::Sum);
+// Small and large all-reduces until one fails; its text.
+[[nodiscard]] std::string callUntilFailure(Communicator& comm);
+// All `ranks` ended by themselves with one text, which has all of the phrases.
+void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
+               const std::vector<std::string>& phrases);
+
 // Why there are no messages between hosts to be tested: this build has no UCX, or this machine no device for it. Empty if there are.
 // DeviceError if UCX fails otherwise.
 std::string whyNoNetwork();

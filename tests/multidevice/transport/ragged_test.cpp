@@ -24,8 +24,8 @@ int64_t countOf(uint64_t seed, int64_t i, int64_t j, int64_t scale) {
 }
 
 // A buffer in shared or ordinary memory, as the seed has it for this rank; null where it is empty.
-struct Buffer {
-  Buffer(Communicator& comm, uint64_t seed, const Bytes& content) : bytes(content.size()) {
+struct SeededBuffer {
+  SeededBuffer(Communicator& comm, uint64_t seed, const Bytes& content) : bytes(content.size()) {
     const bool shared = hashCombine(seed, static_cast<uint64_t>(comm.rank())) % 2 == 0;
     memory = shared ? comm.allocate(bytes) : allocateOrdinary(bytes);
     std::copy(content.begin(), content.end(), static_cast<std::byte*>(memory.get()));
@@ -41,7 +41,7 @@ struct Buffer {
 
 Bytes blank(DataType type, int64_t count) { return Bytes(static_cast<size_t>(count * dataTypeSize(type))); }
 
-std::string wrong(std::string_view what, const Buffer& got, const Bytes& expected, DataType type, uint64_t seed) {
+std::string wrong(std::string_view what, const SeededBuffer& got, const Bytes& expected, DataType type, uint64_t seed) {
   const int64_t at = firstDifference(got.content(), expected, type);
   return at < 0 ? "" : fmt::format("{} of {}, seed {}: element {} differs; ", what, name(type), seed, at);
 }
@@ -67,13 +67,13 @@ std::string checkRagged(Communicator& comm, const Team& team, DataType type, int
     whole.push_back(testData(type, total, r, seed + 1));
   }
   std::string text;
-  const Buffer block(comm, seed + 2, blocks[own]);
-  const Buffer all(comm, seed + 3, blank(type, total));
+  const SeededBuffer block(comm, seed + 2, blocks[own]);
+  const SeededBuffer all(comm, seed + 3, blank(type, total));
   comm.allGatherV(team, block.get(), all.get(), counts, type);
   text += wrong("all-gather-v", all, concatenated(blocks), type, seed);
 
-  const Buffer in(comm, seed + 4, whole[own]);
-  const Buffer out(comm, seed + 5, blank(type, counts[own]));
+  const SeededBuffer in(comm, seed + 4, whole[own]);
+  const SeededBuffer out(comm, seed + 5, blank(type, counts[own]));
   comm.reduceScatterV(team, in.get(), out.get(), counts, type, ReduceOp::Sum);
   text += wrong("reduce-scatter-v", out,
                 elements(referenceReduce(whole, type, ReduceOp::Sum), type, begins[own], counts[own]), type, seed);
@@ -94,9 +94,9 @@ std::string checkRagged(Communicator& comm, const Team& team, DataType type, int
     expected.push_back(
         elements(testData(type, theirs, team.ranks[static_cast<size_t>(j)], seed + 6), type, before, received.back()));
   }
-  const Buffer from(comm, seed + 7,
-                    testData(type, std::accumulate(sent.begin(), sent.end(), int64_t{0}), comm.rank(), seed + 6));
-  const Buffer to(comm, seed + 8, blank(type, std::accumulate(received.begin(), received.end(), int64_t{0})));
+  const SeededBuffer from(comm, seed + 7,
+                          testData(type, std::accumulate(sent.begin(), sent.end(), int64_t{0}), comm.rank(), seed + 6));
+  const SeededBuffer to(comm, seed + 8, blank(type, std::accumulate(received.begin(), received.end(), int64_t{0})));
   comm.resetCounters();
   comm.allToAllV(team, from.get(), to.get(), sent, received, type);
   const int64_t foreign =

@@ -9,6 +9,9 @@
 
 namespace meshfuse {
 
+inline constexpr ReduceOp kReduceOps[] = {ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min,
+                                          ReduceOp::And, ReduceOp::Or,   ReduceOp::Xor};
+
 using Bytes = std::vector<std::byte>;
 
 // `count` elements that depend on (seed, rank) only; small values, some special ones if `special`: NaN, infinities, -0,

@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kRanks = 4;
+constexpr int kSoakRanks = 4;
 constexpr int64_t kLargest = 1024;  // elements of a block
 
 int64_t callsAskedFor(int64_t otherwise) {
@@ -115,7 +115,7 @@ class SoakCall {
     for (size_t b = 0; b < blocks.size(); ++b) {
       in_.insert(in_.end(), static_cast<size_t>(blocks[b]), value(index_, comm_.rank(), static_cast<int64_t>(b)));
     }
-    out_.assign(static_cast<size_t>(kLargest * kRanks), -1);
+    out_.assign(static_cast<size_t>(kLargest * kSoakRanks), -1);
   }
 
   template <class Call>
@@ -170,12 +170,12 @@ std::string soak(Communicator& comm, int64_t calls) {
     random = hashCombine(random, static_cast<uint64_t>(i));
     delay = hashCombine(delay, static_cast<uint64_t>(i));
     Team team;
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kSoakRanks; ++r) {
       if (r != static_cast<int>(random % 8)) {  // half of the calls leave one rank out
         team.ranks.push_back(r);
       }
     }
-    if (static_cast<int>(team.ranks.size()) < kRanks && comm.rank() == static_cast<int>(random % 8)) {
+    if (static_cast<int>(team.ranks.size()) < kSoakRanks && comm.rank() == static_cast<int>(random % 8)) {
       continue;
     }
     if (random >> 60 == 0) {
@@ -193,7 +193,7 @@ std::string soak(Communicator& comm, int64_t calls) {
 
 void expectDone(int64_t calls, const TransportOptions& options) {
   for (const ProcessOutcome& o : runProcesses(
-           kRanks, [&](Communicator& comm) { return soak(comm, calls); }, options, 1h)) {
+           kSoakRanks, [&](Communicator& comm) { return soak(comm, calls); }, options, 1h)) {
     EXPECT_TRUE(o.ended);
     EXPECT_EQ(o.text, "done");
   }
@@ -209,7 +209,7 @@ class SoakTest : public testing::Test {
 };
 
 TEST_F(SoakTest, Loopback) {
-  runLoopback(kRanks, [](Communicator& comm) { EXPECT_EQ(soak(comm, callsAskedFor(5'000)), "done"); });
+  runLoopback(kSoakRanks, [](Communicator& comm) { EXPECT_EQ(soak(comm, callsAskedFor(5'000)), "done"); });
 }
 
 TEST_F(SoakTest, Host) { expectDone(callsAskedFor(20'000), {.deadline = 60s}); }

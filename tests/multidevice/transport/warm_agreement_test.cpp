@@ -13,18 +13,19 @@
 #include "multidevice/transport/failure_cases.h"
 #include "multidevice/transport/loopback/loopback.h"
 #include "multidevice/transport/processes.h"
+#include "multidevice/transport/reduced_rows.h"
 
 namespace meshfuse {
 namespace {
 
 enum class Between { Threads, Processes, Hosts };
 
-constexpr int kOdd = 1;  // the rank that differs
+constexpr int kOddRank = 1;  // the rank that differs
 
 // The error of a body: its kind and text.
 std::string errorOfBody(Communicator& comm, const std::function<void(Communicator&, bool odd)>& body) {
   try {
-    body(comm, comm.rank() == kOdd);
+    body(comm, comm.rank() == kOddRank);
   } catch (const UserError& e) {
     return std::string("UserError: ") + e.what();
   } catch (const std::exception& e) {
@@ -85,35 +86,13 @@ INSTANTIATE_TEST_SUITE_P(Between, WarmAgreementTest,
                                               std::get<1>(info.param));
                          });
 
-TensorView* rowsOf(Fusion& fusion, int64_t ranks) {
-  TensorView* x = makeContigTensor(2);
-  fusion.addInput(x);
-  x->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
-  x->outer_split(0, ranks);
-  x->axis(0)->parallelize(ParallelType::DIDx);
-  return x;
-}
-
-// The sum over the ranks' rows, or their maximum.
-std::unique_ptr<Fusion> program(int64_t ranks, ReduceOp op = ReduceOp::Sum) {
-  auto fusion = std::make_unique<Fusion>();
-  FusionGuard guard(fusion.get());
-  TensorView* x = rowsOf(*fusion, ranks);
-  TensorView* y = op == ReduceOp::Sum ? sum(x, {0}) : max(x, {0});
-  fusion->addOutput(y);
-  y->setDeviceMesh(DeviceMesh::createForNumDevices(ranks));
-  return fusion;
-}
-
-Tensor rows(int64_t count, DataType type = DataType::Float) { return Tensor::full({count, 3}, type, 1); }
-
 using Cache = FusionExecutorCache;
 
 TEST_P(WarmAgreementTest, AllHavePlansForTheirOwnSizes) {
   const std::string both[] = {fmt::format("[{}, 3]", 2 * ranks()), fmt::format("[{}, 3]", 4 * ranks())};
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         for (int64_t count : {2, 4, 2, 4}) {
           (void)cache.runFusionWithInputs({rows(count)});
         }
@@ -127,7 +106,7 @@ TEST_P(WarmAgreementTest, OneHasNoPlanForItsSizeYet) {
   for (const bool oddIsCold : {true, false}) {
     expectOneUserError(
         [&](Communicator& comm, bool odd) {
-          Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+          Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
           (void)cache.runFusionWithInputs({rows(2)});
           (void)cache.runFusionWithInputs({rows(odd == oddIsCold ? 5 : 2)});
         },
@@ -139,14 +118,14 @@ TEST_P(WarmAgreementTest, OneHasNoPlanForItsSizeYet) {
 TEST_P(WarmAgreementTest, OneRefusesItsArguments) {
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)cache.runFusionWithInputs({rows(2)});
         (void)cache.runFusionWithInputs({odd ? Tensor::zeros({4}, DataType::Float) : rows(2)});
       },
       {"UserError: [run] input 0 (T0", "has 2 dims, got 1 with sizes [4]", "rank 1 refuses the call"});
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)cache.runFusionWithInputs({rows(2)});
         std::vector<Tensor> out = {Tensor::empty({odd ? 4 : 3}, DataType::Float)};
         cache.run(std::vector<Tensor>{rows(2)}, out);
@@ -157,7 +136,7 @@ TEST_P(WarmAgreementTest, OneRefusesItsArguments) {
 TEST_P(WarmAgreementTest, OneGivesAnotherType) {
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)cache.runFusionWithInputs({rows(2)});
         (void)cache.runFusionWithInputs({rows(2, odd ? DataType::Double : DataType::Float)});
       },
@@ -169,8 +148,8 @@ TEST_P(WarmAgreementTest, OneSwapsTwoPrograms) {
     const int64_t columns = second == ReduceOp::Sum ? 1 : 0;
     expectOneUserError(
         [&](Communicator& comm, bool odd) {
-          Cache one(program(comm.size()), {.communicator = &comm, .threads = 1});
-          auto fusion = program(comm.size(), second);
+          Cache one(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
+          auto fusion = reducedRows(comm.size(), second);
           if (columns != 0) {  // the same collective, of another fusion
             FusionGuard guard(fusion.get());
             fusion->addOutput(neg(fusion->outputs()[0]->asTensor()));
@@ -191,19 +170,19 @@ TEST_P(WarmAgreementTest, OneSwapsTwoPrograms) {
 TEST_P(WarmAgreementTest, OneHasOtherOptions) {
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)cache.runFusionWithInputs({rows(2)});
         PassSettings passes;
         passes.planner = PlannerSettings{.betaBetween = 3};
-        Cache other(program(comm.size()), {.communicator = &comm, .threads = 1, .passes = passes});
+        Cache other(reducedRows(comm.size()), {.communicator = &comm, .threads = 1, .passes = passes});
         (void)(odd ? other : cache).runFusionWithInputs({rows(2)});
       },
       {"other options", "rank 1 compiles a plan", "all-reduce"});
   expectOneUserError(
       [](Communicator& comm, bool odd) {
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)cache.runFusionWithInputs({rows(2)});
-        Cache again(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache again(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         (void)(odd ? again : cache).runFusionWithInputs({rows(2)});
       },
       {"same program with the same arguments", "rank 1 compiles a plan", "one executor cache"});
@@ -266,7 +245,7 @@ TEST_P(WarmAgreementTest, OneWaitsForAMessage) {
   for (const int oddCalls : {0, 1, 2}) {
     expectOneUserError(
         [&](Communicator& comm, bool odd) {
-          Cache sums(program(comm.size()), {.communicator = &comm, .threads = 1});
+          Cache sums(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
           Cache moves(moved(comm.size(), true), {.communicator = &comm, .threads = 1});
           Cache others(moved(comm.size(), false), {.communicator = &comm, .threads = 1});
           for (Cache* cache : {&sums, &moves, &others}) {
@@ -295,14 +274,14 @@ TEST_P(WarmAgreementTest, AllGoOnTogether) {
             text = e.what();
           }
         };
-        Cache cache(program(comm.size()), {.communicator = &comm, .threads = 1});
+        Cache cache(reducedRows(comm.size()), {.communicator = &comm, .threads = 1});
         call(cache, 2);
         call(cache, odd ? 5 : 2);
         call(cache, 2);
         double sum = 0;
         {
           const Communicator::Survivors s = comm.shrink();
-          Cache next(program(s.world->size()), {.communicator = s.world.get(), .threads = 1});
+          Cache next(reducedRows(s.world->size()), {.communicator = s.world.get(), .threads = 1});
           sum = next.runFusionWithInputs({rows(2)})[0].at({0});
           s.world->close();
         }

@@ -12,14 +12,14 @@ namespace {
 
 using Tensors = std::vector<TensorView*>;
 
-struct Family {
+struct FaultFamily {
   std::string name;
   std::vector<std::vector<int64_t>> shapes;
   ScheduledBatch::Build build;
   std::string replica;  // the condition that lets one thread of several write; in place of that of shared memory
 };
 
-std::vector<Family> families() {
+std::vector<FaultFamily> families() {
   return {
       {"pointwise", {{12}}, [](const Tensors& t) { return neg(t[0]); }, "lane < 4"},
       {"pointwise with a broadcast", {{12}, {1}}, [](const Tensors& t) { return add(t[0], t[1]); }, "lane < 4"},
@@ -75,21 +75,21 @@ std::vector<Fault> plant(const std::string& text, const std::string& ownReplica)
 }
 
 // What pointwise kernels have nothing for: they exchange nothing between threads.
-bool isLacking(const Family& f, const Fault& fault) {
+bool isLacking(const FaultFamily& f, const Fault& fault) {
   return f.name.starts_with("pointwise") && fault.name != "misaligned vector" &&
          fault.name != "missing replica predicate";
 }
 
 TEST(PlantedFaultOfScheduledKernels, IsNoticedAndNamed) {
   ScheduledBatch whole;
-  for (const Family& f : families()) {
+  for (const FaultFamily& f : families()) {
     whole.add(f.shapes, f.build);
   }
   std::vector<ScheduledVerdict> right = runScheduled(whole.cases);
   ScheduledBatch broken;
   std::vector<Fault> faults;
   for (size_t i = 0; i < right.size(); i++) {
-    const Family family = families()[i];
+    const FaultFamily family = families()[i];
     EXPECT_TRUE(right[i].right()) << family.name << " without a fault: " << right[i].describe();
     for (Fault fault : plant(right[i].source.text, family.replica)) {
       EXPECT_EQ(fault.text.empty(), isLacking(family, fault))
