@@ -314,19 +314,19 @@ TEST(LoopbackTest, CallersMistakesAreUserErrors) {
 }
 
 // Ways for a rank to be missed, as far as a thread can: it throws, ends, or is stuck until the others have gone on.
-enum class Way { Throw, End, Stuck };
+enum class Ending { Throw, End, Stuck };
 
-void goOnWithout(Way way, int ranks, int victim, const std::function<void(Communicator&)>& call) {
+void goOnWithout(Ending way, int ranks, int victim, const std::function<void(Communicator&)>& call) {
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::atomic<int> goneOn = 0;
   auto body = [&](Communicator& comm) {
     comm.setStep(7, "the call");
     if (comm.rank() == victim) {
-      check(way != Way::Throw, "[test] had enough");
-      while (way == Way::Stuck && goneOn < ranks - 1) {
+      check(way != Ending::Throw, "[test] had enough");
+      while (way == Ending::Stuck && goneOn < ranks - 1) {
         std::this_thread::sleep_for(1ms);
       }
-      if (way == Way::Stuck) {
+      if (way == Ending::Stuck) {
         EXPECT_THROW(call(comm), DeviceError);
         EXPECT_THROW(static_cast<void>(comm.shrink()), DeviceError);
       }
@@ -351,8 +351,8 @@ void goOnWithout(Way way, int ranks, int victim, const std::function<void(Commun
     EXPECT_THROW(comm.barrier(comm.world()), DeviceError);
     ++goneOn;
   };
-  const LoopbackOptions options{.deadline = way == Way::Stuck ? 4s : 60s};
-  if (way == Way::Throw) {
+  const LoopbackOptions options{.deadline = way == Ending::Stuck ? 4s : 60s};
+  if (way == Ending::Throw) {
     EXPECT_THROW(runLoopback(ranks, body, options), UserError);
   } else {
     runLoopback(ranks, body, options);
@@ -367,7 +367,7 @@ TEST(LoopbackTest, SurvivorsOfAnyFailureGoOn) {
       [](Communicator& comm) { comm.barrier(comm.world()); },
       [](Communicator& comm) { static_cast<void>(comm.exchange("a message")); },
       [](Communicator& comm) { comm.close(); }};
-  for (Way way : {Way::Throw, Way::End}) {
+  for (Ending way : {Ending::Throw, Ending::End}) {
     for (int ranks : {2, 4}) {
       for (int victim : {0, ranks - 1}) {
         for (const auto& call : calls) {
@@ -377,7 +377,7 @@ TEST(LoopbackTest, SurvivorsOfAnyFailureGoOn) {
       }
     }
   }
-  goOnWithout(Way::Stuck, 3, 0, calls[0]);
+  goOnWithout(Ending::Stuck, 3, 0, calls[0]);
 }
 
 TEST(LoopbackTest, NothingIsShrunkBeforeItFails) {
