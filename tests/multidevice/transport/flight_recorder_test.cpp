@@ -204,10 +204,10 @@ TEST_F(FlightRecorderTest, SurvivorsWriteTheRecordOfAKilledRank) {
     if (files() == 0 && messagesOnly) {
       GTEST_SKIP() << "no UCX";
     }
-    if (messagesOnly) {
-      expectBlame({"world0: 3 ranks, transport network; no record of rank 2", "its process ended"});
+    if (messagesOnly) {  // this process may have opened worlds before, so the number of the world is any
+      expectBlame({": 3 ranks, transport network; no record of rank 2", "its process ended"});
     } else {
-      expectBlame({"world0: 3 ranks, transport host; records of all", "the record of rank 2 was written by rank",
+      expectBlame({": 3 ranks, transport host; records of all", "the record of rank 2 was written by rank",
                    "[rank 2/3] at step 30 (the sum of T4)", "first divergence: call 30 of the team of ranks 0, 1, 2\n",
                    "rank 0: all-reduce(sum) of 64 Float", "at step 30", "not ended",
                    "rank 2: did not make this call; its last call, number 29", "at step 29"});
