@@ -4,22 +4,11 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/exact.h"
 
 namespace meshfuse {
 
 namespace {
-
-int64_t addExact(int64_t a, int64_t b) {
-  int64_t r = 0;
-  invariant(!__builtin_add_overflow(a, b, &r), "[int_expr] {} + {} overflows 64 bits", a, b);
-  return r;
-}
-
-int64_t mulExact(int64_t a, int64_t b) {
-  int64_t r = 0;
-  invariant(!__builtin_mul_overflow(a, b, &r), "[int_expr] {} * {} overflows 64 bits", a, b);
-  return r;
-}
 
 int64_t floorDivide(int64_t a, int64_t b) {
   invariant(b > 0, "[int_expr] division of {} by {}: divisors are positive", a, b);
@@ -509,163 +498,6 @@ std::optional<int64_t> IntExpr::upper() const {
     b = addBound(b, rangeOf(t).upper);
   }
   return b;
-}
-
-std::vector<std::string> IntExpr::symbols() const {
-  std::vector<std::string> names;
-  for (const IntTerm& t : terms()) {
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol) {
-        names.push_back(f->key);
-      }
-      for (const IntExpr& arg : f->args) {
-        std::vector<std::string> inner = arg.symbols();
-        names.insert(names.end(), inner.begin(), inner.end());
-      }
-    }
-  }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
-}
-
-bool IntExpr::contains(std::string_view symbol) const {
-  for (const IntTerm& t : terms()) {
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol
-              ? f->key == symbol
-              : std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-namespace {
-
-IntExpr apply(AtomKind kind, const IntExpr& a, const IntExpr& b) {
-  switch (kind) {
-    case AtomKind::FloorDiv:
-      return floorDiv(a, b);
-    case AtomKind::CeilDiv:
-      return ceilDiv(a, b);
-    case AtomKind::Mod:
-      return mod(a, b);
-    case AtomKind::Min:
-      return min(a, b);
-    case AtomKind::Max:
-      return max(a, b);
-    case AtomKind::Symbol:
-      break;
-  }
-  throwInternalError("[int_expr] a symbol is not a function");
-}
-
-}  // namespace
-
-IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const {
-  IntExpr result(constant_);
-  for (const IntTerm& t : terms()) {
-    IntExpr product(t.coefficient);
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol) {
-        std::optional<IntExpr> by = replacement(f->key);
-        product *= by ? *by : IntExprBuilder::make(0, {{1, {f}}});
-      } else {
-        product *= apply(f->kind, f->args[0].substitute(replacement), f->args[1].substitute(replacement));
-      }
-    }
-    result += product;
-  }
-  return result;
-}
-
-int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string_view)>& valueOf) const {
-  int64_t sum = constant_;
-  for (const IntTerm& t : terms()) {
-    int64_t product = t.coefficient;
-    for (const IntAtomPtr& f : t.factors) {
-      int64_t value = 0;
-      if (f->kind == AtomKind::Symbol) {
-        std::optional<int64_t> v = valueOf(f->key);
-        if (!v) {  // a description is costly: only now
-          throwInternalError(fmt::format("[int_expr] no value for symbol {} in {}", f->key, toString()));
-        }
-        value = *v;
-      } else {
-        value = apply(f->kind, f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
-      }
-      product = mulExact(product, value);
-    }
-    sum = addExact(sum, product);
-  }
-  return sum;
-}
-
-std::optional<LinearForm> IntExpr::linearIn(std::string_view symbol) const {
-  std::vector<IntTerm> slope;
-  std::vector<IntTerm> rest;
-  int64_t slopeConstant = 0;
-  for (const IntTerm& t : terms()) {
-    int count = 0;
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind == AtomKind::Symbol) {
-        count += f->key == symbol ? 1 : 0;
-      } else if (std::any_of(f->args.begin(), f->args.end(), [&](const IntExpr& a) { return a.contains(symbol); })) {
-        return std::nullopt;
-      }
-    }
-    if (count > 1) {
-      return std::nullopt;
-    }
-    if (count == 0) {
-      rest.push_back(t);
-      continue;
-    }
-    IntTerm s{t.coefficient, {}};
-    for (const IntAtomPtr& f : t.factors) {
-      if (f->kind != AtomKind::Symbol || f->key != symbol) {
-        s.factors.push_back(f);
-      }
-    }
-    if (s.factors.empty()) {
-      slopeConstant = addExact(slopeConstant, s.coefficient);
-    } else {
-      slope.push_back(std::move(s));
-    }
-  }
-  return LinearForm{IntExprBuilder::make(slopeConstant, std::move(slope)),
-                    IntExprBuilder::make(constant_, std::move(rest))};
-}
-
-std::string IntExpr::toString() const {
-  if (terms().empty()) {
-    return fmt::format("{}", constant_);
-  }
-  std::string text;
-  for (const IntTerm& t : terms()) {
-    int64_t c = t.coefficient;
-    if (!text.empty()) {
-      text += c < 0 ? " - " : " + ";
-      c = c < 0 ? -c : c;
-    } else if (c < 0) {
-      text += "-";
-      c = -c;
-    }
-    std::string product;
-    for (const IntAtomPtr& f : t.factors) {
-      product += (product.empty() ? "" : "*") + f->key;
-    }
-    text += product;
-    if (c != 1) {
-      text += fmt::format("*{}", c);
-    }
-  }
-  if (constant_ != 0) {
-    text += constant_ < 0 ? fmt::format(" - {}", -constant_) : fmt::format(" + {}", constant_);
-  }
-  return text;
 }
 
 namespace {
