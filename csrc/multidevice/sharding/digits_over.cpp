@@ -80,8 +80,8 @@ class DigitsOver {
           list = merge(of(e->in[0]), asPadded(of(e->in[1])), prover_);
           break;
         case IdExprKind::Split: {
-          auto [outer, inner] = splitOf(*e);
-          list = id == e->out[0] ? outer : inner;
+          auto parts = splitOf(*e);
+          list = std::move(id == e->out[0] ? parts.first : parts.second);
           break;
         }
         case IdExprKind::Partition:
@@ -107,17 +107,18 @@ class DigitsOver {
     const bool exact = !list.isOpaque() && !list.isRagged() && !extent.isConst();
     const IntExpr in = exact ? list.size(prover_) : extent;
     const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, factor);
-    const std::optional<Digit> top = topmost(e.in[0], list);
     if (other) {
       auto parts = split(list, e.innerSplit ? factor : *other, prover_);
-      if (top && !parts.first.isOpaque() && parts.first.empty()) {
-        Digit one = *top;
-        one.stride = one.stride * in;
-        one.size = 1;
-        ones_.emplace(e.out[0]->id(), one);
+      if (!parts.first.isOpaque() && parts.first.empty()) {
+        if (std::optional<Digit> one = topmost(e.in[0], list)) {
+          one->stride *= in;
+          one->size = 1;
+          ones_.emplace(e.out[0]->id(), std::move(*one));
+        }
       }
       return parts;
     }
+    const std::optional<Digit> top = topmost(e.in[0], list);
     if (!top || factor.isConst(0)) {
       return {DigitList::opaque(), DigitList::opaque()};
     }
