@@ -59,23 +59,26 @@ std::string Digit::toString() const {
   return isRagged() ? text + "<" + bound.toString() : text;
 }
 
-DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) : digits_(std::move(digits)) {
+DigitList::DigitList(std::vector<Digit> digits, const Prover& prover) {
   size_t kept = 0;
-  for (Digit& d : digits_) {
+  for (Digit& d : digits) {
     if (d.size.isConst(1) && !d.isRagged()) {
       continue;
     }
-    if (kept > 0 && adjoins(digits_[kept - 1], d, prover)) {
-      d.size = prover.multiply(digits_[kept - 1].size, d.size);
-      d.bound = std::move(digits_[kept - 1].bound);
+    if (kept > 0 && adjoins(digits[kept - 1], d, prover)) {
+      d.size = prover.multiply(digits[kept - 1].size, d.size);
+      d.bound = std::move(digits[kept - 1].bound);
       kept--;
     }
-    if (&d != &digits_[kept]) {
-      digits_[kept] = std::move(d);
+    if (&d != &digits[kept]) {
+      digits[kept] = std::move(d);
     }
     kept++;
   }
-  digits_.resize(kept);
+  digits.resize(kept);
+  if (kept > 0) {
+    digits_ = std::make_shared<const std::vector<Digit>>(std::move(digits));
+  }
 }
 
 DigitList DigitList::whole(int dim, const IntExpr& extent) {
@@ -94,18 +97,18 @@ DigitList DigitList::opaque() {
 IntExpr DigitList::size(const Prover& prover) const {
   invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
   IntExpr n = 1;
-  for (const Digit& d : digits_) {
+  for (const Digit& d : digits()) {
     n = prover.multiply(n, d.size);
   }
   return n;
 }
 
-IntExpr DigitList::extent(const Prover& prover) const { return isRagged() ? digits_.front().bound : size(prover); }
+IntExpr DigitList::extent(const Prover& prover) const { return isRagged() ? digits_->front().bound : size(prover); }
 
 IntExpr DigitList::localSize(const Prover& prover) const {
   invariant(!opaque_, "[digits] an opaque list has no size; test isOpaque first");
   IntExpr n = 1;
-  for (const Digit& d : digits_) {
+  for (const Digit& d : digits()) {
     if (d.owner.isLocal()) {
       n = prover.multiply(n, d.size);
     }
@@ -117,7 +120,7 @@ DigitList DigitList::ownedBy(const Owner& owner, const Prover& prover) const {
   if (opaque_) {
     return *this;
   }
-  std::vector<Digit> owned = digits_;
+  std::vector<Digit> owned(digits().begin(), digits().end());
   IntExpr belowThis = owner.below;
   for (auto d = owned.rbegin(); d != owned.rend(); ++d) {
     d->owner = owner;
@@ -128,12 +131,13 @@ DigitList DigitList::ownedBy(const Owner& owner, const Prover& prover) const {
 }
 
 bool DigitList::hasOwned() const {
-  return std::any_of(digits_.begin(), digits_.end(), [](const Digit& d) { return !d.owner.isLocal(); });
+  return std::ranges::any_of(digits(), [](const Digit& d) { return !d.owner.isLocal(); });
 }
 
 bool DigitList::isRange() const {
-  const auto firstLocal = std::ranges::find_if(digits_, [](const Digit& d) { return d.owner.isLocal(); });
-  return std::none_of(firstLocal, digits_.end(), [](const Digit& d) { return d.owner.isDevice(); });
+  const std::span<const Digit> all = digits();
+  const auto firstLocal = std::ranges::find_if(all, [](const Digit& d) { return d.owner.isLocal(); });
+  return std::none_of(firstLocal, all.end(), [](const Digit& d) { return d.owner.isDevice(); });
 }
 
 std::string DigitList::toString() const {
@@ -141,7 +145,7 @@ std::string DigitList::toString() const {
     return "opaque";
   }
   std::string text = "[";
-  for (const Digit& d : digits_) {
+  for (const Digit& d : digits()) {
     text += (text.size() > 1 ? ", " : "") + d.toString();
   }
   return text + "]";

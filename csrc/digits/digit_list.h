@@ -9,6 +9,7 @@
 // nest, or if divisibility is not proven. An opaque list equals no list, not even itself.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -27,15 +28,17 @@ class DigitList {
   static DigitList opaque();
 
   bool isOpaque() const { return opaque_; }
-  std::span<const Digit> digits() const { return digits_; }
-  bool empty() const { return digits_.empty(); }
+  std::span<const Digit> digits() const {
+    return digits_ ? std::span<const Digit>(*digits_) : std::span<const Digit>();
+  }
+  bool empty() const { return digits_ == nullptr; }
   // Number of values: the product of the sizes. InternalError if opaque.
   IntExpr size(const Prover& prover = {}) const;
   // Number of values that exist: the bound if the first digit is ragged, else size().
   IntExpr extent(const Prover& prover = {}) const;
-  bool isRagged() const { return !digits_.empty() && digits_.front().isRagged(); }
+  bool isRagged() const { return !empty() && digits_->front().isRagged(); }
   // Whether these are digits of a dim in parts of given sizes.
-  bool hasParts() const { return !digits_.empty() && !digits_.front().parts.empty(); }
+  bool hasParts() const { return !empty() && !digits_->front().parts.empty(); }
   // Values a rank holds: the product of the sizes of local digits. An upper bound if ragged.
   IntExpr localSize(const Prover& prover = {}) const;
   // All digits with this owner. `axis` digits get their `below` from the digits to their right.
@@ -47,7 +50,7 @@ class DigitList {
   std::string toString() const;  // [d0/4%6, d0/1%4], opaque
 
  private:
-  std::vector<Digit> digits_;
+  std::shared_ptr<const std::vector<Digit>> digits_;  // null without digits; copies share them
   bool opaque_ = false;
 };
 

@@ -11,8 +11,6 @@ namespace {
 
 using Dims = std::vector<IterDomain*>;
 
-bool provenDifferent(const IntExpr& a, const IntExpr& b) { return provenLess(a, b) || provenLess(b, a); }
-
 int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
 
 bool accepts(OpTypes types, DataType t) {
@@ -121,7 +119,7 @@ class ExprVerifier {
   }
 
   void sameExtent(const IterDomain* a, const IterDomain* b, std::string_view what) {
-    if (provenDifferent(a->extent(), b->extent())) {
+    if (provenUnequal(a->extent(), b->extent())) {
       report("{}: extents {} and {} differ", what, a->extent().toString(), b->extent().toString());
     }
   }
@@ -313,7 +311,7 @@ class ExprVerifier {
     for (size_t k = 0; k < longer.size(); k++) {
       if (!attributes().flags[k]) {
         kept.push_back(longer[k]);
-      } else if (broadcasts ? !longer[k]->isBroadcast() : provenDifferent(longer[k]->extent(), 1)) {
+      } else if (broadcasts ? !longer[k]->isBroadcast() : provenUnequal(longer[k]->extent(), 1)) {
         report("dim {} is flagged but is {}, expected {}", k, longer[k]->toString(), broadcasts ? "b{1}" : "extent 1");
       }
     }
@@ -349,7 +347,7 @@ class ExprVerifier {
     sameDims(operandDims(0), root(), 0);
     const IntExpr from = elements(root());
     const IntExpr to = elements(out_->getLogicalDomain());
-    if (provenDifferent(from, to)) {
+    if (provenUnequal(from, to)) {
       report("{} elements, the result has {}", from.toString(), to.toString());
     }
   }
@@ -378,7 +376,7 @@ class ExprVerifier {
         continue;
       }
       IntExpr count = ceilDiv(a.stops[k] - a.starts[k], a.steps[k]);
-      if (provenDifferent(count, out_->getLogicalDomain()[k]->extent())) {
+      if (provenUnequal(count, out_->getLogicalDomain()[k]->extent())) {
         report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
                count.toString());
       }
@@ -399,7 +397,7 @@ class ExprVerifier {
     }
     for (size_t k = 0; k < p.size(); k++) {
       IntExpr extent = p[k]->extent() + a.starts[k] + a.stops[k];
-      if (provenDifferent(extent, out_->getLogicalDomain()[k]->extent())) {
+      if (provenUnequal(extent, out_->getLogicalDomain()[k]->extent())) {
         report("dim {} has extent {}, expected {}", k, out_->getLogicalDomain()[k]->extent().toString(),
                extent.toString());
       }
@@ -426,7 +424,7 @@ class ExprVerifier {
         }
       }
     }
-    if (provenDifferent(total, root()[axis]->extent())) {
+    if (provenUnequal(total, root()[axis]->extent())) {
       report("dim {} has extent {}, the operands have {}", axis, root()[axis]->extent().toString(), total.toString());
     }
   }
@@ -724,7 +722,7 @@ class ExprVerifier {
   // Blocks of one rank: as many as the team has ranks, all inside the tensor.
   void uneven(const CommAttributes& c, const IntExpr& team) {
     auto blocks = [&](const std::vector<Part>& list, const Dims& dims, bool wanted, const char* what) {
-      if (!wanted || provenDifferent(team, IntExpr(static_cast<int64_t>(list.size())))) {
+      if (!wanted || provenUnequal(team, IntExpr(static_cast<int64_t>(list.size())))) {
         if (wanted || !list.empty()) {
           report("{} {} blocks for a team of {}", list.size(), what, team.toString());
         }
@@ -763,7 +761,7 @@ class ExprVerifier {
     Dims in = operandDims(0);
     Dims out = root();
     auto stripTeam = [&](Dims& dims, const char* what) {
-      if (dims.empty() || provenDifferent(dims[0]->extent(), team)) {
+      if (dims.empty() || provenUnequal(dims[0]->extent(), team)) {
         report("dim 0 of the {} is {}, expected the team's size {}", what,
                dims.empty() ? "missing" : dims[0]->toString(), team.toString());
       }

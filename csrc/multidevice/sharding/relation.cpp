@@ -304,7 +304,7 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
 Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
   Edge edge;
   edge.held = shardState(expr->input(operand)->asTensor(), prover);
-  const Need need = neededState(expr, operand, result, prover);
+  Need need = neededState(expr, operand, result, prover);
   const bool isKnown = need.unknown.empty();
   // Whoever holds everything lacks nothing, however it is read. Of sizes that are symbols, the same holds dim by dim.
   const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
@@ -323,9 +323,9 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
     }
   }
   if (isKnown) {
-    edge.needed = need.state;
+    edge.needed = std::move(need.state);
   } else if (edge.relation != EdgeRelation::Aligned) {
-    edge.reason = need.unknown;
+    edge.reason = std::move(need.unknown);
   }
   if (edge.relation == EdgeRelation::Comm && isKnown) {
     const std::string why = opaqueInReshape(expr, edge.held, result, prover);
