@@ -35,7 +35,7 @@ struct PassRow {
 
 struct PassOptions {
   std::string dump;    // names of passes separated by commas, or "all"
-  bool verify = true;  // between passes
+  bool verify = true;  // the program, after each pass
   std::function<void(std::string_view)> sink = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stderr);
   };

@@ -44,7 +44,7 @@ struct IntAtom {
   std::string key;            // canonical text; identity and order of atoms
   SymbolFacts facts;          // of a symbol: given; else derived
   std::vector<IntExpr> args;  // of a function: two
-  int64_t size = 1;           // atoms of its text: it and those of its arguments
+  int64_t size = 1;           // number of atoms in its text, itself included
 };
 using IntAtomPtr = std::shared_ptr<const IntAtom>;
 
@@ -122,7 +122,7 @@ struct LinearForm {
 [[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr product(std::span<const IntExpr> factors);  // 1 without factors
 
-// a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that is not visible term by term.
+// a / b if b is a monomial that divides every term of a; else nullopt.
 [[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
 // True only if proven.
 [[nodiscard]] bool provenLess(const IntExpr& a, const IntExpr& b);       // a < b

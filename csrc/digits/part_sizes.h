@@ -1,6 +1,6 @@
 // A dim in parts of given sizes, one after the other: {2, 3, 4, 5} are 14 elements.
 //
-// Digits count in the padded dim, in which every part is as long as the longest: 4 parts of 5 places are 20 places, and 14 of them exist.
+// Digits index the padded dim, in which every part is as long as the longest: 4 parts of 5 places are 20 places, and 14 of them exist.
 #pragma once
 
 #include <span>

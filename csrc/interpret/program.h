@@ -63,7 +63,8 @@ class Program {
   Array computeArgSort(const Expr* expr);
   Array computeScatter(const Expr* expr);
   Array computeIndexPut(const Expr* expr);
-  // Of an op that puts: where each element of its index is in the table's dim; -1 where that is outside and skipped.
+  // For scatter and index_put_accumulate: the position in the table's dim that each element of the index names; -1 if it is outside and
+  // skipped.
   std::vector<int64_t> placesOf(const Expr* expr);
   Array computeRedistribute(const Expr* expr);
 

@@ -93,7 +93,7 @@ enum class View : uint8_t {
 // The operands in which the result is linear if all others are fixed: f(a + b) = f(a) + f(b), except for rounding.
 enum class Linearity : uint8_t {
   No,
-  Together,  // all tensor operands at once, but for an index
+  Together,  // all tensor operands at once, except an index
   Product,   // the first or the second, either with a third that is added
   IfSum,     // all at once, if the op sums
   ByPoint,   // depends on the point op

@@ -48,7 +48,7 @@ class TensorView : public Val {
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;
-  // The logical dim that counts contributions to a reduction, one for each rank; nullptr if the tensor is no partial sum.
+  // The logical dim that counts contributions to a reduction, one for each rank; nullptr if the tensor is not a partial sum.
   IterDomain* partialDomain() const;
   // Its position in noReductions(), or -1.
   int partialDim() const;

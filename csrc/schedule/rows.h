@@ -2,8 +2,8 @@
 //
 // A target chooses the digits of the axes m, k, n; the structure follows from them:
 //   pointwise           for m: for n: store every output
-//   inner (n reduced)   for m: one sweep over k and n a reduction stage, then stores of outputs over n
-//   outer (k reduced)   for m: for n: one sweep over k a stage, then stores
+//   inner (n reduced)   for m: one sweep over k and n for each reduction stage, then stores of outputs over n
+//   outer (k reduced)   for m: for n: one sweep over k for each stage, then stores
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
 

@@ -45,7 +45,7 @@ constexpr bool isHalfPrecision(DataType t) { return isFloatingPoint(t) && info(t
 
 // The type in which elements are computed and added up: Float for 16-bit floating types, else `t`.
 constexpr DataType accumulateType(DataType t) { return isHalfPrecision(t) ? DataType::Float : t; }
-// The widest type of the category of `t`, which is that of scalars: Double, Int or Bool.
+// The type of scalars in the category of `t`, its widest type: Double, Int or Bool.
 constexpr DataType wideType(DataType t) {
   return isFloatingPoint(t) ? DataType::Double : isIntegral(t) ? DataType::Int : DataType::Bool;
 }

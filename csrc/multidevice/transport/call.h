@@ -93,7 +93,7 @@ struct CollectiveCall {
 // hold `rank`.
 [[nodiscard]] int positionInTeam(const Team& team, int rank, int size, Collective kind);
 
-// UserError unless counts, root and buffers make sense.
+// UserError unless counts, root and buffers are valid.
 void checkArguments(const CollectiveCall& call);
 
 // UserError unless the group has failed: a rank may only then call shrink().
