@@ -32,7 +32,7 @@ struct SegmentedProgram {
   AgreedPlan agreed;
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int, std::string>
-      reasons;  // by Val id in `planned`: where a tensor's mesh axes come from, if the user placed none
+      reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
 };
 
 struct CompiledProgram {

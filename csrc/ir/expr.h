@@ -40,9 +40,9 @@ enum class ExprKind : uint8_t {
   Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
   Linear,      // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
   Full,        // every element is operand 0 (a scalar)
-  Iota,  // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: the global offset of a local view
-  Eye,            // 2-D: 1 where row + starts[0] == column + starts[1]
-  Random,         // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
+  Iota,    // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset (local view)
+  Eye,     // 2-D: 1 where row + starts[0] == column + starts[1]
+  Random,  // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
   TakeAlongAxis,  // c[.., j, ..] = p[.., index[.., j, ..], ..] along dim; operand 1: index, broadcast against p outside dim
   Gather,         // torch.gather: as TakeAlongAxis, index may be smaller than p in the other dims
   IndexSelect,  // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
@@ -51,10 +51,10 @@ enum class ExprKind : uint8_t {
   Scan,       // c[.., j, ..] = reduce of p[.., 0..j, ..] along dim
   ArgSort,  // c[.., j, ..] = the position along dim of p's j-th smallest element (flags[0]: largest); NaN is the largest, equal elements
             // keep their order; c may have only the first elements along dim
-  Scatter,  // c = p, but c[.., index[.., j, ..], ..] = src[.., j, ..] along dim; of several j that write one element the last counts;
-  // operands: p, index, src; index and src have p's extents outside dim; starts, flags as of IndexPutAccumulate
-  IndexPutAccumulate,  // c = p; value[i.., ..] is added to row index[i..], in the order of i, rounded once; operands: p [V, ..], index
-  // [..], value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
+  Scatter,  // c = p, but c[.., index[.., j, ..], ..] = src[.., j, ..] along dim; if several j write one element, the last counts.
+            // Operands p, index, src; index, src: p's extents outside dim; starts, flags as of IndexPutAccumulate
+  IndexPutAccumulate,  // c = p; value[i.., ..] is added to row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
+                       // value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
   Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
   Communicate,  // one collective on local tensors: see CommAttributes

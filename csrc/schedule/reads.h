@@ -1,4 +1,4 @@
-// Reads: where an op reads its operands, for a position of its result.
+// Reads: the positions at which an op reads its operands, for a position of its result.
 //
 // Shape ops only rewrite positions: broadcast drops dims, permute reorders them, reshape divides them, slice shifts them, pad and
 // cat guard them.

@@ -1,4 +1,4 @@
-// Template: one way to write kernels. It judges a group of ops, says the cost of the kernel it would write, and writes it.
+// Template: one way to write kernels. It judges a group of ops, estimates the cost of its kernel for the group, and writes this kernel.
 //
 //   Verdict verdict = judge(group, device, kernelTemplates());
 //   verdict.judgement->cost;              // of the cheapest kernel for the group

@@ -36,7 +36,7 @@ class Geometry {
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
   std::vector<DigitInfo> threads(int space, uint64_t set) const;  // likewise, in the order of the digits
   int64_t registerCount(int space, uint64_t set) const;
-  // Threads of a level that the digits of a space tell apart; the others of the level repeat the work of these.
+  // The number of threads of a level that differ in the digits of a space; the other threads of the level repeat their work.
   int64_t extentOn(int space, tile::Level level) const;
 
   // Axes and digits in terms of C names; tensors' sizes and grid dims too.
