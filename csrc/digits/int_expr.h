@@ -86,7 +86,7 @@ class IntExpr {
   std::optional<int64_t> lower() const;
   std::optional<int64_t> upper() const;
 
-  // Names of all symbols, sorted, each once; those inside functions included.
+  // Names of all symbols, also inside functions; sorted, each once.
   std::vector<std::string> symbols() const;
   bool contains(std::string_view symbol) const;
   // Replaces symbols for which `replacement` returns a value, then simplifies.

@@ -15,7 +15,7 @@ namespace meshfuse {
 [[nodiscard]] IntExpr sumOf(std::span<const IntExpr> sizes);
 // The largest size; 0 without parts.
 [[nodiscard]] IntExpr largestOf(std::span<const IntExpr> sizes);
-// Whether the sizes are those of blocks: all equal, except that the last ones are smaller or empty.
+// Whether the parts are blocks: all sizes are equal, except that the last ones are smaller or empty.
 [[nodiscard]] bool areBlocks(std::span<const IntExpr> sizes);
 
 }  // namespace meshfuse

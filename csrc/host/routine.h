@@ -19,7 +19,7 @@ class Routine {
  public:
   virtual ~Routine() = default;
   virtual int64_t workspaceBytes() const = 0;
-  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
   virtual void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const = 0;
 };
 

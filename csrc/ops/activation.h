@@ -1,5 +1,5 @@
 // Activations and their backward forms, as compositions of elementwise ops. All compute in Float for 16-bit operands and give Float.
-// Backward forms take the gradient of the result first; shapes are those of x.
+// Backward forms take the gradient of the result first; all results have the shape of x.
 #pragma once
 
 #include "ops/operand.h"

@@ -62,7 +62,7 @@ struct Template {
 
 [[nodiscard]] std::span<const Template> kernelTemplates();
 
-// The cheapest judgement of several templates, the first of those of equal cost; else why each of them refuses.
+// The cheapest judgement of several templates, at equal cost the first; else the reason of each refusal.
 [[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
 // The same for a group that a template has accepted before: InternalError if all refuse.
 [[nodiscard]] std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,

@@ -1,6 +1,6 @@
 // Tensors in NumPy's .npy files (format versions 1 to 3).
 //
-// The types are those of the column `npy` of tensor/dtype.h, little-endian only. Format:
+// The types are in the column `npy` of tensor/dtype.h, little-endian only. Format:
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 

@@ -1,7 +1,7 @@
 // Tensor: a strided, reference-counted array on one device.
 //
-// Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded) and need not be those of
-// a contiguous array. A rank's shard of a sharded tensor is a Tensor with local sizes.
+// Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded), and the array need not be
+// contiguous. A rank's shard of a sharded tensor is a Tensor with local sizes.
 #pragma once
 
 #include <cstdint>

@@ -160,7 +160,7 @@ enum class StmtKind : uint8_t {
   For,       // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
   If,        // `where` over worker-uniform expressions
   LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
-  // `index` (of grid dims only) selects the counter; the workers that share it are those of the other grid dims
+  // `index` (of grid dims only) selects the counter; workers that differ only in other grid dims share it
 };
 
 struct Stmt {

@@ -29,7 +29,7 @@ class Contraction {
   Contraction(const Expr& expr, const std::map<int, Layout>& layouts);
 
   int64_t workspaceBytes() const;
-  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
 
  private:

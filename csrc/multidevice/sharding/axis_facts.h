@@ -17,8 +17,8 @@ namespace meshfuse {
 
 class Fusion;
 
-// An analysis of a fusion, see analysis/pass_context.h: these facts together with those of size_facts.h. A fusion without
-// symbols has no facts.
+// An analysis of a fusion, see analysis/pass_context.h: these facts together with the facts of size_facts.h. A fusion without symbols
+// has no facts.
 class AxisFacts {
  public:
   static constexpr std::string_view kName = "axis-facts";

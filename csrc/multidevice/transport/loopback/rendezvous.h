@@ -134,7 +134,7 @@ class LoopbackRendezvous {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  // The state that the rendezvous of all ranks shares with those of its lanes.
+  // The state that the rendezvous of all ranks shares with the rendezvous of its lanes.
   struct Common {
     std::mutex mutex;
     std::optional<GroupFailure> failure;
