@@ -42,7 +42,7 @@ enum class AtomKind : uint8_t { Symbol, FloorDiv, CeilDiv, Mod, Min, Max };
 struct IntAtom {
   AtomKind kind;
   std::string key;            // canonical text; identity and order of atoms
-  SymbolFacts facts;          // of a symbol: given; else derived
+  SymbolFacts facts;          // given for a symbol, else derived
   std::vector<IntExpr> args;  // of a function: two
   int64_t size = 1;           // number of atoms in its text, itself included
 };
@@ -104,7 +104,7 @@ class IntExpr {
   IntExpr(int64_t constant, std::vector<IntTerm> terms);
 
   int64_t constant_ = 0;
-  std::shared_ptr<const std::vector<IntTerm>> terms_;  // of a constant null; copies share them
+  std::shared_ptr<const std::vector<IntTerm>> terms_;  // null for a constant; copies share them
 };
 
 struct LinearForm {

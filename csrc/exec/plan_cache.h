@@ -83,7 +83,7 @@ class PlanCache {
   // call changes some member below.
   std::atomic<const Plan*> steady_{nullptr};
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards the members below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
   PlanPtr last_;

@@ -15,7 +15,7 @@
 
 namespace meshfuse::reference {
 
-// Whether a dim of this size repeats its element: a broadcast dim, or a symbolic one whose size turned out to be 1.
+// Whether a dim of this size repeats its element: a broadcast dim, or a symbolic dim of size 1.
 [[nodiscard]] inline bool stretches(const IterDomain* dim, int64_t size) {
   return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
 }

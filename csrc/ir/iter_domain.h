@@ -20,7 +20,7 @@ enum class IterType : uint8_t {
   Reduction,  // consumed by the op that defines the tensor; not stored
   Broadcast,  // extent 1, stretches to the extent of the dims that it is combined with
   // The outer part of a reduced dim, which is stored: each element is one rank's contribution to the reduction. Device axes own it, and
-  // a reduction by IterDomain::combine() over it gives the whole. At most one dim of a tensor; parts of it are Iteration.
+  // a reduction by IterDomain::combine() over it gives the complete result. At most one dim of a tensor; parts of it are Iteration.
   Partial,
   Symbolic,  // made by a reshape, slice, pad or expand; if its size is 1, concretize makes it a broadcast dim
 };

@@ -9,7 +9,7 @@
 // Bool tensors add and maximum are "or", mul and minimum "and"; other arithmetic converts them to Int.
 // UserError `[op] ...`: extents that differ, a type that the op does not accept, operands of different fusions, a null operand.
 //
-// The table in ir/point_op.h defines what each op computes, also for special values. Here each op has one line.
+// The table in ir/point_op.h defines what each op computes, also for special values. In this header each op has one line.
 #pragma once
 
 #include "ops/operand.h"

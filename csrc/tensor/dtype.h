@@ -18,7 +18,7 @@ struct DataTypeInfo {
   std::string_view token;  // as in kernels and files: `f32`
   int size;                // bytes
   TypeCategory category;
-  int mantissaBits;      // of a floating type, the implicit one included; else 0
+  int mantissaBits;      // of a floating type, with the implicit bit; else 0
   uint8_t dlpackCode;    // https://dmlc.github.io/dlpack/latest/c_api.html, DLDataTypeCode
   std::string_view npy;  // `descr` of NumPy files; NumPy has no bfloat16: <V2 is how the package ml_dtypes writes it
 };

@@ -29,7 +29,7 @@ struct Accessor {
 
 class TensorMemory {
  public:
-  // `base` is null for Scratch, which lives here.
+  // `base` is null for Scratch, whose memory this object owns.
   TensorMemory(const TensorParam& param, std::vector<int64_t> extents, std::vector<int64_t> strides, void* base);
 
   // Discards the contents of scratch: a new part starts.

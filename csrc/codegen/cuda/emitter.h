@@ -86,7 +86,7 @@ class Emitter {
   CudaSource emit();
 
  private:
-  // The state that emission changes. It is copied to emit a loop body once only to learn its effect on barriers.
+  // The state that emission changes. A copy of it serves to emit a loop body once, to find the effect of the body on barriers.
   struct State {
     std::vector<std::string> lines;
     int indent = 1;

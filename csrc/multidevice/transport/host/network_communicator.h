@@ -1,8 +1,8 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
-// Each rank sends every other one a head, the record of the call followed by small data, and large data as a second
-// message. Ranks compare heads before they wait for any data. Reductions work in team order, so results have the same bits as on one
-// host, unless the table of algorithms contains `order=any`.
+// Each rank sends every other rank a head (the record of the call and small data), and large data as a second message. Ranks compare heads
+// before they wait for any data. Reductions work in team order, so results have the same bits as on one host, unless the table of
+// algorithms contains `order=any`.
 #pragma once
 
 #include <atomic>
