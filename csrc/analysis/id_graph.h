@@ -63,7 +63,7 @@ class BroadcastIds : public IdGraph {
   explicit BroadcastIds(const Fusion& fusion) : IdGraph(fusion, Mode::Broadcast) {}
 };
 
-// All dims of a tensor: those of its domains and those in between, in id order.
+// All dims of a tensor: the dims of its domains and the dims in between, in id order.
 class TensorView;
 [[nodiscard]] std::vector<IterDomain*> allIds(const TensorView& tensor);
 

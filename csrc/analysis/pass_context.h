@@ -3,8 +3,8 @@
 //   const ExactIds& ids = context.get<ExactIds>();
 //
 // An analysis is a type with `static constexpr std::string_view kName` and a constructor from const Fusion&. A reference lasts
-// until a pass that does not keep the analysis has changed the fusion; a pass that changes it and asks again calls changed()
-// itself.
+// until a pass that does not keep the analysis has changed the fusion; a pass that changes the fusion and then asks for the analysis again
+// calls changed() itself.
 #pragma once
 
 #include <algorithm>

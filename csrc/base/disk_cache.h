@@ -1,8 +1,8 @@
 // Compiled code on disk. The key is a hash of everything that the code depends on.
 //
-// One file an entry, `<key>.entry`: magic, key, size, checksum, bytes. Written to a temporary file and renamed, so a reader
-// sees all of an entry or none of it, and processes may share a directory. A damaged entry is deleted
-// and counts as absent. The directory holds code: only the caller may own and access it.
+// Each entry is one file, `<key>.entry`: magic, key, size, checksum, bytes. An entry is written to a temporary file, which is then renamed.
+// So a reader sees a complete entry or none, and processes may share a directory. A damaged entry is deleted and counts as absent. The
+// directory holds code: only the caller may own and access it.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class DiskCache {
 
   // The bytes stored under `key`.
   std::optional<std::string> load(Hash128 key);
-  // A failure to write (no space, read-only) is no error: the entry stays absent.
+  // A failure to write (no space, read-only) is not an error: the entry stays absent.
   void store(Hash128 key, std::string_view bytes);
   // Deletes an entry whose bytes cannot be used.
   void drop(Hash128 key);

@@ -1,4 +1,4 @@
-// Runs the table of a stage's passes over its program, whatever the type of the program.
+// Runs the table of a stage's passes over its program, for any type of program.
 //
 //   const PassRow<Fusion, PassContext> kPasses[] = {
 //       {"remove-empty", removeEmpty, "before all others: they need not handle empty tensors"},
@@ -6,10 +6,10 @@
 //   };
 //   PassRunner<Fusion, PassContext>{.stage = "preseg", .print = ..., .verify = ...}.run(kPasses, fusion, context);
 //
-// A pass returns whether it changed the program. If it did, the context drops all analyses but those of the row's last column.
-// MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; for a
-// pass that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that
-// names it. The message of an InternalError from a pass begins with the stage and the pass.
+// A pass returns whether it changed the program. If it did, the context drops all analyses except the ones that the row's last column
+// names. MESHFUSE_DUMP=pass,pass or all writes the program after these passes (and, with all, before the first) to the sink; for a pass
+// that changed nothing it writes one line. With verification on, a pass that leaves a wrong program is an InternalError that names it. The
+// message of an InternalError from a pass begins with the stage and the pass.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct PassRow {
 
 struct PassOptions {
   std::string dump;    // names of passes separated by commas, or "all"
-  bool verify = true;  // between passes
+  bool verify = true;  // the program, after each pass
   std::function<void(std::string_view)> sink = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stderr);
   };

@@ -7,7 +7,7 @@
 
 namespace meshfuse {
 
-// Writes the program as it was before a stage, with the names of the failed pass and those after it, to the directory for
+// Writes the program as it was before a stage, with the names of the failed pass and of the passes after it, to the directory for
 // temporary files. Returns the path; "" if the file cannot be written. passes: all passes of the stage in order, including
 // `failed`.
 [[nodiscard]] std::string writeReproducer(std::span<const std::string_view> passes, std::string_view failed,

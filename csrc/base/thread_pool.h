@@ -4,8 +4,8 @@
 //   pool.run(parts, [&](int64_t begin, int64_t end, int worker) { ... });
 //
 // The caller takes part, as worker 0. Idle workers claim chunks of consecutive parts, so the worker of a part differs from run to
-// run: results must not depend on it. Helpers spin a short while for the next run, then sleep
-// in the kernel: a pool that is not used costs nothing, and ranks that are threads may hold a pool each.
+// run: results must not depend on it. Helper threads spin for the next run for a short time, then sleep: an idle pool takes no processor
+// time, so each of several ranks that are threads may have a pool.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Digit: one place of a dim index that is written as a mixed-radix number, and its owner.
+// Digit: one digit of the index of a dim, written as a mixed-radix number, and the owner of this digit.
 //
 // A dim of extent N is a number with digits of falling strides; the value of a digit at index i is (i / stride) mod size.
 // With a device axis x of 2 and N = 8:

@@ -56,7 +56,7 @@ class DigitList {
 
 // The index outer * inner.size() + inner.
 [[nodiscard]] DigitList merge(const DigitList& outer, const DigitList& inner, const Prover& prover = {});
-// index / innerSize and index mod innerSize; both opaque if the cut falls into digits that it does not provably divide.
+// index / innerSize and index mod innerSize; both are opaque if the cut falls inside a digit and is not proved to divide it.
 [[nodiscard]] std::pair<DigitList, DigitList> split(const DigitList& in, const IntExpr& innerSize,
                                                     const Prover& prover = {});
 // Splits the topmost digit of a dim of extent `bound` by sizes that are not known to divide it: the outer list is ragged.

@@ -42,9 +42,9 @@ enum class AtomKind : uint8_t { Symbol, FloorDiv, CeilDiv, Mod, Min, Max };
 struct IntAtom {
   AtomKind kind;
   std::string key;            // canonical text; identity and order of atoms
-  SymbolFacts facts;          // of a symbol: given; else derived
+  SymbolFacts facts;          // given for a symbol, else derived
   std::vector<IntExpr> args;  // of a function: two
-  int64_t size = 1;           // atoms of its text: it and those of its arguments
+  int64_t size = 1;           // number of atoms in its text, itself included
 };
 using IntAtomPtr = std::shared_ptr<const IntAtom>;
 
@@ -86,7 +86,7 @@ class IntExpr {
   std::optional<int64_t> lower() const;
   std::optional<int64_t> upper() const;
 
-  // Names of all symbols, sorted, each once; those inside functions included.
+  // Names of all symbols, also inside functions; sorted, each once.
   std::vector<std::string> symbols() const;
   bool contains(std::string_view symbol) const;
   // Replaces symbols for which `replacement` returns a value, then simplifies.
@@ -104,7 +104,7 @@ class IntExpr {
   IntExpr(int64_t constant, std::vector<IntTerm> terms);
 
   int64_t constant_ = 0;
-  std::shared_ptr<const std::vector<IntTerm>> terms_;  // of a constant null; copies share them
+  std::shared_ptr<const std::vector<IntTerm>> terms_;  // null for a constant; copies share them
 };
 
 struct LinearForm {
@@ -122,7 +122,7 @@ struct LinearForm {
 [[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr product(std::span<const IntExpr> factors);  // 1 without factors
 
-// a / b where b divides a as a polynomial (term by term, b a monomial); nullopt if that is not visible term by term.
+// a / b if b is a monomial that divides every term of a; else nullopt.
 [[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
 // True only if proven.
 [[nodiscard]] bool provenLess(const IntExpr& a, const IntExpr& b);       // a < b

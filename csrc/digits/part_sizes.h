@@ -1,6 +1,6 @@
 // A dim in parts of given sizes, one after the other: {2, 3, 4, 5} are 14 elements.
 //
-// Digits count in the padded dim, in which every part is as long as the longest: 4 parts of 5 places are 20 places, and 14 of them exist.
+// Digits index the padded dim, in which every part is as long as the longest: 4 parts of 5 places are 20 places, and 14 of them exist.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace meshfuse {
 [[nodiscard]] IntExpr sumOf(std::span<const IntExpr> sizes);
 // The largest size; 0 without parts.
 [[nodiscard]] IntExpr largestOf(std::span<const IntExpr> sizes);
-// Whether the sizes are those of blocks: all equal, except that the last ones are smaller or empty.
+// Whether the parts are blocks: all sizes are equal, except that the last ones are smaller or empty.
 [[nodiscard]] bool areBlocks(std::span<const IntExpr> sizes);
 
 }  // namespace meshfuse

@@ -57,7 +57,7 @@ struct AgreedPlan {
   bool communicates = false;   // some rank does
   bool redistributes = false;  // the program may communicate at other sizes, even if this plan does not
   std::shared_ptr<const PlanDescriptor> descriptor =
-      {};  // on several ranks, of a plan that communicates; lives while it may run
+      {};  // only on several ranks, for a plan that communicates; exists while the plan may run
 };
 
 class Agreement {

@@ -24,9 +24,9 @@ void checkMeshes(const Fusion& fusion, int ranks);
 // The elements of an Int tensor.
 [[nodiscard]] std::vector<int64_t> elementsOf(const Tensor& sizes);
 // By input. Of a tensor: its global sizes, followed by its elements if these are sizes. Of a scalar: its value if shapes depend on it,
-// else nothing. Global sizes of a sharded input are those of Tensor::withGlobalShape, constants of the fusion, or sizes known from other
-// inputs. Failing these, all shards are assumed to have the size of this rank's shard, and a line in `assumed` says so: the lines are the
-// same on all ranks if the shards are even. UserError if the size of an input without a shard on this rank does not follow.
+// else nothing. Global sizes of a sharded input come from Tensor::withGlobalShape, constants of the fusion, or other inputs. Failing these,
+// all shards are assumed to have the size of this rank's shard, and a line in `assumed` says so: the lines are the same on all ranks if the
+// shards are even. UserError if the size of an input without a shard on this rank does not follow.
 [[nodiscard]] std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<const Argument> inputs,
                                                             int64_t rank, std::string* assumed = nullptr);
 // UserError unless every argument has the shape of its input in the local program.

@@ -32,7 +32,7 @@ struct SegmentedProgram {
   AgreedPlan agreed;
   std::vector<std::string> remarks;  // decisions of passes with reasons
   std::map<int, std::string>
-      reasons;  // by Val id in `planned`: where a tensor's mesh axes come from, if the user placed none
+      reasons;  // by Val id in `planned`: the origin of a tensor's mesh axes, if the user placed none
 };
 
 struct CompiledProgram {
@@ -40,8 +40,8 @@ struct CompiledProgram {
   std::shared_ptr<const HostProgram> host;
 };
 
-// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective; the errors
-// are those of compile().
+// The steps for arguments like `inputs` on `device`; matmul and linear are library calls only on a CPU. Collective; throws the errors of
+// compile().
 [[nodiscard]] SegmentedProgram compileToSegments(const Fusion& fusion, std::span<const Argument> inputs,
                                                  const Agreement::Call& call, const DeviceInfo& device,
                                                  const PassSettings& passes = {});

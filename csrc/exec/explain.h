@@ -79,7 +79,7 @@ struct ExplainedCommunication {
   uint64_t program = 0;       // CommCall::program: the same on all ranks that take part
 };
 
-// A step of one rank, in execution order. Views are listed too, although they are no steps at run time.
+// A step of one rank, in execution order. Views are listed too, although nothing runs for them.
 struct ExplainedStep {
   std::string kind;  // kernel, library, communicate, view, reference, copy (of a result into its output)
   std::string name;  // "softmax T7[8, 16]"

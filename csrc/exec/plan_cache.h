@@ -6,8 +6,8 @@
 //   PlanCache::Use use(plans, inputs, call);
 //   use.binding().run(...);
 //
-// Fast path: each call leaves its plan and binding in the slot. The next call takes them from there without a lock if its arguments are
-// alike and no other call is under way.
+// Fast path: each call leaves its plan and binding in the slot. The next call takes them from the slot without a lock if its arguments have
+// the same facts and no other call is under way.
 #pragma once
 
 #include <atomic>
@@ -60,7 +60,7 @@ class PlanCache {
   };
 
   // True if the slot holds a plan for these arguments: the caller owns the slot then, until it releases it. If the slot holds a plan for
-  // other arguments, that goes to `other`.
+  // other arguments, `other` receives that plan.
   bool takeSlot(std::span<const Argument> inputs, BoundPlan& other);
   void releaseSlot();
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
@@ -83,7 +83,7 @@ class PlanCache {
   // call changes some member below.
   std::atomic<const Plan*> steady_{nullptr};
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards the members below
   std::list<PlanPtr> plans_;  // most recently used first
   std::list<Pending> pending_;
   PlanPtr last_;

@@ -1,4 +1,4 @@
-// Builds a HostProgram: segments with written kernels in order, kernels compiled, memory planned, symbols of this rank bound.
+// Builds a HostProgram from segments with written kernels: compiles the kernels, plans the memory, binds the symbols of this rank.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ struct BuildOptions {
   std::function<std::vector<std::shared_ptr<const CpuKernel>>(std::span<const tile::Program>)> compile;
 };
 
-// `fusion`: the local fusion the segments are of; kept alive by the program.
+// `fusion`: the local fusion of the segments; the program keeps it alive.
 [[nodiscard]] std::shared_ptr<const HostProgram> buildHostProgram(std::shared_ptr<const Fusion> fusion,
                                                                   std::span<const Segment> segments,
                                                                   const BuildOptions& options);

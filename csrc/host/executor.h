@@ -77,7 +77,7 @@ class Binding {
   std::vector<Bound> results_;
   std::vector<void*> pointers_;               // by tensor
   std::vector<std::vector<uint64_t>> slots_;  // by step
-  std::vector<std::vector<void*>> operands_;  // of calls of code that is there already, by step
+  std::vector<std::vector<void*>> operands_;  // of library calls and routines, by step
   std::vector<Communicator::Transfer> transfers_;
   ScalarSteps scalars_;
   std::vector<std::vector<int>> scalarOf_;  // by step: number in scalars_ of each scalar argument

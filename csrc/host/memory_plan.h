@@ -8,7 +8,7 @@ namespace meshfuse {
 
 struct MemoryBlock {
   int64_t bytes = 0;
-  int firstStep = 0;   // alive from the step that writes it first
+  int firstStep = 0;   // the block is alive from the step that writes it first
   int lastStep = 0;    // to the step that uses it last, both included
   int64_t offset = 0;  // result
 };

@@ -1,7 +1,7 @@
 // HostProgram: the work of one rank in a call, as a flat list of steps over planned memory.
 //
 // Immutable once built. Every tensor has a place: an argument, a result, or an offset in one arena; a step names tensors by
-// position. Binding pointers is all that a call adds (see executor.h).
+// position. A call only binds pointers (see executor.h).
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ struct CommCall {
   ReduceOp reduce = ReduceOp::Sum;
   int64_t count = 0;  // elements, as Communicator counts them
   DataType dtype = DataType::Float;
-  IntExpr root = 0;  // Broadcast: its place in the team, over the symbols of run-time integers
+  IntExpr root = 0;  // Broadcast: position in the team, over the symbols of run-time integers
   // For collectives whose blocks differ in size: the number of elements of each rank of the team; for an all-to-all the numbers sent to
   // each rank (`counts`) and received from each rank (`received`). Blocks lie side by side in arena workspaces, the sent ones first. If
   // they lie side by side in the tensor, there is no workspace.

@@ -1,8 +1,8 @@
 // putByIndex: scatter and index_put_accumulate on a CPU.
 //
 // Scatter goes line by line along its dim, each line on one thread in the order of its index, so the last of several elements for one
-// place stays. Sums first put the index in order of rows, equal ones in their order; then each row is added up on one thread, 16-bit
-// types in Float, Float in Double, and rounded once. So the bits do not depend on the number of threads.
+// position is kept. index_put_accumulate first sorts the index by row, in a stable order; then one thread adds up each row, 16-bit types in
+// Float, Float in Double, and rounded once. So the bits do not depend on the number of threads.
 #pragma once
 
 #include <memory>

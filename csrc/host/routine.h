@@ -1,4 +1,4 @@
-// Routine: runs one op on a CPU by code of its own, where neither a kernel nor a matrix product does.
+// Routine: code of its own for one op on a CPU that neither a kernel nor a matrix product computes.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@ class Routine {
  public:
   virtual ~Routine() = default;
   virtual int64_t workspaceBytes() const = 0;
-  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
   virtual void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const = 0;
 };
 
-// What a routine is made for.
+// The facts for which a routine is made.
 struct RoutineOptions {
   const std::map<int, Layout>& layouts;            // by Val id: of operands that are not row-major
   int workers = 1;                                 // of the pool of the runs
   std::function<int64_t(const IntExpr&)> valueOf;  // of an offset, on this rank
 };
 
-// Lines of `elements` each in one range of the thread pool: at least 8192 elements, so that the range is worth its start.
+// The number of lines, of `elements` each, in one range of the thread pool: together at least 8192 elements, so that starting the range
+// costs little in comparison.
 [[nodiscard]] int64_t linesPerRange(int64_t elements);
 
 // The routine of an op; null if it has none. Extents must be constant.

@@ -5,8 +5,8 @@
 // nearest even, to the declared type. Integer arithmetic wraps at the declared type's width. A scalar operand is rounded to the
 // element type of the tensor operands.
 //
-// UserError "[interpret] input 1 (T3): ..." for a wrong number of arguments, or an argument whose kind, element type, number of
-// dims or sizes are not those of its input, and for extents of operands that disagree once the sizes are known.
+// UserError "[interpret] input 1 (T3): ..." for a wrong number of arguments, or an argument whose kind, element type, number of dims or
+// sizes differ from its input, and for extents of operands that disagree once the sizes are known.
 #pragma once
 
 #include <map>

@@ -74,7 +74,7 @@ struct RandomOptions {
   uint64_t seed = 0;
   uint64_t counter = 0;
 };
-// Random elements; positions: row-major in the whole tensor, one an element of the result. See ops/factory.h.
+// Random elements; positions: one for each element of the result, row-major in the whole tensor. See ops/factory.h.
 [[nodiscard]] Array randomArray(const Sizes& sizes, std::span<const int64_t> positions, const RandomOptions& options,
                                 const Context& context);
 

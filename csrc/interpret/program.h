@@ -15,7 +15,7 @@
 
 namespace meshfuse::reference {
 
-// Whether a dim of this size repeats its element: a broadcast dim, or a symbolic one whose size turned out to be 1.
+// Whether a dim of this size repeats its element: a broadcast dim, or a symbolic dim of size 1.
 [[nodiscard]] inline bool stretches(const IterDomain* dim, int64_t size) {
   return size == 1 && (dim->isBroadcast() || dim->isSymbolic());
 }
@@ -63,7 +63,8 @@ class Program {
   Array computeArgSort(const Expr* expr);
   Array computeScatter(const Expr* expr);
   Array computeIndexPut(const Expr* expr);
-  // Of an op that puts: where each element of its index is in the table's dim; -1 where that is outside and skipped.
+  // For scatter and index_put_accumulate: the position in the table's dim that each element of the index names; -1 if it is outside and
+  // skipped.
   std::vector<int64_t> placesOf(const Expr* expr);
   Array computeRedistribute(const Expr* expr);
 

@@ -28,7 +28,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
 // UserError if there is none of this name.
 [[nodiscard]] ReduceOp parseReduceOp(std::string_view text);
 
-// The parts of `text` between commas that stand in no bracket, trimmed; none for a blank text.
+// The parts of `text` between commas outside of brackets, trimmed; none for a blank text.
 [[nodiscard]] std::vector<std::string_view> splitAtCommas(std::string_view text);
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 // The parts of `[a, b]`; UserError without the brackets.

@@ -40,20 +40,20 @@ enum class ExprKind : uint8_t {
   Matmul,      // [.., M, K] x [.., K, N] -> [.., M, N, r{K}] batched and broadcast; 1-D operands as in PyTorch
   Linear,      // x [.., K], w [N, K] (or [K]), optional bias [N] -> [.., N, r{K}]
   Full,        // every element is operand 0 (a scalar)
-  Iota,  // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset, a local view's
-  Eye,   // 2-D: 1 where row + starts[0] == column + starts[1]
-  Random,         // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
+  Iota,    // 1-D: c[i] = operand 0 (start) + (starts[0] + i) * operand 1 (step); starts[0]: global offset (local view)
+  Eye,     // 2-D: 1 where row + starts[0] == column + starts[1]
+  Random,  // operands 0 (seed), 1 (offset): see RandomKind; starts, stops: per dim the global offset and extent
   TakeAlongAxis,  // c[.., j, ..] = p[.., index[.., j, ..], ..] along dim; operand 1: index, broadcast against p outside dim
   Gather,         // torch.gather: as TakeAlongAxis, index may be smaller than p in the other dims
   IndexSelect,  // c[.., j, ..] = p[.., index[j], ..] along dim; operand 1: index, 1-D
   Embedding,  // c[i.., :] = weight[index[i..], :]; operand 0: index, 1: weight [V, D]; starts[0]: first row of a local
               // shard, rows outside give 0 if flags[0]
   Scan,       // c[.., j, ..] = reduce of p[.., 0..j, ..] along dim
-  ArgSort,  // c[.., j, ..] = where along dim p's j-th smallest element is (flags[0]: largest), NaN the largest of all and equal ones
-            // in their order; c may have fewer elements along dim, the first ones
-  Scatter,  // c = p, but c[.., index[.., j, ..], ..] = src[.., j, ..] along dim, the last j where several write one element; operands:
-            // p, index, src, the latter two of p's extents outside dim; starts, flags as of IndexPutAccumulate
-  IndexPutAccumulate,  // c = p, plus value[i.., ..] in row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
+  ArgSort,  // c[.., j, ..] = the position along dim of p's j-th smallest element (flags[0]: largest); NaN is the largest, equal elements
+            // keep their order; c may have only the first elements along dim
+  Scatter,  // c = p, but c[.., index[.., j, ..], ..] = src[.., j, ..] along dim; if several j write one element, the last counts.
+            // Operands p, index, src; index, src: p's extents outside dim; starts, flags as of IndexPutAccumulate
+  IndexPutAccumulate,  // c = p; value[i.., ..] is added to row index[i..], in the order of i, rounded once; operands: p [V, ..], index [..],
                        // value [.., ..]; starts[0]: first row of a local shard; rows outside are skipped if flags[0]
   Redistribute,  // c = p in c's sharding: the only op whose edge may need communication. If c has a reduction dim, it is root
                  // dim `dim`: p's device-owned dim there (a partial sum) is combined by reduce
@@ -64,7 +64,7 @@ enum class RandomKind : uint8_t { Uniform, Normal };  // [0, 1); mean 0, deviati
 
 // A collective among the ranks along `axes` of mesh number `mesh` of the fusion, in row-major order of `axes`.
 //
-// Where the collective's operand or result has blocks, one for each rank (CollectiveTraits), its first dim is the team.
+// If the collective's operand or result has a block for each rank (CollectiveTraits), its first dim counts the blocks.
 //
 // If `sends` or `receives` is set, ranks hold parts of different sizes. The expr then belongs to the program of one rank and has the
 // shapes of that rank; the blocks say which elements go to which rank.
@@ -76,17 +76,17 @@ struct CommAttributes {
   // Transfer as a permutation: for each device of the mesh (row-major) the position of the device that sends its whole operand to it.
   std::vector<int64_t> sources;
   IntExpr root = 0;  // Broadcast: position in the team, may depend on run-time integers
-  // By position in the team, or by `to` and `from`: the block of the operand that goes there, the block of the result that comes
-  // from there.
+  // By position in the team, or by `to` and `from`: the block of the operand that this rank sends to that rank, and the block of the result
+  // that it receives from that rank.
   std::vector<Part> sends;
   std::vector<Part> receives;
-  // Transfer of blocks: the ranks that sends go to and receives come from, ascending; this rank itself where it keeps a block.
+  // Transfer of blocks: the ranks of `sends` and `receives`, ascending; this rank itself if it keeps a block.
   std::vector<int64_t> to;
   std::vector<int64_t> from;
   // Position among all communications of the program. In the program of a rank, the numbers of communications without this rank are
   // missing.
   int64_t number = 0;
-  // Of collectives of a whole team.
+  // True for a collective of a whole team whose blocks differ in size.
   bool isUneven() const { return kind != Collective::Transfer && !(sends.empty() && receives.empty()); }
   friend bool operator==(const CommAttributes&, const CommAttributes&) = default;
 };

@@ -45,8 +45,8 @@ class Fusion {
   void addInput(Val* val);   // UserError if it has a definition, is an input already, or is of another fusion
   void addOutput(Val* val);  // UserError if of another fusion or a scalar
   void removeOutput(Val* val);
-  // After a run the input's buffer holds the output, which becomes an output if it is none yet. Shapes and types must be
-  // equal. UserError otherwise.
+  // After a run the input's buffer holds the output, which becomes an output if it is not one yet. Shapes and types must be equal.
+  // UserError otherwise.
   void aliasOutputToInput(Val* output, Val* input);
   const std::vector<Val*>& inputs() const { return inputs_; }
   const std::vector<Val*>& outputs() const { return outputs_; }
@@ -59,7 +59,7 @@ class Fusion {
   std::vector<TensorView*> tensors(ExprSet set = ExprSet::Needed) const;  // in the order of definition
   std::vector<Expr*> uses(const Val* val) const;                          // in id order
   Expr* expr(int id) const;                                               // nullptr if removed
-  int numExprs() const;                                                   // ids are below; so for values
+  int numExprs() const;                                                   // all ids are smaller
   Val* val(int id) const;  // nullptr for a number that the parsed text does not use
   int numVals() const;
 
@@ -75,7 +75,7 @@ class Fusion {
       DataType dtype, const std::vector<Dim>& root,
       const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
   Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
-  // Both parts have the type of `in`, the outer one `outerType` if given: Iteration, of a reduced dim, where idPartial follows.
+  // Both parts have the type of `in`, but the outer part has `outerType` if given: Iteration for a reduced dim if idPartial follows.
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);
   IterDomain* idMerge(IterDomain* outer, IterDomain* inner);
@@ -105,16 +105,16 @@ class Fusion {
   int meshNumber(const DeviceMesh& mesh);
   const std::vector<DeviceMesh>& meshes() const { return meshes_; }
 
-  // How redistributions are planned. The pass check-annotations throws UserError for an unknown move or axis.
+  // Settings of the planner of redistributions. The pass check-annotations throws UserError for an unknown move or axis.
   void setPlanner(PlannerSettings settings) { planner_ = std::move(settings); }
   const PlannerSettings& planner() const { return planner_; }
 
   // -- text -----------------------------------------------------------------------------------------------------------
-  std::string toString() const;                    // the .fir form; ir/text.h reads it back
+  std::string toString() const;                    // the .fir form; ir/text.h parses it
   void print() const;                              // to standard output
   void printMath() const;                          // without domains' transforms
   Hash128 hash() const;                            // of the text with values numbered from 0 in order
-  bool sameDefinition(const Fusion& other) const;  // the same such text
+  bool sameDefinition(const Fusion& other) const;  // equal texts of this kind
 
  private:
   friend class FusionCloner;

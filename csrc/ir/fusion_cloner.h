@@ -32,7 +32,7 @@ class FusionCloner {
   // From here on copies are on these meshes instead of the original meshes.
   void rewriteMeshes(std::function<DeviceMesh(const DeviceMesh&)> rewrite) { rewriteMesh_ = std::move(rewrite); }
 
-  // Without definition: clone the Expr for that. Constants map to constants.
+  // The copy has no definition until its Expr is cloned. Constants map to constants.
   Val* clone(const Val* val);
   TensorView* clone(const TensorView* tensor);
   // With copies of operands and results.

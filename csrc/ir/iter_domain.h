@@ -20,9 +20,9 @@ enum class IterType : uint8_t {
   Reduction,  // consumed by the op that defines the tensor; not stored
   Broadcast,  // extent 1, stretches to the extent of the dims that it is combined with
   // The outer part of a reduced dim, which is stored: each element is one rank's contribution to the reduction. Device axes own it, and
-  // a reduction by IterDomain::combine() over it gives the whole. At most one dim of a tensor; parts of it are Iteration.
+  // a reduction by IterDomain::combine() over it gives the complete result. At most one dim of a tensor; parts of it are Iteration.
   Partial,
-  Symbolic,  // made by a reshape, slice, pad or expand and awaiting the input sizes (concretize): a broadcast dim if 1
+  Symbolic,  // made by a reshape, slice, pad or expand; if its size is 1, concretize makes it a broadcast dim
 };
 
 // How text marks a dim of this type: "" for Iteration, "r", "b", "p", "s".
@@ -31,7 +31,7 @@ enum class IterType : uint8_t {
 enum class IdExprKind : uint8_t {
   Split,   // in -> (outer, inner): i = outer * inner.extent + inner
   Merge,   // (outer, inner) -> out: i = outer * inner.extent + inner
-  Resize,  // in -> out: out position j is in position j - left; left or right may be negative
+  Resize,  // in -> out: position j of `out` is position j - left of `in`; left or right may be negative
   // in -> (component, inner): parts of given sizes that follow each other: i = (sizes before the component) + inner, where inner is
   // less than the size of the component; its extent is the largest of them.
   Partition,
@@ -83,7 +83,7 @@ class IterDomain {
   IdExpr* definition_ = nullptr;
 };
 
-// The transforms that make `to` of `from`, in the order of their results.
+// The transforms that derive `to` from `from`, in the order of their results.
 [[nodiscard]] std::vector<const IdExpr*> transformsBetween(const std::vector<IterDomain*>& from,
                                                            const std::vector<IterDomain*>& to);
 

@@ -1,9 +1,9 @@
 // OpRule: how an op maps the dims of its operands to the dims of its result, one row for each kind. Passes, the sharding relation,
 // localize, the schedulers and segmentation read the row, so a new kind only adds a row in op_rule.cpp.
 //
-// dimsRead says which dim of an operand each dim of the result reads, and how. Dims of the operand are those of
-// producer->noReductions(), dims of the result those of consumer->getRootDomain(). Reshape, permute, slice and pad transform the
-// result's root domain to its logical domain (Split, Merge, order, Resize), so here their dims are all Same.
+// dimsRead says which dim of an operand each dim of the result reads, and how. Dims of the operand are producer->noReductions(), dims of
+// the result are consumer->getRootDomain(). Reshape, permute, slice and pad transform the result's root domain to its logical domain
+// (Split, Merge, order, Resize), so here their dims are all Same.
 //
 //   how        position i of the result's dim reads ..                                   example
 //   Same       position i                                                                pointwise, batch dims
@@ -59,7 +59,7 @@ enum class Attribute : uint8_t {
 
 // The classes of ops that passes distinguish; localize has one local form for each.
 enum class OpForm : uint8_t {
-  Pointwise,    // each element from those at its position
+  Pointwise,    // each element from the operands' elements at its position
   Broadcast,    // adds dims of one element
   Squeeze,      // drops dims of one element
   Expand,       // stretches dims of one element
@@ -93,7 +93,7 @@ enum class View : uint8_t {
 // The operands in which the result is linear if all others are fixed: f(a + b) = f(a) + f(b), except for rounding.
 enum class Linearity : uint8_t {
   No,
-  Together,  // all tensor operands at once, but for an index
+  Together,  // all tensor operands at once, except an index
   Product,   // the first or the second, either with a third that is added
   IfSum,     // all at once, if the op sums
   ByPoint,   // depends on the point op

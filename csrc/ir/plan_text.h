@@ -20,7 +20,7 @@ namespace meshfuse {
 
 // mesh: the number by which the text names a mesh.
 [[nodiscard]] std::string planText(std::span<const CommStep> plan, const std::function<int(const DeviceMesh&)>& mesh);
-// UserError if the text is no plan on these meshes.
+// UserError if the text is not a plan on these meshes.
 [[nodiscard]] std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes);
 
 // Text of a halo exchange step: `transfer(x)` or `slice`.

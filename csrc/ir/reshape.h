@@ -1,8 +1,8 @@
 // Derives the logical dims of a reshape from its root dims by the smallest groups of splits and merges.
 //
-// Both shapes are walked from the outside. Equal extents pass through; a 1 only in the root is dropped, a 1 only in the result
-// is a new broadcast dim. Otherwise the shorter side grows until both products are equal, and the group is connected: the
-// current root dim is split by the next extent if that divides it, else merged with the next root dim.
+// Both shapes are walked from their outermost dims. Equal extents pass through; a 1 only in the root is dropped, a 1 only in the result
+// is a new broadcast dim. Otherwise the shorter side grows until both products are equal, and the group is connected: the current root
+// dim is split by the next extent if that divides it, else merged with the next root dim.
 //
 //   [2, 3, 4] -> [6, 4]     merge 2, 3; 4 passes
 //   [4, 6]    -> [8, 3]     merge 4, 6 to 24; split 24 into 8, 3

@@ -1,15 +1,15 @@
 // Lists of dims, and the root domain, in the text form.
 //
 // Permute, reshape, slice and pad imply the root (the operand's shape) and the derivation of the logical dims, so their lines omit
-// both. If a tensor differs from what its op implies, its line states the derivation from root to logical:
+// both. If a tensor differs from the domains that its op implies, its line states the derivation from root to logical:
 //
 //   root[r{16}; outer_split(0, 2)]          root r{16}; logical: the two parts
 //   root[2, 3, 4; merge(0), resize(1, -1, 0), new(0), drop(2), reorder[1, 0]]
 //   root[14; partition(0, [2, 3, 4, 5])]    parts of given sizes
 //   root[logical]                           no root although the op implies one
 //
-// Each position refers to the list after the steps before it. new(k) inserts a dim without a transform: its extent and type are those
-// of the logical dim.
+// Each position refers to the list after the steps before it. new(k) inserts a dim without a transform: it has the extent and type of the
+// logical dim.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 //   allocation  order and contiguity in memory (default: logical order without reductions, contiguity as given)
 //   loop        logical transformed by splits and merges; a loop dim bound to a device axis shards the tensor
 //
-// Extents are global, whatever the sharding.
+// Extents are global for every sharding.
 #pragma once
 
 #include <initializer_list>
@@ -48,7 +48,7 @@ class TensorView : public Val {
   int nDims() const { return static_cast<int>(loop_.size()); }  // of the loop domain
   bool hasReduction() const;
   bool hasBroadcast() const;
-  // The logical dim that counts contributions to a reduction, one for each rank; nullptr if the tensor is no partial sum.
+  // The logical dim that counts contributions to a reduction, one for each rank; nullptr if the tensor is not a partial sum.
   IterDomain* partialDomain() const;
   // Its position in noReductions(), or -1.
   int partialDim() const;
@@ -115,7 +115,7 @@ class TensorView : public Val {
   std::vector<IterDomain*> loop_;
   std::vector<IterDomain*> allocation_;
   std::vector<bool> contiguity_;
-  std::vector<LoopTransform> transforms_;  // without bindings: the loop dims hold those
+  std::vector<LoopTransform> transforms_;  // without bindings, which the loop dims hold
   DeviceMesh mesh_;
   bool userSharded_ = false;
 };

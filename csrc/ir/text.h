@@ -15,9 +15,8 @@
 //
 // One line for each value, inputs first, then in topological order with ties by id; values keep their numbers, which may have gaps.
 //
-//   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one for each rank, p{2, max}
-// to
-//                  another reduction
+//   dims           extents; r{..} a reduction, b{1} a broadcast, s{..} symbolic; p{2} contributions to a sum, one for each rank;
+//                  p{2, max} contributions to another reduction
 //   scalars        inline: 1.0 Double, 3 or i0*4 or ceilDiv(i0, 4) Int, true Bool; an input or a result has a line: S1
 //   root[..]       a root domain other than the op implies, and the steps from it to the logical domain: see root_text.h
 //   contiguity[..] on inputs, and if a flag is false

@@ -55,7 +55,7 @@ struct MovedTensor {
 };
 
 // Emits all ops of one step of a plan on the local tensor and returns the result. The tensor is null if the rank holds no part before the
-// step, the result if it holds no part after it. If parts have different sizes, or ranks send directly, the ops are those of `rank`; all
+// step, the result if it holds no part after it. If parts have different sizes, or ranks send directly, the ops are for `rank` only; all
 // other steps are the same on every rank that takes part.
 [[nodiscard]] TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved,
                                    const LocalRank& at);

@@ -14,12 +14,12 @@ namespace meshfuse {
 
 // The inputs for the local form of an op.
 struct LocalOp {
-  const Expr* expr;                // of the global fusion; no Redistribute
+  const Expr* expr;                // of the global fusion; not a Redistribute
   const TensorView* result;        // its tensor output
   ShardState state;                // of the result
   std::vector<Val*> operands;      // local, cut to what this op needs; scalars copied
   std::vector<ShardState> needed;  // of the tensor operands, at the same positions
-  LocalRank at;                    // whose program this is
+  LocalRank at;                    // the rank of the program
 };
 
 // A slice, a pad, a concatenation, or one row by a run-time index, with a halo exchange.

@@ -1,5 +1,5 @@
 // Activations and their backward forms, as compositions of elementwise ops. All compute in Float for 16-bit operands and give Float.
-// Backward forms take the gradient of the result first; shapes are those of x.
+// Backward forms take the gradient of the result first; all results have the shape of x.
 #pragma once
 
 #include "ops/operand.h"
@@ -33,7 +33,7 @@ TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit);
 TensorView* clamp(TensorView* x, Operand low, Operand high);
 // dy where low <= x <= high, else 0.
 TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high);
-// dy * (1 - y^2) and dy * y * (1 - y), of y = tanh(x) and sigmoid(x).
+// dy * (1 - y^2) with y = tanh(x), and dy * y * (1 - y) with y = sigmoid(x).
 TensorView* tanh_backward(TensorView* dy, TensorView* y);
 TensorView* sigmoid_backward(TensorView* dy, TensorView* y);
 

@@ -24,11 +24,11 @@ struct SdpfaFwdResult {
 // bias       added to the scores; stretches to [.., H, L, S]. May be null.
 // mask       Bool, stretches to [.., H, L, S]: scores are excluded where it is false. May be null.
 // dropout_p  with this probability an entry of the softmax is dropped, the others are divided by 1 - dropout_p; null is 0
-// is_causal  row i sees columns 0..i only, whatever L and S; Bool, a constant or known at run time; null is false
+// is_causal  row i uses columns 0..i only, for any L and S; Bool, a constant or known at run time; null is false
 // scale      1 / sqrt(E) if null
 // With a bias or a mask, a row whose scores are all -inf gives zeros, and a log_sumexp of -inf, not NaN; a row with
 // a NaN gives NaN. S may be 0: then every row has no scores and gives zeros.
-// UserError `[sdpfa]` on other types, shapes that do not fit, or heads of the query that are no multiple of those of the key.
+// UserError `[sdpfa]` on other types, shapes that do not fit, or heads of the query that are not a multiple of the heads of the key.
 SdpfaFwdResult sdpfa_fwd(TensorView* query, TensorView* key, TensorView* value, TensorView* bias, TensorView* mask,
                          Operand dropout_p = 0.0, Operand is_causal = false,
                          Operand scale = static_cast<Val*>(nullptr));

@@ -19,11 +19,12 @@ inline TensorView* indexSelect(TensorView* x, int64_t dim, TensorView* index) { 
 // out[.., ..] = x[.., index, ..] along dim, which is dropped. index: an integer, an Int scalar or an integer tensor without dims; a
 // negative one counts from the end.
 TensorView* select(TensorView* x, int64_t dim, Operand index);
-// out[i.., :] = weight[index[i..], :], of weight [V, D].
+// out[i.., :] = weight[index[i..], :], with weight [V, D].
 TensorView* embedding_fwd(TensorView* index, TensorView* weight);
 
-// x with out[.., index[.., j, ..], ..] = src[.., j, ..] along dim: takeAlongAxis mirrored. index and src have one shape, that of x
-// outside dim. Where several write one element the last one along dim stays, on every device and number of ranks.
+// x with out[.., index[.., j, ..], ..] = src[.., j, ..] along dim: the write that mirrors takeAlongAxis. index and src have one shape, that
+// of x outside dim. If several elements of src go to one element, the last one along dim is kept, on every device and for every number of
+// ranks.
 TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src);
 // x [V, ..] with out[index[i..]] += value[i..], of index [..] and value [.., ..]. Equal indices add up: x's row first, then the values in
 // row-major order of i; 16-bit types add in Float, and each element is rounded once. Not of Bool.

@@ -13,11 +13,11 @@ namespace meshfuse {
 
 // exp(x - max(x)) / sum(exp(x - max(x))) along dim. A row of -inf only, or with a NaN, gives NaN.
 TensorView* softmax(TensorView* x, int64_t dim);
-// y * (dy - sum(dy * y)), of y = softmax(x)
+// y * (dy - sum(dy * y)), with y = softmax(x)
 TensorView* softmax_backward(TensorView* dy, TensorView* y, int64_t dim);
 // x - max(x) - log(sum(exp(x - max(x)))) along dim.
 TensorView* log_softmax(TensorView* x, int64_t dim);
-// dy - exp(y) * sum(dy), of y = log_softmax(x)
+// dy - exp(y) * sum(dy), with y = log_softmax(x)
 TensorView* log_softmax_backward(TensorView* dy, TensorView* y, int64_t dim);
 
 struct ForwardNormResult {

@@ -28,7 +28,7 @@ TensorView* prod(TensorView* x, const Axes& axes, bool keep_dim = false, std::op
 // NaN if any element is. Bool tensors: any and all.
 TensorView* max(TensorView* x, const Axes& axes, bool keep_dim = false, std::optional<DataType> dtype = std::nullopt);
 TensorView* min(TensorView* x, const Axes& axes, bool keep_dim = false, std::optional<DataType> dtype = std::nullopt);
-// sum / number of elements, in floating numbers; integers give Float; of no elements NaN.
+// sum / number of elements, in floating numbers; integers give Float; NaN without elements.
 TensorView* mean(TensorView* x, const Axes& axes, bool keep_dim = false, std::optional<DataType> dtype = std::nullopt);
 // Bool: whether any or all elements are nonzero (NaN is nonzero).
 TensorView* any(TensorView* x, const Axes& axes, bool keep_dim = false);

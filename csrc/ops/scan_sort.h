@@ -37,8 +37,8 @@ struct TopKResult {
   TensorView* values = nullptr;
   TensorView* indices = nullptr;
 };
-// The k largest (smallest) elements along dim and their positions, always in order, whatever `sorted` is. k is at most the extent; if the
-// extent is not known here, the call checks it.
+// The k largest (smallest) elements along dim and their positions, always in order, for both values of `sorted`. k is at most the extent;
+// if the extent is not known here, the call checks it.
 TopKResult topk(TensorView* x, Operand k, int64_t dim = -1, bool largest = true, bool sorted = true);
 
 }  // namespace meshfuse

@@ -1,5 +1,5 @@
 // Copies, casts and changes of shape. None computes on elements; all keep the element type unless they say so.
-// Axes count from the end when negative; a UserError names the op, the tensor and what was expected.
+// Axes count from the end when negative; a UserError names the op, the tensor and the expected value.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ TensorView* bitCastOp(DataType dtype, TensorView* x);
 TensorView* view(TensorView* x, DataType dtype);
 
 // -- reshape --------------------------------------------------------------------------------------------------------------
-// The same elements in row-major order in another shape. `sizes` may hold one -1, which takes the rest. UserError if
+// The same elements in row-major order in another shape. `sizes` may hold one -1: that size follows from the others. UserError if
 // the products differ: here if that is known, else at a call with such sizes.
 TensorView* reshape(TensorView* x, const IntList& sizes);
 // nvFuser's form: `original` are x's sizes.
@@ -49,7 +49,8 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew);
 // here if that is known, else at a call with such sizes.
 TensorView* expand(TensorView* x, const IntList& sizes);
 TensorView* expand_as(TensorView* x, TensorView* other);
-// x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError on fewer times than dims, or negative ones.
+// x tiled: dim k `times[k]` times; missing leading dims of x are new. UserError if `times` has fewer entries than x has dims, or a negative
+// entry.
 TensorView* repeat(TensorView* x, const std::vector<int64_t>& times);
 
 // -- order ----------------------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times);
 TensorView* permute(TensorView* x, const std::vector<int64_t>& order);
 // Two dims exchanged.
 TensorView* transpose(TensorView* x, int64_t a, int64_t b);
-// 2-D, or fewer dims unchanged.
+// Exchanges the two dims of a 2-D tensor; a tensor with fewer dims is unchanged.
 TensorView* transpose(TensorView* x);
 
 // -- windows --------------------------------------------------------------------------------------------------------------
@@ -77,8 +78,8 @@ TensorView* slice(TensorView* x, const std::vector<int64_t>& starts, const std::
 TensorView* pad(TensorView* x, const IntList& widths, Operand value = 0);
 // Tensors one after the other along `dim`, in their common type. UserError if other extents differ.
 TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim);
-// x cut along `dim` into `chunks` parts of ceil(extent / chunks), the last one smaller, fewer if they do not fill. The extent
-// must be a constant, else UserError.
+// x cut along `dim` into parts of ceil(extent / chunks) elements, the last one smaller: `chunks` parts, or fewer if these hold all
+// elements. The extent must be a constant, else UserError.
 std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim);
 
 // -- queries --------------------------------------------------------------------------------------------------------------

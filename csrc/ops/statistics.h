@@ -1,6 +1,6 @@
 // Mean and variance of the elements along some dims, and the positions of the extremes: compositions of reductions and elementwise ops.
 //
-// Axes are those of reduction.h: {} is all dims, negative ones count from the end. 16-bit operands and integers are computed in Float,
+// Axes are given as in reduction.h: {} is all dims, negative ones count from the end. 16-bit operands and integers are computed in Float,
 // Double stays, and the result has that type. Variances sum the squares of the distances from the mean (two passes), so that a large mean
 // loses no precision.
 #pragma once
@@ -29,8 +29,8 @@ struct WelfordResult {
   TensorView* var_sum = nullptr;  // sum((x - avg)^2)
   TensorView* n = nullptr;        // Int: the number of elements
 };
-// Mean, sum of squared distances and count. With init_avg, init_var and init_N, which have the shape of the result, these are combined with
-// those of init_N earlier elements. Give all three or none.
+// Mean, sum of squared distances and count. With init_avg, init_var and init_N, which have the shape of the result, the results also cover
+// init_N earlier elements. Give all three or none.
 WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg = nullptr, TensorView* init_var = nullptr,
                       Operand init_N = 0);
 

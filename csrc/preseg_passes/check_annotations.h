@@ -1,8 +1,8 @@
 // check_annotations: checks the rules for the shardings that users write, and reports all violations as one UserError.
 //
 // A bound loop dim has the extent of its axis; an axis is bound once in a tensor among iteration dims; a bound index is made of
-// whole digits of logical dims, so that a rank's part is a rectangle; a partial sum is combined before any other op reads it.
-// Changes nothing. Sizes that are still symbols are not checked. Before: any fusion. After: shardState() of every tensor has no opaque dim.
+// whole digits of logical dims, so that digits describe a rank's part; a partial sum is combined before any other op reads it. Changes
+// nothing. Sizes that are still symbols are not checked. Before: any fusion. After: shardState() of every tensor has no opaque dim.
 #pragma once
 
 namespace meshfuse {

@@ -6,7 +6,7 @@
 //   T2 = T1 / C                                  T1 = sum of s
 //   T4 = combine(sum of (T0 - T2)^2)             T4 = sum of q + (m - T2) * (c (m - T2) + 2 r)
 //
-// Two all-reduces of a number a row, the second waiting for the first, become one all-gather of three numbers a row and part.
+// Two all-reduces of one number per row, where the second waits for the first, become one all-gather of three numbers per row and part.
 // The last line is an identity for any m and T2. r would be 0 if m were exact. Without r the rounding error of m would enter linearly and
 // not squared: for rows far from zero, the error would be a hundred times that of two all-reduces.
 // Uneven parts are padded to even ones, and a mask excludes the padding; a part without elements contributes nothing.
@@ -15,7 +15,7 @@
 // if it costs less: bytes received plus PassSettings::callBytes for each call, or the costs of the planner's settings. The gathers become
 // one call if they fit into PassSettings::bucketBytes and if rows that other axes own are even.
 // Before: optimize_reshards, which may turn the all-reduces into reduce-scatters. After: as before, every edge is aligned or local, except
-// those of Redistributes. Idempotent. PassSettings::optimizeReshards switches it off.
+// edges of Redistributes. Idempotent. PassSettings::optimizeReshards switches it off.
 #pragma once
 
 namespace meshfuse {

@@ -7,7 +7,7 @@
 // It packs redistributions with exactly one communication, of the same kind, axes, type and reduction, with equal parts or the whole tensor
 // on each rank, in the order in which they are ready, up to PassSettings::bucketBytes. A packed redistribution
 //
-//   waits only for its own operand and those of the others, and the order of exprs has no cycle;
+//   waits only for its own operand and the operands of the others, and the order of exprs has no cycle;
 //   does not extend the longest chain of contractions and collectives;
 //   keeps memory at most one contraction or collective longer: all-gathers are packed if their results are needed at the same time,
 //   reduce-scatters if their operands are ready at the same time.

@@ -7,7 +7,7 @@
 // take_along_axis, gather and index_select along a sharded dim: their result is a sum with one nonzero term, on one rank.
 // With PassSettings::reduceInFloat sums of 16-bit types are Float until they are combined and the bias is added.
 // Equal reductions of one tensor are combined once, for all their readers.
-// A user's reduction of partial results over the dim that counts them is the combination itself.
+// If the user reduces a partial sum over its Partial dim, this reduction is the combination.
 // An axis takes part if every operand either owns it on the reduced dims or does not own it at all.
 // Before: propagate_shardings. After: an axis owns a reduced or indexed dim of an operand only if the result is partial over it, or if
 // another operand uses the axis for another dim (then a redistribution gathers it). Idempotent.

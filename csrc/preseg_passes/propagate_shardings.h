@@ -1,4 +1,4 @@
-// propagate_shardings: gives every tensor without a mesh a sharding that follows from those of its neighbours.
+// propagate_shardings: gives every tensor without a mesh a sharding that follows from the shardings of its neighbours.
 //
 //   T0 mesh S0(x), T1 = add(T0, 1)      ->      T1 mesh S0(x)
 //

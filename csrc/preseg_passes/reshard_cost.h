@@ -35,7 +35,7 @@ struct ReshardCost {
 // have parts that several ranks of an axis share.
 [[nodiscard]] bool usesWholeAxes(const ShardState& state);
 
-// True if a pass may change the tensor's sharding: it is not user-sharded, no input and no output.
+// True if a pass may change the tensor's sharding: it is not user-sharded, not an input and not an output.
 [[nodiscard]] bool isMovable(const TensorView* tv);
 // True for a Redistribute that these rewrites handle: operand and result are on one mesh.
 [[nodiscard]] bool isOneMeshReshard(const Expr* expr);

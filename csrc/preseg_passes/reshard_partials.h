@@ -14,7 +14,7 @@ class Fusion;
 class PassContext;
 class TensorView;
 
-// True for an op of one tensor that gives the same for a sum as for its terms added up. The tensor is no partial sum.
+// True for an op of one tensor that is linear: op(a + b) = op(a) + op(b). The tensor is not a partial sum.
 [[nodiscard]] bool isLinear(const Expr* e);
 
 // Adds the op on the contributions to its operand; null if these do not have the sharding that the op needs.

@@ -11,7 +11,7 @@
 //   taken if   bytes received are no more than before, and
 //              bytes computed and held  +  callBytes * collectives   are less
 //
-// where bytes are those of the busiest rank, over the tensors that the change affects. An all-reduce without following ops is not changed.
+// where bytes are counted on the busiest rank, for the tensors that the change affects. An all-reduce without following ops is not changed.
 #pragma once
 
 #include <cstdint>

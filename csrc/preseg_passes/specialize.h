@@ -5,7 +5,7 @@
 //
 // Copies a fusion after or before propagate-shardings; tensors keep their numbers. The size replaces the symbol in splits, extents and
 // operands. Shardings do not change, so one propagation is enough for all sizes. If a size does not divide a dim that its axis cuts, the same
-// split makes uneven parts. A tensor that propagation placed becomes whole on every rank if its parts would not be rectangles. The following
+// split makes uneven parts. A tensor that propagation placed becomes whole on every rank if no digits describe its parts. The following
 // passes plan for the sizes; an axis of size 1 owns no digits in them.
 #pragma once
 
@@ -29,8 +29,8 @@ class Fusion;
 [[nodiscard]] std::unique_ptr<Fusion> specialize(const Fusion& fusion, const MeshSizes& sizes,
                                                  const Fusion* asWritten = nullptr);
 
-// `given`, and for each mesh with one axis without a size, the size that gives the mesh `ranks` ranks. UserError if that is no integer, or
-// if more than one axis has no size.
+// `given`, and for each mesh with one axis without a size, the size that gives the mesh `ranks` ranks. UserError if that size is not an
+// integer, or if more than one axis has no size.
 [[nodiscard]] MeshSizes sizesForRanks(const Fusion& fusion, int64_t ranks, const MeshSizes& given = {});
 
 }  // namespace meshfuse

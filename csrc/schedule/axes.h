@@ -24,14 +24,14 @@ struct KernelAxes {
   std::vector<IntExpr> dims(const Coordinates& c, const IntExpr& m, const IntExpr& k, const IntExpr& n) const;
 };
 
-// All choices of n, longest first; at least one. Dims of extent 1 belong nowhere.
+// All choices of n, longest first; at least one. Dims of extent 1 belong to no axis.
 [[nodiscard]] std::vector<KernelAxes> axesChoices(const Coordinates& coordinates);
 
 // The position of a tensor at the given reference dims.
 [[nodiscard]] Lowering::Position positionOf(const Coordinates& coordinates, const TensorView* tensor,
                                             const std::vector<IntExpr>& dims);
 
-// True if every access of the program is contiguous, constant or strided along the named axis: none divides it.
+// True if every access of the program is contiguous, constant or strided along the named axis, without a division of its coordinate.
 [[nodiscard]] bool runsThrough(const tile::Program& program, const std::string& axis);
 
 }  // namespace meshfuse

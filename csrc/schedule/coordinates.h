@@ -5,8 +5,8 @@
 //
 //   T1 = broadcast(max)   [d0] -> [d0, ?]       T2 = sub(x, T1)   [d0, d1], so T1's new dim is free
 //
-// If some ops of the group are not connected with the reference, one of their tensors with the extents of the reference gets its index,
-// and the indices of their other tensors follow from that.
+// If some ops of the group are not connected with the reference, one of their tensors with the extents of the reference gets the index of
+// the reference, and the indices of their other tensors follow from that.
 //
 // A group has coordinates if all outputs are indexed, each element once, and all reductions run over the same dims.
 #pragma once

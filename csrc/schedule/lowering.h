@@ -19,7 +19,7 @@ class Lowering {
  public:
   Lowering(const Group& group, tile::Builder& builder, KernelPlan& plan);
 
-  using Position = std::vector<tile::Index>;  // one a stored dim
+  using Position = std::vector<tile::Index>;  // one for each stored dim
 
   // Declares the tensor parameters: inputs in order, then outputs (an aliased output is its input's parameter, InOut).
   void declareTensors();

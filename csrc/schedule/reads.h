@@ -1,4 +1,4 @@
-// Reads: where an op reads its operands, for a position of its result.
+// Reads: the positions at which an op reads its operands, for a position of its result.
 //
 // Shape ops only rewrite positions: broadcast drops dims, permute reorders them, reshape divides them, slice shifts them, pad and
 // cat guard them.
@@ -32,7 +32,7 @@ using SizeName = std::function<IntExpr(const IntExpr&)>;
 // `at` with 0 where dims of `tensor` have one element: that element is read at all positions.
 [[nodiscard]] std::vector<IntExpr> stretched(const TensorView* tensor, const std::vector<IntExpr>& at);
 
-// True if an op reads operands at other positions than those of its result's dims: windows, concatenations, indexed rows.
+// True if an op reads operands at other positions than the positions of its result: windows, concatenations, indexed rows.
 [[nodiscard]] bool readsElsewhere(const Expr& e);
 
 // A stored dim of an operand, by its number among all operands, and the dim of the result at whose positions it is read.

@@ -1,8 +1,8 @@
 // Recompute count: at how many positions a kernel would compute the tensors of a group.
 //
 // Shifts, pads and reshapes need one tensor at several positions, and each is computed separately. Chains of them multiply:
-// cat({x[k:], x[:k]}) needs x at two positions, and a chain of n such ops needs it at 2^n. Reductions that follow one another compute their
-// operands in a sweep each.
+// cat({x[k:], x[:k]}) needs x at two positions, and a chain of n such ops needs it at 2^n. Each reduction of a chain computes its operands
+// in a sweep of its own.
 #pragma once
 
 #include <string>

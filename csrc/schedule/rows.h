@@ -2,8 +2,8 @@
 //
 // A target chooses the digits of the axes m, k, n; the structure follows from them:
 //   pointwise           for m: for n: store every output
-//   inner (n reduced)   for m: one sweep over k and n a reduction stage, then stores of outputs over n
-//   outer (k reduced)   for m: for n: one sweep over k a stage, then stores
+//   inner (n reduced)   for m: one sweep over k and n for each reduction stage, then stores of outputs over n
+//   outer (k reduced)   for m: for n: one sweep over k for each stage, then stores
 // An axis without a serial digit is not looped over: its values stay in registers from one sweep to the next.
 #pragma once
 
@@ -26,7 +26,7 @@ struct RowDigits {
   bool spill = false;         // inner: keep costly intermediates of a sweep in scratch for the next
   bool prefetchRows = false;  // bring in row m + 1 during the sweeps over row m
   int64_t pipelineRows = 0;   // inner: rows of a part, software pipelined; m has no digits then
-  int64_t prefetchAhead = 0;  // pointwise: elements of n, where rows are not prefetched
+  int64_t prefetchAhead = 0;  // pointwise: distance in elements of n, if rows are not prefetched
   bool scratchRow = false;    // outer: partial results in scratch, k outside n
   std::string split;  // the grid dim that cuts the reduced axes: partial results are combined by the last arriver
   IntExpr splitCount = 1;

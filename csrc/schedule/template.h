@@ -1,4 +1,4 @@
-// Template: one way to write kernels. It judges a group of ops, says the cost of the kernel it would write, and writes it.
+// Template: one way to write kernels. It judges a group of ops, estimates the cost of its kernel for the group, and writes this kernel.
 //
 //   Verdict verdict = judge(group, device, kernelTemplates());
 //   verdict.judgement->cost;              // of the cheapest kernel for the group
@@ -62,7 +62,7 @@ struct Template {
 
 [[nodiscard]] std::span<const Template> kernelTemplates();
 
-// The cheapest judgement of several templates, the first of those of equal cost; else why each of them refuses.
+// The cheapest judgement of several templates, at equal cost the first; else the reason of each refusal.
 [[nodiscard]] Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Template> templates);
 // The same for a group that a template has accepted before: InternalError if all refuse.
 [[nodiscard]] std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,

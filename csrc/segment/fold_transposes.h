@@ -1,4 +1,4 @@
-// fold_transposes: a permute that only library contractions read is no copy but a view with other strides.
+// fold_transposes: a permute that only library contractions read becomes a view with other strides instead of a copy.
 //
 //   T1 = permute(T0, order=[1, 0]), T2 = matmul(T1, T3), T0 [M, K] contiguous   ->   layouts[T1] = strides {1, K}
 //

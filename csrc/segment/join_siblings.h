@@ -3,8 +3,8 @@
 //   y = exp(x)    z = tanh(x)            one kernel, x is read once
 //   y = exp(x)    z = tanh(w)            one kernel if x and w are small and alike: one launch less
 //
-// Runs when every op has its step, since only then all candidates are known, and before steps are put in order. Afterwards no two
-// kernels are left that are better as one (judge_siblings.h), unless one waits for the other, or communication would be delayed.
+// Runs when every op has its step, since only then all candidates are known, and before steps are put in order. Afterwards no two kernels
+// would be faster as one (judge_siblings.h), unless one waits for the other, or communication would be delayed.
 //
 // Quadratic in the number of kernels. For each kernel, the detailed judgement ends after eight refused pairs.
 #pragma once

@@ -1,4 +1,4 @@
-// Memory for tensors on a host: 64-byte aligned, pooled, in 2 MB pages where a block is large enough to profit.
+// Memory for tensors on a host: 64-byte aligned, pooled, in 2 MB pages for large blocks.
 //
 //   PooledAllocator pool;
 //   void* p = pool.allocate(bytes);
@@ -22,8 +22,8 @@ inline constexpr size_t kTensorAlignment = 64;
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // At least `bytes` bytes with unspecified contents, aligned to kTensorAlignment; never null, 0 bytes included.
-  // UserError if the system has no more memory.
+  // At least `bytes` bytes with unspecified contents, aligned to kTensorAlignment; not null, even for 0 bytes. UserError if
+  // the system has no more memory.
   virtual void* allocate(size_t bytes) = 0;
   // `bytes` as given to allocate. Null is ignored.
   virtual void deallocate(void* block, size_t bytes) = 0;
@@ -51,7 +51,7 @@ class PooledAllocator final : public Allocator {
   // Gives the large free blocks back to the system.
   void trim();
   AllocatorStatistics statistics() const;
-  // The peak counts from now on.
+  // Sets the peak to the bytes that are in use now.
   void resetPeak();
   // Counts memory for tensors from other sources as in use; negative if it is released.
   void countInUse(int64_t bytes);

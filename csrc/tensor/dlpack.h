@@ -3,7 +3,7 @@
 // The structs are our own, with DLPack's layout: https://dmlc.github.io/dlpack/latest/c_api.html. A pointer to a
 // DLManagedTensor of any other library may be cast to ManagedTensor* and back.
 //
-// On a CPU there is no stream to order by: the producer's writes must be complete.
+// On a CPU no stream orders accesses: the producer's writes must be complete.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ namespace meshfuse {
 // A new handle that shares the tensor's storage; the receiver calls its deleter once.
 [[nodiscard]] dlpack::ManagedTensor* toDlpack(const Tensor& tensor);
 
-// Takes the handle over: its deleter runs when the last Tensor that shares the memory is destroyed, or before this throws.
-// UserError on null, another device than a CPU, a type that is none of DataType, or more lanes than one.
+// Takes ownership of the handle: its deleter runs when the last Tensor that shares the memory is destroyed, or before this throws.
+// UserError on null, another device than a CPU, a type that DataType lacks, or more lanes than one.
 [[nodiscard]] Tensor fromDlpack(dlpack::ManagedTensor* handle);
 
 }  // namespace meshfuse

@@ -18,7 +18,7 @@ struct DataTypeInfo {
   std::string_view token;  // as in kernels and files: `f32`
   int size;                // bytes
   TypeCategory category;
-  int mantissaBits;      // of a floating type, the implicit one included; else 0
+  int mantissaBits;      // of a floating type, with the implicit bit; else 0
   uint8_t dlpackCode;    // https://dmlc.github.io/dlpack/latest/c_api.html, DLDataTypeCode
   std::string_view npy;  // `descr` of NumPy files; NumPy has no bfloat16: <V2 is how the package ml_dtypes writes it
 };
@@ -45,7 +45,7 @@ constexpr bool isHalfPrecision(DataType t) { return isFloatingPoint(t) && info(t
 
 // The type in which elements are computed and added up: Float for 16-bit floating types, else `t`.
 constexpr DataType accumulateType(DataType t) { return isHalfPrecision(t) ? DataType::Float : t; }
-// The widest type of the category of `t`, which is that of scalars: Double, Int or Bool.
+// The type of scalars in the category of `t`, its widest type: Double, Int or Bool.
 constexpr DataType wideType(DataType t) {
   return isFloatingPoint(t) ? DataType::Double : isIntegral(t) ? DataType::Int : DataType::Bool;
 }

@@ -1,7 +1,7 @@
 // Tensor: a strided, reference-counted array on one device.
 //
-// Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded) and need not be those of
-// a contiguous array. A rank's shard of a sharded tensor is a Tensor with local sizes.
+// Copying a Tensor shares its storage. Sizes and strides are in elements; strides may be 0 (expanded), and the array need not be
+// contiguous. A rank's shard of a sharded tensor is a Tensor with local sizes.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class Tensor {
   static Tensor empty(std::vector<int64_t> sizes, DataType dtype);
   static Tensor zeros(std::vector<int64_t> sizes, DataType dtype);
   static Tensor full(std::vector<int64_t> sizes, DataType dtype, double value);
-  // A view of memory that `owner` keeps alive (may be null: then the caller does).
+  // A view of memory that `owner` keeps alive, or the caller if `owner` is null.
   static Tensor wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                      std::shared_ptr<void> owner = nullptr);
   // Contiguous copies of the given values, converted to dtype.
@@ -62,7 +62,7 @@ class Tensor {
   }
   const std::shared_ptr<void>& storage() const { return storage_; }
   // This tensor, marked as a rank's part of a global tensor of the given sizes. If parts are uneven, the sizes of one part do not
-  // determine the global sizes. Clones keep the mark, views do not. UserError on another number of sizes, or negative ones.
+  // determine the global sizes. Clones keep the mark, views do not. UserError unless there is one size for each dim and none is negative.
   Tensor withGlobalShape(std::vector<int64_t> sizes) const;
   std::span<const int64_t> globalShape() const {  // empty if not given
     return globalShape_ == nullptr ? std::span<const int64_t>() : std::span<const int64_t>(*globalShape_);
@@ -102,7 +102,8 @@ class Tensor {
   std::shared_ptr<const std::vector<int64_t>> globalShape_;
 };
 
-// Of the same sizes; converts. Allocates nothing up to 16 dims. The memory of both may overlap only if both are contiguous.
+// Copies elements between arrays of the same sizes, and converts them. Allocates nothing up to 16 dims. The memory of both may overlap only
+// if both are contiguous.
 void copyElements(const StridedElements& to, const StridedElements& from);
 
 // Strides of a contiguous array. With `order`: strides of an array without gaps whose dims lie in this order, outermost first.

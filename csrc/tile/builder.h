@@ -33,7 +33,7 @@ class Builder {
   // A Part digit takes the symbol of the grid dim it names; a Serial digit of size 0 runs to the bound.
   // At most one Serial digit of an axis has size 0; it takes as many steps as the bound needs beside the other digits. A Part
   // digit of size 0 takes its grid dim's count. A Serial digit may name the symbol of a Serial digit of another space: one For
-  // then runs both, which is how a convert inside a loop stays at one place.
+  // then runs both, as a convert inside a loop requires.
   struct DigitSpec {
     Level level;
     IntExpr size;
@@ -56,7 +56,7 @@ class Builder {
   ValueId indexValue(const IntExpr& expr, int space);
   ValueId load(int tensor, std::vector<Index> index, int space, AccessOptions options = {});
   ValueId point(PointOp op, std::vector<ValueId> operands);
-  // point(CheckedIndex) of positions at which `where` holds; elsewhere it is 0 and refuses nothing.
+  // point(CheckedIndex) at positions where `where` holds; at other positions the result is 0, and no index is refused.
   ValueId checkedIndex(ValueId index, ValueId extent, int space, std::vector<Pred> where = {});
   ValueId cast(ValueId value, DataType dtype);  // itself if it has that type
   ValueId random(ValueId seed, ValueId counterHigh, ValueId counterLow, int word);

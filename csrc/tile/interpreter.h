@@ -5,7 +5,7 @@
 // indexing with it is an InternalError. So are accesses outside of a tensor's extents, two writers of an element, reads of
 // elements that were never written, and uses of values or coordinates out of scope. Workspaces marked `zeroed` must be zero.
 //
-// Sums and products of floating type are accumulated wider; a result differs from an emitter's by rounding only.
+// Sums and products of floating type are accumulated in a wider type; a result differs from an emitter's by rounding only.
 #pragma once
 
 #include <cstdint>

@@ -29,10 +29,10 @@ struct Accessor {
 
 class TensorMemory {
  public:
-  // `base` is null for Scratch, which lives here.
+  // `base` is null for Scratch, whose memory this object owns.
   TensorMemory(const TensorParam& param, std::vector<int64_t> extents, std::vector<int64_t> strides, void* base);
 
-  // Forgets scratch: a new part starts.
+  // Discards the contents of scratch: a new part starts.
   void beginPart();
   Scalar load(const std::vector<int64_t>& index, const Accessor& who);
   void store(const std::vector<int64_t>& index, Scalar value, const Accessor& who);

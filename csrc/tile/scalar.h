@@ -25,7 +25,7 @@ union Scalar {
 // Floating to integer truncates; NaN gives 0 and values out of range the nearest bound, which no program may rely on.
 [[nodiscard]] Scalar castScalar(Scalar value, DataType from, DataType to);
 
-// Sums and products of floating types are accumulated wider and rounded at the end, so the order of elements hardly matters.
+// Sums and products of floating types are accumulated in a wider type and rounded at the end, so the order of elements hardly matters.
 class Reduction {
  public:
   Reduction(ReduceOp op, DataType dtype);

@@ -1,15 +1,15 @@
 // Tile programs: one kernel, written for one worker (a CUDA block or cluster, a CPU task) and one part of a grid.
 //
 // There are no threads in it. A Space is a list of axes; an axis has a bound and is cut into digits, outermost first, each on
-// a level of the machine. A value (tile) is spread over a set of digits of its space: a missing register digit means the same
-// along it (broadcast), a missing cluster, warp or lane digit means replicated over those threads.
+// a level of the machine. A value (tile) is spread over a set of digits of its space: if a register digit is missing, the elements along it
+// are equal (broadcast); if a cluster, warp or lane digit is missing, each of those threads has a copy.
 //
 //   space s  m = p(chunk) s      n = s r4 v16       a CPU row kernel: parts of `chunk` rows, vectors of 16, four at a time
 //   space s  m = p w2            n = r4 w4 l32 v4   rows in registers of a GPU block, coalesced
 //
 // Index expressions use the name of an axis as its coordinate: load X[m, n]. The coordinate is sum of digit * stride. Positions
-// at or beyond an axis' bound hold unspecified values: a load never touches them, store, reduce and loop carries leave them
-// out. `where` states all other conditions (pad, slice windows, data).
+// at or beyond an axis' bound hold unspecified values: load, store, reduce and loop carries skip them. `where` states all other conditions
+// (pad, slice windows, data).
 //
 //   kernel softmax                              for a CPU
 //   for m.s:
@@ -122,11 +122,11 @@ enum class ValueKind : uint8_t {
   Reduce,      // operands[0] over `digits` removed from it, by `combiner`; positions where `where` fails are left out
   Carry,       // the value a For carries, inside its body
   LoopResult,  // the value a For carried, after it; `param`: which
-  Convert,     // operands[0] laid out in another space: same axis names' bounds, other digits
+  Convert,     // operands[0] in another space: axes with the same bounds, other digits
 };
 
-// A value. Without digits it is the same everywhere and may be combined with values of any space. `digits` is a bit set over
-// the c, w, l, r and v digits of its space, numbered over all axes' digits in order.
+// A value. Without digits it has one element, and may be combined with values of any space. `digits` is a bit set over the c, w, l, r
+// and v digits of its space, numbered over all axes' digits in order.
 struct Value {
   ValueKind kind;
   DataType dtype;
@@ -160,7 +160,7 @@ enum class StmtKind : uint8_t {
   For,       // the serial digit `digit` of axis `axis` of space `space`; `carried` assigned together
   If,        // `where` over worker-uniform expressions
   LastArriver,  // body runs in the worker that arrives last at workspace counter `param` (Int32, zeroed): sees all others' stores.
-  // `index` (of grid dims only) selects the counter; the workers that share it are those of the other grid dims
+  // `index` (of grid dims only) selects the counter; workers that differ only in other grid dims share it
 };
 
 struct Stmt {

@@ -24,7 +24,7 @@ class Fusion;
 // The sizes of --mesh, by axis.
 [[nodiscard]] MeshSizes meshSizes(const ProgramOptions& options);
 
-// Loads a global program and sets the sizes of all symbolic mesh axes: those of --mesh, and for one axis left out, the size that makes
+// Loads a global program and sets the sizes of all symbolic mesh axes: the sizes of --mesh, and for one axis left out, the size that makes
 // a mesh of `ranks` ranks. `open`: receives the names of the symbolic axes.
 [[nodiscard]] std::unique_ptr<Fusion> loadSizedProgram(const ProgramOptions& options, std::optional<int> ranks,
                                                        std::vector<std::string>* open = nullptr);

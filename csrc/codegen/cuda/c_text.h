@@ -30,7 +30,7 @@ using Sections = std::set<std::string, std::less<>>;  // runtime functions used 
 // The result of an operation on elements of type `t`: C++ computes in int where an integer type is narrower, so it is cut to `t`.
 [[nodiscard]] std::string narrowed(std::string text, DataType t);
 
-// `text` is an operand that binds tighter than any operator.
+// `text` needs no parentheses as an operand of any operator.
 [[nodiscard]] std::string castText(const std::string& text, DataType from, DataType to, Sections& uses);
 
 [[nodiscard]] std::string combineText(tile::Combiner combiner, DataType t, const std::string& a, const std::string& b,

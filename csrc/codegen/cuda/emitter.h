@@ -33,8 +33,8 @@ struct Tile {
   bool packed = false;
 };
 
-// How one access of a tensor is made. Symbols of register digits stand for themselves, that of the vector digit for the
-// first element of `width`; where the access is of single elements, width is 1.
+// One access of a tensor. Its expressions contain the symbols of register digits; the symbol of the vector digit stands for the first of
+// `width` elements. If the access moves single elements, width is 1.
 struct Access {
   int tensor = 0;
   int space = 0;
@@ -48,7 +48,7 @@ struct Access {
   std::string vectorSymbol;
   int64_t width = 1;
   bool whole = true;                          // every predicate is constant over `width` elements
-  bool straddles = false;                     // else: vectorConditions tell whether a whole vector is in
+  bool straddles = false;                     // not `whole`: vectorConditions test whether the whole vector is inside
   std::vector<tile::Pred> preds;              // of one element
   std::vector<std::string> vectorConditions;  // of `width` elements at once
 };
@@ -86,7 +86,7 @@ class Emitter {
   CudaSource emit();
 
  private:
-  // The state that emission changes. It is copied to emit a loop body once only to learn its effect on barriers.
+  // The state that emission changes. A copy of it serves to emit a loop body once, to find the effect of the body on barriers.
   struct State {
     std::vector<std::string> lines;
     int indent = 1;
@@ -153,7 +153,7 @@ class Emitter {
   std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
   void assign(const Tile& tile, const std::string& text);  // the element at the current digits
   void materialise(tile::ValueId id);
-  // The float that a 16-bit value rounds, if that can be done in pairs.
+  // The float that is rounded to a 16-bit value, if two values can be rounded at once.
   tile::ValueId packedSource(tile::ValueId id) const;
   void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
   const tile::Value& value(tile::ValueId id) const { return p_.values[static_cast<size_t>(id)]; }

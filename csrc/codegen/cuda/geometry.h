@@ -34,9 +34,9 @@ class Geometry {
   const std::vector<DigitInfo>& digits(int space) const { return spaces_[static_cast<size_t>(space)]; }
   // The digits of `set` in registers, outermost first, the vector digit last; digits of size 1 left out.
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
-  std::vector<DigitInfo> threads(int space, uint64_t set) const;  // likewise, in the order of the digits
+  std::vector<DigitInfo> threads(int space, uint64_t set) const;  // the digits of `set` on threads, in their order
   int64_t registerCount(int space, uint64_t set) const;
-  // Threads of a level that the digits of a space tell apart; the others of the level repeat the work of these.
+  // The number of threads of a level that differ in the digits of a space; the other threads of the level repeat their work.
   int64_t extentOn(int space, tile::Level level) const;
 
   // Axes and digits in terms of C names; tensors' sizes and grid dims too.

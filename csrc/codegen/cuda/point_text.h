@@ -9,11 +9,11 @@
 
 namespace meshfuse::cuda {
 
-// Coarse: the result only reaches 16-bit values, so a few units in the last place of a float are free.
+// Coarse: the result only reaches 16-bit values, so an error of a few units in the last place of a float is allowed.
 enum class Precision : uint8_t { Full, Coarse };
 
-// The op on operands of type `t` (that of the second operand for Where); operand texts bind tighter than any operator,
-// and so does the result.
+// The op on operands of type `t` (for Where: the type of the second operand). The texts of operands and result need no parentheses as
+// operands of any operator.
 [[nodiscard]] std::string pointText(PointOp op, DataType t, Precision precision, std::span<const std::string> operands,
                                     Sections& uses);
 

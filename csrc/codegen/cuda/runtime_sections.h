@@ -1,7 +1,7 @@
 // Picks the runtime functions that a kernel uses.
 //
 // A file of runtime/cuda is a sequence of sections; each starts with a line `//@ name [device] [other sections it
-// needs]`. `device` marks functions that only a GPU can run: the emulator has its own version of those and compiles all others as
+// needs]`. `device` marks functions that only a GPU can run: the emulator has its own version of these functions and compiles all others as
 // they are.
 #pragma once
 

@@ -49,7 +49,7 @@ struct PieceExpr {
   IntExpr whole;
 };
 
-// Where a piece is inside its bounds and `where`. Both values may be absent: everywhere.
+// The elements of a piece that are inside its bounds and for which `where` holds. Without both values: all elements.
 struct Condition {
   bool never = false;
   llvm::Value* uniform = nullptr;  // one bit for the piece
@@ -76,8 +76,7 @@ class Emitter {
     int64_t scale;
     int level;
   };
-  // A region of code with one entry. Code that belongs to an outer scope is placed before `entry`, the branch into the next
-  // inner one.
+  // A region of code with one entry. Code that belongs to an outer scope is placed before `entry`, the branch into the next inner scope.
   struct Scope {
     llvm::Instruction* entry = nullptr;
     std::unordered_map<std::string, llvm::Value*> code;  // emitted here, by text

@@ -1,5 +1,5 @@
 // Elementary functions as straight-line IR over a float or a vector of floats. No tables, no branches, full range: infinities,
-// NaN, overflow and subnormal results are right.
+// NaN, overflow and subnormal results are correct.
 //
 //   function  error in ULP   method
 //   exp       1.1            x = n ln2 + r, degree 6 on |r| <= ln2/2, scaled by 2^n
@@ -11,8 +11,8 @@
 //   rsqrt     1.0            1 / sqrt(x), both correctly rounded
 // Without fused multiply-add the first three lose about half an ULP.
 //
-// A function takes several vectors and goes through them step by step, each step for all of them: a core's scheduler sees about
-// a hundred operations, and one vector is a chain of forty, so it would not reach the next vector.
+// A function takes several vectors and emits each step for all of them. A core's scheduler sees about a hundred operations, and one vector
+// takes a chain of forty: without interleaving, the chains of several vectors would hardly overlap.
 #pragma once
 
 #include <functional>

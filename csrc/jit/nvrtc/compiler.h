@@ -24,7 +24,7 @@ struct NvrtcCounters {
   double milliseconds = 0;  // of wall time inside NVRTC, all threads together
 };
 
-// Usable from several threads.
+// Several threads may use it at once.
 class NvrtcCompiler {
  public:
   // `cache` is optional and outlives the compiler.

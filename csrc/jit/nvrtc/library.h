@@ -18,7 +18,7 @@ struct NvrtcLibrary {
 
   DynamicLibrary library;
   bool usable = false;
-  std::string reason;  // why it is not
+  std::string reason;  // why it is not usable
   int major = 0;
   int minor = 0;
 

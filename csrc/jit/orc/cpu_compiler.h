@@ -22,7 +22,7 @@
 
 namespace meshfuse {
 
-// Machine code of one program; it stays mapped while the kernel lives. The ABI is that of codegen/llvm/emit.h.
+// Machine code of one program; it stays mapped while the CpuKernel exists. codegen/llvm/emit.h describes the ABI.
 struct CpuKernel {
   using Run = void (*)(const uint64_t* slots, int64_t partBegin, int64_t partEnd, void* scratch);
   using ScratchBytes = int64_t (*)(const uint64_t* slots);

@@ -22,13 +22,14 @@ class ThreadPool;
 
 class Contraction {
  public:
-  // The reason why the library does not take the op: it is not in the build, the type, a layout without unit stride. Nothing if it does.
+  // The reason why the library does not take the op: a build without the library, the type, a layout without unit stride. Nothing if it
+  // takes the op.
   static std::optional<std::string> refuse(const Expr& expr, const std::map<int, Layout>& layouts);
   // InternalError if refused. Extents must be constant.
   Contraction(const Expr& expr, const std::map<int, Layout>& layouts);
 
   int64_t workspaceBytes() const;
-  // operands: those of the op in order; out: contiguous; workspace: 64-byte aligned.
+  // operands: the operands of the op, in order; out: contiguous; workspace: 64-byte aligned.
   void run(ThreadPool& pool, std::span<void* const> operands, void* out, void* workspace) const;
 
  private:
@@ -39,7 +40,7 @@ class Contraction {
   void product(ThreadPool& pool, const float* a, const float* b, float* c, const float* bias) const;
 
   DataType dtype_;     // of the operands
-  bool wide_ = false;  // they are of 16 bits, the result is Float
+  bool wide_ = false;  // operands of 16 bits, a result of type Float
   int64_t m_ = 1, n_ = 1, k_ = 1;
   Matrix a_, b_;
   std::vector<int64_t> aBatch_, bBatch_;   // offset of each product of the batch, in elements

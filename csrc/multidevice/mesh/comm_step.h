@@ -14,7 +14,7 @@
 
 namespace meshfuse {
 
-// A mesh in which some axes are cut into parts, the atoms. The devices and their order are those of the original mesh.
+// A mesh in which some axes are cut into parts, the atoms. It has the devices of the original mesh, in the same order.
 struct RefinedMesh {
   DeviceMesh mesh;                  // of the tensor
   DeviceMesh atoms;                 // its axes are the atoms

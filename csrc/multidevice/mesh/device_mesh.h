@@ -90,8 +90,8 @@ class DeviceMesh {
   static DeviceMesh create(std::vector<Axis> axes);
   static DeviceMesh create(std::vector<Axis> axes, std::vector<int64_t> ids);
 
-  // The same axes with hints: sizes for which costs are compared while the real sizes are symbols; 2 without a hint. UserError if a name
-  // is no axis of symbolic size, or if a size is below 1.
+  // The same axes with hints: sizes for which costs are compared while the real sizes are symbols; 2 without a hint. UserError if a name is
+  // not that of an axis of symbolic size, or if a size is below 1.
   [[nodiscard]] DeviceMesh hint(const MeshSizes& sizes) const;
   // The same mesh with these sizes instead of symbols, and with ids 0..product-1 once all sizes are known. Other names are
   // ignored. UserError on a size below 1 and on too many devices.

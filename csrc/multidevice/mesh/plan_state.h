@@ -33,7 +33,7 @@ using PlanDim = std::vector<PlanDigit>;
 struct PlanState {
   std::vector<PlanDim> dims;
   std::vector<int> partial;  // atoms over which the tensor is still to be combined, ascending
-  // By dim: the given sizes of its parts; empty without such dims. Digits count in the padded dim, in which each part is as long as the
+  // By dim: the given sizes of its parts; empty without such dims. Digits index the padded dim, in which each part is as long as the
   // longest.
   std::vector<std::vector<int64_t>> parts = {};
 

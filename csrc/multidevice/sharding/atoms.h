@@ -19,7 +19,7 @@ struct AtomPair {
   PlanState to;
 };
 
-// nullopt if the two states cut an axis in ways that do not nest (2 then 3 against 3 then 2). The meshes are equal.
+// nullopt if the two states cut an axis in ways that do not nest (one into 2 x 3, the other into 3 x 2). The meshes are equal.
 [[nodiscard]] std::optional<AtomPair> atomPair(const ShardState& from, const ShardState& to, AtomLevel level);
 
 // A plan state as digits owned by the axes of `mesh`, the refined one.

@@ -1,4 +1,4 @@
-// The assumption while sizes of mesh axes are symbols: the axes that cut a dim divide it.
+// While sizes of mesh axes are symbols, the axes that cut a dim are assumed to divide it.
 //
 //   mesh {tp: tp}, T[512] outer_split(0, tp), bound to tp, reshaped to [8, 64]      tp divides 8, and so 512
 //
@@ -17,8 +17,8 @@ namespace meshfuse {
 
 class Fusion;
 
-// An analysis of a fusion, see analysis/pass_context.h: these facts together with those of size_facts.h. A fusion without
-// symbols has no facts.
+// An analysis of a fusion, see analysis/pass_context.h: these facts together with the facts of size_facts.h. A fusion without symbols
+// has no facts.
 class AxisFacts {
  public:
   static constexpr std::string_view kName = "axis-facts";

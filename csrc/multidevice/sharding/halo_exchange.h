@@ -58,10 +58,10 @@ class HaloExchanges {
     size_t number = 0;  // index of the exchange
     HaloStep step;
   };
-  // Null if the operand is no tensor, or if haloExchange() is empty for it.
+  // Null if the operand is not a tensor, or if haloExchange() is empty for it.
   [[nodiscard]] const Place* find(const Expr* expr, int operand) const;
   [[nodiscard]] const HaloExchange& exchange(const Place& place) const { return exchanges_[place.number]; }
-  // One step for each tensor operand that find() knows.
+  // One step for each tensor operand for which find() is not null.
   [[nodiscard]] std::vector<HaloStep> steps(const Expr* expr) const;
 
  private:

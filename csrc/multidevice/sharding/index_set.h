@@ -13,8 +13,8 @@ namespace meshfuse {
 class IndexSet {
  public:
   IndexSet() = default;
-  // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits and all
-  // sizes of parts, if digits count in a padded dim.
+  // The elements below `extent` whose owned digits have the values of the rank; `unit` divides all strides of owned digits and all sizes of
+  // parts, if digits index a padded dim.
   IndexSet(const PlanDim& digits, int64_t extent, int64_t unit, const std::function<int64_t(int atom)>& coordinate,
            std::span<const int64_t> parts = {});
 

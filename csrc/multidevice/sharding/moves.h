@@ -19,7 +19,7 @@ struct Move {
   bool plain = true;  // blocks of one size; for local moves and permutations: no new or moved partial sum
 };
 
-// Costs are in elements: alpha for the call, plus beta for each element that the busiest rank receives. Both are those of the most
+// Costs are in elements: alpha for the call, plus beta for each element that the busiest rank receives. Both are taken from the most
 // expensive link that the call crosses.
 struct MovePrices {
   std::vector<double> alpha;  // by atom

@@ -35,7 +35,7 @@ struct OperandDim {
 // True if all indices of the result's dim read the only element of the operand's dim.
 [[nodiscard]] bool stretches(const IterDomain* operand, const OperandDim& dim, const IterDomain* result);
 
-// True if this depends on unknown sizes: the operand's dim may have one element that stretches, or be as long as the result's dim.
+// True if stretches() depends on unknown sizes: the operand's dim may have one element that stretches, or be as long as the result's dim.
 [[nodiscard]] bool mayStretch(const Expr& expr, const IterDomain* operand, const OperandDim& dim,
                               const IterDomain* result, const Prover& prover);
 

@@ -14,7 +14,7 @@ namespace meshfuse {
 void checkPlan(const RedistributionPlan& plan, const ShardState& from, const ShardState& to, int64_t bound);
 
 // Checks in the same way that the steps lead from one state to the other. Returns the first error; nothing if there is none. The steps may
-// come from a text: their axes are those of their meshes.
+// come from a parsed text; the axes of each step are axes of its mesh.
 [[nodiscard]] std::optional<std::string> mistakeOf(std::span<const CommStep> steps, const ShardState& from,
                                                    const ShardState& to);
 

@@ -4,7 +4,7 @@
 // effect of a move on one dim (take a digit, free a digit) and the overlap of two lists are computed once for each pair of numbers.
 //
 // The top digit of a dim may be ragged: stride times size exceeds the extent, and elements beyond the extent do not exist. If a dim has
-// parts of given sizes, both ends have the same parts, and all digits count in the padded dim.
+// parts of given sizes, both ends have the same parts, and all digits index the padded dim.
 #pragma once
 
 #include <array>
@@ -113,7 +113,7 @@ class PlanSpace {
   const RankCounts& counts(int dim, DimId a, DimId b);
   SearchState numbered(const PlanState& state);
 
-  // The extent in which digits count: that of the dim, or of the padded dim.
+  // The extent that digits index: the extent of the dim, or of the padded dim.
   int64_t placesOf(int dim) const { return parts_[dim].empty() ? extents_[dim] : paddedExtent(parts_[dim]); }
 
   std::vector<int64_t> extents_;

@@ -29,7 +29,7 @@ enum class PartialSums : uint8_t { Combined, Moved };
 struct PlanOptions {
   double alpha = 1;              // cost of a call, in elements
   double alphaPeer = 1;          // cost of one message of a direct transfer
-  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; empty: the two above
+  std::vector<double> alphas;    // cost of a call, or a message, by axis of the mesh; empty: alpha and alphaPeer
   std::vector<double> beta;      // cost of an element by axis of the mesh; 1 where absent
   std::vector<double> alphasTo;  // the same for the mesh of the destination, if it is another mesh
   std::vector<double> betaTo;

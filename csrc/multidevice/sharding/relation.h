@@ -37,7 +37,7 @@ struct Edge {
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result);
-// The same under the caller's facts, which may be more than those of the program.
+// The same under the caller's facts, which may be more than the facts of the program.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover);
 
 // The difference between `held` and `needed` on a rank.

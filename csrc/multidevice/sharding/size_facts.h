@@ -1,4 +1,4 @@
-// Equalities between symbolic extents that hold whenever a fusion runs. They are no assumptions: if one does not hold, the call is refused.
+// Equalities between symbolic extents that hold whenever a fusion runs. They are not assumptions: a call for which one is false is refused.
 //
 //   T2 = add(T0[i0], T1[i1])                          i1 == i0: dims that an op reads at the same index have one extent
 //   T0[i0], dim 0 bound whole to an axis x of 4       i0 == 4: the loop that is bound to an axis has the size of the axis

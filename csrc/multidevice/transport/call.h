@@ -39,7 +39,7 @@ struct CallRecord {
 struct Blocks {
   int64_t number = 1;
   int64_t size = 0;
-  std::span<const int64_t> sizes = {};  // empty: all are `size`
+  std::span<const int64_t> sizes = {};  // empty: all blocks have `size` elements
 
   int64_t of(int64_t block) const { return sizes.empty() ? size : sizes[static_cast<size_t>(block)]; }
   int64_t begin(int64_t block) const;
@@ -93,7 +93,7 @@ struct CollectiveCall {
 // hold `rank`.
 [[nodiscard]] int positionInTeam(const Team& team, int rank, int size, Collective kind);
 
-// UserError unless counts, root and buffers make sense.
+// UserError unless counts, root and buffers are valid.
 void checkArguments(const CollectiveCall& call);
 
 // UserError unless the group has failed: a rank may only then call shrink().

@@ -1,9 +1,9 @@
 // Communicator: the interface of one rank to all ranks of a program.
 //
-// One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until
-// the result is in place or throws: DeviceError within the deadline when a peer died, is stuck or disagrees, naming the rank,
-// the collective and the step; after that the group is dead and every later call throws the same error. If ranks run different
-// programs and a `Programs` can describe the difference, the error is a DisagreementError, with one text on all ranks.
+// One object per rank and group. Collectives are started in the same order on every rank of their team. A call blocks until the result is
+// complete. If a peer has died, is stuck or disagrees, the call throws a DeviceError within the deadline, which names the rank, the
+// collective and the step. After that the group is dead, and every later call throws the same error. If ranks run different programs and a
+// `Programs` can describe the difference, the error is a DisagreementError, with one text on all ranks.
 //
 // A team is a list of ranks in ascending coordinate order; a collective runs among the ranks of one team, and its blocks are
 // in team order. Reductions are in team order, left to right: 16-bit floating types accumulate in float and round once,
@@ -91,7 +91,7 @@ class Communicator {
   // in: count elements; out, of the root: count elements.
   void reduce(const Team&, const void* in, void* out, int64_t count, DataType, ReduceOp, int root);
   void barrier(const Team&);
-  // A collective as data. The functions above check their arguments and come here.
+  // A collective as data. The functions above check their arguments and call this function.
   virtual void run(const CollectiveCall& call) = 0;
 
   // A group of sends and receives that progress together: posted at once, so that no order among them can deadlock. The messages
@@ -118,7 +118,7 @@ class Communicator {
 
   // Sets the current step of the program, for the errors of this rank and its peers: "step 12, all-reduce of T7".
   virtual void setStep(int64_t step, std::string_view what) = 0;
-  // This rank compiles or computes for a long time: peers that wait for it extend their deadline as long as it gives signs of life.
+  // This rank compiles or computes for a long time: peers that wait for it extend their deadline as long as its heartbeats arrive.
   virtual void setBusy(bool busy) = 0;
   // Reports a failure of this rank to every peer; their waits throw DeviceError with this text.
   virtual void abort(std::string_view reason) = 0;
@@ -132,8 +132,8 @@ class Communicator {
     std::unique_ptr<Communicator> world;
     std::vector<int> oldRanks;  // by new rank, ascending
   };
-  // Every survivor of a failure calls this; all get the same survivors. Ranks that have ended or left are excluded at once. Ranks that
-  // give no sign of life for the deadline, or do not call within it, are excluded too, and get a DeviceError if they call later. This
+  // Every survivor of a failure calls this; all get the same survivors. Ranks that have ended or left are excluded at once. Ranks without a
+  // heartbeat for the length of the deadline, or without a call within it, are excluded too, and get a DeviceError if they call later. This
   // communicator stays closed. UserError if nothing has failed: call abort() first.
   virtual Survivors shrink();
 

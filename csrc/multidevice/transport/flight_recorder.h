@@ -109,7 +109,7 @@ class FlightRecorder {
   FlightEvent* current_ = nullptr;
   int64_t step_ = -1;
   std::array<char, sizeof(FlightEvent::what)> what_{};
-  std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; its nodes stay where they are
+  std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; addresses of nodes are stable
   uint64_t lastTeam_ = 0;
   uint64_t* lastCount_ = nullptr;
   bool written_ = false;
@@ -134,7 +134,7 @@ struct FlightRecord {
   };
   std::vector<Entry> calls;  // oldest first
 };
-// UserError if the file is no flight record.
+// UserError if the file is not a flight record.
 [[nodiscard]] FlightRecord readFlightRecord(const std::string& file);
 
 // Compares the records of all ranks in a directory: for each world and team the first call that differs between its ranks, the earliest

@@ -15,7 +15,7 @@
 
 namespace meshfuse {
 
-// Reduces `count` elements of each input into `out`, which may be one of the inputs but not overlap one otherwise.
+// Reduces `count` elements of each input into `out`, which may be one of the inputs, but must not overlap an input in part.
 // At least one input. No alignment is needed beyond the element's own.
 void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t count, DataType type, ReduceOp op);
 

@@ -16,7 +16,7 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Every rank's message, by rank. DeviceError if a rank does not come within the deadline.
+  // Every rank's message, by rank. DeviceError if the message of a rank does not arrive within the deadline.
   virtual std::vector<std::string> allGather(std::string_view mine) = 0;
 };
 
@@ -30,7 +30,7 @@ struct RankOfLauncher {
   int size;
 };
 
-// The launcher's PMIx server. A build without PMIx refuses one with a DeviceError.
+// The launcher's PMIx server. In a build without PMIx it throws a DeviceError.
 [[nodiscard]] bool pmixOffered();
 [[nodiscard]] RankOfLauncher pmixPlace();
 [[nodiscard]] std::unique_ptr<Bootstrap> connectPmix(std::chrono::milliseconds deadline);

@@ -1,7 +1,7 @@
 // The control data that the ranks of a host share, one block for each rank: plain data in shared memory, written by several processes.
 //
 // A rank writes only to its own block. Exceptions are the doorbells of its peers, the failure in the block of rank 0, and the slots of
-// survivors. A lane has its own blocks for its calls; it uses the doorbells, failure, beats and survivor slots of the main blocks.
+// survivors. A lane has its own blocks for its calls; it uses the doorbells, failure, heartbeats and survivor slots of the main blocks.
 #pragma once
 
 #include <atomic>
@@ -66,7 +66,7 @@ struct alignas(64) ChannelIn {
 // The status of this rank for the errors of its peers, and the word that it waits for. Text may be read while it is written.
 struct alignas(64) Status {
   std::atomic<int64_t> beat;           // milliseconds of the machine's clock, updated regularly
-  std::atomic<uint32_t> closed;        // 1: it has left in good order
+  std::atomic<uint32_t> closed;        // 1: it has left without a failure
   std::atomic<uint32_t> busy;          // 1: the rank has declared a long computation
   std::atomic<uint32_t> waitsForBusy;  // 1 + the busy rank that it waits for, if any, directly or through other ranks
   std::atomic<uint32_t> inCall;

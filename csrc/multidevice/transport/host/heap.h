@@ -1,6 +1,6 @@
-// The heap whose blocks peers can read: one stretch of shared address space per rank, backed with memory as it fills.
+// The heap whose blocks peers can read: one contiguous range of shared address space per rank, backed with memory as it fills.
 //
-// Peers map the whole stretch once, so a block needs no registration: its offset is enough to find it. Freed blocks are kept and
+// Peers map the whole range once, so a block needs no registration: its offset is enough to find it. Freed blocks are kept and
 // merged. Thread-safe: blocks may be freed by any thread, also after the communicator is gone.
 #pragma once
 
@@ -18,7 +18,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
   explicit SharedHeap(SharedMemory memory) : memory_(std::move(memory)) {}
 
-  // Null if the stretch or the machine's memory is used up.
+  // Null if the range or the machine's memory is used up.
   std::shared_ptr<void> allocate(size_t bytes);
   // Offset of the block [p, p + bytes); -1 if it is not within the heap.
   int64_t offsetOf(const void* p, int64_t bytes) const {

@@ -2,8 +2,7 @@
 //
 // Waiting: if every rank has its own core, a rank spins for about 50 us, then sleeps. If ranks share cores, it never spins: it yields
 // the core, and sleeps as soon as a yield takes a whole time slice (another thread computes) or the peer is slow. After every sleep of
-// at most 5 ms it checks whether a rank has failed, a process has died, ranks wait for each other in a circle, or the deadline has
-// passed.
+// at most 5 ms it checks whether a rank has failed, a process has died, ranks are in a deadlock, or the deadline has passed.
 #pragma once
 
 #include <atomic>
@@ -103,7 +102,7 @@ class HostGroup {
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
   // The same without throwing.
   void recordFailure(const GroupFailure& failure);
-  // Sets the communicator that describes the programs of this rank's calls, for the error of ranks that wait for each other in a circle.
+  // Sets the communicator that describes the programs of this rank's calls, for the error of ranks in a deadlock.
   void explainBy(const Communicator& rank) { explains_ = &rank; }
 
   bool hasFailed() const { return blocks_[0].failure().state.load(std::memory_order_acquire) != Failure::None; }

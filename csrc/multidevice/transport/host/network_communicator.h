@@ -1,8 +1,8 @@
 // The communicator of ranks on several hosts: messages between every two ranks of a team.
 //
-// Each rank sends every other one a head, the record of the call followed by small data, and large data as a second
-// message. Ranks compare heads before they wait for any data. Reductions work in team order, so results have the same bits as on one
-// host, unless the table of algorithms contains `order=any`.
+// Each rank sends every other rank a head (the record of the call and small data), and large data as a second message. Ranks compare heads
+// before they wait for any data. Reductions work in team order, so results have the same bits as on one host, unless the table of
+// algorithms contains `order=any`.
 #pragma once
 
 #include <atomic>
@@ -174,15 +174,15 @@ class NetworkCommunicator final : public Communicator {
   bool inCall_ = false;
   int64_t step_ = -1;
   std::string what_;
-  std::unique_ptr<NetworkWatch> ownWatch_;  // a lane uses that of the whole
+  std::unique_ptr<NetworkWatch> ownWatch_;  // a lane uses the watch of the whole communicator
   NetworkWatch& watch_;
   std::shared_ptr<NetworkLink> link_;  // closed after a failure
-  uint32_t lane_ = 0;                  // 0: this is the whole; else its world is the team
+  uint32_t lane_ = 0;                  // 0: not a lane; else its world is the team
   std::atomic<bool> sharesLink_ = false;
   std::vector<PeerState> peers_;
   std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
-  bool leaving_ = false;  // this rank, in good order
+  bool leaving_ = false;  // this rank leaves, without a failure
   TransferCounters counters_;
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;

@@ -1,8 +1,8 @@
 // The state of the ranks on several hosts (alive, busy, left or failed): a star of TCP connections to rank 0, served by a thread.
 //
-// Message libraries do not report the death of a peer; a closed TCP connection does. Every rank regularly sends rank 0 a sign of life; a
-// rank that sends none is a suspect. The first failure reaches rank 0, which adds the suspects to the text and sends it to all ranks. So all
-// fail with the same text, and a rank that only waits for another rank is not blamed.
+// Message libraries do not report the death of a peer; a closed TCP connection does. Every rank regularly sends rank 0 a heartbeat; a rank
+// without heartbeats is a suspect. The first failure reaches rank 0, which adds the suspects to the text and sends it to all ranks. So all
+// ranks fail with the same text, which does not name a rank that only waits for another rank.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class NetworkWatch {
  public:
   // Collective over the bootstrap's ranks.
   NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline);
-  // Tells the others that this rank has left in good order. Rank 0 waits a little for the others to leave first.
+  // Tells the others that this rank has left without a failure. Rank 0 waits a little for the others to leave first.
   ~NetworkWatch();
   NetworkWatch(const NetworkWatch&) = delete;
   NetworkWatch& operator=(const NetworkWatch&) = delete;
@@ -73,7 +73,7 @@ class NetworkWatch {
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
   void keep(const GroupFailure& failure);
-  // Rank 0: the text about suspects that is added to a failure; "" if all ranks gave signs of life.
+  // Rank 0: the text about suspects that is added to a failure; "" if the heartbeats of all ranks arrived.
   std::string suspects() const;
   [[noreturn]] void throwFailure() const;
 
@@ -86,8 +86,8 @@ class NetworkWatch {
   std::vector<uint8_t> gone_;    // closed sockets; only the thread uses it
   std::vector<std::atomic<uint8_t>> busy_;
   std::vector<std::atomic<uint8_t>> left_;
-  std::vector<std::atomic<Clock::time_point>> heard_;  // rank 0: when each rank gave its last sign of life
-  std::atomic<Clock::time_point> looked_;              // when this rank last checked for signs of life
+  std::vector<std::atomic<Clock::time_point>> heard_;  // rank 0: time of the last message from each rank
+  std::atomic<Clock::time_point> looked_;              // when this rank last checked the heartbeats
   std::atomic<bool> failed_ = false;
   mutable std::mutex textMutex_;
   GroupFailure failure_;

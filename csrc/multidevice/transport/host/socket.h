@@ -21,9 +21,9 @@ class Socket {
   }
   ~Socket();
 
-  // A new one, not connected.
+  // A new socket, not connected.
   static Socket create();
-  // A new one for this host alone, by a name that lives as long as a socket has it.
+  // A new socket for this host alone, with a name that exists as long as a socket has it.
   static Socket createLocal();
   bool listenLocal(const std::string& name, int backlog) const;
   bool connectLocal(const std::string& name) const;

@@ -2,7 +2,7 @@
 // all ranks.
 //
 // Sockets never block: every step waits by poll until the deadline of the whole exchange. The centre knows the missing ranks and
-// reports them to the others. The other ranks have a longer deadline than the centre, so that they do not take a waiting centre for dead.
+// reports them to the others. The other ranks have a longer deadline than the centre, so that they do not report a waiting centre as dead.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class Star : public Bootstrap {
  private:
   std::vector<std::string> collect(std::string_view mine);
   std::vector<std::string> contribute(std::string_view mine);
-  // The error of a rank that did not speak before the limit, or whose connection ended.
+  // The error of a rank that sent nothing before the limit, or whose connection ended.
   std::string absence(int position, Clock::time_point limit) const;
 
   std::chrono::milliseconds deadline_;

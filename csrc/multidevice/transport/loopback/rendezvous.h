@@ -99,7 +99,7 @@ class LoopbackRendezvous {
     PeerBuffers buffers;
     std::string_view message;
     std::span<const int64_t> sent;
-    std::vector<uint64_t> arrivals;            // by peer: how often this rank came to a synchronization with it
+    std::vector<uint64_t> arrivals;            // by peer: how many synchronizations with it this rank has reached
     std::vector<std::vector<Parcel>> parcels;  // by receiver, oldest first
     std::vector<const Communicator::Transfer*> receives;  // the outstanding receives of its group of transfers
     int64_t step = -1;
@@ -134,7 +134,7 @@ class LoopbackRendezvous {
   std::string placeLocked(int rank);
   bool receiveOne(int rank, const Communicator::Transfer& receive);
 
-  // The state that the rendezvous of all ranks shares with those of its lanes.
+  // The state that the rendezvous of all ranks shares with the rendezvous of its lanes.
   struct Common {
     std::mutex mutex;
     std::optional<GroupFailure> failure;
