@@ -41,7 +41,8 @@ void withIndexType(DataType type, const Visit& visit) {
     if constexpr (std::signed_integral<I>) {
       visit.template operator()<I>();
     } else {
-      throwInternalError(fmt::format("[put by index] an index of {}", name(type)));
+      throwInternalError(
+          fmt::format("[put by index] the index has elements of type {}, expected integers", name(type)));
     }
   });
 }
@@ -218,7 +219,7 @@ class RowSums : public Routine {
     withIndexType(indexType_, [&]<class I>() { order(static_cast<const I*>(operands[1]), ends, values); });
     withElementType(dtype_, [&]<class T>() {
       if constexpr (std::is_same_v<T, bool>) {
-        throwInternalError("[put by index] sums of Bool");
+        throwInternalError("[put by index] Bool elements cannot be added");
       } else {
         const Memory<T> memory{static_cast<const T*>(operands[0]), static_cast<const T*>(operands[2]),
                                static_cast<T*>(out)};

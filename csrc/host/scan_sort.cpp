@@ -66,7 +66,7 @@ ScanOrSort::ScanOrSort(const Expr& e, const RoutineOptions& options)
       reduce_(e.attributes().reduce),
       dtype_(e.input(0)->dtype()),
       workers_(std::max(options.workers, 1)) {
-  invariant(does(e), "[scan sort] {} is {}", e.output()->toString(), e.opName());
+  invariant(does(e), "[scan sort] {} is computed by {}, expected a scan or a sort", e.output()->toString(), e.opName());
   const TensorView* in = e.input(0)->asTensor();
   const std::vector<int64_t> shape = in->constantShape();
   const std::vector<int64_t> result = e.tensorOutput()->constantShape();
@@ -200,7 +200,7 @@ void ScanOrSort::run(ThreadPool& pool, std::span<void* const> operands, void* ou
     using Wide =
         std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
     if constexpr (std::is_same_v<T, Float16Bits>) {
-      throwInternalError(fmt::format("[scan sort] elements of {}; cast them", name(dtype_)));
+      throwInternalError(fmt::format("[scan sort] elements of type {} are not supported; cast them", name(dtype_)));
     } else if (sorts_) {
       order<T>(pool, static_cast<const T*>(in), static_cast<int64_t*>(out), workspace);
     } else {

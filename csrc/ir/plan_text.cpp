@@ -77,7 +77,7 @@ class Reader {
     require(trimmed(rest_).empty(), "nothing more");
     step.kind = kindOf(verb);
     require(verbOf(step) == verb && step.before.dims.size() == step.after.dims.size(),
-            "states that such a step connects");
+            "two states that this kind of step can connect");
     return step;
   }
 

@@ -82,8 +82,8 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
     for (const IterDomain* id : t->getLogicalDomain()) {
       if (std::optional<std::string> name = missingSymbol(id->extent(), given); name && !t->isFusionInput()) {
         violations.push_back(
-            fmt::format("T{}: dim {} holds {}, which is of no input; give extents that follow from them", t->id(),
-                        id->toString(), *name));
+            fmt::format("T{}: dim {} depends on {}, which occurs in no input; give extents that follow from the inputs",
+                        t->id(), id->toString(), *name));
       }
     }
   }
@@ -94,8 +94,8 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
         name = missingSymbol(v->intExpr(), given);
       }
       if (name) {
-        violations.push_back(fmt::format("{} = {}: operand {} holds {}, which is of no input", e->output()->toString(),
-                                         e->opName(), v->toString(), *name));
+        violations.push_back(fmt::format("{} = {}: operand {} depends on {}, which occurs in no input",
+                                         e->output()->toString(), e->opName(), v->toString(), *name));
       }
     }
   }

@@ -247,7 +247,8 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const int table = tableOf(*op.expr);
   const int dim = op.expr->attributes().dim;
   const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
+            op.expr->input(table)->toString());
   const std::vector<Dim> dims = localDims(op);
   ExprAttributes attributes = op.expr->attributes();
   std::vector<Val*> operands = op.operands;
@@ -296,7 +297,7 @@ TensorView* put(Fusion& local, const LocalOp& op) {
   const DigitList& dim = op.state.dims[static_cast<size_t>(attributes.dim)];
   if (dim.hasOwned()) {
     const std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
-    invariant(start.has_value(), "[localize] {} is no range of the dim of its {}", op.result->toString(),
+    invariant(start.has_value(), "[localize] {} is not a contiguous range of the dim of its {}", op.result->toString(),
               op.expr->opName());
     attributes.starts = {attributes.starts[0] + *start};
     attributes.flags = {true};
@@ -312,7 +313,8 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   const int dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
   const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", select->input(0)->toString());
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
+            select->input(0)->toString());
   const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
   if (rows.isConst(0)) {
     table = withARowOfZeros(local, table, dim);

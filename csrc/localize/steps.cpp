@@ -168,8 +168,8 @@ class UnevenStep {
       default:
         break;
     }
-    throwInternalError(
-        fmt::format("[localize] no program for {}: the plan took a step that is not executed", step_.toString()));
+    throwInternalError(fmt::format("[localize] {} cannot be localized: no collective or local op implements this step",
+                                   step_.toString()));
   }
 
  private:
@@ -225,7 +225,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
   }
   const std::vector<int64_t> before = localShape(step.before);
   const std::vector<int64_t> after = localShape(step.after);
-  invariant(in->constantShape() == before, "[localize] {} enters {} with another shape than planned", in->toString(),
+  invariant(in->constantShape() == before, "[localize] {} has another shape at {} than planned", in->toString(),
             step.toString());
   switch (step.kind) {
     case Collective::Local: {
@@ -264,8 +264,8 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
     default:
       break;
   }
-  throwInternalError(
-      fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
+  throwInternalError(fmt::format("[localize] {} cannot be localized: no collective or local op implements this step",
+                                 step.toString()));
 }
 
 }  // namespace meshfuse

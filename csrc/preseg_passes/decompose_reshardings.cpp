@@ -250,7 +250,7 @@ class Decomposition {
       if (o.edge.relation != EdgeRelation::Comm) {
         continue;
       }
-      invariant(o.edge.needed.has_value(), "[decompose-reshardings] what {} needs is no rectangle",
+      invariant(o.edge.needed.has_value(), "[decompose-reshardings] the part that {} needs is not a rectangle",
                 e->tensorOutput()->toString());
       TensorView* from = e->input(o.position)->asTensor();
       TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];

@@ -366,7 +366,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(static_cast<int>(k), call->key));
     if (!isNew) {
       check(it->second.second == call->key,
-            "[pack-redistributions] {} and {} have pack={}, but no collective can be both; leave it out",
+            "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; leave it out",
             order.exprs()[static_cast<size_t>(it->second.first)]->output()->toString(), e->output()->toString(),
             e->attributes().pack);
       order.join(static_cast<int>(k), it->second.first);
@@ -379,7 +379,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     count += steps.back().size();
   }
   check(count == order.exprs().size(),
-        "[pack-redistributions] redistributions with one pack number wait for each other; leave it out");
+        "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
   return steps;
 }
 

@@ -414,7 +414,7 @@ class Propagation {
     const Expr* e = tv->definition();
     const ShardState* from = e == nullptr || e->kind() != ExprKind::Reshape ? nullptr : find(e->input(0));
     const std::string why = from == nullptr ? "" : opaqueInReshape(e, *from, tv, facts_);
-    return why.empty() ? "no axis reaches it" : why;
+    return why.empty() ? "no tensor that is connected to it is sharded" : why;
   }
 
   // The states are written into the tensors. True if one has changed.

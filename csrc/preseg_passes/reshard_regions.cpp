@@ -420,7 +420,8 @@ class Split {
       return false;
     }
     context_.remark(fmt::format(
-        "T{} is scattered over its dim {}, and {} tensors after it are in parts: {} bytes less to receive, {} less to "
+        "T{} is reduce-scattered over its dim {}, and {} tensors after it are sharded: {} bytes less to receive, {} "
+        "less to "
         "compute and hold, {} more collectives",
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();

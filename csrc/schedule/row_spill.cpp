@@ -122,7 +122,7 @@ const TensorView* RowWriter::tensorOf(int id) const {
       return e->tensorOutput();
     }
   }
-  throwInternalError(fmt::format("[rows] no T{} in the group", id));
+  throwInternalError(fmt::format("[rows] T{} is not in the group", id));
 }
 
 // The sweeps in which each tensor is computed or read, by Val id: those of the reductions it reaches without passing one, and

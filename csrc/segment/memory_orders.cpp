@@ -52,7 +52,7 @@ std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView
   for (const Expr* call : calls) {
     if (std::optional<std::string> refused = context.refuseLibraryCall(*call, context.layouts)) {
       context.layouts.erase(tv->id());
-      return fmt::format("no library would take T{} = {}: {}", call->output()->id(), call->opName(), *refused);
+      return fmt::format("no library would accept T{} = {}: {}", call->output()->id(), call->opName(), *refused);
     }
   }
   return "";

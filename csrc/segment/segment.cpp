@@ -215,7 +215,7 @@ class Segmenter {
   bool join(Expr* e, const std::set<int>& producers, const std::vector<int>& with, std::string& refusal) {
     if (producers.size() > with.size() || with.size() > 1) {
       if (graph_.makesCycle(with, producers)) {
-        refusal = "it would wait for itself";
+        refusal = "the group would depend on itself";
         return false;
       }
     }

@@ -120,7 +120,7 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
     const SizeParam& s = p_.sizes[i];
     auto value = static_cast<int64_t>(slots[pointers + i]);
     invariant(s.facts.lower <= value && value <= s.facts.upper && value % s.facts.divisor == 0,
-              "[tile interpreter] size {} = {} breaks its facts", s.name, value);
+              "[tile interpreter] size {} = {} violates its declared bounds or divisor", s.name, value);
     symbols_.set(symbols_.slot(s.name), value);
   }
   for (size_t i = 0; i < p_.scalars.size(); i++) {

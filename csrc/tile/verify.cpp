@@ -207,7 +207,7 @@ class StatementVerifier {
     }
     const Value& v = p_.values[static_cast<size_t>(s.value)];
     f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
-              "value {}: a loop defines it, not a statement", s.value);
+              "value {} is a carry or result of a loop, so no statement can define it", s.value);
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
     scope_.defined.insert(s.value);
@@ -325,7 +325,7 @@ class StatementVerifier {
     f_.expect(carry.kind == ValueKind::Carry && result.kind == ValueKind::LoopResult && result.param == position,
               "{}: carry {} is held by values of other kinds", what, position);
     f_.expect(everDefined_.insert(c.carry).second && everDefined_.insert(c.result).second,
-              "{}: carry {} is another loop's too", what, position);
+              "{}: carry {} belongs to another loop too", what, position);
     for (const Value* v : {&init, &next, &result}) {
       f_.expect(v->dtype == carry.dtype, "{}: carry {} is {} and {}", what, position, name(carry.dtype),
                 name(v->dtype));

@@ -22,7 +22,7 @@ TEST_F(Reduction, Types) {
 
 TEST_F(Reduction, SumTo) {
   expectUserError([&] { sum_to(x, {2}); }, {"[sum_to]", "dim 1", "extent 3", "size 2"});
-  expectUserError([&] { sum_to(x, {1, 2, 3}); }, {"[sum_to]", "3 sizes", "at most one a dim"});
+  expectUserError([&] { sum_to(x, {1, 2, 3}); }, {"[sum_to]", "3 sizes", "at most one for each dim"});
 }
 
 TEST_F(Reduction, Statistics) {

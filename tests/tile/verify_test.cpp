@@ -209,13 +209,13 @@ TEST(Verify, UniformConditionsAndLastArrivers) {
   expectFinding(with(parts(), [&](Program& p) { last(p).index[0].expr = IntExpr::symbol("m"); }),
                 "names m, which is no grid dim");
   expectFinding(with(parts(), [&](Program& p) { last(p).index.clear(); }),
-                "depends on pn, which is whichever part arrived last");
+                "depends on pn, which is the part that arrived last");
   expectFinding(with(parts(),
                      [&](Program& p) {
                        Stmt keep{.kind = StmtKind::Keep, .value = stmtOf(p.body, StmtKind::Store).value};
                        last(p).body.push_back(keep);
                      }),
-                "is of whichever part arrived last; compute it inside");
+                "belongs to the part that arrived last; compute it inside");
   expectFinding(with(parts(),
                      [&](Program& p) {
                        Stmt inner = std::move(last(p));

@@ -249,7 +249,7 @@ int64_t DeviceMesh::numDevices() const {
 
 int DeviceMesh::axisOf(ParallelType type) const {
   if (!type.isDevice()) {
-    throwUserError(fmt::format("[mesh] {} names no mesh axis; DIDx, DIDy, DIDz do", type.toString()));
+    throwUserError(fmt::format("[mesh] {} is not a mesh axis; use DIDx, DIDy or DIDz", type.toString()));
   }
   int axis = numAxes() - 1 - type.axisFromLast();
   if (axis < 0) {
@@ -276,7 +276,8 @@ ParallelType DeviceMesh::axis(std::string_view name) const {
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
   const int position = axisOf(axis(name));
   const IntExpr& whole = grid().sizes[static_cast<size_t>(position)];
-  check(whole.isConst(), "[mesh] axis {} has a symbol for its size; a part needs a number", name);
+  check(whole.isConst(), "[mesh] the size of axis {} is a symbol; only an axis of constant size can be cut in parts",
+        name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
         "[mesh] axis {} of {} has no part of size {} below {}; their product must divide its size", name,
         whole.constValue(), size, pre);
@@ -286,7 +287,9 @@ ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) 
 ParallelType DeviceMesh::typeOf(int axis, int64_t below, int64_t size) const {
   const int64_t whole = axisSize(axis).constValue();
   if (below < 1 || size < 1 || whole % below != 0 || whole / below % size != 0) {
-    throwInternalError(fmt::format("[mesh] a digit of {} above {} of axis {} of {}", size, below, axis, toString()));
+    throwInternalError(fmt::format(
+        "[mesh] got a digit of size {} above {} of axis {} of {}; their product must divide the size of the axis", size,
+        below, axis, toString()));
   }
   const ParallelType type = typeOf(axis);
   return size == whole ? type : ParallelType::device(type.axisFromLast(), whole / below / size, size);
@@ -369,14 +372,15 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
 
 int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
   if (coordinates.size() != grid().sizes.size()) {
-    throwInternalError(fmt::format("[mesh] {} coordinates for {}", coordinates.size(), toString()));
+    throwInternalError(
+        fmt::format("[mesh] got {} coordinates for {}; expected one for each axis", coordinates.size(), toString()));
   }
   int64_t index = 0;
   for (size_t k = 0; k < grid().sizes.size(); k++) {
     int64_t size = grid().sizes[k].constValue();
     if (coordinates[k] < 0 || coordinates[k] >= size) {
-      throwInternalError(
-          fmt::format("[mesh] coordinate {} along {} of {}", coordinates[k], grid().names[k], toString()));
+      throwInternalError(fmt::format("[mesh] coordinate {} is out of range for axis {} of {}", coordinates[k],
+                                     grid().names[k], toString()));
     }
     index = index * size + coordinates[k];
   }

@@ -230,7 +230,8 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
           (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
-            "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is one of no dim there",
+            "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is not a digit of any dim "
+            "there",
             from.mesh.axisName(d.owner.axis), operand->toString(), result->toString(), d.dim, d.stride.toString(),
             d.size.toString());
       }

@@ -273,7 +273,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
         const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
         if (!whole && (isRagged(held) || isRagged(needed)) && held.isConstant() && needed.isConstant()) {
           if (const EdgeRelation exact = compareRanks(held, needed); exact != EdgeRelation::Comm) {
-            reason = exact == EdgeRelation::Local ? "of uneven parts a rank holds more than it needs" : "";
+            reason = exact == EdgeRelation::Local ? "parts are uneven: a rank holds more than it needs" : "";
             return exact;
           }
         }
@@ -284,7 +284,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     }
     aligned = aligned && (needed.mesh.empty() || provenEqual(held.dims[k], needed.dims[k], prover));
     if (!aligned && reason.empty()) {
-      reason = fmt::format("of dim {} a rank holds more than it needs", k);
+      reason = fmt::format("a rank holds more of dim {} than it needs", k);
     }
   }
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;

@@ -47,7 +47,7 @@ void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, Digit
   }
   if (out.splits.empty()) {
     throwInternalError(
-        fmt::format("[sharding] no split of {} makes {}", extent.toString(), DigitList(digits).toString()));
+        fmt::format("[sharding] no split of {} produces {}", extent.toString(), DigitList(digits).toString()));
   }
   for (int i = 0; i + 1 < count; i++) {
     if (i + 1 != run) {

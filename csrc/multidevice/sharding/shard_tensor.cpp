@@ -76,9 +76,10 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   const TensorView* bound = cloner.clone(tv);
   for (const LoopTransform& t : bound->loopTransforms()) {
     for (const IntExpr& size : t.sizes) {
-      check(size.isConst(),
-            "[shardTensor] a part of {} has the size {}, which is known only in a call; cut the tensor by hand",
-            tv->toString(), size.toString());
+      check(
+          size.isConst(),
+          "[shardTensor] a part of {} has the size {}, which is known only at run time; slice the tensor for each rank",
+          tv->toString(), size.toString());
     }
   }
   const ShardState state = shardState(bound);
@@ -168,13 +169,13 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
 }  // namespace
 
 Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
-  check(!parts.empty(), "[unshardTensor] got no parts, expected one a device");
+  check(!parts.empty(), "[unshardTensor] got no parts, expected one for each device");
   if (!tv->hasDeviceMesh()) {
     return parts[0];
   }
   const DeviceMesh& mesh = tv->getDeviceMesh();
   check(static_cast<int64_t>(parts.size()) == mesh.numDevices(),
-        "[unshardTensor] got {} parts for mesh {}; expected one a device", parts.size(), mesh.toString());
+        "[unshardTensor] got {} parts for mesh {}; expected one for each device", parts.size(), mesh.toString());
   std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());

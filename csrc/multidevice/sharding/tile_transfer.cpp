@@ -241,8 +241,8 @@ class Transfers {
 TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh, const PlanState& before,
                           const DeviceMesh& toMesh, const PlanState& after) {
   if (!(before.partial.empty() && after.partial.empty()) && !(fromMesh == toMesh)) {
-    throwInternalError(fmt::format("[transfer] sums between meshes {} and {}; combine them before", fromMesh.toString(),
-                                   toMesh.toString()));
+    throwInternalError(fmt::format("[transfer] partial sums cannot move from mesh {} to mesh {}; combine them first",
+                                   fromMesh.toString(), toMesh.toString()));
   }
   TileTransfer out{fromMesh, toMesh, before, after, extents, {}, {}, 0, 0, 0, {}};
   const Side from(fromMesh, before);

@@ -140,7 +140,7 @@ std::string divergenceText(const Records& records, const TeamCall& call, int64_t
 }
 
 std::string agreementText(const Records& records, int64_t origin) {
-  std::string text = "  no divergence: the ranks made the same calls, as far as the records go\n";
+  std::string text = "  no divergence: the recorded calls of all ranks agree\n";
   for (const auto& [r, record] : records) {
     if (!record.calls.empty()) {
       text += fmt::format("    rank {}: {}\n", r, describeEntry(record.calls.back(), origin));

@@ -26,7 +26,7 @@ constexpr auto kSlowYield = 500us;
 constexpr auto kHostPeerIsSlow = 300us;
 constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
-constexpr auto kCircleCheck = 50ms;
+constexpr auto kDeadlockCheck = 50ms;
 constexpr auto kHostBeat = 25ms;
 constexpr int64_t kStaleBeat = 2000;  // milliseconds
 
@@ -41,7 +41,7 @@ HostGroup::~HostGroup() {
     return;
   }
   if (std::uncaught_exceptions() > uncaught_) {
-    recordFailure({fmt::format("[host] {} was left by an exception", place(rank_))});
+    recordFailure({fmt::format("[host] {} closed its communicator because of an exception", place(rank_))});
   }
   {
     std::lock_guard lock(beatMutex_);
@@ -103,7 +103,7 @@ void HostGroup::awaitLong(const Wait& wait) {
   const ObservedWait observed;
   const auto begin = Clock::now();
   auto limit = begin + deadline_;
-  auto nextCircleCheck = begin + kCircleCheck;
+  auto nextDeadlockCheck = begin + kDeadlockCheck;
   bool published = false;
   while (!wait.ready()) {
     if (hasFailed()) {
@@ -131,9 +131,9 @@ void HostGroup::awaitLong(const Wait& wait) {
     checkProcesses(wait);
     const int busy = busyPeer(wait);
     ownCalls().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
-    if (now >= nextCircleCheck) {
-      checkCircle(wait);
-      nextCircleCheck = now + kCircleCheck;
+    if (now >= nextDeadlockCheck) {
+      checkDeadlock(wait);
+      nextDeadlockCheck = now + kDeadlockCheck;
     }
     if (busy >= 0 && now < begin + busyLimit_) {
       limit = now + deadline_;
@@ -172,7 +172,7 @@ void HostGroup::checkProcesses(const Wait& wait) {
     }
     throwIfFailed();  // it may have said why
     if (closed) {
-      fail(fmt::format("[host] {} has left its world, which {} still waits for", place(r), place(rank_)));
+      fail(fmt::format("[host] {} has closed its communicator, but {} waits for it", place(r), place(rank_)));
     }
     fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), (*peers_)[static_cast<size_t>(r)].pid,
                      place(rank_)));
@@ -197,7 +197,7 @@ bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
 
 // Follows who waits for whom. Each link was true when it was read; they were all true at once if a second reading finds the
 // same waits.
-void HostGroup::checkCircle(const Wait& wait) {
+void HostGroup::checkDeadlock(const Wait& wait) {
   if (wait.word == nullptr) {
     return;
   }
@@ -206,18 +206,18 @@ void HostGroup::checkCircle(const Wait& wait) {
     int owner;
     uint32_t generation;
   };
-  std::vector<Link> circle;
+  std::vector<Link> cycle;
   int at = rank_;
   do {
     Link link{at, -1, 0};
-    if (static_cast<int>(circle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
+    if (static_cast<int>(cycle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
       return;
     }
-    circle.push_back(link);
+    cycle.push_back(link);
     at = link.owner;
   } while (at != rank_);
   std::string text;
-  for (const Link& link : circle) {
+  for (const Link& link : cycle) {
     int owner = -1;
     uint32_t generation = 0;
     if (!waitsFor(link.rank, owner, generation) || generation != link.generation) {
@@ -227,13 +227,13 @@ void HostGroup::checkCircle(const Wait& wait) {
   }
   // All of them are in their calls: two that run different programs are the reason.
   const auto callOf = [&](int r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
-  for (const Link& link : circle) {
+  for (const Link& link : cycle) {
     const Communicator::Programs* programs = explains_ == nullptr ? nullptr : explains_->programs().get();
     if (std::optional<GroupFailure> why = disagreement(programs, callOf(link.rank), callOf(link.owner))) {
       fail(*why);
     }
   }
-  fail("[host] no rank of these can go on: " + text);
+  fail("[host] deadlock: " + text);
 }
 
 int HostGroup::busyPeer(const Wait& wait) const {
@@ -261,9 +261,11 @@ void HostGroup::failLate(const Wait& wait) {
   named[static_cast<size_t>(rank_)] = 1;
   const auto name = [&](int r) {
     const int64_t age = sinceLastBeat(r).count();
-    text += fmt::format(" {}, {}", place(r),
-                        age < kStaleBeat ? std::string("alive")
-                                         : fmt::format("without a sign of life for {} ms: stopped or starved", age));
+    text += fmt::format(
+        " {}, {}", place(r),
+        age < kStaleBeat
+            ? std::string("alive")
+            : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
     named[static_cast<size_t>(r)] = 1;
   };
   for (const int p : wait.peers) {
@@ -323,7 +325,8 @@ void HostGroup::throwFailure() const {
     std::this_thread::sleep_for(1ms);
   }
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
-  const std::string text = written ? failure.text : "[host] a peer failed and ended before it could say why";
+  const std::string text =
+      written ? failure.text : "[host] a peer failed, and its process ended before it reported the reason";
   writeRecords(text);
   meshfuse::throwFailure({text, written && failure.isDisagreement != 0});
 }

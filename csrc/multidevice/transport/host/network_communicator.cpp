@@ -109,8 +109,8 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
   return lanes_.of(team, rank_, size_, [&] {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);
     const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
-    deviceCheck(isNew || known->second == team, "[network] the messages of two teams, {} and {}, cannot be told apart",
-                name_, lane->name_);
+    deviceCheck(isNew || known->second == team,
+                "[network] the messages of two teams, {} and {}, cannot be distinguished", name_, lane->name_);
     sharesLink_ = true;
     return lane;
   });
@@ -121,7 +121,7 @@ NetworkCommunicator::~NetworkCommunicator() {
     return;
   }
   if (std::uncaught_exceptions() > uncaught_) {
-    const std::string text = fmt::format("[network] {} was left by an exception", place());
+    const std::string text = fmt::format("[network] {} closed its communicator because of an exception", place());
     watch_.recordFailure({text});
     recorder_.write(text);
     return;
@@ -345,8 +345,8 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     const auto gone =
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     if (gone != pending.end() && quiet > kOnItsWay) {
-      failCall(
-          {fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place())});
+      failCall({fmt::format("[network] {} has closed its communicator, but {} waits for it", peerName(gone->peer),
+                            place())});
     }
     if (now >= limit) {
       failCall({fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(),

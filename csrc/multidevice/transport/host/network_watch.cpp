@@ -102,10 +102,10 @@ void NetworkWatch::join(Clock::time_point limit) {
       return;
     }
   }
-  throwDeviceError(fmt::format(
-      "[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was being "
-      "opened; is there a firewall?",
-      rank_, size_, place.port));
+  throwDeviceError(
+      fmt::format("[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was "
+                  "being opened; check that no firewall blocks the port",
+                  rank_, size_, place.port));
 }
 
 void NetworkWatch::look() {
@@ -212,7 +212,7 @@ std::string NetworkWatch::suspects() const {
   for (int r = 1; r < size_; ++r) {
     const auto silence = looked_.load() - heard_[static_cast<size_t>(r)].load();  // not of a rank 0 that did not listen
     if (silence > kSilent && !hasLeft(r)) {
-      text += fmt::format("; [rank {}/{}] has been without a sign of life for {} ms", r, size_,
+      text += fmt::format("; [rank {}/{}] has sent no heartbeat for {} ms", r, size_,
                           std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
     }
   }

@@ -14,7 +14,7 @@ namespace meshfuse {
 namespace {
 
 void pmixCheck(pmix_status_t status, std::string_view call) {
-  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; is the launcher still there?", call,
+  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; check that the launcher still runs", call,
               PMIx_Error_string(status));
 }
 

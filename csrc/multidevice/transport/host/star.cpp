@@ -30,8 +30,8 @@ int environmentNumber(const char* variable) {
   int value = -1;
   const char* end = text == nullptr ? nullptr : text + std::strlen(text);
   const bool parsed = text != nullptr && std::from_chars(text, end, value).ptr == end;
-  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE alike on all ranks",
-        variable, text == nullptr ? "" : text);
+  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE on all ranks", variable,
+        text == nullptr ? "" : text);
   return value;
 }
 

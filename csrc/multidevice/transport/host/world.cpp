@@ -65,8 +65,7 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
     }
     check(algorithms == algorithms0,
           "[algorithms] ranks 0 and {} disagree: rank 0 has '{}', rank {} has '{}'; set the option or "
-          "MESHFUSE_ALGORITHMS "
-          "alike on all ranks",
+          "MESHFUSE_ALGORITHMS to the same value on all ranks",
           r, algorithms0, r, algorithms);
   }
   if (names.size() == 1 && !options.messagesOnly) {

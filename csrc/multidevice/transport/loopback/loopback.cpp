@@ -49,7 +49,8 @@ class LoopbackCommunicator final : public Communicator {
       return;
     }
     if (std::uncaught_exceptions() > uncaught_) {
-      const std::string text = fmt::format("[loopback] {} was left by an exception", rendezvous_->place(rank_));
+      const std::string text =
+          fmt::format("[loopback] {} closed its communicator because of an exception", rendezvous_->place(rank_));
       rendezvous_->fail(text);
       writeRecords(text);
     }
@@ -306,7 +307,7 @@ void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
 }  // namespace
 
 void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
-  check(ranks > 0, "[loopback] {} ranks asked for, expected at least 1", ranks);
+  check(ranks > 0, "[loopback] got {} ranks, expected at least 1", ranks);
   if (options.trace != nullptr) {
     options.trace->assign(static_cast<size_t>(ranks), {});
   }

@@ -288,7 +288,7 @@ GroupFailure LoopbackRendezvous::deadlock() {
       }
     }
   }
-  return {"[loopback] no rank can go on: " + waits()};
+  return {"[loopback] deadlock: " + waits()};
 }
 
 DifferingCall LoopbackRendezvous::callOf(int rank) {
