@@ -13,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kHintWithout = 2;  // the least with which anything communicates
+constexpr int64_t kHintWithout = 2;  // the smallest size with communication
 
 std::string defaultName(int axisFromLast) {
   switch (axisFromLast) {
@@ -32,7 +32,7 @@ bool isDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// A name stands in expressions and in the text form of a fusion, where i0, T0, S0 and some words have a meaning.
+// Names occur in expressions and in the text form of a fusion, so i0, T0, S0 and some keywords are reserved.
 void checkAxisName(std::string_view name) {
   bool identifier =
       !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
@@ -303,7 +303,7 @@ bool DeviceMesh::overlap(ParallelType a, ParallelType b) const {
   if (!a.isDevice() || !b.isDevice() || a.axisFromLast() != b.axisFromLast()) {
     return false;
   }
-  // one lies below the other if its places, counted from the outside, begin where those of the other have ended
+  // one digit lies below another if its range, counted from the outermost digit, begins at or after the end of the other's range
   const auto isBelow = [](ParallelType x, ParallelType y) { return x.pre() % (y.pre() * y.size()) == 0; };
   return !a.isPart() || !b.isPart() || (!isBelow(a, b) && !isBelow(b, a));
 }
@@ -316,7 +316,7 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
   std::vector<ParallelType> free;
   for (int axis = 0; axis < numAxes(); axis++) {
     const ParallelType whole = typeOf(axis);
-    std::vector<std::pair<int64_t, int64_t>> taken;  // from one place to another, counted from the outside
+    std::vector<std::pair<int64_t, int64_t>> taken;  // ranges (begin, end), counted from the outermost digit
     bool isTaken = false;
     for (const ParallelType type : bound) {
       if (overlap(type, whole)) {

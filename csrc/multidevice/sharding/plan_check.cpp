@@ -14,7 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// The first mistake found.
+// Thrown for the first mistake found.
 struct Mistake {
   std::string text;
 };
@@ -70,7 +70,7 @@ class Checker {
     return fits;
   }
 
-  // Axes that own a digit before and after: the team gives its digits up, keeps them or takes some, as the kind says.
+  // Compares the axes that own digits before and after: the kind says whether the team loses, keeps or gains digits.
   bool hasOwnersOfItsKind() const {
     const std::vector<int> before = usedAtoms(step_.before);
     const std::vector<int> after = usedAtoms(step_.after);
@@ -186,7 +186,7 @@ class Checker {
     require(!isEven(step_, extents_) || counts.size() == 1, "exchanges unevenly");
   }
 
-  // Of a new sum every element is counted once: by its owner, or by coordinate 0.
+  // A new partial sum counts every element once: at its owner, or at coordinate 0.
   void checkSpread(size_t r, const std::vector<size_t>& team) const {
     int64_t found = 0;
     const std::vector<int> owners = usedAtoms(step_.before);
@@ -197,7 +197,7 @@ class Checker {
     require(found == countOf(after_.tiles[r]), "does not count each element of the sum once");
   }
 
-  // Every element comes as often as contributions to it are added up, counted by messages and what is kept.
+  // Messages and kept tiles bring every element once for each contribution to it.
   void checkTransfer() const {
     const TileTransfer t = tileTransfer(step_, extents_);
     std::vector<int64_t> got(after_.tiles.size(), 0);
@@ -249,7 +249,7 @@ IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>&
       digits, extent, 1, [&](int k) { return values[k]; }, parts);
 }
 
-// The state of a step against a state of the tensor, which one end of the plan is.
+// Compares the first or last state of the plan with the state of the tensor.
 void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& reached,
               const std::vector<int64_t>& extents, std::string_view where) {
   if (on.mesh.devices() != state.mesh.devices()) {
@@ -294,7 +294,7 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
     const CommStep& earlier = steps[i - 1];
     const CommStep& later = steps[i];
     const RefinedMesh& reached = earlier.to ? *earlier.to : earlier.on;
-    // What every rank holds whole goes on in any order of the ranks.
+    // A replicated tensor may continue with any order of the ranks.
     const bool isWhole = usedAtoms(earlier.after).empty() && usedAtoms(later.before).empty() &&
                          std::ranges::is_permutation(reached.mesh.devices(), later.on.mesh.devices());
     const bool meets = reached == later.on ? earlier.after == later.before

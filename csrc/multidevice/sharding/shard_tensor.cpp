@@ -14,7 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// The elements of a part inside the whole: one dim a local digit.
+// The elements of a part inside the whole tensor, with one dim for each local digit.
 struct PartView {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
@@ -43,7 +43,7 @@ PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<
   return view;
 }
 
-// Copies between the elements of an uneven part and its places in the whole, run by run: `copy(part, places)` gets both.
+// Copies the elements of an uneven part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
 void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
                 const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
   if (dim == part.dim()) {
@@ -136,7 +136,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
 
 namespace {
 
-// Dim by dim the sum over the devices that differ only where the axes, or parts of axes, of the dim do.
+// For each dim, the sum over the devices that differ only in the axes, or parts of axes, that own the dim.
 std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   // Which axes own a dim does not depend on its size.
@@ -151,7 +151,7 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
       bool counts = true;
       for (int axis = 0; axis < mesh.numAxes(); axis++) {
-        int64_t others = at[static_cast<size_t>(axis)];  // what of the coordinate says nothing of this dim
+        int64_t others = at[static_cast<size_t>(axis)];  // the digits of the coordinate that do not belong to this dim
         for (const Digit& digit : state.dims[d].digits()) {
           if (digit.owner.isDevice() && digit.owner.axis == axis) {
             const int64_t below = digit.owner.below.constValue();

@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Longer than a peer that shares the core copies in a call of medium size, shorter than the time slice of one who computes.
+// Longer than the copies of a medium call by a peer on the same core, shorter than the time slice of a computing peer.
 constexpr auto kSlowYield = 500us;
 constexpr auto kHostPeerIsSlow = 300us;
 constexpr int kStolen = 250;
@@ -86,7 +86,7 @@ void HostGroup::wake(Doorbell& bell) {
   syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Whoever stores a word and then sees `sleeping` rings; whoever does not see it stored before `ready` is asked here.
+// A peer stores a word and then rings if it sees `sleeping`; if it does not see it, its store precedes the call of `ready` here.
 void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
   Doorbell& bell = own().doorbell();
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
@@ -107,7 +107,7 @@ void HostGroup::awaitLong(const Wait& wait) {
   bool published = false;
   while (!wait.ready()) {
     if (hasFailed()) {
-      if (wait.ready()) {  // what is complete succeeds, whatever happened since
+      if (wait.ready()) {  // a complete call succeeds, even if the world has failed since
         break;
       }
       throwFailure();
@@ -170,7 +170,7 @@ void HostGroup::checkProcesses(const Wait& wait) {
     if (r == rank_ || (!ended && !closed) || (closed && !awaited) || wait.ready()) {
       continue;
     }
-    throwIfFailed();  // it may have said why
+    throwIfFailed();  // the peer may have recorded the reason
     if (closed) {
       fail(fmt::format("[host] {} has closed its communicator, but {} waits for it", place(r), place(rank_)));
     }
@@ -195,8 +195,8 @@ bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
          static_cast<int32_t>(callsOf(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
 }
 
-// Follows who waits for whom. Each link was true when it was read; they were all true at once if a second reading finds the
-// same waits.
+// Follows the chain of waits from this rank. A cycle is a deadlock if a second reading finds the same waits: then all of them held
+// at the same time.
 void HostGroup::checkDeadlock(const Wait& wait) {
   if (wait.word == nullptr) {
     return;
@@ -225,7 +225,7 @@ void HostGroup::checkDeadlock(const Wait& wait) {
     }
     text += fmt::format("{}{} waits for rank {}", text.empty() ? "" : "; ", place(link.rank), owner);
   }
-  // All of them are in their calls: two that run different programs are the reason.
+  // All ranks of the cycle are in calls: if two of them run different programs, that is the reason.
   const auto callOf = [&](int r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
   for (const Link& link : cycle) {
     const Communicator::Programs* programs = explains_ == nullptr ? nullptr : explains_->programs().get();
@@ -241,7 +241,7 @@ int HostGroup::busyPeer(const Wait& wait) const {
     if (isBusy(p)) {
       return p;
     }
-    // the rank that it waits for, itself or in this lane
+    // the rank that p waits for, in its own world or in this lane
     for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
       const int awaited =
           block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
@@ -253,8 +253,8 @@ int HostGroup::busyPeer(const Wait& wait) const {
   return -1;
 }
 
-// Names those it waits for, each followed by whom that one waits for, and whoever else gives no sign of life: a rank may be late only
-// because another one is.
+// Names the ranks that this rank waits for, the ranks that these wait for in turn, and all other ranks without a heartbeat: a rank may
+// be late only because another one is.
 void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
   std::vector<uint8_t> named(static_cast<size_t>(size_));

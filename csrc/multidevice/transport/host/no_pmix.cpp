@@ -17,7 +17,7 @@ namespace {
 
 }  // namespace
 
-// A rank of several that took itself for the only one would be silently wrong.
+// Without this error each of several ranks would run alone, with wrong results.
 bool pmixOffered() {
   return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr && !starOffered();
 }

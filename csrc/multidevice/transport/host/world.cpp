@@ -18,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-// The same for all processes of a machine since it was started. Who knows better where the ranks can share memory says so.
+// Equal for all processes of a machine since its start. MESHFUSE_HOST overrides it.
 std::string hostIdentity() {
   if (const char* name = std::getenv("MESHFUSE_HOST"); name != nullptr && *name != '\0') {
     return name;

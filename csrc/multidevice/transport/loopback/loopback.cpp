@@ -33,7 +33,7 @@ class LoopbackCommunicator final : public Communicator {
       world_.ranks.push_back(r);
     }
   }
-  // The lane of a team. Faults and traces are of the calls of the whole.
+  // The lane of a team. Faults and traces apply to the calls of the whole world only.
   LoopbackCommunicator(LoopbackCommunicator& whole, const Team& team)
       : LoopbackCommunicator(
             std::shared_ptr<LoopbackRendezvous>(whole.rendezvous_, &whole.rendezvous_->lane(team)), whole.rank_,
@@ -43,7 +43,7 @@ class LoopbackCommunicator final : public Communicator {
     world_ = team;
     isLane_ = true;
   }
-  // A body that ends has said so already; a world of survivors ends with its communicator.
+  // A body that has ended has reported it already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
     if (isLane_) {
       return;
@@ -159,7 +159,7 @@ class LoopbackCommunicator final : public Communicator {
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
-  // This rank's, and those of the ranks that have left.
+  // Writes the records of this rank and of the ranks that have left.
   void writeRecords(const std::string& failure) {
     recorder_.write(failure);
     for (int p = 0; p < size(); ++p) {
@@ -273,11 +273,11 @@ class LoopbackCommunicator final : public Communicator {
   std::vector<PeerBuffers> peers_;  // of the call under way
   int64_t calls_ = 0;
   TransferCounters counters_;
-  bool isLane_ = false;  // then its world is the team
+  bool isLane_ = false;  // its world is then the team
   Lanes lanes_;
 };
 
-// What a body threw, and whether it did so of its own accord: before anybody else failed.
+// The exception of a body, and whether it was the first failure of the group.
 struct Outcome {
   std::exception_ptr thrown;
   bool first = false;
