@@ -1,4 +1,4 @@
-// Direct transfers as one rank takes them: those of a plan's step, and the exchange that they share with halos.
+// The program of one rank for direct transfers: those of a step of a plan, and the exchange that halos use too.
 #include "base/error.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/tile_transfer.h"
