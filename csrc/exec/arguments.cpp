@@ -113,7 +113,7 @@ std::vector<int64_t> elementsOf(const Tensor& sizes) {
 
 namespace {
 
-// Dims of symbolic size that an axis owns whole, one element a rank, with the sizes that they have to have; 0 for all other dims.
+// The required sizes of symbolic dims that are bound to an axis without a split, one element for each rank; 0 for all other dims.
 std::vector<int64_t> sizesOfWholeDims(const TensorView* tv) {
   std::vector<int64_t> sizes(tv->shape().size(), 0);
   const std::vector<IterDomain*> stored = tv->noReductions();

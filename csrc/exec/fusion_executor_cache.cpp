@@ -53,7 +53,7 @@ bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
   return same;
 }
 
-// Other strides than planned are allowed where the output has no memory order: the result is then computed elsewhere and copied.
+// Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
 void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int> order = tv->memoryOrder();

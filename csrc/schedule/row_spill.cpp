@@ -12,11 +12,10 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kExpensive =
-    12;  // loads and ops: computing that much again costs more than a store and loads that hit a near cache
+constexpr int kExpensive = 12;  // loads and ops: recomputing more costs more than a store and loads from a near cache
 constexpr int64_t kScratchBytes = 1 << 20;  // of all scratch rows: what a second cache holds
 
-// Values that take no op of their own.
+// Values that need no op.
 bool isFree(const Expr& e) {
   const OpRule& rule = ruleOf(e);
   return (rule.elements == Elements::Moved && rule.view != View::No) || rule.form == OpForm::Fill;
