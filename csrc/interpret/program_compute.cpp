@@ -10,7 +10,7 @@ namespace meshfuse::reference {
 
 namespace {
 
-// Where a logical dim stands in the root domain: a step of it is `stride` steps of root dim `root`.
+// The position of a logical dim in the root domain: one step of it is `stride` steps of root dim `root`.
 struct Digit {
   int root = 0;
   IntExpr stride = 1;

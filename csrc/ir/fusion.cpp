@@ -124,7 +124,7 @@ std::optional<int> Fusion::aliasOf(int output) const {
 
 namespace {
 
-// Other ranks wait for it, whether or not something here needs what it gives.
+// Other ranks wait for this op even if no op of this rank reads its result.
 bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
 
 }  // namespace

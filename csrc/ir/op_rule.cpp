@@ -184,7 +184,7 @@ void line(DimMap& m) {
   }
 }
 
-// Of what is written, any position along the dim.
+// The op may read any position of the written values along the dim.
 void scatter(DimMap& m) {
   for (size_t k = 0; k < m.p.size(); k++) {
     if (m.operand != 0 && k == m.dim()) {

@@ -75,7 +75,7 @@ std::optional<std::string> missingSymbol(const IntExpr& e, const std::set<std::s
   return std::nullopt;
 }
 
-// Nothing but the inputs says how large a result is.
+// The sizes of results may depend on inputs only.
 void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Expr*>& exprs,
                    const std::set<std::string>& given, std::vector<std::string>& violations) {
   for (const TensorView* t : tensors) {

@@ -126,7 +126,7 @@ class ExprVerifier {
     }
   }
 
-  // What awaits its size stretches if that is 1.
+  // A dim of symbolic structure stretches if its size is 1.
   static bool mayStretch(const IterDomain* d) { return d->isBroadcast() || d->isSymbolic(); }
 
   // The k-th dim of each is the same. Dims of p that may stretch do if `stretch`.
@@ -242,7 +242,7 @@ class ExprVerifier {
     }
   }
 
-  // Iota and Eye: elements that follow from where they stand.
+  // Iota and Eye: elements that are functions of their position.
   void positions(size_t rank) {
     if (root().size() != rank) {
       report("the result has {} dims, expected {}", root().size(), rank);
@@ -649,7 +649,7 @@ class ExprVerifier {
     }
   }
 
-  // A table and what is put into it; whether the dims of all can be compared.
+  // Checks a table and the values put into it; returns whether all dims can be compared.
   bool puts() {
     sameType();
     sameType(2);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Heads of the query by those of the key.
+// The heads of the query in groups, one group for each head of the key.
 struct Groups {
   int64_t count = 0;
   int64_t each = 0;

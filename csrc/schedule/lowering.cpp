@@ -144,7 +144,7 @@ IntExpr Lowering::size(const IntExpr& expr) {
 
 int Lowering::tensorParam(const TensorView* tensor) const {
   auto it = params_.find(tensor->id());
-  if (it == params_.end()) {  // a description is costly: only now
+  if (it == params_.end()) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} is neither an input nor an output of the group", tensor->toString()));
   }
   return it->second;
@@ -404,7 +404,7 @@ ValueId Lowering::eye(const Expr& e, const Position& position, int space) {
 }
 
 ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
-  if (tensor->definition() == nullptr) {  // a description is costly: only now
+  if (tensor->definition() == nullptr) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} has no definition and is no input of the group", tensor->toString()));
   }
   const Expr& e = *tensor->definition();

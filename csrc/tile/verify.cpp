@@ -136,7 +136,7 @@ class DeclarationVerifier {
     f_.expect(names_.count(d.symbol) == 0, "axis {}: digit symbol {} is also a name", axis.name, d.symbol);
   }
 
-  // Scratch of a GPU block has a constant size; several tiles may be in flight, so what each convert needs is checked apart.
+  // Scratch of a GPU block has a constant size. Several tiles may be in flight, so the memory of each convert is checked separately.
   void verifyScratch() {
     if (p_.target != Target::Gpu) {
       return;
@@ -258,7 +258,7 @@ class StatementVerifier {
       oneWriter(s, t, what);
     }
   }
-  // What runs several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
+  // Digits that run several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
   void oneWriter(const Stmt& s, const TensorParam& t, const std::string& what) {
     std::set<std::string> placed = scope_.restricted;
     for (const Index& i : s.index) {
@@ -397,7 +397,7 @@ class StatementVerifier {
 std::vector<std::string> verify(const Program& program) {
   Findings findings;
   DeclarationVerifier(program, findings).verify();
-  if (findings.list.empty()) {  // statements are read by what is declared
+  if (findings.list.empty()) {  // statements are verified only if all declarations are valid
     StatementVerifier(program, findings).verify();
   }
   return std::move(findings.list);

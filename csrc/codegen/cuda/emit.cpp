@@ -23,7 +23,7 @@ using namespace tile;
 
 namespace {
 
-// Whether `word` stands in the text as a word of its own.
+// Whether the text contains `word` as a separate word.
 bool mentions(const std::string& text, const std::string& word) {
   auto isPart = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
