@@ -140,7 +140,7 @@ TEST(Meshes, LargerThanTheWorld) {
         f.addOutput(sum(x, {0}));
       },
       Tensor::zeros({2}, DataType::Float));
-  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 names rank 2, but there are 2 ranks")) << error;
+  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 contains rank 2, but there are 2 ranks")) << error;
 }
 
 }  // namespace

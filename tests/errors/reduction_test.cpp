@@ -17,7 +17,7 @@ TEST_F(Reduction, Types) {
   expectUserError([&] { sum(x, {0}, false, DataType::Bool); }, {"[sum]", "Bool", "any or all"});
   expectUserError([&] { mean(x, {0}, false, DataType::Int); }, {"[mean]", "Int", "expected a floating type"});
   expectUserError([&] { reductionOp(ReduceOp::Sum, castOp(DataType::Half, x), {0}); },
-                  {"[reductionOp]", "16 bits", "cast to Float"});
+                  {"[reductionOp]", "16-bit elements", "cast to Float"});
 }
 
 TEST_F(Reduction, SumTo) {

@@ -24,7 +24,7 @@ TEST_F(ShapeOps, DimsOfOne) {
   expectUserError([&] { expand(x, {3}); }, {"[expand]", "1 sizes", "at least one for each dim"});
   expectUserError([&] { expand(x, {-1, 2, 3}); }, {"[expand]", "-1 for a new leading dim"});
   expectUserError([&] { repeat(x, {2}); }, {"[repeat]", "got 1", "at least one for each dim"});
-  expectUserError([&] { repeat(x, {2, -1}); }, {"[repeat]", "-1 times", "expected 0 or more"});
+  expectUserError([&] { repeat(x, {2, -1}); }, {"[repeat]", "repeat count of -1", "expected 0 or more"});
 }
 
 TEST_F(ShapeOps, Order) {

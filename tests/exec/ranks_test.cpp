@@ -406,7 +406,7 @@ TEST(AllRanks, HaveAMeshLargerThanTheWorld) {
     (void)cache.runFusionWithInputs({shard(2)});
   });
   const std::string& e = oneError(errors);
-  EXPECT_TRUE(e.starts_with("UserError: [run] the mesh of T0 names rank 2, but there are 2 ranks")) << e;
+  EXPECT_TRUE(e.starts_with("UserError: [run] the mesh of T0 contains rank 2, but there are 2 ranks")) << e;
   std::string alone = errorOf([] {
     std::unique_ptr<Communicator> self = makeSelfCommunicator();
     FusionExecutorCache cache(shardedSum(2), {.communicator = self.get()});

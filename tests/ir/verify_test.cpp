@@ -55,7 +55,8 @@ const Violation kViolations[] = {
     {"T8 = broadcast(T1, flags=[t, f]) : Float[b{1}, 4]\n  T9 = cat(T0, T8, dim=1) : Float[4, 10]",
      "T9 = cat: dim 0 of operand 1: extents 1 and 4 differ"},
     {"T9 = expand(T1) : Float[5]", "T9 = expand: dim 0 of operand 0: extents 4 and 5 differ"},
-    {"T9 = slice(T1, starts=[0], stops=[9], steps=[1]) : Float[9]", "T9 = slice: [0, 9) by 1 of dim 0 of extent 4"},
+    {"T9 = slice(T1, starts=[0], stops=[9], steps=[1]) : Float[9]",
+     "T9 = slice: the range [0, 9) with step 1 does not fit dim 0 of extent 4"},
     {"T9 = slice(T1, starts=[1], stops=[3], steps=[1]) : Float[2] root[4; resize(0, -1, 0), inner_split(0, 2), "
      "drop(1)]",
      ""},
@@ -98,7 +99,7 @@ const Violation kViolations[] = {
     {"T9 = communicate(T1, kind=all_gather, mesh=M0, axes=[1]) : Float[3, 4]",
      "T9 = communicate: dim 0 of the result is 3, expected the team's size 2"},
     {"T9 = communicate(T1, kind=all_reduce, mesh=M2, axes=[1], op=sum) : Float[4]",
-     "T9 = communicate: mesh M2 of 1 meshes"},
+     "T9 = communicate: mesh M2 does not exist; the fusion has 1 meshes"},
     {"T8 = undefined() : Float[4]\n  T9 = neg(T8) : Float[4]", "T9 = neg: operand T8 is neither computed nor an input"},
     {"T9 = neg(T0) : Float[4, 6] parallelize(0, DIDx)",
      "T9: loop dim 0 is bound to DIDx, but the tensor has no mesh; call setDeviceMesh"},
