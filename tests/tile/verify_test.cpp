@@ -150,9 +150,9 @@ TEST(Verify, Scopes) {
   expectFinding(
       with(registers(),
            [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr = IntExpr::symbol("n", {.divisor = 8}); }),
-      "claims more of coordinate n than its bound");
+      "assumes more about coordinate n than its bound says");
   expectFinding(with(registers(), [](Program& p) { p.sizes[1].facts.divisor = 1; }),
-                "claims more of size N than its declaration");
+                "assumes more about size N than its declaration says");
 }
 
 TEST(Verify, Loops) {
