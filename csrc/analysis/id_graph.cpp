@@ -46,7 +46,7 @@ class UnionFind {
   std::vector<int> parent_;
 };
 
-// What two transforms must share, beside their dims, to be equal.
+// The attributes that equal transforms must share in addition to their dims.
 std::string parameters(const IdExpr& e) {
   switch (e.kind) {
     case IdExprKind::Split:

@@ -88,7 +88,7 @@ DiskCache::DiskCache(std::string directory) : directory_(std::move(directory)) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(directory_).parent_path(), error);
   if (mkdir(directory_.c_str(), 0700) != 0) {
-    check(errno == EEXIST, "[disk cache] cannot make {}: {}; choose another directory", directory_,
+    check(errno == EEXIST, "[disk cache] cannot create the directory {}: {}; choose another directory", directory_,
           std::strerror(errno));
   }
   struct stat status {};
@@ -96,11 +96,12 @@ DiskCache::DiskCache(std::string directory) : directory_(std::move(directory)) {
         std::strerror(errno));
   check(S_ISDIR(status.st_mode), "[disk cache] {} is not a directory; choose another one", directory_);
   check(status.st_uid == geteuid(),
-        "[disk cache] {} belongs to user {}, we are {}; it would hold code: use a directory of your own", directory_,
-        status.st_uid, geteuid());
+        "[disk cache] {} belongs to user {}, this process runs as user {}; the directory holds executable code: use a "
+        "directory of your own",
+        directory_, status.st_uid, geteuid());
   check((status.st_mode & 077) == 0,
-        "[disk cache] {} has mode {:o}, expected 700, since it holds code; run chmod 700 on it", directory_,
-        static_cast<unsigned>(status.st_mode & 0777));
+        "[disk cache] {} has mode {:o}, expected 700, because it holds executable code; run chmod 700 on it",
+        directory_, static_cast<unsigned>(status.st_mode & 0777));
 }
 
 std::string DiskCache::pathOf(Hash128 key) const { return directory_ + "/" + key.hex() + ".entry"; }

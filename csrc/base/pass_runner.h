@@ -105,7 +105,7 @@ struct PassRunner {
       for (const std::string& v : violations) {
         list += "\n  " + v;
       }
-      invariant(violations.empty(), "left a wrong program:{}\n{}", list, print(program));
+      invariant(violations.empty(), "produced an invalid program:{}\n{}", list, print(program));
     }
     return changed;
   }

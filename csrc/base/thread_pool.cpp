@@ -170,7 +170,7 @@ void ThreadPool::State::finish() {
 
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
   check(options.threads >= 0 && options.threads <= 4096,
-        "[thread pool] {} threads asked for; expected 0 (one a core) to 4096", options.threads);
+        "[thread pool] got {} threads; expected 0 (one for each core) to 4096", options.threads);
   int cores = availableCores();
   state_->threads = options.threads == 0 ? cores : options.threads;
   state_->spin = options.spin && state_->threads <= cores;  // spinning would take the core from the thread waited for

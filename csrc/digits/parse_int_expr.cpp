@@ -7,7 +7,7 @@ namespace meshfuse {
 
 namespace {
 
-// Each level is a few frames of the stack; what toString prints stays far below.
+// Each level takes a few stack frames; texts of toString stay far below the limit.
 constexpr int kMostLevels = 256;
 
 // sum := ['-'] product (('+' | '-') product)* ; product := factor ('*' factor)* ; factor := int | name | name(sum, sum) | (sum) | -factor

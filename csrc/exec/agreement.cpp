@@ -161,7 +161,7 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
       PlanDescriptor{.call = descriptorOf(proposal.fusion, proposal.inputs, proposal.sizes, program),
                      .identity = plan.identity,
                      .communications = kMostStepsOfAnOp * global.numExprs()});
-  // A rank whose shard alone has another size assumes what the others do not: no peer comes, and it ends with the deadline.
+  // If only this rank's shard has another size, it compares alone: no peer makes the call, and the deadline ends it.
   if (!use(factsOf(proposal.fusion, proposal.inputs)) && (peersCompare(proposal) || plan.communicates)) {
     compare(proposal, *descriptor, program, device);
   }
@@ -218,7 +218,7 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
   try {
     throw;
   } catch (const DisagreementError&) {
-    throw;  // the peers have it too
+    throw;  // the peers get this error too
   } catch (const UserError& e) {
     refuse(e);
   } catch (const std::exception& e) {
@@ -238,7 +238,7 @@ void Agreement::Call::refuse(const Error& why) const {
   } catch (const DisagreementError&) {
     throw;  // the peers run a cached plan: all ranks get this error
   } catch (const Error&) {
-    // the peers are gone or have another failure: this rank's own error says more
+    // the peers have ended or report another failure: this rank's own error has more detail
   }
   const bool areUsers = std::ranges::none_of(answers, [](const std::string& a) { return a.starts_with(kNoPlan); });
   if (isUsers && areUsers && !answers.empty()) {

@@ -100,7 +100,7 @@ bool haveSameShapes(const std::vector<ArgumentFacts>& a, const std::vector<Argum
 std::string difference(const std::vector<ArgumentFacts>& facts, std::span<const Argument> inputs) {
   for (size_t i = 0; i < inputs.size(); i++) {
     if (i >= facts.size()) {
-      return fmt::format("input {} is one more than before", i);
+      return fmt::format("input {} is additional", i);
     }
     if (!facts[i].holdFor(inputs[i])) {
       return fmt::format("input {} {}", i, differenceOf(facts[i], inputs[i]));

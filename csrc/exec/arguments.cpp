@@ -47,7 +47,8 @@ void checkArguments(const Fusion& fusion, std::span<const Argument> inputs) {
         static_cast<size_t>(std::find(fusion.inputs().begin(), fusion.inputs().end(), input) - fusion.inputs().begin());
     const Tensor& t = std::get<Tensor>(inputs[i]);
     check(!repeatsElements(t),
-          "[run] input {} ({}) takes the result {}, but with strides [{}] some of its elements share memory; pass a "
+          "[run] input {} ({}) is overwritten with the result {}, but with strides [{}] some of its elements share "
+          "memory; pass a "
           "copy, see Tensor::clone",
           i, input->toString(), output->toString(), fmt::join(t.strides(), ", "));
     const std::vector<int> order = output->asTensor()->memoryOrder();
@@ -67,8 +68,8 @@ void checkMeshes(const Fusion& fusion, int ranks) {
           tv->id());
     for (int64_t rank : tv->getDeviceMesh().devices()) {
       check(rank < ranks,
-            "[run] the mesh of T{} names rank {}, but there are {} ranks; start more, or use a smaller mesh", tv->id(),
-            rank, ranks);
+            "[run] the mesh of T{} contains rank {}, but there are {} ranks; start more ranks, or use a smaller mesh",
+            tv->id(), rank, ranks);
     }
   }
 }
@@ -112,7 +113,7 @@ std::vector<int64_t> elementsOf(const Tensor& sizes) {
 
 namespace {
 
-// Dims of symbolic size that an axis owns whole, one element a rank, with the sizes that they have to have; 0 for all other dims.
+// The required sizes of symbolic dims that are bound to an axis without a split, one element for each rank; 0 for all other dims.
 std::vector<int64_t> sizesOfWholeDims(const TensorView* tv) {
   std::vector<int64_t> sizes(tv->shape().size(), 0);
   const std::vector<IterDomain*> stored = tv->noReductions();
@@ -132,8 +133,9 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
     const DeviceMesh& mesh = tv->getDeviceMesh();
     const int64_t got = t.globalShape().empty() ? t.sizes()[k] * sizes[k] : t.globalShape()[k];
     check(got == sizes[k],
-          "[run] dim {} of input {} (T{}) is bound whole to axis {} of size {}, so its global size must be {}, got {}; "
-          "split the dim by the size of the axis to shard one of another size",
+          "[run] dim {} of input {} (T{}) is bound without a split to axis {} of size {}, so its global size must be "
+          "{}, got {}; "
+          "to shard a dim of another size, split it by the size of the axis",
           k, input, tv->id(), mesh.axisName(mesh.axisOf(tv->noReductions()[k]->parallelType())), sizes[k], sizes[k],
           got);
   }
@@ -155,8 +157,8 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
     const ShardState state = shardState(in->asTensor());
     if (givesShapes[i]) {
       check(!state.isSharded() && holds(state.mesh, rank),
-            "[run] the elements of input {} ({}) are sizes, so every rank needs all of them, but it is sharded or not "
-            "on all ranks; leave it whole on every rank",
+            "[run] the elements of input {} ({}) are sizes, so every rank needs all of them, but the input is sharded "
+            "or not on all ranks; replicate it on all ranks",
             i, in->toString());
       const std::vector<int64_t> elements = elementsOf(t);
       for (size_t k = 0; k < elements.size(); k++) {
@@ -190,9 +192,8 @@ std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t 
       return it == known.end() ? std::nullopt : std::optional<IntExpr>(it->second);
     });
     check(bound.isConst(),
-          "[run] input {} (T{}) is on mesh {} without rank {}, and its global size is not known on this rank; pass a "
-          "tensor "
-          "without elements that has the global shape, see shardTensor and Tensor::withGlobalShape",
+          "[run] input {} (T{}) is on mesh {}, which does not contain rank {}, and its global size is not known on "
+          "this rank; pass an empty tensor with the global shape, see shardTensor and Tensor::withGlobalShape",
           input, tv->id(), tv->getDeviceMesh().toString(), rank);
     sizes.push_back(bound.constValue());
   }
@@ -265,9 +266,8 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
     }
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
     check(differs == expected.end(),
-          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], they differ in dim {}; pass this rank's "
-          "shard "
-          "of a sharded input, without elements if the rank is outside its mesh, see shardTensor",
+          "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "
+          "shard of a sharded input, or an empty tensor if the rank is outside its mesh, see shardTensor",
           i, in->id(), fmt::join(expected, ", "), fmt::join(t.sizes(), ", "), differs - expected.begin());
   }
 }

@@ -128,11 +128,11 @@ CallDescriptor descriptorOf(const Fusion& fusion, std::span<const Argument> inpu
   return descriptor;
 }
 
-// What one rank does in a call.
+// The activity of one rank in a call.
 struct PlanDescriptors::Activity {
   enum class Kind { Unknown, Refuses, Compiles, Runs } kind = Kind::Unknown;
   std::string refusal = {};
-  std::optional<CallDescriptor> call = {};  // none of a plan that this rank never had, or has destroyed
+  std::optional<CallDescriptor> call = {};  // empty if this rank has no plan with this number
 
   std::string toString(int rank) const {
     return fmt::format("rank {} {}", rank, kind == Kind::Runs ? "runs a cached plan" : "compiles a plan");

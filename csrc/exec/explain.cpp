@@ -33,7 +33,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   t.dtype = tv->dtype();
   t.sizes = tv->constantShape();
   t.localSizes = heldPart(state, rank).sizes();
-  if (tv->hasAllocation() && !tv->isFusionInput()) {  // an input lies as the argument does
+  if (tv->hasAllocation() && !tv->isFusionInput()) {  // the argument determines the layout of an input
     t.memoryOrder = tv->memoryOrder();
   }
   t.sharding = tv->hasDeviceMesh() ? state.toString() : "on every rank";
@@ -116,7 +116,7 @@ FixedOps fixedOps(const std::vector<Segment>& segments) {
   return fixed;
 }
 
-// The neighbours of a kernel that can be in none.
+// The ops next to a kernel that no kernel can contain.
 std::string fixedNeighbours(const Segment& s, const FixedOps& fixed) {
   std::vector<std::string> texts;
   auto stands = [&](const Expr* e, const TensorView* tv, std::string_view how) {

@@ -1,4 +1,4 @@
-// What lies where in memory, from which step to which.
+// The memory range of each tensor, and its first and last step.
 #include <fmt/core.h>
 
 #include <algorithm>

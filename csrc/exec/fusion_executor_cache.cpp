@@ -53,7 +53,7 @@ bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
   return same;
 }
 
-// Other strides than planned are allowed where the output has no memory order: the result is then computed elsewhere and copied.
+// Other strides than planned are allowed if the output has no memory order: the result is then computed in other memory and copied.
 void checkLayout(const HostProgram& host, size_t output, const Tensor& out) {
   const TensorView* tv = host.fusion->outputs()[output]->asTensor();
   const std::vector<int> order = tv->memoryOrder();
@@ -304,8 +304,8 @@ std::string FusionExecutorCache::planText() const { return planned()->toString()
 std::string FusionExecutorCache::outputSharding(int output) const {
   std::shared_ptr<const Fusion> program = planned();
   const std::vector<Val*>& outputs = program->outputs();
-  check(output >= 0 && static_cast<size_t>(output) < outputs.size(), "[run] got output {}, the fusion has {}", output,
-        outputs.size());
+  check(output >= 0 && static_cast<size_t>(output) < outputs.size(),
+        "[run] got output index {}, the fusion has {} outputs", output, outputs.size());
   return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
 }
 
@@ -335,7 +335,7 @@ void FusionExecutorCache::skipCommunication(int step) {
         at = static_cast<int64_t>(i);
       }
     }
-    check(at >= 0, "[run] the plan has {} communication steps, got {}", seen, step);
+    check(at >= 0, "[run] the plan has {} communication steps, got step {}", seen, step);
   }
   state_->skip = at;
 }

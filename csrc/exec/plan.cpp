@@ -28,7 +28,7 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
   return result;
 }
 
-// Of outputs whose global shape does not follow from a shard.
+// The global shapes of the outputs for which a shard does not determine them.
 std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
   std::vector<std::vector<int64_t>> shapes;
   for (const Val* out : planned.outputs()) {

@@ -19,7 +19,7 @@ namespace meshfuse {
 
 namespace {
 
-// Sizes of axes by name, as symbols where they were.
+// Sizes of axes by name; symbols for axes that had a symbolic size.
 class AxisSizes {
  public:
   AxisSizes(const Fusion& planned, std::span<const std::string> open) : open_(open.begin(), open.end()) {
@@ -47,7 +47,7 @@ class AxisSizes {
     const auto size = sizes_.find(mesh.axisName(axis));
     return size != sizes_.end() && mesh.axisSize(axis).isConst(size->second);
   }
-  // At the plan's own sizes.
+  // Values of the symbols in the plan.
   int64_t value(const IntExpr& e) const {
     return e.evaluate([&](std::string_view name) -> std::optional<int64_t> { return sizes_.at(std::string(name)); });
   }
@@ -57,9 +57,9 @@ class AxisSizes {
   std::map<std::string, int64_t> sizes_;
 };
 
-// -- what travels -------------------------------------------------------------------------------------------------------
+// -- received bytes -----------------------------------------------------------------------------------------------------
 
-// A step whose atoms are whole axes, with the axes in place of the atoms.
+// Converts a step whose atoms are whole axes: the axes replace the atoms.
 struct WholeAxes {
   const DeviceMesh& mesh;
   std::set<int> team;
@@ -86,7 +86,7 @@ std::optional<WholeAxes> wholeAxes(const CommStep& step) {
   return axes;
 }
 
-// Axes that own nothing: along them ranks have copies.
+// Axes that own no digit: ranks along them hold copies.
 std::set<int> without(const DeviceMesh& mesh, const std::set<int>& owning) {
   std::set<int> rest;
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
@@ -97,7 +97,7 @@ std::set<int> without(const DeviceMesh& mesh, const std::set<int>& owning) {
   return rest;
 }
 
-// The dim that the one atom of the team cuts in blocks, alone; -1 if it is no such thing.
+// The dim that only the team's one atom cuts, in blocks; -1 if there is none.
 int cutAlone(const PlanState& state, int atom) {
   for (size_t k = 0; k < state.dims.size(); k++) {
     const PlanDim& dim = state.dims[k];
@@ -213,7 +213,7 @@ IntExpr communication(const Fusion& planned, const AxisSizes& sizes, std::vector
   return bytes;
 }
 
-// -- what lies in memory ------------------------------------------------------------------------------------------------
+// -- memory ----------------------------------------------------------------------------------------------
 
 // Elements that rank 0 holds.
 class LocalElements {
@@ -224,8 +224,8 @@ class LocalElements {
     }
   }
 
-  // Of a tensor of the program of a rank; nullopt where it is neither a part of a tensor of the whole program nor made of one without
-  // loss or gain.
+  // The number of elements of a local tensor; nullopt if it is neither a part of a global tensor nor computed from such parts by ops that
+  // keep all elements.
   std::optional<IntExpr> of(const Val* local, int64_t count) {
     const auto known = known_.find(local->id());
     if (known != known_.end() && known->second && sizes_.value(*known->second) == count) {
@@ -237,7 +237,7 @@ class LocalElements {
   }
 
  private:
-  // Of an op whose result has the elements of its operands; of collectives that have them from, or leave them to, a team.
+  // The elements of the result of an op that keeps all elements of its operands, or of a collective with a dim of the team.
   std::optional<IntExpr> ofResult(const Expr& e, int64_t count) {
     if (e.tensorInputs().size() != 1 && e.kind() != ExprKind::Cat) {
       return std::nullopt;
@@ -286,7 +286,7 @@ class LocalElements {
   }
 
   const AxisSizes& sizes_;
-  std::map<int, std::optional<IntExpr>> known_;  // by number in the whole program
+  std::map<int, std::optional<IntExpr>> known_;  // by number in the global program
 };
 
 IntExpr rounded(const IntExpr& bytes) { return ceilDiv(bytes, kArenaAlignment) * kArenaAlignment; }
@@ -323,7 +323,7 @@ class Memory {
     return count ? *count * size : IntExpr(t.bytes);
   }
 
-  // Each block begins at 0 or where one that lives beside it ends.
+  // Each block begins at 0 or at the end of a block that is alive at the same time.
   IntExpr arena() {
     const std::vector<ArenaBlock>& blocks = host_.arena;
     std::vector<size_t> order(blocks.size());

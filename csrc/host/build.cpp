@@ -80,7 +80,7 @@ class HostBuilder {
 
   int inputPosition(int input) const { return position_.at(fusion_->inputs()[static_cast<size_t>(input)]->id()); }
 
-  // Views share the memory of what they view; results take the place of the tensor they are a view of.
+  // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
   void shareStorage() {
     for (const Segment& s : segments_) {
       for (const TensorView* tv : s.group.inputs) {
@@ -149,7 +149,7 @@ class HostBuilder {
     });
   }
 
-  // What is on other ranks only takes no step.
+  // Tensors that are only on other ranks need no step.
   bool makesNothing(const Segment& s) {
     return std::all_of(s.group.outputs.begin(), s.group.outputs.end(), [this](const TensorView* tv) {
       return program_.tensors[static_cast<size_t>(tensor(tv))].bytes == 0;
@@ -208,7 +208,7 @@ class HostBuilder {
     blocks_.push_back({bytes, at, at, 0});
   }
 
-  // Code that is there already.
+  // A step that calls a library or another existing routine.
   void call(Step& step, const Expr& e, const std::map<int, Layout>& layouts) {
     for (const TensorView* tv : e.tensorInputs()) {
       step.operands.push_back(tensor(tv));
@@ -394,7 +394,7 @@ class HostBuilder {
     }
   }
 
-  // Results that could not be written where they belong are copied there last.
+  // Results that could not be written to their own memory are copied there at the end.
   void finishOutputs() {
     for (size_t i = 0; i < program_.outputs.size(); i++) {
       int from = program_.outputs[i];
@@ -477,7 +477,7 @@ class HostBuilder {
   std::map<int, int> position_;  // Val id -> tensor
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
   std::vector<std::shared_ptr<const CpuKernel>> kernels_;
-  size_t launches_ = 0;  // that have their kernel
+  size_t launches_ = 0;  // number of launches with a kernel
   std::vector<MemoryBlock> blocks_;
 };
 

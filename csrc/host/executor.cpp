@@ -342,7 +342,7 @@ void Binding::compareWithReference(const Step& step, std::span<const Argument> i
   for (size_t k = 0; k < expected.size(); k++) {
     expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
-    invariant(!difference, "[verify] T{}, made by {}, differs from the reference: {}\nkernel:\n{}",
+    invariant(!difference, "[verify] T{}, computed by {}, differs from the reference: {}\nkernel:\n{}",
               program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""),
               step.launch.program);
   }

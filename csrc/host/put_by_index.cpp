@@ -41,7 +41,8 @@ void withIndexType(DataType type, const Visit& visit) {
     if constexpr (std::signed_integral<I>) {
       visit.template operator()<I>();
     } else {
-      throwInternalError(fmt::format("[put by index] an index of {}", name(type)));
+      throwInternalError(
+          fmt::format("[put by index] the index has elements of type {}, expected integers", name(type)));
     }
   });
 }
@@ -114,7 +115,7 @@ class LineScatter : public Routine {
     return at;
   }
 
-  // Neighbouring lines go side by side, so that memory is read in its order where the dim is not the last one.
+  // Adjacent lines are processed together, so memory is read in order if the dim is not the last one.
   template <class T, class I>
   void lines(ThreadPool& pool, const T* table, const I* index, const T* source, T* out) const {
     constexpr int64_t kSide = 16;
@@ -204,7 +205,7 @@ class RowSums : public Routine {
     }
   }
 
-  // Where each row's values end, and all values in the order of rows.
+  // The end of the values of each row, and all values in the order of rows.
   int64_t workspaceBytes() const override {
     return (rows_ + product(counted_)) * static_cast<int64_t>(sizeof(int64_t));
   }
@@ -218,7 +219,7 @@ class RowSums : public Routine {
     withIndexType(indexType_, [&]<class I>() { order(static_cast<const I*>(operands[1]), ends, values); });
     withElementType(dtype_, [&]<class T>() {
       if constexpr (std::is_same_v<T, bool>) {
-        throwInternalError("[put by index] sums of Bool");
+        throwInternalError("[put by index] Bool elements cannot be added");
       } else {
         const Memory<T> memory{static_cast<const T*>(operands[0]), static_cast<const T*>(operands[2]),
                                static_cast<T*>(out)};
@@ -276,7 +277,7 @@ class RowSums : public Routine {
 
   template <class T>
   void add(ThreadPool& pool, const Memory<T>& memory, const int64_t* ends, const int64_t* values) const {
-    constexpr int64_t kBlock = 256;  // columns that are added up side by side
+    constexpr int64_t kBlock = 256;  // columns that are added together
     const int64_t blocks = (width_ + kBlock - 1) / kBlock;
     const int64_t runs = product(row_);  // of `width_` columns
     const auto range = [&](int64_t begin, int64_t end, int) {

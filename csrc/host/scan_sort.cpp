@@ -36,7 +36,7 @@ uint64_t keyOf(int64_t v) { return static_cast<uint64_t>(v) ^ (uint64_t{1} << 63
 uint32_t keyOf(std::signed_integral auto v) { return static_cast<uint32_t>(v) ^ 0x80000000U; }
 uint32_t keyOf(bool v) { return v ? 1 : 0; }
 
-// An element with its place, which decides between equal ones: an order of these is the same however it is found.
+// An element with its position, which decides between equal elements, so every algorithm gives the same order.
 struct Placed {
   uint64_t key;
   int64_t place;
@@ -66,7 +66,7 @@ ScanOrSort::ScanOrSort(const Expr& e, const RoutineOptions& options)
       reduce_(e.attributes().reduce),
       dtype_(e.input(0)->dtype()),
       workers_(std::max(options.workers, 1)) {
-  invariant(does(e), "[scan sort] {} is {}", e.output()->toString(), e.opName());
+  invariant(does(e), "[scan sort] {} is computed by {}, expected a scan or a sort", e.output()->toString(), e.opName());
   const TensorView* in = e.input(0)->asTensor();
   const std::vector<int64_t> shape = in->constantShape();
   const std::vector<int64_t> result = e.tensorOutput()->constantShape();
@@ -111,7 +111,7 @@ int64_t ScanOrSort::workspaceBytes() const {
 
 template <class Wide, class T, class Combine>
 void ScanOrSort::scanLines(ThreadPool& pool, const T* in, T* out, Wide identity, Combine combine) const {
-  // Neighbouring lines go side by side, so that memory is read in its order where the dim is not the last one.
+  // Adjacent lines are processed together, so memory is read in order if the dim is not the last one.
   constexpr int64_t kSide = 16;
   const int64_t side = resultStride_ == 1 ? 1 : kSide;
   auto range = [&](int64_t begin, int64_t end, int) {
@@ -145,7 +145,7 @@ void ScanOrSort::scan(ThreadPool& pool, const T* in, T* out) const {
       return lines(1, [](Wide a, Wide b) { return static_cast<Wide>(a * b); });
     case ReduceOp::Max:
     case ReduceOp::Min: {
-      // NaN stays. Elements are of T, and so is what is kept.
+      // NaN propagates. The accumulator has the type T of the elements.
       const bool max = reduce_ == ReduceOp::Max;
       using Limits = std::numeric_limits<T>;
       const T least = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
@@ -200,7 +200,7 @@ void ScanOrSort::run(ThreadPool& pool, std::span<void* const> operands, void* ou
     using Wide =
         std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>>;
     if constexpr (std::is_same_v<T, Float16Bits>) {
-      throwInternalError(fmt::format("[scan sort] elements of {}; cast them", name(dtype_)));
+      throwInternalError(fmt::format("[scan sort] elements of type {} are not supported; cast them", name(dtype_)));
     } else if (sorts_) {
       order<T>(pool, static_cast<const T*>(in), static_cast<int64_t*>(out), workspace);
     } else {

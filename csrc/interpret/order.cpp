@@ -1,4 +1,4 @@
-// Where elements stand in order, and which of them could stand elsewhere.
+// The positions of elements in sorted order, and the elements whose position is uncertain because of rounding.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -346,7 +346,7 @@ bool fitsInteger(DataType dtype, double value) {
   return value > -limit - 1 && value < limit;
 }
 
-// Towards zero; what does not fit gives the minimum, NaN too.
+// Rounds towards zero; values that do not fit, and NaN, give the minimum.
 int64_t truncated(DataType dtype, double value) {
   return fitsInteger(dtype, value) ? static_cast<int64_t>(value) : lowestInteger(dtype);
 }

@@ -120,7 +120,7 @@ double unaryReal(PointOp op, double a) {
     default:
       break;
   }
-  throwInternalError(fmt::format("[interpret] {} has no form for floating numbers", info(op).name));
+  throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", info(op).name));
 }
 
 double binaryReal(PointOp op, DataType type, double a, double b) {
@@ -169,7 +169,7 @@ double binaryReal(PointOp op, DataType type, double a, double b) {
     default:
       break;
   }
-  throwInternalError(fmt::format("[interpret] {} has no form for floating numbers", info(op).name));
+  throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", info(op).name));
 }
 
 // -- integers ---------------------------------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ int64_t applyWhole(PointOp op, DataType type, int64_t a, int64_t b, int64_t c) {
     default:
       break;
   }
-  invariant(a != kLowest || op != PointOp::Fma, "[interpret] fma of integers");
-  throwInternalError(fmt::format("[interpret] {} has no form for integers", info(op).name));
+  invariant(a != kLowest || op != PointOp::Fma, "[interpret] fma is not defined for integers");
+  throwInternalError(fmt::format("[interpret] {} is not defined for integers", info(op).name));
 }
 
 double erfInverse(double y) {

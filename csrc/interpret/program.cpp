@@ -117,7 +117,8 @@ int64_t Program::evaluate(const IntExpr& expr) const {
   }
   for (const std::string& symbol : expr.symbols()) {
     check(symbols_.contains(symbol),
-          "[interpret] the size {} depends on {}, which no input has; add the tensor or scalar that has it as an input",
+          "[interpret] the size {} depends on {}, which occurs in no input; add the tensor or scalar that defines it "
+          "as an input",
           expr.toString(), symbol);
   }
   return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {

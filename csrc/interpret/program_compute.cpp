@@ -10,7 +10,7 @@ namespace meshfuse::reference {
 
 namespace {
 
-// Where a logical dim stands in the root domain: a step of it is `stride` steps of root dim `root`.
+// The position of a logical dim in the root domain: one step of it is `stride` steps of root dim `root`.
 struct Digit {
   int root = 0;
   IntExpr stride = 1;
@@ -254,8 +254,8 @@ Array Program::computeIndexPut(const Expr* expr) {
   Sizes expected = index.sizes;
   expected.insert(expected.end(), x.sizes.begin() + 1, x.sizes.end());
   check(value.sizes == expected,
-        "[{}] the sizes of T{} are not those of index T{} and of a row of T{}; give one value a row", expr->opName(),
-        expr->input(2)->id(), expr->input(1)->id(), expr->input(0)->id());
+        "[{}] the sizes of T{} are not those of index T{} and of a row of T{}; give one value for each row",
+        expr->opName(), expr->input(2)->id(), expr->input(1)->id(), expr->input(0)->id());
   Array result = accumulateRows(x, placesOf(expr), value, context_);
   if (std::ranges::any_of(index.error, [](double e) { return e > 0; })) {
     result.error.assign(result.numel(), kInfinity);

@@ -1,4 +1,4 @@
-// Elementwise ops and those that only move elements.
+// Elementwise ops, and ops that only move elements.
 #include <algorithm>
 #include <array>
 

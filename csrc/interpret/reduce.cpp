@@ -25,7 +25,7 @@ double realIdentity(ReduceOp op) {
     case ReduceOp::Xor:
       break;
   }
-  throwInternalError(fmt::format("[interpret] {} of floating numbers", name(op)));
+  throwInternalError(fmt::format("[interpret] {} is not defined for floating-point numbers", name(op)));
 }
 
 double combineReal(ReduceOp op, double a, double b) {

@@ -9,7 +9,7 @@ namespace meshfuse {
 
 namespace {
 
-// Copies what defines a scalar, operands first.
+// Copies the ops that compute a scalar, operands first.
 void cloneDefinition(FusionCloner& cloner, const Val* val) {
   if (val->isConst() || val->isFusionInput() || val->definition() == nullptr || cloner.find(val) != nullptr) {
     return;

@@ -124,7 +124,7 @@ std::optional<int> Fusion::aliasOf(int output) const {
 
 namespace {
 
-// Other ranks wait for it, whether or not something here needs what it gives.
+// Other ranks wait for this op even if no op of this rank reads its result.
 bool isAwaited(const Expr& e) { return e.kind() == ExprKind::Communicate; }
 
 }  // namespace
@@ -230,7 +230,7 @@ Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
     vals_.resize(id + 1);
     uses_.resize(id + 1);
   }
-  invariant(vals_[id] == nullptr, "[ir] value id {} is taken", id);
+  invariant(vals_[id] == nullptr, "[ir] value id {} is already in use", id);
   val->fusion_ = this;
   val->id_ = static_cast<int>(id);
   val->dtype_ = dtype;
@@ -382,7 +382,8 @@ IdExpr* Fusion::newIdExpr(IdExpr expr) {
 std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                                     std::optional<IterType> outerType) {
   if (factor.upper() && *factor.upper() < 1) [[unlikely]] {  // the text is made where it is needed
-    throwUserError(fmt::format("[split] factor {} of dim {}; expected at least 1", factor.toString(), in->toString()));
+    throwUserError(
+        fmt::format("[split] got factor {} for dim {}; expected at least 1", factor.toString(), in->toString()));
   }
   IntExpr other = ceilDiv(in->extent(), factor);
   IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(typeOfPart(in)));
@@ -413,15 +414,15 @@ std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const st
                                                         std::optional<IterType> outerType) {
   for (const IntExpr& size : sizes) {
     if (size.upper().value_or(0) < 0) [[unlikely]] {
-      throwUserError(fmt::format("[partition] a part of {} of dim {}; expected sizes of 0 or more", size.toString(),
+      throwUserError(fmt::format("[partition] got a part of size {} for dim {}; expected 0 or more", size.toString(),
                                  in->toString()));
     }
   }
   const IntExpr together = sumOf(sizes);
   if (sizes.empty() || (together.isConst() && in->extent().isConst() && together != in->extent())) [[unlikely]] {
     throwUserError(
-        fmt::format("[partition] {} parts of {} elements together, of dim {}; expected at least one, and all of "
-                    "the dim in them: give the sizes of all parts",
+        fmt::format("[partition] got {} parts with {} elements in total for dim {}; expected at least one part, and as "
+                    "many elements as the dim has: give the sizes of all parts",
                     sizes.size(), together.toString(), in->toString()));
   }
   IterDomain* outer = idNew(static_cast<int64_t>(sizes.size()), outerType.value_or(typeOfPart(in)));
@@ -485,7 +486,8 @@ void Fusion::replaceUses(Val* from, Val* to) {
   }
   uses_[from->id()] = std::move(kept);
   if (from->isOutput_) {
-    invariant(to->isTensor(), "[replaceUses] output {} by scalar {}", from->toString(), to->toString());
+    invariant(to->isTensor(), "[replaceUses] output {} cannot be replaced by the scalar {}", from->toString(),
+              to->toString());
     std::replace(outputs_.begin(), outputs_.end(), from, to);
     from->isOutput_ = false;
     to->isOutput_ = true;

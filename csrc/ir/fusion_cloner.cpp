@@ -12,7 +12,8 @@ FusionCloner::FusionCloner(const Fusion& from, Fusion& to, Rewrite rewrite, Numb
   to_.nextSymbol_ = std::max(to_.nextSymbol_, from_.nextSymbol_);
   to_.nextOrdinal_ = std::max(to_.nextOrdinal_, from_.nextOrdinal_);
   if (numbers_ == Numbers::Kept) {
-    invariant(to_.vals_.empty(), "[clone] a fusion with {} values cannot take over numbers", to_.vals_.size());
+    invariant(to_.vals_.empty(), "[clone] the destination already has {} values, expected an empty fusion",
+              to_.vals_.size());
     to_.vals_.resize(from_.vals_.size());
     to_.uses_.resize(from_.vals_.size());
   }
@@ -73,7 +74,8 @@ TensorView* FusionCloner::clone(const TensorView* tensor) {
 
 void FusionCloner::cloneId(const IterDomain* id, std::optional<int> sameId) {
   IterDomain* copy = to_.idNew({rewritten(id->extent()), id->iterType(), id->combine()});
-  invariant(!sameId || copy->id() == *sameId, "[clone] dim {} got id {}", *sameId, copy->id());
+  invariant(!sameId || copy->id() == *sameId, "[clone] the copy of dim {} has id {}, expected the same id", *sameId,
+            copy->id());
   copy->parallelType_ = id->parallelType_;
   copy->replaced_ = id->replaced_;
   ids_[id] = copy;

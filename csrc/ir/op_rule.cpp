@@ -27,8 +27,8 @@ class DimMap {
 
   void link(size_t producer, size_t consumer, DimRead how, const IntExpr& offset = 0) {
     invariant(producer < p.size() && consumer < c.size(),
-              "[op rule] {} of operand {} has no dims {} and {}; verify the fusion", e.opName(), operand, producer,
-              consumer);
+              "[op rule] {}: operand {} has no dim {}, or the result has no dim {}; verify the fusion", e.opName(),
+              operand, producer, consumer);
     links.ofConsumer[consumer] = {static_cast<int>(producer), how, offset};
     links.ofProducer[producer] = how;
   }
@@ -184,7 +184,7 @@ void line(DimMap& m) {
   }
 }
 
-// Of what is written, any position along the dim.
+// The op may read any position of the written values along the dim.
 void scatter(DimMap& m) {
   for (size_t k = 0; k < m.p.size(); k++) {
     if (m.operand != 0 && k == m.dim()) {
@@ -200,7 +200,7 @@ void indexPutAccumulate(DimMap& m) {
     return inOrder(m);
   }
   const size_t indexed = m.e.input(1)->asTensor()->noReductions().size();
-  invariant(indexed <= m.p.size(), "[op rule] {} of operand {} has {} dims for an index of {}; verify the fusion",
+  invariant(indexed <= m.p.size(), "[op rule] {}: operand {} has {} dims, the index has {}; verify the fusion",
             m.e.opName(), m.operand, m.p.size(), indexed);
   std::fill_n(m.links.ofProducer.begin(), indexed, DimRead::Whole);
   m.inOrder(indexed, 1, m.p.size() - indexed);

@@ -70,7 +70,7 @@ std::optional<IterType> typeOfLetter(char c) {
   }
 }
 
-// What follows `: Float[..]` for a tensor.
+// The text after `: Float[..]` of a tensor.
 struct TensorText {
   DataType dtype = DataType::Float;
   std::vector<Dim> logical;
@@ -105,7 +105,7 @@ class FusionParser {
     return std::move(fusion_);
   }
 
-  // After parse(), of what it gave.
+  // Checks the result of parse().
   void checkProgram(const Fusion& fusion) {
     checkSymbols(fusion);
     std::string list;
@@ -118,7 +118,7 @@ class FusionParser {
  private:
   // -- what is wrong with a program that was read ------------------------------------------------------------------------------
 
-  // A size is made of those of inputs, integers among the inputs, and symbolic mesh axes; coord.x is a rank's coordinate.
+  // Sizes depend on the sizes of inputs, integer inputs, and symbolic mesh axes; coord.x is the coordinate of a rank.
   void checkSymbols(const Fusion& fusion) {
     std::set<std::string> known;
     auto add = [&](const IntExpr& e) {
@@ -183,7 +183,7 @@ class FusionParser {
   }
   [[noreturn]] void fail(std::string_view message) { failAt(at_, message); }
 
-  // Errors of what is called in `body` get the place of `start_`, where the part being read begins.
+  // Errors thrown in `body` get the position `start_`, where the current part of the text begins.
   template <class Body>
   void guarded(Body body) {
     try {
@@ -260,7 +260,7 @@ class FusionParser {
     }
     at_ += expected.size();
   }
-  // The text up to the bracket that closes the one just read; the cursor stands after it.
+  // The text up to the matching closing bracket; the cursor is then after it.
   std::string_view inside(char close) {
     skip();
     size_t begin = at_;
@@ -281,7 +281,7 @@ class FusionParser {
     return inside(close);
   }
 
-  // Where a part of the text stands, for errors.
+  // The position of a part of the text, for errors.
   void standAt(std::string_view part) { start_ = static_cast<size_t>(part.data() - text_.data()); }
 
   // -- expressions ------------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class FusionParser {
     }
   }
 
-  // What stands in the braces: "16", of a Partial dim also "2, max".
+  // The text in the braces: "16", for a Partial dim also "2, max".
   Dim markedDim(IterType type, std::string_view text) {
     const std::vector<std::string_view> parts = splitAtCommas(text);
     const size_t most = type == IterType::Partial ? 2 : 1;
@@ -749,7 +749,7 @@ class FusionParser {
   int nextSymbol_ = 0;
   int nextOrdinal_ = 0;
   std::map<int, size_t> valuePlaces_;                        // by number: where its line begins
-  std::map<std::string, size_t, std::less<>> symbolPlaces_;  // where a symbol stands first
+  std::map<std::string, size_t, std::less<>> symbolPlaces_;  // first position of each symbol
 };
 
 std::unique_ptr<Fusion> parseFusion(std::string_view text, std::string_view file) {

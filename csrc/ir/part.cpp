@@ -115,7 +115,7 @@ IndexRuns positionsIn(const IndexRuns& all, const IndexRuns& some) {
   std::vector<int64_t> positions;
   for (int64_t i : listed(some)) {
     const auto at = std::lower_bound(x.begin(), x.end(), i);
-    invariant(at != x.end() && *at == i, "[part] index {} is not among those of the whole part", i);
+    invariant(at != x.end() && *at == i, "[part] index {} is not in the whole part", i);
     positions.push_back(at - x.begin());
   }
   return runsOf(positions);

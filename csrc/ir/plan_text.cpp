@@ -77,7 +77,7 @@ class Reader {
     require(trimmed(rest_).empty(), "nothing more");
     step.kind = kindOf(verb);
     require(verbOf(step) == verb && step.before.dims.size() == step.after.dims.size(),
-            "states that such a step connects");
+            "two states that this kind of step can connect");
     return step;
   }
 
@@ -104,7 +104,7 @@ class Reader {
     return word;
   }
 
-  // What stands between brackets, others inside.
+  // The text between brackets, which may contain nested brackets.
   std::string_view bracketed(char open, char close) {
     skipBlanks();
     int depth = 0;
@@ -145,7 +145,7 @@ class Reader {
     }
     std::vector<std::vector<int64_t>> cuts(static_cast<size_t>(whole.numAxes()), {1});
     int axis = 0;
-    int64_t left = whole.axisSize(0).constValue();  // of the axis, above what was read
+    int64_t left = whole.axisSize(0).constValue();  // size of the axis above the digits that were read
     std::vector<int64_t> sizes;                     // of its parts, the outermost first
     for (const std::string_view entry : splitAtCommas(bracketed('{', '}'))) {
       const size_t colon = std::min(entry.find(':'), entry.size() - 1);

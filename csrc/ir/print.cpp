@@ -202,7 +202,7 @@ class Printer {
           });
       return rootText(*implied, [](const IntExpr& e) { return e.toString(); });
     } catch (const UserError&) {
-      return "none";  // the op does not imply one: what there is gets printed
+      return "none";  // the op does not imply a root domain, so the existing one is printed
     }
   }
 

@@ -88,8 +88,8 @@ TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) 
   axis = wrapAxis(axis, "split");
   IterDomain* in = loop_[axis];
   if (factor.upper() && *factor.upper() < 1) [[unlikely]] {
-    throwUserError(
-        fmt::format("[split] factor {} of axis {} of {}; expected at least 1", factor.toString(), axis, toString()));
+    throwUserError(fmt::format("[split] got factor {} for axis {} of {}; expected at least 1", factor.toString(), axis,
+                               toString()));
   }
   if (in->parallelType() != ParallelType::Serial) [[unlikely]] {
     throwUserError(fmt::format("[split] axis {} of {} is bound to {}; split before parallelize", axis, toString(),
@@ -146,8 +146,10 @@ IntExpr TensorView::element(int64_t k) const {
   const std::vector<IntExpr> dims = shape();
   const bool isList = dims.size() == 1 && dims[0].isConst() && dtype() == DataType::Int && definition() == nullptr;
   if (!isList || k < 0 || k >= dims[0].constValue()) [[unlikely]] {
-    throwUserError(fmt::format("[element] number {} of {} {}; expected one of an Int input of one dim of constant size",
-                               k, name(dtype()), toString()));
+    throwUserError(
+        fmt::format("[element] got element {} of the {} tensor {}; expected an element of an Int input with one dim of "
+                    "constant size",
+                    k, name(dtype()), toString()));
   }
   return IntExpr::symbol(fmt::format("{}.{}", Val::toString(), k));
 }
@@ -155,7 +157,7 @@ IntExpr TensorView::element(int64_t k) const {
 TensorView* TensorView::merge(int outer, int inner) {
   outer = wrapAxis(outer, "merge");
   inner = wrapAxis(inner, "merge");
-  check(outer != inner, "[merge] axis {} of {} with itself; give two axes", outer, toString());
+  check(outer != inner, "[merge] got axis {} of {} twice; give two different axes", outer, toString());
   for (int axis : {outer, inner}) {
     check(loop_[axis]->parallelType() == ParallelType::Serial,
           "[merge] axis {} of {} is bound to {}; merge before parallelize", axis, toString(),
@@ -182,7 +184,7 @@ TensorView* TensorView::flatten(int from, int to) {
   }
   from = wrapAxis(from, "flatten");
   to = wrapAxis(to, "flatten");
-  check(from <= to, "[flatten] axes {} to {} of {}; expected from <= to", from, to, toString());
+  check(from <= to, "[flatten] got axes {} to {} of {}; expected from <= to", from, to, toString());
   for (int k = from; k < to; k++) {
     merge(from);
   }
@@ -196,7 +198,7 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
     to = wrapAxis(to, "reorder");
-    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a place is listed twice", from, to,
+    check(!moved[from] && order[to] < 0, "[reorder] {} to {} in {}: an axis or a position is listed twice", from, to,
           toString());
     moved[from] = true;
     order[to] = from;
@@ -280,8 +282,8 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
         for (size_t k = 0; k < t.order.size(); k++) {
           oldToNew.emplace_back(t.order[k], static_cast<int>(k));
         }
-        check(t.order.size() == loop_.size(), "[reorder] an order of {} axes for {}, which has {}", t.order.size(),
-              toString(), loop_.size());
+        check(t.order.size() == loop_.size(), "[reorder] got an order of {} axes for {}, which has {} axes",
+              t.order.size(), toString(), loop_.size());
         reorder(oldToNew);
         break;
       }
@@ -292,10 +294,10 @@ void TensorView::applyLoopTransforms(const std::vector<LoopTransform>& transform
 void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<bool> contiguity) {
   std::vector<IterDomain*> stored = noReductions();
   check(std::is_permutation(ids.begin(), ids.end(), stored.begin(), stored.end()),
-        "[setAllocationDomain] {} dims for {}; expected each of its {} logical dims that is no reduction once",
+        "[setAllocationDomain] got {} dims for {}; expected each of its {} logical dims once, without reductions",
         ids.size(), toString(), stored.size());
   check(contiguity.size() == ids.size(),
-        "[setAllocationDomain] {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),
+        "[setAllocationDomain] got {} contiguity flags for {} dims of {}; give one for each dim", contiguity.size(),
         ids.size(), toString());
   if (ids == stored) {
     allocation_.clear();
@@ -307,8 +309,8 @@ void TensorView::setAllocationDomain(std::vector<IterDomain*> ids, std::vector<b
 
 void TensorView::setContiguity(std::vector<bool> contiguity) {
   check(contiguity.size() == noReductions().size(),
-        "[setContiguity] {} flags for {}, which stores {} dims; give one for each dim", contiguity.size(), toString(),
-        noReductions().size());
+        "[setContiguity] got {} flags for {}, which stores {} dims; give one for each dim", contiguity.size(),
+        toString(), noReductions().size());
   contiguity_ = std::move(contiguity);
 }
 

@@ -75,15 +75,15 @@ std::optional<std::string> missingSymbol(const IntExpr& e, const std::set<std::s
   return std::nullopt;
 }
 
-// Nothing but the inputs says how large a result is.
+// The sizes of results may depend on inputs only.
 void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Expr*>& exprs,
                    const std::set<std::string>& given, std::vector<std::string>& violations) {
   for (const TensorView* t : tensors) {
     for (const IterDomain* id : t->getLogicalDomain()) {
       if (std::optional<std::string> name = missingSymbol(id->extent(), given); name && !t->isFusionInput()) {
         violations.push_back(
-            fmt::format("T{}: dim {} holds {}, which is of no input; give extents that follow from them", t->id(),
-                        id->toString(), *name));
+            fmt::format("T{}: dim {} depends on {}, which occurs in no input; give extents that follow from the inputs",
+                        t->id(), id->toString(), *name));
       }
     }
   }
@@ -94,8 +94,8 @@ void verifySymbols(const std::vector<TensorView*>& tensors, const std::vector<Ex
         name = missingSymbol(v->intExpr(), given);
       }
       if (name) {
-        violations.push_back(fmt::format("{} = {}: operand {} holds {}, which is of no input", e->output()->toString(),
-                                         e->opName(), v->toString(), *name));
+        violations.push_back(fmt::format("{} = {}: operand {} depends on {}, which occurs in no input",
+                                         e->output()->toString(), e->opName(), v->toString(), *name));
       }
     }
   }

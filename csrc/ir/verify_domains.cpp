@@ -198,7 +198,7 @@ class DomainVerifier {
     }
     return namesOf(mesh, types);
   }
-  // What a loop dim could be bound to instead of an axis that another has.
+  // The free parallel types to which a loop dim could be bound instead.
   std::string freeInstead(const DeviceMesh& mesh, ParallelType a, ParallelType b) const {
     std::vector<ParallelType> bound;
     for (const IterDomain* id : t_.getLoopDomain()) {

@@ -124,7 +124,7 @@ class ExprVerifier {
     }
   }
 
-  // What awaits its size stretches if that is 1.
+  // A dim of symbolic structure stretches if its size is 1.
   static bool mayStretch(const IterDomain* d) { return d->isBroadcast() || d->isSymbolic(); }
 
   // The k-th dim of each is the same. Dims of p that may stretch do if `stretch`.
@@ -146,7 +146,7 @@ class ExprVerifier {
 
   bool listFits(const char* what, size_t got, size_t expected) {
     if (got != expected) {
-      report("{} {}, expected {}: one a dim", got, what, expected);
+      report("{} {}, expected {}: one for each dim", got, what, expected);
     }
     return got == expected;
   }
@@ -240,7 +240,7 @@ class ExprVerifier {
     }
   }
 
-  // Iota and Eye: elements that follow from where they stand.
+  // Iota and Eye: elements that are functions of their position.
   void positions(size_t rank) {
     if (root().size() != rank) {
       report("the result has {} dims, expected {}", root().size(), rank);
@@ -371,8 +371,8 @@ class ExprVerifier {
     }
     for (size_t k = 0; k < p.size(); k++) {
       if (provenLess(a.starts[k], 0) || provenLess(p[k]->extent(), a.stops[k]) || provenLess(a.steps[k], 1)) {
-        report("[{}, {}) by {} of dim {} of extent {}", a.starts[k].toString(), a.stops[k].toString(),
-               a.steps[k].toString(), k, p[k]->extent().toString());
+        report("the range [{}, {}) with step {} does not fit dim {} of extent {}", a.starts[k].toString(),
+               a.stops[k].toString(), a.steps[k].toString(), k, p[k]->extent().toString());
         continue;
       }
       IntExpr count = ceilDiv(a.stops[k] - a.starts[k], a.steps[k]);
@@ -619,7 +619,7 @@ class ExprVerifier {
     (void)axisFits(attributes().dim, root().size());
     reducesType();
     if (isHalfPrecision(out_->dtype())) {
-      report("elements of {}, which do not accumulate; cast them", name(out_->dtype()));
+      report("elements of type {} cannot be accumulated; cast them", name(out_->dtype()));
     }
   }
 
@@ -647,7 +647,7 @@ class ExprVerifier {
     }
   }
 
-  // A table and what is put into it; whether the dims of all can be compared.
+  // Checks a table and the values put into it; returns whether all dims can be compared.
   bool puts() {
     sameType();
     sameType(2);
@@ -712,7 +712,8 @@ class ExprVerifier {
 
   void transfer(const CommAttributes& c) {
     if (c.sends.size() != c.to.size() || c.receives.size() != c.from.size()) {
-      report("{} blocks to {} ranks, {} blocks from {}", c.sends.size(), c.to.size(), c.receives.size(), c.from.size());
+      report("got {} blocks to send to {} ranks, and {} blocks to receive from {}; expected one for each rank",
+             c.sends.size(), c.to.size(), c.receives.size(), c.from.size());
       return;
     }
     blocksInside(c.sends, operandDims(0), "sent");
@@ -724,7 +725,8 @@ class ExprVerifier {
     auto blocks = [&](const std::vector<Part>& list, const Dims& dims, bool wanted, const char* what) {
       if (!wanted || provenUnequal(team, IntExpr(static_cast<int64_t>(list.size())))) {
         if (wanted || !list.empty()) {
-          report("{} {} blocks for a team of {}", list.size(), what, team.toString());
+          report("got {} {} blocks for a team of {} ranks; expected one for each rank", list.size(), what,
+                 team.toString());
         }
         return;
       }
@@ -739,13 +741,13 @@ class ExprVerifier {
     const CommAttributes& c = attributes().comm;
     const std::vector<DeviceMesh>& meshes = e_.fusion().meshes();
     if (c.mesh < 0 || c.mesh >= static_cast<int>(meshes.size())) {
-      report("mesh M{} of {} meshes", c.mesh, meshes.size());
+      report("mesh M{} does not exist; the fusion has {} meshes", c.mesh, meshes.size());
       return;
     }
     IntExpr team = 1;
     for (int axis : c.axes) {
       if (axis < 0 || axis >= meshes[static_cast<size_t>(c.mesh)].numAxes()) {
-        report("axis {} of mesh M{}", axis, c.mesh);
+        report("axis {} does not exist on mesh M{}", axis, c.mesh);
         return;
       }
       team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
@@ -778,7 +780,8 @@ class ExprVerifier {
     sameDims(in, out, 0);
     if (c.kind == Collective::Transfer && !meshes[static_cast<size_t>(c.mesh)].devices().empty() &&
         c.sources.size() != meshes[static_cast<size_t>(c.mesh)].devices().size()) {
-      report("{} sources for {} devices", c.sources.size(), meshes[static_cast<size_t>(c.mesh)].devices().size());
+      report("got {} sources for {} devices; expected one for each device", c.sources.size(),
+             meshes[static_cast<size_t>(c.mesh)].devices().size());
     }
   }
 

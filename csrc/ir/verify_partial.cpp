@@ -47,7 +47,7 @@ bool keepsContributions(const Expr& e) {
   }
 }
 
-// What is wrong between dim p of an operand and the result's dim c that is made of it, or "".
+// The violation between dim p of an operand and the corresponding dim c of the result, or "".
 std::string wrongPair(const Expr& e, const IterDomain* p, const IterDomain* c) {
   if (c->isPartial() && !(p->isPartial() && p->combine() == c->combine())) {
     return fmt::format("counts no contributions like dim {} of the result; expected {}", c->toString(), c->toString());

@@ -13,7 +13,7 @@ bool ownedBefore(const PlanDim& before, int atom) {
 
 bool isCut(const PlanDigit& d) { return d.atom != kLocal; }
 
-// What a slice takes of each dim.
+// The range of a slice in each dim.
 struct Ranges {
   std::vector<IntExpr> starts, stops, steps;
   void add(const IntExpr& start, const IntExpr& stop, const IntExpr& step) {
@@ -23,8 +23,8 @@ struct Ranges {
   }
 };
 
-// A dim of these digits; the owned ones are cut to one value. The rest is one window of the dim where all cut digits
-// stand above the local ones or all below; false else.
+// Cuts the owned digits of a dim to one value each. The rest is one range of the dim if all cut digits are above the
+// local ones or all are below them; otherwise returns false.
 bool addWindow(const PlanDim& digits, const std::vector<IntExpr>& coordinates, Ranges& range) {
   IntExpr offset = 0;
   int64_t local = 1;
@@ -89,7 +89,7 @@ std::vector<int64_t> localShape(const PlanState& state) {
 
 TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const std::vector<int>& order,
                       const std::vector<int64_t>& shape) {
-  // Pieces that stay neighbours travel as one, pieces of size 1 not at all.
+  // Pieces that remain adjacent move as one piece; pieces of size 1 are skipped.
   std::vector<int> kept;
   for (int p : order) {
     if (pieces[p] != 1) {
@@ -110,7 +110,7 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
   std::vector<int> newToOld(runs.size());
   std::iota(newToOld.begin(), newToOld.end(), 0);
   std::sort(newToOld.begin(), newToOld.end(), [&](int a, int b) { return runs[a].front() < runs[b].front(); });
-  // newToOld[k]: which run stands k-th in memory now.
+  // newToOld[k]: the run that is currently k-th in memory.
   std::vector<int64_t> sizes;
   std::vector<int> permutation(runs.size());
   for (size_t k = 0; k < newToOld.size(); k++) {
@@ -129,7 +129,7 @@ TensorView* rearrange(TensorView* in, const std::vector<int64_t>& pieces, const 
 
 TensorView* takePart(TensorView* in, const Part& positions) {
   TensorView* out = in;
-  // Dims with several runs one by one, all others in one slice.
+  // Slices dims with several runs one at a time, and all other dims in one slice.
   for (size_t k = 0; k < positions.dims.size(); k++) {
     if (positions.dims[k].size() < 2) {
       continue;

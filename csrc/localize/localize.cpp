@@ -27,7 +27,7 @@ class Localizer {
         cloner_(global, *local_, {}, FusionCloner::Numbers::Kept),
         windows_(global, *local_) {}
 
-  // values_ has null for what is on other ranks only: nothing is computed for it.
+  // values_ has null for tensors that are on other ranks only: this rank does not compute them.
   std::unique_ptr<Fusion> run() {
     for (Val* in : global_.inputs()) {
       if (in->isTensor()) {
@@ -78,8 +78,7 @@ class Localizer {
     values_[global->id()] = local == nullptr ? nullptr : standsFor(global, local);
   }
 
-  // What a rank holds of `global` has its number and its order in memory; but a tensor that is there already keeps what it has:
-  // an input, what is moved nowhere.
+  // The local part of `global` gets its number and memory order. A local tensor that exists already, such as an input, keeps its own.
   TensorView* standsFor(const TensorView* global, TensorView* local) {
     if (local->id() >= global_.numVals()) {
       local_->renumber(local, global->id());
@@ -90,7 +89,7 @@ class Localizer {
     return local;
   }
 
-  // The argument of a tensor that is on other ranks has no elements.
+  // The argument of a tensor that is on other ranks only is empty.
   TensorView* input(const TensorView* tv) {
     const ShardState state = shardState(tv);
     const std::vector<IterDomain*> stored = tv->noReductions();
@@ -175,7 +174,7 @@ class Localizer {
     return windows_.emit(op, communications_);
   }
 
-  // What is left of `tv`, held at `held`, for an op that needs less of it.
+  // The part of `tv`, sharded as `held`, that an op needs.
   TensorView* cut(TensorView* tv, ShardState held, const ShardState& needed) {
     if (needed.mesh.empty()) {
       return tv;
@@ -200,7 +199,7 @@ class Localizer {
     return sliceOwned(tv, pair->from, pair->to, coordinates);
   }
 
-  // An op without a mesh around it is the same on every rank.
+  // An op whose operands and results have no mesh is the same on every rank.
   static bool isPlaced(const Expr* e) {
     return e->tensorOutput()->hasDeviceMesh() || std::any_of(e->inputs().begin(), e->inputs().end(), [](Val* in) {
              return in->isTensor() && in->asTensor()->hasDeviceMesh();

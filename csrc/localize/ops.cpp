@@ -27,7 +27,7 @@ std::vector<Dim> localDims(const LocalOp& op) {
   return dims;
 }
 
-// The dims a reduction, matmul or linear makes: its root domain with the extents its local operands have.
+// The dims of the result of a reduction, matmul or linear: its root domain with the extents of the local operands.
 std::vector<Dim> contractedDims(const LocalOp& op) {
   std::vector<Dim> dims = dimsOf(op.result->getRootDomain());
   int contributions = -1;  // root dim that counts them: a rank has one
@@ -91,7 +91,7 @@ IntExpr localOffset(const IntExpr& offset, const DigitList& dim) {
   return *local;
 }
 
-// The window on uneven parts, index by index.
+// The window on uneven parts, computed for each index.
 TensorView* unevenWindow(const LocalOp& op) {
   const ExprAttributes a = withoutContributions(op.expr);
   const ShardState& from = op.needed[0];
@@ -127,7 +127,7 @@ TensorView* window(const LocalOp& op) {
   return addPad(in, op.operands[1], starts, stops);
 }
 
-// A dim of one may be cut: ranks without the element make it all the same, and take nothing of it.
+// A new dim of extent 1 may be sharded: ranks without its element compute it too, and then take an empty slice.
 TensorView* broadcast(Fusion& local, const LocalOp& op) {
   std::vector<Dim> dims = localDims(op);
   Part taken;
@@ -150,7 +150,7 @@ TensorView* reshape(const LocalOp& op) {
   return addReshape(op.operands[0]->asTensor(), shape);
 }
 
-// Where the local part of a dim begins, if it is one range: owned digits outermost.
+// The start of the local part of a dim, if the part is one range: the owned digits are outermost.
 std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, const LocalRank& at) {
   if (dim.hasParts()) {
     const IndexRuns held = heldRuns(dim, mesh.coordinates(at.rank));
@@ -171,7 +171,7 @@ std::optional<IntExpr> rangeStart(const DigitList& dim, const DeviceMesh& mesh, 
   return start;
 }
 
-// iota, eye, random: whole where the local part is not one range, then cut.
+// iota, eye, random: if the local part is not one range, the whole tensor is computed and then sliced.
 TensorView* indexValued(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
   std::vector<IntExpr> offsets;
@@ -228,8 +228,8 @@ TensorView* withARowOfZeros(Fusion& local, TensorView* table, int dim) {
 }
 
 struct OwnRows {
-  TensorView* rows;  // the numbers in this rank's part, 0 for rows of other ranks
-  TensorView* mine;  // which ones are this rank's
+  TensorView* rows;  // row numbers relative to this rank's part, 0 for rows of other ranks
+  TensorView* mine;  // whether a row is on this rank
 };
 
 OwnRows ownRows(Fusion& local, TensorView* index, const IntExpr& start, const IntExpr& count) {
@@ -247,7 +247,8 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   const int table = tableOf(*op.expr);
   const int dim = op.expr->attributes().dim;
   const std::optional<IntExpr> start = rangeStart(op.needed[table].dims[dim], op.state.mesh, op.at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", op.expr->input(table)->toString());
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
+            op.expr->input(table)->toString());
   const std::vector<Dim> dims = localDims(op);
   ExprAttributes attributes = op.expr->attributes();
   std::vector<Val*> operands = op.operands;
@@ -263,7 +264,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   }
   TensorView* index = op.operands[1]->asTensor();
   const std::vector<Dim> indexDims = dimsOf(index);
-  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // none, where the only one is of zeros
+  const IntExpr rows = op.operands[0]->asTensor()->shape()[dim];  // 0 if the only row is the row of zeros
   const auto [row, mine] = ownRows(local, index, *start, rows);
   TensorView* picked = local.tensor(op.result->dtype(), dims);
   local.addExpr(op.expr->kind(), {operands[0], row}, {picked}, attributes);
@@ -281,7 +282,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   if (!isHalfPrecision(dtype)) {
     return point(local, PointOp::Where, {mask, picked, zeroOf(local, dtype)}, dtype, dims);
   }
-  // 16-bit types meet no point op.
+  // Point ops do not compute in 16-bit types.
   TensorView* wide = local.tensor(DataType::Float, dims);
   local.addExpr(ExprKind::Cast, {picked}, {wide});
   TensorView* masked = point(local, PointOp::Where, {mask, wide, local.scalar(0.0)}, DataType::Float, dims);
@@ -290,13 +291,13 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
   return out;
 }
 
-// A rank's part of the table takes what falls into it.
+// Each rank's part of the table takes the values whose index lies in it.
 TensorView* put(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
   const DigitList& dim = op.state.dims[static_cast<size_t>(attributes.dim)];
   if (dim.hasOwned()) {
     const std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
-    invariant(start.has_value(), "[localize] {} is no range of the dim of its {}", op.result->toString(),
+    invariant(start.has_value(), "[localize] {} is not a contiguous range of the dim of its {}", op.result->toString(),
               op.expr->opName());
     attributes.starts = {attributes.starts[0] + *start};
     attributes.flags = {true};
@@ -312,7 +313,8 @@ TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorV
   const int dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
   const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, at);
-  invariant(start.has_value(), "[localize] the rows of {} on a rank are no range", select->input(0)->toString());
+  invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
+            select->input(0)->toString());
   const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
   if (rows.isConst(0)) {
     table = withARowOfZeros(local, table, dim);

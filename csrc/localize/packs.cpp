@@ -1,4 +1,4 @@
-// Several collectives as one: operands side by side, the result cut.
+// Joins several collectives into one: concatenates the operands and slices the result.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@ namespace meshfuse {
 
 namespace {
 
-// The team's dim comes first where there is one.
+// The dim of the team comes first, if there is one.
 std::vector<int64_t> flat(const TensorView* tv, bool hasTeam) {
   const int64_t team = hasTeam ? tv->constantShape()[0] : 1;
   const int64_t each = tv->numel() / team;

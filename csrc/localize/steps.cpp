@@ -8,7 +8,7 @@ namespace meshfuse {
 
 namespace {
 
-// Blocks of one rank, where ranks give or get different counts.
+// The blocks of one rank, if ranks send or receive different counts.
 struct Blocks {
   std::vector<Part> sends = {};
   std::vector<Part> receives = {};
@@ -35,14 +35,14 @@ TensorView* communicate(TensorView* in, const CommStep& step, Collective kind, c
 
 enum class Role : uint8_t { Local, Old, New };
 
-// A piece of a dim that takes part: local, owned by the team before, or owned by it after.
+// A piece of a dim in the collective: local, owned by the team before the step, or owned by it after the step.
 struct Piece {
   Role role;
   int64_t size;
   int atom;
 };
 
-// The digits of a dim, local ones cut where the team owns something after; digits of others are left out.
+// The digits of a dim. Local digits are split where the team owns a digit after the step; digits of axes outside the team are left out.
 std::vector<Piece> piecesOf(const PlanDim& before, const PlanDim& after, const std::vector<int>& team) {
   const auto inTeam = [&](int atom) { return std::find(team.begin(), team.end(), atom) != team.end(); };
   std::vector<Piece> pieces;
@@ -124,7 +124,7 @@ TensorView* unpack(TensorView* in, const CommStep& step) {
   return rearrange(in, sizes, order, localShape(step.after));
 }
 
-// A step in which ranks hold or exchange parts of different sizes, as one of them takes it.
+// The program of one rank for a step in which ranks hold or exchange parts of different sizes.
 class UnevenStep {
  public:
   UnevenStep(TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank)
@@ -168,8 +168,8 @@ class UnevenStep {
       default:
         break;
     }
-    throwInternalError(
-        fmt::format("[localize] no program for {}: the plan took a step that is not executed", step_.toString()));
+    throwInternalError(fmt::format("[localize] {} cannot be localized: no collective or local op implements this step",
+                                   step_.toString()));
   }
 
  private:
@@ -182,7 +182,8 @@ class UnevenStep {
     return some.count() == 0 ? Part{std::vector<IndexRuns>(all.dims.size())} : all.positionsOf(some);
   }
 
-  // What one member sends to another: of members that hold the same, a receiver takes its own, else one by its number.
+  // The block that one member sends to another. If several members hold it, a receiver uses its own copy, or else chooses a sender by its
+  // own number.
   Part passed(size_t from, size_t to) const {
     std::vector<size_t> alike;
     for (size_t k = 0; k < team_.size(); k++) {
@@ -225,7 +226,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
   }
   const std::vector<int64_t> before = localShape(step.before);
   const std::vector<int64_t> after = localShape(step.after);
-  invariant(in->constantShape() == before, "[localize] {} enters {} with another shape than planned", in->toString(),
+  invariant(in->constantShape() == before, "[localize] {} has another shape at {} than planned", in->toString(),
             step.toString());
   switch (step.kind) {
     case Collective::Local: {
@@ -248,7 +249,7 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
     case Collective::ReduceScatter:
       return communicate(pack(in, step, after), step, Collective::ReduceScatter, after, moved);
     case Collective::AllToAll: {
-      // What is left of each dim when the digits of both sides are taken out.
+      // The rest of each dim without the digits of both sides.
       std::vector<int64_t> rest;
       for (size_t k = 0; k < before.size(); k++) {
         int64_t n = before[k];
@@ -264,8 +265,8 @@ TensorView* emitStep(Fusion& local, TensorView* in, const CommStep& step, const 
     default:
       break;
   }
-  throwInternalError(
-      fmt::format("[localize] no program for {}: the plan took a step that is not executed", step.toString()));
+  throwInternalError(fmt::format("[localize] {} cannot be localized: no collective or local op implements this step",
+                                 step.toString()));
 }
 
 }  // namespace meshfuse

@@ -1,4 +1,4 @@
-// Direct transfers as one rank takes them: those of a plan's step, and the exchange that they share with halos.
+// The program of one rank for direct transfers: those of a step of a plan, and the exchange that halos use too.
 #include "base/error.h"
 #include "localize/layout.h"
 #include "multidevice/sharding/tile_transfer.h"
@@ -41,7 +41,7 @@ TensorView* emitExchange(Fusion& local, TensorView* in, const PartExchange& exch
 TensorView* emitTransfer(Fusion& local, TensorView* in, const CommStep& step, const MovedTensor& moved, int64_t rank) {
   const TileTransfer t = tileTransfer(step, moved.extents);
   invariant(step.kind == Collective::Transfer && step.before.partial.empty(),
-            "[localize] no program for {}: the plan took a step that is not executed", step.toString());
+            "[localize] {} cannot be localized: no collective or local op implements this step", step.toString());
   const auto heldBy = [&](int64_t device) { return heldPart(t.before, moved.extents, t.fromMesh.coordinates(device)); };
   const auto wantedBy = [&](int64_t device) { return heldPart(t.after, moved.extents, t.toMesh.coordinates(device)); };
   PartExchange exchange{moved.dtype, moved.extents.size(), t.fromMesh, moved.number};

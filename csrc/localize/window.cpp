@@ -1,4 +1,4 @@
-// Slices, pads and concatenations whose parts do not fall on those of their operands, as one rank takes them.
+// The program of one rank for slices, pads and concatenations whose parts do not coincide with the parts of their operands.
 #include <algorithm>
 
 #include "base/error.h"
@@ -14,7 +14,7 @@ std::optional<Part> neededBy(const HaloExchange& exchange, int64_t rank) {
                                   : std::nullopt;
 }
 
-// What the root sends arrives at all ranks of its team.
+// Every rank of the team receives the block of the root.
 TensorView* broadcast(Fusion& local, TensorView* sent, const HaloExchange& exchange, int64_t number) {
   ExprAttributes attributes;
   CommAttributes& comm = attributes.comm;
@@ -47,7 +47,7 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
     return nullptr;
   }
   const int64_t root = exchange.to.team(rank, exchange.broadcastAxes)[static_cast<size_t>(exchange.root.constValue())];
-  TensorView* sent = takePart(in, heldPart(held, root).positionsOf(*parts.wanted));  // of other ranks: the same places
+  TensorView* sent = takePart(in, heldPart(held, root).positionsOf(*parts.wanted));  // the same positions for all ranks
   return broadcast(local, sent, exchange, number);
 }
 
@@ -91,7 +91,7 @@ TensorView* WindowEmitter::emit(const WindowOp& op, int64_t& communications) {
       TensorView* own = k == 0 && isHere ? ownRow(local_, op.expr, op.operands[0], op.operands[1], op.at) : nullptr;
       parts.push_back(own == nullptr ? nullptr : broadcast(local_, own, exchange, communications));
       communications += exchange.total > 0 ? 1 : 0;
-    } else if (!arrived_.contains(place->number)) {  // windows that share an exchange may stand in any order
+    } else if (!arrived_.contains(place->number)) {  // windows that share an exchange may come in any order
       arrived_[place->number] = received(local_, op, operand, exchange, communications);
       communications += exchange.total > 0 ? 1 : 0;
     }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Heads of the query by those of the key.
+// The heads of the query in groups, one group for each head of the key.
 struct Groups {
   int64_t count = 0;
   int64_t each = 0;
@@ -55,10 +55,10 @@ std::optional<Groups> groupsOf(const TensorView* query, const TensorView* key, c
   }
   const Groups result{groups.constValue(), heads.constValue() / std::max<int64_t>(groups.constValue(), 1)};
   check(result.count * result.each == heads.constValue(),
-        "[sdpfa] query {} has {} heads, key {} has {}; expected a multiple of them", describe(query), heads.toString(),
-        describe(key), groups.toString());
+        "[sdpfa] query {} has {} heads, key {} has {}; expected a multiple of the heads of key", describe(query),
+        heads.toString(), describe(key), groups.toString());
   check(rankOf(value) >= 3 && !provenDifferent(fromLast(value, 3), groups),
-        "[sdpfa] key {} has {} heads, value is {}; expected as many", describe(key), groups.toString(),
+        "[sdpfa] key {} has {} heads, value is {}; expected equal numbers", describe(key), groups.toString(),
         describe(value));
   return result;
 }
@@ -74,7 +74,7 @@ TensorView* inGroups(TensorView* x, const Groups& groups, int inner) {
     return unsqueeze(x, rankOf(x) - inner - 1);
   }
   check(!provenDifferent(heads, groups.count * groups.each),
-        "[sdpfa] {} has {} heads, query has {}; expected as many, or 1", describe(x), heads.toString(),
+        "[sdpfa] {} has {} heads, query has {}; expected the same number, or 1", describe(x), heads.toString(),
         groups.count * groups.each);
   std::vector<IntExpr> sizes = x->shape();
   const auto at = sizes.end() - inner - 1;
@@ -274,7 +274,8 @@ SdpfaBwdResult sdpfa_bwd(TensorView* grad_output, TensorView* query, TensorView*
         "[sdpfa_bwd] grad_output is {}, output {}; expected one shape, and the type of query", describe(grad_output),
         describe(output));
   check(a.drop.has_value() == (dropout_mask != nullptr),
-        "[sdpfa_bwd] got {} alone; give both, as in the call of sdpfa_fwd", a.drop ? "dropout_p" : "dropout_mask");
+        "[sdpfa_bwd] got {} alone; give both dropout_p and dropout_mask, as in the call of sdpfa_fwd",
+        a.drop ? "dropout_p" : "dropout_mask");
   if (a.groups) {
     grad_output = inGroups(grad_output, *a.groups, 2);
     output = inGroups(output, *a.groups, 2);

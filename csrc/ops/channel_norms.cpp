@@ -122,7 +122,7 @@ void update(const Normed& n, std::string_view what, TensorView* running, TensorV
   fusion.aliasOutputToInput(maybeCastOp(place->dtype(), next), place);
 }
 
-// By the statistics of x. Running ones take the mean over N of those that are by N.
+// Normalizes with the statistics of x. Running statistics take the mean over N of statistics for each N.
 ForwardNormResult normalizeByOwn(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
                                  const Operand& momentum, const Operand& eps) {
   ForwardNormResult result;

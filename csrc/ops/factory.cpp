@@ -98,7 +98,7 @@ TensorView* arange(Operand start, Operand end, Operand step, DataType dtype) {
   check(!start.isMissing() && !end.isMissing() && !step.isMissing(), "[arange] an argument is null, expected scalars");
   Fusion& fusion = fusionOf({start, end, step});
   std::optional<double> stride = constantOf(fusion, step);
-  check(stride.has_value() && *stride != 0, "[arange] the step is not a constant other than 0; use iota with a length");
+  check(stride.has_value() && *stride != 0, "[arange] the step is not a constant or is 0; use iota with a length");
   bool integers = start.dtype() == DataType::Int && end.dtype() == DataType::Int && step.dtype() == DataType::Int;
   if (integers) {
     IntExpr first = start.in(fusion)->intExpr();
@@ -238,8 +238,7 @@ ForwardDropoutResult dropout(TensorView* x, Operand drop) {
   Val* keep = sub(1.0, scalarOf("dropout", fusion, drop, DataType::Double));
   if (keep->isConst()) {
     double probability = std::get<double>(keep->constant());
-    check(probability >= 0 && probability <= 1, "[dropout] drops with probability {}, expected 0 to 1",
-          1 - probability);
+    check(probability >= 0 && probability <= 1, "[dropout] got probability {}, expected 0 to 1", 1 - probability);
     return dropout(x, keep, probability == 0 ? 0.0 : 1 / probability);
   }
   // 1 / 0 would make NaN of the dropped elements.

@@ -164,7 +164,8 @@ TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* s
 
 TensorView* indexPutAccumulate(TensorView* x, TensorView* index, TensorView* value) {
   checkPut("indexPutAccumulate", x, index, value);
-  check(x->dtype() != DataType::Bool, "[indexPutAccumulate] {} has no sums; cast it to Int", describe(x));
+  check(x->dtype() != DataType::Bool, "[indexPutAccumulate] the Bool elements of {} cannot be added; cast it to Int",
+        describe(x));
   std::vector<IntExpr> expected = index->shape();
   const std::vector<IntExpr> table = x->shape();
   expected.insert(expected.end(), table.begin() + 1, table.end());

@@ -28,7 +28,7 @@ Axes leadingAxes(const Axes& trailing) {
   return axes;
 }
 
-// x with the extents that norm_shape says.
+// x with the extents of norm_shape.
 TensorView* withNormShape(std::string_view op, TensorView* x, const std::vector<int64_t>& norm_shape) {
   Axes axes = trailingAxes(op, x, static_cast<int64_t>(norm_shape.size()));
   std::vector<IntExpr> shape = x->shape();

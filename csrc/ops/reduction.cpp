@@ -60,7 +60,7 @@ TensorView* bitReduction(std::string_view name, ReduceOp op, TensorView* x, cons
 TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
   checkTensor("sum_to", x, "operand");
   int extra = rankOf(x) - static_cast<int>(sizes.size());
-  check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one a dim", sizes.size(), describe(x));
+  check(extra >= 0, "[sum_to] got {} sizes for {}; expected at most one for each dim", sizes.size(), describe(x));
   std::vector<IntExpr> shape = x->shape();
   std::vector<IntExpr> known = shape;
   Axes leading, inner;
@@ -89,8 +89,8 @@ TensorView* sumTo(TensorView* x, const std::vector<IntExpr>& sizes) {
 
 TensorView* reductionOp(ReduceOp op, TensorView* x, const Axes& axes, bool keep_dim) {
   checkTensor("reductionOp", x, "operand");
-  check(!isHalfPrecision(x->dtype()), "[reductionOp] {} is of 16 bits, expected a type that accumulates; cast to Float",
-        describe(x));
+  check(!isHalfPrecision(x->dtype()),
+        "[reductionOp] {} has 16-bit elements, expected a type that can be accumulated; cast to Float", describe(x));
   return reduceAxes("reductionOp", op, x, axes, keep_dim);
 }
 

@@ -62,8 +62,8 @@ TensorView* reshape(TensorView* x, const IntList& list) {
 TensorView* reshape(TensorView* x, const std::vector<int64_t>& original, const std::vector<int64_t>& sizes) {
   checkTensor("reshape", x, "operand");
   std::vector<IntExpr> shape = x->shape();
-  check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one a dim", original.size(),
-        describe(x));
+  check(original.size() == shape.size(), "[reshape] got {} original sizes for {}; expected one for each dim",
+        original.size(), describe(x));
   IntExpr total = 1;
   for (size_t k = 0; k < shape.size(); k++) {
     check(!provenDifferent(shape[k], original[k]), "[reshape] dim {} of {} has extent {}, the original sizes say {}", k,

@@ -76,7 +76,8 @@ TensorView* bitCastOp(DataType dtype, TensorView* x) {
         "[bitCastOp] {} has elements of {} bytes, {} has {}; expected a type of the same size", describe(x),
         dataTypeSize(x->dtype()), name(dtype), dataTypeSize(dtype));
   check(dtype != DataType::Bool && x->dtype() != DataType::Bool,
-        "[bitCastOp] {} to {}: Bool has no free bits; use castOp", describe(x), name(dtype));
+        "[bitCastOp] {} to {}: the bits of other types are not valid Bool values; use castOp", describe(x),
+        name(dtype));
   TensorView* out = likeWithType(x, dtype);
   x->fusion().addExpr(ExprKind::BitCast, {x}, {out});
   return out;
@@ -89,7 +90,8 @@ TensorView* view(TensorView* x, DataType dtype) { return bitCastOp(dtype, x); }
 TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
   checkTensor("squeeze", x, "operand");
   std::vector<Dim> dims = dimsOf(x);
-  check(flags.size() == dims.size(), "[squeeze] got {} flags for {}; expected one a dim", flags.size(), describe(x));
+  check(flags.size() == dims.size(), "[squeeze] got {} flags for {}; expected one for each dim", flags.size(),
+        describe(x));
   std::vector<Dim> kept;
   for (size_t k = 0; k < dims.size(); k++) {
     if (!flags[k]) {
@@ -142,7 +144,7 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
   std::vector<Dim> old = dimsOf(x);
   auto kept = std::ranges::count(isNew, false);
   check(kept == static_cast<long>(old.size()),
-        "[broadcast] got {} flags that are false for {}; expected one a dim of it, here {}", kept, describe(x),
+        "[broadcast] got {} flags that are false for {}; expected one for each dim of it, here {}", kept, describe(x),
         old.size());
   if (isNew.size() == old.size()) {
     return set(x);
@@ -180,7 +182,7 @@ namespace {
 TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& sizes) {
   checkTensor("expand", x, "operand");
   int missing = static_cast<int>(sizes.size()) - rankOf(x);
-  check(missing >= 0, "[expand] got {} sizes for {}; expected at least one a dim, -1 keeps a dim", sizes.size(),
+  check(missing >= 0, "[expand] got {} sizes for {}; expected at least one for each dim, -1 keeps a dim", sizes.size(),
         describe(x));
   if (missing > 0) {
     std::vector<bool> isNew(sizes.size(), false);
@@ -237,10 +239,10 @@ TensorView* expand_as(TensorView* x, TensorView* other) {
 TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
   checkTensor("repeat", x, "operand");
   int missing = static_cast<int>(times.size()) - rankOf(x);
-  check(missing >= 0, "[repeat] got {} numbers of times for {}; expected at least one a dim", times.size(),
+  check(missing >= 0, "[repeat] got {} repeat counts for {}; expected at least one for each dim", times.size(),
         describe(x));
   for (int64_t n : times) {
-    check(n >= 0, "[repeat] got {} times, expected 0 or more", n);
+    check(n >= 0, "[repeat] got a repeat count of {}, expected 0 or more", n);
   }
   // [.., a, ..] -> [.., 1, a, ..] -> [.., n, a, ..] -> [.., n * a, ..]
   std::vector<IntExpr> shape(missing, IntExpr(1));
@@ -264,7 +266,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
 TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   checkTensor("permute", x, "operand");
   int rank = rankOf(x);
-  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one a dim", order.size(),
+  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
         describe(x));
   (void)wrapAxes("permute", order, rank);
   ExprAttributes attributes;

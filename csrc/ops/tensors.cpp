@@ -101,8 +101,8 @@ TensorView* TensorViewBuilder::build(Fusion& fusion) const {
   check(!ndims_ || static_cast<size_t>(*ndims_) == rank,
         "[TensorViewBuilder] ndims is {}, but the shape has {} extents", ndims_.value_or(0), rank);
   auto checkLength = [&](std::string_view what, size_t length) {
-    check(length == 0 || length == rank, "[TensorViewBuilder] {} has {} entries, expected one a dim, here {}", what,
-          length, rank);
+    check(length == 0 || length == rank, "[TensorViewBuilder] {} has {} entries, expected one for each dim, here {}",
+          what, length, rank);
   };
   checkLength("contiguity", contiguity_.size());
   checkLength("expanded", expanded_.size());

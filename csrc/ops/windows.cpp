@@ -33,7 +33,8 @@ struct Range {
 
 TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
   std::vector<Dim> old = dimsOf(x);
-  check(ranges.size() == old.size(), "[slice] got {} ranges for {}; expected one a dim", ranges.size(), describe(x));
+  check(ranges.size() == old.size(), "[slice] got {} ranges for {}; expected one for each dim", ranges.size(),
+        describe(x));
   ExprAttributes attributes;
   bool whole = true;
   for (size_t k = 0; k < ranges.size(); k++) {
@@ -77,7 +78,7 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
   checkTensor("pad", x, "operand 0");
   std::vector<Dim> old = dimsOf(x);
   check(widths.size() % 2 == 0 && widths.size() <= 2 * old.size(),
-        "[pad] got {} widths for {}; expected two a dim, the last dim first, for at most {} dims", widths.size(),
+        "[pad] got {} widths for {}; expected two for each dim, the last dim first, for at most {} dims", widths.size(),
         describe(x), old.size());
   check(!value.isTensor(), "[pad] the value is a tensor, expected a scalar");
   ExprAttributes attributes;

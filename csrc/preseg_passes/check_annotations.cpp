@@ -60,7 +60,7 @@ void checkLoop(const TensorView* tv, const BoundLoop& loop, std::vector<std::str
   }
 }
 
-// No digit of an axis is that of two loop dims.
+// No digit of an axis is bound to two loop dims.
 void checkOverlaps(const TensorView* tv, const std::vector<const IterDomain*>& bound,
                    std::vector<std::string>& violations) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
@@ -93,7 +93,7 @@ void checkOverlaps(const TensorView* tv, const std::vector<const IterDomain*>& b
   }
 }
 
-// What sizes are known only of a call may not be those of the dim.
+// Part sizes that are known only at run time may not add up to the extent of the dim.
 void checkParts(const TensorView* tv, std::vector<std::string>& violations) {
   for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
     const IntExpr together = sumOf(e->sizes);
@@ -169,7 +169,7 @@ bool staysPartial(const Expr* e) {
   });
 }
 
-// A partial sum lasts until its contributions are added up: nothing else can be computed from it.
+// An op on a partial sum must add its contributions or keep them apart.
 void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::string>& violations) {
   const int dim = tv->partialDim();
   if (dim < 0) {
@@ -204,7 +204,7 @@ void checkPartial(const TensorView* tv, const Prover& facts, std::vector<std::st
   }
 }
 
-// An output in the memory of an input lies there as the input does.
+// An output aliased to an input has the sharding of the input.
 void checkAliases(const Fusion& fusion, const Prover& facts, std::vector<std::string>& violations) {
   for (const auto& [output, input] : fusion.aliases()) {
     const TensorView* out = output->asTensor();
@@ -232,7 +232,7 @@ bool checkAnnotations(Fusion& fusion, PassContext& context) {
   for (const TensorView* tv : fusion.tensors()) {
     checkTensor(tv, facts, violations);
   }
-  if (violations.empty()) {  // states of tensors that were refused are not known
+  if (violations.empty()) {  // tensors with violations have no valid state
     for (const TensorView* tv : fusion.tensors()) {
       checkPartial(tv, facts, violations);
     }

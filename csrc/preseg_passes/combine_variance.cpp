@@ -26,7 +26,7 @@ bool sameExtents(const TensorView* a, const TensorView* b) {
   return std::ranges::equal(a->shape(), b->shape(), [](const IntExpr& x, const IntExpr& y) { return x == y; });
 }
 
-// Casts are each user's own.
+// Two casts of one tensor have the same value: each reader may have a cast of its own.
 bool sameValue(const TensorView* a, const TensorView* b) {
   const Expr* of = a->definition();
   const Expr* other = b->definition();
@@ -34,7 +34,7 @@ bool sameValue(const TensorView* a, const TensorView* b) {
                     of->input(0) == other->input(0) && a->dtype() == b->dtype());
 }
 
-// A combination of local sums that nobody else reads.
+// A combination of local sums that no other op reads.
 bool combinesSums(const Expr* e) {
   if (e == nullptr || !isOneMeshReshard(e) || e->attributes().reduce != ReduceOp::Sum || e->attributes().plan) {
     return false;
@@ -54,16 +54,16 @@ std::vector<bool> reducedDims(const TensorView* sums) {
   return reduced;
 }
 
-// The pattern, with what the rewriting needs of it.
+// The matched pattern, with all values that the rewrite needs.
 struct Variance {
   Expr* sums = nullptr;     // the combination of the sums
-  Expr* squares = nullptr;  // that of the squared distances
+  Expr* squares = nullptr;  // the combination of the squared distances
   TensorView* x = nullptr;
   TensorView* center = nullptr;            // a number a row
-  std::vector<const Expr*> scalings = {};  // of the center after it was spread
+  std::vector<const Expr*> scalings = {};  // of the center after it was broadcast
   std::vector<bool> reduced;
   size_t cut = 0;     // the reduced dim that is in parts
-  int64_t parts = 1;  // that there are, some maybe without elements
+  int64_t parts = 1;  // number of parts; some may be empty
   int64_t length = 1;
 
   int64_t extent() const { return x->shape()[cut].constValue(); }
@@ -71,7 +71,7 @@ struct Variance {
   bool hasEmptyParts() const { return (parts - 1) * length >= extent(); }
 };
 
-// What a tensor was before numbers scaled it, and by which ops, the first one first.
+// The tensor before it was scaled by scalars, and the ops that scale it, in order.
 TensorView* unscaled(TensorView* tv, std::vector<const Expr*>& scalings) {
   const Expr* e = tv->definition();
   while ((isPoint(e, PointOp::Div) || isPoint(e, PointOp::Mul)) && e->tensorInputs().size() == 1 &&
@@ -139,7 +139,7 @@ std::optional<Variance> varianceOf(Expr* combination) {
     return std::nullopt;
   }
   if (square->output()->asTensor()->isUserSharded() || distance->output()->asTensor()->isUserSharded()) {
-    return std::nullopt;  // the user wants to see them there
+    return std::nullopt;  // the user has set its sharding
   }
   m.x = distance->input(0)->asTensor();
   const Expr* spread = unscaled(distance->input(1)->asTensor(), m.scalings)->definition();
@@ -170,7 +170,7 @@ std::optional<Variance> varianceOf(Expr* combination) {
   return m;
 }
 
-constexpr int kNumbers = 3;  // that are gathered of a row and part
+constexpr int kNumbers = 3;  // numbers gathered for each row and part
 
 class Gathering {
  public:
@@ -198,13 +198,13 @@ class Gathering {
   }
 
  private:
-  // Dims as in the reshaped x: the cut dim has become two.
+  // Dims as in the reshaped x, where the cut dim is split into two.
   std::vector<bool> reducedOfParts() const {
     std::vector<bool> reduced = m_.reduced;
     reduced.insert(reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false);
     return reduced;
   }
-  // Among the dims of what each part has one number of.
+  // The position of the dim of parts in tensors with one number for each part.
   size_t partsDim() const {
     return static_cast<size_t>(
         std::count(m_.reduced.begin(), m_.reduced.begin() + static_cast<ptrdiff_t>(m_.cut), false));
@@ -250,7 +250,7 @@ class Gathering {
     return count;
   }
 
-  // Of each part its positions of the cut dim, and the numbers by which sums are divided and squares are weighted.
+  // For each part, its number of positions in the cut dim, and the numbers that divide sums and weight squares.
   void countParts() {
     positions_ = ops_.integer(PointOp::Minimum, ops_.iota(m_.parts, m_.extent(), -m_.length), m_.length);
     const auto elements = [&](int64_t least) {
@@ -275,14 +275,14 @@ class Gathering {
   TensorView* where(TensorView* condition, TensorView* tv) {
     return ops_.point(PointOp::Where, {condition, tv, fusion_.scalar(0.0)}, tv->dtype());
   }
-  // Nothing of parts without elements, even if it is infinitely far.
+  // Zero for empty parts, even if their value is infinite.
   TensorView* existing(TensorView* numbers) {
     return m_.hasEmptyParts()
                ? where(ops_.point(PointOp::Gt, {elementsBeside(numbers), fusion_.scalar(0.0)}, DataType::Bool), numbers)
                : numbers;
   }
 
-  // The sums of each part, where the part is.
+  // Computes the sums of each part on the ranks that hold the part.
   bool makeParts() {
     TensorView* x = inParts();
     std::vector<bool> along = reducedOfParts();
@@ -317,7 +317,7 @@ class Gathering {
     }
     return price;
   }
-  // In bytes received over a plain link, as what `priceOf` gives.
+  // In bytes received over a plain link, the unit of `priceOf`.
   double callPrice() const {
     const std::vector<double> alphas = planOptions(fusion_.planner(), mesh_, mesh_).alphas;
     return alphas.empty() ? static_cast<double>(context_.settings().callBytes)
@@ -342,7 +342,7 @@ class Gathering {
            priceOf(costOf(plans_, m_.sums)) + priceOf(costOf(plans_, m_.squares));
   }
 
-  // The sums of the whole, where those of all parts are.
+  // Combines the sums of all parts on the ranks that hold them.
   bool combineParts() {
     TensorView* sums = ops_.moved(sums_, gathered_);
     TensorView* squares = ops_.moved(squares_, gathered_);
@@ -356,12 +356,12 @@ class Gathering {
     TensorView* apart = ops_.point(PointOp::Sub, {means, center});
     TensorView* between = ops_.point(
         PointOp::Mul, {apart, ops_.point(PointOp::Add, {times(apart), ops_.point(PointOp::Add, {rest, rest})})});
-    // beside squares beyond all numbers nothing counts but whether the center is a number
+    // if squares overflow, the result depends only on whether the center is a number
     between = ops_.point(
         PointOp::Where,
         {ops_.point(PointOp::IsFinite, {squares}, DataType::Bool), between, ops_.point(PointOp::Mul, {center, center})},
         between->dtype());
-    // what rounding leaves of nothing may be less, and have no root
+    // rounding may give a negative value instead of 0, and its square root would be NaN
     TensorView* all = ops_.number(PointOp::Maximum, ops_.point(PointOp::Add, {squares, existing(between)}), 0);
     newSquares_ = ops_.sum(all, only(sums, partsDim()));
     const ShardState wanted = shardState(m_.sums->tensorOutput());
@@ -397,7 +397,7 @@ class Gathering {
   TensorView* sums_ = nullptr;       // a number a row and part, where the part is
   TensorView* squares_ = nullptr;    // of the distances from the part's mean
   TensorView* rest_ = nullptr;       // the sum of these distances: what rounding left
-  TensorView* positions_ = nullptr;  // a number a part
+  TensorView* positions_ = nullptr;  // one number for each part
   TensorView* elements_ = nullptr;
   TensorView* divisor_ = nullptr;
   ShardState gathered_;
@@ -405,7 +405,7 @@ class Gathering {
   TensorView* newSquares_ = nullptr;
 };
 
-// By id. Of sums with several squares the others would be combined as before: no call less.
+// By id. Sums with several squares are not rewritten: the other squares would still need their call.
 std::vector<int> candidates(const Fusion& fusion) {
   std::map<int, std::vector<int>> bySums;
   for (Expr* e : fusion.exprs()) {

@@ -23,7 +23,7 @@ IntExpr bound(const IntExpr& e, const SymbolValues& values) {
   });
 }
 
-// extent == size, solved for the one symbol that is still open, if it is linear in it.
+// Solves extent == size for the only unknown symbol, if the extent is linear in it.
 void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, SymbolValues& values) {
   const IntExpr left = bound(extent, values);
   const std::vector<std::string> open = left.symbols();
@@ -42,7 +42,7 @@ void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, S
   values[open[0]] = rest / slope;
 }
 
-// What is declared of the symbols of `e` holds for their values: proofs rest on it.
+// Checks the declared facts of the symbols of `e` against their values, because proofs use them.
 void checkFacts(const IntExpr& e, const SymbolValues& values) {
   for (const IntTerm& term : e.terms()) {
     for (const IntAtomPtr& atom : term.factors) {
@@ -68,14 +68,14 @@ bool anySymbolic(const std::vector<IterDomain*>& dims) {
   return std::any_of(dims.begin(), dims.end(), [](const IterDomain* id) { return id->isSymbolic(); });
 }
 
-// A dim with its size: one that awaited it is a broadcast dim if that is 1.
+// A dim with its size: a dim of symbolic structure becomes a broadcast dim if its size is 1.
 Dim settled(const IterDomain* id, const SymbolValues& values) {
   const IntExpr extent = bound(id->extent(), values);
   const IterType awaited = extent.isConst(1) ? IterType::Broadcast : IterType::Iteration;
   return {extent, id->isSymbolic() ? awaited : id->iterType(), id->combine()};
 }
 
-// Copies exprs in order. Results whose structure waited for sizes are made anew, so that each sees settled operands.
+// Copies exprs in order. Results whose structure depends on sizes are built again, after their operands are final.
 class Concretizer {
  public:
   Concretizer(const Fusion& from, Fusion& to, const SymbolValues& values)
@@ -150,7 +150,7 @@ class Concretizer {
     to_.addExpr(kind, std::move(inputs), {fresh}, std::move(attributes));
   }
 
-  // Along its dim the result has as many elements as the operand, at most.
+  // The result has at most as many elements along its dim as the operand.
   void checkLine(const Expr* e) const {
     const auto axis = static_cast<size_t>(e->attributes().dim);
     const IntExpr wanted = bound(e->tensorOutput()->shape()[axis], values_);
@@ -270,7 +270,7 @@ SymbolValues bindSymbols(const Fusion& fusion, std::span<const std::vector<int64
         "[concretize] got {} shapes, the fusion has {} inputs; give one for each input", sizes.size(),
         fusion.inputs().size());
   SymbolValues values;
-  // Twice: an extent may hold a symbol that a later input gives alone.
+  // Two rounds, because an extent may contain a symbol whose value a later input gives.
   for (int round = 0; round < 2; round++) {
     for (size_t i = 0; i < sizes.size(); i++) {
       const Val* in = fusion.inputs()[i];
@@ -316,7 +316,7 @@ std::unique_ptr<Fusion> concretize(const Fusion& fusion, const SymbolValues& val
   Concretizer concretizer(fusion, *copy, values);
   for (const Val* in : fusion.inputs()) {
     if (!in->isTensor() && in->dtype() == DataType::Int && values.count(std::string(in->intExpr().symbolName())) > 0) {
-      // stays an input, though nothing reads it any more: what did reads the number
+      // it stays an input without readers: they read the constant now
       Val* unread = copy->inputScalar(DataType::Int);
       copy->renumber(unread, in->id());
       copy->addInput(unread);

@@ -21,7 +21,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr double kTie = 0.01;  // among plans of equal cost this makes the choice certain
+constexpr double kTie = 0.01;  // makes the choice among plans of equal cost unique
 
 class Decomposition {
  public:
@@ -72,8 +72,8 @@ class Decomposition {
     return out;
   }
 
-  // A scan or an order is made of all elements along its dim: a part of it is cut out of the whole. So is a part of a written table
-  // that is no range.
+  // A scan or sort needs all elements along its dim, so a part of the result is cut out of the whole. So is a part of a written table that
+  // is not a contiguous range.
   static bool isPartOfWhole(const Expr* e) {
     const OpForm form = ruleOf(*e).form;
     if (form != OpForm::Line && form != OpForm::Put) {
@@ -125,7 +125,7 @@ class Decomposition {
     }
     setShardState(result, wanted);
     if (before < 0) {
-      // What the result needs is no rectangle of an operand: compute it whole on every rank.
+      // The result needs a part of an operand that is not a rectangle: every rank computes the whole result.
       ShardState whole = ShardState::replicated(wanted.mesh, result->shape());
       setShardState(result, whole);
       moveOperands(e);
@@ -168,8 +168,8 @@ class Decomposition {
     return bound;
   }
 
-  // What it costs to move the operands of a window, or its result, whichever is less. Where a rank would hold more of an operand than it
-  // may, no price is low enough.
+  // The cost of moving the operands of a window, or its result, whichever is less. It is infinite if a rank would hold more of an operand
+  // than allowed.
   double costOfMoving(Expr* e) {
     TensorView* result = e->tensorOutput();
     const ShardState wanted = shardState(result);
@@ -210,7 +210,7 @@ class Decomposition {
     return bytes;
   }
 
-  // Where the result lands if no operand moves.
+  // The state of the result if no operand moves.
   ShardState naturalState(const Expr* e) const {
     const TensorView* result = e->tensorOutput();
     const ShardState wanted = shardState(result);
@@ -250,7 +250,7 @@ class Decomposition {
       if (o.edge.relation != EdgeRelation::Comm) {
         continue;
       }
-      invariant(o.edge.needed.has_value(), "[decompose-reshardings] what {} needs is no rectangle",
+      invariant(o.edge.needed.has_value(), "[decompose-reshardings] the part that {} needs is not a rectangle",
                 e->tensorOutput()->toString());
       TensorView* from = e->input(o.position)->asTensor();
       TensorView*& to = moved_[{from->id(), o.edge.needed->toString()}];

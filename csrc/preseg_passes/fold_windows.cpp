@@ -22,7 +22,7 @@ bool isFree(const TensorView* tv) {
   return !tv->hasDeviceMesh() && !tv->isFusionOutput() && !tv->isUserSharded() && !tv->hasAllocation();
 }
 
-// The widths of one pad in place of both.
+// The widths of the one pad that replaces both.
 std::optional<Widths> together(const Expr* pad, const Expr* slice) {
   const std::vector<IntExpr> extents = pad->input(0)->asTensor()->shape();
   const ExprAttributes& p = pad->attributes();
@@ -37,7 +37,7 @@ std::optional<Widths> together(const Expr* pad, const Expr* slice) {
     const int64_t before = p.starts[k].constValue() - s.starts[k].constValue();
     const int64_t after = s.stops[k].constValue() - p.starts[k].constValue() - extent;
     if (before <= -extent || after <= -extent) {
-      return std::nullopt;  // only what was added is left
+      return std::nullopt;  // only padding is left
     }
     widths.before.emplace_back(before);
     widths.after.emplace_back(after);

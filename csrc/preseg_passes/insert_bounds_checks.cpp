@@ -54,7 +54,7 @@ bool isEmpty(const TensorView* tv) {
   return std::any_of(shape.begin(), shape.end(), [](const IntExpr& e) { return e.isConst(0); });
 }
 
-// Where a check of `index` for `reader` stands: with the index, or, if that is an input that all ranks have, on all of the reader's.
+// The state of a check of `index` for `reader`: that of the index, or replicated on the mesh of the reader if the index has no mesh.
 ShardState placeOf(const TensorView* index, const TensorView* reader) {
   return index->hasDeviceMesh() || !reader->hasDeviceMesh()
              ? shardState(index)
@@ -79,7 +79,7 @@ TensorView* checkedIndex(TensorView* index, const IntExpr& extent, const ShardSt
 }  // namespace
 
 bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
-  std::map<std::tuple<int, std::string, std::string>, TensorView*> checked;  // by index, extent and place
+  std::map<std::tuple<int, std::string, std::string>, TensorView*> checked;  // by index, extent and state
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
     if (!hasIndex(*e)) {

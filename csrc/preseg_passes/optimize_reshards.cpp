@@ -20,7 +20,7 @@ bool hasConstantSizes(const TensorView* tv) {
          std::ranges::all_of(tv->shape(), [](const IntExpr& extent) { return extent.isConst(); });
 }
 
-// Something is to be moved, what it costs can be said, and nothing is planned yet.
+// Some tensor is redistributed, its cost is known, and no redistribution has a plan yet.
 bool canOptimize(const Fusion& fusion) {
   const std::vector<Expr*> exprs = fusion.exprs();
   const auto isReshard = [](const Expr* e) { return e->kind() == ExprKind::Redistribute; };
@@ -29,7 +29,7 @@ bool canOptimize(const Fusion& fusion) {
          std::ranges::all_of(fusion.tensors(), hasConstantSizes);
 }
 
-// What was decided of windows holds for the shardings that there were.
+// Decisions about windows hold only for the shardings at that time.
 void decideOnWindowsAgain(Fusion& fusion, PassContext& context) {
   bool any = false;
   for (Expr* e : fusion.exprs()) {

@@ -17,7 +17,7 @@ namespace meshfuse {
 
 namespace {
 
-// The one communication of a Redistribute that can share a call; what it takes to share it is in `key`.
+// The only communication of a Redistribute that can share a call. Calls with equal `key` can be shared.
 struct Shareable {
   std::string key;
   std::string call;    // all_to_all(x)
@@ -33,7 +33,7 @@ std::optional<Shareable> shareable(const Expr* e) {
   const ShardState from = shardState(e->input(0)->asTensor());
   const ShardState to = shardState(e->tensorOutput());
   if (!e->attributes().plan) {
-    return std::nullopt;  // its sizes are open
+    return std::nullopt;  // its sizes are symbols
   }
   const std::vector<int64_t> extents = to.constantShape();
   const CommStep* call = nullptr;
@@ -58,7 +58,7 @@ std::optional<Shareable> shareable(const Expr* e) {
       call->toString(), std::max(before, after), after > before, after < before};
 }
 
-// A program as a graph of what waits for what, some of its exprs joined.
+// The program as a graph of dependencies; several exprs may be joined into one node.
 class Order {
  public:
   explicit Order(const Fusion& fusion) : exprs_(fusion.exprs()) {
@@ -82,7 +82,7 @@ class Order {
 
   const std::vector<Expr*>& exprs() const { return exprs_; }
 
-  // Expr `k` becomes one with expr `with`.
+  // Joins expr `k` to the node of expr `with`.
   void join(int k, int with) {
     Node& from = node(k);
     Node& to = node(with);
@@ -95,7 +95,7 @@ class Order {
     from = {};
   }
 
-  // One of them waits, over others, for the other.
+  // Whether one of them depends on the other through further exprs.
   bool dependsOn(int a, int b) const { return reaches(a, b) || reaches(b, a); }
 
   // Weights of the heaviest chains before and after each expr.
@@ -132,7 +132,7 @@ class Order {
     return needed;
   }
 
-  // Nodes in order, a joined one where its last expr was; short if some wait for themselves.
+  // Nodes in order, a joined node at the position of its last expr; fewer nodes if some are in a cycle.
   std::vector<int> nodesInOrder() const {
     std::vector<size_t> waiting(exprs_.size(), 0);
     std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> open;
@@ -178,7 +178,7 @@ class Order {
   const Node& node(int k) const { return at(nodeOf_[static_cast<size_t>(k)]); }
   Node& node(int k) { return nodes_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
 
-  // What takes time: contractions and calls.
+  // Weights of ops that take time: contractions and calls.
   static int weightOf(const Expr* e) {
     if (isContraction(*e)) {
       return 1;
@@ -208,7 +208,7 @@ class Order {
       }
       for (int next : at(n).after) {
         const int reader = nodeOf_[static_cast<size_t>(next)];
-        // what is ready after the goal does not lead to it
+        // a node that is ready after the goal is not before it
         if (!seen[static_cast<size_t>(reader)] &&
             ready_[static_cast<size_t>(reader)] <= ready_[static_cast<size_t>(goal)]) {
           seen[static_cast<size_t>(reader)] = true;
@@ -260,7 +260,7 @@ class Packing {
  private:
   struct Candidate {
     int expr;
-    int when;  // it is ready, or needed if it grows
+    int when;  // the time at which it is ready, or needed if it grows
     Shareable call;
   };
   struct Bucket {
@@ -282,7 +282,7 @@ class Packing {
 
   void place(const Candidate& c) {
     std::vector<Bucket>& buckets = buckets_[c.call.key];
-    // a bucket that has not got anything for long is not looked at any more
+    // a bucket that has received no member for a long time is closed
     constexpr size_t kOpen = 4;
     for (size_t k = buckets.size() - std::min(buckets.size(), kOpen); k < buckets.size(); k++) {
       Bucket& bucket = buckets[k];
@@ -353,7 +353,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     return steps;
   }
   Order order(fusion);
-  std::map<int, std::pair<int, std::string>> first;  // by number: an expr and what it takes to share its call
+  std::map<int, std::pair<int, std::string>> first;  // by pack number: an expr and the key of its call
   for (size_t k = 0; k < order.exprs().size(); k++) {
     const Expr* e = order.exprs()[k];
     if (e->attributes().pack == 0) {
@@ -366,7 +366,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     const auto [it, isNew] = first.emplace(e->attributes().pack, std::pair(static_cast<int>(k), call->key));
     if (!isNew) {
       check(it->second.second == call->key,
-            "[pack-redistributions] {} and {} have pack={}, but no collective can be both; leave it out",
+            "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; leave it out",
             order.exprs()[static_cast<size_t>(it->second.first)]->output()->toString(), e->output()->toString(),
             e->attributes().pack);
       order.join(static_cast<int>(k), it->second.first);
@@ -379,7 +379,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     count += steps.back().size();
   }
   check(count == order.exprs().size(),
-        "[pack-redistributions] redistributions with one pack number wait for each other; leave it out");
+        "[pack-redistributions] redistributions with one pack number depend on each other; leave it out");
   return steps;
 }
 

@@ -29,7 +29,7 @@ std::vector<Dim> partialRoot(const Expr* e, const TensorView* result) {
   return root;
 }
 
-// For every operand dim the dim of partialRoot it meets.
+// For every operand dim, the corresponding dim of partialRoot.
 std::vector<int> rootDims(const Expr* e, int operand, const TensorView* result) {
   std::vector<int> roots;
   for (const OperandDim& dim : operandDims(e, operand)) {
@@ -51,7 +51,7 @@ using PartialAxes = std::map<int, std::vector<OwnedPiece>>;
 
 bool isReduced(const std::vector<Dim>& root, int dim) { return dim >= 0 && root[dim].type == IterType::Reduction; }
 
-// Uneven parts as one split by the product of the axes makes them.
+// Whether the parts are the uneven ones of one split by the product of the axes.
 bool isBlock(const DigitList& dim) {
   int64_t parts = 1;
   int64_t below = 1;
@@ -141,7 +141,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
       }
     }
   }
-  // a part of an axis is gathered: contributions are counted by whole axes
+  // a digit that is a part of an axis is gathered, because contributions are counted by whole axes
   for (const auto& [axis, pieces] : axes) {
     IntExpr together = 1;
     for (const OwnedPiece& piece : pieces) {
@@ -150,7 +150,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
     elsewhere[axis] = elsewhere[axis] || !(together == mesh.axisSize(axis));
   }
   if (isIndexing(*e)) {
-    // an axis inside one that is needed elsewhere, and so gathered, no longer owns one range of rows
+    // if an outer axis is gathered because it is needed elsewhere, an inner axis does not own a contiguous range of rows
     const ShardState table = shardState(e->input(tableOf(*e))->asTensor());
     bool outermost = true;
     for (const Digit& d : table.dims[e->attributes().dim].digits()) {
@@ -294,7 +294,7 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, 
   return cast(total, dtype, state);
 }
 
-// What makes two reductions one.
+// Two reductions with equal text can be merged.
 std::string reductionText(const Expr* e, const TensorView* result) {
   std::string text = fmt::format("{} of {} to {} {} on", name(e->attributes().reduce), e->input(0)->id(),
                                  name(result->dtype()), shardState(result).toString());
@@ -304,7 +304,7 @@ std::string reductionText(const Expr* e, const TensorView* result) {
   return text;
 }
 
-using Combined = std::map<std::string, TensorView*>;  // by reductionText: what ranks have combined
+using Combined = std::map<std::string, TensorView*>;  // by reductionText: the combined result
 
 // Whether terms are added up where rounding to the type of the result loses something.
 bool isRounded(const Expr* e, DataType type) {
@@ -329,7 +329,7 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
     return true;
   }
   if (isIndexing(*e) && rowBroadcast(e)) {
-    return false;  // sent by the rank that has it
+    return false;  // the rank that holds the row sends it
   }
   const std::vector<Dim> root = partialRoot(e, result);
   const PartialAxes axes = partialAxes(e, result, root, result->getDeviceMesh());

@@ -63,7 +63,7 @@ bool planRedistribute(Fusion& fusion, Expr* e, PassContext& context) {
   if (e->attributes().plan) {
     const std::optional<std::string> mistake = mistakeOf(*e->attributes().plan, held, wanted);
     check(!mistake,
-          "[plan-redistributions] the plan that is written for {} does not lead from {} to {}: {}; leave out plan=",
+          "[plan-redistributions] the plan in the text of {} does not lead from {} to {}: {}; leave out plan=",
           to->toString(), held.toString(), wanted.toString(), mistake.value_or(""));
     return false;
   }

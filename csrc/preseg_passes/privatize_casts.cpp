@@ -23,7 +23,7 @@ bool isFreeWidening(const Expr* e) {
 bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
   const std::vector<TensorView*> tensors = fusion.tensors();
   if (std::none_of(tensors.begin(), tensors.end(), [](const TensorView* tv) { return tv->hasDeviceMesh(); })) {
-    return false;  // nothing to be placed; kernels repeat casts on their own account
+    return false;  // nothing is sharded; kernels duplicate casts anyway
   }
   bool changed = false;
   for (Expr* cast : fusion.exprs()) {

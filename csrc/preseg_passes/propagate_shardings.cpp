@@ -28,7 +28,7 @@ int64_t bytesOf(const Val* val) {
   return bytes;
 }
 
-// Operands in the order in which their axes count. Where the weight and the activations want one axis for different dims, the
+// Operands in the order of their priority. If the weight and the activations suggest one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
 std::vector<int> operandOrder(const Expr* expr) {
   if (isContraction(*expr)) {
@@ -66,8 +66,8 @@ bool markUserSharded(const Fusion& fusion) {
   return changed;
 }
 
-// How soon an op hands axes of its result back to an operand: where elements pass through it, before where they are added up; one
-// that stretches its operand last, for it says least.
+// The order in which ops propagate axes of a result back to an operand: first ops that keep elements, then reductions; last ops that
+// stretch the operand, because they determine the least.
 enum class Way : uint8_t { PassesThrough, Reduces, Stretches };
 constexpr int kWays = 3;
 
@@ -80,8 +80,7 @@ Way wayOf(const Expr* e) {
 }
 
 // The axes travel by a worklist: forward first, the exprs in their order; then backward, one tensor at a time, by the ways of the
-// exprs that read it, from the last one made on. An expr or a tensor is looked at again when the state of what is beside it has
-// changed.
+// exprs that read it, the last tensor first. An expr or a tensor is visited again when the state of a neighbour has changed.
 class Propagation {
  public:
   Propagation(Fusion& fusion, const Prover& facts, PlanMemo& plans)
@@ -140,16 +139,16 @@ class Propagation {
  private:
   struct Suggestion {
     ShardState state;
-    std::string from;  // who suggests what is new in it; empty: nobody
+    std::string from;  // the tensors that suggest its new axes; empty: none
   };
   using Bytes = std::optional<int64_t>;  // nothing while sizes are symbols
   using Ready =
       std::set<std::pair<size_t, int>, std::greater<>>;  // (place of its definition, id) of tensors, the last first
 
   bool isFree(const Val* val) const { return free_.contains(val->id()); }
-  // What takes an input's memory has its sharding, and no axes if that has none.
+  // An output aliased to an input has the sharding of the input, and no axes if the input has none.
   bool takesAxes(const Val* val) const { return isFree(val) && !aliased_.contains(val->id()); }
-  // A checked index is where its index is: what reads it speaks to that.
+  // A checked index has the state of its index, so readers suggest axes to the index.
   bool takesFromReaders(const Val* val) const {
     const Expr* e = val->definition();
     const bool checks = e != nullptr && e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex;
@@ -196,7 +195,7 @@ class Propagation {
     }
   }
 
-  // Whoever reads or makes `val` looks at it again.
+  // Queues the definition and the readers of `val` for another visit.
   void hasChanged(const Val* val) {
     if (const Expr* definition = val->definition(); definition != nullptr && places_.contains(definition->id())) {
       forward_.insert(places_.at(definition->id()));
@@ -212,7 +211,7 @@ class Propagation {
     }
   }
 
-  // Whatever comes first of the worklist; false if nothing is left.
+  // Visits the first entry of the worklist; false if it is empty.
   bool step() {
     if (!forward_.empty()) {
       const size_t place = *forward_.begin();
@@ -261,7 +260,7 @@ class Propagation {
   Suggestion choose(const TensorView* tv, const std::vector<Suggestion>& all, std::string_view who,
                     const std::function<Bytes(const ShardState&)>& bytesOf) {
     size_t best = 0;
-    Bytes least;  // once some suggestion differs
+    Bytes least;  // set once two suggestions differ
     std::vector<std::string> others;
     for (size_t k = 1; k < all.size(); k++) {
       const std::string text = all[k].state.toString();
@@ -347,7 +346,7 @@ class Propagation {
     }
   }
 
-  // What the busiest rank receives of a tensor; sizes of axes that are symbols at their hints.
+  // The bytes of a tensor that the busiest rank receives; axes of symbolic size count with their hints.
   Bytes bytesBetween(const TensorView* tv, const ShardState& held, const ShardState& needed) const {
     const std::vector<IntExpr> shape = tv->shape();
     if (!std::ranges::all_of(shape, [](const IntExpr& extent) { return extent.isConst(); })) {
@@ -359,19 +358,19 @@ class Propagation {
                       : std::nullopt;
   }
 
-  // What `result` at `state` needs of operand number k.
+  // The state of operand k that `result` at `state` needs.
   ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, size_t k) {
     ShardState needed = ShardState::replicated(state.mesh, e->inputs()[k]->asTensor()->shape());
     propagateBackward(e, result, state, static_cast<int>(k), needed, facts_);
     return needed;
   }
 
-  // What operands receive if the result is at `state`.
+  // The bytes that redistributed operands receive if the result is at `state`.
   Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
     for (size_t k = 0; k < e->inputs().size(); k++) {
       const ShardState* held = e->inputs()[k]->isTensor() ? find(e->inputs()[k]) : nullptr;
-      // contributions to a sum are combined, whatever their place
+      // contributions to a sum are combined in any state
       if (held == nullptr || !(held->mesh == state.mesh) || e->inputs()[k]->asTensor()->isPartial()) {
         continue;
       }
@@ -414,7 +413,7 @@ class Propagation {
     const Expr* e = tv->definition();
     const ShardState* from = e == nullptr || e->kind() != ExprKind::Reshape ? nullptr : find(e->input(0));
     const std::string why = from == nullptr ? "" : opaqueInReshape(e, *from, tv, facts_);
-    return why.empty() ? "no axis reaches it" : why;
+    return why.empty() ? "no tensor that is connected to it is sharded" : why;
   }
 
   // The states are written into the tensors. True if one has changed.
@@ -446,7 +445,7 @@ class Propagation {
   PlanMemo& plans_;
   // Tensors that no axis reached may get one when the structure of those that await their sizes is known.
   bool leavesWhole_ = false;
-  // No rank has a part of what is reduced: such a binding says nothing of the result, and is dropped.
+  // Tensors with a binding of a reduced dim. It does not shard the result, so it is removed.
   std::vector<TensorView*> bindsReduced_;
   std::map<int, TensorView*> free_;
   std::map<int, ShardState> states_;

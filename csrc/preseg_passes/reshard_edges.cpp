@@ -21,7 +21,7 @@ bool costsNoMore(const ReshardCost& a, const ReshardCost& b) {
   return a.bytes < b.bytes || (a.bytes == b.bytes && a.calls <= b.calls);
 }
 
-// One element of each operand for one of the result, or a change of shape: worth repeating on more ranks to move less.
+// An elementwise op or a change of shape: repeating it on more ranks may move fewer bytes.
 bool isCheapToRepeat(const Expr* e) {
   switch (e->kind()) {
     case ExprKind::Set:
@@ -67,7 +67,7 @@ class EdgeRewrites {
     bool any = false;
     for (bool changed = true; changed;) {
       changed = merge();
-      std::vector<int> reshards;  // by id: a rewrite may take others away
+      std::vector<int> reshards;  // by id, because a rewrite may remove others
       for (const Expr* e : fusion_.exprs()) {
         if (isOneMeshReshard(e)) {
           reshards.push_back(e->id());
@@ -83,7 +83,7 @@ class EdgeRewrites {
   }
 
  private:
-  // The same tensor brought to the same state twice.
+  // Merges two redistributions of one tensor to one state.
   bool merge() {
     bool changed = false;
     std::map<std::tuple<int, std::string, ReduceOp>, TensorView*> known;
@@ -134,7 +134,7 @@ class EdgeRewrites {
     return true;
   }
 
-  // What all readers need, if they all need the same less than there is.
+  // The part that all readers need, if they all need the same part and not the whole.
   std::optional<ShardState> neededByAll(const TensorView* tv) const {
     std::optional<ShardState> needed;
     for (const Expr* use : fusion_.uses(tv)) {
@@ -225,7 +225,7 @@ class EdgeRewrites {
            tv->fusion().uses(tv).size() == 1;
   }
 
-  // What it costs to compute `tv` at `wanted` from operands that are moved, or computed so themselves.
+  // The cost of computing `tv` at `wanted` from operands that are moved, or are computed in the same way.
   std::optional<ReshardCost> costToRepeat(TensorView* tv, const ShardState& wanted, int depth = 0) {
     constexpr int kMaxDepth = 8;
     if (depth == kMaxDepth || !canRepeat(tv)) {
@@ -262,7 +262,7 @@ class EdgeRewrites {
     return repeated && isCheaper(*repeated, moved) ? *repeated : moved;
   }
 
-  // `tv` at `wanted`, as costToHave has it.
+  // Builds `tv` at `wanted` in the way that costToHave priced.
   TensorView* have(TensorView* tv, const ShardState& wanted, int depth) {
     const std::optional<ReshardCost> repeated = costToRepeat(tv, wanted, depth);
     if (repeated && isCheaper(*repeated, costToMove(tv, wanted))) {
@@ -292,7 +292,7 @@ class EdgeRewrites {
     }
   }
 
-  // Before the ops that make what is moved, as far up as that is cheaper.
+  // Moves a redistribution before the ops that compute its operand, as far up as that is cheaper.
   bool hoist(Expr* e) {
     TensorView* from = e->input(0)->asTensor();
     TensorView* to = e->tensorOutput();

@@ -54,7 +54,7 @@ bool widens(const Expr* e) {
 
 bool sums(const Expr* e) { return e->kind() == ExprKind::Reduce && e->attributes().reduce == ReduceOp::Sum; }
 
-// Contributions as they lie after an op whose first root dims are those of its operand.
+// The state of contributions after an op whose first root dims are the dims of its operand.
 TensorView* shaped(TensorView* partial, const Expr* op) {
   Fusion& fusion = partial->fusion();
   const auto at = static_cast<size_t>(partial->partialDim());

@@ -89,7 +89,7 @@ class Region {
     }
   }
 
-  // Once applied: what it costs more than before.
+  // Once applied: the cost added to the program.
   ReshardCost difference() const {
     ReshardCost more;
     std::set<int> exprs;
@@ -209,7 +209,7 @@ class Region {
     const auto at = members_.find(tv->id());
     return at == members_.end() ? shardState(tv) : at->second.before;
   }
-  // What readers find.
+  // The tensor that readers get.
   ShardState readState(const TensorView* tv) const {
     const auto at = members_.find(tv->id());
     return at != members_.end() && at->second.standsIn ? at->second.before : shardState(tv);
@@ -246,13 +246,13 @@ class Region {
     }
   }
 
-  // What only tensors of the region read, all of them the same part.
+  // Adds tensors that only the region reads, if all readers need the same part.
   void intoOperands(const TensorView* tv) {
     for (Val* in : tv->definition()->inputs()) {
       if (!in->isTensor() || !mayTake(in->asTensor(), tv->getDeviceMesh()) || !isMovable(in->asTensor())) {
         continue;
       }
-      // asked once: while some reader is none of the region it is not the region's
+      // checked once: a tensor with a reader outside the region does not join it
       if (readers_.at(in->id()) < fusion_.uses(in).size() || !asked_.insert(in->id()).second) {
         continue;
       }
@@ -303,7 +303,7 @@ class Region {
     return true;
   }
 
-  // What partialize-reductions and decompose-reshardings will have to add; at most: they may find something cheaper.
+  // An upper bound of the redistributions that partialize-reductions and decompose-reshardings will add: they may find cheaper ones.
   ReshardCost costOfEdges(const Expr* e, std::set<std::pair<int, std::string>>& gathered) const {
     ReshardCost more;
     const TensorView* out = e->tensorOutput();
@@ -409,7 +409,7 @@ class Split {
       const bool pays = more.bytes <= 0 && weight(more) < 0 && (!best || key(more) < key(best->more));
       const bool isBetter = pays && region.keepsSums();
       region.undo();
-      // who is in a region that is refused would grow the same one, or a part of it
+      // a member of a rejected region would grow the same region, or a part of it
       const std::vector<std::pair<int, std::string>> members = region.redistributed();
       tried_.insert(members.begin(), members.end());
       if (isBetter) {
@@ -420,7 +420,8 @@ class Split {
       return false;
     }
     context_.remark(fmt::format(
-        "T{} is scattered over its dim {}, and {} tensors after it are in parts: {} bytes less to receive, {} less to "
+        "T{} is reduce-scattered over its dim {}, and {} tensors after it are sharded: {} bytes less to receive, {} "
+        "less to "
         "compute and hold, {} more collectives",
         sum->id(), best->dim, best->region.size() - 1, -best->more.bytes, -best->more.held, best->more.calls));
     best->region.settle();
@@ -432,7 +433,7 @@ class Split {
   Fusion& fusion_;
   PassContext& context_;
   PlanMemo* plans_;
-  std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were looked at
+  std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were tried
   std::set<int> touched_;                        // exprs around regions that were settled, by id
 };
 

@@ -21,7 +21,7 @@ bool sameShape(const TensorView* a, const TensorView* b) {
   });
 }
 
-// A term of a sum in the place and type of its result.
+// A term of a sum with the state and type of the result.
 bool isPlainTerm(const TensorView* in, const TensorView* out) {
   return in->dtype() == out->dtype() && sameShape(in, out) && in->getDeviceMesh() == out->getDeviceMesh() &&
          provenEqual(shardState(in), shardState(out));
@@ -72,7 +72,7 @@ class SumTrees {
   struct Term {
     Expr* combination;
     std::vector<const Expr*> linear;
-    TensorView* contributions = nullptr;  // as they are at the root
+    TensorView* contributions = nullptr;  // in their form at the root
     std::vector<Expr*> made = {};         // that make them so
   };
 
@@ -102,7 +102,7 @@ class SumTrees {
     }
   }
 
-  // Those of the terms that can be added before they are combined.
+  // The terms that can be added before their contributions are combined.
   bool combineTogether(Expr* root, std::vector<Term>& terms) {
     std::map<std::string, std::vector<const Term*>> alike;  // by the state of contributions
     for (Term& term : terms) {
@@ -147,7 +147,7 @@ class SumTrees {
     term.contributions = at;
   }
 
-  // Sums in a wider type, or of more elements, are not to take more bytes than those before did.
+  // Sums in a wider type, or of more elements, must not receive more bytes than before.
   bool saves(const Expr* root, const std::vector<const Term*>& terms) const {
     ReshardCost apart;
     for (const Term* term : terms) {
@@ -212,7 +212,7 @@ class SumTrees {
     return left;
   }
 
-  // What is left of a tensor of the tree; null if that is nothing.
+  // The rest of a tensor of the tree; null if no term is left.
   TensorView* without(TensorView* tv, const std::set<int>& gone) {
     Expr* definition = tv->definition();
     if (gone.contains(tv->id())) {

@@ -44,7 +44,7 @@ std::string listed(const std::vector<std::string>& names) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Names that stand for an axis of these meshes, with sizes that they can have.
+// Checks that every name is an axis of these meshes and that its size is possible.
 void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
   const std::vector<std::string> open = openAxes(meshes);
   for (const auto& [name, size] : sizes) {
@@ -64,15 +64,15 @@ void checkSizes(const std::vector<DeviceMesh>& meshes, const MeshSizes& sizes) {
   }
 }
 
-// Whether some axis owns what is no range of whole digits, or another number of them than it has devices. Sizes of inputs that are
-// still symbols are taken to be such that all splits divide them: a part that is no rectangle then is none for any sizes.
+// Whether the part of some axis is not a range of whole digits, or an axis owns another number of parts than it has devices. Symbolic
+// sizes of inputs are assumed to be divisible by all splits: a part that is not a rectangle under this assumption is never one.
 bool isNoRectangle(const TensorView* original) {
   int64_t size = 1;
   for (const LoopTransform& t : original->loopTransforms()) {
     const bool fits = t.kind == LoopTransform::Kind::Split && t.factor.isConst() && t.factor.constValue() > 0;
     size *= fits && size < (int64_t{1} << 24) ? std::min(t.factor.constValue(), int64_t{1} << 24) : 1;
   }
-  // a dim that an axis owns whole has its size
+  // a dim that is bound to an axis without a split has the size of the axis
   const auto sizeOf = [&](std::string_view symbol) -> std::optional<IntExpr> {
     for (const IterDomain* id : original->getLogicalDomain()) {
       if (id->isDeviceDim() && id->extent().isSymbol() && id->extent().symbolName() == symbol) {
@@ -101,7 +101,7 @@ bool isPlacedByUser(const TensorView* tv, const Fusion* asWritten) {
   return written != nullptr && written->isTensor() && written->asTensor()->hasDeviceMesh();
 }
 
-// What spread under the assumption that axes divide what they cut, and cannot be held where they do not.
+// Replicates tensors whose sharding was propagated under the assumption that axes divide the dims, if the sizes violate it.
 void replicateWhatNoRankHolds(Fusion& fusion, const Fusion* asWritten) {
   for (TensorView* tv : fusion.tensors()) {
     const bool placed = tv->hasDeviceMesh() && !isPlacedByUser(tv, asWritten) && !tv->isPartial();

@@ -44,7 +44,7 @@ std::optional<double> costOfWindow(const Expr* e) {
 }
 
 bool place(Expr* window, PlanMemo& plans) {
-  // the window, then what changes its shape; each is read by the next alone, the last by an op on another mesh
+  // the window, then ops that change its shape; each has one reader, the next op, and the last one's reader is on another mesh
   std::vector<TensorView*> chain{window->tensorOutput()};
   const Expr* reader = nullptr;
   while (reader == nullptr) {

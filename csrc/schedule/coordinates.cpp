@@ -42,7 +42,7 @@ const TensorView* chooseReference(const Group& group) {
   return best;
 }
 
-// How many reduction stages each tensor of the group waits for.
+// The number of reduction stages before each tensor of the group.
 std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf) {
   std::map<int, int> before;
   for (const Expr* e : group.exprs) {
@@ -62,7 +62,7 @@ std::map<int, int> stagesBefore(const Group& group, std::map<int, int>& stageOf)
   return before;
 }
 
-// Numbers of the parts of a group that hand results to each other; by expr id.
+// Numbers of the connected parts of a group, by expr id: ops of one part exchange results.
 std::map<int, int> connectedParts(const Group& group) {
   std::map<int, int> next;  // an op of the same part, itself for one of each
   auto last = [&](int id) {
@@ -86,7 +86,7 @@ std::map<int, int> connectedParts(const Group& group) {
   return parts;
 }
 
-// Finds the coordinates of one group, or says why there are none: each step gives the reason, or nothing.
+// Finds the coordinates of one group. Each step returns the reason of a refusal, or nothing.
 class CoordinateFinder {
  public:
   CoordinateFinder(const Group& group, const TensorView* reference)
@@ -127,8 +127,8 @@ class CoordinateFinder {
     return overgrown == nullptr ? std::string() : overgrownReason(*overgrown);
   }
 
-  // Ops that no result connects with the reference run beside it: a tensor of the same extents takes its dims as they are. One
-  // of each part is placed, the others follow from it.
+  // For ops that are not connected with the reference, a tensor of equal extents takes the dims of the reference. One tensor of
+  // each part is placed so; the positions of the others follow from it.
   void placeApart() {
     std::vector<std::pair<const TensorView*, const Expr*>> unplaced;
     auto note = [&](const TensorView* tv, const Expr* e) {
@@ -199,7 +199,7 @@ class CoordinateFinder {
     return true;
   }
 
-  // A kernel without reductions runs through its reference as that lies in memory.
+  // A kernel without reductions iterates over its reference in memory order.
   std::vector<int> runOrder() const {
     std::vector<int> order(c_.extents.size());
     std::iota(order.begin(), order.end(), 0);
@@ -338,7 +338,7 @@ class CoordinateFinder {
       full = full && (used || trivial);
       row = row && (used != c_.reduced[d] || trivial);
     }
-    if (!(positions == product(out->shape()))) {  // [d0, d0]: an outer product of what is one dim elsewhere
+    if (!(positions == product(out->shape()))) {  // [d0, d0]: an outer product of a dim with itself
       return fmt::format("output {} has more elements than the dims of {} it runs over", out->toString(),
                          reference_->toString());
     }

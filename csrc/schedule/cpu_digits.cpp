@@ -21,7 +21,7 @@ constexpr int64_t kScratchColumns = 1024;  // columns of one part of an outer re
 
 constexpr int64_t kCachedRow = 32768;  // elements of a row; several such rows stay in the second cache
 constexpr int kPipelineStages = 2;     // more of them have more sums and rows in hand than there are registers
-constexpr int64_t kPipelineRows = 64;  // of a part: two or three more are worked on in vain
+constexpr int64_t kPipelineRows = 64;  // of a part: two or three more rows are computed and not stored
 constexpr int64_t kAhead = 2048;       // elements by which a flat loop prefetches
 
 Specs vectors(int64_t interleave) {
@@ -47,7 +47,7 @@ Specs inParts(RowDigits& d, const std::string& symbol, const IntExpr& extent, in
   return prefixed({{Level::Part, count, symbol}, {Level::Serial, steps, ""}}, inner);
 }
 
-// Data that fits the second cache often is there already; prefetching then costs a tenth of the time.
+// Data that fits the second cache is often there already; prefetching would then cost a tenth of the time.
 bool outgrowsCache(int64_t elements, const DeviceInfo& device) {
   return elements > device.l2Bytes / dataTypeSize(DataType::Float);
 }
@@ -158,8 +158,8 @@ RowDigits cpuDigits(const Group& group, const Coordinates& c, const KernelAxes& 
   if (a.M.isConst(1) && a.K.isConst(1) && a.N.isConst(1)) {
     return d;  // one element
   }
-  // Chains of costly ops need four vectors side by side to fill the machine; with sums and maxima in hand they spill, and compile
-  // for longer than a cold kernel may.
+  // Chains of expensive ops need four interleaved vectors to use all execution units. Together with accumulators they would spill
+  // registers, and compile for longer than a cold kernel may.
   int64_t interleave = std::min<int64_t>(c.hasReduction() && isCostly(group) ? 2 : 4,
                                          std::max<int64_t>(1, divideUp(usualExtent(a.N), kVector)));
   if (!c.hasReduction()) {

@@ -27,10 +27,10 @@ std::optional<std::string> refuseOp(const Group& group, const Expr& e) {
       break;
   }
   if (e.kind() == ExprKind::SegmentSet && !isInput(e.tensorInputs()[0])) {
-    return "a segment_set asks for a boundary";
+    return "a segment_set requires a boundary";
   }
   if (isIndexing(e) && !isInput(e.input(tableOf(e))->asTensor())) {
-    return fmt::format("{} indexes {} made in the group", e.opName(), tableOf(e) == 0 ? "data" : "a table");
+    return fmt::format("{} indexes {} that the group computes", e.opName(), tableOf(e) == 0 ? "data" : "a table");
   }
   return std::nullopt;
 }

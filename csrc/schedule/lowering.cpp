@@ -30,7 +30,7 @@ std::string describe(const TensorView* tensor, const Lowering::Position& positio
 std::vector<IntExpr> exprsOf(const Lowering::Position& position, const Expr& by) {
   std::vector<IntExpr> exprs;
   for (const Index& i : position) {
-    invariant(i.tile == kNone, "[lowering] {} of T{} at a position that depends on data", by.opName(),
+    invariant(i.tile == kNone, "[lowering] {} of T{} is read at a position that depends on data", by.opName(),
               by.output()->id());
     exprs.push_back(i.expr);
   }
@@ -144,7 +144,7 @@ IntExpr Lowering::size(const IntExpr& expr) {
 
 int Lowering::tensorParam(const TensorView* tensor) const {
   auto it = params_.find(tensor->id());
-  if (it == params_.end()) {  // a description is costly: only now
+  if (it == params_.end()) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} is neither an input nor an output of the group", tensor->toString()));
   }
   return it->second;
@@ -404,7 +404,7 @@ ValueId Lowering::eye(const Expr& e, const Position& position, int space) {
 }
 
 ValueId Lowering::compute(const TensorView* tensor, const Position& position, int space) {
-  if (tensor->definition() == nullptr) {  // a description is costly: only now
+  if (tensor->definition() == nullptr) {  // formats the description only on failure
     throwInternalError(fmt::format("[lowering] {} has no definition and is no input of the group", tensor->toString()));
   }
   const Expr& e = *tensor->definition();
@@ -444,7 +444,7 @@ ValueId Lowering::compute(const TensorView* tensor, const Position& position, in
     default:  // a reduction's result is bound; no other executor's op is in a group
       break;
   }
-  throwInternalError(fmt::format("[lowering] {} of {} is not for kernels", e.opName(), tensor->toString()));
+  throwInternalError(fmt::format("[lowering] kernels do not support {} of {}", e.opName(), tensor->toString()));
 }
 
 }  // namespace meshfuse

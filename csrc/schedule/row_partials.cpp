@@ -1,4 +1,4 @@
-// Reductions through a scratch row, and partial results of parts combined by the last to arrive.
+// Reductions through a scratch row, and partial results of parts, which the last part to arrive combines.
 #include "ir/fusion.h"
 #include "schedule/row_writer.h"
 

@@ -11,7 +11,7 @@ namespace meshfuse {
 
 namespace {
 
-// Tensors that are in no cache, of kMaxKernelTensors: with more, prefetchers and write buffers lose track.
+// Limit of the tensors outside the caches, out of the kMaxKernelTensors of a kernel: prefetchers and write buffers cannot track more.
 constexpr size_t kMaxMemoryStreams = 16;
 // Registers of a thread that rows may take on a GPU, of 255.
 constexpr int64_t kRowRegisters = 128;

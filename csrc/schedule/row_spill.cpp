@@ -12,11 +12,10 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int kExpensive =
-    12;  // loads and ops: computing that much again costs more than a store and loads that hit a near cache
+constexpr int kExpensive = 12;  // loads and ops: recomputing more costs more than a store and loads from a near cache
 constexpr int64_t kScratchBytes = 1 << 20;  // of all scratch rows: what a second cache holds
 
-// Values that take no op of their own.
+// Values that need no op.
 bool isFree(const Expr& e) {
   const OpRule& rule = ruleOf(e);
   return (rule.elements == Elements::Moved && rule.view != View::No) || rule.form == OpForm::Fill;
@@ -122,7 +121,7 @@ const TensorView* RowWriter::tensorOf(int id) const {
       return e->tensorOutput();
     }
   }
-  throwInternalError(fmt::format("[rows] no T{} in the group", id));
+  throwInternalError(fmt::format("[rows] T{} is not in the group", id));
 }
 
 // The sweeps in which each tensor is computed or read, by Val id: those of the reductions it reaches without passing one, and

@@ -33,7 +33,7 @@ void RowWriter::prefetch(const std::vector<IntExpr>& dims, int64_t width, const 
       std::string n = coord(n_).toString();
       bool oneRun =
           std::all_of(at.begin(), at.end(), [&](const tile::Index& i) { return i.expr.linearIn(n).has_value(); });
-      if (oneRun) {  // else a step reads here and there
+      if (oneRun) {  // else the reads of a step are scattered
         int lines = static_cast<int>((width * dataTypeSize(in->dtype()) + 63) / 64);
         builder_.prefetch(lowering_.tensorParam(in), positionOf(c_, in, dims), lines);
       }
@@ -58,7 +58,7 @@ void RowWriter::prefetchShare(int sweep, int sweeps) {
     return;
   }
   const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(sharing)));
-  const int64_t halved = sharing - whole;  // of the fractions 1 / whole, each shared by two sweeps
+  const int64_t halved = sharing - whole;  // number of fractions 1 / whole that two sweeps share
   const bool half = rank < 2 * halved;
   const int64_t fractions = half ? 2 * whole : whole;
   const int64_t before = half ? rank : rank - halved;

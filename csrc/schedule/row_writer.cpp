@@ -168,8 +168,8 @@ std::vector<ValueId> RowWriter::combineAll(const std::vector<const Expr*>& exprs
   return both;
 }
 
-// Results of `step` over an axis. Where the axis has two serial digits, each block of the inner one is summed for itself: a sum
-// to which all terms are added one by one loses the terms that are small beside it.
+// Results of `step` over an axis. If the axis has two serial digits, each block of the inner one has a sum of its own: one sum of
+// all terms would lose terms that are small compared with it.
 std::vector<ValueId> RowWriter::inBlocks(int axis, const std::vector<const Expr*>& exprs, std::vector<ValueId> init,
                                          const Step& step) {
   const std::vector<int> digits = serialDigits(axis);
@@ -267,8 +267,8 @@ void RowWriter::outer() {
   });
 }
 
-// Values that a row has once are computed once: values without reduced dims that a sweep (only that one, if given) will read, from
-// results known after `stage`.
+// Computes once the values that are constant along a row: values without reduced dims that a sweep (only the given one, if any) will
+// read, from results known after `stage`.
 void RowWriter::hoistRows(int stage, std::optional<int> sweep) {
   for (const Expr* e : group_.exprs) {
     const TensorView* out = e->tensorOutput();

@@ -45,7 +45,7 @@ Verdict judge(const Group& group, const DeviceInfo& device, std::span<const Temp
 std::unique_ptr<const Judgement> judgeKernel(const Group& group, const DeviceInfo& device,
                                              std::span<const Template> templates) {
   Verdict verdict = judge(group, device, templates);
-  invariant(verdict.judgement != nullptr, "[templates] none takes the kernel of {}: {}",
+  invariant(verdict.judgement != nullptr, "[templates] no template accepts the kernel of {}: {}",
             group.exprs.back()->output()->toString(), verdict.refusal);
   return std::move(verdict.judgement);
 }

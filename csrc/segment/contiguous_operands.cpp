@@ -35,7 +35,7 @@ bool contiguousOperands(Fusion& fusion, LocalContext& context) {
       continue;
     }
     TensorView* in = e->tensorInputs()[0];
-    // a bit cast is a view: one of an input that the program overwrites must be of a copy
+    // a bit cast is a view: if the program overwrites its input, the view must be that of a copy
     bool overwritten = e->kind() == ExprKind::BitCast &&
                        std::ranges::any_of(fusion.aliases(), [&](const auto& alias) { return alias.second == in; });
     if (overwritten || !isContiguous(in, context.layouts)) {

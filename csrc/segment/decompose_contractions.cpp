@@ -58,7 +58,7 @@ bool decomposeContractions(Fusion& fusion, LocalContext& context) {
     TensorView* sum = maybeCastOp(e->output()->dtype(), c);
     fusion.replaceUses(e->output(), sum);
     fusion.renumber(sum, number);
-    context.remarks.push_back(fmt::format("T{} = {}: computed as products and sums, because no library takes it: {}",
+    context.remarks.push_back(fmt::format("T{} = {}: computed as products and sums, because no library accepts it: {}",
                                           number, e->opName(), *refused));
     changed = true;
   }

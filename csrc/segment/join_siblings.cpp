@@ -16,12 +16,12 @@ namespace meshfuse {
 
 namespace {
 
-// Each kernel compiles alone and beside others: more code in one is no gain where it is long already.
+// Kernels compile in parallel, so joining kernels that are already long makes compilation slower.
 constexpr size_t kMaxJointOps = 128;
 constexpr int kMaxRefusals = 8;
-// In programs of few steps two that refused are asked again when one of them has grown.
+// In programs with few steps, a refused pair is tried again when one of the two has grown.
 constexpr int kFewNodes = 64;
-// The dependencies are a table of all pairs of steps: larger programs are left as they are.
+// The table of dependencies has an entry for each pair of steps, so larger programs are not changed.
 constexpr int kMaxNodes = 16384;
 
 using NodeSet = std::vector<uint64_t>;
@@ -96,7 +96,7 @@ class SiblingJoiner {
 
   bool waitsFor(int later, int earlier) const { return contains(before_[static_cast<size_t>(later)], earlier); }
 
-  // Joins a node with the best of those up to `last`. The node that both are, or -1.
+  // Joins a node with the best candidate up to `last`. Returns the joined node, or -1.
   int joinOnce(int node, int last) {
     std::vector<int> sharing;
     std::vector<int> strangers;
@@ -135,7 +135,7 @@ class SiblingJoiner {
     return shared.size();
   }
 
-  // Limits that are known without a judgement.
+  // Limits that need no judgement of a template.
   bool isTooMuch(int a, int b, size_t shared) const {
     const Facts& f = facts_[static_cast<size_t>(a)];
     const Facts& g = facts_[static_cast<size_t>(b)];
@@ -143,7 +143,7 @@ class SiblingJoiner {
     return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || tensors > kMaxKernelTensors;
   }
 
-  // Nothing if they are one now; an empty text if they were looked at before.
+  // Returns the reason of a refusal: nothing if they were joined, an empty text if the pair was tried before.
   std::optional<std::string> join(int a, int b) {
     const size_t ops = graph_.at(a).exprs.size() + graph_.at(b).exprs.size();
     if (!refused_.insert({a, b, graph_.size() <= kFewNodes ? ops : 0}).second) {
@@ -225,7 +225,7 @@ class SiblingJoiner {
   std::span<const Template> templates_;
   std::vector<NodeSet> before_;                     // by node: all it waits for, directly or not
   std::vector<Facts> facts_;                        // by node, of kernels
-  std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops where that counts
+  std::set<std::tuple<int, int, size_t>> refused_;  // with the number of their ops in small programs
 };
 
 }  // namespace

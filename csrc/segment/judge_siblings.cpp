@@ -17,7 +17,7 @@ bool contains(const std::vector<TensorView*>& list, const Val* tv) {
   return std::any_of(list.begin(), list.end(), [&](const TensorView* x) { return x == tv; });
 }
 
-// The same extents are looped over, in any order: a transposed result may be the reference of one of them.
+// Whether both loop over the same extents, in any order: the reference of one may be a transposed result.
 bool loopAlike(const Judgement& a, const Judgement& b) {
   auto extents = [](const Judgement& j) {
     std::multiset<std::string> result;
@@ -31,7 +31,7 @@ bool loopAlike(const Judgement& a, const Judgement& b) {
   return extents(a) == extents(b);
 }
 
-// The largest input that both read, if it has as many elements as one of them has positions.
+// The largest input that both read, if it has as many elements as one of their loops.
 const TensorView* sharedInput(const Judgement& a, const Judgement& b) {
   const TensorView* best = nullptr;
   for (const TensorView* in : a.group.inputs) {

@@ -30,10 +30,10 @@ bool isAliased(const Fusion& fusion, const TensorView* tv) {
 
 bool needsOnePiece(const Expr* e) { return e->kind() == ExprKind::Communicate || e->kind() == ExprKind::BitCast; }
 
-// Made by no kernel, and row-major.
+// Whether the tensor is row-major and no kernel computes it.
 bool writesRowMajor(const Expr* e) { return ruleOf(*e).executor != Executor::Kernel; }
 
-// Lays `tv` out in its order, or says why it cannot lie so.
+// Stores `tv` in its order, or returns the reason why that is impossible.
 std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView* tv, const Layout& layout) {
   const Expr* made = tv->definition();
   if (writesRowMajor(made)) {
@@ -52,13 +52,13 @@ std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView
   for (const Expr* call : calls) {
     if (std::optional<std::string> refused = context.refuseLibraryCall(*call, context.layouts)) {
       context.layouts.erase(tv->id());
-      return fmt::format("no library would take T{} = {}: {}", call->output()->id(), call->opName(), *refused);
+      return fmt::format("no library would accept T{} = {}: {}", call->output()->id(), call->opName(), *refused);
     }
   }
   return "";
 }
 
-// A copy of `tv` in its order becomes the output; all else still reads `tv`, which has no order any more.
+// A copy of `tv` in its order becomes the output; all other ops still read `tv`, which becomes row-major.
 TensorView* orderedCopy(Fusion& fusion, TensorView* tv) {
   const std::vector<Expr*> readers = fusion.uses(tv);
   TensorView* copy = set(tv);

@@ -68,7 +68,7 @@ bool isViewOp(const Expr& e) {
 // another round trip through memory is small.
 constexpr size_t kMaxKernelOps = 512;
 
-// Elementwise, same shape throughout: joining it changes nothing a template looks at.
+// An elementwise op with equal shapes: joining it does not change the judgement of a template.
 bool isPlain(const Expr& e) {
   if (e.kind() != ExprKind::Point && e.kind() != ExprKind::Cast) {
     return false;
@@ -112,7 +112,7 @@ class Segmenter {
     }
     arrangeInPlace(fusion_, context_, result);
     for (Segment& s : result) {
-      if (s.kind == SegmentKind::Kernel && !s.inPlace.empty()) {  // its results lie elsewhere than they were judged for
+      if (s.kind == SegmentKind::Kernel && !s.inPlace.empty()) {  // the judgement assumed other buffers for its results
         s.judgement = judgeKernel(s.group, device_, templates_);
       }
     }
@@ -121,8 +121,8 @@ class Segmenter {
 
  private:
   // Topological, with the collectives in the order of their ids: ops that one rank adds for its own layouts may delay an op, but
-  // must not change the order of collectives, on which all ranks agreed. No op is moved ahead without need: the result of a gather
-  // takes memory from there on.
+  // must not change the order of collectives, which is equal on all ranks. No op is moved forward without need: the result of a gather
+  // occupies memory from that point.
   std::vector<Expr*> inAgreedOrder() const {
     const std::vector<Expr*> all = fusion_.exprs();
     std::vector<Expr*> collectives;
@@ -215,7 +215,7 @@ class Segmenter {
   bool join(Expr* e, const std::set<int>& producers, const std::vector<int>& with, std::string& refusal) {
     if (producers.size() > with.size() || with.size() > 1) {
       if (graph_.makesCycle(with, producers)) {
-        refusal = "it would wait for itself";
+        refusal = "the group would depend on itself";
         return false;
       }
     }
@@ -228,7 +228,7 @@ class Segmenter {
       return false;
     }
     const StepNode& first = graph_.at(with[0]);
-    // A chain of plain ops grows without a judgement, unless it reduces: sweeps compute the values between two reductions again.
+    // A chain of elementwise ops grows without a judgement unless the group reduces: sweeps recompute the values between two reductions.
     const auto isReduction = [](const Expr* of) { return of->kind() == ExprKind::Reduce; };
     if (with.size() == 1 && producers.size() == 1 && isPlain(*e) && isPlain(*first.exprs.back()) &&
         readsOnly(*e, *first.exprs.back()) && std::ranges::none_of(first.exprs, isReduction)) {

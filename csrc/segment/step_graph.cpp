@@ -178,8 +178,8 @@ std::vector<int> StepGraph::inOrder() const {
       }
     }
   }
-  invariant(result.size() == alive, "[segment] steps wait for each other: {} of {} have an order", result.size(),
-            alive);
+  invariant(result.size() == alive, "[segment] the steps depend on each other in a cycle: {} of {} can be ordered",
+            result.size(), alive);
   return result;
 }
 

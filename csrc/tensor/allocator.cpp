@@ -78,8 +78,8 @@ PooledAllocator::~PooledAllocator() {
 }
 
 void* PooledAllocator::allocate(size_t bytes) {
-  check(bytes <= kLargest, "[allocate] {} bytes asked for, at most {} can be; check the sizes of the tensor", bytes,
-        kLargest);
+  check(bytes <= kLargest, "[allocate] got a request for {} bytes, expected at most {}; check the sizes of the tensor",
+        bytes, kLargest);
   int index = classOf(bytes);
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);

@@ -38,7 +38,7 @@ double roundToOdd(int64_t value) {
   return std::bit_cast<double>(bits | 1u);
 }
 
-// As x86 does: what does not fit, NaN included, gives the minimum.
+// As on x86: values that do not fit, and NaN, give the minimum.
 template <class Integer>
 Integer toInteger(double value) {
   constexpr double kLow = static_cast<double>(std::numeric_limits<Integer>::min());

@@ -93,7 +93,7 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
   auto byte = [&](size_t k) { return static_cast<size_t>(static_cast<unsigned char>(bytes[k])); };
   size_t start = version == 1 ? 10 : 12;
   size_t length = byte(8) | byte(9) << 8 | (version == 1 ? 0 : byte(10) << 16 | byte(11) << 24);
-  check(bytes.size() >= start + length, "[npy] {}: cut short in the header", file);
+  check(bytes.size() >= start + length, "[npy] {}: the file ends inside the header", file);
   std::string_view header = bytes.substr(start, length);
   std::string_view type = valueOf(header, "descr", file);
   check(type.starts_with('\'') && type.find('\'', 1) != std::string_view::npos,
@@ -128,12 +128,13 @@ void writeNpy(const std::string& path, const Tensor& tensor) {
   std::ofstream out(path, std::ios::binary);
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   out.close();
-  check(out.good(), "[npy] cannot write {}; is the folder there and writable, and has the disk space?", path);
+  check(out.good(),
+        "[npy] cannot write {}; check that the directory exists and is writable, and that the disk has space", path);
 }
 
 Tensor readNpy(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  check(in.good(), "[npy] cannot open {}; is it there and readable?", path);
+  check(in.good(), "[npy] cannot open {}; check that it exists and is readable", path);
   std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   return parseNpy(bytes, path);
 }

@@ -183,8 +183,8 @@ Tensor Tensor::full(std::vector<int64_t> sizes, DataType dtype, double value) {
 Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides, DataType dtype,
                     std::shared_ptr<void> owner) {
   int64_t count = countElements(sizes);
-  check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride a dim", sizes.size(),
-        strides.size());
+  check(sizes.size() == strides.size(), "[tensor] wrap: {} sizes and {} strides; give one stride for each dim",
+        sizes.size(), strides.size());
   check(data != nullptr || count == 0, "[tensor] wrap: null data for {} elements", count);
   Tensor t;
   t.data_ = data;
@@ -264,8 +264,8 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
 
 Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
   countElements(sizes);
-  check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride a dim", sizes.size(),
-        strides.size());
+  check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride for each dim",
+        sizes.size(), strides.size());
   check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
   Tensor t = *this;
   t.globalShape_ = nullptr;
@@ -338,7 +338,7 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
 Tensor Tensor::contiguous() const { return isContiguous() ? *this : clone(); }
 
 Tensor Tensor::withGlobalShape(std::vector<int64_t> sizes) const {
-  check(sizes.size() == sizes_.size(), "[withGlobalShape] {} for a part of sizes {}; give one size a dim",
+  check(sizes.size() == sizes_.size(), "[withGlobalShape] got {} for a part of sizes {}; give one size for each dim",
         listText(sizes), listText(sizes_));
   countElements(sizes);
   Tensor t = *this;
@@ -363,7 +363,8 @@ Tensor Tensor::to(DataType dtype) const {
 }
 
 void Tensor::copyFrom(const Tensor& source) {
-  check(sizes_ == source.sizes_, "[copyFrom] sizes differ: {} from {}", listText(sizes_), listText(source.sizes_));
+  check(sizes_ == source.sizes_, "[copyFrom] sizes differ: the destination has {}, the source {}", listText(sizes_),
+        listText(source.sizes_));
   copyElements(elements(), source.elements());
 }
 
@@ -399,11 +400,11 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
 namespace {
 
 char* addressOf(const Tensor& t, std::span<const int64_t> position) {
-  check(static_cast<int>(position.size()) == t.dim(), "[tensor] a position of {} for a tensor of {} dims",
+  check(static_cast<int>(position.size()) == t.dim(), "[tensor] got {} indices for a tensor of {} dims",
         position.size(), t.dim());
   int64_t offset = 0;
   for (size_t k = 0; k < position.size(); k++) {
-    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] position {} is outside of sizes {}",
+    check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] index {} is out of range for sizes {}",
           listText(position), listText(t.sizes()));
     offset += position[k] * t.strides()[k];
   }

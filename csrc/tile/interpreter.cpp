@@ -21,7 +21,7 @@ struct Layout {
   int64_t count = 1;
   std::vector<int> digits;                   // numbers of the digits
   std::vector<int64_t> sizes;                // of each
-  std::vector<std::vector<int64_t>> offset;  // by axis: what the digits add to the coordinate, by position
+  std::vector<std::vector<int64_t>> offset;  // by axis and position: the amount that the digits add to the coordinate
   std::vector<bool> spread;                  // by axis: has a digit
 };
 
@@ -120,7 +120,7 @@ Machine::Machine(const Program& program, std::span<const uint64_t> slots, Interp
     const SizeParam& s = p_.sizes[i];
     auto value = static_cast<int64_t>(slots[pointers + i]);
     invariant(s.facts.lower <= value && value <= s.facts.upper && value % s.facts.divisor == 0,
-              "[tile interpreter] size {} = {} breaks its facts", s.name, value);
+              "[tile interpreter] size {} = {} violates its declared bounds or divisor", s.name, value);
     symbols_.set(symbols_.slot(s.name), value);
   }
   for (size_t i = 0; i < p_.scalars.size(); i++) {
@@ -255,7 +255,7 @@ const std::vector<int>& Machine::broadcastMap(int space, uint64_t to, uint64_t f
   return it->second;
 }
 
-// What Part and open Serial digits add to a coordinate; closed ones count as 0.
+// The amount that Part and open Serial digits add to a coordinate; closed ones count as 0.
 int64_t Machine::base(const AxisState& axis) const {
   int64_t sum = 0;
   for (size_t d = 0; d < axis.slots.size(); d++) {
@@ -336,7 +336,7 @@ void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& 
   }
 }
 
-// The axes whose bounds an access obeys: those it is spread over and those its expressions name.
+// The axes whose bounds limit an access: the axes of its tile and the axes in its expressions.
 std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vector<Index>& index,
                                     const std::vector<Pred>& where) const {
   std::vector<bool> axes = l.spread;
@@ -699,7 +699,7 @@ void Machine::loop(const Stmt& s) {
   }
 }
 
-// Positions beyond the bound of the looped axis keep what they carried.
+// Positions beyond the bound of the looped axis keep their carried value.
 void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
   const Value& v = p_.values[static_cast<size_t>(c.carry)];
   const Layout& l = layout(v.space, v.digits);

@@ -80,9 +80,10 @@ Scalar TensorMemory::load(const std::vector<int64_t>& index, const Accessor& who
     case Memory::Workspace:
       invariant(writer != kNobody || param_.zeroed, "[tile interpreter] {} is read before anything wrote it",
                 describe(index));
-      invariant(writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
-                "[tile interpreter] {} is read by part {} and was written by part {}, which it need not see",
-                describe(index), who.part, writer);
+      invariant(
+          writer == kNobody || writer == who.part || (who.sees != nullptr && (*who.sees)(writer)),
+          "[tile interpreter] {} is read by part {} and was written by part {}, without synchronization between them",
+          describe(index), who.part, writer);
       break;
     case Memory::Scratch:
       invariant(writer != kNobody, "[tile interpreter] {} is read before this part wrote it", describe(index));

@@ -136,7 +136,7 @@ class DeclarationVerifier {
     f_.expect(names_.count(d.symbol) == 0, "axis {}: digit symbol {} is also a name", axis.name, d.symbol);
   }
 
-  // Scratch of a GPU block has a constant size; several tiles may be in flight, so what each convert needs is checked apart.
+  // Scratch of a GPU block has a constant size. Several tiles may be in flight, so the memory of each convert is checked separately.
   void verifyScratch() {
     if (p_.target != Target::Gpu) {
       return;
@@ -207,7 +207,7 @@ class StatementVerifier {
     }
     const Value& v = p_.values[static_cast<size_t>(s.value)];
     f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
-              "value {}: a loop defines it, not a statement", s.value);
+              "value {} is a carry or result of a loop, so no statement can define it", s.value);
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
     scope_.defined.insert(s.value);
@@ -258,7 +258,7 @@ class StatementVerifier {
       oneWriter(s, t, what);
     }
   }
-  // What runs several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
+  // Digits that run several times or in several workers must occur in the index, or be restricted by a condition or a last arriver.
   void oneWriter(const Stmt& s, const TensorParam& t, const std::string& what) {
     std::set<std::string> placed = scope_.restricted;
     for (const Index& i : s.index) {
@@ -325,7 +325,7 @@ class StatementVerifier {
     f_.expect(carry.kind == ValueKind::Carry && result.kind == ValueKind::LoopResult && result.param == position,
               "{}: carry {} is held by values of other kinds", what, position);
     f_.expect(everDefined_.insert(c.carry).second && everDefined_.insert(c.result).second,
-              "{}: carry {} is another loop's too", what, position);
+              "{}: carry {} belongs to another loop too", what, position);
     for (const Value* v : {&init, &next, &result}) {
       f_.expect(v->dtype == carry.dtype, "{}: carry {} is {} and {}", what, position, name(carry.dtype),
                 name(v->dtype));
@@ -397,7 +397,7 @@ class StatementVerifier {
 std::vector<std::string> verify(const Program& program) {
   Findings findings;
   DeclarationVerifier(program, findings).verify();
-  if (findings.list.empty()) {  // statements are read by what is declared
+  if (findings.list.empty()) {  // statements are verified only if all declarations are valid
     StatementVerifier(program, findings).verify();
   }
   return std::move(findings.list);

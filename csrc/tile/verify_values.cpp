@@ -109,12 +109,12 @@ void ValueVerifier::factsHold(const IntExpr& e, const std::string& what) {
         continue;
       }
       for (const SizeParam& s : p_.sizes) {
-        f_.expect(s.name != f->key || implied(f->facts, s.facts), "{}: claims more of size {} than its declaration",
-                  what, s.name);
+        f_.expect(s.name != f->key || implied(f->facts, s.facts),
+                  "{}: assumes more about size {} than its declaration says", what, s.name);
       }
       if (const Axis* a = axisNamed(f->key)) {
-        f_.expect(implied(f->facts, factsBelow(a->bound)), "{}: claims more of coordinate {} than its bound", what,
-                  a->name);
+        f_.expect(implied(f->facts, factsBelow(a->bound)), "{}: assumes more about coordinate {} than its bound says",
+                  what, a->name);
       }
     }
   }
@@ -125,7 +125,7 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
     return;
   }
   if (std::any_of(p_.grid.begin(), p_.grid.end(), [&](const GridDim& g) { return g.symbol == name; })) {
-    f_.expect(scope_.hidden.count(name) == 0, "{}: {} is whichever part arrived last", what, name);
+    f_.expect(scope_.hidden.count(name) == 0, "{}: {} is the part that arrived last", what, name);
     return;
   }
   for (size_t s = 0; s < p_.spaces.size(); s++) {
@@ -149,7 +149,7 @@ void ValueVerifier::symbol(const std::string& name, int space, const std::string
         f_.expect(d.level != Level::Serial || scope_.open.count(d.symbol) != 0,
                   "{}: coordinate {} has no value outside of loop {}", what, name, d.symbol);
         f_.expect(d.level != Level::Part || scope_.hidden.count(d.symbol) == 0,
-                  "{}: coordinate {} depends on {}, which is whichever part arrived last", what, name, d.symbol);
+                  "{}: coordinate {} depends on {}, which is the part that arrived last", what, name, d.symbol);
       }
       return;
     }
@@ -186,8 +186,8 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
     return true;
   }
   f_.expect(scope_.defined.count(id) != 0, "{}: value {} is not defined here", what, id);
-  f_.expect(scope_.outside.count(id) == 0, "{}: value {} is of whichever part arrived last; compute it inside", what,
-            id);
+  f_.expect(scope_.outside.count(id) == 0, "{}: value {} belongs to the part that arrived last; compute it inside",
+            what, id);
   return true;
 }
 

@@ -39,9 +39,9 @@ void addProgram(CLI::App& command, ProgramOptions& program, FileArgument presenc
   command.add_option("--size", program.sizes, "value of a symbol in the inputs' extents: i0=128; may be repeated")
       ->allow_extra_args(false);
   command
-      .add_option(
-          "--mesh", program.mesh,
-          "size of a mesh axis that has a symbol for one: tp=4; may be repeated; --ranks gives one that is left")
+      .add_option("--mesh", program.mesh,
+                  "size of a mesh axis whose size is a symbol: tp=4; may be repeated; --ranks determines the only one "
+                  "not given")
       ->allow_extra_args(false);
   command
       .add_option("--input", program.inputs, "T0=FILE.npy, the global tensor, or S1=0.5 for a scalar; may be repeated")
@@ -55,7 +55,8 @@ void addRun(CLI::App& app, RunOptions& o) {
   c->add_option("--ranks", o.ranks,
                 "virtual ranks, threads of this process; default: as many as the program's mesh has devices");
   c->add_flag("--mpi", o.mpi, "the ranks are the processes of mpirun or another launcher");
-  c->add_option("--seed", o.program.seed, "of inputs that are not given: random values")->capture_default_str();
+  c->add_option("--seed", o.program.seed, "seed of the random values of inputs that are not given")
+      ->capture_default_str();
   c->add_flag("--verify", o.verify, "compare the outputs with the reference interpreter; exit code 1 if one differs");
   c->add_option("--expect", o.expected,
                 "T5=FILE.npy: compare this output with a file, within the bounds of the op's rounding; may be repeated")
@@ -86,7 +87,7 @@ void addExplain(CLI::App& app, ExplainOptions& o) {
   c->add_flag("--json", o.json, "as JSON");
   c->add_option("--html", o.html, "write a page with pictures of all of it to this file");
   c->add_flag("--run", o.run, "with a timeline of a run on virtual ranks; for --html and --json");
-  c->add_option("--seed", o.program.seed, "of the inputs of that run that are not given")->capture_default_str();
+  c->add_option("--seed", o.program.seed, "seed of the random inputs of that run")->capture_default_str();
   c->footer(std::string("Examples:\n"
                         "  meshfuse explain mlp.fir --ranks 4\n"
                         "  meshfuse explain mlp.fir --json | jq .communications\n"

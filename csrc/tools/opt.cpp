@@ -29,11 +29,10 @@ constexpr std::string_view kAll = "all";
 
 std::string pipeline() {
   return fmt::format(
-      "{}: before all passes, or after propagate-shardings; not part of all: sizes for mesh axes that have a symbol "
-      "for "
-      "one\n"
-      "{}: before all passes: binds the sizes of the inputs, dynamic structure becomes static\n{}{}: after the passes "
-      "over the global program: that of one rank, the coordinates of ranks as symbols\n{}",
+      "{}: before all passes, or after propagate-shardings; not part of all: gives sizes to mesh axes whose size is a "
+      "symbol\n"
+      "{}: before all passes: binds the sizes of the inputs, so that all shapes are static\n{}{}: after the passes "
+      "over the global program: makes the program of one rank, with the coordinates of the rank as symbols\n{}",
       kSpecialize, kConcretize, printPasses(presegPasses()), kLocalize, printPasses(localPasses()));
 }
 

@@ -277,7 +277,7 @@ int runOnProcesses(const RunOptions& options) {
   std::unique_ptr<Communicator> world = openWorld();
   try {
     check(!options.ranks || *options.ranks == world->size(),
-          "[command line] --ranks is {}, but the launcher started {} processes; give both one number",
+          "[command line] --ranks is {}, but the launcher started {} processes; make both equal",
           options.ranks.value_or(0), world->size());
     const Job job = prepare(options, world->size());
     const int ranks = rankCount(*job.fusion, {});

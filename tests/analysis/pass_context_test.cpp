@@ -69,7 +69,7 @@ TEST(PassRunner, DumpsVerifiesAndNames) {
     FAIL();
   } catch (const InternalError& e) {
     std::string what = e.what();
-    EXPECT_EQ(what.find("[test, break-types] left a wrong program:\n  T1: loop dim 0 is bound"), 0u) << what;
+    EXPECT_EQ(what.find("[test, break-types] produced an invalid program:\n  T1: loop dim 0 is bound"), 0u) << what;
     EXPECT_NE(what.find("reproducer: /tmp/repro-break-types"), std::string::npos);
   }
 }

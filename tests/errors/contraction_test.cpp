@@ -72,7 +72,8 @@ TEST_F(Indexing, WhatIsAdded) {
   expectUserError([&] { indexPutAccumulate(x, y, y); }, {"[indexPutAccumulate]", "expected integer elements"});
   expectUserError([&] { indexPutAccumulate(n, rows, y); }, {"[indexPutAccumulate]", "different types", "castOp"});
   expectUserError([&] { indexPutAccumulate(zeroD, rows, y); }, {"[indexPutAccumulate]", "no dims"});
-  expectUserError([&] { indexPutAccumulate(gt(x, 0), rows, gt(y, 0)); }, {"[indexPutAccumulate]", "no sums", "Int"});
+  expectUserError([&] { indexPutAccumulate(gt(x, 0), rows, gt(y, 0)); },
+                  {"[indexPutAccumulate]", "cannot be added", "Int"});
   expectUserError([&] { indexPutAccumulate(x, rows, x); }, {"[indexPutAccumulate]", "[2, 3]", "expected [4, 3]"});
   expectUserError([&] { indexPutAccumulate(x, n, y); }, {"[indexPutAccumulate]", "[4, 3]", "expected [2, 3, 3]"});
 }
@@ -84,7 +85,7 @@ TEST_F(Factory, Arguments) {
   expectUserError([&] { rand({2}, DataType::Int); }, {"[rand]", "type Int", "expected a floating type"});
   expectUserError([&] { rand_like(n); }, {"[rand_like]", "not floating"});
   expectUserError([&] { rand({2}, DataType::Float, 0.5); }, {"[rand]", "seed", "Int scalar"});
-  expectUserError([&] { arange(0, 5, 0); }, {"[arange]", "step", "other than 0"});
+  expectUserError([&] { arange(0, 5, 0); }, {"[arange]", "step", "not a constant or is 0"});
   expectUserError([&] { iota(-1); }, {"[iota]", "length -1"});
   expectUserError([&] { dropout(x, 1.5); }, {"[dropout]", "1.5", "0 to 1"});
   expectUserError([&] { full({2}, x, DataType::Float); }, {"[full]", "expected a scalar"});

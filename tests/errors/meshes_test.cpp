@@ -124,8 +124,9 @@ TEST(Meshes, OfSomeRanksGivenPartsByAll) {
         f.addOutput(sum(x, {0}));
       },
       Tensor::zeros({4}, DataType::Float));
-  EXPECT_TRUE(e.starts_with("[run] input 0 (T0) has local sizes [0] on this rank, got [4], they differ in dim 0")) << e;
-  EXPECT_NE(e.find("without elements if the rank is outside its mesh"), std::string::npos) << e;
+  EXPECT_TRUE(e.starts_with("[run] input 0 (T0) has local sizes [0] on this rank, got [4], which differ in dim 0"))
+      << e;
+  EXPECT_NE(e.find("an empty tensor if the rank is outside its mesh"), std::string::npos) << e;
   EXPECT_TRUE(e.ends_with("; ranks [0, 2] of 4 refuse the call with this error")) << e;
 }
 
@@ -139,7 +140,7 @@ TEST(Meshes, LargerThanTheWorld) {
         f.addOutput(sum(x, {0}));
       },
       Tensor::zeros({2}, DataType::Float));
-  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 names rank 2, but there are 2 ranks")) << error;
+  EXPECT_TRUE(error.starts_with("[run] the mesh of T0 contains rank 2, but there are 2 ranks")) << error;
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ TEST_F(Reduction, Types) {
   expectUserError([&] { sum(x, {0}, false, DataType::Bool); }, {"[sum]", "Bool", "any or all"});
   expectUserError([&] { mean(x, {0}, false, DataType::Int); }, {"[mean]", "Int", "expected a floating type"});
   expectUserError([&] { reductionOp(ReduceOp::Sum, castOp(DataType::Half, x), {0}); },
-                  {"[reductionOp]", "16 bits", "cast to Float"});
+                  {"[reductionOp]", "16-bit elements", "cast to Float"});
 }
 
 TEST_F(Reduction, SumTo) {
   expectUserError([&] { sum_to(x, {2}); }, {"[sum_to]", "dim 1", "extent 3", "size 2"});
-  expectUserError([&] { sum_to(x, {1, 2, 3}); }, {"[sum_to]", "3 sizes", "at most one a dim"});
+  expectUserError([&] { sum_to(x, {1, 2, 3}); }, {"[sum_to]", "3 sizes", "at most one for each dim"});
 }
 
 TEST_F(Reduction, Statistics) {

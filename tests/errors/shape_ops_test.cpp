@@ -21,14 +21,14 @@ TEST_F(ShapeOps, DimsOfOne) {
   expectUserError([&] { unsqueeze(x, 4); }, {"[unsqueeze]", "axis 4", "-3 to 2"});
   expectUserError([&] { broadcast(x, {true, false}); }, {"[broadcast]", "got 1 flags", "here 2"});
   expectUserError([&] { expand(x, {5, 3}); }, {"[expand]", "dim 0", "extent 2", "got 5", "only broadcast dims"});
-  expectUserError([&] { expand(x, {3}); }, {"[expand]", "1 sizes", "at least one a dim"});
+  expectUserError([&] { expand(x, {3}); }, {"[expand]", "1 sizes", "at least one for each dim"});
   expectUserError([&] { expand(x, {-1, 2, 3}); }, {"[expand]", "-1 for a new leading dim"});
-  expectUserError([&] { repeat(x, {2}); }, {"[repeat]", "got 1", "at least one a dim"});
-  expectUserError([&] { repeat(x, {2, -1}); }, {"[repeat]", "-1 times", "expected 0 or more"});
+  expectUserError([&] { repeat(x, {2}); }, {"[repeat]", "got 1", "at least one for each dim"});
+  expectUserError([&] { repeat(x, {2, -1}); }, {"[repeat]", "repeat count of -1", "expected 0 or more"});
 }
 
 TEST_F(ShapeOps, Order) {
-  expectUserError([&] { permute(x, {0}); }, {"[permute]", "1 axes", "expected one a dim"});
+  expectUserError([&] { permute(x, {0}); }, {"[permute]", "1 axes", "expected one for each dim"});
   expectUserError([&] { permute(x, {0, 0}); }, {"[permute]", "axis 0", "twice"});
   expectUserError([&] { permute(x, {0, 2}); }, {"[permute]", "axis 2", "out of range"});
   expectUserError([&] { transpose(makeConcreteTensor({2, 3, 4})); }, {"[transpose]", "3 dims", "name the two axes"});
@@ -41,10 +41,10 @@ TEST_F(ShapeOps, Casts) {
 }
 
 TEST_F(ShapeOps, Windows) {
-  expectUserError([&] { slice(x, {0}, {1}); }, {"[slice]", "1 ranges", "expected one a dim"});
+  expectUserError([&] { slice(x, {0}, {1}); }, {"[slice]", "1 ranges", "expected one for each dim"});
   expectUserError([&] { slice(x, {0, 0}, {1, 1}, {1, 0}); }, {"[slice]", "dim 1", "step 0", "at least 1"});
   expectUserError([&] { slice(x, {0, 0}, {1}); }, {"[slice]", "2 starts", "1 stops"});
-  expectUserError([&] { pad(x, {1}); }, {"[pad]", "1 widths", "two a dim"});
+  expectUserError([&] { pad(x, {1}); }, {"[pad]", "1 widths", "two for each dim"});
   expectUserError([&] { pad(x, {1, 1, 1, 1, 1, 1}); }, {"[pad]", "6 widths", "at most 2 dims"});
   expectUserError([&] { pad(x, {-2, -2}); }, {"[pad]", "cut dim 1", "-1 elements", "at most 3"});
   expectUserError([&] { cat({x, y}, 1); }, {"[cat]", "dim 0", "has 2", "has 4", "all dims but 1"});

@@ -131,7 +131,8 @@ TEST(BadPrograms, QuestionsBeforeTheFirstCall) {
     EXPECT_EQ(errorOf(question), "UserError: [run] there is no plan before the first call; call the fusion first");
   }
   EXPECT_EQ(checked.call({}), "");
-  EXPECT_TRUE(errorOf([&] { (void)checked.cache().outputSharding(1); }).starts_with("UserError: [run] got output 1"));
+  EXPECT_TRUE(
+      errorOf([&] { (void)checked.cache().outputSharding(1); }).starts_with("UserError: [run] got output index 1"));
 }
 
 }  // namespace

@@ -260,7 +260,7 @@ TEST(Numbers, AreThoseOfTheFileInWhatUsersRead) {
     } catch (const InternalError& error) {
       verdict = error.what();
     }
-    EXPECT_NE(verdict.find("[verify] T12, made by pointwise T12"), std::string::npos) << verdict;
+    EXPECT_NE(verdict.find("[verify] T12, computed by pointwise T12"), std::string::npos) << verdict;
 
     std::string error;
     try {

@@ -184,7 +184,7 @@ TEST(SomeRanks, PassPartsOfTwoThreeFourAndFiveRows) {
       (void)cache.runFusionWithInputs({shard(2 + comm.rank())});
     }));
     EXPECT_TRUE(e.starts_with("UserError: [run]")) << e;
-    EXPECT_TRUE(has(e, isKnown ? "has local sizes [4, 6] on this rank, got [2, 6], they differ in dim 0"
+    EXPECT_TRUE(has(e, isKnown ? "has local sizes [4, 6] on this rank, got [2, 6], which differ in dim 0"
                                : "the shards of ranks [1, 2, 3] differ in size from that of rank 0"))
         << e;
   }
@@ -406,7 +406,7 @@ TEST(AllRanks, HaveAMeshLargerThanTheWorld) {
     (void)cache.runFusionWithInputs({shard(2)});
   });
   const std::string& e = oneError(errors);
-  EXPECT_TRUE(e.starts_with("UserError: [run] the mesh of T0 names rank 2, but there are 2 ranks")) << e;
+  EXPECT_TRUE(e.starts_with("UserError: [run] the mesh of T0 contains rank 2, but there are 2 ranks")) << e;
   std::string alone = errorOf([] {
     std::unique_ptr<Communicator> self = makeSelfCommunicator();
     FusionExecutorCache cache(shardedSum(2), {.communicator = self.get()});
@@ -469,7 +469,7 @@ TEST(AllRanks, HaveAMeshOfSomeOfThem) {
     (void)cache.runFusionWithInputs({shard(2)});
   });
   const std::string& e = oneError(errors);
-  EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0) is on mesh {x: 2}[3, 1] without rank 0") &&
+  EXPECT_TRUE(e.starts_with("UserError: [run] input 0 (T0) is on mesh {x: 2}[3, 1], which does not contain rank 0") &&
               has(e, "Tensor::withGlobalShape"))
       << e;
   EXPECT_TRUE(e.ends_with("; ranks [0] of 4 refuse the call with this error")) << e;

@@ -75,7 +75,7 @@ TEST(Verification, NamesTensorPlaceValuesAndKernel) {
   EXPECT_EQ(verdict(twoKernels, {x}, [](tile::Program&) {}), "");
   // x + 1 as max(x, 1), right everywhere but at [1, 2]
   std::string first = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Add, PointOp::Maximum); });
-  expectNamed(first, {"[verify] T2", "made by pointwise", "1 of 15 elements differ", "first at [1, 2]", "got 1,",
+  expectNamed(first, {"[verify] T2", "computed by pointwise", "1 of 15 elements differ", "first at [1, 2]", "got 1,",
                       "expected 1.5", "kernel pointwise cpu"});
   std::string second = verdict(twoKernels, {x}, [](tile::Program& p) { replaceOp(p, PointOp::Mul, PointOp::Sub); });
   expectNamed(second, {"[verify] T5", "15 of 15 elements differ", "first at [0, 0]", "got -1,", "expected 2"});
@@ -110,7 +110,7 @@ TEST(Verification, FindsAWrongCombiner) {
       }
     }
   });
-  expectNamed(found, {"[verify] T1", "made by reduction", "4 of 4 elements differ", "first at [0]"});
+  expectNamed(found, {"[verify] T1", "computed by reduction", "4 of 4 elements differ", "first at [0]"});
 }
 
 TEST(Verification, FindsAWrongOffset) {

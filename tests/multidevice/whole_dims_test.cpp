@@ -124,8 +124,9 @@ TEST_F(WholeDims, OfAnotherSizeAreRefused) {
     } catch (const UserError& e) {
       const std::string text = e.what();
       const std::string expected = fmt::format(
-          "dim 0 of input 0 (T0) is bound whole to axis x of size {0}, so its global size must be {0}, got {1}", n,
-          2 * n);
+          "dim 0 of input 0 (T0) is bound without a split to axis x of size {0}, so its global size must be {0}, got "
+          "{1}",
+          n, 2 * n);
       EXPECT_NE(text.find(expected), std::string::npos) << text;
     }
   });

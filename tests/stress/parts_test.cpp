@@ -387,13 +387,13 @@ TEST(PartsOfGivenSizes, RefusalsSayWhatIsMeant) {
   TensorView* x = makeContigConcreteTensor({14, 6});
   EXPECT_NE(refusal([&] {
               x->partition(0, {2, 3, 4});
-            }).find("3 parts of 9 elements together, of dim 14"),
+            }).find("3 parts with 9 elements in total for dim"),
             std::string::npos);
   EXPECT_NE(refusal([&] { x->partition(0, {}); }).find("0 parts"), std::string::npos);
-  EXPECT_NE(refusal([&] { x->partition(0, {-1, 15}); }).find("a part of -1"), std::string::npos);
+  EXPECT_NE(refusal([&] { x->partition(0, {-1, 15}); }).find("a part of size -1"), std::string::npos);
   EXPECT_NE(refusal([&] { x->outer_split(0, 2)->partition(0, {1, 1}); }).find("a part of a dim"), std::string::npos);
   TensorView* counts = makeContigTensor(1, DataType::Int);
-  EXPECT_NE(refusal([&] { x->partition(0, counts); }).find("expected one of an Int input"), std::string::npos);
+  EXPECT_NE(refusal([&] { x->partition(0, counts); }).find("expected an element of an Int input"), std::string::npos);
   EXPECT_NE(refusal([&] { x->partition(5, {1, 1}); }).find("axis 5"), std::string::npos);
 }
 

@@ -150,9 +150,9 @@ TEST(Verify, Scopes) {
   expectFinding(
       with(registers(),
            [](Program& p) { valueOf(p, ValueKind::Load).index[1].expr = IntExpr::symbol("n", {.divisor = 8}); }),
-      "claims more of coordinate n than its bound");
+      "assumes more about coordinate n than its bound says");
   expectFinding(with(registers(), [](Program& p) { p.sizes[1].facts.divisor = 1; }),
-                "claims more of size N than its declaration");
+                "assumes more about size N than its declaration says");
 }
 
 TEST(Verify, Loops) {
@@ -209,13 +209,13 @@ TEST(Verify, UniformConditionsAndLastArrivers) {
   expectFinding(with(parts(), [&](Program& p) { last(p).index[0].expr = IntExpr::symbol("m"); }),
                 "names m, which is no grid dim");
   expectFinding(with(parts(), [&](Program& p) { last(p).index.clear(); }),
-                "depends on pn, which is whichever part arrived last");
+                "depends on pn, which is the part that arrived last");
   expectFinding(with(parts(),
                      [&](Program& p) {
                        Stmt keep{.kind = StmtKind::Keep, .value = stmtOf(p.body, StmtKind::Store).value};
                        last(p).body.push_back(keep);
                      }),
-                "is of whichever part arrived last; compute it inside");
+                "belongs to the part that arrived last; compute it inside");
   expectFinding(with(parts(),
                      [&](Program& p) {
                        Stmt inner = std::move(last(p));

@@ -69,8 +69,8 @@ TEST(ToolExplain, SaysThatAReshapeHidesADigit) {
   EXPECT_EQ(run.code, 0) << run.err;
   expectContains(
       run.out,
-      "reshape; x of T0[DIDx{4}, 6] is opaque in T1[6, 4]: its digit of dim 0, with stride 6 and size 4, is one "
-      "of no dim there\n");
+      "reshape; x of T0[DIDx{4}, 6] is opaque in T1[6, 4]: its digit of dim 0, with stride 6 and size 4, is not "
+      "a digit of any dim there\n");
   expectContains(run.out, "redistribute: comm; dim 0 is held as S0(x), needed whole; by all_gather(x)\n");
   expectContains(run.out, "  all together: 72 bytes\n");
 }

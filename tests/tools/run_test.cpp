@@ -122,11 +122,10 @@ TEST(ToolRun, RefusesBadInput) {
   expectRunRefused("run {dir}/softmax.fir --size i0=4 --size i1=four", "i1 is \"four\", expected a number");
   expectRunRefused("run {dir}/softmax.fir --size i0=4 --size i1=4 --size i7=4",
                    "no input has the symbol i7; there are: i0, i1");
-  expectRunRefused(
-      "run {dir}/misplanned.fir",
-      "the plan that is written for T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
-      "1]: it ends at "
-      "another state than R R on {x: 2}[0, 1]; leave out plan=");
+  expectRunRefused("run {dir}/misplanned.fir",
+                   "the plan in the text of T1[8, 4] does not lead from S0(x) R on {x: 2}[0, 1] to R R on {x: 2}[0, "
+                   "1]: the plan ends at "
+                   "a different state than R R on {x: 2}[0, 1]; leave out plan=");
   for (const char* how : {"run", "explain"}) {
     const std::string start = std::string(how) + " {dir}/";
     expectRunRefused(

@@ -11,8 +11,9 @@ namespace meshfuse {
 CudaSource emitCuda(const tile::Program& program) {
   invariant(program.target == tile::Target::Gpu, "[codegen cuda] kernel {} is written for a CPU; schedule it for a GPU",
             program.name);
-  invariant(program.cluster() <= 8, "[codegen cuda] kernel {} wants clusters of {} blocks, at most 8 are portable",
-            program.name, program.cluster());
+  invariant(program.cluster() <= 8,
+            "[codegen cuda] kernel {} has clusters of {} blocks, expected at most 8, the portable limit", program.name,
+            program.cluster());
   return cuda::Emitter(program).emit();
 }
 
@@ -22,7 +23,7 @@ using namespace tile;
 
 namespace {
 
-// Whether `word` stands in the text as a word of its own.
+// Whether the text contains `word` as a separate word.
 bool mentions(const std::string& text, const std::string& word) {
   auto isPart = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
@@ -243,7 +244,7 @@ std::vector<std::string> Emitter::arenaLines(CudaSource& source) {
   }
   source.sharedBytes = offset;
   invariant(offset.lower().value_or(0) <= 227 * 1024,
-            "[codegen cuda] kernel {} needs {} bytes of shared memory, at most 232448 are there; use smaller tiles",
+            "[codegen cuda] kernel {} needs {} bytes of shared memory, expected at most 232448; use smaller tiles",
             p_.name, offset.toString());
   return lines;
 }

@@ -150,7 +150,7 @@ void Emitter::chooseWidth(Access& a, const IntExpr& offset) const {
   }
 }
 
-// Which predicates a whole vector shares, and what tells that all its elements are in.
+// The predicates that all elements of a vector share, and the condition that all its elements are in bounds.
 void Emitter::vectorPredicates(Access& a) {
   if (a.width == 1) {
     return;

@@ -1,4 +1,4 @@
-// Statements: loops, branches, and what runs in the last worker.
+// Statements: loops, branches, and the statements of the last worker.
 #include <algorithm>
 
 #include "base/error.h"
@@ -157,7 +157,7 @@ void Emitter::loopOnce(const Stmt& s, const std::string& header, const std::set<
   s_.guardedAxes = std::move(guarded);
 }
 
-// All together: no next value sees another's assignment. Positions beyond the bound keep what they have.
+// Assigns all carries at the same time, so no next value reads a new carry. Positions beyond the bound keep their values.
 void Emitter::assignCarried(const Stmt& s) {
   if (s.carried.empty()) {
     return;

@@ -53,7 +53,7 @@ IntExpr flat(const Side& side, const std::vector<int64_t>& extents, size_t inner
   return offset;
 }
 
-// The side's vector if it lies along the inner axis, else 1.
+// The vector size of the side if its vector is along the inner axis, else 1.
 int64_t vectorWidthOf(const Side& side, const Geometry& geometry, size_t inner, int64_t extent, int64_t size) {
   std::vector<DigitInfo> registers = geometry.registers(side.space, side.digits);
   if (registers.empty() || registers.back().level != Level::Vector) {

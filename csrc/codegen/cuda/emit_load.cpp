@@ -63,8 +63,8 @@ std::string Emitter::loadCall(const Access& a, const std::string& destination, c
 void Emitter::load(ValueId id) {
   const Value& v = value(id);
   Access a = access(v.param, v.space, v.digits, v.index, v.where, v.mask);
-  invariant(a.digits == v.digits, "[codegen cuda] kernel {}: load {} of {} lacks digits of its index", p_.name, id,
-            tensor(v.param).name);
+  invariant(a.digits == v.digits, "[codegen cuda] kernel {}: the tile of load {} of {} lacks digits of its index",
+            p_.name, id, tensor(v.param).name);
   Tile tile = newTile(lowered(tensor(v.param).name), id);
   if (isScratch(v.param) && !isPrivate(v.param)) {
     beforeRead(scratchOf_.at(v.param).name);

@@ -43,7 +43,7 @@ size_t Emitter::Nest::loopsOf(ValueId id) const {
   return deepest;
 }
 
-// A coarse division by what stays the same in the innermost loop.
+// A coarse division by a value that is constant in the innermost loop.
 bool Emitter::Nest::dividesByInverse(ValueId id) const {
   const Value& v = e_.value(id);
   if (v.kind != ValueKind::Point || v.op != PointOp::Div || v.dtype != DataType::Float ||
@@ -63,7 +63,7 @@ std::string Emitter::Nest::textOf(ValueId id) const {
   return e_.valueText(id, known_);
 }
 
-// The values of one level: written into their user if that is the only one and stands at the same level, else named.
+// The values of one level: a value with one reader at the same level is written into the reader; all others get names.
 void Emitter::Nest::evaluate(size_t level) {
   for (ValueId id : values_) {
     if (level_[id] != level) {

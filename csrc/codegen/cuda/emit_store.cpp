@@ -14,7 +14,7 @@ std::string_view policy(Cache cache) { return cache == Cache::Once ? "kOnce" : "
 
 }  // namespace
 
-// One thread among those that hold the same data.
+// Selects one of the threads that hold the same data.
 std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) {
   std::vector<std::string> conditions;
   for (const DigitInfo& d : geometry_.threads(space, ~digits)) {

@@ -66,7 +66,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
     case ValueKind::Convert:
       break;
   }
-  throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no place yet", p_.name, id));
+  throwInternalError(fmt::format("[codegen cuda] kernel {}: value {} has no storage yet", p_.name, id));
 }
 
 // Refuses an index only where the element at the current digits is inside all bounds.

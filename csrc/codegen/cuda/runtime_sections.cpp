@@ -18,7 +18,7 @@ struct Section {
   std::string_view text;
 };
 
-// In an order in which every section follows what it needs.
+// In an order in which every section follows the sections that it uses.
 constexpr std::array<std::string_view, 9> kFiles = {"types.cuh",   "half.cuh",    "memory.cuh",
                                                     "shared.cuh",  "threads.cuh", "cluster.cuh",
                                                     "integer.cuh", "math.cuh",    "random.cuh"};

@@ -100,7 +100,7 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
     };
     for (size_t i = p.values.size(); i-- > 0;) {
       const Value& v = p.values[i];
-      // What steers a selection or an address must not be off by a last place, nor what another type holds.
+      // Values that control a selection or an address, or are converted to another type, must be exact to the last digit.
       bool exact = fine[i] || v.dtype != DataType::Float;
       if (v.kind == ValueKind::Cast && isHalfPrecision(v.dtype)) {
         exact = false;

@@ -371,7 +371,7 @@ void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digit
     storeLanes(a, joined(c, lanes), x, lanes, s.cache);
     return;
   }
-  // The values above stand before the branch: values that this scope computes once must not depend on a condition.
+  // The values above are computed before the branch: values that this scope computes once must not depend on a condition.
   BasicBlock* then = BasicBlock::Create(ctx_, "", fn_);
   BasicBlock* after = BasicBlock::Create(ctx_, "", fn_);
   b_.CreateCondBr(c.uniform, then, after);

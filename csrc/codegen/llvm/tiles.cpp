@@ -200,7 +200,7 @@ Value* Emitter::pointValue(const tile::Value& v, const Position& at) {
   return points_.point(v.op, dtype, {operands.data(), n});
 }
 
-// The index as it is, and a branch that is hardly ever taken: it reports a bad lane, and bad lanes go on as 0.
+// The unchanged index, and a rarely taken branch that reports a bad lane and replaces bad indices by 0.
 Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
   Condition c = condition(v.space, v.digits, v.where, at);
   if (c.never) {

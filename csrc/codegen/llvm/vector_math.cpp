@@ -227,7 +227,7 @@ Group VectorMath::tanh(const Group& x) {
   // (exp(2r) - 1) / 2, then (exp(2x) - 1) / 2 = h: tanh = h / (h + 1)
   Group p = polynomial(r, {2 * 0.49999994, 4 * 0.166665182, 8 * 0.0416684225, 16 * 0.00836906303, 32 * 0.00138138805});
   Group q = multiplyAdd(times(r, r), p, r);
-  // 2^n, 0 <= n < 60: n stands in the low bits of `shifted`
+  // 2^n, 0 <= n < 60: the low bits of `shifted` hold n
   Type* type = x[0]->getType();
   Group t = each(shifted, [&](Value* v) {
     Value* exponent = b_.CreateShl(b_.CreateBitCast(v, integerType(type)), integer(type, 23));

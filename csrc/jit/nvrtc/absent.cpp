@@ -1,4 +1,4 @@
-// Stands in for the folder in builds without CUDA headers.
+// Replaces the folder in builds without CUDA headers.
 #include "base/error.h"
 #include "jit/nvrtc/capabilities.h"
 #include "jit/nvrtc/compiler.h"

@@ -154,7 +154,7 @@ void NvrtcCompiler::expectArchitecture(std::string_view arch) {
     }
     const std::string name = fmt::format("sm_{}", number);
     names += (names.empty() ? "" : ", ") + name;
-    // a letter names what only this one, or its family, has
+    // a letter selects features of only this architecture, or its family
     known = known || arch == name ||
             (arch.size() == name.size() + 1 && arch.starts_with(name) && (arch.back() == 'a' || arch.back() == 'f'));
   }

@@ -46,7 +46,7 @@ void CudaDevice::synchronize() const { succeed(loadedDriver().contextSynchronize
 
 CudaMemory::CudaMemory(int64_t bytes) : bytes_(bytes) {
   const DriverLibrary& d = loadedDriver();
-  check(bytes >= 0, "[cuda] memory of {} bytes is asked for; ask for 0 or more", bytes);
+  check(bytes >= 0, "[cuda] got a request for {} bytes of memory; expected 0 or more", bytes);
   if (bytes > 0) {  // the driver refuses none
     CUdeviceptr address = 0;
     succeed(d.memoryAllocate(&address, static_cast<size_t>(bytes)), "cuMemAlloc", "{} bytes", bytes);
@@ -78,7 +78,8 @@ void CudaMemory::read(void* to, int64_t bytes, int64_t offset) const {
 
 void CudaMemory::expectInside(int64_t bytes, int64_t offset) const {
   check(offset >= 0 && bytes >= 0 && offset <= bytes_ && bytes <= bytes_ - offset,
-        "[cuda] a copy of {} bytes at {} leaves device memory of {} bytes; copy what is inside", bytes, offset, bytes_);
+        "[cuda] a copy of {} bytes at {} exceeds the device memory of {} bytes; copy within its bounds", bytes, offset,
+        bytes_);
 }
 
 }  // namespace meshfuse

@@ -71,7 +71,7 @@ DriverLibrary::DriverLibrary() : library(driverNames()) {
            bind(library, "cuModuleUnload", moduleUnload) && bind(library, "cuModuleGetFunction", moduleGetFunction) &&
            bind(library, "cuFuncSetAttribute", funcSetAttribute) && bind(library, "cuLaunchKernelEx", launchKernelEx) &&
            bind(library, "cuDeviceGet", deviceGet) && bind(library, "cuDevicePrimaryCtxRetain", primaryContextRetain) &&
-           // The names that the macros of cuda.h stand for; without _v2 the library has versions with 32-bit sizes.
+           // The names that the macros of cuda.h expand to; without _v2 the library has versions with 32-bit sizes.
            bind(library, "cuDevicePrimaryCtxRelease_v2", primaryContextRelease) &&
            bind(library, "cuCtxPushCurrent_v2", contextPush) && bind(library, "cuCtxPopCurrent_v2", contextPop) &&
            bind(library, "cuCtxSynchronize", contextSynchronize) && bind(library, "cuMemAlloc_v2", memoryAllocate) &&

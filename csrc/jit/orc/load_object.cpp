@@ -75,15 +75,16 @@ KernelMemory::~KernelMemory() {
 void KernelMemory::reserveAllocationSpace(uintptr_t codeBytes, Align codeAlign, uintptr_t constantBytes,
                                           Align constantAlign, uintptr_t dataBytes, Align dataAlign) {
   uintptr_t largestAlign = std::max({codeAlign.value(), constantAlign.value(), dataAlign.value()});
-  invariant(base_ == nullptr && wholePages(1) % largestAlign == 0, "[kernel memory] reserved twice, or alignment {}",
-            largestAlign);
+  invariant(base_ == nullptr && wholePages(1) % largestAlign == 0,
+            "[kernel memory] the memory is already reserved, or the alignment {} is not supported", largestAlign);
   const uintptr_t code = wholePages(codeBytes);
   const uintptr_t constants = wholePages(constantBytes);
   // A page more: the linker does not announce the addresses of functions elsewhere, 8 bytes for each function called.
   const uintptr_t data = wholePages(dataBytes) + wholePages(1);
   bytes_ = code + constants + data;
   void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  deviceCheck(at != MAP_FAILED, "[kernel memory] no {} bytes for a kernel's code; raise the limit of address space",
+  deviceCheck(at != MAP_FAILED,
+              "[kernel memory] cannot reserve {} bytes for a kernel's code; raise the limit of the address space",
               bytes_);
   base_ = static_cast<uint8_t*>(at);
   code_ = {base_, base_, base_ + code};
@@ -95,7 +96,7 @@ uint8_t* KernelMemory::take(Part& part, uintptr_t bytes, unsigned align) {
   const uintptr_t alignment = std::max(align, 1U);
   uintptr_t at = (reinterpret_cast<uintptr_t>(part.next) + alignment - 1) / alignment * alignment;
   auto* section = reinterpret_cast<uint8_t*>(at);
-  invariant(section + bytes <= part.end, "[kernel memory] a section of {} bytes was not announced", bytes);
+  invariant(section + bytes <= part.end, "[kernel memory] a section of {} bytes exceeds the reserved memory", bytes);
   part.next = section + bytes;
   return section;
 }

@@ -148,7 +148,7 @@ std::optional<std::string> Contraction::refuse(const Expr& e, const std::map<int
   }
   DataType type = e.tensorInputs()[0]->dtype();
   if (type != DataType::Float && !isHalfPrecision(type)) {
-    return fmt::format("the library has no product of {}", name(type));
+    return fmt::format("the library has no matrix product of {}", name(type));
   }
   for (const TensorView* tv : e.tensorInputs()) {
     std::vector<IntExpr> shape = tv->shape();

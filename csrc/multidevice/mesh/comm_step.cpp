@@ -16,7 +16,7 @@ RefinedMesh RefinedMesh::whole(const DeviceMesh& mesh) {
 
 namespace {
 
-// x_2: the part of x with 2 coordinates below it.
+// x_2: the digit of axis x with stride 2.
 std::string partName(const DeviceMesh& mesh, int axis, int64_t below) {
   std::string name = fmt::format("{}_{}", mesh.axisName(axis), below);
   for (int a = 0; a < mesh.numAxes(); a++) {
@@ -63,7 +63,7 @@ std::string CommStep::toString() const {
     return fmt::format("transfer({} -> {})", on.atoms.toString(), to->atoms.toString());
   }
   std::string names;
-  // Where the atoms of both sides differ, the axes of the tensor stand for them.
+  // If the two sides have different atoms, the step prints the axes of the tensor instead.
   const bool byAxes = to && !(on.atoms == to->atoms);
   const auto count = byAxes ? on.mesh.numAxes() : static_cast<int>(axes.size());
   for (int i = 0; i < count; i++) {
@@ -77,7 +77,7 @@ bool isEven(const CommStep& step, const std::vector<int64_t>& extents) {
   if (isUneven(step.before, extents) || isUneven(step.after, extents)) {
     return false;
   }
-  // The new digits of the team lie in digits that were local: every pair of its ranks has as much to exchange.
+  // The new digits of the team are cut from local digits, so every pair of its ranks exchanges the same number of elements.
   if (!traits(step.kind).operandHasBlocks) {
     return true;
   }

@@ -13,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kHintWithout = 2;  // the least with which anything communicates
+constexpr int64_t kHintWithout = 2;  // the smallest size with communication
 
 std::string defaultName(int axisFromLast) {
   switch (axisFromLast) {
@@ -32,7 +32,7 @@ bool isDigits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// A name stands in expressions and in the text form of a fusion, where i0, T0, S0 and some words have a meaning.
+// Names occur in expressions and in the text form of a fusion, so i0, T0, S0 and some keywords are reserved.
 void checkAxisName(std::string_view name) {
   bool identifier =
       !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0 &&
@@ -249,7 +249,7 @@ int64_t DeviceMesh::numDevices() const {
 
 int DeviceMesh::axisOf(ParallelType type) const {
   if (!type.isDevice()) {
-    throwUserError(fmt::format("[mesh] {} names no mesh axis; DIDx, DIDy, DIDz do", type.toString()));
+    throwUserError(fmt::format("[mesh] {} is not a mesh axis; use DIDx, DIDy or DIDz", type.toString()));
   }
   int axis = numAxes() - 1 - type.axisFromLast();
   if (axis < 0) {
@@ -276,7 +276,8 @@ ParallelType DeviceMesh::axis(std::string_view name) const {
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
   const int position = axisOf(axis(name));
   const IntExpr& whole = grid().sizes[static_cast<size_t>(position)];
-  check(whole.isConst(), "[mesh] axis {} has a symbol for its size; a part needs a number", name);
+  check(whole.isConst(), "[mesh] the size of axis {} is a symbol; only an axis of constant size can be cut in parts",
+        name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
         "[mesh] axis {} of {} has no part of size {} below {}; their product must divide its size", name,
         whole.constValue(), size, pre);
@@ -286,7 +287,9 @@ ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) 
 ParallelType DeviceMesh::typeOf(int axis, int64_t below, int64_t size) const {
   const int64_t whole = axisSize(axis).constValue();
   if (below < 1 || size < 1 || whole % below != 0 || whole / below % size != 0) {
-    throwInternalError(fmt::format("[mesh] a digit of {} above {} of axis {} of {}", size, below, axis, toString()));
+    throwInternalError(fmt::format(
+        "[mesh] got a digit of size {} above {} of axis {} of {}; their product must divide the size of the axis", size,
+        below, axis, toString()));
   }
   const ParallelType type = typeOf(axis);
   return size == whole ? type : ParallelType::device(type.axisFromLast(), whole / below / size, size);
@@ -300,7 +303,7 @@ bool DeviceMesh::overlap(ParallelType a, ParallelType b) const {
   if (!a.isDevice() || !b.isDevice() || a.axisFromLast() != b.axisFromLast()) {
     return false;
   }
-  // one lies below the other if its places, counted from the outside, begin where those of the other have ended
+  // one digit lies below another if its range, counted from the outermost digit, begins at or after the end of the other's range
   const auto isBelow = [](ParallelType x, ParallelType y) { return x.pre() % (y.pre() * y.size()) == 0; };
   return !a.isPart() || !b.isPart() || (!isBelow(a, b) && !isBelow(b, a));
 }
@@ -313,7 +316,7 @@ std::vector<ParallelType> DeviceMesh::freeInstead(ParallelType a, ParallelType b
   std::vector<ParallelType> free;
   for (int axis = 0; axis < numAxes(); axis++) {
     const ParallelType whole = typeOf(axis);
-    std::vector<std::pair<int64_t, int64_t>> taken;  // from one place to another, counted from the outside
+    std::vector<std::pair<int64_t, int64_t>> taken;  // ranges (begin, end), counted from the outermost digit
     bool isTaken = false;
     for (const ParallelType type : bound) {
       if (overlap(type, whole)) {
@@ -369,14 +372,15 @@ std::vector<int64_t> DeviceMesh::coordinates(int64_t rank) const {
 
 int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
   if (coordinates.size() != grid().sizes.size()) {
-    throwInternalError(fmt::format("[mesh] {} coordinates for {}", coordinates.size(), toString()));
+    throwInternalError(
+        fmt::format("[mesh] got {} coordinates for {}; expected one for each axis", coordinates.size(), toString()));
   }
   int64_t index = 0;
   for (size_t k = 0; k < grid().sizes.size(); k++) {
     int64_t size = grid().sizes[k].constValue();
     if (coordinates[k] < 0 || coordinates[k] >= size) {
-      throwInternalError(
-          fmt::format("[mesh] coordinate {} along {} of {}", coordinates[k], grid().names[k], toString()));
+      throwInternalError(fmt::format("[mesh] coordinate {} is out of range for axis {} of {}", coordinates[k],
+                                     grid().names[k], toString()));
     }
     index = index * size + coordinates[k];
   }

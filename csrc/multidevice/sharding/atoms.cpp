@@ -9,7 +9,7 @@ namespace meshfuse {
 
 namespace {
 
-// Positions at which each axis is cut: c means that c coordinates lie below the cut. 1 and the size are always there.
+// Strides at which each axis is cut: c means that a block of c coordinates lies below the cut. 1 and the size are always cuts.
 using Cuts = std::vector<std::set<int64_t>>;
 
 struct AxisPiece {
@@ -41,7 +41,7 @@ void cutAtOwnedPieces(const ShardState& state, Cuts& cuts) {
   }
 }
 
-// Adds `c` where all cuts still nest.
+// Adds the cut `c` if all cuts still nest.
 bool addCut(std::set<int64_t>& cuts, int64_t c) {
   std::set<int64_t> more = cuts;
   more.insert(c);

@@ -46,7 +46,7 @@ IntExpr product(const Cut& cut) {
   return size;
 }
 
-// Constant extents of dims that reshapes make and take.
+// Constant extents of the dims that reshapes read and write.
 std::set<int64_t> reshapedExtents(const Fusion& fusion) {
   std::set<int64_t> extents;
   for (const Expr* e : fusion.exprs()) {
@@ -64,7 +64,7 @@ std::set<int64_t> reshapedExtents(const Fusion& fusion) {
   return extents;
 }
 
-// A divisor of the extent that dims with which it is reshaped share, as far as the hint allows: what divides it divides them all.
+// A common divisor of the extent and of the dims that a reshape relates to it, limited by the hint: its divisors divide all of them.
 int64_t sharedDivisor(int64_t extent, int64_t hint, const std::set<int64_t>& reshaped) {
   int64_t shared = extent;
   for (int64_t other : reshaped) {
@@ -142,7 +142,8 @@ std::optional<ShardState> atHints(const ShardState& state, const std::vector<Int
       return std::nullopt;
     }
     std::vector<Digit> digits;
-    IntExpr above = shape[k];  // each digit ends where the one above it begins, the topmost at the extent
+    // A digit's range ends at the stride of the digit above it, the range of the topmost one at the extent.
+    IntExpr above = shape[k];
     for (Digit d : dim.digits()) {
       d.stride = bound(d.stride);
       d.size = bound(d.size);

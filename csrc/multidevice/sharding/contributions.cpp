@@ -17,8 +17,8 @@ std::string wrongContributions(const TensorView* tv, const Prover& prover) {
   const std::vector<int> axes = tv->hasDeviceMesh() ? shardState(tv, prover).partial : std::vector<int>();
   if (axes.empty()) {
     return fmt::format(
-        "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: "
-        "bind the dim, or reshape what is reduced and reduce the other part",
+        "dim {} of {} is a part of a reduced dim and bound to no axis; expected a partial sum over an axis: bind the "
+        "dim, or split the reduced dim with reshape and reduce only its other part",
         tv->partialDim(), tv->toString());
   }
   std::string names;
@@ -31,8 +31,8 @@ std::string wrongContributions(const TensorView* tv, const Prover& prover) {
     return "";
   }
   return fmt::format(
-      "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one a rank: reduce the "
-      "rest first",
+      "dim {} of {} counts {} contributions, the axes {} that own it have {} ranks; expected one for each rank: reduce "
+      "the rest first",
       tv->partialDim(), tv->toString(), partial->extent().toString(), names, ranks.toString());
 }
 

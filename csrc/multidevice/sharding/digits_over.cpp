@@ -1,4 +1,4 @@
-// Dims that splits and merges made, as digits of those they are made of.
+// Writes dims that result from splits and merges as digits of the dims that were split and merged.
 #include "multidevice/sharding/shard_state.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace meshfuse {
 
 namespace {
 
-// Every dim between `base` and what is asked for, as digits of the base; filled on demand.
+// Every dim between `base` and the requested dim, as digits of the base; computed on demand.
 class DigitsOver {
  public:
   DigitsOver(const std::vector<IterDomain*>& base, const Prover& prover) : base_(base), prover_(prover) {}
 
-  // The logical dims of a reshape that no splits and merges make, because these await sizes, by the order of elements alone.
+  // The logical dims of a reshape that has no splits and merges yet because sizes are unknown; derived from the order of elements.
   void regroup(const std::vector<IterDomain*>& logical) {
     const auto isNew = [&](const IterDomain* id) {
       return id->definition() == nullptr && std::ranges::find(base_, id) == base_.end();
@@ -61,7 +61,7 @@ class DigitsOver {
 
   struct Known {
     IterDomain* id;
-    std::unique_ptr<DigitList> digits;  // stays where it is when others become known
+    std::unique_ptr<DigitList> digits;  // its address stays valid when other lists are added
   };
 
   DigitList made(IterDomain* id) {
@@ -103,7 +103,7 @@ class DigitsOver {
     const DigitList& list = of(e.in[0]);
     const IntExpr factor = prover_.canonical(e.factor);
     const IntExpr extent = prover_.canonical(e.in[0]->extent());
-    // under facts the size of the digits is a quotient where the extent is rounded up
+    // facts may make the size of the digits an exact quotient where the extent is a rounded-up one
     const bool exact = !list.isOpaque() && !list.isRagged() && !extent.isConst();
     const IntExpr in = exact ? list.size(prover_) : extent;
     const std::optional<IntExpr> other = in.isConst(0) ? std::nullopt : prover_.divide(in, factor);
@@ -129,7 +129,7 @@ class DigitsOver {
 
   IntExpr extentOf(int dim) const { return prover_.canonical(base_[static_cast<size_t>(dim)]->extent()); }
 
-  // Of a whole dim. Parts that are blocks are what a split makes.
+  // The partition of a whole dim. Parts of equal blocks are the same as a split.
   DigitList partOf(const IdExpr& e, bool outer) {
     const auto at = std::ranges::find(base_, e.in[0]);
     if (at == base_.end()) {
@@ -148,12 +148,12 @@ class DigitsOver {
       return outer ? lists.first : lists.second;
     }
     if (!outer) {
-      return DigitList::opaque();  // no place in it is one of every part
+      return DigitList::opaque();  // no position exists in all parts
     }
     return DigitList({Digit{dim, longest, parts, {}, extent, sizes}});
   }
 
-  // A dim counts the parts that it is split into, also where the last of them are empty.
+  // The count includes empty parts at the end of the dim.
   static DigitList asPadded(const DigitList& list) {
     if (list.isOpaque() || !list.isRagged()) {
       return list;
@@ -163,7 +163,7 @@ class DigitsOver {
     return DigitList(std::move(digits));
   }
 
-  // The digit that the index is, if it is the topmost of a dim.
+  // The digit that equals the index, if it is the topmost digit of a dim.
   std::optional<Digit> topmost(const IterDomain* id, const DigitList& list) const {
     if (const auto one = ones_.find(id->id()); one != ones_.end()) {
       return one->second;

@@ -22,7 +22,7 @@ bool areConstant(const std::vector<IntExpr>& values) {
   return std::all_of(values.begin(), values.end(), [](const IntExpr& e) { return e.isConst(); });
 }
 
-// Indices moved by `offset`, those outside 0 .. extent - 1 left out.
+// Indices shifted by `offset`, without those outside of 0 .. extent - 1.
 IndexRuns movedInto(const IndexRuns& runs, int64_t offset, int64_t extent) {
   IndexRuns out;
   for (const IndexRun& r : runs) {
@@ -46,7 +46,7 @@ struct SharedPart {
 
 class ExchangePlanner {
  public:
-  // `alike`: parts of the result lie alike in all teams.
+  // `alike`: the parts of the result have the same positions in all teams.
   ExchangePlanner(const ShardState& held, const DeviceMesh& to, std::vector<Part> needs, bool alike)
       : held_(held), to_(to), needs_(std::move(needs)), alike_(alike), sent_(held.mesh.devices().size()) {
     const std::vector<int64_t>& holders = held.mesh.devices();
@@ -62,7 +62,7 @@ class ExchangePlanner {
 
   HaloExchange run(const PlanOptions& options) {
     const std::vector<int64_t>& readers = to_.devices();
-    std::vector<std::pair<size_t, const SharedPart*>> wanted;  // what is to be sent, after what is there
+    std::vector<std::pair<size_t, const SharedPart*>> wanted;  // (reader, part) pairs that need a message
     for (size_t r = 0; r < readers.size(); r++) {
       const int64_t here = held_.mesh.indexOf(readers[r]);
       for (const SharedPart& shared : parts_) {
@@ -113,7 +113,7 @@ class ExchangePlanner {
     return n;
   }
 
-  // The holder that has sent least, then the nearest, then the first.
+  // Chooses the holder that has sent the fewest elements, then the nearest, then the first.
   size_t sender(const SharedPart& shared, int64_t reader) const {
     const auto rank = [&](size_t q) { return std::tuple(sent_[q], apart(held_.mesh.devices()[q], reader), q); };
     return *std::min_element(shared.holders.begin(), shared.holders.end(),
@@ -162,7 +162,7 @@ class ExchangePlanner {
     }
   }
 
-  // The place in every team of the one rank that holds what all of it want.
+  // The position, equal in every team, of the one rank that holds everything its team needs.
   std::optional<int64_t> rootAlong(const std::vector<int>& axes) const {
     if (!alike_) {
       return std::nullopt;
@@ -185,7 +185,7 @@ class ExchangePlanner {
     if (!root) {
       return std::nullopt;
     }
-    // everyone who lacks it gets it whole, from its own team
+    // every rank that lacks it receives all of it from its own team
     for (const PartMessage& m : out_.messages) {
       const std::vector<int64_t> team = to_.team(m.to, axes);
       if (m.part.count() != needs_[static_cast<size_t>(to_.indexOf(m.to))].count() ||
@@ -205,7 +205,7 @@ class ExchangePlanner {
   HaloExchange out_;
 };
 
-// Indices of either, as runs of neighbours; nothing if some lie apart by steps.
+// The union of the indices as contiguous runs; nothing if a run has a step other than 1.
 std::optional<IndexRuns> joined(const IndexRuns& a, const IndexRuns& b) {
   IndexRuns all = a;
   all.insert(all.end(), b.begin(), b.end());
@@ -285,7 +285,7 @@ Part windowNeeds(const Expr* expr, int operand, const ShardState& result, int64_
 
 namespace {
 
-// A row whose number shows when it runs, or that number, which ranks have.
+// A row whose number is known only at run time, or that number, which every rank has.
 std::optional<HaloExchange> rowAsWindow(const Expr* expr, int operand) {
   const std::optional<RowBroadcast> row = rowBroadcast(expr);
   if (!row) {
@@ -336,7 +336,7 @@ namespace {
 
 bool isTransfer(const HaloExchange& exchange) { return !exchange.messages.empty() && exchange.broadcastAxes.empty(); }
 
-// One exchange in place of two, where it costs no more.
+// Replaces two exchanges by one if that costs no more.
 std::optional<HaloExchange> together(const TensorView* from, const HaloExchange& a, const HaloExchange& b) {
   if (!(a.to == b.to)) {
     return std::nullopt;
@@ -358,7 +358,7 @@ std::optional<HaloExchange> together(const TensorView* from, const HaloExchange&
 }  // namespace
 
 HaloExchanges::HaloExchanges(const Fusion& fusion) {
-  std::map<int, std::vector<size_t>> open;  // by operand: what other windows may join
+  std::map<int, std::vector<size_t>> open;  // by operand: exchanges that later windows may join
   for (const Expr* e : fusion.exprs()) {
     for (size_t k = 0; exchangesHalo(e) && k < e->inputs().size(); k++) {
       const auto operand = static_cast<int>(k);

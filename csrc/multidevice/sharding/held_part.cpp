@@ -15,7 +15,7 @@ struct Place {
   int64_t value;
 };
 
-// Places ascending from the minor end, next to each other: the indices below `extent` that have the given values.
+// The indices below `extent` whose owned digits have the given values, as runs; digits ascend from the minor end.
 IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
   if (std::none_of(places.begin(), places.end(), [](const Place& p) { return p.value >= 0; })) {
     return extent == 0 ? IndexRuns{} : IndexRuns{{0, extent, 1}};
@@ -54,7 +54,7 @@ IndexRuns indicesOf(const std::vector<Place>& places, int64_t extent) {
   return kept;
 }
 
-// Places of a padded dim as the indices that they are.
+// Converts positions of a padded dim into indices.
 IndexRuns withoutPadding(const IndexRuns& places, std::span<const int64_t> parts) {
   const int64_t longest = longestOf(parts);
   IndexRuns indices;

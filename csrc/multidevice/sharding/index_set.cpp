@@ -41,7 +41,7 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
       }
       continue;
     }
-    const int64_t stride = std::max(d->stride, unit);  // below a unit nothing is told apart
+    const int64_t stride = std::max(d->stride, unit);  // indices within one unit are equivalent
     const int64_t repeats = (d->stride * d->size + stride - 1) / stride;
     std::vector<int64_t> next;
     next.reserve(starts.size() * static_cast<size_t>(repeats));
@@ -54,7 +54,7 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
     }
     starts = std::move(next);
   }
-  std::vector<int64_t> before(parts.size(), 0);  // elements of the parts before each
+  std::vector<int64_t> before(parts.size(), 0);  // number of elements before each part
   for (size_t part = 1; part < parts.size(); part++) {
     before[part] = before[part - 1] + parts[part - 1];
   }

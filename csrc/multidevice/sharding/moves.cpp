@@ -73,7 +73,7 @@ void MoveMaker::addExchange(const SearchState& before, AtomSet group, const Sear
   add(Collective::AllToAll, group, after, space_.even(before, after, group), out);
 }
 
-// The atom becomes one over which the tensor is a sum.
+// The tensor becomes a partial sum over the atom.
 void MoveMaker::addToSum(int atom, const SearchState& after, std::vector<Move>& out) const {
   if (allowed_.sums == PartialSums::Moved) {
     out.push_back({Collective::Local, atomBit(atom), after, false});
@@ -87,7 +87,7 @@ void MoveMaker::moves(const SearchState& state, std::vector<Move>& out) {
   addSlices(state, used, out);
   if (out.size() > first && out.back().after.partial != state.partial && combined == 0 &&
       (out.back().group & used) == 0) {
-    out.erase(out.begin() + static_cast<ptrdiff_t>(first), out.end() - 1);  // it costs nothing and is to be done anyway
+    out.erase(out.begin() + static_cast<ptrdiff_t>(first), out.end() - 1);  // the last move is free and needed
     return;
   }
   addExchanges(state, used, out);
@@ -147,7 +147,7 @@ void MoveMaker::addExchanges(const SearchState& state, AtomSet used, std::vector
       addExchange(state, group, *after, out);
     }
   }
-  // An atom that will be gathered makes way in the same call.
+  // An atom that a later step gathers gives up its digit in the same call.
   for (int spare : atomsOf(used & ~space_.goalAtoms() & ~space_.to().partial)) {
     for (AtomSet group : subsets(astray, 1)) {
       const AtomSet team = group | atomBit(spare);
@@ -207,7 +207,7 @@ std::vector<Move> MoveMaker::gathers(const SearchState& state, AtomSet group) {
   if (std::all_of(atoms.begin(), atoms.end(), [&](int a) { return prices_.beta[a] == prices_.beta[atoms[0]]; })) {
     return whole;
   }
-  // The most expensive link first, while there is least to move.
+  // The most expensive link first, while the least data moves.
   std::vector<int> order = atoms;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return prices_.beta[a] > prices_.beta[b]; });
   std::vector<Move> single;

@@ -8,7 +8,7 @@ namespace meshfuse {
 
 namespace {
 
-// Slice and Pad: their dims are the same at the root; the window stands in the attributes.
+// Slice and Pad keep their dims at the root; the attributes hold the window.
 void addWindow(const Expr* expr, std::vector<OperandDim>& dims) {
   const ExprAttributes& a = expr->attributes();
   const std::vector<IntExpr> extents = expr->input(0)->asTensor()->shape();
@@ -31,7 +31,7 @@ bool survivesWindow(const Digit& d, const OperandDim& dim, const Prover& prover)
     return false;
   }
   if (!d.parts.empty()) {
-    return !dim.window;  // a window's parts would have other sizes
+    return !dim.window;  // the parts of a window have other sizes
   }
   return !dim.window || dim.offset.isConst(0) ||
          prover.divide(dim.offset, prover.multiply(d.stride, d.size)).has_value();

@@ -18,7 +18,7 @@ struct Run {
   size_t begin;
   size_t end;
   int64_t size;
-  AtomSet home = 0;  // atoms whose digit of the destination lies in it
+  AtomSet home = 0;  // atoms whose destination digit lies in this run
 };
 
 std::vector<Run> runsOf(const std::vector<PlanDim>& dims) {
@@ -39,7 +39,7 @@ std::vector<Run> runsOf(const std::vector<PlanDim>& dims) {
   return runs;
 }
 
-// Fills runs one after the other, each with the atoms that are at home there first.
+// Fills the runs in order; atoms whose destination lies in the run come first.
 struct RunFiller {
   const PlanSpace& space;
   const std::vector<Run>& runs;
@@ -106,7 +106,7 @@ PlanDim reassigned(const PlanSpace& space, const PlanDim& dim, std::span<const R
     for (const PlanDigit& d : digits) {
       moved |= std::count(begin, end, d) == 0 ? atomBit(d.atom) : 0;
     }
-    // Runs of a dim may get longer or shorter: counted from the end, the rest of the dim stands.
+    // Runs may change their length, so positions are counted from the end of the dim, where nothing has changed.
     const ptrdiff_t tail = dim.end() - end;
     const ptrdiff_t length = end - begin;
     out.erase(out.end() - tail - length, out.end() - tail);
@@ -151,7 +151,7 @@ std::vector<Reassignment> reassignments(PlanSpace& space, const SearchState& sta
     r.after.permuted = 1;
     if (sums) {
       r.after.partial = atomSetOf(assigned.back());
-      // The order of contributions does not matter; they stay, or go where the destination has them.
+      // The order of contributions does not matter: each keeps its atom or takes the one of the destination.
       if (assigned.back() != filler.sortedFor(runs.back(), r.after.partial) ||
           (r.after.partial != state.partial && r.after.partial != space.to().partial)) {
         continue;
@@ -208,7 +208,7 @@ std::vector<int64_t> permuteSources(const std::vector<int64_t>& atomSizes, const
         number /= atomSizes[atoms[i]];
       }
     };
-    // The source holds before what this rank is to hold after; over atoms that no longer matter ranks pair up.
+    // The source holds before the step the tile of this rank after it; coordinates of unused atoms are matched pairwise.
     for (size_t k = 0; k < before.dims.size(); k++) {
       int64_t start = 0;  // the first index that this rank is to hold
       for (const PlanDigit& d : after.dims[k]) {

@@ -14,7 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// The first mistake found.
+// Thrown for the first mistake found.
 struct Mistake {
   std::string text;
 };
@@ -22,12 +22,12 @@ struct Mistake {
 class Checker {
  public:
   Checker(const std::vector<int64_t>& extents, const CommStep& step) : extents_(extents), step_(step) {
-    require(isOfTensor(step.before) && isOfTensor(step.after), "has digits that are not those of the tensor");
+    require(isOfTensor(step.before) && isOfTensor(step.after), "has digits that do not match the tensor");
     const bool isPermutation = step.kind == Collective::Transfer && !step.to;
     require(isPermutation == !step.sources.empty() && (!isPermutation || areDevices(step.sources)),
-            "receives from other ranks than there are");
+            "receives from ranks that do not exist");
     require(!step.communicates() || !step.axes.empty() || step.to, "has no team");
-    require(step.to || hasOwnersOfItsKind(), "leaves a dim to other axes than such a step does");
+    require(step.to || hasOwnersOfItsKind(), "assigns a dim to axes that this kind of step cannot assign");
     const std::vector<int64_t> units = indexUnits(step, extents);
     before_ = heldTiles(step.on.atoms, step.before, extents, units);
     after_ = heldTiles(step.to ? step.to->atoms : step.on.atoms, step.after, extents, units);
@@ -35,7 +35,7 @@ class Checker {
 
   void run(int64_t bound) {
     for (const Tile& tile : after_.tiles) {
-      require(countOf(tile) <= bound, "leaves the bound");
+      require(countOf(tile) <= bound, "exceeds the bound");
     }
     if (step_.to) {
       checkTransfer();
@@ -70,7 +70,7 @@ class Checker {
     return fits;
   }
 
-  // Axes that own a digit before and after: the team gives its digits up, keeps them or takes some, as the kind says.
+  // Compares the axes that own digits before and after: the kind says whether the team loses, keeps or gains digits.
   bool hasOwnersOfItsKind() const {
     const std::vector<int> before = usedAtoms(step_.before);
     const std::vector<int> after = usedAtoms(step_.after);
@@ -141,13 +141,13 @@ class Checker {
         }
         partial.insert(partial.end(), step_.axes.begin(), step_.axes.end());
         std::sort(partial.begin(), partial.end());
-        require(partial == step_.after.partial, "makes another sum");
+        require(partial == step_.after.partial, "makes a different partial sum than planned");
         checkSpread(r, team);
         break;
       case Collective::Transfer: {
         const auto source = static_cast<size_t>(step_.sources[r]);
         require(std::count(team.begin(), team.end(), source) == 1, "receives from outside the team");
-        require(before_.tiles[source] == after_.tiles[r], "receives another tile");
+        require(before_.tiles[source] == after_.tiles[r], "receives a different tile than planned");
         std::set<std::vector<int64_t>> contributions;
         const std::vector<size_t> summed = teamOf(r, step_.after.partial);
         for (size_t q : summed) {
@@ -160,7 +160,7 @@ class Checker {
       case Collective::ReduceScatter:
         std::erase_if(partial, [&](int a) { return std::count(step_.axes.begin(), step_.axes.end(), a) > 0; });
         require(partial == step_.after.partial && step_.before.partial.size() == partial.size() + step_.axes.size(),
-                "sums over other axes");
+                "sums over different axes than planned");
         for (size_t q : team) {
           require(holdsAll(q, r), "sums elements that a rank does not hold");
         }
@@ -186,7 +186,7 @@ class Checker {
     require(!isEven(step_, extents_) || counts.size() == 1, "exchanges unevenly");
   }
 
-  // Of a new sum every element is counted once: by its owner, or by coordinate 0.
+  // A new partial sum counts every element once: at its owner, or at coordinate 0.
   void checkSpread(size_t r, const std::vector<size_t>& team) const {
     int64_t found = 0;
     const std::vector<int> owners = usedAtoms(step_.before);
@@ -194,10 +194,10 @@ class Checker {
     for (size_t q : team) {
       found += owned || before_.at[q][step_.axes[0]] == 0 ? countShared(before_.tiles[q], after_.tiles[r]) : 0;
     }
-    require(found == countOf(after_.tiles[r]), "counts an element of the sum twice, or never");
+    require(found == countOf(after_.tiles[r]), "does not count each element of the sum once");
   }
 
-  // Every element comes as often as contributions to it are added up, counted by messages and what is kept.
+  // Messages and kept tiles bring every element once for each contribution to it.
   void checkTransfer() const {
     const TileTransfer t = tileTransfer(step_, extents_);
     std::vector<int64_t> got(after_.tiles.size(), 0);
@@ -219,7 +219,8 @@ class Checker {
     }
     for (size_t r = 0; r < got.size(); r++) {
       const int64_t all = contributions * countOf(after_.tiles[r]);
-      require(got[r] <= all && (!fresh.empty() || got[r] == all), "transfers another number of elements");
+      require(got[r] <= all && (!fresh.empty() || got[r] == all),
+              "transfers a different number of elements than planned");
     }
   }
 
@@ -248,11 +249,11 @@ IndexSet setOf(const DigitList& dim, int64_t extent, const std::vector<int64_t>&
       digits, extent, 1, [&](int k) { return values[k]; }, parts);
 }
 
-// The state of a step against a state of the tensor, which one end of the plan is.
+// Compares the first or last state of the plan with the state of the tensor.
 void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& reached,
               const std::vector<int64_t>& extents, std::string_view where) {
   if (on.mesh.devices() != state.mesh.devices()) {
-    throw Mistake{fmt::format("it {} on another mesh than {}", where, state.toString())};
+    throw Mistake{fmt::format("the plan {} on a different mesh than {}", where, state.toString())};
   }
   const std::vector<int64_t> sizes = on.atoms.axisSizes();
   for (int64_t id : state.mesh.devices()) {
@@ -262,7 +263,7 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
       const IndexSet held(
           reached.dims[k], extents[k], 1, [&](int atom) { return atoms[atom]; }, reached.partsOf(k));
       if (!(held == setOf(state.dims[k], extents[k], axes))) {
-        throw Mistake{fmt::format("it {} at another state than {}", where, state.toString())};
+        throw Mistake{fmt::format("the plan {} at a different state than {}", where, state.toString())};
       }
     }
   }
@@ -272,7 +273,7 @@ void checkEnd(const ShardState& state, const RefinedMesh& on, const PlanState& r
   }
   const int64_t wanted = state.mesh.teamSize(state.partial);
   if (summed != wanted) {
-    throw Mistake{fmt::format("it {} with other sums than {}", where, state.toString())};
+    throw Mistake{fmt::format("the plan {} with different partial sums than {}", where, state.toString())};
   }
 }
 
@@ -283,7 +284,7 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
   }
   if (steps.empty()) {
     if (!provenEqual(from, to) && std::ranges::count(extents, 0) == 0) {
-      throw Mistake{fmt::format("it has no step from {} to {}", from.toString(), to.toString())};
+      throw Mistake{fmt::format("the plan has no step from {} to {}", from.toString(), to.toString())};
     }
     return;
   }
@@ -293,14 +294,14 @@ void checkSteps(std::span<const CommStep> steps, const ShardState& from, const S
     const CommStep& earlier = steps[i - 1];
     const CommStep& later = steps[i];
     const RefinedMesh& reached = earlier.to ? *earlier.to : earlier.on;
-    // What every rank holds whole goes on in any order of the ranks.
+    // A replicated tensor may continue with any order of the ranks.
     const bool isWhole = usedAtoms(earlier.after).empty() && usedAtoms(later.before).empty() &&
                          std::ranges::is_permutation(reached.mesh.devices(), later.on.mesh.devices());
     const bool meets = reached == later.on ? earlier.after == later.before
                                            : isWhole || reached.mesh.devices() == later.on.mesh.devices();
     if (!meets) {
       throw Mistake{
-          fmt::format("step {} does not begin with the state after {}", later.toString(), earlier.toString())};
+          fmt::format("step {} does not begin with the state at the end of {}", later.toString(), earlier.toString())};
     }
   }
 }

@@ -12,7 +12,7 @@ namespace meshfuse {
 
 namespace {
 
-// A slice brings nothing, and is what others are made of.
+// A slice receives nothing, and other moves contain slices, so it cannot be forbidden.
 constexpr Collective kForbiddable[] = {Collective::AllToAll, Collective::AllGather, Collective::ReduceScatter,
                                        Collective::AllReduce};
 constexpr std::string_view kPermute = "permute";

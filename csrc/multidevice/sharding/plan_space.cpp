@@ -180,7 +180,7 @@ DimId PlanSpace::intern(int dim, const PlanDim& digits) {
   return found->second;
 }
 
-// Elements on the rank that has the most: the first one, but for parts of given sizes.
+// Elements on the rank with the largest part: the first rank, except for parts of given sizes.
 int64_t PlanSpace::fullest(int dim, const PlanDim& digits) {
   const int64_t unit = indexUnit(extents_[dim], {&digits}, parts_[dim]);
   const std::vector<int64_t> first(atomSizes_.size(), 0);
@@ -293,7 +293,7 @@ SearchState PlanSpace::drop(SearchState state, AtomSet atoms) {
   return state;
 }
 
-// The atom takes the digit with `inside` values of local digit number `at` below it.
+// The atom takes a digit of local digit `at`; `inside` values remain local below it.
 std::optional<PlanDim> PlanSpace::put(int dim, const PlanDim& digits, int atom, size_t at, int64_t inside) const {
   const int64_t p = atomSizes_[atom];
   const PlanDigit& d = digits[at];
@@ -362,7 +362,7 @@ int PlanSpace::goalPut(int dim, DimId id, int atom) {
 }
 
 std::optional<SearchState> PlanSpace::putAtGoal(SearchState state, AtomSet atoms) {
-  // Outer digits first, so that the top one of a ragged dim finds its room.
+  // Outer digits first, so that the topmost digit of a ragged dim gets its place.
   while (atoms != 0) {
     int next = -1;
     for (int atom : atomsOf(atoms)) {
@@ -442,7 +442,7 @@ const RankCounts& PlanSpace::counts(int dim, DimId a, DimId b) {
   const int64_t unit = indexUnit(extent, {&before.digits, &after.digits}, parts_[dim]);
   const std::vector<int64_t>& at = coordinates();
   const size_t n = atomSizes_.size();
-  // Ranks that agree in all atoms of both lists hold alike.
+  // Ranks with equal coordinates in all atoms of both lists hold equal parts.
   std::unordered_map<int64_t, std::pair<int64_t, int64_t>> known;
   std::unordered_map<int64_t, IndexSet> sets[2];
   for (int64_t rank = 0; rank < ranks_; rank++) {
@@ -513,7 +513,7 @@ double PlanSpace::lowerBound(const SearchState& state, Ranks of) {
   const AtomSet fresh = to_.partial & ~state.partial;
   const double freshSize = static_cast<double>(sizeOf(fresh));
   if (combined == 0) {
-    // The ranks of a new group of contributions may share what the group holds.
+    // The ranks of a new group of contributions may divide the elements of the group among them.
     const SearchState shared = fresh != 0 ? drop(state, fresh) : state;
     return static_cast<double>(lacking(shared, to_, of)) / freshSize;
   }

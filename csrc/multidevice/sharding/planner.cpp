@@ -51,7 +51,7 @@ struct Problem {
   int64_t largerEnd() const { return std::max(space.localSize(space.from()), space.localSize(space.to())); }
 };
 
-// Neighbouring slices over several atoms stay apart: each is one index map; the executor sees their composition.
+// Adjacent slices over several atoms remain separate steps: each is one index map; the executor composes them.
 void append(RedistributionPlan& plan, Problem& problem, const std::vector<Move>& chain) {
   MoveMaker maker(problem.space, problem.prices, {}, false);
   SearchState at = problem.space.from();
@@ -95,7 +95,7 @@ std::vector<int64_t> constantShape(const ShardState& state) {
   return shape;
 }
 
-// Sums are combined where they are, then everything is gathered and sliced, each on the atoms of its own side.
+// Combines sums on the source mesh, then gathers there and slices on the destination, each with the atoms of its own side.
 RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                 const PlanOptions& options) {
   const std::vector<IntExpr> extents(shape.begin(), shape.end());
@@ -119,15 +119,15 @@ RedistributionPlan throughWhole(const ShardState& from, const ShardState& to, co
   Problem slices(std::move(*second), shape, options);
   MoveMaker maker(slices.space, slices.prices, {}, false);
   std::optional<std::vector<Move>> cuts = maker.slicesToGoal(slices.space.from());
-  if (!cuts) {  // blocks that are larger than the axes need: one slice instead of one an atom
+  if (!cuts) {  // blocks are larger than the axes require: one slice for all atoms
     cuts = {{Collective::Local, slices.space.goalAtoms(), slices.space.to()}};
   }
   append(plan, slices, *cuts);
   return plan;
 }
 
-// The cheapest chain on the coarsest atoms that give one; on finer ones where that is far from what any plan must cost. `problem` is
-// left at the atoms of the chain, or at the last tried.
+// The cheapest chain on the coarsest atoms that have one. If its cost is far above the lower bound, finer atoms are tried. Afterwards
+// `problem` has the atoms of the chain, or the last ones tried.
 std::optional<FoundChain> findChain(const ShardState& from, const ShardState& to, const std::vector<int64_t>& shape,
                                     const PlanOptions& options, std::unique_ptr<Problem>& problem, int64_t bound) {
   std::optional<FoundChain> best;
@@ -188,7 +188,7 @@ bool mayPay(const Problem& problem, double least, double chainCost, const PlanOp
   return message * std::ceil(std::ceil(least) / tile) + problem.prices.least() * least < chainCost - kTieCost;
 }
 
-// Dims that both sides cut stand in the same parts of given sizes, or in none, on both.
+// Dims that both sides cut have the same parts of given sizes on both, or no such parts.
 bool haveSameParts(const ShardState& from, const ShardState& to) {
   for (size_t k = 0; k < from.dims.size(); k++) {
     const DigitList& a = from.dims[k];
@@ -227,7 +227,7 @@ RedistributionPlan planOnMesh(const ShardState& from, const ShardState& to, cons
   if (chain) {
     append(plan, *problem, chain->moves);
   }
-  // One collective of uneven parts moves what ranks lack, and is priced as if parts were even.
+  // One collective with uneven parts moves the missing elements; its price is that of even parts.
   const bool oneUnevenCall =
       chain && (isRagged(from) || isRagged(to)) && std::ranges::count_if(plan.steps, &CommStep::communicates) <= 1;
   if (mayTransfer && problem && !oneUnevenCall &&
@@ -275,7 +275,7 @@ RedistributionPlan planRedistribution(const ShardState& from, const ShardState& 
     throwInternalError(fmt::format("[planner] {} and {} have different extents", from.toString(), to.toString()));
   }
   if (std::ranges::count(shape, 0) > 0) {
-    return {};  // without elements every rank has its part
+    return {};  // an empty tensor moves nothing
   }
   if (!to.partial.empty() && options.sums == PartialSums::Combined) {
     throwInternalError(

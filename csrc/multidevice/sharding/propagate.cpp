@@ -14,7 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// Blocks that are now known to divide are no longer rounded up.
+// Block sizes whose division is now proven exact are no longer rounded up.
 std::vector<Digit> digitsOf(const ShardState& state, int axis, const Prover& prover) {
   std::vector<Digit> owned;
   for (const DigitList& dim : state.dims) {
@@ -37,15 +37,15 @@ std::vector<Digit> digitsOf(const ShardState& state, int axis, const Prover& pro
   return owned;
 }
 
-// Uneven parts come from uneven parts of the same extent, or are those that the axes would cut anyway; others would leave ranks
-// empty without need.
+// A dim takes uneven parts only from uneven parts of the same extent, or if the axes would cut the same parts; other parts would leave
+// ranks empty without need.
 bool mayBeRagged(const std::vector<Digit>& more, int dim, const IntExpr& extent) {
   return std::all_of(more.begin(), more.end(), [&](const Digit& d) {
     return d.dim != dim || d.bound == extent || ceilDiv(extent, d.size) == d.stride;
   });
 }
 
-// The state with these digits too; nullopt where one is taken or does not fit.
+// The state with these digits added; nullopt if an axis is already used or a digit does not fit.
 std::optional<ShardState> withDigits(const ShardState& state, const std::vector<Digit>& more, const Prover& prover) {
   ShardState out = state;
   for (size_t k = 0; k < out.dims.size(); k++) {
@@ -99,7 +99,7 @@ std::vector<int> statePositions(const TensorView* tv) {
   return positions;
 }
 
-// Of stored dims, that of a dim of the state, which leaves the partial one out.
+// The stored dim of a dim of the state; the state has no entry for the partial dim.
 template <class T>
 const T& storedDim(const std::vector<T>& stored, int partial, int dim) {
   return stored[static_cast<size_t>(dim + (partial >= 0 && dim >= partial ? 1 : 0))];
@@ -230,7 +230,8 @@ std::string opaqueInReshape(const Expr* expr, const ShardState& from, const Tens
       if (root != kUnmapped && positionOf(result->getLogicalDomain(), result->getRootDomain()[root]) < 0 &&
           (!d.parts.empty() || fromBase(logical, Digit{root, d.stride, d.size, d.owner}, prover).isOpaque())) {
         return fmt::format(
-            "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is one of no dim there",
+            "{} of {} is opaque in {}: its digit of dim {}, with stride {} and size {}, is not a digit of any dim "
+            "there",
             from.mesh.axisName(d.owner.axis), operand->toString(), result->toString(), d.dim, d.stride.toString(),
             d.size.toString());
       }

@@ -22,7 +22,7 @@ std::string describe(const Digit& d, int dim, const DeviceMesh& mesh) {
                      d.size.toString(), mesh.axisName(d.owner.axis));
 }
 
-// `needed` fixes at least what `held` fixes: the digit lies in one of the same axis, at the same place of the coordinate.
+// `needed` fixes at least the digits that `held` fixes: each lies in a digit of the same axis, at the same position of the coordinate.
 bool isFixedBy(const Digit& held, const DigitList& needed, const Prover& prover) {
   return std::any_of(needed.digits().begin(), needed.digits().end(), [&](const Digit& n) {
     if (!n.owner.isDevice() || n.owner.axis != held.owner.axis || n.parts != held.parts) {
@@ -39,7 +39,7 @@ struct Need {
   std::string
       unknown;  // why a digit of the result is none of the operand: without it ranks need less than the state says
   bool mayStretch =
-      false;  // some dim of the operand that is needed whole may be one element or as long as the result's
+      false;  // an operand dim that is needed whole may have one element or the extent of the result's dim
 };
 
 Need neededState(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
@@ -106,8 +106,8 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
   return need;
 }
 
-// The place of an element along a loop, by the places along the dims that it is made of, each a symbol; nullopt where it is made of
-// something else.
+// The position of an element along a loop, as a function of its positions along the given dims, each a symbol; nullopt if the loop
+// depends on another dim.
 std::optional<IntExpr> placeAlong(const IterDomain* id, const std::map<const IterDomain*, IntExpr>& dims,
                                   const Prover& prover) {
   if (const auto at = dims.find(id); at != dims.end()) {
@@ -142,7 +142,7 @@ IntExpr placeSymbol(const std::string& name, const IterDomain* dim, const Prover
   return IntExpr::symbol(name, {.lower = 0, .upper = extent && *extent > 0 ? *extent - 1 : INT64_MAX});
 }
 
-// Loops that axes own, with the place along each.
+// Loops that axes own, with the position along each.
 struct PlacedLoop {
   ParallelType type;
   IntExpr place;
@@ -218,8 +218,8 @@ std::string_view name(EdgeRelation relation) {
 
 namespace {
 
-// On two meshes what axes are called says nothing, and of uneven parts that hold the same indices digits may differ: every rank's
-// indices are compared.
+// Compares the indices of every rank: axis names of two meshes are unrelated, and uneven parts with equal indices may have different
+// digits.
 EdgeRelation compareRanks(const ShardState& held, const ShardState& needed) {
   bool aligned = true;
   for (const int64_t device : needed.mesh.devices()) {
@@ -273,7 +273,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
         const bool whole = needed.mesh.empty() || !needed.dims[k].hasOwned();
         if (!whole && (isRagged(held) || isRagged(needed)) && held.isConstant() && needed.isConstant()) {
           if (const EdgeRelation exact = compareRanks(held, needed); exact != EdgeRelation::Comm) {
-            reason = exact == EdgeRelation::Local ? "of uneven parts a rank holds more than it needs" : "";
+            reason = exact == EdgeRelation::Local ? "parts are uneven: a rank holds more than it needs" : "";
             return exact;
           }
         }
@@ -284,7 +284,7 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
     }
     aligned = aligned && (needed.mesh.empty() || provenEqual(held.dims[k], needed.dims[k], prover));
     if (!aligned && reason.empty()) {
-      reason = fmt::format("of dim {} a rank holds more than it needs", k);
+      reason = fmt::format("a rank holds more of dim {} than it needs", k);
     }
   }
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
@@ -306,7 +306,7 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
   edge.held = shardState(expr->input(operand)->asTensor(), prover);
   Need need = neededState(expr, operand, result, prover);
   const bool isKnown = need.unknown.empty();
-  // Whoever holds everything lacks nothing, however it is read. Of sizes that are symbols, the same holds dim by dim.
+  // A rank that holds the whole tensor lacks nothing. For symbolic sizes the same holds for each dim.
   const bool whole = !edge.held.isSharded() && (edge.held.mesh.empty() || edge.held.mesh == result->getDeviceMesh());
   if (isKnown || whole || hasSymbols(result)) {
     edge.relation = compare(edge.held, need.state, edge.reason, prover);

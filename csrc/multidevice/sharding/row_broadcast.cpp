@@ -114,7 +114,7 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   if (broadcast.axes.empty() || std::ranges::any_of(broadcast.axes, isUsed) || !needed || !provenEqual(held, *needed)) {
     return std::nullopt;
   }
-  // the owner's coordinates are digits of the row's number, its place among the ranks is made of them
+  // the owner's coordinates are digits of the row's number, and its position among the ranks follows from them
   const IntExpr counted = digits.hasParts() ? placeOfPart(*row, digits.digits().front().parts) : *row;
   bool local = false;
   for (const Digit& d : digits.digits()) {
@@ -123,7 +123,7 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
       continue;
     }
     if (local) {
-      return std::nullopt;  // rows of a rank are no range
+      return std::nullopt;  // the rows of a rank are not contiguous
     }
     IntExpr place = d.owner.below;
     for (int axis : broadcast.axes) {

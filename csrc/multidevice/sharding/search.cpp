@@ -23,7 +23,7 @@ struct StateHash {
 struct Node {
   SearchState state;
   double cost;
-  double estimate;  // of what is left
+  double estimate;  // of the remaining steps
   int previous;
   Move move;
 };

@@ -18,9 +18,9 @@ struct DigitSplits {
     IntExpr factor;
     bool inner;
   };
-  std::vector<IntExpr> parts;  // of given sizes: cut before all else
+  std::vector<IntExpr> parts;  // of given sizes: partitioned before any split
   std::vector<Split> splits;
-  std::vector<int> place;  // of each digit among the loops in the end
+  std::vector<int> place;  // final position of each digit among the loops
   int loops = 0;
 };
 
@@ -47,7 +47,7 @@ void cutRoundedUp(const std::vector<Digit>& digits, const IntExpr& extent, Digit
   }
   if (out.splits.empty()) {
     throwInternalError(
-        fmt::format("[sharding] no split of {} makes {}", extent.toString(), DigitList(digits).toString()));
+        fmt::format("[sharding] no split of {} produces {}", extent.toString(), DigitList(digits).toString()));
   }
   for (int i = 0; i + 1 < count; i++) {
     if (i + 1 != run) {
@@ -67,7 +67,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   }
   out.loops = count;
   if (!digits.front().parts.empty()) {
-    // what counts the parts, and one loop within a part: no axis owns anything there
+    // one loop over the parts and one within a part: no axis owns a digit there
     const IntExpr longest = max(1, largestOf(digits.front().parts));
     out.parts = digits.front().parts;
     for (int i = 0; i < count && provenLess(longest, digits[i].stride); i++) {
@@ -93,7 +93,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
         continue;
       }
       // The loop of an axis has its size, whether or not that divides what is cut. A quotient, which may be nothing for other sizes, is
-      // what is left over.
+      // the rest.
       const bool isQuotient = digits[i].owner.isLocal() && !isPositive(digits[i].size);
       if (isQuotient && isPositive(digits[i].stride)) {
         out.splits.push_back({i, digits[i].stride, true});
@@ -121,7 +121,7 @@ DigitSplits splitsOf(const std::vector<Digit>& digits, const IntExpr& extent) {
   if (top == 0) {
     return out;
   }
-  // The rest has an element for each part, or less: then a loop of one element remains.
+  // The rest has at most one element for each part: then a loop of one element remains.
   if (isBlock || (bound + below - 1) / below != parts) {
     out.splits.push_back({0, parts, false});
     out.loops = isBlock ? top + 1 : count + 1;
@@ -142,7 +142,7 @@ struct OwnedLoop {
   IterDomain* loop;
 };
 
-// Two loops become one, whose places count through all of `inner` before those of `outer`.
+// Merges two loops into one in which `inner` varies fastest.
 IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* inner) {
   const auto& loops = tv->getLoopDomain();
   const auto positionOf = [&](const IterDomain* id) {
@@ -154,7 +154,7 @@ IterDomain* joined(TensorView* tv, const IterDomain* outer, const IterDomain* in
   return tv->axis(from < to ? from : from - 1);
 }
 
-// Pieces of one axis that follow each other become one loop. An axis of symbolic size is bound whole.
+// Adjacent digits of one axis become one loop. An axis of symbolic size is bound as a whole.
 void bindOwnedLoops(TensorView* tv, const DeviceMesh& mesh, std::vector<OwnedLoop> pieces, const Prover& prover) {
   const auto next = [&](int axis, const IntExpr& below) {
     return std::ranges::find_if(pieces,
@@ -194,7 +194,7 @@ void setShardState(TensorView* tv, const ShardState& state, const Prover& prover
   const std::vector<IterDomain*> dims = stateDims(tv);
   const IterDomain* partial = tv->partialDomain();
   if (dims.size() != state.dims.size() ||
-      (!state.partial.empty() && partial == nullptr)) {  // the text is made where it is needed
+      (!state.partial.empty() && partial == nullptr)) {  // formats the text only on failure
     throwInternalError(fmt::format("[sharding] {} has {} dims{}, its state is {}", tv->toString(), dims.size(),
                                    partial == nullptr ? " and none for a partial sum" : "", state.toString()));
   }

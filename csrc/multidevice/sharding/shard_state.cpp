@@ -21,7 +21,7 @@ std::string ownerNames(const DigitList& dim, const DeviceMesh& mesh) {
   return text;
 }
 
-// Owned digits first, from the outside, by whole axes.
+// Whether the owned digits are the outermost ones and each is a whole axis.
 bool isOfWholeAxes(const DigitList& dim, const DeviceMesh& mesh) {
   bool local = false;
   for (const Digit& d : dim.digits()) {
@@ -189,7 +189,7 @@ ShardState shardState(const TensorView* tv, const Prover& prover) {
 
 namespace {
 
-// Of a stored dim that stands in parts of given sizes: all of them together, where their symbols are known.
+// The sum of the given part sizes of a stored dim, if their symbols are known.
 std::optional<int64_t> extentOfParts(const TensorView* tv, int dim,
                                      const std::function<std::optional<int64_t>(std::string_view)>& known) {
   const IterDomain* stored = stateDims(tv)[static_cast<size_t>(dim)];
@@ -214,7 +214,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
   if (!tv->hasDeviceMesh()) {
     return shape;
   }
-  // How many parts a dim has does not depend on its size: count them at one that every split divides.
+  // The number of parts of a dim does not depend on its size, so they are counted for a size that every split divides.
   int64_t size = 1;
   for (const LoopTransform& t : tv->loopTransforms()) {
     if (t.kind == LoopTransform::Kind::Split && t.factor.isConst()) {
@@ -234,7 +234,7 @@ std::vector<int64_t> globalShape(const TensorView* tv, std::span<const int64_t> 
       continue;
     }
     if (state.dims[k].isOpaque() || !state.dims[k].hasOwned()) {
-      continue;  // opaque: check-annotations says so
+      continue;  // opaque: check-annotations reports it
     }
     const IntExpr extent = tv->shape()[k].substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
       const std::optional<int64_t> value = known ? known(symbol) : std::nullopt;

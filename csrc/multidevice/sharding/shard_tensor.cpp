@@ -14,7 +14,7 @@ namespace meshfuse {
 
 namespace {
 
-// The elements of a part inside the whole: one dim a local digit.
+// The elements of a part inside the whole tensor, with one dim for each local digit.
 struct PartView {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
@@ -43,7 +43,7 @@ PartView viewOf(const Tensor& whole, const ShardState& state, const std::vector<
   return view;
 }
 
-// Copies between the elements of an uneven part and its places in the whole, run by run: `copy(part, places)` gets both.
+// Copies the elements of an uneven part run by run; `copy(part, places)` gets a run of the part and its positions in the whole tensor.
 void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
                 const std::function<void(Tensor part, Tensor places)>& copy, int dim = 0) {
   if (dim == part.dim()) {
@@ -76,9 +76,10 @@ ShardState stateFor(const TensorView* tv, std::span<const int64_t> shape) {
   const TensorView* bound = cloner.clone(tv);
   for (const LoopTransform& t : bound->loopTransforms()) {
     for (const IntExpr& size : t.sizes) {
-      check(size.isConst(),
-            "[shardTensor] a part of {} has the size {}, which is known only in a call; cut the tensor by hand",
-            tv->toString(), size.toString());
+      check(
+          size.isConst(),
+          "[shardTensor] a part of {} has the size {}, which is known only at run time; slice the tensor for each rank",
+          tv->toString(), size.toString());
     }
   }
   const ShardState state = shardState(bound);
@@ -135,7 +136,7 @@ Tensor shardTensor(const Tensor& tensor, const TensorView* tv, int64_t rank) {
 
 namespace {
 
-// Dim by dim the sum over the devices that differ only where the axes, or parts of axes, of the dim do.
+// For each dim, the sum over the devices that differ only in the axes, or parts of axes, that own the dim.
 std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView* tv) {
   const DeviceMesh& mesh = tv->getDeviceMesh();
   // Which axes own a dim does not depend on its size.
@@ -150,7 +151,7 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
       bool counts = true;
       for (int axis = 0; axis < mesh.numAxes(); axis++) {
-        int64_t others = at[static_cast<size_t>(axis)];  // what of the coordinate says nothing of this dim
+        int64_t others = at[static_cast<size_t>(axis)];  // the digits of the coordinate that do not belong to this dim
         for (const Digit& digit : state.dims[d].digits()) {
           if (digit.owner.isDevice() && digit.owner.axis == axis) {
             const int64_t below = digit.owner.below.constValue();
@@ -168,13 +169,13 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
 }  // namespace
 
 Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
-  check(!parts.empty(), "[unshardTensor] got no parts, expected one a device");
+  check(!parts.empty(), "[unshardTensor] got no parts, expected one for each device");
   if (!tv->hasDeviceMesh()) {
     return parts[0];
   }
   const DeviceMesh& mesh = tv->getDeviceMesh();
   check(static_cast<int64_t>(parts.size()) == mesh.numDevices(),
-        "[unshardTensor] got {} parts for mesh {}; expected one a device", parts.size(), mesh.toString());
+        "[unshardTensor] got {} parts for mesh {}; expected one for each device", parts.size(), mesh.toString());
   std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);
   Tensor whole = Tensor::empty(shape, parts[0].dtype());

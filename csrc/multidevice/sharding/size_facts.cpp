@@ -180,7 +180,7 @@ Prover withReshape(const Expr& expr, const Prover& facts) {
   for (const size_t k : dims.from) {
     elements *= prover.canonical(root[k]->extent());
   }
-  int64_t known = 1;  // of the result's dims, those of constant extent
+  int64_t known = 1;  // product of the constant extents of the result
   bool all = true;
   for (const size_t k : dims.to) {
     const IntExpr extent = prover.canonical(logical[k]->extent());

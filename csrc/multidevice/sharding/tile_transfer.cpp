@@ -108,7 +108,7 @@ struct HeldTile {
   std::vector<int64_t> holders;  // positions, ascending
 };
 
-// How sums pass from one side to the other; all empty without them.
+// How partial sums move between the sides; empty without partial sums.
 struct Sums {
   std::vector<int> combined;  // contributions that are added up
   std::vector<int> kept;      // atoms partial on both sides
@@ -155,7 +155,7 @@ class Transfers {
   }
 
   void run() {
-    std::vector<std::pair<size_t, const HeldTile*>> wanted;  // what is to be sent, after what is there
+    std::vector<std::pair<size_t, const HeldTile*>> wanted;  // (reader, piece) pairs that need a message
     for (size_t r = 0; r < to_.at.size(); r++) {
       if (std::any_of(sums_.zeros.begin(), sums_.zeros.end(), [&](int a) { return to_.at[r][a] != 0; })) {
         continue;
@@ -213,7 +213,7 @@ class Transfers {
     return n;
   }
 
-  // The holder that has sent least, then the one that differs in the fewest coordinates, then the first.
+  // Chooses the holder that has sent the fewest elements, then the one that differs in the fewest coordinates, then the first.
   int64_t sender(const HeldTile& piece, size_t r) const {
     auto rank = [&](int64_t q) {
       int64_t apart = 0;
@@ -241,8 +241,8 @@ class Transfers {
 TileTransfer tileTransfer(const std::vector<int64_t>& extents, const DeviceMesh& fromMesh, const PlanState& before,
                           const DeviceMesh& toMesh, const PlanState& after) {
   if (!(before.partial.empty() && after.partial.empty()) && !(fromMesh == toMesh)) {
-    throwInternalError(fmt::format("[transfer] sums between meshes {} and {}; combine them before", fromMesh.toString(),
-                                   toMesh.toString()));
+    throwInternalError(fmt::format("[transfer] partial sums cannot move from mesh {} to mesh {}; combine them first",
+                                   fromMesh.toString(), toMesh.toString()));
   }
   TileTransfer out{fromMesh, toMesh, before, after, extents, {}, {}, 0, 0, 0, {}};
   const Side from(fromMesh, before);

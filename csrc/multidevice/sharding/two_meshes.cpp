@@ -10,7 +10,7 @@ namespace meshfuse {
 
 namespace {
 
-// Every axis that owns nothing takes the outermost local digit that it divides, of the first dim that has one.
+// Every axis that owns no digit takes the outermost local digit that it divides, in the first dim that has one.
 ShardState spread(const ShardState& state) {
   ShardState out = state;
   for (int axis = 0; axis < state.mesh.numAxes(); axis++) {

@@ -64,7 +64,7 @@ Collective kindNamed(std::string_view word, std::string_view entry) {
                              fmt::join(names, ", ")));
 }
 
-// Of a size class; -1 for all of them.
+// The index of a size class; -1 for all classes.
 int sizeNamed(std::string_view word, std::string_view entry) {
   const auto* at = std::find(std::begin(kSizeNames), std::end(kSizeNames), word);
   check(at != std::end(kSizeNames), "[algorithms] '{}': there is no size '{}', expected one of {}", entry, word,

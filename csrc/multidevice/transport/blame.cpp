@@ -1,4 +1,4 @@
-// From the records of all ranks to the call at which they parted.
+// Compares the records of all ranks and finds the first call that differs between them.
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -21,7 +21,7 @@ using Records = std::map<int, FlightRecord>;  // by rank
 struct TeamCall {
   uint64_t sequence = 0;
   uint64_t mask = 0;
-  std::map<int, const Entry*> members;  // by rank; null: it has a record, and this call is not in it
+  std::map<int, const Entry*> members;  // by rank; null: the rank's record lacks this call
   int64_t begin = 0;                    // of the first member to come
 };
 
@@ -64,7 +64,7 @@ bool areAlike(const TeamCall& call) {
 // The first call of a team that its members did not all make alike.
 std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, uint64_t mask) {
   std::map<int, std::map<uint64_t, const Entry*>> calls;
-  uint64_t from = 1;  // older calls have been forgotten by somebody
+  uint64_t from = 1;  // a record no longer has older calls
   uint64_t to = 0;
   for (const auto& [r, record] : records) {
     std::map<uint64_t, const Entry*> own = callsFor(record, team);
@@ -140,7 +140,7 @@ std::string divergenceText(const Records& records, const TeamCall& call, int64_t
 }
 
 std::string agreementText(const Records& records, int64_t origin) {
-  std::string text = "  no divergence: the ranks made the same calls, as far as the records go\n";
+  std::string text = "  no divergence: the recorded calls of all ranks agree\n";
   for (const auto& [r, record] : records) {
     if (!record.calls.empty()) {
       text += fmt::format("    rank {}: {}\n", r, describeEntry(record.calls.back(), origin));
@@ -151,7 +151,7 @@ std::string agreementText(const Records& records, int64_t origin) {
 
 std::string worldText(const std::string& world, const Records& records) {
   const FlightRecord& any = records.begin()->second;
-  std::vector<int> expected = ranksNamed(world);  // of a lane
+  std::vector<int> expected = ranksNamed(world);  // the ranks of a lane
   if (expected.empty()) {
     expected.resize(static_cast<size_t>(any.size));
     std::iota(expected.begin(), expected.end(), 0);

@@ -168,7 +168,7 @@ int positionInTeam(const Team& team, int rank, int size, Collective kind) {
           ranks[i], size - 1);
     check(std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) ==
               ranks.begin() + static_cast<std::ptrdiff_t>(i),
-          "[{}] team names rank {} twice; each rank takes part once", name(kind), ranks[i]);
+          "[{}] team contains rank {} twice; list each rank once", name(kind), ranks[i]);
     if (ranks[i] == rank) {
       position = static_cast<int>(i);
     }
@@ -186,12 +186,12 @@ void checkArguments(const CollectiveCall& call) {
         "[{}] root is position {} of a team of {} ranks, expected 0 to {}", traits.name, record.root, call.ranks(),
         call.ranks() - 1);
   const bool given = (call.in != nullptr || !call.gives()) && (call.out != nullptr || !call.gets());
-  check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected room for {} elements",
-        traits.name, record.count);
+  check(given || record.ragged || record.count == 0, "[{}] a buffer is null, expected one for {} elements", traits.name,
+        record.count);
 }
 
 void checkHasFailed(bool failed) {
-  check(failed, "[shrink] nothing has failed in this world; abort() it first to leave ranks out");
+  check(failed, "[shrink] no rank of this world has failed; call abort() first to exclude ranks");
 }
 
 void checkTransfers(std::span<const Communicator::Transfer> transfers, int size) {

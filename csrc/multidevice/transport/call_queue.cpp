@@ -73,7 +73,7 @@ void CallQueue::run(Lane& lane) {
     if (lane.calls.empty()) {
       return;
     }
-    Call& call = lane.calls.front();  // stays where it is while others are posted after it
+    Call& call = lane.calls.front();  // its address stays valid when later calls are posted
     lock.unlock();
     std::exception_ptr failure;
     try {

@@ -127,8 +127,8 @@ void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts se
 }
 
 Communicator::Survivors Communicator::shrink() {
-  throwUserError(
-      fmt::format("[shrink] the {} transport makes no new world of the survivors; start the ranks again", transport()));
+  throwUserError(fmt::format(
+      "[shrink] the {} transport cannot make a new world of the surviving ranks; restart all ranks", transport()));
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {

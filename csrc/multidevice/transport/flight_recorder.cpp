@@ -26,7 +26,7 @@ std::string fileOf(const FlightPlace& place, int rank) {
   return fmt::format("{}/{}.rank{}.flight", place.directory, place.world, rank);
 }
 
-// Since the ring was opened, so many nanoseconds have gone by per tick.
+// Nanoseconds per tick, measured since the ring was opened.
 class TicksToTime {
  public:
   explicit TicksToTime(const FlightRing& ring) : opened_(ring.openedTicks), openedTime_(ring.openedTime) {
@@ -53,7 +53,7 @@ std::string eventLine(const FlightEvent& e, const TicksToTime& time) {
                      static_cast<int>(e.way), std::string_view(e.what, strnlen(e.what, sizeof(e.what))));
 }
 
-// Whole or not at all: a reader never meets half a record.
+// Replaces the file atomically, so a reader never sees half a record.
 void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::string_view failure) {
   std::string text = fmt::format("{}\nworld {}\ntransport {}\nrank {} {}\nwriter {}\nopened {}\n", kFormat, place.world,
                                  place.transport, rank, place.size, place.rank, ring.openedTime);
@@ -74,8 +74,8 @@ void writeFile(const FlightPlace& place, int rank, const FlightRing& ring, std::
   std::filesystem::rename(unfinished, file);
 }
 
-// When the ring was opened whose record lies in `file`; 0: no such record. Not the time of the file: a file system's
-// clock may lag behind ours by some milliseconds.
+// The time at which the ring recorded in `file` was opened; 0: no such record. The time of the file would be inexact: the clock of a
+// file system may lag behind by some milliseconds.
 int64_t openedOf(const std::string& file) {
   std::ifstream in(file);
   int64_t opened = 0;
@@ -111,7 +111,7 @@ void FlightRecorder::writeFor(int peer, const FlightRing& ring, std::string_view
     return;
   }
   try {
-    // The peer's own account is better; a file of an earlier run does not count.
+    // The peer's own record has priority; a file of an earlier run is replaced.
     if (openedOf(fileOf(place_, peer)) != ring.openedTime) {
       writeFile(place_, peer, ring, failure);
     }

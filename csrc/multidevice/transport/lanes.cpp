@@ -65,7 +65,9 @@ void checkWithinLane(const Team& lane, const Team& team, Collective kind) {
     refuseInLane(name(kind));
   }
   for (int r : team.ranks) {
-    check(holds(lane, r), "[{}] rank {} is not in the team of {} ranks whose lane this is; post the call for its team",
+    check(holds(lane, r),
+          "[{}] rank {} is not in the team of {} ranks that this lane belongs to; post the call for a team that "
+          "contains it",
           name(kind), r, lane.ranks.size());
   }
 }
@@ -73,7 +75,8 @@ void checkWithinLane(const Team& lane, const Team& team, Collective kind) {
 void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers) {
   for (const Communicator::Transfer& t : transfers) {
     check(holds(lane, t.peer),
-          "[transfer] rank {} is not in the team of {} ranks whose lane this is; post the transfer for a team with it",
+          "[transfer] rank {} is not in the team of {} ranks that this lane belongs to; post the transfer for a team "
+          "that contains it",
           t.peer, lane.ranks.size());
   }
 }

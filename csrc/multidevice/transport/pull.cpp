@@ -26,7 +26,7 @@ void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t
   }
 }
 
-// Elements [begin, end) of every input, reduced to `out`.
+// Reduces elements [begin, end) of every input into `out`.
 void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out) {
   if (begin == end) {
     return;
@@ -40,7 +40,7 @@ void reducePart(const PullCall& call, int64_t begin, int64_t end, std::byte* out
   reduceInRankOrder(inputs, out, end - begin, call.type, call.op);
 }
 
-// The blocks of all ranks, side by side. Rotated, so that the ranks do not all read from the same one at a time.
+// Concatenates the blocks of all ranks. Each rank starts at another block, so they do not all read from the same rank at a time.
 int64_t pullBlocks(const PullCall& call) {
   const int64_t n = sizeOf(call);
   int64_t received = 0;

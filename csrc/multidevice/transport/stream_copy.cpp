@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-// Read side by side: a processor fetches ahead within a page only, and one page alone does not keep it busy.
+// Reads several pages at the same time: a processor prefetches within one page only, and one page does not saturate it.
 constexpr size_t kPages = 4;
-// Of copies that go backward.
+// Block size of copies that go backward.
 constexpr size_t kPiece = kPage;
 constexpr size_t kStreamedPiece = 16 * kPages * kPage;
 
@@ -48,7 +48,7 @@ void copyStreaming(std::byte* to, const std::byte* from, size_t bytes) {
     streamLine(to + at, from + at);
   }
   std::memcpy(to + at, from + at, bytes - at);
-  _mm_sfence();  // before anybody is told that the copy is there
+  _mm_sfence();  // before other ranks learn that the copy is complete
 }
 
 void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whole, CopyOrder order) {
@@ -67,7 +67,7 @@ void copyOfBlock(std::byte* to, const std::byte* from, size_t bytes, size_t whol
     copy(0, bytes);
     return;
   }
-  // Piece by piece: within one, going forward is what processors are made for.
+  // Copies pieces from the last to the first, each forward, because processors prefetch forward.
   const size_t piece = streams ? kStreamedPiece : kPiece;
   for (size_t end = bytes; end > 0;) {
     const size_t length = std::min(piece, end);

@@ -149,7 +149,7 @@ TEST(DeviceMesh, Mistakes) {
             "[mesh] DIDz needs a mesh of at least 3 axes, {dp: 2, x: 3}[0, 1, 2, 3, 4, 5] has 2; give the mesh more "
             "axes or bind one of DIDy (dp), DIDx (x)");
   EXPECT_EQ(refusal([&] { (void)mesh.axisOf(ParallelType::Stream); }),
-            "[mesh] Stream names no mesh axis; DIDx, DIDy, DIDz do");
+            "[mesh] Stream is not a mesh axis; use DIDx, DIDy or DIDz");
   EXPECT_THROW((void)mesh.coordinates(6), InternalError);
   EXPECT_EQ(mesh.indexOf(6), -1);
 }
@@ -171,7 +171,7 @@ TEST(DeviceMesh, PartsOfAnAxis) {
   EXPECT_EQ(errorOf([&] { (void)mesh.axis("tp", 3, 2); }),
             "[mesh] axis tp of 8 has no part of size 2 below 3; their product must divide its size");
   EXPECT_EQ(errorOf([&] { (void)DeviceMesh::create({{"tp"}}).axis("tp", 1, 2); }),
-            "[mesh] axis tp has a symbol for its size; a part needs a number");
+            "[mesh] the size of axis tp is a symbol; only an axis of constant size can be cut in parts");
 }
 
 TEST(DeviceMesh, WhatIsFreeBesideWhatOverlaps) {

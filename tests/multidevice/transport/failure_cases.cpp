@@ -194,7 +194,7 @@ void expectNamed(FailureCase& c, const FailureCall& call, Way way, const Transpo
                  fmt::format("at step 7 ({} of T3)", call.name)};
     c.oneText = c.victim != 0;
   } else if (way == Way::Stop) {
-    c.phrases.emplace_back("without a sign of life");
+    c.phrases.emplace_back("without a heartbeat");
   }
   if (way == Way::Stop) {
     c.phrases.emplace_back(fmt::format("deadline of {} ms expired", options.deadline.count()));

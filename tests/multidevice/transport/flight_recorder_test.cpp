@@ -230,7 +230,7 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
                  },
                  {.deadline = kFailureDeadline, .flightDirectory = directory_});
     EXPECT_EQ(files(), 2u);
-    expectBlame({throws ? "left by an exception" : "out of memory",
+    expectBlame({throws ? "closed its communicator because of an exception" : "out of memory",
                  "first divergence: call 15 of the team of ranks 0, 1",
                  "rank 0: all-reduce(sum) of 64 Float in team {0, 1} at step 12", "rank 1: did not make this call"});
     TearDown();

@@ -124,7 +124,7 @@ TEST_F(HostTest, WhoIsWaitedForInTheEndIsNamed) {
         c.isStopped ? std::vector{0, 1} : std::vector{0, 1, 2},
         {fmt::format("deadline of {} ms expired: [rank 0/3]", kSilenceDeadline.count()),
          "waits for [rank 1/3] at step 1 (a chain)", "which waits for [rank 2/3] at step 2 (a chain) outside any call",
-         c.isStopped ? "without a sign of life" : "alive"});
+         c.isStopped ? "without a heartbeat" : "alive"});
   }
 }
 
@@ -156,7 +156,7 @@ TEST_F(HostTest, ARankLeftByAnExceptionFailsTheOthers) {
                                  return callUntilFailure(comm);
                                },
                                {.deadline = kFailureDeadline});
-  expectSay(outcomes, {0, 1}, {"[rank 2/3]", "left by an exception"});
+  expectSay(outcomes, {0, 1}, {"[rank 2/3]", "closed its communicator because of an exception"});
   expectSay(outcomes, {2}, {"had enough"});
 }
 
@@ -177,7 +177,7 @@ TEST_F(HostTest, ARankThatLeftInGoodOrderIsNamed) {
   auto outcomes = runProcesses(
       2, [](Communicator& comm) { return comm.rank() == 1 ? std::string("left") : callUntilFailure(comm); },
       {.deadline = kFailureDeadline});
-  expectSay(outcomes, {0}, {"[rank 1/2]", "has left its world"});
+  expectSay(outcomes, {0}, {"[rank 1/2]", "has closed its communicator"});
 }
 
 // A rank may leave while others still talk to each other, and while they still read what it published last.
@@ -243,11 +243,10 @@ TEST_F(HostTest, DifferentOrdersOfTeamsAreFoundBeforeTheDeadline) {
                                  return "";
                                },
                                {.deadline = kFailureDeadline});
-  expectSay(outcomes, {0, 1, 2},
-            {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
+  expectSay(outcomes, {0, 1, 2}, {"[host] deadlock: ", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
 }
 
-TEST_F(HostTest, MessagesInACircleAreFoundBeforeTheDeadline) {
+TEST_F(HostTest, DeadlockOfMessagesIsFoundBeforeTheDeadline) {
   auto outcomes = runProcesses(3,
                                [](Communicator& comm) -> std::string {
                                  try {
@@ -258,8 +257,7 @@ TEST_F(HostTest, MessagesInACircleAreFoundBeforeTheDeadline) {
                                  return "";
                                },
                                {.deadline = kFailureDeadline});
-  expectSay(outcomes, {0, 1, 2},
-            {"no rank of these can go on", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
+  expectSay(outcomes, {0, 1, 2}, {"[host] deadlock: ", "waits for rank 0", "waits for rank 1", "waits for rank 2"});
 }
 
 TEST_F(HostTest, TransfersThatDoNotMatchAreErrors) {

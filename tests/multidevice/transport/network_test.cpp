@@ -124,7 +124,7 @@ TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
   processes.await({2});
   const std::string& text = processes.outcomes()[0].text;
   EXPECT_NE(text.find("[rank 0/3] in barrier in team {0, 1} waits for [rank 1/3]"), std::string::npos) << text;
-  EXPECT_NE(text.find("[rank 2/3] has been without a sign of life"), std::string::npos) << text;
+  EXPECT_NE(text.find("[rank 2/3] has sent no heartbeat"), std::string::npos) << text;
   EXPECT_EQ(processes.outcomes()[1].text, text);
 }
 
@@ -172,7 +172,7 @@ TEST_F(NetworkTest, DisagreementStuckAndLeavingRanksAreErrors) {
         return callUntilFailure(comm);
       },
       kNetworkOptions);
-  expectSay(thrown, {0}, {"[rank 1/2]", "left by an exception"});
+  expectSay(thrown, {0}, {"[rank 1/2]", "closed its communicator because of an exception"});
 }
 
 // A rank may leave long before the others do, rank 0 as well.

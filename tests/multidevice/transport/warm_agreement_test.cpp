@@ -209,7 +209,7 @@ TEST_P(WarmAgreementTest, OneCommunicatesWithOthers) {
     return fusion;
   };
   if (between() == Between::Hosts) {
-    GTEST_SKIP() << "a circle of waits among hosts is found by the deadline";
+    GTEST_SKIP() << "a deadlock among hosts is found by the deadline";
   }
   expectOneUserError(
       [&](Communicator& comm, bool) {

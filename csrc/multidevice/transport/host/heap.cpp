@@ -17,7 +17,7 @@ size_t roundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 }  // namespace
 
 std::shared_ptr<void> SharedHeap::allocate(size_t bytes) {
-  // Large blocks have their pages for themselves: two ranks then never write to one page.
+  // Large blocks do not share pages, so two ranks never write to the same page.
   const size_t alignment = bytes >= kPage ? kPage : kAlignment;
   const size_t needed = roundUp(std::max<size_t>(bytes, 1), alignment);
   auto fits = [&](const std::pair<const size_t, size_t>& block) {
@@ -48,7 +48,7 @@ std::shared_ptr<void> SharedHeap::allocate(size_t bytes) {
           [heap = shared_from_this(), offset, needed](void*) { heap->release(offset, needed); }};
 }
 
-// By whole segments that grow with the heap: few system calls, and at most a third of it unused.
+// The heap grows by segments proportional to its size: few system calls, and at most a third is unused.
 bool SharedHeap::grow(size_t bytes) {
   const size_t wish = std::clamp(std::bit_ceil(backed_ / 2 + 1), kSmallestSegment, kLargestSegment);
   for (size_t segment : {std::max(wish, roundUp(bytes, kPage)), roundUp(bytes, kPage)}) {

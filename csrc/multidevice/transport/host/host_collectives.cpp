@@ -1,4 +1,4 @@
-// The three ways of a collective: slots, pull and staged.
+// The three algorithms of collectives: slots, pull and staged.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace meshfuse {
 
 namespace {
 
-constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start on whole cache lines
+constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start at a cache line
 
 }  // namespace
 
@@ -21,8 +21,8 @@ int64_t HostCommunicator::carry(const HostCall& c) {
   return size == SizeClass::Small && inSlots ? small(c) : large(c, algorithm);
 }
 
-// Small inputs, read in full by everybody. One that lies in the heap need not be copied to a slot, for the price of a second
-// synchronization: worth it where synchronizations are cheap, and impossible where the output replaces the input.
+// Small inputs: every rank reads all of them. An input in the heap need not be copied to a slot, but this costs a second
+// synchronization. It pays if synchronizations are cheap, and is impossible if the output overwrites the input.
 int64_t HostCommunicator::small(const HostCall& c) {
   Place place = kNowhere;
   Place parts = kNowhere;
@@ -97,7 +97,7 @@ void HostCommunicator::setSources(const HostCall& c, Source own) {
   }
 }
 
-// A copy less than through a stage; but a reduction would read its inputs where this rank cannot.
+// Saves one copy compared with staging. Not for reductions whose inputs this rank cannot read in place.
 bool HostCommunicator::isReadByTheKernel(const HostCall& c, Algorithm algorithm) const {
   return !c.traits().reduces && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
          c.blocks.largest() * c.elementBytes >= thresholds_.readProcess;
@@ -137,7 +137,7 @@ void HostCommunicator::copyRestOfOwnBlock(const HostCall& c) {
 }
 
 // An all-reduce in which every rank computes the whole result: of two ranks, if it fits into their caches. Two ranks that share
-// the work move as much, and wait for each other once more. Not if an output replaces an input that the other reads.
+// the work move as many bytes, with one more synchronization. Not if an output overwrites an input that the other rank reads.
 bool HostCommunicator::everyRankReducesAll(const HostCall& c, Algorithm asked) const {
   if (c.record.kind != Collective::AllReduce) {
     return false;
@@ -158,7 +158,7 @@ Algorithm HostCommunicator::wayOf(const HostCall& c, Algorithm asked) const {
   return asked == Algorithm::Push ? asked : Algorithm::Pull;
 }
 
-// Block after block, what there is of elements [from, from + elements) of each, side by side.
+// The existing elements of the range [from, from + elements) of every block, concatenated.
 void HostCommunicator::stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const {
   const int64_t first = c.inputHasBlocks() ? 0 : c.inputBlock();
   const int64_t end = c.inputHasBlocks() ? c.blocks.number : first + 1;
@@ -194,7 +194,7 @@ int64_t HostCommunicator::inPieces(const HostCall& c, int64_t pieceElements) {
   return received;
 }
 
-// Elements [from, from + elements) of every block. What lies in an area is there piece by piece, what lies in a heap in full.
+// Elements [from, from + elements) of every block. An area holds one piece at a time, a heap the whole input.
 int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t elements, int64_t piece) {
   if (!c.gets) {
     return 0;
@@ -253,7 +253,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
                       .synchronize = &synchronizeTeam,
                       .throwIfFailed = &throwIfFailed,
                       .readProcess = &readProcess};
-  // To reduce all of it is what a reduce-scatter does with its block.
+  // A full reduction does with the whole tensor what a reduce-scatter does with its block.
   const bool reducesAll =
       c.record.kind == Collective::AllReduce && (way_ == Algorithm::Whole || way_ == Algorithm::Slots);
   return reducesAll ? pullReduced(call) : way_ == Algorithm::Push ? pushAllReduce(call) : meshfuse::pull(call);

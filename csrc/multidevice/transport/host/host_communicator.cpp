@@ -176,8 +176,8 @@ void HostCommunicator::finish(const Team& team) {
       continue;
     }
     const uint32_t calls = peers_[static_cast<size_t>(p)].calls;
-    // Not sequentially consistent, for that would cost as much as a small call: who goes to sleep for this at this very moment may
-    // miss the ring, and looks again after 5 ms at the latest.
+    // Not sequentially consistent, because that would cost as much as a small call: a rank that falls asleep at this moment may
+    // miss the wake-up, and checks again after at most 5 ms.
     own().finishedWith(p).calls.store(calls, std::memory_order_release);
     group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
@@ -278,7 +278,7 @@ Communicator::Survivors HostCommunicator::shrink() {
       world = std::make_unique<HostCommunicator>(rejoin, options_, name_ + ".survivors");
     } catch (const DeviceError&) {
       if (rejoin.underWay()) {
-        rejoin.leave();  // it is this rank that cannot: the others go on without it
+        rejoin.leave();  // this rank cannot continue, so the others continue without it
         throw;
       }
     }
@@ -319,7 +319,7 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   return all;
 }
 
-// As an all-gather of bytes, padded to the longest message.
+// Implemented as an all-gather of bytes, padded to the longest message.
 std::vector<std::string> HostCommunicator::exchangeLong(std::string_view message, const std::vector<int64_t>& lengths) {
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string padded(message);

@@ -21,12 +21,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Longer than a peer that shares the core copies in a call of medium size, shorter than the time slice of one who computes.
+// Longer than the copies of a medium call by a peer on the same core, shorter than the time slice of a computing peer.
 constexpr auto kSlowYield = 500us;
 constexpr auto kHostPeerIsSlow = 300us;
 constexpr int kStolen = 250;
 constexpr auto kLongestSleep = 5ms;
-constexpr auto kCircleCheck = 50ms;
+constexpr auto kDeadlockCheck = 50ms;
 constexpr auto kHostBeat = 25ms;
 constexpr int64_t kStaleBeat = 2000;  // milliseconds
 
@@ -41,7 +41,7 @@ HostGroup::~HostGroup() {
     return;
   }
   if (std::uncaught_exceptions() > uncaught_) {
-    recordFailure({fmt::format("[host] {} was left by an exception", place(rank_))});
+    recordFailure({fmt::format("[host] {} closed its communicator because of an exception", place(rank_))});
   }
   {
     std::lock_guard lock(beatMutex_);
@@ -86,7 +86,7 @@ void HostGroup::wake(Doorbell& bell) {
   syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Whoever stores a word and then sees `sleeping` rings; whoever does not see it stored before `ready` is asked here.
+// A peer stores a word and then rings if it sees `sleeping`; if it does not see it, its store precedes the call of `ready` here.
 void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
   Doorbell& bell = own().doorbell();
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
@@ -103,11 +103,11 @@ void HostGroup::awaitLong(const Wait& wait) {
   const ObservedWait observed;
   const auto begin = Clock::now();
   auto limit = begin + deadline_;
-  auto nextCircleCheck = begin + kCircleCheck;
+  auto nextDeadlockCheck = begin + kDeadlockCheck;
   bool published = false;
   while (!wait.ready()) {
     if (hasFailed()) {
-      if (wait.ready()) {  // what is complete succeeds, whatever happened since
+      if (wait.ready()) {  // a complete call succeeds, even if the world has failed since
         break;
       }
       throwFailure();
@@ -131,9 +131,9 @@ void HostGroup::awaitLong(const Wait& wait) {
     checkProcesses(wait);
     const int busy = busyPeer(wait);
     ownCalls().status().waitsForBusy.store(static_cast<uint32_t>(busy + 1), std::memory_order_relaxed);
-    if (now >= nextCircleCheck) {
-      checkCircle(wait);
-      nextCircleCheck = now + kCircleCheck;
+    if (now >= nextDeadlockCheck) {
+      checkDeadlock(wait);
+      nextDeadlockCheck = now + kDeadlockCheck;
     }
     if (busy >= 0 && now < begin + busyLimit_) {
       limit = now + deadline_;
@@ -170,9 +170,9 @@ void HostGroup::checkProcesses(const Wait& wait) {
     if (r == rank_ || (!ended && !closed) || (closed && !awaited) || wait.ready()) {
       continue;
     }
-    throwIfFailed();  // it may have said why
+    throwIfFailed();  // the peer may have recorded the reason
     if (closed) {
-      fail(fmt::format("[host] {} has left its world, which {} still waits for", place(r), place(rank_)));
+      fail(fmt::format("[host] {} has closed its communicator, but {} waits for it", place(r), place(rank_)));
     }
     fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), (*peers_)[static_cast<size_t>(r)].pid,
                      place(rank_)));
@@ -195,9 +195,9 @@ bool HostGroup::waitsFor(int rank, int& owner, uint32_t& generation) const {
          static_cast<int32_t>(callsOf(owner).word(offset).load(std::memory_order_acquire) - value) < 0;
 }
 
-// Follows who waits for whom. Each link was true when it was read; they were all true at once if a second reading finds the
-// same waits.
-void HostGroup::checkCircle(const Wait& wait) {
+// Follows the chain of waits from this rank. A cycle is a deadlock if a second reading finds the same waits: then all of them held
+// at the same time.
+void HostGroup::checkDeadlock(const Wait& wait) {
   if (wait.word == nullptr) {
     return;
   }
@@ -206,18 +206,18 @@ void HostGroup::checkCircle(const Wait& wait) {
     int owner;
     uint32_t generation;
   };
-  std::vector<Link> circle;
+  std::vector<Link> cycle;
   int at = rank_;
   do {
     Link link{at, -1, 0};
-    if (static_cast<int>(circle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
+    if (static_cast<int>(cycle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
       return;
     }
-    circle.push_back(link);
+    cycle.push_back(link);
     at = link.owner;
   } while (at != rank_);
   std::string text;
-  for (const Link& link : circle) {
+  for (const Link& link : cycle) {
     int owner = -1;
     uint32_t generation = 0;
     if (!waitsFor(link.rank, owner, generation) || generation != link.generation) {
@@ -225,15 +225,15 @@ void HostGroup::checkCircle(const Wait& wait) {
     }
     text += fmt::format("{}{} waits for rank {}", text.empty() ? "" : "; ", place(link.rank), owner);
   }
-  // All of them are in their calls: two that run different programs are the reason.
+  // All ranks of the cycle are in calls: if two of them run different programs, that is the reason.
   const auto callOf = [&](int r) { return DifferingCall{r, of(r).status().call, {}, place(r)}; };
-  for (const Link& link : circle) {
+  for (const Link& link : cycle) {
     const Communicator::Programs* programs = explains_ == nullptr ? nullptr : explains_->programs().get();
     if (std::optional<GroupFailure> why = disagreement(programs, callOf(link.rank), callOf(link.owner))) {
       fail(*why);
     }
   }
-  fail("[host] no rank of these can go on: " + text);
+  fail("[host] deadlock: " + text);
 }
 
 int HostGroup::busyPeer(const Wait& wait) const {
@@ -241,7 +241,7 @@ int HostGroup::busyPeer(const Wait& wait) const {
     if (isBusy(p)) {
       return p;
     }
-    // the rank that it waits for, itself or in this lane
+    // the rank that p waits for, in its own world or in this lane
     for (const ControlBlock* block : {&of(p), &callsOf(p)}) {
       const int awaited =
           block->isThere() ? static_cast<int>(block->status().waitsForBusy.load(std::memory_order_relaxed)) - 1 : -1;
@@ -253,17 +253,19 @@ int HostGroup::busyPeer(const Wait& wait) const {
   return -1;
 }
 
-// Names those it waits for, each followed by whom that one waits for, and whoever else gives no sign of life: a rank may be late only
-// because another one is.
+// Names the ranks that this rank waits for, the ranks that these wait for in turn, and all other ranks without a heartbeat: a rank may
+// be late only because another one is.
 void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
   std::vector<uint8_t> named(static_cast<size_t>(size_));
   named[static_cast<size_t>(rank_)] = 1;
   const auto name = [&](int r) {
     const int64_t age = sinceLastBeat(r).count();
-    text += fmt::format(" {}, {}", place(r),
-                        age < kStaleBeat ? std::string("alive")
-                                         : fmt::format("without a sign of life for {} ms: stopped or starved", age));
+    text += fmt::format(
+        " {}, {}", place(r),
+        age < kStaleBeat
+            ? std::string("alive")
+            : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
     named[static_cast<size_t>(r)] = 1;
   };
   for (const int p : wait.peers) {
@@ -323,7 +325,8 @@ void HostGroup::throwFailure() const {
     std::this_thread::sleep_for(1ms);
   }
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
-  const std::string text = written ? failure.text : "[host] a peer failed and ended before it could say why";
+  const std::string text =
+      written ? failure.text : "[host] a peer failed, and its process ended before it reported the reason";
   writeRecords(text);
   meshfuse::throwFailure({text, written && failure.isDisagreement != 0});
 }

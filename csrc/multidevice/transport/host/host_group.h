@@ -139,7 +139,7 @@ class HostGroup {
   void publish(const Wait* wait) const;
   void sleepUnless(const std::function<bool()>& ready) const;
   void checkProcesses(const Wait& wait);
-  void checkCircle(const Wait& wait);
+  void checkDeadlock(const Wait& wait);
   bool waitsFor(int rank, int& owner, uint32_t& generation) const;
   // The busy rank that extends the deadline of the wait; -1 if there is none.
   int busyPeer(const Wait& wait) const;

@@ -42,7 +42,7 @@ std::string firstLine(const char* path) {
   return line;
 }
 
-// What /proc/self/ns/pid points to: the same for processes that can name each other by process id.
+// The target of /proc/self/ns/pid: equal for processes that share a namespace of process ids.
 std::string processNamespace() {
   char target[128] = {};
   const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof(target) - 1);
@@ -68,7 +68,7 @@ int coresOf(const std::vector<std::string>& sets) {
   return cores;
 }
 
-// Address space may be limited (ulimit -v): take what there is.
+// Address space may be limited (ulimit -v): reserves as much as possible.
 SharedMemory createHeap(size_t bytes, SharedMemory::Name name) {
   for (;; bytes /= 4) {
     try {
@@ -106,7 +106,7 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   own().status().waitOwner.store(-1);
   own().status().beat.store(
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
-  tryToReadProcesses(bootstrap);  // nobody sees a block before its owner has filled it in
+  tryToReadProcesses(bootstrap);  // no rank reads a block before its owner has filled it in
   for (SharedMemory& m : memory_) {
     m.unlink();
   }
@@ -114,7 +114,8 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   beatThread_ = std::jthread([this] { beat(); });
 }
 
-// Its block lies in the heap, which all have mapped: peers need to be told only where. It never spins: a rank may have many.
+// The block of a lane lies in the heap, which all ranks have mapped, so peers need only its offset. A lane never spins: a rank may
+// have many lanes.
 HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string& name)
     : rank_(whole.rank_),
       size_(whole.size_),
@@ -174,7 +175,7 @@ void HostGroup::awaitLane(int peer) {
   awaitAny([&] { return findLane(peer); }, {&peer, 1});
 }
 
-// Containers and hardened kernels forbid it, each in a way of its own: so each rank tries with a word of each peer.
+// Containers and hardened kernels may forbid it in several ways, so each rank tries to read a word of each peer.
 void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   constexpr uint64_t kWord = 0x6d65736866757365;
   const uint64_t mine = kWord + static_cast<uint64_t>(rank_);

@@ -1,5 +1,5 @@
 // Send and receive: a stream of chunks for each pair and direction. All transfers of a group advance in turns, each as far as it
-// can, so that no order among them matters.
+// can, so their order does not matter.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace meshfuse {
 
-// A message in the heap is announced by one empty chunk and read where it lies; another is cut into chunks.
+// A message in the heap is announced by one empty chunk and read in place; any other message is cut into chunks.
 struct HostCommunicator::SendState {
   const Transfer* transfer;
   Stream stream;
   int64_t heapOffset;
   int64_t sent = 0;
   bool announced = false;
-  uint32_t lastChunk = 0;  // the receiver's count of chunks when it has the message
+  uint32_t lastChunk = 0;  // the receiver's count of chunks once the message is complete
   bool done = false;
 };
 
@@ -105,7 +105,7 @@ bool HostCommunicator::advance(RecvState& receive) {
   return moved;
 }
 
-// A rank sends its messages before it begins the next collective: where there is none now, there was none.
+// A rank sends its messages before it begins the next collective, so a missing message was never sent.
 void HostCommunicator::checkComes(const RecvState& receive) {
   const int p = receive.transfer->peer;
   const PeerState& peer = peers_[static_cast<size_t>(p)];
@@ -162,7 +162,7 @@ int64_t HostCommunicator::tradePairwise(const CollectiveCall& call, const CallRe
     if (p == rank() && sent[i] > 0) {
       std::memmove(to, from, static_cast<size_t>(sent[i] * elementBytes));
     } else if (p != rank()) {
-      // A message is only read where it is sent from.
+      // A send only reads its buffer.
       auto* const data = const_cast<std::byte*>(from);
       if (sent[i] > 0) {
         messages.push_back({Transfer::Direction::Send, p, data, sent[i] * elementBytes});
@@ -191,13 +191,13 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     if (t.direction == Transfer::Direction::Recv) {
       receives.push_back({.transfer = &t, .stream = stream});
     } else {
-      // A short message is done sooner by a copy than by waiting for the receiver.
+      // Copying a short message is faster than waiting for the receiver.
       const bool isShort = t.bytes <= thresholds_.slots;
       sends.push_back(
           {.transfer = &t, .stream = stream, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
     }
   }
-  // Messages of a pair keep their order: only the first unfinished one may move. One that is announced lets the next one follow.
+  // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow.
   std::vector<uint8_t> blocked(peers_.size());
   auto advanceAll = [&] {
     bool moved = false;
@@ -222,7 +222,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     }
     return moved || (sends.empty() && receives.empty());
   };
-  bool moved = false;  // a wait asks more than once: what moved at one question must not be lost at the next
+  bool moved = false;  // a wait calls this several times: progress of one call must not be lost in the next
   const std::function<bool()> moves = [&] { return moved = advanceAll() || moved; };
   while (!sends.empty() || !receives.empty()) {
     moved = false;

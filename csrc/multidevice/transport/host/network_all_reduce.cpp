@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kReduceAll = 16 << 10;  // up to here every rank computes a whole all-reduce
 constexpr size_t kManyRanks = 8;          // from more than these on small ones double, where any order will do
 constexpr int64_t kLargestSmall = HostThresholds{}.slots;
-constexpr int64_t kPieceBytes = 256 << 10;  // of what goes from host to host
+constexpr int64_t kPieceBytes = 256 << 10;  // of one message between hosts
 
 using Hosts = std::vector<std::vector<int>>;
 
@@ -20,7 +20,7 @@ bool haveSeveralRanksEach(const Hosts& hosts) {
   return hosts.size() > 1 && std::all_of(hosts.begin(), hosts.end(), [](const auto& h) { return h.size() > 1; });
 }
 
-// Whether the ranks of each host stand side by side, so that host after host is team order.
+// Whether the ranks of each host are adjacent in the team, so that the order of hosts is the team order.
 bool areInOrder(const Hosts& hosts) {
   int next = 0;
   bool inOrder = true;
@@ -34,7 +34,7 @@ bool areInOrder(const Hosts& hosts) {
 
 DataType sumType(const CollectiveCall& call) { return accumulatorType(call.record.type, call.record.op); }
 
-// Sums of a piece of a tensor. `widened`: room for as many elements as the piece has.
+// Sums of a piece of a tensor. `widened`: a buffer with as many elements as the piece.
 struct PieceSums {
   int64_t from;
   int64_t count;
@@ -64,7 +64,8 @@ void addInputs(std::span<const std::byte* const> inputs, const CallRecord& call,
 
 }  // namespace
 
-// What is asked for, if it may be done; else what pays. Doubling, in which a rank meets few others, is not taken unasked.
+// The requested algorithm if it is possible, else the fastest one. Doubling, in which a rank exchanges with few others, is used only
+// on request.
 Algorithm NetworkCommunicator::algorithmOfAllReduce(const CollectiveCall& r) const {
   const bool many = r.team.ranks.size() > 1 && r.record.count > 0;
   const bool anyOrder = algorithms_.anyOrder() || !dependsOnOrder(r.record.type);
@@ -114,7 +115,7 @@ NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const 
   return hosts;
 }
 
-// Whole: everybody sends everything to everybody. Else everybody reduces a part, then the parts are gathered.
+// Whole: every rank sends its input to every rank. Else every rank reduces a part, then the parts are gathered.
 int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorithm algorithm) {
   const bool whole = algorithm == Algorithm::Whole;
   const int64_t n = r.ranks();
@@ -145,7 +146,8 @@ int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorith
   return ((n - 1) * ownCount + count - ownCount) * bytes;
 }
 
-// Ranks 1, 2, 4 ... places apart swap all they have. What is more than a power of two joins the first ones, and gets the result of them.
+// Ranks at distance 1, 2, 4, ... exchange their sums. Ranks beyond a power of two send their inputs to the first ranks, and get the
+// result from them.
 int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   const auto n = static_cast<int>(r.ranks());
   const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
@@ -163,7 +165,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
     swapParcels(two, r.record, parcels);
     received += takes != nullptr ? bytes : 0;
   };
-  auto reduceWith = [&](int position) {  // the same on both sides
+  auto reduceWith = [&](int position) {  // in the same order on both sides
     const void* inputs[] = {position < r.position ? theirs.data() : own.data(),
                             position < r.position ? own.data() : theirs.data()};
     reduceInRankOrder(inputs, own.data(), r.record.count, sumType(r), r.record.op);
@@ -189,7 +191,7 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   return received;
 }
 
-// Each part goes around once, and every rank adds its own; it ends at the rank that passes the result on.
+// Each part goes around the ring once, and every rank adds its input; the last rank then passes the result on.
 int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
   const int64_t n = r.ranks();
   const int64_t bytes = dataTypeSize(sumType(r));
@@ -271,8 +273,8 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   return received;
 }
 
-// Step i takes sums of piece i from the host before and passes on those of piece i - 1; the result of a piece comes back as many steps
-// later as there are hosts after this one, and is passed on in the step after that.
+// Step i receives the sums of piece i from the previous host and sends those of piece i - 1. With n hosts after this one, the result of
+// a piece returns n steps later, and is passed on in the next step.
 int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const Chain& chain,
                                                 std::span<const std::byte* const> inputs, int64_t from, int64_t count) {
   const int64_t bytes = dataTypeSize(sumType(r));

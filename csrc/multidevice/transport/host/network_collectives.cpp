@@ -1,4 +1,4 @@
-// The collectives among ranks on several hosts, as messages between two ranks; but for all-reduces, see network_all_reduce.cpp.
+// The collectives among ranks on several hosts, as messages between two ranks; network_all_reduce.cpp has the all-reduces.
 #include <cstring>
 
 #include "multidevice/transport/host/network_communicator.h"
@@ -45,11 +45,11 @@ int64_t NetworkCommunicator::carry(const CollectiveCall& call, Algorithm algorit
   }
 }
 
-// Every two ranks send each other what the one gives and the other gets.
+// Every pair of ranks exchanges the blocks that one has and the other needs.
 int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
   const int64_t bytes = call.elementBytes();
   const CollectiveTraits& traits = call.traits();
-  const int64_t own = call.result.of(0) * bytes;  // of a result without blocks
+  const int64_t own = call.result.of(0) * bytes;  // bytes of a result without blocks
   std::vector<std::byte> gathered(static_cast<size_t>(traits.reduces && call.gets() ? call.ranks() * own : 0));
   std::vector<Parcel> parcels(call.team.ranks.size());
   for (int64_t i = 0; i < call.ranks(); ++i) {
@@ -91,7 +91,7 @@ int64_t NetworkCommunicator::gatherAround(const CollectiveCall& call) {
   return call.result.total() * bytes - own;
 }
 
-// In step k each rank passes on the block that came in step k - 1, of the rank k places before it.
+// In step k each rank forwards the block received in step k - 1, which belongs to the rank k positions before it.
 void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& blocks, int64_t elementBytes,
                                      std::byte* out, int full) {
   const int64_t n = blocks.number;
@@ -108,8 +108,8 @@ void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& 
   }
 }
 
-// Places are counted from the root. Who is at place p gets it from where the lowest bit of p is cleared, and passes it on to the
-// places p + 1, p + 2, p + 4 ... below that bit, the farthest first.
+// Positions are counted from the root. Position p receives from p without its lowest bit, and forwards to p + 1, p + 2, p + 4, ...
+// below that bit, the farthest first.
 int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
   std::byte* const buffer = call.out;
@@ -132,7 +132,7 @@ int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
   return place == 0 ? 0 : bytes;
 }
 
-// The root sends a part to each rank, and all pass on what they have: nobody sends more than the whole twice.
+// The root sends a part to each rank, and every rank forwards its part: no rank sends more than twice the tensor.
 int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
   swapParcels(call.team, call.record, std::vector<Parcel>(call.team.ranks.size()));
   const int64_t n = call.ranks();
@@ -156,7 +156,7 @@ int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
   return call.position == root ? 0 : call.record.count * elementBytes;
 }
 
-// Where the table leaves it open: a root does not send the same to many, if that is more than goes along with the heads.
+// The chosen algorithm. By default a root does not send to many ranks directly, unless the data fits into the heads of the messages.
 Algorithm NetworkCommunicator::algorithmFor(const CollectiveCall& call) const {
   if (call.record.kind == Collective::Barrier || call.record.kind == Collective::Close) {
     return Algorithm::Default;

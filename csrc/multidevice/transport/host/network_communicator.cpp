@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 constexpr int64_t kDataAfterHead = 4096;
 constexpr size_t kHeadBytes = sizeof(CallRecord) + kDataAfterHead;
 constexpr auto kNetworkPeerIsSlow = 200us;
-constexpr auto kOnItsWay = 500ms;  // so long what a rank sent may come after what it did next
+constexpr auto kOnItsWay = 500ms;  // the longest time by which a message may arrive after a later action of its sender
 
 bool isShort(int64_t bytes) { return bytes <= kDataAfterHead; }
 
@@ -109,8 +109,8 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
   return lanes_.of(team, rank_, size_, [&] {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);
     const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
-    deviceCheck(isNew || known->second == team, "[network] the messages of two teams, {} and {}, cannot be told apart",
-                name_, lane->name_);
+    deviceCheck(isNew || known->second == team,
+                "[network] the messages of two teams, {} and {}, cannot be distinguished", name_, lane->name_);
     sharesLink_ = true;
     return lane;
   });
@@ -121,19 +121,19 @@ NetworkCommunicator::~NetworkCommunicator() {
     return;
   }
   if (std::uncaught_exceptions() > uncaught_) {
-    const std::string text = fmt::format("[network] {} was left by an exception", place());
+    const std::string text = fmt::format("[network] {} closed its communicator because of an exception", place());
     watch_.recordFailure({text});
     recorder_.write(text);
     return;
   }
-  // The library moves messages only while their sender is in it: what was sent last arrives before this rank leaves.
+  // The library moves messages only while their sender calls it, so this rank waits until its last messages have arrived.
   leaving_ = true;
   try {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
     throwIfFailed();
     barrier(world_);
   } catch (const Error&) {
-    // The group has failed or a peer left without a word; there is nobody left to tell.
+    // The group has failed or a peer has left: no rank needs to be told.
   }
 }
 
@@ -266,7 +266,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
   for (const Pending& awaited : pending) {
     const int p = awaited.peer;
     if (awaited.expected < 0 || programs() == nullptr || lane_ != 0) {
-      continue;  // sent messages are taken when their receiver gets there
+      continue;  // a sent message completes when its receiver reaches the call
     }
     CallRecord theirs{.kind = Collective::Send, .program = own.program};
     std::vector<std::byte> head(kHeadBytes);
@@ -307,7 +307,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
   auto settledSince = begin;
   for (;;) {
     const size_t before = pending.size();
-    for (size_t i = 0; i < pending.size();) {  // whole at any time: one that has failed leaves by an exception
+    for (size_t i = 0; i < pending.size();) {  // the list is always consistent: a failed entry throws
       if (settle(pending[i])) {
         pending[i] = pending.back();
         pending.pop_back();
@@ -327,14 +327,14 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     settledSince = pending.size() < before ? now : settledSince;
     throwIfFailed();
     const auto quiet =
-        now - (sharesLink_ ? settledSince : idleSince);  // what moves on a shared link may be of another lane
+        now - (sharesLink_ ? settledSince : idleSince);  // progress on a shared link may belong to another lane
     if (quiet < kNetworkPeerIsSlow) {
       if (!moved) {
         sched_yield();
       }
       continue;
     }
-    link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may take the news that this one sleeps for
+    link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may consume the event that this one waits for
     if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) &&
         now < begin + options_.busyLimit) {
       limit = now + options_.deadline;
@@ -345,8 +345,8 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
     const auto gone =
         std::find_if(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.hasLeft(p.peer); });
     if (gone != pending.end() && quiet > kOnItsWay) {
-      failCall(
-          {fmt::format("[network] {} has left its world, which {} still waits for", peerName(gone->peer), place())});
+      failCall({fmt::format("[network] {} has closed its communicator, but {} waits for it", peerName(gone->peer),
+                            place())});
     }
     if (now >= limit) {
       failCall({fmt::format("[network] a deadline of {} ms expired: {} waits for {}", options_.deadline.count(),
@@ -355,7 +355,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
   }
 }
 
-// The watch says more than the library does, if a little later.
+// The watch reports more detail than the library, a little later.
 void NetworkCommunicator::awaitNews() {
   for (int i = 0; i < 1000; ++i) {
     throwIfFailed();
@@ -363,7 +363,7 @@ void NetworkCommunicator::awaitNews() {
   }
 }
 
-// A rank that leaves alone has waited in vain: that is no failure of those who stay.
+// A rank that waited in vain and leaves alone is not a failure for the others.
 void NetworkCommunicator::failCall(const GroupFailure& failure) {
   if (leaving_) {
     throwDeviceError(failure.text);
@@ -489,7 +489,7 @@ Communicator::Survivors NetworkCommunicator::shrink() {
     refuseInLane("shrink");
   }
   checkHasFailed(watch_.hasFailed());
-  // An attempt fails when one more rank does.
+  // An attempt fails if one more rank fails.
   for (int attempt = 0;; ++attempt) {
     auto rejoin = std::make_unique<NetworkRejoin>(watch_, rank_, size_, options_, place());
     const std::vector<int> members = rejoin->members();

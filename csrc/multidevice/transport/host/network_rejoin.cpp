@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr uint32_t kRejoinMagic = 0x6d657372;
 constexpr auto kAnswerPoll = 5ms;
-constexpr auto kWordLimit = 2s;  // of a word that is on its way, and of a connection
+constexpr auto kWordLimit = 2s;  // for an expected message, and for a connection
 
 }  // namespace
 
@@ -30,7 +30,7 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const 
       size_(size),
       place_(std::move(place)),
       visitors_(static_cast<size_t>(size)) {
-  serve();  // notes that came while this rank was stopped come before all
+  serve();  // handles messages that arrived while this rank was stopped first
   if (!findCentre()) {
     gather();
   }
@@ -41,7 +41,7 @@ bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
   return to.send(&frame, sizeof(frame), Clock::now() + kWordLimit);
 }
 
-// Connects to the next of the peer's addresses at which somebody listens; not open if there is none left.
+// Connects to the next address of the peer that accepts a connection; not open if none is left.
 void NetworkRejoin::dial(Line& line) const {
   const NetworkPlace& place = old_.places()[static_cast<size_t>(line.peer)];
   line.socket = Socket();
@@ -79,7 +79,7 @@ bool NetworkRejoin::isCentre(Line& line) {
       return true;
     }
     if (line.answered && !answeredBefore) {
-      // It may have to wait for the ranks below it before it waits for those above.
+      // The peer may first wait for the ranks below it, then for those above.
       limit = Clock::now() + (line.peer + 2) * options_.deadline;
     } else if (old_.isBusy(line.peer) && Clock::now() < begin + options_.busyLimit) {
       limit = Clock::now() + options_.deadline;
@@ -88,12 +88,12 @@ bool NetworkRejoin::isCentre(Line& line) {
   return false;
 }
 
-// A word of a rank that may be the centre; whether it is the list of the members.
+// Reads a message of a rank that may be the centre; returns whether it is the list of members.
 bool NetworkRejoin::hearAnswer(Line& line) {
   Frame frame{};
   const auto limit = Clock::now() + kWordLimit;
   if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kRejoinMagic || frame.from != line.peer) {
-    dial(line);  // it was somebody else, or has ended
+    dial(line);  // another process answered, or the peer has ended
     return false;
   }
   if (frame.word == Word::Late) {
@@ -115,7 +115,7 @@ bool NetworkRejoin::hearAnswer(Line& line) {
   return true;
 }
 
-// As the centre: waits for the ranks above, and says who is in.
+// As the centre: waits for the ranks above, and sends the list of members.
 void NetworkRejoin::gather() {
   std::vector<Line> above;
   for (int r = rank_ + 1; r < size_; ++r) {
@@ -148,7 +148,7 @@ void NetworkRejoin::gather() {
   settle(std::move(above));
 }
 
-// Says who is in to those who are, and to the others that they are not.
+// Sends the list to its members, and a refusal to all other ranks.
 void NetworkRejoin::settle(std::vector<Line> above) {
   std::move(above.begin(), above.end(), std::back_inserter(silent_));
   std::vector<Socket> sockets;
@@ -168,17 +168,17 @@ void NetworkRejoin::settle(std::vector<Line> above) {
     static_cast<void>(sockets[i].open() && isWritten(Word::Members, sockets[i], members_[i]) &&
                       sockets[i].sendText(text, Clock::now() + kWordLimit));
   }
-  open(members_, 0, 0, std::move(sockets));  // the lowest of them
+  open(members_, 0, 0, std::move(sockets));  // this rank is the lowest member
 }
 
-// Who has come to this rank's place since, and what they say.
+// Accepts new connections to this rank and reads their messages.
 void NetworkRejoin::serve() {
   while (old_.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     hear(old_.rendezvousPoint().accept(Clock::now()));
   }
   for (std::vector<Socket>* group : {&visitors_, &callers_}) {
     for (Socket& caller : *group) {
-      const bool closed = caller.open() && caller.hasClosed();  // before the last words are read
+      const bool closed = caller.open() && caller.hasClosed();  // read before the last message
       if (caller.open() && isLate(caller)) {
         sendVisitorsAway();
         throwLate();
@@ -191,7 +191,7 @@ void NetworkRejoin::serve() {
   std::erase_if(callers_, [](const Socket& s) { return !s.open(); });
 }
 
-// Whether a note is there that the others have gone on.
+// Whether a message says that the others have continued.
 bool NetworkRejoin::isLate(const Socket& caller) const {
   Frame frame{};
   return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
@@ -204,7 +204,7 @@ void NetworkRejoin::hear(Socket visitor) {
                          frame.magic == kRejoinMagic && frame.world == old_.world() && frame.to == rank_ &&
                          frame.word == Word::Come && frame.from >= 0 && frame.from < size_ && frame.from != rank_;
   if (!isForThis) {
-    return;  // a stranger, or a rank that looked for another one at an address that both hosts have
+    return;  // another program, or a rank that looked for a different rank at an address that both hosts have
   }
   if (isLate(visitor)) {
     sendVisitorsAway();

@@ -18,7 +18,7 @@ constexpr uint32_t kWatchMagic = 0x6d657377;
 constexpr auto kPollInterval = 50ms;
 constexpr auto kFrameLimit = 2s;
 constexpr auto kNetworkBeat = 200ms;
-constexpr auto kSilent = 1500ms;  // without a beat: suspected
+constexpr auto kSilent = 1500ms;  // without a heartbeat a rank is suspected
 
 }  // namespace
 
@@ -102,10 +102,10 @@ void NetworkWatch::join(Clock::time_point limit) {
       return;
     }
   }
-  throwDeviceError(fmt::format(
-      "[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was being "
-      "opened; is there a firewall?",
-      rank_, size_, place.port));
+  throwDeviceError(
+      fmt::format("[network] rank {} cannot reach [rank 0/{}] at any of its addresses, port {}, while the world was "
+                  "being opened; check that no firewall blocks the port",
+                  rank_, size_, place.port));
 }
 
 void NetworkWatch::look() {
@@ -120,7 +120,7 @@ void NetworkWatch::look() {
       polled[i] = {gone_[i] != 0 ? -1 : sockets_[i].get(), POLLIN, 0};
     }
     poll(polled.data(), polled.size(), static_cast<int>(kPollInterval.count()));
-    const auto polledAt = Clock::now();  // to hear one of them may take long
+    const auto polledAt = Clock::now();  // reading from one rank may take long
     for (size_t i = 0; i < polled.size(); ++i) {
       if (polled[i].revents != 0) {
         hear(static_cast<int>(i));
@@ -170,7 +170,7 @@ void NetworkWatch::note(const Frame& frame, const std::string& text) {
     case Kind::Alive:
       return;
   }
-  if (rank_ == 0) {  // of several failures the first one goes round
+  if (rank_ == 0) {  // rank 0 distributes the first of several failures
     std::string kept = text;
     Frame sent = frame;
     if (frame.kind == Kind::Failed) {
@@ -210,9 +210,10 @@ void NetworkWatch::keep(const GroupFailure& failure) {
 std::string NetworkWatch::suspects() const {
   std::string text;
   for (int r = 1; r < size_; ++r) {
-    const auto silence = looked_.load() - heard_[static_cast<size_t>(r)].load();  // not of a rank 0 that did not listen
+    // Measured only while rank 0 was reading.
+    const auto silence = looked_.load() - heard_[static_cast<size_t>(r)].load();
     if (silence > kSilent && !hasLeft(r)) {
-      text += fmt::format("; [rank {}/{}] has been without a sign of life for {} ms", r, size_,
+      text += fmt::format("; [rank {}/{}] has sent no heartbeat for {} ms", r, size_,
                           std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
     }
   }
@@ -232,7 +233,7 @@ void NetworkWatch::recordFailure(const GroupFailure& failure) {
     keep(failure);
     return;
   }
-  // Rank 0 decides whose text it is, and tells this rank too.
+  // Rank 0 chooses the text of the failure, and sends it to this rank too.
   tell(frame, failure.text);
   for (int i = 0; i < 1000 && !failed_; ++i) {
     std::this_thread::sleep_for(1ms);

@@ -9,14 +9,15 @@ namespace {
 
 [[noreturn]] void refuse() {
   throwDeviceError(
-      "[host] the launcher offers PMIx, which this build has not; start the ranks with RANK, WORLD_SIZE, MASTER_ADDR "
+      "[host] the launcher offers PMIx, which this build does not support; start the ranks with RANK, WORLD_SIZE, "
+      "MASTER_ADDR "
       "and "
       "MASTER_PORT, or build with libpmix-dev");
 }
 
 }  // namespace
 
-// A rank of several that took itself for the only one would be silently wrong.
+// Without this error each of several ranks would run alone, with wrong results.
 bool pmixOffered() {
   return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr && !starOffered();
 }

@@ -14,11 +14,11 @@ namespace meshfuse {
 namespace {
 
 void pmixCheck(pmix_status_t status, std::string_view call) {
-  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; is the launcher still there?", call,
+  deviceCheck(status == PMIX_SUCCESS, "[host] {} failed: {}; check that the launcher still runs", call,
               PMIx_Error_string(status));
 }
 
-// A fence whose waiter may give up: it lives until the callback has come.
+// A fence whose waiter may give up: it lives until its callback has run.
 struct Fence {
   std::mutex mutex;
   std::condition_variable done;
@@ -34,8 +34,8 @@ void fenceFinished(pmix_status_t status, void* data) {
   (*fence)->done.notify_one();
 }
 
-// The process's connection to the launcher's server. Until the end of the process: a client that has finalized counts as gone, and
-// fences of the others come back incomplete.
+// The connection of the process to the launcher's server. It stays open until the process ends: the server treats a finalized client as
+// gone, and fences of the others then fail.
 class PmixSession {
  public:
   static PmixSession& get() {
@@ -47,7 +47,7 @@ class PmixSession {
 
   const pmix_proc_t& self() const { return self_; }
   int size() const { return size_; }
-  // PMIx keeps what was put for the life of the job, so every gathering of the process has a key of its own.
+  // PMIx keeps values for the life of the job, so every gathering of the process has a key of its own.
   std::string nextKey() { return fmt::format("meshfuse.{}", gatherings_++); }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kSlotPoll = 1ms;
-constexpr auto kSurelySilent = 2000ms;  // a rank of a crowded machine may be late with its beat
+constexpr auto kSurelySilent = 2000ms;  // on a loaded machine a heartbeat may be late
 
 }  // namespace
 

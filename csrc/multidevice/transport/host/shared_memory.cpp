@@ -39,11 +39,11 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
     m.fd_ = ::open(m.path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     m.linked_ = m.fd_ >= 0;
   }
-  deviceCheck(m.fd_ >= 0, "[host] no shared memory, {}: {}", m.path_, std::strerror(errno));
-  deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] shared memory of {} bytes: {}", bytes,
-              std::strerror(errno));
+  deviceCheck(m.fd_ >= 0, "[host] cannot create the shared memory {}: {}", m.path_, std::strerror(errno));
+  deviceCheck(ftruncate(m.fd_, static_cast<off_t>(bytes)) == 0, "[host] cannot allocate {} bytes of shared memory: {}",
+              bytes, std::strerror(errno));
   m.data_ = mapped(m.fd_, bytes, PROT_READ | PROT_WRITE);
-  deviceCheck(m.data_ != nullptr, "[host] mapping {} bytes of shared memory: {}", bytes, std::strerror(errno));
+  deviceCheck(m.data_ != nullptr, "[host] cannot map {} bytes of shared memory: {}", bytes, std::strerror(errno));
   m.bytes_ = bytes;
   return m;
 }

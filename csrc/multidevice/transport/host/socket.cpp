@@ -33,7 +33,7 @@ Addresses resolve(const std::string& host, const std::string& port) {
   return {found, freeaddrinfo};
 }
 
-// In the abstract namespace: gone with the last socket that has it.
+// In the abstract namespace: the name disappears with the last socket that uses it.
 struct LocalAddress {
   sockaddr_un address{};
   socklen_t length;

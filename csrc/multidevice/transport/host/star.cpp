@@ -30,8 +30,8 @@ int environmentNumber(const char* variable) {
   int value = -1;
   const char* end = text == nullptr ? nullptr : text + std::strlen(text);
   const bool parsed = text != nullptr && std::from_chars(text, end, value).ptr == end;
-  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE alike on all ranks",
-        variable, text == nullptr ? "" : text);
+  check(parsed && value >= 0, "[host] {} is '{}', expected a number; set RANK and WORLD_SIZE on all ranks", variable,
+        text == nullptr ? "" : text);
   return value;
 }
 
@@ -68,7 +68,7 @@ class LaunchedStar final : public Star {
       Hello hello;
       if (!joined.receive(&hello, sizeof(hello), std::min(limit, Clock::now() + std::chrono::seconds(5))) ||
           hello.magic != kStarMagic) {
-        continue;  // a stranger, or a rank that gave up and tries again
+        continue;  // another program, or a rank that gave up and tries again
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
@@ -162,7 +162,7 @@ std::vector<std::string> Star::collect(std::string_view mine) {
       failAll(absence(r, limit));
     }
   }
-  // Who cannot be told any more has ended since it spoke: its peers find out when they need it.
+  // A rank that cannot be reached has ended since its last message: its peers detect that when they wait for it.
   for (const Socket& s : sockets_) {
     bool told = s.open() && s.sendText("", limit);
     for (const std::string& text : all) {

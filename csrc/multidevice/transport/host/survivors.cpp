@@ -27,10 +27,10 @@ bool isLoopback(const std::string& address) {
   return address.empty() || address == "localhost" || address.starts_with("127.");
 }
 
-// Where the survivors meet: at a name that only processes of this host find, or at the port next to MASTER_PORT, on the
+// The rendezvous point of the survivors: a name that only processes of this host find, or the port next to MASTER_PORT, on the
 // host of rank 0. (MASTER_PORT itself may still be held by a rank 0 that was stopped.)
 struct RendezvousPoint {
-  std::string host;  // empty: of this host alone
+  std::string host;  // empty: only this host
   std::string name;  // or the port
 
   static RendezvousPoint ofThisHost() {
@@ -45,7 +45,7 @@ struct RendezvousPoint {
   }
 
   Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
-  // False also for a process that is not on the host of the place.
+  // False also for a process on another host than the rendezvous point.
   bool listen(const Socket& s, int backlog) const {
     return host.empty() ? s.listenLocal(name, backlog) : s.listen(host, name, backlog);
   }
@@ -58,7 +58,7 @@ struct RendezvousPoint {
 class SurvivorStar final : public Star {
  public:
   SurvivorStar(int rank, int size, std::chrono::milliseconds deadline) : Star(deadline), rank_(rank), size_(size) {
-    // Where nobody is left on the host of rank 0, those of each host make a world of their own.
+    // If no rank is left on the host of rank 0, the survivors of each host make a world of their own.
     const bool met = !isLoopback(word("MASTER_ADDR")) && meet(RendezvousPoint::ofAllHosts());
     const RendezvousPoint here = RendezvousPoint::ofThisHost();
     deviceCheck(met || meet(here), "[host] rank {} can neither make nor find the rendezvous point of the survivors, {}",
@@ -68,7 +68,7 @@ class SurvivorStar final : public Star {
   const std::vector<int>& members() const { return members_; }
 
  private:
-  // Whether the place could be made or found within the deadline.
+  // Whether the rendezvous point could be created or found within the deadline.
   bool meet(const RendezvousPoint& place) {
     const auto limit = Clock::now() + deadline();
     while (Clock::now() < limit) {
@@ -83,7 +83,7 @@ class SurvivorStar final : public Star {
         join(std::move(mine), limit);
         return true;
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed between the two, or is not open yet
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it was closed in between, or is not open yet
     }
     return false;
   }
@@ -124,7 +124,7 @@ class SurvivorStar final : public Star {
     std::string text;
     const bool heard =
         mine.send(hello, sizeof(hello), limit) &&
-        mine.receiveText(text, limit + deadline());  // the centre may be starved; if it ends, this ends at once
+        mine.receiveText(text, limit + deadline());  // a busy centre may be late; if it ends, this wait ends at once
     deviceCheck(heard && text.size() >= 2 * sizeof(int),
                 "[host] the survivors did not accept rank {}: they continued without it, or failed again", rank_);
     members_.resize(text.size() / sizeof(int));
@@ -142,7 +142,8 @@ class SurvivorStar final : public Star {
 
   int rank_;
   int size_;
-  Socket listener_;  // kept by the centre: who comes later finds nobody to answer, and not a rendezvous of its own
+  // Kept open by the centre: a late rank then gets no answer, and cannot create a second rendezvous point.
+  Socket listener_;
   std::vector<int> members_;
 };
 

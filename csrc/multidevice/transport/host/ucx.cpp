@@ -1,4 +1,4 @@
-// UCX, loaded at run time: most programs stay on one host and need none of it, and it hooks memory functions when it is loaded.
+// UCX, loaded at run time: most programs stay on one host and do not need it, and it hooks memory functions when it is loaded.
 #include <dlfcn.h>
 #include <poll.h>
 #include <ucp/api/ucp.h>
@@ -41,7 +41,7 @@ struct UcxFunctions {
 };
 
 UcxFunctions loadUcx() {
-  // Before loading, for the library reads them as it starts: its handlers of signals would hide the program's own.
+  // Set before loading, because the library reads them when it starts: its signal handlers would replace those of the program.
   setenv("UCX_ERROR_SIGNALS", "", 0);
   setenv("UCX_LOG_LEVEL", "error", 0);
   void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
@@ -97,7 +97,7 @@ class UcxLink final : public NetworkLink {
 
   ~UcxLink() override { UcxLink::close(); }
 
-  // By force: whether peers are alive is not known any more, and an orderly close would wait for them.
+  // A forced close: peers may have ended, and an orderly close would wait for them.
   void close() override {
     std::lock_guard lock(mutex_);
     for (ucp_ep_h endpoint : endpoints_) {
@@ -133,13 +133,13 @@ class UcxLink final : public NetworkLink {
   void connect(const std::vector<std::string>& addresses) override {
     for (const std::string& address : addresses) {
       ucp_ep_params_t parameters{};
-      // With error handling: without it UCX ends this process when a peer has died. It leaves out shared memory then.
+      // With error handling, because UCX otherwise ends this process when a peer dies. UCX then does not use shared memory.
       parameters.field_mask =
           UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
       parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
       parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
       parameters.err_handler.cb = [](void*, ucp_ep_h, ucs_status_t) {
-      };  // the watch learns of it; sends end with an error
+      };  // the watch detects it; sends end with an error
       ucp_ep_h endpoint = nullptr;
       require(ucx_.endpointCreate(worker_, &parameters, &endpoint), "ucp_ep_create");
       endpoints_.push_back(endpoint);
@@ -227,7 +227,7 @@ class UcxLink final : public NetworkLink {
     }
     const ucs_status_t status = ucx_.workerArm(worker_);
     if (status == UCS_ERR_BUSY) {
-      return;  // something came meanwhile
+      return;  // an event arrived in the meantime
     }
     require(status, "ucp_worker_arm");
     lock.unlock();
@@ -246,7 +246,7 @@ class UcxLink final : public NetworkLink {
     if (request == nullptr) {
       return nullptr;
     }
-    if (UCS_PTR_IS_ERR(request)) {  // asked after like any other, so that its peer is named
+    if (UCS_PTR_IS_ERR(request)) {  // handled like any other request, so that the error names its peer
       message.failed = UCS_PTR_STATUS(request);
     } else {
       message.request = request;

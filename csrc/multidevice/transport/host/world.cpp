@@ -18,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-// The same for all processes of a machine since it was started. Who knows better where the ranks can share memory says so.
+// Equal for all processes of a machine since its start. MESHFUSE_HOST overrides it.
 std::string hostIdentity() {
   if (const char* name = std::getenv("MESHFUSE_HOST"); name != nullptr && *name != '\0') {
     return name;
@@ -65,8 +65,7 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
     }
     check(algorithms == algorithms0,
           "[algorithms] ranks 0 and {} disagree: rank 0 has '{}', rank {} has '{}'; set the option or "
-          "MESHFUSE_ALGORITHMS "
-          "alike on all ranks",
+          "MESHFUSE_ALGORITHMS to the same value on all ranks",
           r, algorithms0, r, algorithms);
   }
   if (names.size() == 1 && !options.messagesOnly) {

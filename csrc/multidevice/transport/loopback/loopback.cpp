@@ -33,7 +33,7 @@ class LoopbackCommunicator final : public Communicator {
       world_.ranks.push_back(r);
     }
   }
-  // The lane of a team. Faults and traces are of the calls of the whole.
+  // The lane of a team. Faults and traces apply to the calls of the whole world only.
   LoopbackCommunicator(LoopbackCommunicator& whole, const Team& team)
       : LoopbackCommunicator(
             std::shared_ptr<LoopbackRendezvous>(whole.rendezvous_, &whole.rendezvous_->lane(team)), whole.rank_,
@@ -43,13 +43,14 @@ class LoopbackCommunicator final : public Communicator {
     world_ = team;
     isLane_ = true;
   }
-  // A body that ends has said so already; a world of survivors ends with its communicator.
+  // A body that has ended has reported it already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
     if (isLane_) {
       return;
     }
     if (std::uncaught_exceptions() > uncaught_) {
-      const std::string text = fmt::format("[loopback] {} was left by an exception", rendezvous_->place(rank_));
+      const std::string text =
+          fmt::format("[loopback] {} closed its communicator because of an exception", rendezvous_->place(rank_));
       rendezvous_->fail(text);
       writeRecords(text);
     }
@@ -158,7 +159,7 @@ class LoopbackCommunicator final : public Communicator {
   const TransferCounters& counters() const override { return counters_; }
   void resetCounters() override { counters_ = {}; }
 
-  // This rank's, and those of the ranks that have left.
+  // Writes the records of this rank and of the ranks that have left.
   void writeRecords(const std::string& failure) {
     recorder_.write(failure);
     for (int p = 0; p < size(); ++p) {
@@ -272,11 +273,11 @@ class LoopbackCommunicator final : public Communicator {
   std::vector<PeerBuffers> peers_;  // of the call under way
   int64_t calls_ = 0;
   TransferCounters counters_;
-  bool isLane_ = false;  // then its world is the team
+  bool isLane_ = false;  // its world is then the team
   Lanes lanes_;
 };
 
-// What a body threw, and whether it did so of its own accord: before anybody else failed.
+// The exception of a body, and whether it was the first failure of the group.
 struct Outcome {
   std::exception_ptr thrown;
   bool first = false;
@@ -306,7 +307,7 @@ void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
 }  // namespace
 
 void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
-  check(ranks > 0, "[loopback] {} ranks asked for, expected at least 1", ranks);
+  check(ranks > 0, "[loopback] got {} ranks, expected at least 1", ranks);
   if (options.trace != nullptr) {
     options.trace->assign(static_cast<size_t>(ranks), {});
   }

@@ -22,7 +22,7 @@ LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds dead
   for (Slot& s : slots_) {
     s.arrivals.resize(slots_.size());
     s.parcels.resize(slots_.size());
-    s.awaited.reserve(2 * slots_.size());  // how many it waits for at a time is a matter of luck
+    s.awaited.reserve(2 * slots_.size());  // the number of ranks awaited at a time varies between runs
   }
 }
 
@@ -67,7 +67,7 @@ void LoopbackRendezvous::begin(int rank, const Arrival& arrival) {
   own.sent = sent;
   arrive(lock, rank, team);
   for (int p : team.ranks) {
-    if (failure_) {  // who has found it is gone, and its message with it
+    if (failure_) {  // the rank that found it has left the call, and its message is no longer valid
       throwFailure(lock, rank);
     }
     if (call != slot(p).call) {
@@ -84,7 +84,7 @@ void LoopbackRendezvous::synchronize(int rank, const Team& team) {
   startReading(lock, rank, team);
 }
 
-// Since all had come, one may have left the call by an exception, and its buffers with it.
+// A rank that had arrived may have left the call by an exception and freed its buffers.
 void LoopbackRendezvous::startReading(Lock& lock, int rank, const Team& team) {
   if (failure_) {
     throwFailure(lock, rank);
@@ -119,7 +119,7 @@ void LoopbackRendezvous::end(int rank, const Team& team) {
   }
 }
 
-// Whoever leaves a call by an exception may free its buffers, so not before its peers have stopped reading them.
+// A rank that leaves a call by an exception may free its buffers, so it waits until its peers have stopped reading them.
 void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
   slot(rank).reads = nullptr;
   wakeAll();
@@ -188,7 +188,7 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
     own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
   }
   int pendingSends = 0;
-  // Who leaves by an exception takes back what nobody has received: it is the caller's memory.
+  // A rank that leaves by an exception withdraws its messages that no rank has received: they are the caller's memory.
   struct Withdrawn {
     Slot& own;
     int& sends;
@@ -243,7 +243,7 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
   Slot& own = slot(rank);
   auto limit = Clock::now() + deadline_;
   for (;;) {
-    if (ready()) {  // before looking for failures: what is complete succeeds, whatever happened since
+    if (ready()) {  // before the check for failures: a complete call succeeds, even if the world has failed since
       return;
     }
     if (failure_) {
@@ -272,13 +272,13 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
   }
 }
 
-// All who have not left wait, and nothing that any of them waits for has happened.
+// Every rank that has not left waits, and no condition is met.
 bool LoopbackRendezvous::deadlocked() {
   return std::all_of(slots_.begin(), slots_.end(),
                      [](const Slot& s) { return s.left || (s.ready != nullptr && !(*s.ready)()); });
 }
 
-// Where nobody has left, all wait for each other: two that run different programs are the reason.
+// If no rank has left, all wait for each other: if two ranks run different programs, that is the reason.
 GroupFailure LoopbackRendezvous::deadlock() {
   const bool allStay = std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.left || !s.inCall; });
   for (int a = 0; allStay && a < size(); ++a) {
@@ -288,7 +288,7 @@ GroupFailure LoopbackRendezvous::deadlock() {
       }
     }
   }
-  return {"[loopback] no rank can go on: " + waits()};
+  return {"[loopback] deadlock: " + waits()};
 }
 
 DifferingCall LoopbackRendezvous::callOf(int rank) {
@@ -366,7 +366,7 @@ LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
       continue;
     }
     if (std::none_of(slots_.begin(), slots_.end(), [&](const Slot& s) { return pending(s) && s.busy; })) {
-      break;  // who has not come by now stays out
+      break;  // a rank that has not arrived by now is excluded
     }
     limit = Clock::now() + deadline_;
   }
