@@ -101,13 +101,13 @@ thread_local Inside inside;
 void ThreadPool::State::work(uint32_t run, int worker) {
   uint64_t c = cursor.load(std::memory_order_acquire);
   while (static_cast<uint32_t>(c >> 32) == run) {
-    auto relaxed = std::memory_order_relaxed;
-    void* context = job.context.load(relaxed);
-    RangeFn fn = job.fn.load(relaxed);
-    int64_t parts = job.parts.load(relaxed);
-    int64_t grain = job.grain.load(relaxed);
+    auto acquire = std::memory_order_acquire;
+    void* context = job.context.load(acquire);
+    RangeFn fn = job.fn.load(acquire);
+    int64_t parts = job.parts.load(acquire);
+    int64_t grain = job.grain.load(acquire);
     auto range = static_cast<uint32_t>(c);
-    if (range >= job.ranges.load(relaxed)) {
+    if (range >= job.ranges.load(acquire)) {
       return;
     }
     if (!cursor.compare_exchange_weak(c, c + 1, std::memory_order_acq_rel)) {
@@ -216,17 +216,19 @@ void ThreadPool::runRanges(int64_t parts, int64_t grain, void* context, RangeFn 
     fn(context, 0, parts, 0);
     return;
   }
-  auto relaxed = std::memory_order_relaxed;
-  s.job.context.store(context, relaxed);
-  s.job.fn.store(fn, relaxed);
-  s.job.parts.store(parts, relaxed);
-  s.job.grain.store(grain, relaxed);
-  s.job.ranges.store(static_cast<uint32_t>(ranges), relaxed);
+  // The cursor leaves the last run before the job changes: a helper that still compares the cursor of the last run with the number of
+  // ranges of this one would else claim a range, which would then run twice.
+  auto release = std::memory_order_release;
+  uint32_t run = s.epoch.load(std::memory_order_relaxed) + 1;
+  s.cursor.store(static_cast<uint64_t>(run) << 32, release);
+  s.job.context.store(context, release);
+  s.job.fn.store(fn, release);
+  s.job.parts.store(parts, release);
+  s.job.grain.store(grain, release);
+  s.job.ranges.store(static_cast<uint32_t>(ranges), release);
   s.failed.clear();
   s.failure = nullptr;
-  s.unfinished.store(static_cast<uint32_t>(ranges), std::memory_order_relaxed);
-  uint32_t run = s.epoch.load(std::memory_order_relaxed) + 1;
-  s.cursor.store(static_cast<uint64_t>(run) << 32, std::memory_order_release);
+  s.unfinished.store(static_cast<uint32_t>(ranges), release);
   s.epoch.store(run, std::memory_order_seq_cst);
   if (s.sleepers.load(std::memory_order_seq_cst) > 0) {
     futexWakeAll(s.epoch);

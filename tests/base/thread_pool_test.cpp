@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "sanitized.h"
 
 namespace meshfuse {
 namespace {
@@ -33,6 +34,22 @@ TEST(ThreadPool, EveryPartOnce) {
           ASSERT_EQ(s, 1);
         }
         ASSERT_FALSE(badWorker);
+      }
+    }
+  }
+}
+
+// A helper that ends the last range of a run looks for more while the caller already prepares the next run, which may have more ranges.
+TEST(ThreadPool, ARangeOfTheNextRunIsNotClaimedEarly) {
+  std::vector<std::atomic<int>> seen(48);
+  for (int threads : {2, 3, 8}) {
+    ThreadPool pool({.threads = threads});
+    for (int run = 0; run < (kSanitized ? 10'000 : 100'000); run++) {
+      const int64_t parts = run % 2 == 0 ? 2 + run / 2 % 3 : 16 + run / 2 % 32;
+      pool.run(
+          parts, [&](int64_t begin, int64_t, int) { seen[static_cast<size_t>(begin)]++; }, 1);
+      for (int64_t p = 0; p < parts; p++) {
+        ASSERT_EQ(seen[static_cast<size_t>(p)].exchange(0), 1) << "part " << p << " of run " << run;
       }
     }
   }
