@@ -124,7 +124,7 @@ void ThreadPool::State::work(uint32_t run, int worker) {
       }
     }
     inside = before;
-    if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1 && worker != 0 &&
+    if (unfinished.fetch_sub(1, std::memory_order_seq_cst) == 1 && worker != 0 &&
         callerSleeps.load(std::memory_order_seq_cst) != 0) {
       futexWakeAll(unfinished);
     }
