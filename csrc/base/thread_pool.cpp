@@ -82,6 +82,7 @@ struct ThreadPool::State {
   std::exception_ptr failure;
   std::vector<std::thread> helpers;
 
+  ~State();  // ends the helpers
   void work(uint32_t run, int worker);
   void finish();
   void helper(int worker);
@@ -168,6 +169,16 @@ void ThreadPool::State::finish() {
   callerSleeps.store(0, std::memory_order_relaxed);
 }
 
+// Also where the system gave the constructor of the pool fewer threads than it asked for.
+ThreadPool::State::~State() {
+  stop.store(true, std::memory_order_release);
+  epoch.fetch_add(1, std::memory_order_seq_cst);
+  futexWakeAll(epoch);
+  for (std::thread& t : helpers) {
+    t.join();
+  }
+}
+
 ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<State>()) {
   check(options.threads >= 0 && options.threads <= 4096,
         "[thread pool] got {} threads; expected 0 (one for each core) to 4096", options.threads);
@@ -179,14 +190,7 @@ ThreadPool::ThreadPool(ThreadPoolOptions options) : state_(std::make_unique<Stat
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->stop.store(true, std::memory_order_release);
-  state_->epoch.fetch_add(1, std::memory_order_seq_cst);
-  futexWakeAll(state_->epoch);
-  for (std::thread& t : state_->helpers) {
-    t.join();
-  }
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::threads() const { return state_->threads; }
 

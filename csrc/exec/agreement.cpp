@@ -206,7 +206,7 @@ void Agreement::Call::failBefore(const PlanProposal& proposal) const {
   }
   try {
     throw;
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     refuse(e);
   }
 }
@@ -227,7 +227,7 @@ void Agreement::Call::failAfter(const AgreedPlan& plan) const {
   }
 }
 
-void Agreement::Call::refuse(const Error& why) const {
+void Agreement::Call::refuse(const std::exception& why) const {
   const bool isUsers = dynamic_cast<const UserError*>(&why) != nullptr;
   std::vector<std::string> answers;
   try {

@@ -130,7 +130,7 @@ class Agreement::Call {
   // Handle the current exception and throw it again, or the error of the group.
   [[noreturn]] void failBefore(const PlanProposal& proposal) const;
   [[noreturn]] void failAfter(const AgreedPlan& plan) const;
-  [[noreturn]] void refuse(const Error& why) const;
+  [[noreturn]] void refuse(const std::exception& why) const;
 
   Agreement& agreement_;
   std::unique_lock<std::mutex> lock_;

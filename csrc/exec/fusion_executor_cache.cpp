@@ -96,13 +96,19 @@ bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFac
   return false;
 }
 
+std::shared_ptr<Communicator> worldOf(const ExecutorOptions& options) {
+  return options.communicator != nullptr ? std::shared_ptr<Communicator>(std::shared_ptr<void>(), options.communicator)
+                                         : sharedDefaultWorld();
+}
+
 }  // namespace
 
 struct FusionExecutorCache::State {
-  State(const Fusion& fusion, const ExecutorOptions& options, Communicator& world, ThreadPoolOptions threads)
-      : communicator(world),
+  State(const Fusion& fusion, const ExecutorOptions& options, std::shared_ptr<Communicator> world,
+        ThreadPoolOptions threads)
+      : communicator(std::move(world)),
         pool(threads),
-        agreement(world, {.maxPlans = mostPlans(options)}),
+        agreement(*communicator, {.maxPlans = mostPlans(options)}),
         plans(fusion, mostPlans(options),
               [&fusion, this, passes = options.passes](std::span<const Argument> inputs, const Agreement::Call& call) {
                 return compile(fusion, inputs, call, {.threads = pool.threads(), .passes = passes});
@@ -116,7 +122,7 @@ struct FusionExecutorCache::State {
     return plan;
   }
 
-  Communicator& communicator;
+  std::shared_ptr<Communicator> communicator;  // the caller's, or one that lives as long as the cache
   ThreadPool pool;
   Agreement agreement;
   PlanCache plans;
@@ -127,28 +133,28 @@ struct FusionExecutorCache::State {
 FusionExecutorCache::FusionExecutorCache(std::unique_ptr<Fusion> fusion, ExecutorOptions options)
     : fusion_(std::move(fusion)), verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
   check(fusion_ != nullptr, "[run] the executor cache got no fusion; pass one");
-  Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
+  const std::shared_ptr<Communicator> world = worldOf(options);
   openAxes_ = openAxes(*fusion_);
   if (!openAxes_.empty()) {
-    fusion_ = SymbolicProgram(std::move(fusion_)).forRanks(world.size(), options.meshSizes)->clone();
+    fusion_ = SymbolicProgram(std::move(fusion_)).forRanks(world->size(), options.meshSizes)->clone();
   }
   start(options, world);
 }
 
 FusionExecutorCache::FusionExecutorCache(SymbolicProgram& program, ExecutorOptions options)
     : verify_(options.verify ? *options.verify : verifyFromEnvironment()) {
-  Communicator& world = options.communicator != nullptr ? *options.communicator : defaultWorld();
+  const std::shared_ptr<Communicator> world = worldOf(options);
   openAxes_ = openAxes(program.propagated());
-  fusion_ = program.forRanks(world.size(), options.meshSizes)->clone();
+  fusion_ = program.forRanks(world->size(), options.meshSizes)->clone();
   start(options, world);
 }
 
-void FusionExecutorCache::start(const ExecutorOptions& options, Communicator& world) {
+void FusionExecutorCache::start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world) {
   const int cores = availableCores();
-  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world.size());
+  const int threads = options.threads > 0 ? options.threads : std::max(1, cores / world->size());
   state_ = std::make_unique<State>(*fusion_, options, world,
-                                   ThreadPoolOptions{.threads = threads, .spin = threads * world.size() <= cores});
-  state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world.rank());
+                                   ThreadPoolOptions{.threads = threads, .spin = threads * world->size() <= cores});
+  state_->trace = options.trace != nullptr ? options.trace : traceOfEnvironment(world->rank());
 }
 
 FusionExecutorCache::~FusionExecutorCache() = default;
@@ -172,7 +178,7 @@ Tensor FusionExecutorCache::makeShard(const Plan& plan, size_t output, std::span
     Tensor dense = Tensor::empty(t.sizes, t.dtype);
     return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
   }
-  std::shared_ptr<void> memory = state_->communicator.allocate(static_cast<size_t>(t.bytes));
+  std::shared_ptr<void> memory = state_->communicator->allocate(static_cast<size_t>(t.bytes));
   return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
 }
 
@@ -200,7 +206,7 @@ void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const 
 void FusionExecutorCache::runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                    std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   const bool verify = verify_ == Verify::Always || (verify_ == Verify::First && !plan.verified);
-  binding.run(state_->pool, state_->communicator, inputs, outputs,
+  binding.run(state_->pool, *state_->communicator, inputs, outputs,
               {.verify = verify, .profile = profile, .skipStep = state_->skip});
   if (verify) {
     plan.verified = true;
@@ -310,7 +316,7 @@ std::string FusionExecutorCache::outputSharding(int output) const {
 }
 
 Explanation FusionExecutorCache::explain() const {
-  return meshfuse::explain(state_->lastPlan()->compiled(), state_->communicator.rank());
+  return meshfuse::explain(state_->lastPlan()->compiled(), state_->communicator->rank());
 }
 
 SymbolicCosts FusionExecutorCache::costs() const { return symbolicCosts(state_->lastPlan()->compiled(), openAxes_); }

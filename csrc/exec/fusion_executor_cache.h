@@ -104,7 +104,7 @@ class FusionExecutorCache {
   void skipCommunication(int step);
 
  private:
-  void start(const ExecutorOptions& options, Communicator& world);
+  void start(const ExecutorOptions& options, const std::shared_ptr<Communicator>& world);
   std::vector<Tensor> runTimed(std::span<const Argument> inputs, std::vector<StepTime>* times);
   void runInto(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs);
   void execute(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,

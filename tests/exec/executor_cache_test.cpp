@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "host/program.h"
 
 #include "inputs.h"
@@ -47,6 +49,26 @@ TEST(ExecutorCache, Pointwise) {
         f.addOutput(tanh_gelu(add(x, b)));
       },
       {random({33, 70}, 1), random({70}, 2)}, 1);
+}
+
+TEST(ExecutorCache, OutlivesTheThreadThatMadeIt) {
+  std::unique_ptr<FusionExecutorCache> cache;
+  std::thread([&] {
+    auto fusion = std::make_unique<Fusion>();
+    {
+      FusionGuard guard(fusion.get());
+      TensorView* x = makeContigTensor(1);
+      fusion->addInput(x);
+      fusion->addOutput(neg(x));
+    }
+    cache = std::make_unique<FusionExecutorCache>(std::move(fusion));
+  }).join();
+  std::thread([] {
+    EXPECT_EQ(defaultWorld().size(), 1);
+  }).join();  // takes the place of the first one's thread-local objects
+  const Tensor in = random({100}, 1);
+  const std::vector<Tensor> out = cache->runFusionWithInputs({in});
+  EXPECT_EQ(static_cast<const float*>(out.at(0).data())[7], -static_cast<const float*>(in.data())[7]);
 }
 
 TEST(ExecutorCache, SoftmaxIsOneKernel) {

@@ -11,7 +11,8 @@ CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
 
 CallQueue::~CallQueue() {
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    waitUntilEmpty(lock);  // a call that runs may post another one, also to a lane that has no calls
     closing_ = true;
     for (auto& [team, lane] : lanes_) {
       lane.changed.notify_one();
@@ -40,7 +41,12 @@ CallQueue::Lane& CallQueue::laneOf(const std::vector<int>& ranks, Communicator& 
   const auto [it, isNew] = lanes_.try_emplace(ranks, comm);
   Lane& lane = it->second;
   if (isNew) {
-    lane.thread = std::jthread([this, &lane] { run(lane); });
+    try {
+      lane.thread = std::jthread([this, &lane] { run(lane); });
+    } catch (...) {  // the system gives no more threads
+      lanes_.erase(it);
+      throw;
+    }
   }
   return lane;
 }
@@ -56,11 +62,14 @@ CallQueue::Handle CallQueue::postTo(Lane& lane, std::function<void(Communicator&
   return handle;
 }
 
+void CallQueue::waitUntilEmpty(std::unique_lock<std::mutex>& lock) {
+  ended_.wait(lock,
+              [&] { return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.calls.empty(); }); });
+}
+
 void CallQueue::waitAll() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] {
-    return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane.second.calls.empty(); });
-  });
+  waitUntilEmpty(lock);
   if (const std::exception_ptr failure = std::exchange(firstFailure_, nullptr); failure != nullptr) {
     std::rethrow_exception(failure);
   }
@@ -81,6 +90,7 @@ void CallQueue::run(Lane& lane) {
     } catch (...) {
       failure = std::current_exception();
     }
+    call.make = nullptr;  // before the lock: destructors of the user's captures may post
     lock.lock();
     firstFailure_ = firstFailure_ == nullptr ? failure : firstFailure_;
     std::promise<void> ended = std::move(call.ended);

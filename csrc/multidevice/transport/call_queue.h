@@ -75,6 +75,7 @@ class CallQueue {
   };
   Handle postTo(Lane& lane, std::function<void(Communicator&)> call);
   Lane& laneOf(const std::vector<int>& ranks, Communicator& comm);
+  void waitUntilEmpty(std::unique_lock<std::mutex>& lock);
   void run(Lane& lane);
 
   Communicator& comm_;

@@ -143,13 +143,15 @@ std::shared_ptr<void> allocateOrdinary(size_t bytes) {
 
 std::unique_ptr<Communicator> makeSelfCommunicator() { return std::make_unique<SelfCommunicator>(); }
 
-Communicator& defaultWorld() {
-  if (threadWorld == nullptr) {
-    static thread_local SelfCommunicator self;
-    return self;
+std::shared_ptr<Communicator> sharedDefaultWorld() {
+  if (threadWorld != nullptr) {
+    return {std::shared_ptr<void>(), threadWorld};
   }
-  return *threadWorld;
+  static thread_local const std::shared_ptr<Communicator> self = makeSelfCommunicator();
+  return self;
 }
+
+Communicator& defaultWorld() { return *sharedDefaultWorld(); }
 
 void setDefaultWorld(Communicator* world) { threadWorld = world; }
 

@@ -190,6 +190,8 @@ class Communicator {
 // The default world of this thread: the one set by setDefaultWorld, else the communicator of a single process. It is thread-local, because
 // loopback ranks are threads.
 [[nodiscard]] Communicator& defaultWorld();
+// The same. The communicator of a single process stays alive with the result, also after its thread has ended.
+[[nodiscard]] std::shared_ptr<Communicator> sharedDefaultWorld();
 void setDefaultWorld(Communicator* world);
 
 }  // namespace meshfuse

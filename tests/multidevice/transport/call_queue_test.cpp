@@ -8,6 +8,8 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -482,6 +484,36 @@ std::string postsOfAMesh(Communicator& comm, int calls) {
     }
   }
   return "right";
+}
+
+TEST_F(CallQueueTest, ACallMayPostAnotherWhileTheQueueEnds) {
+  const std::unique_ptr<Communicator> comm = makeSelfCommunicator();
+  std::optional<CallQueue::Handle> second;
+  {
+    CallQueue queue(*comm);
+    queue.post([&](Communicator&) {
+      std::this_thread::sleep_for(20ms);  // the destructor waits now
+      second = queue.post(comm->world(), [](Communicator&) { std::this_thread::sleep_for(5ms); });
+    });
+  }
+  ASSERT_TRUE(second.has_value());
+  EXPECT_TRUE(second->hasEnded());
+  EXPECT_NO_THROW(second->wait());
+}
+
+TEST_F(CallQueueTest, WhatACallCapturesMayPostWhenItIsDestroyed) {
+  const std::unique_ptr<Communicator> comm = makeSelfCommunicator();
+  bool posted = false;
+  CallQueue queue(*comm);
+  {
+    std::shared_ptr<int> captured(new int(0), [&](int* p) {
+      delete p;
+      queue.post([&](Communicator&) { posted = true; });
+    });
+    queue.post([held = std::move(captured)](Communicator&) { std::this_thread::sleep_for(1ms); });
+  }
+  queue.waitAll();
+  EXPECT_TRUE(posted);
 }
 
 TEST_F(CallQueueTest, CallsOfAMesh) {

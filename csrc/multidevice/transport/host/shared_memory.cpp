@@ -84,7 +84,11 @@ void SharedMemory::unlink() {
 }
 
 bool SharedMemory::reserve(size_t begin, size_t end) {
-  return fallocate(fd_, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0;
+  int status = 0;
+  do {
+    status = fallocate(fd_, 0, static_cast<off_t>(begin), static_cast<off_t>(end - begin));
+  } while (status != 0 && errno == EINTR);  // a signal of a profiler, say
+  return status == 0;
 }
 
 void SharedMemory::close() {
