@@ -11,9 +11,18 @@ count_report() {
     END { print tests - failures - skipped, failures + 0, skipped + 0 }' "$1"
 }
 
-# failed_cases FILE: the names of the failed test cases, one a line
+# failed_cases FILE: the names of the failed test cases, one a line, each followed by the first lines of what it printed, indented
 failed_cases() {
-  awk -F '"' '/^ *"name":/ { name = $4 } /^ *"classname":/ { suite = $4 } /^ *"failures": \[/ { print suite "." name }' "$1"
+  awk '
+    function text(line) { sub(/^ *"failure": "/, "", line); sub(/",?$/, "", line); gsub(/\\"/, "\"", line); gsub(/\\\//, "/", line); return line }
+    BEGIN { FS = "\"" }
+    /^ *"name":/ { name = $4 }
+    /^ *"classname":/ { suite = $4 }
+    /^ *"failures": \[/ { print suite "." name; shown = 0 }
+    /^ *"failure":/ {
+      lines = split(text($0), line, /\\n/)
+      for (i = 1; i <= lines && shown < 30; i++) { print "    " line[i]; shown++ }
+    }' "$1"
 }
 
 # add_report NAME EXIT_STATUS: adds the report of one run to passed, failed, skipped; says what failed in lines `failed: ...`
@@ -21,7 +30,7 @@ add_report() {
   local file=$results/$1.json p=0 f=0 s=0
   if [ -s "$file" ]; then
     read -r p f s < <(count_report "$file")
-    failed_cases "$file" | sed "s/^/failed: $1: /"
+    failed_cases "$file" | sed "/^ /!s/^/failed: $1: /"
   fi
   if [ "$f" = 0 ] && { [ "$2" != 0 ] || [ ! -s "$file" ]; }; then
     echo "failed: $1: ended badly (a crash, a timeout or a leak) without a failed test case"

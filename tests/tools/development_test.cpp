@@ -1,4 +1,4 @@
-// tools/dev: the comparison of the demo's loss curves, and the names of benchmarks.
+// tools/dev: the comparison of the demo's loss curves, the names of benchmarks, and what is said of failed tests.
 #include <gtest/gtest.h>
 
 #include <sys/wait.h>
@@ -91,6 +91,32 @@ TEST(DevelopmentTool, NamesTheBenchmarksThereAre) {
       std::string::npos)
       << run.err;
   EXPECT_EQ(shellInSources("tools/dev frobnicate").code, 2);
+}
+
+TEST(DevelopmentTool, SaysWhyACaseFailed) {
+  const std::string results = temporaryDirectory();
+  std::ofstream(results + "/base.json") << R"({
+  "tests": 2,
+  "failures": 1,
+          "name": "Passes",
+          "classname": "Suite"
+          "name": "Fails",
+          "classname": "Suite",
+          "failures": [
+            {
+              "failure": "\/a\/b.cpp:3\nExpected: \"x\"\n  is",
+            {
+              "failure": "c.cpp:4",
+)";
+  const ToolRun run = shellInSources("bash -c 'source tools/dev_test.sh; results=" + results +
+                                     "; add_report base 1; echo $passed $failed $skipped'");
+  EXPECT_EQ(run.out,
+            "failed: base: Suite.Fails\n"
+            "    /a/b.cpp:3\n"
+            "    Expected: \"x\"\n"
+            "      is\n"
+            "    c.cpp:4\n"
+            "1 1 0\n");
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ bool HostGroup::hasEnded(int peer) const {
 }
 
 std::chrono::milliseconds HostGroup::sinceLastBeat(int peer) const {
-  return std::chrono::milliseconds(milliseconds(Clock::now()) - of(peer).status().beat.load(std::memory_order_relaxed));
+  return std::chrono::milliseconds(milliseconds(std::chrono::steady_clock::now()) -
+                                   of(peer).status().beat.load(std::memory_order_relaxed));
 }
 
 bool HostGroup::isBusy(int peer) const {
@@ -77,7 +78,7 @@ bool HostGroup::isBusy(int peer) const {
 void HostGroup::beat() {
   std::unique_lock lock(beatMutex_);
   while (!beatStop_.wait_for(lock, kHostBeat, [&] { return beatStopped_; })) {
-    own().status().beat.store(milliseconds(Clock::now()), std::memory_order_relaxed);
+    own().status().beat.store(milliseconds(std::chrono::steady_clock::now()), std::memory_order_relaxed);
   }
 }
 

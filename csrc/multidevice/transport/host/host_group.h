@@ -21,6 +21,7 @@
 #include "multidevice/transport/host/bootstrap.h"
 #include "multidevice/transport/host/control.h"
 #include "multidevice/transport/host/heap.h"
+#include "multidevice/transport/host/waiting_clock.h"
 #include "multidevice/transport/host/world.h"
 
 namespace meshfuse {
@@ -130,7 +131,7 @@ class HostGroup {
     Peer(Peer&& other) noexcept : pid(other.pid), descriptor(std::exchange(other.descriptor, -1)) {}
     ~Peer();
   };
-  using Clock = std::chrono::steady_clock;
+  using Clock = WaitingClock;
 
   void awaitLong(const Wait& wait);
   void awaitLane(int peer);

@@ -105,7 +105,8 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   own().status().step.store(-1);
   own().status().waitOwner.store(-1);
   own().status().beat.store(
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch()).count());
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
   tryToReadProcesses(bootstrap);  // no rank reads a block before its owner has filled it in
   for (SharedMemory& m : memory_) {
     m.unlink();

@@ -18,7 +18,7 @@ namespace meshfuse {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = WaitingClock;
 using namespace std::chrono_literals;
 
 constexpr int64_t kDataAfterHead = 4096;
@@ -357,7 +357,7 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
 
 // The watch reports more detail than the library, a little later.
 void NetworkCommunicator::awaitNews() {
-  for (int i = 0; i < 1000; ++i) {
+  for (const auto limit = Clock::now() + promptLimit(options_.deadline); Clock::now() < limit;) {
     throwIfFailed();
     std::this_thread::sleep_for(1ms);
   }

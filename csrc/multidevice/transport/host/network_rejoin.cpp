@@ -17,7 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr uint32_t kRejoinMagic = 0x6d657372;
 constexpr auto kAnswerPoll = 5ms;
-constexpr auto kWordLimit = 2s;  // for an expected message, and for a connection
 
 }  // namespace
 
@@ -38,7 +37,7 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const 
 
 bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
   const Frame frame{kRejoinMagic, word, old_.world(), rank_, peer};
-  return to.send(&frame, sizeof(frame), Clock::now() + kWordLimit);
+  return to.send(&frame, sizeof(frame), soon());
 }
 
 // Connects to the next address of the peer that accepts a connection; not open if none is left.
@@ -47,7 +46,7 @@ void NetworkRejoin::dial(Line& line) const {
   line.socket = Socket();
   while (line.isGone() && line.hostsTried < place.hosts.size()) {
     Socket socket = Socket::create();
-    if (socket.connect(place.hosts[line.hostsTried++], place.port, Clock::now() + kWordLimit) &&
+    if (socket.connect(place.hosts[line.hostsTried++], place.port, soon()) &&
         isWritten(Word::Come, socket, line.peer)) {
       closeWhenUnreachable(socket);
       line.socket = std::move(socket);
@@ -91,7 +90,7 @@ bool NetworkRejoin::isCentre(Line& line) {
 // Reads a message of a rank that may be the centre; returns whether it is the list of members.
 bool NetworkRejoin::hearAnswer(Line& line) {
   Frame frame{};
-  const auto limit = Clock::now() + kWordLimit;
+  const auto limit = soon();
   if (!line.socket.receive(&frame, sizeof(frame), limit) || frame.magic != kRejoinMagic || frame.from != line.peer) {
     dial(line);  // another process answered, or the peer has ended
     return false;
@@ -166,7 +165,7 @@ void NetworkRejoin::settle(std::vector<Line> above) {
   const std::string text(reinterpret_cast<const char*>(members_.data()), members_.size() * sizeof(int));
   for (size_t i = 0; i < sockets.size(); ++i) {
     static_cast<void>(sockets[i].open() && isWritten(Word::Members, sockets[i], members_[i]) &&
-                      sockets[i].sendText(text, Clock::now() + kWordLimit));
+                      sockets[i].sendText(text, soon()));
   }
   open(members_, 0, 0, std::move(sockets));  // this rank is the lowest member
 }
@@ -194,13 +193,13 @@ void NetworkRejoin::serve() {
 // Whether a message says that the others have continued.
 bool NetworkRejoin::isLate(const Socket& caller) const {
   Frame frame{};
-  return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+  return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), soon()) &&
          frame.magic == kRejoinMagic && frame.world == old_.world() && frame.word == Word::Late;
 }
 
 void NetworkRejoin::hear(Socket visitor) {
   Frame frame{};
-  const bool isForThis = visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+  const bool isForThis = visitor.open() && visitor.receive(&frame, sizeof(frame), soon()) &&
                          frame.magic == kRejoinMagic && frame.world == old_.world() && frame.to == rank_ &&
                          frame.word == Word::Come && frame.from >= 0 && frame.from < size_ && frame.from != rank_;
   if (!isForThis) {
@@ -233,10 +232,10 @@ void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) {
   while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     const Socket visitor = old.rendezvousPoint().accept(Clock::now());
     Frame frame{};
-    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + kWordLimit) &&
+    if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + old.promptLimit()) &&
         frame.magic == kRejoinMagic && frame.word == Word::Come) {
       const Frame answer{kRejoinMagic, Word::Late, old.world(), rank, frame.from};
-      static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + kWordLimit));
+      static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + old.promptLimit()));
     }
   }
 }

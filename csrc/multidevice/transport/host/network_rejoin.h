@@ -59,6 +59,7 @@ class NetworkRejoin final : public Star {
   bool isWritten(Word word, const Socket& to, int peer) const;
   void sendVisitorsAway();
   [[noreturn]] void throwLate() const;
+  Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 
   const NetworkWatch& old_;
   const TransportOptions& options_;

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr uint32_t kWatchMagic = 0x6d657377;
 constexpr auto kPollInterval = 50ms;
-constexpr auto kFrameLimit = 2s;
+constexpr auto kLeaving = 2s;  // rank 0 passes on messages for as long after its own end
 constexpr auto kNetworkBeat = 200ms;
 constexpr auto kSilent = 1500ms;  // without a heartbeat a rank is suspected
 
@@ -25,23 +25,20 @@ constexpr auto kSilent = 1500ms;  // without a heartbeat a rank is suspected
 NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadline)
     : rank_(bootstrap.rank()),
       size_(bootstrap.size()),
+      promptLimit_(meshfuse::promptLimit(deadline)),
       rendezvousPoint_(Socket::create()),
       sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
       gone_(sockets_.size()),
       busy_(static_cast<size_t>(size_)),
       left_(static_cast<size_t>(size_)),
       heard_(static_cast<size_t>(size_)) {
-  connectAll(bootstrap, deadline);
-  looked_ = Clock::now();
-  for (std::atomic<Clock::time_point>& time : heard_) {
-    time = looked_.load();
-  }
+  connectAll(bootstrap, Clock::now() + deadline);
   thread_ = std::jthread([this] { look(); });
 }
 
 NetworkWatch::~NetworkWatch() {
   tell({Kind::Left, rank_, 0, 0}, "");
-  const auto limit = Clock::now() + kFrameLimit;
+  const auto limit = Clock::now() + kLeaving;
   auto someoneStays = [&] {
     return std::any_of(left_.begin() + 1, left_.end(), [](const auto& left) { return left.load() == 0; });
   };
@@ -52,8 +49,7 @@ NetworkWatch::~NetworkWatch() {
   thread_.join();
 }
 
-void NetworkWatch::connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline) {
-  const auto limit = Clock::now() + deadline;
+void NetworkWatch::connectAll(Bootstrap& bootstrap, Clock::time_point limit) {
   std::random_device random;
   const std::string number = std::to_string(uint64_t{random()} << 32 | random());
   // Of all ranks but 0 only its survivors will use the place, each of them twice at most at a time.
@@ -78,7 +74,7 @@ void NetworkWatch::acceptAll(Clock::time_point limit) {
       throwDeviceError(fmt::format("[network] {} did not reach rank 0 while the world was being opened", ranks));
     }
     uint32_t hello[2] = {};
-    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + kFrameLimit)) && hello[0] == kWatchMagic &&
+    if (joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit_)) && hello[0] == kWatchMagic &&
         hello[1] > 0 && hello[1] < static_cast<uint32_t>(size_)) {
       closeWhenUnreachable(joined);
       missing -= sockets_[hello[1]].open() ? 0 : 1;
@@ -94,7 +90,7 @@ void NetworkWatch::join(Clock::time_point limit) {
     Socket mine = Socket::create();
     const uint32_t hello[2] = {kWatchMagic, static_cast<uint32_t>(rank_)};
     uint32_t answer = 0;
-    const auto soon = std::min(limit, Clock::now() + kFrameLimit);
+    const auto soon = std::min(limit, Clock::now() + promptLimit_);
     if (mine.connect(host, place.port, soon) && mine.send(hello, sizeof(hello), soon) &&
         mine.receive(&answer, sizeof(answer), soon) && answer == kWatchMagic) {
       closeWhenUnreachable(mine);
@@ -111,6 +107,8 @@ void NetworkWatch::join(Clock::time_point limit) {
 void NetworkWatch::look() {
   std::vector<pollfd> polled(sockets_.size());
   auto nextBeat = Clock::now();
+  looked_ = nextBeat;
+  std::fill(heard_.begin(), heard_.end(), nextBeat);
   while (!stop_) {
     if (rank_ != 0 && Clock::now() >= nextBeat) {
       tell({Kind::Alive, rank_, 0, 0}, "");
@@ -132,7 +130,7 @@ void NetworkWatch::look() {
 
 void NetworkWatch::hear(int from) {
   const Socket& socket = sockets_[static_cast<size_t>(from)];
-  const auto limit = Clock::now() + kFrameLimit;
+  const auto limit = Clock::now() + promptLimit_;
   Frame frame{};
   std::string text;
   bool whole = socket.receive(&frame, sizeof(frame), limit);
@@ -183,14 +181,12 @@ void NetworkWatch::note(const Frame& frame, const std::string& text) {
 }
 
 void NetworkWatch::tell(const Frame& frame, const std::string& text) {
-  Frame sent = frame;
-  sent.textBytes = static_cast<uint32_t>(text.size());
+  Frame head = frame;
+  head.textBytes = static_cast<uint32_t>(text.size());
+  const std::string sent = std::string(reinterpret_cast<const char*>(&head), sizeof(head)) + text;
   std::lock_guard lock(sendMutex_);
   for (const Socket& s : sockets_) {
-    if (s.open()) {
-      const auto limit = Clock::now() + kFrameLimit;
-      static_cast<void>(s.send(&sent, sizeof(sent), limit) && s.send(text.data(), text.size(), limit));
-    }
+    static_cast<void>(s.open() && s.send(sent.data(), sent.size(), Clock::now() + promptLimit_));
   }
 }
 
@@ -235,7 +231,7 @@ void NetworkWatch::recordFailure(const GroupFailure& failure) {
   }
   // Rank 0 chooses the text of the failure, and sends it to this rank too.
   tell(frame, failure.text);
-  for (int i = 0; i < 1000 && !failed_; ++i) {
+  for (const auto limit = Clock::now() + promptLimit_; !failed_ && Clock::now() < limit;) {
     std::this_thread::sleep_for(1ms);
   }
   keep({fmt::format("{}; [rank 0/{}] does not answer", failure.text, size_), failure.isDisagreement});

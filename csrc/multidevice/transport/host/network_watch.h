@@ -54,6 +54,7 @@ class NetworkWatch {
   uint64_t world() const { return worldNumber_; }
 
   bool hasLeft(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0; }
+  std::chrono::milliseconds promptLimit() const { return promptLimit_; }
 
  private:
   enum class Kind : uint32_t { Failed, Busy, Left, Alive };
@@ -63,9 +64,9 @@ class NetworkWatch {
     uint32_t value;  // Busy: 1 if busy; Failed: 1 if it is a disagreement
     uint32_t textBytes;
   };
-  using Clock = std::chrono::steady_clock;
+  using Clock = WaitingClock;
 
-  void connectAll(Bootstrap& bootstrap, std::chrono::milliseconds deadline);
+  void connectAll(Bootstrap& bootstrap, Clock::time_point limit);
   void acceptAll(Clock::time_point limit);
   void join(Clock::time_point limit);
   void look();
@@ -79,6 +80,7 @@ class NetworkWatch {
 
   int rank_;
   int size_;
+  std::chrono::milliseconds promptLimit_;
   Socket rendezvousPoint_;
   std::vector<NetworkPlace> places_;
   uint64_t worldNumber_ = 0;

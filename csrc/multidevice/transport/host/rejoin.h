@@ -36,7 +36,7 @@ class Rejoin final : public Bootstrap {
   void leave();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using Clock = WaitingClock;
 
   RejoinSlot& slot(int rank) const { return old_.of(rank).rejoinSlot(); }
   std::atomic<uint32_t>& verdict() const { return slot(0).verdict; }

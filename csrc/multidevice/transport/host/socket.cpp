@@ -58,14 +58,14 @@ Socket::~Socket() {
 }
 
 Socket Socket::create() {
-  Socket s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Socket s(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(s.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   return s;
 }
 
-Socket Socket::createLocal() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+Socket Socket::createLocal() { return Socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 bool Socket::listenLocal(const std::string& name, int backlog) const {
   const LocalAddress address(name);
@@ -79,11 +79,15 @@ bool Socket::connectLocal(const std::string& name) const {
 
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {
   const Addresses found = resolve(host, port);
-  const auto left = std::chrono::duration_cast<std::chrono::microseconds>(limit - Clock::now()).count();
-  const timeval timeout{.tv_sec = std::max<int64_t>(left, 1) / 1'000'000,
-                        .tv_usec = std::max<int64_t>(left, 1) % 1'000'000};
-  setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-  return ::connect(fd_, found->ai_addr, found->ai_addrlen) == 0;
+  if (::connect(fd_, found->ai_addr, found->ai_addrlen) == 0) {
+    return true;
+  }
+  int error = errno;
+  if ((error == EINPROGRESS || error == EINTR) && waitFor(POLLOUT, limit)) {
+    socklen_t length = sizeof(error);
+    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+  return error == 0;
 }
 
 bool Socket::hasClosed() const {
@@ -95,7 +99,7 @@ bool Socket::waitFor(short events, Clock::time_point limit) const {
   pollfd p{fd_, events, 0};
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now()).count();
-    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
+    const int n = poll(&p, 1, static_cast<int>(std::clamp<int64_t>(left, 0, WaitingClock::kLongestLook.count() / 2)));
     if (n > 0) {
       return (p.revents & events) != 0;
     }
@@ -157,7 +161,7 @@ bool Socket::listen(const std::string& host, const std::string& port, int backlo
 }
 
 Socket Socket::accept(Clock::time_point limit) const {
-  Socket s(waitFor(POLLIN, limit) ? accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC) : -1);
+  Socket s(waitFor(POLLIN, limit) ? accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1);
   const int on = 1;
   setsockopt(s.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return s;

@@ -7,11 +7,13 @@
 #include <string_view>
 #include <utility>
 
+#include "multidevice/transport/host/waiting_clock.h"
+
 namespace meshfuse {
 
 class Socket {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = WaitingClock;
 
   explicit Socket(int fd = -1) : fd_(fd) {}
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -22,7 +22,7 @@ class Star : public Bootstrap {
   std::vector<std::string> allGather(std::string_view mine) override;
 
  protected:
-  using Clock = std::chrono::steady_clock;
+  using Clock = WaitingClock;
 
   explicit Star(std::chrono::milliseconds deadline);
   // `ranks`: as the launcher counts, by position. `sockets`: of the centre, by position, its own not open; of others, one.

@@ -1,0 +1,28 @@
+// The clock of the waits in this folder. Two looks of a thread at it are at most `kLongestLook` apart, whatever time has passed: a machine
+// that stands still for seconds, or gives the processor to other programs, does not end a wait. A wait looks more often than that.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace meshfuse {
+
+class WaitingClock {
+ public:
+  using duration = std::chrono::steady_clock::duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<WaitingClock>;
+  static constexpr bool is_steady = true;
+  static constexpr std::chrono::milliseconds kLongestLook{100};
+
+  // Only times of one thread can be compared.
+  static time_point now() noexcept;
+};
+
+// How long a rank waits for a connection, or for a message that a running peer sends at once.
+constexpr std::chrono::milliseconds promptLimit(std::chrono::milliseconds deadline) {
+  return std::max(deadline / 4, std::chrono::milliseconds{2000});
+}
+
+}  // namespace meshfuse
