@@ -172,21 +172,21 @@ std::deque<FailureCase> brokenStreams(const TransportOptions& given) {
                   .oneText = victim != 0 || !options.messagesOnly};
     c.body = [=, survivors = c.survivors()](int rank) -> std::string {
       const std::unique_ptr<Communicator> world = openWorld(options);
-      world->setStep(0, "a stream");
-      world->barrier(world->world());
-      if (rank == victim) {
-        std::thread([=] {
-          std::this_thread::sleep_for(std::chrono::microseconds(hashCombine(seed, 2) % 100'000));
-          fail(way);
-        }).detach();
-      }
       std::string error;
       std::vector<float> in(400'000, 1);
       std::vector<float> out(in.size());
       const std::shared_ptr<void> shared = world->allocate(2 * in.size() * sizeof(float));
       auto* sharedIn = static_cast<float*>(shared.get());
       std::fill(sharedIn, sharedIn + in.size(), 1.0f);
+      world->setStep(0, "a stream");
       try {
+        world->barrier(world->world());  // the victim may fail before the others have left it
+        if (rank == victim) {
+          std::thread([=] {
+            std::this_thread::sleep_for(std::chrono::microseconds(hashCombine(seed, 2) % 100'000));
+            fail(way);
+          }).detach();
+        }
         for (uint64_t i = 0;; ++i) {
           world->setStep(static_cast<int64_t>(i), "a stream");
           const uint64_t random = hashCombine(seed, 100 + i);

@@ -47,13 +47,11 @@ size_t litter(const std::vector<ProcessOutcome>& outcomes) {
 TEST_F(HostTest, AKilledRankIsNamedByAllOthers) {
   auto outcomes = runProcesses(3,
                                [](Communicator& comm) {
-                                 if (comm.rank() == 1) {
-                                   std::thread([] {
-                                     std::this_thread::sleep_for(50ms);
-                                     kill(getpid(), SIGKILL);
-                                   }).detach();
-                                 }
-                                 return callUntilFailure(comm);
+                                 return callUntilFailure(comm, [&] {
+                                   if (comm.rank() == 1) {
+                                     killSoon();
+                                   }
+                                 });
                                },
                                {.deadline = kFailureDeadline});
   expectSay(outcomes, {0, 2},

@@ -80,13 +80,11 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
     auto outcomes = runProcesses(
         3,
         [&](Communicator& comm) {
-          if (comm.rank() == killed) {
-            std::thread([] {
-              std::this_thread::sleep_for(50ms);
-              kill(getpid(), SIGKILL);
-            }).detach();
-          }
-          return callUntilFailure(comm);
+          return callUntilFailure(comm, [&] {
+            if (comm.rank() == killed) {
+              killSoon();
+            }
+          });
         },
         kNetworkOptions);
     const std::vector<std::string> phrases = {fmt::format("[rank {}/3]: its process ended", killed),
@@ -102,15 +100,16 @@ TEST_F(NetworkTest, AKilledRankIsNamedByAllOthers) {
 
 // Rank 0 waits for rank 1, which waits for a stopped rank, and has waited longest: the stopped one is named all the same.
 TEST_F(NetworkTest, AStoppedRankIsNamedByThoseWhoWaitForTheWaiting) {
-  const SharedCounters stopped(1);
+  const SharedCounters counters(1);
   RankProcesses processes(3, [&](int rank) -> std::string {
     const std::unique_ptr<Communicator> comm = openWorld({.deadline = 6s, .messagesOnly = true});
-    comm->barrier(comm->world());
+    counters.add(0);
+    counters.await(0, 3);  // nobody is still opening the world
     if (rank == 2) {
-      stopped.add(0);
+      counters.add(0);
       kill(getpid(), SIGSTOP);
     }
-    stopped.await(0, 1);
+    counters.await(0, 4);
     if (rank == 1) {
       std::this_thread::sleep_for(3s);
     }

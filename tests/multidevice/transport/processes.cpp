@@ -20,6 +20,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -168,15 +169,25 @@ void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType
   comm.allReduce(team, in.data(), out.data(), count, type, op);
 }
 
-std::string callUntilFailure(Communicator& comm) {
+std::string callUntilFailure(Communicator& comm, const std::function<void()>& underWay) {
   try {
     for (int64_t i = 0;; ++i) {
+      if (i == 1 && underWay) {
+        underWay();
+      }
       comm.setStep(i, "the test's sum");
       callAllReduce(comm, comm.world(), i % 3 == 0 ? 10 : 40'000);
     }
   } catch (const DeviceError& e) {
     return e.what();
   }
+}
+
+void killSoon() {
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    kill(getpid(), SIGKILL);
+  }).detach();
 }
 
 void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,

@@ -64,8 +64,10 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
 // An all-reduce of `count` elements, whatever their values.
 void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType type = DataType::Float,
                    ReduceOp op = ReduceOp::Sum);
-// Small and large all-reduces until one fails; its text.
-[[nodiscard]] std::string callUntilFailure(Communicator& comm);
+// Small and large all-reduces until one fails; its text. `underWay` is called when all ranks have come to the first.
+[[nodiscard]] std::string callUntilFailure(Communicator& comm, const std::function<void()>& underWay = {});
+// Kills this process a little later, wherever it then is.
+void killSoon();
 // All `ranks` ended by themselves with one text, which has all of the phrases.
 void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
                const std::vector<std::string>& phrases);
