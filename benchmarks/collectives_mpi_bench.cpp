@@ -32,14 +32,14 @@ struct Buffers {
   float* out;
 };
 
-struct Collective {
+struct Compared {
   std::string name;
   std::function<void(Communicator&, Buffers, int64_t)> ours;
   std::function<void(Buffers, int64_t)> mpi;
   std::function<int64_t(int64_t, int)> outputs;  // floats of the result, of n floats among r ranks
 };
 
-std::vector<Collective> collectives() {
+std::vector<Compared> collectives() {
   return {
       {"all-reduce",
        [](Communicator& c, Buffers b, int64_t n) {
@@ -106,7 +106,7 @@ struct Row {
   double sharedRatio, ordinaryRatio;  // median of the rounds' ratios
 };
 
-Row measure(Communicator& world, const Collective& c, int64_t bytes, int rounds) {
+Row measure(Communicator& world, const Compared& c, int64_t bytes, int rounds) {
   const int64_t n = bytes / 4;
   const auto size = static_cast<size_t>(bytes);
   const std::shared_ptr<void> sharedIn = world.allocate(size);
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
     const std::unique_ptr<Communicator> world = openWorld();
     rank = world->rank();
     std::vector<Row> rows;
-    for (const Collective& c : collectives()) {
+    for (const Compared& c : collectives()) {
       if (!only.empty() && only != c.name) {
         continue;
       }
