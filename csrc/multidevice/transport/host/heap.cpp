@@ -20,6 +20,16 @@ std::shared_ptr<void> SharedHeap::allocate(size_t bytes) {
   // Large blocks do not share pages, so two ranks never write to the same page.
   const size_t alignment = bytes >= kPage ? kPage : kAlignment;
   const size_t needed = roundUp(std::max<size_t>(bytes, 1), alignment);
+  const size_t offset = take(needed, alignment);
+  if (offset == kNone) {
+    return nullptr;
+  }
+  // Not under the lock: without memory for its counters, the pointer releases the block at once.
+  return {memory_.data() + offset,
+          [heap = shared_from_this(), offset, needed](void*) { heap->release(offset, needed); }};
+}
+
+size_t SharedHeap::take(size_t needed, size_t alignment) {
   auto fits = [&](const std::pair<const size_t, size_t>& block) {
     return roundUp(block.first, alignment) + needed <= block.first + block.second;
   };
@@ -32,20 +42,20 @@ std::shared_ptr<void> SharedHeap::allocate(size_t bytes) {
       }
     }
     if (best == free_.end() && (attempt > 0 || !grow(needed + alignment))) {
-      return nullptr;
+      return kNone;
     }
   }
   const auto [begin, size] = *best;
   const size_t offset = roundUp(begin, alignment);
-  free_.erase(best);
-  if (offset > begin) {
-    free_.emplace(begin, offset - begin);
-  }
   if (begin + size > offset + needed) {
-    free_.emplace(offset + needed, begin + size - offset - needed);
+    free_.emplace(offset + needed, begin + size - offset - needed);  // may throw: nothing has changed before
   }
-  return {memory_.data() + offset,
-          [heap = shared_from_this(), offset, needed](void*) { heap->release(offset, needed); }};
+  if (offset > begin) {
+    best->second = offset - begin;
+  } else {
+    free_.erase(best);
+  }
+  return offset;
 }
 
 // The heap grows by segments proportional to its size: few system calls, and at most a third is unused.

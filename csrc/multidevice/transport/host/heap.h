@@ -28,6 +28,10 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   SharedMemory& memory() { return memory_; }
 
  private:
+  static constexpr size_t kNone = ~size_t{0};
+
+  // The offset of a block, which is no longer free; kNone if there is none.
+  size_t take(size_t bytes, size_t alignment);
   void release(size_t offset, size_t bytes);
   bool grow(size_t bytes);
   void addFree(size_t offset, size_t bytes);
