@@ -2,10 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -26,6 +27,15 @@ std::byte* mapped(int fd, size_t bytes, int protection) {
   return static_cast<std::byte*>(p);
 }
 
+// Containers that share a folder may have processes with equal ids.
+uint64_t randomBits() {
+  uint64_t bits = 0;
+  const ssize_t read = getrandom(&bits, sizeof(bits), 0);
+  deviceCheck(read == static_cast<ssize_t>(sizeof(bits)), "[host] the system gives no random bits: {}",
+              std::strerror(errno));
+  return bits;
+}
+
 }  // namespace
 
 SharedMemory SharedMemory::create(size_t bytes, Name name) {
@@ -34,8 +44,7 @@ SharedMemory SharedMemory::create(size_t bytes, Name name) {
     m.fd_ = memfd_create("meshfuse", MFD_CLOEXEC);
     m.path_ = fmt::format("/proc/{}/fd/{}", getpid(), m.fd_);
   } else {
-    static std::atomic<int> created = 0;
-    m.path_ = fmt::format("{}/meshfuse.{}.{}", kNamedFolder, getpid(), created++);
+    m.path_ = fmt::format("{}/meshfuse.{}.{:016x}", kNamedFolder, getpid(), randomBits());
     m.fd_ = ::open(m.path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     m.linked_ = m.fd_ >= 0;
   }
