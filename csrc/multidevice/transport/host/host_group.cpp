@@ -92,6 +92,7 @@ void HostGroup::sleepUnless(const std::function<bool()>& ready) const {
   Doorbell& bell = own().doorbell();
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
   bell.sleeping.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // `ready` only acquires
   if (!ready()) {
     const timespec limit{0, std::chrono::nanoseconds(kLongestSleep).count()};
     syscall(SYS_futex, &bell.rings, FUTEX_WAIT, rings, &limit, nullptr, 0);
@@ -151,9 +152,10 @@ void HostGroup::publish(const Wait* wait) const {
   Status& status = ownCalls().status();
   const bool single = wait != nullptr && wait->word != nullptr;
   status.waits.fetch_add(1, std::memory_order_acq_rel);  // odd: being written
-  status.waitOwner.store(single ? wait->peers[0] : -1, std::memory_order_relaxed);
-  status.waitOffset.store(single ? callsOf(wait->peers[0]).offsetOf(*wait->word) : 0, std::memory_order_relaxed);
-  status.waitValue.store(single ? wait->value : 0, std::memory_order_relaxed);
+  // Released, so that a rank that sees a new value also sees the odd count.
+  status.waitOwner.store(single ? wait->peers[0] : -1, std::memory_order_release);
+  status.waitOffset.store(single ? callsOf(wait->peers[0]).offsetOf(*wait->word) : 0, std::memory_order_release);
+  status.waitValue.store(single ? wait->value : 0, std::memory_order_release);
   status.waits.fetch_add(1, std::memory_order_acq_rel);
   status.waitsForBusy.store(0, std::memory_order_relaxed);
 }
