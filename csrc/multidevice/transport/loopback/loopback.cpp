@@ -170,18 +170,19 @@ class LoopbackCommunicator final : public Communicator {
   }
 
  private:
+  // Makes a call, with its record. An exception of any kind that leaves it is a failure of all ranks.
   template <class Body>
   void recorded(const CallRecord& call, const Body& body) {
-    FlightEvent& event = recorder_.begin(call);
-    recorder_.waits();
     try {
+      FlightEvent& event = recorder_.begin(call);
+      recorder_.waits();
       rendezvous_->throwIfFailed();
       body();
-    } catch (const Error& e) {
-      writeRecords(e.what());
+      FlightRecorder::end(event);
+    } catch (...) {
+      writeRecords(rendezvous_->leaveByException(rank_));
       throw;
     }
-    FlightRecorder::end(event);
   }
 
   void checkLane(const Team& team, Collective kind) const {

@@ -48,11 +48,12 @@ LoopbackRendezvous::LoopbackRendezvous(LoopbackRendezvous& whole, const Team& te
 
 LoopbackRendezvous& LoopbackRendezvous::lane(const Team& team) {
   Lock lock(mutex_);
-  std::unique_ptr<LoopbackRendezvous>& lane = lanes_[team.ranks];
-  if (lane == nullptr) {
-    lane.reset(new LoopbackRendezvous(*this, team));
+  auto lane = lanes_.find(team.ranks);
+  if (lane == lanes_.end()) {
+    std::unique_ptr<LoopbackRendezvous> made(new LoopbackRendezvous(*this, team));
+    lane = lanes_.emplace(team.ranks, std::move(made)).first;
   }
-  return *lane;
+  return *lane->second;
 }
 
 void LoopbackRendezvous::begin(int rank, const Arrival& arrival) {
@@ -120,7 +121,7 @@ void LoopbackRendezvous::end(int rank, const Team& team) {
 }
 
 // A rank that leaves a call by an exception may free its buffers, so it waits until its peers have stopped reading them.
-void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
+void LoopbackRendezvous::awaitReaders(Lock& lock, int rank) {
   slot(rank).reads = nullptr;
   wakeAll();
   slot(rank).wake.wait(lock, [&] {
@@ -129,12 +130,25 @@ void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
              std::find(s.reads->ranks.begin(), s.reads->ranks.end(), rank) != s.reads->ranks.end();
     });
   });
+}
+
+void LoopbackRendezvous::throwFailure(Lock& lock, int rank) {
+  awaitReaders(lock, rank);
   meshfuse::throwFailure(*failure_);
 }
 
 void LoopbackRendezvous::leaveCall(int rank) {
   Lock lock(mutex_);
   throwFailure(lock, rank);
+}
+
+std::string LoopbackRendezvous::leaveByException(int rank) {
+  Lock lock(mutex_);
+  if (!failure_) {
+    failLocked({fmt::format("[loopback] {} left its call because of an exception", placeLocked(rank))});
+  }
+  awaitReaders(lock, rank);
+  return failure_->text;
 }
 
 void LoopbackRendezvous::wakeAll() {
@@ -241,6 +255,10 @@ void LoopbackRendezvous::wait(Lock& lock, int rank, const std::function<bool()>&
   }
   const ObservedWait observed;
   Slot& own = slot(rank);
+  struct Waiting {  // peers call `ready` as long as this rank shows it, so an exception hides it too
+    Slot& own;
+    ~Waiting() { own.ready = nullptr; }
+  } const waiting{own};
   auto limit = Clock::now() + deadline_;
   for (;;) {
     if (ready()) {  // before the check for failures: a complete call succeeds, even if the world has failed since

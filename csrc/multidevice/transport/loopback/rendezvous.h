@@ -70,6 +70,9 @@ class LoopbackRendezvous {
   void throwIfFailed();
   // Throws the failure from within a call, after peers have stopped reading this rank's buffers.
   [[noreturn]] void leaveCall(int rank);
+  // An exception of any kind ends the call of this rank. Makes it the failure of all ranks, unless they have one already; returns the text
+  // of the failure after peers have stopped reading this rank's buffers.
+  std::string leaveByException(int rank);
   // The body of a rank has ended, with or without an error.
   void leave(int rank);
   // `rank 1/2 at step 12 (all-reduce of T7)`
@@ -122,6 +125,7 @@ class LoopbackRendezvous {
             const std::function<void(std::vector<int>&)>& awaited);
   void arrive(Lock& lock, int rank, const Team& team);
   void startReading(Lock& lock, int rank, const Team& team);
+  void awaitReaders(Lock& lock, int rank);
   [[noreturn]] void throwFailure(Lock& lock, int rank);
   bool deadlocked();
   void failIfDeadlocked();
