@@ -234,7 +234,10 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
     }
     buffers_.push_back(b);
   }
-  const std::function<void()> synchronizeTeam = [&] { synchronize(c.team); };
+  const std::function<void()> synchronizeTeam = [&] {
+    group_.checkReadInPlace();  // before peers read what this rank has computed
+    synchronize(c.team);
+  };
   const std::function<void()> throwIfFailed = [this] { group_.throwIfFailed(); };
   const PullCall::ReadProcess readProcess = [this](int process, const std::byte* at, std::byte* to, int64_t bytes) {
     group_.readProcess(process, at, to, bytes);

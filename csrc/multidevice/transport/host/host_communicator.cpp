@@ -67,29 +67,37 @@ void HostCommunicator::leave(FlightEvent& event) {
   FlightRecorder::end(event);
 }
 
+void HostCommunicator::failUnderWay() {
+  if (!group_.hasFailed()) {
+    group_.recordFailure({fmt::format("[host] {} left its call because of an exception", group_.place(rank()))});
+  }
+  // Before the caller's later writes to its buffers: see HostGroup::checkReadInPlace.
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
 void HostCommunicator::run(const CollectiveCall& call) {
   checkLane(call.team, call.record.kind);
   const CallRecord record = stamped(call.record, call.team, program());
-  FlightEvent& event = enter(record);
   int64_t received = 0;
-  way_ = Algorithm::Default;
-  if (call.isPairwise()) {
-    received = tradePairwise(call, record);
-  } else {
-    const HostCall c{.team = call.team,
-                     .record = record,
-                     .position = call.position,
-                     .in = call.in,
-                     .out = call.out,
-                     .elementBytes = call.elementBytes(),
-                     .blocks = call.traits().operandHasBlocks ? call.operand : call.result,
-                     .gives = call.gives(),
-                     .gets = call.gets(),
-                     .order = nextOrder(call.out)};
-    received = call.ranks() > 1 ? carry(c) : copyAlone(c);
-  }
-  event.way = way_;
-  leave(event);
+  recorded(record, [&](FlightEvent& event) {
+    way_ = Algorithm::Default;
+    if (call.isPairwise()) {
+      received = tradePairwise(call, record);
+    } else {
+      const HostCall c{.team = call.team,
+                       .record = record,
+                       .position = call.position,
+                       .in = call.in,
+                       .out = call.out,
+                       .elementBytes = call.elementBytes(),
+                       .blocks = call.traits().operandHasBlocks ? call.operand : call.result,
+                       .gives = call.gives(),
+                       .gets = call.gets(),
+                       .order = nextOrder(call.out)};
+      received = call.ranks() > 1 ? carry(c) : copyAlone(c);
+    }
+    event.way = way_;
+  });
   if (record.kind != Collective::Close) {
     TransferCounters::Entry& entry = counters_[record.kind];
     ++entry.calls;
@@ -190,9 +198,11 @@ void HostCommunicator::finish(const Team& team) {
 }
 
 void HostCommunicator::finishSynchronized(const HostCall& c) {
+  group_.checkReadInPlace();
   for (int p : c.team.ranks) {
     if (p != rank()) {
-      own().finishedWith(p).calls.store(peers_[static_cast<size_t>(p)].calls, std::memory_order_seq_cst);
+      own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[static_cast<size_t>(p)].calls),
+                                        std::memory_order_seq_cst);
       group_.ring(p);
     }
   }
@@ -293,7 +303,12 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
     refuseInLane("exchange");
   }
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
-  FlightEvent& event = enter(record);
+  std::vector<std::string> all;
+  recorded(record, [&](FlightEvent&) { all = exchangeAll(message, record); });
+  return all;
+}
+
+std::vector<std::string> HostCommunicator::exchangeAll(std::string_view message, const CallRecord& record) {
   const auto length = static_cast<int64_t>(message.size());
   const Area area = nextArea(Slot0);
   std::byte* slot = areaOf(rank(), area);
@@ -315,7 +330,6 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
   if (*std::max_element(lengths.begin(), lengths.end()) > static_cast<int64_t>(kMessageRoom)) {
     all = exchangeLong(message, lengths);
   }
-  leave(event);
   return all;
 }
 

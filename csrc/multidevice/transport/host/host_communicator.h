@@ -119,9 +119,23 @@ class HostCommunicator final : public Communicator {
       checkWithinLane(world_, team, kind);
     }
   }
-  // Begins the record of a call, and ends it.
+  // Makes a call, `body(event)`, with its record. If an exception of any kind leaves the call, the group has failed before: the caller may
+  // then change buffers that peers still read.
+  template <class Body>
+  void recorded(const CallRecord& record, const Body& body) {
+    try {
+      FlightEvent& event = enter(record);
+      body(event);
+      leave(event);
+    } catch (...) {
+      failUnderWay();
+      throw;
+    }
+  }
   FlightEvent& enter(const CallRecord& record);
   void leave(FlightEvent& event);
+  // Reports the exception under way to all ranks, unless they have a failure already.
+  void failUnderWay();
   // Each returns the bytes received from peers.
   int64_t tradePairwise(const CollectiveCall& call, const CallRecord& record);
   int64_t copyAlone(const HostCall& c) const;
@@ -153,7 +167,8 @@ class HostCommunicator final : public Communicator {
   CopyOrder nextOrder(const void* out);
   // Ends a call whose areas peers may still be reading.
   void finish(const Team& team);
-  // Ends a call by a synchronization: afterwards no peer reads its buffers.
+  // Ends a call by a synchronization: afterwards no peer reads its buffers. DeviceError if the data that this rank has read in place may be
+  // wrong.
   void finishSynchronized(const HostCall& c);
 
   // The next area of a kind, once its last readers have finished.
@@ -171,6 +186,7 @@ class HostCommunicator final : public Communicator {
     }
   }
   void stagePiece(const HostCall& c, int64_t from, int64_t elements, std::byte* stage) const;
+  std::vector<std::string> exchangeAll(std::string_view message, const CallRecord& record);
   std::vector<std::string> exchangeLong(std::string_view message, const std::vector<int64_t>& lengths);
 
   // The program of a message: a receive never takes a message of another program.

@@ -98,6 +98,12 @@ class HostGroup {
       throwFailure();
     }
   }
+  // After reads of peers' buffers in place: throws if a peer may have left the call by an error, because it may then have written to its
+  // buffer before these reads. A peer leaves by an error only after the group has failed.
+  void checkReadInPlace() const {
+    std::atomic_thread_fence(std::memory_order_acquire);
+    throwIfFailed();
+  }
   // Makes this the failure of the group, unless there is one already; throws the first failure.
   [[noreturn]] void fail(const GroupFailure& failure);
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }

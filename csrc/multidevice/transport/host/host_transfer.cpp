@@ -96,6 +96,9 @@ bool HostCommunicator::advance(RecvState& receive) {
       std::memcpy(to, direct ? group_.heapOf(t.peer) + head.heapOffset : of(t.peer).chunk(rank(), which),
                   static_cast<size_t>(bytes));
     }
+    if (direct) {
+      group_.checkReadInPlace();
+    }
     receive.received += bytes;
     receive.done = receive.received == t.bytes;
     own().channelFrom(t.peer).taken.store(++peer.taken, std::memory_order_seq_cst);
@@ -126,18 +129,16 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   if (isLane_) {
     checkWithinLane(world_, transfers);
   }
+  moveWithinRank(transfers, rank());
   const CallRecord record{
       .kind = Collective::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
-  FlightEvent& event = enter(record);
-  moveWithinRank(transfers, rank());
-  moveMessages(transfers, Stream::Transfer);
+  recorded(record, [&](FlightEvent&) { moveMessages(transfers, Stream::Transfer); });
   for (const Transfer& t : transfers) {
     const bool receive = t.direction == Transfer::Direction::Recv;
     TransferCounters::Entry& entry = counters_[receive ? Collective::Recv : Collective::Send];
     ++entry.calls;
     entry.bytesReceived += receive && t.peer != rank() ? t.bytes : 0;
   }
-  leave(event);
 }
 
 // The counts of every pair are compared before anything moves; then messages are sent and received as in a group of transfers.
