@@ -291,6 +291,9 @@ Communicator::Survivors HostCommunicator::shrink() {
         rejoin.leave();  // this rank cannot continue, so the others continue without it
         throw;
       }
+    } catch (...) {
+      rejoin.leave();
+      throw;
     }
     if (world != nullptr && rejoin.succeeds()) {
       return {rejoin.size() == 1 ? makeSelfCommunicator() : std::move(world), rejoin.members()};

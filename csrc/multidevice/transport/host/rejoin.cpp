@@ -18,14 +18,25 @@ constexpr auto kSurelySilent = 2000ms;  // on a loaded machine a heartbeat may b
 }  // namespace
 
 Rejoin::Rejoin(const HostGroup& old, const TransportOptions& options) : old_(old), options_(options) {
-  do {
-    const uint32_t now = verdict().load(std::memory_order_acquire);
-    attempt_ = now / 2;
-    uint32_t before = attempt_;
-    const bool comes = now % 2 == 0 && slot(old_.rank()).came.compare_exchange_strong(before, attempt_ + 1);
-    deviceCheck(comes, "[host] {} rejoined too late: the others have made a new world without it",
-                old_.place(old_.rank()));
-  } while (!settleMembers());
+  try {
+    do {
+      const uint32_t now = verdict().load(std::memory_order_acquire);
+      attempt_ = now / 2;
+      uint32_t before = attempt_;
+      if (now % 2 != 0 || !slot(old_.rank()).came.compare_exchange_strong(before, attempt_ + 1)) {
+        throwTooLate("made a new world without it");
+      }
+    } while (!settleMembers());
+  } catch (const DeviceError&) {
+    throw;
+  } catch (...) {
+    leave();  // it may have come already, and the others wait for it
+    throw;
+  }
+}
+
+void Rejoin::throwTooLate(std::string_view why) const {
+  throwDeviceError(fmt::format("[host] {} rejoined too late: the others have {}", old_.place(old_.rank()), why));
 }
 
 bool Rejoin::settleMembers() {
@@ -51,8 +62,9 @@ bool Rejoin::settleMembers() {
       }
     }
   }
-  deviceCheck(std::binary_search(members_.begin(), members_.end(), old_.rank()),
-              "[host] {} rejoined too late: the others have excluded it", old_.place(old_.rank()));
+  if (!std::binary_search(members_.begin(), members_.end(), old_.rank())) {
+    throwTooLate("excluded it");
+  }
   return underWay();
 }
 
@@ -103,6 +115,8 @@ std::vector<std::string> Rejoin::allGather(std::string_view mine) {
             "[host] a message of {} bytes in round {} of a rejoin, expected at most {} bytes in {} rounds", mine.size(),
             rounds_, RejoinSlot::kMessageBytes, RejoinSlot::kRounds - 1);
   RejoinSlot& own = slot(old_.rank());
+  // A rank that reads these bytes in place of those of an earlier attempt also sees the verdict that ended it.
+  std::atomic_thread_fence(std::memory_order_release);
   own.messageBytes[rounds_] = static_cast<uint32_t>(mine.size());
   std::memcpy(own.messages[rounds_], mine.data(), mine.size());
   ++rounds_;
@@ -114,6 +128,7 @@ std::vector<std::string> Rejoin::allGather(std::string_view mine) {
     const auto bytes = std::min<size_t>(theirs.messageBytes[rounds_ - 1], RejoinSlot::kMessageBytes);
     all.emplace_back(theirs.messages[rounds_ - 1], bytes);
   }
+  std::atomic_thread_fence(std::memory_order_acquire);
   complete = complete && underWay();  // else a member may have begun to write for the next attempt
   deviceCheck(complete, "[host] an attempt of the surviving ranks to make a new world failed");
   return all;

@@ -19,7 +19,7 @@ namespace meshfuse {
 // One attempt of one rank; the bootstrap of the new group.
 class Rejoin final : public Bootstrap {
  public:
-  // Returns when the members are known. DeviceError if this rank is not among them.
+  // Returns when the members are known. DeviceError if this rank is not among them; after any other exception it takes no part any more.
   Rejoin(const HostGroup& old, const TransportOptions& options);
 
   int rank() const override;
@@ -41,6 +41,7 @@ class Rejoin final : public Bootstrap {
   RejoinSlot& slot(int rank) const { return old_.of(rank).rejoinSlot(); }
   std::atomic<uint32_t>& verdict() const { return slot(0).verdict; }
   bool settleMembers();
+  [[noreturn]] void throwTooLate(std::string_view why) const;
   bool isGone(int rank, Clock::time_point begin) const;
   // Waits until all members have published as many messages as this rank. False if the attempt is abandoned.
   bool awaitMembers();
