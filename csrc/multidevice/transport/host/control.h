@@ -42,8 +42,8 @@ struct PairLines {
   PairLine ofCall[2];
 };
 
-// The number of calls of the pair whose data the writer has finished reading. Peers need it before they reuse slots, stages and buffers
-// that are read in place. It is separate from PairLine, because the writer's next call may overwrite the PairLine before.
+// The number of calls of the pair, modulo 2^32, whose data the writer has finished reading. Peers need it before they reuse slots, stages
+// and buffers that are read in place. It is separate from PairLine, because the writer's next call may overwrite the PairLine before.
 struct alignas(64) FinishedLine {
   std::atomic<uint32_t> calls;
 };

@@ -25,7 +25,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
   for (int r = 0; r < group_.size(); ++r) {
     world_.ranks.push_back(r);
   }
-  lastUse_.fill(std::vector<uint32_t>(peers_.size()));
+  lastUse_.fill(std::vector<uint64_t>(peers_.size()));
   group_.explainBy(*this);
 }
 
@@ -38,7 +38,7 @@ HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& te
       peers_(whole.peers_.size()),
       isLane_(true) {
   world_ = team;
-  lastUse_.fill(std::vector<uint32_t>(peers_.size()));
+  lastUse_.fill(std::vector<uint64_t>(peers_.size()));
 }
 
 Communicator* HostCommunicator::lane(const Team& team) {
@@ -183,10 +183,10 @@ void HostCommunicator::finish(const Team& team) {
     if (p == rank()) {
       continue;
     }
-    const uint32_t calls = peers_[static_cast<size_t>(p)].calls;
+    const uint64_t calls = peers_[static_cast<size_t>(p)].calls;
     // Not sequentially consistent, because that would cost as much as a small call: a rank that falls asleep at this moment may
     // miss the wake-up, and checks again after at most 5 ms.
-    own().finishedWith(p).calls.store(calls, std::memory_order_release);
+    own().finishedWith(p).calls.store(static_cast<uint32_t>(calls), std::memory_order_release);
     group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
       if (used_[area]) {
@@ -210,7 +210,7 @@ void HostCommunicator::finishSynchronized(const HostCall& c) {
   for (int p : c.team.ranks) {
     if (p != rank()) {
       PeerState& peer = peers_[static_cast<size_t>(p)];
-      group_.await(p, of(p).finishedWith(rank()).calls, peer.calls);
+      group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(peer.calls));
       peer.finished = peer.calls;
     }
   }
@@ -229,11 +229,10 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   next ^= 1;
   for (int p = 0; p < size(); ++p) {
     PeerState& peer = peers_[static_cast<size_t>(p)];
-    const uint32_t last = lastUse_[area][static_cast<size_t>(p)];
-    if (last != 0 && static_cast<int32_t>(peer.finished - last) < 0) {
-      const FinishedLine& theirs = of(p).finishedWith(rank());
-      group_.await(p, theirs.calls, last);
-      peer.finished = theirs.calls.load(std::memory_order_acquire);
+    const uint64_t last = lastUse_[area][static_cast<size_t>(p)];
+    if (last > peer.finished) {  // then it is recent, and its low bits suffice
+      group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(last));
+      peer.finished = last;
     }
     lastUse_[area][static_cast<size_t>(p)] = 0;
   }

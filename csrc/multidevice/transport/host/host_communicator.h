@@ -203,8 +203,8 @@ class HostCommunicator final : public Communicator {
 
   struct PeerState {
     uint32_t steps = 0;     // synchronizations with the peer
-    uint32_t calls = 0;     // collectives with it
-    uint32_t finished = 0;  // the number of these that the peer is known to have left
+    uint64_t calls = 0;     // collectives with it
+    uint64_t finished = 0;  // the number of these that the peer is known to have left
     uint32_t posted = 0;    // chunks sent to it
     uint32_t taken = 0;     // chunks taken from it
   };
@@ -216,7 +216,7 @@ class HostCommunicator final : public Communicator {
   HostThresholds thresholds_;
   AlgorithmTable algorithms_;
   std::vector<PeerState> peers_;
-  std::array<std::vector<uint32_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
+  std::array<std::vector<uint64_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none
   std::array<uint8_t, 3> nextOf_{};                    // which of the two areas of a kind comes next
   std::array<bool, kAreas> used_{};                    // by the call under way
   Algorithm way_ = Algorithm::Default;                 // of the call under way
