@@ -1,5 +1,7 @@
 // What the host transport does when processes die, stop, leave, throw, come late or disagree. Ranks are child processes.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "base/error.h"
 #include "multidevice/multidevice_test.h"
+#include "multidevice/transport/host/shared_memory.h"
 #include "multidevice/transport/processes.h"
 
 namespace meshfuse {
@@ -276,6 +279,69 @@ TEST_F(HostTest, TransfersThatDoNotMatchAreErrors) {
                                },
                                {.deadline = kFailureDeadline});
   expectSay(outcomes, {0, 1}, {"rank 0 sends 64 bytes, rank 1 receives 60"});
+}
+
+// Rank 2 opens its lane only when it has heard from rank 1, and rank 1 waits for rank 0. Rank 0 names rank 2 first.
+TEST_F(HostTest, AMessageDoesNotWaitForTheLaneOfAnotherRank) {
+  auto outcomes = runProcesses(
+      3,
+      [](Communicator& comm) -> std::string {
+        using Transfer = Communicator::Transfer;
+        using enum Transfer::Direction;
+        float in[4] = {};
+        float out[4] = {};
+        const auto lane = [&] { return comm.lane(comm.world()); };
+        const Transfer group[] = {{Recv, 2, in, sizeof(in)}, {Send, 1, out, sizeof(out)}};
+        const Transfer fromPrevious[] = {{Recv, (comm.rank() + 2) % 3, in, sizeof(in)}};
+        const Transfer toNext[] = {{Send, (comm.rank() + 1) % 3, out, sizeof(out)}};
+        if (comm.rank() == 0) {
+          lane()->transfer(group);
+        } else if (comm.rank() == 1) {
+          lane()->transfer(fromPrevious);
+          comm.transfer(toNext);
+        } else {
+          comm.transfer(fromPrevious);
+          lane()->transfer(toNext);
+        }
+        return "done";
+      },
+      {.deadline = kFailureDeadline}, kFailureDeadline);
+  expectSay(outcomes, {0, 1, 2}, {"done"});
+}
+
+// True if a file of shared memory can be created, while another process has one.
+bool createsFile(const SharedCounters& tried) {
+  try {
+    const SharedMemory memory = SharedMemory::create(4096, SharedMemory::Name::File);
+    tried.add(0);
+    tried.await(0, 2);
+    return true;
+  } catch (const DeviceError&) {
+    tried.add(0);
+    return false;
+  }
+}
+
+// As in containers that share /dev/shm: each is process 1 of its namespace.
+TEST_F(HostTest, ProcessesWithEqualIdsHaveFilesOfTheirOwn) {
+  const SharedCounters tried(1);
+  RankProcesses processes(2, [&](int) -> std::string {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+      return "no namespace";
+    }
+    const pid_t first = fork();
+    if (first == 0) {
+      _exit(createsFile(tried) ? 0 : 1);
+    }
+    int status = -1;
+    return waitpid(first, &status, 0) == first && status == 0 ? "created" : "not created";
+  });
+  const std::vector<ProcessOutcome>& outcomes = processes.await();
+  if (outcomes[0].text == "no namespace") {
+    GTEST_SKIP() << "the system gives no namespaces of process ids";
+  }
+  expectSay(outcomes, {0, 1}, {"created"});
+  EXPECT_EQ(outcomes[0].text, "created");
 }
 
 TEST_F(HostTest, ARankThatNeverComesIsAnErrorAtTheDeadline) {

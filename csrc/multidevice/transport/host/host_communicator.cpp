@@ -39,6 +39,7 @@ HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& te
       isLane_(true) {
   world_ = team;
   lastUse_.fill(std::vector<uint64_t>(peers_.size()));
+  group_.showLane(team);
 }
 
 Communicator* HostCommunicator::lane(const Team& team) {

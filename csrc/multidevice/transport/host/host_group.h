@@ -30,12 +30,15 @@ class HostGroup {
  public:
   // Collective over the bootstrap's ranks.
   HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
-  // A lane of a group: it fails with the whole group, which outlives it, and has its own blocks for its calls.
+  // A lane of a group: it fails with the whole group, which outlives it, and has its own blocks for its calls. Peers find it after
+  // showLane().
   HostGroup(const HostGroup& whole, const Team& team, const std::string& name);
   // Reports that this rank has left; or that it failed, if the stack is unwound by an exception.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
   HostGroup& operator=(const HostGroup&) = delete;
+  // Peers use the blocks of this lane from now on: the lane is complete, and lives as long as the whole group.
+  void showLane(const Team& team);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -47,10 +50,12 @@ class HostGroup {
   const ControlBlock& callsOf(int peer) const { return calls_[static_cast<size_t>(peer)]; }
   // Waits until the peer has opened this lane. DeviceError when the group fails.
   void join(int peer) {
-    if (!callsOf(peer).isThere()) [[unlikely]] {
+    if (!hasOpened(peer)) [[unlikely]] {
       awaitLane(peer);
     }
   }
+  // True if the peer has opened this lane: then its block is valid.
+  bool hasOpened(int peer) { return callsOf(peer).isThere() || findLane(peer); }
   // The heap of a peer, readable, and writable if the table of algorithms contains push; or this rank's own heap, writable.
   std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
   SharedHeap& heap() { return *heap_; }

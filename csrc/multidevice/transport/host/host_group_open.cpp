@@ -131,13 +131,6 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string
       team_(teamHash(team)),
       laneBlock_(heap_->allocate(ControlBlock::bytes(size_))),
       calls_(blocks_.size()) {
-  LaneEntry* entry = nullptr;
-  for (uint32_t i = 0; i < LaneEntry::kLanes && entry == nullptr; ++i) {
-    LaneEntry& e = own().lane(i);
-    entry = e.team.load(std::memory_order_relaxed) == 0 ? &e : nullptr;
-  }
-  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams", rank_,
-              LaneEntry::kLanes);
   deviceCheck(laneBlock_ != nullptr, "[host] no shared memory left for the posted calls of a team, {} bytes on rank {}",
               ControlBlock::bytes(size_), rank_);
   const ControlBlock& block = calls_[static_cast<size_t>(rank_)] =
@@ -151,6 +144,16 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string
                                                                    .size = size_});
   block.status().step.store(-1);
   block.status().waitOwner.store(-1);
+}
+
+void HostGroup::showLane(const Team& team) {
+  LaneEntry* entry = nullptr;
+  for (uint32_t i = 0; i < LaneEntry::kLanes && entry == nullptr; ++i) {
+    LaneEntry& e = own().lane(i);
+    entry = e.team.load(std::memory_order_relaxed) == 0 ? &e : nullptr;
+  }
+  deviceCheck(entry != nullptr, "[host] rank {} has posted calls for {} teams, the limit; use fewer teams", rank_,
+              LaneEntry::kLanes);
   entry->heapOffset = heap_->offsetOf(laneBlock_.get(), static_cast<int64_t>(ControlBlock::bytes(size_)));
   entry->team.store(team_, std::memory_order_seq_cst);
   for (int p : team.ranks) {

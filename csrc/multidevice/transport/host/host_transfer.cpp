@@ -111,6 +111,9 @@ bool HostCommunicator::advance(RecvState& receive) {
 // A rank sends its messages before it begins the next collective, so a missing message was never sent.
 void HostCommunicator::checkComes(const RecvState& receive) {
   const int p = receive.transfer->peer;
+  if (!of(p).isThere()) {
+    return;
+  }
   const PeerState& peer = peers_[static_cast<size_t>(p)];
   const PairLine& next = of(p).linesTo(rank()).ofCall[(peer.calls + 1) % 2];
   if (static_cast<int32_t>(next.step.load(std::memory_order_acquire) - (peer.steps + 1)) < 0 ||
@@ -188,7 +191,6 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     if (t.peer == rank()) {
       continue;
     }
-    group_.join(t.peer);
     if (t.direction == Transfer::Direction::Recv) {
       receives.push_back({.transfer = &t, .stream = stream});
     } else {
@@ -198,20 +200,22 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
           {.transfer = &t, .stream = stream, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
     }
   }
-  // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow.
+  // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow. A peer that
+  // has not opened this lane yet does not delay the messages of others: it may wait for one of these first.
   std::vector<uint8_t> blocked(peers_.size());
+  auto mayMove = [&](int peer) { return blocked[static_cast<size_t>(peer)] == 0 && group_.hasOpened(peer); };
   auto advanceAll = [&] {
     bool moved = false;
     std::fill(blocked.begin(), blocked.end(), uint8_t{0});
     for (SendState& s : sends) {
-      if (!s.done && blocked[static_cast<size_t>(s.transfer->peer)] == 0) {
+      if (!s.done && mayMove(s.transfer->peer)) {
         moved = advance(s) || moved;
         blocked[static_cast<size_t>(s.transfer->peer)] = s.done || s.announced ? 0 : 1;
       }
     }
     std::fill(blocked.begin(), blocked.end(), uint8_t{0});
     for (RecvState& r : receives) {
-      if (!r.done && blocked[static_cast<size_t>(r.transfer->peer)] == 0) {
+      if (!r.done && mayMove(r.transfer->peer)) {
         moved = advance(r) || moved;
         blocked[static_cast<size_t>(r.transfer->peer)] = r.done ? 0 : 1;
       }
@@ -239,7 +243,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     }
     std::sort(pending.begin(), pending.end());
     pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
-    if (sends.size() + receives.size() > 1) {
+    if (sends.size() + receives.size() > 1 || !of(pending[0]).isThere()) {
       group_.awaitAny(moves, pending);
     } else if (receives.empty()) {
       const SendState& s = sends[0];
