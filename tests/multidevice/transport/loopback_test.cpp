@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 
 #include "base/error.h"
@@ -269,6 +272,37 @@ TEST(LoopbackTest, AReceiveThatNobodySendsIsADeadlock) {
     comm.transfer(std::span(&t, 1));
   });
   expectAllSay(errors, {"[loopback] deadlock: ", "[rank 0/2] in a group of 1 sends and receives waits for rank 1"});
+}
+
+class ThrowingPrograms final : public Communicator::Programs {
+ public:
+  std::optional<std::string> difference(const Call&, const Call&) const override {
+    throw std::runtime_error("[test] no words");
+  }
+};
+
+// One of the ranks finds the deadlock and leaves its call by the exception; it stays until the other has got an error.
+TEST(LoopbackTest, AnExceptionOfAnyKindEndsTheCallsOfAllRanks) {
+  std::vector<std::string> texts(2);
+  std::atomic<int> ended = 0;
+  runLoopback(2, [&](Communicator& comm) {
+    comm.setPrograms(std::make_shared<ThrowingPrograms>());
+    std::byte buffer[8] = {};
+    const Communicator::Transfer t{
+        .direction = Communicator::Transfer::Direction::Recv, .peer = 1 - comm.rank(), .data = buffer, .bytes = 8};
+    try {
+      comm.transfer(std::span(&t, 1));
+    } catch (const std::runtime_error& e) {
+      texts[static_cast<size_t>(comm.rank())] = e.what();
+    }
+    ++ended;
+    while (ended < 2) {
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  std::sort(texts.begin(), texts.end());
+  EXPECT_NE(texts[0].find("left its call because of an exception"), std::string::npos) << texts[0];
+  EXPECT_EQ(texts[1], "[test] no words");
 }
 
 TEST(LoopbackTest, TheTraceListsTheCallsOfEveryRank) {
