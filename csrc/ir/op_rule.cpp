@@ -236,28 +236,20 @@ const std::array<OpRule, kKinds>& rows() {
   constexpr OperandCounts kNone{0}, kOne{1}, kTwo{2}, kThree{3}, kTwoOrThree{2, 0, 1};
   constexpr OperandCounts kWithScalar{1, 1}, kScalar{0, 1}, kScalars{0, 2};
   static const std::array<OpRule, kKinds> kRows = {{
-      {K::Set, "set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved, V::InOrder},
+      {K::Set, "set", {}, kOne, F::Pointwise, inOrder, L::ByTerm, E::Moved, V::InOrder},
       {K::SegmentSet, "segment_set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved},
       {K::Point, "point", {}, kAny, F::Pointwise, inOrder, L::ByPoint},
-      {K::Cast, "cast", {}, kAny, F::Pointwise, inOrder, L::Together, E::Computed, V::SameType},
+      {K::Cast, "cast", {}, kAny, F::Pointwise, inOrder, L::ByTerm, E::Computed, V::SameType},
       {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, inOrder, L::No, E::Computed, V::InOrder, X::Alias},
       {K::Broadcast, "broadcast", {Flags}, kOne, F::Broadcast, byFlags, L::Together, E::Moved, V::InOrder},
       {K::Squeeze, "squeeze", {Flags}, kOne, F::Squeeze, byFlags, L::Together, E::Moved, V::InOrder},
       {K::Expand, "expand", {}, kOne, F::Expand, inOrder, L::Together, E::Moved, V::Strided},
-      {K::Permute, "permute", {Order}, kOne, F::Permute, inOrder, L::Together, E::Moved, V::Reordered},
-      {K::Reshape, "reshape", {}, kOne, F::Reshape, inOrder, L::Together, E::Moved, V::Contiguous},
-      {K::Slice,
-       "slice",
-       {Starts, Stops, Steps, HaloSteps},
-       kOne,
-       F::Window,
-       inOrder,
-       L::Together,
-       E::Moved,
-       V::Strided},
+      {K::Permute, "permute", {Order}, kOne, F::Permute, inOrder, L::ByTerm, E::Moved, V::Reordered},
+      {K::Reshape, "reshape", {}, kOne, F::Reshape, inOrder, L::ByTerm, E::Moved, V::Contiguous},
+      {K::Slice, "slice", {Starts, Stops, Steps, HaloSteps}, kOne, F::Window, inOrder, L::ByTerm, E::Moved, V::Strided},
       {K::Pad, "pad", {Starts, Stops, HaloSteps}, kWithScalar, F::Window, inOrder},
       {K::Cat, "cat", {Dim, HaloSteps}, kAny, F::Concatenate, joined, L::Together},
-      {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, inOrder, L::IfSum},
+      {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, inOrder, L::ByTermIfSum},
       {K::Matmul, "matmul", {}, kTwo, F::Contract, matmul, L::Product, E::Computed, V::No, X::Library},
       {K::Linear, "linear", {}, kTwoOrThree, F::Contract, linear, L::Product, E::Computed, V::No, X::Library},
       {K::Full, "full", {}, kScalar, F::Fill},
@@ -433,6 +425,18 @@ std::vector<Factor> factors(const Expr& expr) {
 
 namespace {
 
+// The tensor operands except an index.
+std::vector<int> dataOperands(const Expr& expr) {
+  std::vector<int> tensors;
+  for (size_t k = 0; k < expr.inputs().size(); k++) {
+    const auto operand = static_cast<int>(k);
+    if (expr.input(operand)->isTensor() && operand != indexOf(expr)) {
+      tensors.push_back(operand);
+    }
+  }
+  return tensors;
+}
+
 bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std::vector<int>& tensors) {
   switch (e.attributes().point) {
     case PointOp::Add:
@@ -451,27 +455,29 @@ bool isPointLinearIn(const Expr& e, const std::vector<int>& operands, const std:
 }  // namespace
 
 bool isLinearIn(const Expr& expr, const std::vector<int>& operands) {
-  std::vector<int> tensors;
-  for (size_t k = 0; k < expr.inputs().size(); k++) {
-    const auto operand = static_cast<int>(k);
-    if (expr.input(operand)->isTensor() && operand != indexOf(expr)) {
-      tensors.push_back(operand);
-    }
-  }
+  const std::vector<int> tensors = dataOperands(expr);
   const bool hasAddend = tensors.size() == 3;
   switch (ruleOf(expr).linear) {
     case Linearity::No:
       return false;
     case Linearity::Together:
+    case Linearity::ByTerm:
       return operands == tensors;
     case Linearity::Product:
       return operands.size() == (hasAddend ? 2 : 1) && operands[0] < 2 && (!hasAddend || operands[1] == 2);
     case Linearity::IfSum:
+    case Linearity::ByTermIfSum:
       return operands == tensors && expr.attributes().reduce == ReduceOp::Sum;
     case Linearity::ByPoint:
       return isPointLinearIn(expr, operands, tensors);
   }
   return false;
+}
+
+bool keepsContributions(const Expr& expr) {
+  const Linearity linear = ruleOf(expr).linear;
+  const bool byTerm = linear == Linearity::ByTerm || linear == Linearity::ByTermIfSum || linear == Linearity::ByPoint;
+  return byTerm && isLinearIn(expr, dataOperands(expr));
 }
 
 std::optional<ReduceOp> contributionsOf(const Expr& expr) {

@@ -93,10 +93,12 @@ enum class View : uint8_t {
 // The operands in which the result is linear if all others are fixed: f(a + b) = f(a) + f(b), except for rounding.
 enum class Linearity : uint8_t {
   No,
-  Together,  // all tensor operands at once, except an index
-  Product,   // the first or the second, either with a third that is added
-  IfSum,     // all at once, if the op sums
-  ByPoint,   // depends on the point op
+  Together,     // all tensor operands at once, except an index
+  ByTerm,       // as Together, and of partial sums contribution by contribution
+  Product,      // the first or the second, either with a third that is added
+  IfSum,        // all at once, if the op sums
+  ByTermIfSum,  // as ByTerm, if the op sums
+  ByPoint,      // depends on the point op; if linear in all tensor operands, as ByTerm
 };
 
 // How many operands there are: tensors lead, scalars follow.
@@ -171,6 +173,9 @@ struct Factor {
 
 // Whether the result is linear in these operands, in ascending order, if all other operands are fixed.
 [[nodiscard]] bool isLinearIn(const Expr& expr, const std::vector<int>& operands);
+
+// Whether the op maps partial sums to a partial sum: a contribution to the result is made of one contribution to each tensor operand.
+[[nodiscard]] bool keepsContributions(const Expr& expr);
 
 // How the contributions to a result are combined if a dim that the result does not have is cut; nothing if they cannot be combined.
 [[nodiscard]] std::optional<ReduceOp> contributionsOf(const Expr& expr);

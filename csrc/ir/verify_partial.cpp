@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ir/verify.h"
 
 namespace meshfuse {
@@ -13,38 +14,6 @@ bool comesOfReduction(const IterDomain* id) {
   const IdExpr* e = id->definition();
   return e != nullptr && std::any_of(e->in.begin(), e->in.end(),
                                      [](const IterDomain* in) { return in->isReduction() || comesOfReduction(in); });
-}
-
-// Sums and differences of partial sums, multiples of them by scalars, their casts, parts and sums, in whatever order their elements are: a
-// contribution of the result is made of one contribution of each operand.
-bool keepsContributions(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Set:
-    case ExprKind::Cast:
-    case ExprKind::Permute:
-    case ExprKind::Reshape:
-    case ExprKind::Slice:
-      return true;
-    case ExprKind::Reduce:
-      return e.attributes().reduce == ReduceOp::Sum;
-    case ExprKind::Point:
-      break;
-    default:
-      return false;
-  }
-  const size_t tensors = e.tensorInputs().size();
-  switch (e.attributes().point) {
-    case PointOp::Add:
-    case PointOp::Sub:
-      return tensors == 2;
-    case PointOp::Neg:
-    case PointOp::Mul:
-      return tensors == 1;
-    case PointOp::Div:
-      return tensors == 1 && e.input(0)->isTensor();
-    default:
-      return false;
-  }
 }
 
 // The violation between dim p of an operand and the corresponding dim c of the result, or "".
