@@ -7,6 +7,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
 #include "multidevice/sharding/propagate.h"
@@ -17,11 +18,6 @@
 namespace meshfuse {
 
 namespace {
-
-bool isExact(const Expr* e) {
-  return e->kind() == ExprKind::Set || e->kind() == ExprKind::Permute || e->kind() == ExprKind::Reshape ||
-         e->kind() == ExprKind::Slice;
-}
 
 // A finite number other than zero: with zero, an infinity or what is not known, x / 0 of a sum would be 0 / 0 of a contribution.
 bool isPlainNumber(const Val* val) {
@@ -38,21 +34,23 @@ bool isPlainNumber(const Val* val) {
   return std::visit(plain, value);
 }
 
-bool scales(const Expr* e) {
-  const PointOp op = e->attributes().point;
-  return e->kind() == ExprKind::Point && e->tensorInputs()[0]->dtype() == e->output()->dtype() &&
-         (op == PointOp::Neg || (op == PointOp::Mul && (isPlainNumber(e->input(0)) || isPlainNumber(e->input(1)))) ||
-          (op == PointOp::Div && isPlainNumber(e->input(1)) && isFloatingPoint(e->output()->dtype())));
-}
-
 bool widens(const Expr* e) {
   const DataType from = e->tensorInputs()[0]->dtype();
   const DataType to = e->output()->dtype();
-  return e->kind() == ExprKind::Cast && isFloatingPoint(from) && isFloatingPoint(to) &&
-         dataTypeSize(to) > dataTypeSize(from);
+  return isFloatingPoint(from) && isFloatingPoint(to) && dataTypeSize(to) > dataTypeSize(from);
 }
 
-bool sums(const Expr* e) { return e->kind() == ExprKind::Reduce && e->attributes().reduce == ReduceOp::Sum; }
+// Whether `e` maps the contributions to values whose sum is, but for rounding, the value of the sum. Quotients of integers are truncated.
+bool keepsSum(const Expr* e) {
+  if (ruleOf(*e).elements == Elements::Moved) {
+    return true;
+  }
+  const DataType type = e->output()->dtype();
+  const bool arePlain =
+      std::ranges::all_of(e->inputs(), [](const Val* v) { return v->isTensor() || isPlainNumber(v); });
+  return dataTypeSize(type) >= 4 && arePlain && (e->kind() != ExprKind::Cast || widens(e)) &&
+         (e->attributes().point != PointOp::Div || isFloatingPoint(type));
+}
 
 // The state of contributions after an op whose first root dims are the dims of its operand.
 TensorView* shaped(TensorView* partial, const Expr* op) {
@@ -177,15 +175,15 @@ bool isLinear(const Expr* e) {
   }
   const TensorView* in = e->tensorInputs()[0];
   const TensorView* out = e->tensorOutput();
-  return (isExact(e) || (dataTypeSize(out->dtype()) >= 4 && (scales(e) || widens(e) || sums(e)))) &&
-         out->hasDeviceMesh() && in->getDeviceMesh() == out->getDeviceMesh() && !in->isPartial() && !out->isPartial();
+  return keepsContributions(*e) && keepsSum(e) && out->hasDeviceMesh() && in->getDeviceMesh() == out->getDeviceMesh() &&
+         !in->isPartial() && !out->isPartial();
 }
 
 TensorView* ofContributions(const Expr* op, TensorView* partial) {
   Fusion& fusion = partial->fusion();
   const ShardState before = shardState(partial);
   TensorView* out = nullptr;
-  if (op->kind() == ExprKind::Set || op->kind() == ExprKind::Point || op->kind() == ExprKind::Cast) {
+  if (ruleOf(*op).form == OpForm::Pointwise) {
     std::vector<Val*> operands = op->inputs();
     std::ranges::replace_if(
         operands, [](const Val* v) { return v->isTensor(); }, partial);
