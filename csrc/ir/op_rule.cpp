@@ -227,6 +227,7 @@ constexpr size_t kKinds = static_cast<size_t>(ExprKind::Communicate) + 1;
 const std::array<OpRule, kKinds>& rows() {
   using enum Attribute;
   using F = OpForm;
+  using R = Repeat;
   using K = ExprKind;
   using X = Executor;
   using V = View;
@@ -236,43 +237,54 @@ const std::array<OpRule, kKinds>& rows() {
   constexpr OperandCounts kNone{0}, kOne{1}, kTwo{2}, kThree{3}, kTwoOrThree{2, 0, 1};
   constexpr OperandCounts kWithScalar{1, 1}, kScalar{0, 1}, kScalars{0, 2};
   static const std::array<OpRule, kKinds> kRows = {{
-      {K::Set, "set", {}, kOne, F::Pointwise, inOrder, L::ByTerm, E::Moved, V::InOrder},
-      {K::SegmentSet, "segment_set", {}, kOne, F::Pointwise, inOrder, L::Together, E::Moved},
-      {K::Point, "point", {}, kAny, F::Pointwise, inOrder, L::ByPoint},
-      {K::Cast, "cast", {}, kAny, F::Pointwise, inOrder, L::ByTerm, E::Computed, V::SameType},
-      {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, inOrder, L::No, E::Computed, V::InOrder, X::Alias},
-      {K::Broadcast, "broadcast", {Flags}, kOne, F::Broadcast, byFlags, L::Together, E::Moved, V::InOrder},
-      {K::Squeeze, "squeeze", {Flags}, kOne, F::Squeeze, byFlags, L::Together, E::Moved, V::InOrder},
-      {K::Expand, "expand", {}, kOne, F::Expand, inOrder, L::Together, E::Moved, V::Strided},
-      {K::Permute, "permute", {Order}, kOne, F::Permute, inOrder, L::ByTerm, E::Moved, V::Reordered},
-      {K::Reshape, "reshape", {}, kOne, F::Reshape, inOrder, L::ByTerm, E::Moved, V::Contiguous},
-      {K::Slice, "slice", {Starts, Stops, Steps, HaloSteps}, kOne, F::Window, inOrder, L::ByTerm, E::Moved, V::Strided},
-      {K::Pad, "pad", {Starts, Stops, HaloSteps}, kWithScalar, F::Window, inOrder},
-      {K::Cat, "cat", {Dim, HaloSteps}, kAny, F::Concatenate, joined, L::Together},
-      {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, inOrder, L::ByTermIfSum},
-      {K::Matmul, "matmul", {}, kTwo, F::Contract, matmul, L::Product, E::Computed, V::No, X::Library},
-      {K::Linear, "linear", {}, kTwoOrThree, F::Contract, linear, L::Product, E::Computed, V::No, X::Library},
-      {K::Full, "full", {}, kScalar, F::Fill},
-      {K::Iota, "iota", {Starts}, kScalars, F::Positions},
-      {K::Eye, "eye", {Starts}, kNone, F::Positions},
+      {K::Set, "set", {}, kOne, F::Pointwise, R::Reader, inOrder, L::ByTerm, E::Moved, V::InOrder},
+      {K::SegmentSet, "segment_set", {}, kOne, F::Pointwise, R::No, inOrder, L::Together, E::Moved},
+      {K::Point, "point", {}, kAny, F::Pointwise, R::Rank, inOrder, L::ByPoint},
+      {K::Cast, "cast", {}, kAny, F::Pointwise, R::Reader, inOrder, L::ByTerm, E::Computed, V::SameType},
+      {K::BitCast, "bit_cast", {}, kOne, F::Pointwise, R::Rank, inOrder, L::No, E::Computed, V::InOrder, X::Alias},
+      {K::Broadcast, "broadcast", {Flags}, kOne, F::Broadcast, R::Reader, byFlags, L::Together, E::Moved, V::InOrder},
+      {K::Squeeze, "squeeze", {Flags}, kOne, F::Squeeze, R::Reader, byFlags, L::Together, E::Moved, V::InOrder},
+      {K::Expand, "expand", {}, kOne, F::Expand, R::Reader, inOrder, L::Together, E::Moved, V::Strided},
+      {K::Permute, "permute", {Order}, kOne, F::Permute, R::Rank, inOrder, L::ByTerm, E::Moved, V::Reordered},
+      {K::Reshape, "reshape", {}, kOne, F::Reshape, R::Rank, inOrder, L::ByTerm, E::Moved, V::Contiguous},
+      {K::Slice,
+       "slice",
+       {Starts, Stops, Steps, HaloSteps},
+       kOne,
+       F::Window,
+       R::Rank,
+       inOrder,
+       L::ByTerm,
+       E::Moved,
+       V::Strided},
+      {K::Pad, "pad", {Starts, Stops, HaloSteps}, kWithScalar, F::Window, R::Rank, inOrder},
+      {K::Cat, "cat", {Dim, HaloSteps}, kAny, F::Concatenate, R::No, joined, L::Together},
+      {K::Reduce, "reduce", {Reduce}, kOne, F::Reduce, R::No, inOrder, L::ByTermIfSum},
+      {K::Matmul, "matmul", {}, kTwo, F::Contract, R::No, matmul, L::Product, E::Computed, V::No, X::Library},
+      {K::Linear, "linear", {}, kTwoOrThree, F::Contract, R::No, linear, L::Product, E::Computed, V::No, X::Library},
+      {K::Full, "full", {}, kScalar, F::Fill, R::Reader},
+      {K::Iota, "iota", {Starts}, kScalars, F::Positions, R::Reader},
+      {K::Eye, "eye", {Starts}, kNone, F::Positions, R::Reader},
       {K::Random, "random", {Random, Ordinal, Starts, Stops}, kScalars, F::Positions},
       {K::TakeAlongAxis,
        "take_along_axis",
        {Dim},
        kTwo,
        F::Index,
+       R::No,
        takeAlongAxis,
        L::Together,
        E::Computed,
        V::No,
        X::Kernel,
        1},
-      {K::Gather, "gather", {Dim}, kTwo, F::Index, gather, L::Together, E::Computed, V::No, X::Kernel, 1},
+      {K::Gather, "gather", {Dim}, kTwo, F::Index, R::No, gather, L::Together, E::Computed, V::No, X::Kernel, 1},
       {K::IndexSelect,
        "index_select",
        {Dim, HaloSteps},
        kTwo,
        F::Index,
+       R::No,
        indexSelect,
        L::Together,
        E::Computed,
@@ -284,19 +296,21 @@ const std::array<OpRule, kKinds>& rows() {
        {Starts, Flags},
        kTwo,
        F::Index,
+       R::No,
        embedding,
        L::Together,
        E::Computed,
        V::No,
        X::Kernel,
        0},
-      {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, line, L::IfSum, E::Computed, V::No, X::Library},
-      {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, line, L::No, E::Positions, V::No, X::Library},
+      {K::Scan, "scan", {Reduce, Dim}, kOne, F::Line, R::No, line, L::IfSum, E::Computed, V::No, X::Library},
+      {K::ArgSort, "argsort", {Dim, Flags}, kOne, F::Line, R::No, line, L::No, E::Positions, V::No, X::Library},
       {K::Scatter,
        "scatter",
        {Dim, Starts, Flags},
        kThree,
        F::Put,
+       R::No,
        scatter,
        L::Together,
        E::Computed,
@@ -308,6 +322,7 @@ const std::array<OpRule, kKinds>& rows() {
        {Starts, Flags},
        kThree,
        F::Put,
+       R::No,
        indexPutAccumulate,
        L::Together,
        E::Computed,
@@ -319,12 +334,13 @@ const std::array<OpRule, kKinds>& rows() {
        {Reduce, Dim, Plan, Pack},
        kOne,
        F::Ranks,
+       R::No,
        inOrder,
        L::IfSum,
        E::Moved,
        V::No,
        X::Ranks},
-      {K::Communicate, "communicate", {Comm}, kOne, F::Ranks, communicate, L::No, E::Computed, V::No, X::Ranks},
+      {K::Communicate, "communicate", {Comm}, kOne, F::Ranks, R::No, communicate, L::No, E::Computed, V::No, X::Ranks},
   }};
   return kRows;
 }
@@ -478,6 +494,11 @@ bool keepsContributions(const Expr& expr) {
   const Linearity linear = ruleOf(expr).linear;
   const bool byTerm = linear == Linearity::ByTerm || linear == Linearity::ByTermIfSum || linear == Linearity::ByPoint;
   return byTerm && isLinearIn(expr, dataOperands(expr));
+}
+
+Repeat repeatOf(const Expr& expr) {
+  const bool checks = expr.kind() == ExprKind::Point && mayRefuse(expr.attributes().point);
+  return checks ? Repeat::Reader : ruleOf(expr).repeat;
 }
 
 std::optional<ReduceOp> contributionsOf(const Expr& expr) {

@@ -80,6 +80,13 @@ enum class OpForm : uint8_t {
 // The part of the system that runs a local op.
 enum class Executor : uint8_t { Kernel, Library, Alias, Ranks };
 
+// Whether repeating the op is cheaper than moving or storing its result.
+enum class Repeat : uint8_t {
+  No,
+  Rank,    // on more ranks, if fewer bytes move
+  Reader,  // and for each reader: the op costs less than a round trip through memory
+};
+
 // Whether the result can lie in its operand's memory.
 enum class View : uint8_t {
   No,
@@ -123,6 +130,7 @@ struct OpRule {
   std::vector<Attribute> attributes;      // printed in this order
   std::optional<OperandCounts> operands;  // nothing: verify_expr.cpp has the rule
   OpForm form;
+  Repeat repeat = Repeat::No;
   void (*dims)(DimMap&) = nullptr;  // links the dims of one tensor operand; nullptr: there are none
   Linearity linear = Linearity::No;
   Elements elements = Elements::Computed;
@@ -176,6 +184,9 @@ struct Factor {
 
 // Whether the op maps partial sums to a partial sum: a contribution to the result is made of one contribution to each tensor operand.
 [[nodiscard]] bool keepsContributions(const Expr& expr);
+
+// As in the row, but a point op that checks its operands is repeated for each reader, next to the read that needs the check.
+[[nodiscard]] Repeat repeatOf(const Expr& expr);
 
 // How the contributions to a result are combined if a dim that the result does not have is cut; nothing if they cannot be combined.
 [[nodiscard]] std::optional<ReduceOp> contributionsOf(const Expr& expr);

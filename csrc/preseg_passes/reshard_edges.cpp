@@ -7,6 +7,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
 #include "preseg_passes/plain_tensor.h"
@@ -21,32 +22,11 @@ bool costsNoMore(const ReshardCost& a, const ReshardCost& b) {
   return a.bytes < b.bytes || (a.bytes == b.bytes && a.calls <= b.calls);
 }
 
-// An elementwise op or a change of shape: repeating it on more ranks may move fewer bytes.
-bool isCheapToRepeat(const Expr* e) {
-  switch (e->kind()) {
-    case ExprKind::Set:
-    case ExprKind::Point:
-    case ExprKind::Cast:
-    case ExprKind::BitCast:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Expand:
-    case ExprKind::Permute:
-    case ExprKind::Reshape:
-    case ExprKind::Slice:
-    case ExprKind::Pad:
-    case ExprKind::Full:
-    case ExprKind::Iota:
-    case ExprKind::Eye:
-      return e->output()->isTensor();
-    default:
-      return false;
-  }
-}
+bool isRepeatable(const Expr* e) { return repeatOf(*e) != Repeat::No && e->output()->isTensor(); }
 
 // Reads one tensor, once, and may shrink it.
 bool canPass(const Expr* e) {
-  return (isCheapToRepeat(e) || e->kind() == ExprKind::Reduce) && e->tensorInputs().size() == 1 &&
+  return (isRepeatable(e) || e->kind() == ExprKind::Reduce) && e->tensorInputs().size() == 1 &&
          e->output()->isTensor() && !e->tensorOutput()->isPartial();
 }
 
@@ -221,8 +201,7 @@ class EdgeRewrites {
 
   static bool canRepeat(const TensorView* tv) {
     const Expr* op = tv->definition();
-    return op != nullptr && isCheapToRepeat(op) && isMovable(tv) && !tv->isPartial() &&
-           tv->fusion().uses(tv).size() == 1;
+    return op != nullptr && isRepeatable(op) && isMovable(tv) && !tv->isPartial() && tv->fusion().uses(tv).size() == 1;
   }
 
   // The cost of computing `tv` at `wanted` from operands that are moved, or are computed in the same way.

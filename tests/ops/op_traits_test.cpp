@@ -14,40 +14,41 @@ namespace {
 struct TraitRow {
   const char* line;
   bool keepsContributions = false;
+  Repeat repeat = Repeat::No;
 };
 
 const TraitRow kTraitRows[] = {
-    {"T9 = set(T0) : Float[4, 6]", true},
+    {"T9 = set(T0) : Float[4, 6]", true, Repeat::Reader},
     {"T9 = segment_set(T0) : Float[4, 6]"},
-    {"T9 = neg(T0) : Float[4, 6]", true},
-    {"T9 = exp(T0) : Float[4, 6]"},
-    {"T9 = add(T0, T0) : Float[4, 6]", true},
-    {"T9 = add(T0, 1.0) : Float[4, 6]"},
-    {"T9 = sub(1.0, T0) : Float[4, 6]"},
-    {"T9 = mul(T0, T0) : Float[4, 6]"},
-    {"T9 = mul(T0, 2.0) : Float[4, 6]", true},
-    {"T9 = mul(2.0, T0) : Float[4, 6]", true},
-    {"T9 = div(T0, T0) : Float[4, 6]"},
-    {"T9 = div(T0, 2.0) : Float[4, 6]", true},
-    {"T9 = div(2.0, T0) : Float[4, 6]"},
-    {"T9 = where(T3, T0, 0.0) : Float[4, 6]"},
-    {"T9 = cast(T0) : Double[4, 6]", true},
-    {"T9 = bit_cast(T0) : Int32[4, 6]"},
-    {"T9 = broadcast(T0, flags=[t, f, f]) : Float[b{1}, 4, 6]"},
-    {"T9 = squeeze(T1, flags=[t, f]) : Float[6]"},
-    {"T9 = expand(T1) : Float[3, 6]"},
-    {"T9 = permute(T0, order=[1, 0]) : Float[6, 4]", true},
-    {"T9 = reshape(T0) : Float[24]", true},
-    {"T9 = slice(T0, starts=[1, 0], stops=[3, 6], steps=[1, 2]) : Float[2, 3]", true},
-    {"T9 = pad(T0, 0.0, starts=[1, 0], stops=[0, 2]) : Float[5, 8]"},
+    {"T9 = neg(T0) : Float[4, 6]", true, Repeat::Rank},
+    {"T9 = exp(T0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = add(T0, T0) : Float[4, 6]", true, Repeat::Rank},
+    {"T9 = add(T0, 1.0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = sub(1.0, T0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = mul(T0, T0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = mul(T0, 2.0) : Float[4, 6]", true, Repeat::Rank},
+    {"T9 = mul(2.0, T0) : Float[4, 6]", true, Repeat::Rank},
+    {"T9 = div(T0, T0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = div(T0, 2.0) : Float[4, 6]", true, Repeat::Rank},
+    {"T9 = div(2.0, T0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = where(T3, T0, 0.0) : Float[4, 6]", false, Repeat::Rank},
+    {"T9 = cast(T0) : Double[4, 6]", true, Repeat::Reader},
+    {"T9 = bit_cast(T0) : Int32[4, 6]", false, Repeat::Rank},
+    {"T9 = broadcast(T0, flags=[t, f, f]) : Float[b{1}, 4, 6]", false, Repeat::Reader},
+    {"T9 = squeeze(T1, flags=[t, f]) : Float[6]", false, Repeat::Reader},
+    {"T9 = expand(T1) : Float[3, 6]", false, Repeat::Reader},
+    {"T9 = permute(T0, order=[1, 0]) : Float[6, 4]", true, Repeat::Rank},
+    {"T9 = reshape(T0) : Float[24]", true, Repeat::Rank},
+    {"T9 = slice(T0, starts=[1, 0], stops=[3, 6], steps=[1, 2]) : Float[2, 3]", true, Repeat::Rank},
+    {"T9 = pad(T0, 0.0, starts=[1, 0], stops=[0, 2]) : Float[5, 8]", false, Repeat::Rank},
     {"T9 = cat(T0, T0, dim=0) : Float[8, 6]"},
     {"T9 = reduce(T0, op=sum) : Float[r{4}, 6]", true},
     {"T9 = reduce(T0, op=max) : Float[r{4}, 6]"},
     {"T9 = matmul(T0, T4) : Float[4, 5, r{6}]"},
     {"T9 = linear(T0, T0) : Float[4, 4, r{6}]"},
-    {"T9 = full(1.0) : Float[4]"},
-    {"T9 = iota(0, 1, starts=[0]) : Int[4]"},
-    {"T9 = eye(starts=[0, 0]) : Float[4, 4]"},
+    {"T9 = full(1.0) : Float[4]", false, Repeat::Reader},
+    {"T9 = iota(0, 1, starts=[0]) : Int[4]", false, Repeat::Reader},
+    {"T9 = eye(starts=[0, 0]) : Float[4, 4]", false, Repeat::Reader},
     {"T9 = random(0, 0, kind=uniform, ordinal=0, starts=[0], stops=[4]) : Float[4]"},
     {"T9 = take_along_axis(T0, T2, dim=1) : Float[4, 6]"},
     {"T9 = gather(T0, T2, dim=1) : Float[4, 6]"},
@@ -82,6 +83,7 @@ TEST(OpTraits, OfEveryKind) {
     const Expr& e = *program->outputs()[0]->definition();
     seen.insert(e.kind());
     EXPECT_EQ(keepsContributions(e), row.keepsContributions) << row.line;
+    EXPECT_EQ(repeatOf(e), row.repeat) << row.line;
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(ExprKind::Communicate) + 1);
 }
@@ -99,6 +101,7 @@ TEST(OpTraits, OfEveryPointOpOfTensors) {
     ASSERT_TRUE(verify(*program).empty()) << line << "\n" << verify(*program)[0];
     const Expr& e = *program->outputs()[0]->definition();
     EXPECT_EQ(keepsContributions(e), op.op == PointOp::Add || op.op == PointOp::Sub || op.op == PointOp::Neg) << line;
+    EXPECT_EQ(repeatOf(e), op.op == PointOp::CheckedIndex ? Repeat::Reader : Repeat::Rank) << line;
   }
 }
 
