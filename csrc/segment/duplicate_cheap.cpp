@@ -4,28 +4,11 @@
 
 #include "ir/fusion.h"
 #include "ir/fusion_cloner.h"
+#include "ir/op_rule.h"
 
 namespace meshfuse {
 
 namespace {
-
-bool isCheap(const Expr& e) {
-  switch (e.kind()) {
-    case ExprKind::Set:
-    case ExprKind::Cast:
-    case ExprKind::Broadcast:
-    case ExprKind::Squeeze:
-    case ExprKind::Expand:
-    case ExprKind::Full:
-    case ExprKind::Iota:
-    case ExprKind::Eye:
-      return true;
-    case ExprKind::Point:  // a compare beside the load that needs it
-      return e.attributes().point == PointOp::CheckedIndex;
-    default:
-      return false;
-  }
-}
 
 // It follows a reduction: a copy would run the epilogue of that step twice.
 bool readsReduction(const Expr& e) {
@@ -42,7 +25,7 @@ bool duplicateCheap(Fusion& fusion, LocalContext&) {
   std::vector<Expr*> exprs = fusion.exprs();
   for (auto it = exprs.rbegin(); it != exprs.rend(); ++it) {
     Expr* e = *it;
-    if (!isCheap(*e) || !e->output()->isTensor() || e->output()->isFusionOutput()) {
+    if (repeatOf(*e) != Repeat::Reader || !e->output()->isTensor() || e->output()->isFusionOutput()) {
       continue;
     }
     std::vector<Expr*> uses = fusion.uses(e->output());

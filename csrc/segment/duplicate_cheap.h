@@ -2,9 +2,9 @@
 //
 //   T1 = broadcast(T0); T2 = add(T1, ..); T3 = mul(T1, ..)   ->   T2 reads T1, T3 reads a copy T1'
 //
-// The copied ops: ops that only change positions (broadcast, squeeze, expand, set), ops without tensor operands (full, iota, eye), casts
-// and checked indices. So no kernel stores such a small tensor for other kernels. Results that are fusion outputs keep their op. Holds
-// before and after: a local fusion. Idempotent. Runs before segmentation.
+// The copied ops: those of Repeat::Reader (ir/op_rule.h), such as broadcasts, constants, casts and checked indices. So no kernel stores
+// such a small tensor for other kernels. Results that are fusion outputs keep their op. Holds before and after: a local fusion. Idempotent.
+// Runs before segmentation.
 #pragma once
 
 namespace meshfuse {
