@@ -379,6 +379,8 @@ OperandDims dimsRead(const Expr& expr, int operand) {
   return std::move(map.links);
 }
 
+bool mapsInOrder(const Expr& expr) { return ruleOf(expr).dims == inOrder; }
+
 namespace {
 
 FactorKind kindOf(DimRead how) {

@@ -161,6 +161,9 @@ struct OperandDims {
 // For operand number `operand` of expr (a scalar: all None) and its result number 0.
 [[nodiscard]] OperandDims dimsRead(const Expr& expr, int operand);
 
+// Whether dim k of each tensor operand corresponds to root dim k of the result.
+[[nodiscard]] bool mapsInOrder(const Expr& expr);
+
 enum class FactorKind : uint8_t {
   Parallel,  // may be cut: each part of the result reads its part of the operands
   Summed,    // if cut, every rank has a contribution to the result

@@ -53,6 +53,7 @@ class ExprVerifier {
         !countsIndexedDim() && (reduces(root()) || reduces(logical()))) {
       report("the result has a reduction dim, which only reduce, matmul, linear and redistribute make");
     }
+    byRule();
     byKind();
   }
 
@@ -159,17 +160,32 @@ class ExprVerifier {
     return fits;
   }
 
+  // What the op's row implies.
+  void byRule() {
+    if (ruleOf(e_).elements == Elements::Moved) {
+      sameType();
+    }
+    if (mapsInOrder(e_)) {
+      const bool stretches = e_.kind() == ExprKind::Point || e_.kind() == ExprKind::Expand;
+      for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+        if (e_.input(k)->isTensor()) {
+          sameDims(operandDims(k), root(), k, stretches);
+        }
+      }
+    }
+    if (hasIndex(e_) && !isIntegral(e_.input(indexOf(e_))->dtype())) {
+      report("the index is {}, expected integers", name(e_.input(indexOf(e_))->dtype()));
+    }
+  }
+
   void byKind() {
     switch (e_.kind()) {
       case ExprKind::Set:
       case ExprKind::SegmentSet:
-        sameType();
-        sameDims(operandDims(0), root(), 0);
+      case ExprKind::Expand:
         return;
       case ExprKind::Cast:
-        if (e_.input(0)->isTensor()) {
-          sameDims(operandDims(0), root(), 0);
-        } else {
+        if (!e_.input(0)->isTensor()) {
           report("a scalar is cast to a tensor; use full");
         }
         return;
@@ -177,17 +193,12 @@ class ExprVerifier {
         if (dataTypeSize(e_.input(0)->dtype()) != dataTypeSize(out_->dtype())) {
           report("{} and {} differ in size", name(e_.input(0)->dtype()), name(out_->dtype()));
         }
-        sameDims(operandDims(0), root(), 0);
         return;
       case ExprKind::Point:
         return point();
       case ExprKind::Broadcast:
       case ExprKind::Squeeze:
         return broadcastOrSqueeze();
-      case ExprKind::Expand:
-        sameType();
-        sameDims(operandDims(0), root(), 0, true);
-        return;
       case ExprKind::Permute:
         return permute();
       case ExprKind::Reshape:
@@ -270,9 +281,6 @@ class ExprVerifier {
     int scalarCategory = -1;
     for (int k = 0; k < op.arity; k++) {
       const Val* v = e_.input(k);
-      if (v->isTensor()) {
-        sameDims(operandDims(k), root(), k, true);
-      }
       if (op.op == PointOp::Where && k == 0) {
         if (v->dtype() != DataType::Bool) {
           report("the condition is {}, expected Bool", name(v->dtype()));
@@ -301,7 +309,6 @@ class ExprVerifier {
   }
 
   void broadcastOrSqueeze() {
-    sameType();
     bool broadcasts = e_.kind() == ExprKind::Broadcast;
     const Dims& longer = broadcasts ? root() : operandDims(0);
     if (!listFits("flags", attributes().flags.size(), longer.size())) {
@@ -319,9 +326,6 @@ class ExprVerifier {
   }
 
   void permute() {
-    sameType();
-    Dims p = operandDims(0);
-    sameDims(p, root(), 0);
     const std::vector<int>& order = attributes().order;
     const Dims& logical = out_->getLogicalDomain();
     if (!listFits("axes in the order", order.size(), logical.size()) || root().size() != logical.size()) {
@@ -343,8 +347,6 @@ class ExprVerifier {
   }
 
   void reshape() {
-    sameType();
-    sameDims(operandDims(0), root(), 0);
     const IntExpr from = elements(root());
     const IntExpr to = elements(out_->getLogicalDomain());
     if (provenUnequal(from, to)) {
@@ -361,9 +363,7 @@ class ExprVerifier {
   }
 
   void slice() {
-    sameType();
     Dims p = operandDims(0);
-    sameDims(p, root(), 0);
     const ExprAttributes& a = attributes();
     if (!listFits("starts", a.starts.size(), p.size()) || !listFits("stops", a.stops.size(), p.size()) ||
         !listFits("steps", a.steps.size(), p.size()) || out_->getLogicalDomain().size() != p.size()) {
@@ -386,7 +386,6 @@ class ExprVerifier {
   void pad() {
     sameType();
     Dims p = operandDims(0);
-    sameDims(p, root(), 0);
     const ExprAttributes& a = attributes();
     if (category(e_.input(1)->dtype()) != category(out_->dtype())) {
       report("the fill is {}, the tensor {}", name(e_.input(1)->dtype()), name(out_->dtype()));
@@ -431,7 +430,6 @@ class ExprVerifier {
 
   void reduce() {
     sameType();
-    sameDims(operandDims(0), root(), 0);
     if (!reduces(root())) {
       report("no dim is reduced; mark one r{{..}}");
     }
@@ -448,8 +446,6 @@ class ExprVerifier {
   }
 
   void redistribute() {
-    sameType();
-    sameDims(operandDims(0), root(), 0);
     const Dims& c = root();
     std::ptrdiff_t reduced = std::count_if(c.begin(), c.end(), [](const IterDomain* d) { return d->isReduction(); });
     if (reduced > 1) {
@@ -558,16 +554,13 @@ class ExprVerifier {
 
   void indexing() {
     bool embeds = e_.kind() == ExprKind::Embedding;
-    const Dims index = operandDims(embeds ? 0 : 1);
-    const Dims data = operandDims(embeds ? 1 : 0);
+    const Dims index = operandDims(indexOf(e_));
+    const Dims data = operandDims(tableOf(e_));
     Dims result = root();
     if (countsIndexedDim()) {
       result.pop_back();
     }
-    sameType(embeds ? 1 : 0);
-    if (!isIntegral(e_.input(embeds ? 0 : 1)->dtype())) {
-      report("the index is {}, expected Int or Int32", name(e_.input(embeds ? 0 : 1)->dtype()));
-    }
+    sameType(tableOf(e_));
     if (embeds) {
       if (data.size() != 2 || result.size() != index.size() + 1) {
         report("a weight of {} dims and a result of {}, expected 2 and {}", data.size(), result.size(),
@@ -652,9 +645,6 @@ class ExprVerifier {
     sameType();
     sameType(2);
     sameDims(operandDims(0), root(), 0);
-    if (!isIntegral(e_.input(1)->dtype())) {
-      report("the index is {}, expected integers", name(e_.input(1)->dtype()));
-    }
     if (attributes().starts.size() != 1 || attributes().flags.size() != 1) {
       report("{} starts and {} flags, expected one each", attributes().starts.size(), attributes().flags.size());
     }

@@ -24,6 +24,13 @@ constexpr const char* kInputs = R"(
 const Violation kViolations[] = {
     {"T9 = set(T0) : Float[4, 7]", "T9 = set: dim 1 of operand 0: extents 6 and 7 differ"},
     {"T9 = set(T0) : Int[4, 6]", "T9 = set: operand 0 is Float, the result Int"},
+    {"T9 = segment_set(T0) : Float[4, 7]", "T9 = segment_set: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = add(T0, T0) : Float[4, 7]", "T9 = add: dim 1 of operand 1: extents 6 and 7 differ"},
+    {"T9 = cast(T0) : Double[4, 7]", "T9 = cast: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = bit_cast(T0) : Int32[4, 7]", "T9 = bit_cast: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = reduce(T0, op=sum) : Float[r{4}, 7]", "T9 = reduce: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = redistribute(T0) : Float[4, 7]", "T9 = redistribute: dim 1 of operand 0: extents 6 and 7 differ"},
+    {"T9 = redistribute(T0) : Int[4, 6]", "T9 = redistribute: operand 0 is Float, the result Int"},
     {"T9 = set(T0, T0) : Float[4, 6]", "T9 = set: 2 operands, expected 1"},
     {"T9 = set(1.0) : Float[4, 6]", "T9 = set: operand 0 is 1.0, expected a tensor"},
     {"T9 = set(T0) : Float[4, r{6}]", "T9 = set: the result has a reduction dim"},

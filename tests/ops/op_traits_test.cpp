@@ -88,6 +88,19 @@ TEST(OpTraits, OfEveryKind) {
   EXPECT_EQ(seen.size(), static_cast<size_t>(ExprKind::Communicate) + 1);
 }
 
+TEST(OpTraits, OnlyCastsAndNewTensorsChooseTheirType) {
+  const std::set<ExprKind> choose = {ExprKind::Cast, ExprKind::Full, ExprKind::Eye, ExprKind::Random};
+  for (const TraitRow& row : kTraitRows) {
+    std::string line = row.line;
+    const size_t type = line.find(" : Float[");
+    if (type != std::string::npos) {
+      const std::unique_ptr<Fusion> program = programOf(line.replace(type, 9, " : Double["));
+      const bool chooses = choose.contains(program->outputs()[0]->definition()->kind());
+      EXPECT_EQ(verify(*program).empty(), chooses) << line;
+    }
+  }
+}
+
 TEST(OpTraits, OfEveryPointOpOfTensors) {
   for (const PointOpInfo& op : kPointOps) {
     const bool ofIntegers = op.types == OpTypes::Integer || op.types == OpTypes::Bits;
