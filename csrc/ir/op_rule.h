@@ -196,6 +196,11 @@ struct Factor {
 
 [[nodiscard]] inline bool isContraction(const Expr& expr) { return ruleOf(expr).form == OpForm::Contract; }
 [[nodiscard]] inline bool isWindow(const Expr& expr) { return ruleOf(expr).form == OpForm::Window; }
+// Whether the op needs its operand contiguous in memory: it sends it to other ranks, or takes its bits as those of another type.
+[[nodiscard]] inline bool readsOnePiece(const Expr& expr) {
+  const Executor executor = ruleOf(expr).executor;
+  return executor == Executor::Ranks || executor == Executor::Alias;
+}
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
 // For an op that reads or writes at positions given by index data: the operand that holds the indices, and the table.
 [[nodiscard]] inline bool hasIndex(const Expr& expr) { return ruleOf(expr).index >= 0; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ir/fusion.h"
+#include "ir/op_rule.h"
 #include "ops/shape_ops.h"
 #include "segment/local_context.h"
 
@@ -31,7 +32,7 @@ bool isContiguous(const TensorView* tv, const std::map<int, Layout>& layouts) {
 bool contiguousOperands(Fusion& fusion, LocalContext& context) {
   bool changed = false;
   for (Expr* e : fusion.exprs()) {
-    if (e->kind() != ExprKind::Communicate && e->kind() != ExprKind::BitCast) {
+    if (!readsOnePiece(*e)) {
       continue;
     }
     TensorView* in = e->tensorInputs()[0];

@@ -28,8 +28,6 @@ bool isAliased(const Fusion& fusion, const TensorView* tv) {
   return std::ranges::any_of(fusion.aliases(), [&](const auto& a) { return a.first == tv; });
 }
 
-bool needsOnePiece(const Expr* e) { return e->kind() == ExprKind::Communicate || e->kind() == ExprKind::BitCast; }
-
 // Whether the tensor is row-major and no kernel computes it.
 bool writesRowMajor(const Expr* e) { return ruleOf(*e).executor != Executor::Kernel; }
 
@@ -41,7 +39,7 @@ std::string layOut(const Fusion& fusion, LocalContext& context, const TensorView
   }
   std::vector<Expr*> calls;
   for (Expr* use : fusion.uses(tv)) {
-    if (needsOnePiece(use)) {
+    if (readsOnePiece(*use)) {
       return fmt::format("T{} = {} reads it", use->output()->id(), use->opName());
     }
     if (isContraction(*use) && context.isLibraryCall(*use)) {

@@ -32,7 +32,7 @@ const TraitRow kTraitRows[] = {
     {"T9 = div(T0, 2.0) : Float[4, 6]", true, Repeat::Rank},
     {"T9 = div(2.0, T0) : Float[4, 6]", false, Repeat::Rank},
     {"T9 = where(T3, T0, 0.0) : Float[4, 6]", false, Repeat::Rank},
-    {"T9 = cast(T0) : Double[4, 6]", true, Repeat::Reader},
+    {"T9 = cast(T2) : Float[4, 6]", true, Repeat::Reader},
     {"T9 = bit_cast(T0) : Int32[4, 6]", false, Repeat::Rank},
     {"T9 = broadcast(T0, flags=[t, f, f]) : Float[b{1}, 4, 6]", false, Repeat::Reader},
     {"T9 = squeeze(T1, flags=[t, f]) : Float[6]", false, Repeat::Reader},
@@ -86,6 +86,15 @@ TEST(OpTraits, OfEveryKind) {
     EXPECT_EQ(repeatOf(e), row.repeat) << row.line;
   }
   EXPECT_EQ(seen.size(), static_cast<size_t>(ExprKind::Communicate) + 1);
+}
+
+TEST(OpTraits, OnlyMessagesAndBitCastsReadOnePiece) {
+  const std::set<ExprKind> whole = {ExprKind::BitCast, ExprKind::Redistribute, ExprKind::Communicate};
+  for (const TraitRow& row : kTraitRows) {
+    const std::unique_ptr<Fusion> program = programOf(row.line);
+    const Expr& e = *program->outputs()[0]->definition();
+    EXPECT_EQ(readsOnePiece(e), whole.contains(e.kind())) << row.line;
+  }
 }
 
 TEST(OpTraits, OnlyCastsAndNewTensorsChooseTheirType) {
