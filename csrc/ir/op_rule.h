@@ -108,11 +108,12 @@ enum class Linearity : uint8_t {
   ByPoint,      // depends on the point op; if linear in all tensor operands, as ByTerm
 };
 
-// How many operands there are: tensors lead, scalars follow.
-struct OperandCounts {
+// The operands: tensors lead, scalars follow.
+struct Signature {
   int tensors = 1;
   int scalars = 0;
   int optionalTensors = 0;
+  int index = -1;  // operand 0 or 1, if its elements are positions along dim `dim` of the other one, the table
 };
 
 // The origin of the result's elements.
@@ -126,9 +127,9 @@ class DimMap;
 
 struct OpRule {
   ExprKind kind;
-  std::string_view name;                  // in the text form; Point prints its op, Reduce "reduce"
-  std::vector<Attribute> attributes;      // printed in this order
-  std::optional<OperandCounts> operands;  // nothing: verify_expr.cpp has the rule
+  std::string_view name;              // in the text form; Point prints its op, Reduce "reduce"
+  std::vector<Attribute> attributes;  // printed in this order
+  std::optional<Signature> operands;  // nothing: verify_expr.cpp has the rule
   OpForm form;
   Repeat repeat = Repeat::No;
   void (*dims)(DimMap&) = nullptr;  // links the dims of one tensor operand; nullptr: there are none
@@ -136,8 +137,6 @@ struct OpRule {
   Elements elements = Elements::Computed;
   View view = View::No;
   Executor executor = Executor::Kernel;
-  int index =
-      -1;  // the operand, 0 or 1, whose elements are positions along dim `dim` of the other one, the table; -1: none
 };
 
 [[nodiscard]] const OpRule& ruleOf(ExprKind kind);
@@ -203,8 +202,8 @@ struct Factor {
 }
 [[nodiscard]] inline bool isIndexing(const Expr& expr) { return ruleOf(expr).form == OpForm::Index; }
 // For an op that reads or writes at positions given by index data: the operand that holds the indices, and the table.
-[[nodiscard]] inline bool hasIndex(const Expr& expr) { return ruleOf(expr).index >= 0; }
-[[nodiscard]] inline int indexOf(const Expr& expr) { return ruleOf(expr).index; }
+[[nodiscard]] inline int indexOf(const Expr& expr) { return ruleOf(expr).operands.value_or(Signature{}).index; }
+[[nodiscard]] inline bool hasIndex(const Expr& expr) { return indexOf(expr) >= 0; }
 [[nodiscard]] inline int tableOf(const Expr& expr) { return 1 - indexOf(expr); }
 
 }  // namespace meshfuse

@@ -90,7 +90,7 @@ class ExprVerifier {
     } else if (e_.kind() == ExprKind::Cat && (given == 0 || std::any_of(e_.inputs().begin(), e_.inputs().end(),
                                                                         [](const Val* v) { return !v->isTensor(); }))) {
       report("expected one tensor or more, and no scalar");
-    } else if (const std::optional<OperandCounts>& c = ruleOf(e_).operands) {
+    } else if (const std::optional<Signature>& c = ruleOf(e_).operands) {
       size_t least = static_cast<size_t>(c->tensors + c->scalars);
       if (given < least || given > least + static_cast<size_t>(c->optionalTensors)) {
         report("{} operands, expected {}{}", given, least, c->optionalTensors > 0 ? " or one more" : "");
