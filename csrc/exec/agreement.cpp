@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -21,6 +22,7 @@ constexpr std::string_view kNoPlan = "no plan: ";
 constexpr std::string_view kPlatform = "platform: ";
 constexpr size_t kMostOfADescriptor = 3500;
 constexpr int kMostStepsOfAnOp = 8;
+constexpr uint64_t kExchangeOfCall = 0x61677265656d656e;
 
 bool refuses(const std::string& answer) { return answer.starts_with(kNoPlan) || answer.starts_with(kRefusal); }
 
@@ -123,20 +125,21 @@ bool Agreement::Call::use(const Shapes& shapes) const {
   return false;
 }
 
-std::optional<Agreement::Shapes> Agreement::Call::keep(const Shapes& shapes, const AgreedPlan& plan) const {
+void Agreement::Call::keep(const Shapes& shapes, const AgreedPlan& plan) const {
+  agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
+  if (use(shapes)) {
+    return;
+  }
   std::list<Shapes>& agreed = agreement_.agreed_;
-  std::optional<Shapes> evicted;
-  if (hasPeers()) {
-    agreement_.redistributes_ = agreement_.redistributes_.value_or(false) || plan.redistributes;
+  agreed.push_front(shapes);
+  if (agreed.size() > agreement_.options_.maxPlans) {
+    agreement_.evicted_.push_back(std::move(agreed.back()));
+    agreed.pop_back();
   }
-  if (!use(shapes)) {
-    agreed.push_front(shapes);
-    if (agreed.size() > agreement_.options_.maxPlans) {
-      evicted = std::move(agreed.back());
-      agreed.pop_back();
-    }
-  }
-  return evicted;
+}
+
+std::vector<Agreement::Shapes> Agreement::Call::takeEvicted() const {
+  return hasPeers() ? std::exchange(agreement_.evicted_, {}) : std::vector<Shapes>();
 }
 
 // Ranks compare their first plan, and later ones once some program redistributes. A rank without a shard of an input cannot assume its
@@ -162,14 +165,29 @@ AgreedPlan Agreement::Call::agree(const PlanProposal& proposal, const Fusion& gl
                      .identity = plan.identity,
                      .communications = kMostStepsOfAnOp * global.numExprs()});
   // If only this rank's shard has another size, it compares alone: no peer makes the call, and the deadline ends it.
-  if (!use(factsOf(proposal.fusion, proposal.inputs)) && (peersCompare(proposal) || plan.communicates)) {
+  const Shapes shapes = factsOf(proposal.fusion, proposal.inputs);
+  if (!use(shapes) && (peersCompare(proposal) || plan.communicates)) {
     compare(proposal, *descriptor, program, device);
   }
+  keep(shapes, plan);
   if (plan.communicates) {
     PlanDescriptors::add(communicator(), descriptor);
     plan.descriptor = descriptor;
   }
   return plan;
+}
+
+// The program of the messages is the number of the call.
+std::vector<std::string> Agreement::Call::exchange(std::string_view message) const {
+  struct OfCall {
+    OfCall(Communicator& c, int64_t number) : comm(c) {
+      comm.setProgram(hashCombine(kExchangeOfCall, static_cast<uint64_t>(number)));
+    }
+    ~OfCall() { comm.setProgram(0); }
+    Communicator& comm;
+  };
+  const OfCall ofCall(communicator(), number_);
+  return communicator().exchange(message);
 }
 
 void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
@@ -179,7 +197,7 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
   communicator().setStep(-1, "compares its plan");
   // the descriptor is for peers that make another call
   std::vector<std::string> answers =
-      communicator().exchange(fmt::format("{}{}\n{}", kNewPlan, hash, plan.call.toString(kMostOfADescriptor)));
+      exchange(fmt::format("{}{}\n{}", kNewPlan, hash, plan.call.toString(kMostOfADescriptor)));
   communicator().setStep(-1, "");
   for (std::string& answer : answers) {
     answer = refuses(answer) ? answer : answer.substr(0, answer.find('\n'));
@@ -194,8 +212,8 @@ void Agreement::Call::compare(const PlanProposal& proposal, const PlanDescriptor
     }
   }
   if (!different.empty()) {
-    throwDifference(communicator().exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
-                                                        textOfSizes(proposal.fusion, proposal.sizes), program)),
+    throwDifference(exchange(fmt::format("call {}\n{}{}{}{}", number_, platform, proposal.assumedSizes,
+                                         textOfSizes(proposal.fusion, proposal.sizes), program)),
                     different);
   }
 }
@@ -231,9 +249,8 @@ void Agreement::Call::refuse(const std::exception& why) const {
   const bool isUsers = dynamic_cast<const UserError*>(&why) != nullptr;
   std::vector<std::string> answers;
   try {
-    communicator().setProgram(0);
     communicator().setStep(-1, isUsers ? "refuses the call" : fmt::format("refuses the call: {}", why.what()));
-    answers = communicator().exchange(std::string(isUsers ? kRefusal : kNoPlan) + why.what());
+    answers = exchange(std::string(isUsers ? kRefusal : kNoPlan) + why.what());
     communicator().setStep(-1, "");
   } catch (const DisagreementError&) {
     throw;  // the peers run a cached plan: all ranks get this error

@@ -13,6 +13,8 @@
 //   runs      runs                   no exchange
 //   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed
 //   fails     runs                   rank 0 aborts, DeviceError on rank 1; the group is closed
+//
+// Messages of different calls do not match: a rank that refuses a call after its peers have completed it gets a DisagreementError.
 #pragma once
 
 #include <cstdint>
@@ -78,8 +80,10 @@ class Agreement {
   int64_t calls_ = 0;
   std::optional<bool> redistributes_;  // some plan so far; nothing before the first
   // Shapes that the ranks have agreed on, most recently used first. Strides and alignments may differ from rank to rank and from
-  // call to call, so whether ranks exchange must not depend on them: ranks that make the same calls have the same list.
+  // call to call, so whether ranks exchange must not depend on them: ranks that make the same calls have the same list. It does not depend
+  // on what a rank does after the agreement either: a rank that fails there has agreed as its peers have.
   std::list<Shapes> agreed_;
+  std::vector<Shapes> evicted_;
 };
 
 // One call of this rank.
@@ -117,14 +121,17 @@ class Agreement::Call {
 
   // Marks shapes as the most recently used. False if there are peers that have not agreed on them.
   bool use(const Shapes& shapes) const;
-  // Adds the shapes of a new plan. Returns the shapes that are evicted: ranks will exchange for them again, so their plans go too.
-  std::optional<Shapes> keep(const Shapes& shapes, const AgreedPlan& plan) const;
+  // The shapes that agree() has evicted since the last call of this function: ranks will exchange for them again, so their plans go too,
+  // also if this rank has failed to compile the plan that it agreed on.
+  [[nodiscard]] std::vector<Shapes> takeEvicted() const;
 
  private:
   friend class Agreement;
   explicit Call(Agreement& agreement);
   bool hasPeers() const { return lock_.owns_lock(); }
   bool peersCompare(const PlanProposal& proposal) const;
+  std::vector<std::string> exchange(std::string_view message) const;
+  void keep(const Shapes& shapes, const AgreedPlan& plan) const;
   void compare(const PlanProposal& proposal, const PlanDescriptor& plan, const std::string& program,
                const DeviceInfo& device) const;
   // Handle the current exception and throw it again, or the error of the group.

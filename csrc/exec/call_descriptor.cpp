@@ -185,15 +185,20 @@ std::optional<std::string> PlanDescriptors::difference(const Call& a, const Call
   if (x.kind == Activity::Kind::Unknown || y.kind == Activity::Kind::Unknown) {
     return std::nullopt;
   }
+  constexpr std::string_view kSameCalls = "every rank must make the same calls, of the same programs in the same order";
+  if (x.kind == Activity::Kind::Refuses && y.kind == x.kind) {
+    return fmt::format("{} on rank {}, {} on rank {}; they refuse different calls; {}", x.refusal, a.rank, y.refusal,
+                       b.rank, kSameCalls);
+  }
   for (const auto& [rank, s] : {std::pair{a.rank, &x}, std::pair{b.rank, &y}}) {
     if (s->kind == Activity::Kind::Refuses) {
       return fmt::format("{}; rank {} refuses the call, rank {} does not", s->refusal, rank,
                          rank == a.rank ? b.rank : a.rank);
     }
   }
-  const std::string activities =
-      x.kind == y.kind ? "both run cached plans" : fmt::format("{}, {}", x.toString(a.rank), y.toString(b.rank));
-  constexpr std::string_view kSameCalls = "every rank must make the same calls, of the same programs in the same order";
+  const std::string activities = x.kind != y.kind ? fmt::format("{}, {}", x.toString(a.rank), y.toString(b.rank))
+                                 : x.kind == Activity::Kind::Runs ? "both run cached plans"
+                                                                  : "both compile plans";
   if (!x.call || !y.call) {
     if (!x.call && !y.call) {
       return std::nullopt;
@@ -228,8 +233,12 @@ std::optional<std::string> PlanDescriptors::difference(const Call& a, const Call
         "rank the same options and environment",
         a.rank, b.rank, areAllKnown ? "the same arguments" : "other arguments, or", activities);
   }
-  if (x.kind == y.kind) {
+  if (x.kind == y.kind && x.kind == Activity::Kind::Runs) {
     return std::nullopt;  // two places of one plan: no mistake of the user
+  }
+  if (x.kind == y.kind) {
+    return fmt::format("[run] ranks {} and {} have made different numbers of calls when they compile the same plan; {}",
+                       a.rank, b.rank, kSameCalls);
   }
   return fmt::format(
       "[run] ranks {} and {} call the same program with the same arguments, but {}; every rank must make the "

@@ -81,21 +81,29 @@ PlanCache::PlanPtr PlanCache::make(std::span<const Argument> inputs, const Agree
   }
   lock.lock();
   pending_.erase(entry);
+  forgetLocked(call.takeEvicted());
   if (failure) {
     promise.set_exception(failure);
     std::rethrow_exception(failure);
   }
-  keepLocked(plan, call);
+  keepLocked(plan);
   promise.set_value(plan);
   return plan;
 }
 
-void PlanCache::keepLocked(const PlanPtr& plan, const Agreement::Call& call) {
+void PlanCache::forgetLocked(const std::vector<Agreement::Shapes>& evicted) {
+  for (const Agreement::Shapes& shapes : evicted) {
+    const auto isOfThese = [&](const PlanPtr& p) { return haveSameShapes(p->facts(), shapes); };
+    std::erase_if(plans_, isOfThese);
+    if (last_ != nullptr && isOfThese(last_)) {
+      last_ = nullptr;
+    }
+  }
+}
+
+void PlanCache::keepLocked(const PlanPtr& plan) {
   compiled_++;
   plans_.push_front(plan);
-  if (const auto forgotten = call.keep(plan->facts(), plan->agreed())) {
-    std::erase_if(plans_, [&](const PlanPtr& p) { return haveSameShapes(p->facts(), *forgotten); });
-  }
   if (plans_.size() > most_) {
     plans_.pop_back();
   }
@@ -107,13 +115,19 @@ bool PlanCache::takeSlot(std::span<const Argument> inputs, BoundPlan& other) {
   if (slotTaken_.test_and_set(std::memory_order_acquire)) {
     return false;
   }
-  if (slot_.plan != nullptr && slot_.plan.get() == steady_.load(std::memory_order_relaxed) &&
-      hold(slot_.plan->facts(), inputs)) {
-    return true;
+  bool holds = false;
+  try {
+    holds = slot_.plan != nullptr && slot_.plan.get() == steady_.load(std::memory_order_relaxed) &&
+            hold(slot_.plan->facts(), inputs);
+  } catch (...) {
+    releaseSlot();
+    throw;
   }
-  std::swap(other, slot_);
-  releaseSlot();
-  return false;
+  if (!holds) {
+    std::swap(other, slot_);
+    releaseSlot();
+  }
+  return holds;
 }
 
 void PlanCache::releaseSlot() { slotTaken_.clear(std::memory_order_release); }

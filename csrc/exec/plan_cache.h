@@ -66,7 +66,8 @@ class PlanCache {
   // If `make` throws, every thread that waits for the plan gets the exception. `idle` is released.
   BoundPlan get(std::span<const Argument> inputs, const Agreement::Call& call, BoundPlan idle);
   PlanPtr findLocked(std::span<const Argument> inputs, const Agreement::Call& call);
-  void keepLocked(const PlanPtr& plan, const Agreement::Call& call);
+  void keepLocked(const PlanPtr& plan);
+  void forgetLocked(const std::vector<Agreement::Shapes>& evicted);
   // Both release the lock while they compile or wait.
   PlanPtr makeOrAwait(std::span<const Argument> inputs, const Agreement::Call& call,
                       std::unique_lock<std::mutex>& lock);

@@ -152,7 +152,7 @@ class Communicator {
     // A rank's call, as the transport sees it.
     struct Call {
       int rank;
-      uint32_t program = 0;           // shortHash of its program
+      uint32_t program = 0;           // shortHash of its program; 0 for an exchange, which its message describes
       std::string_view message = {};  // of an exchange; may be cut off at its end
     };
     virtual ~Programs() = default;

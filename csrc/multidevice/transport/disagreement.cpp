@@ -20,7 +20,8 @@ std::optional<GroupFailure> disagreement(const Communicator::Programs* programs,
   const DifferingCall& high = a.rank < b.rank ? b : a;
   const auto described = [](const DifferingCall& call) {
     const bool exchanges = call.record.kind == Collective::Exchange;
-    return Communicator::Programs::Call{call.rank, call.record.program, exchanges ? call.message : std::string_view()};
+    return Communicator::Programs::Call{call.rank, exchanges ? 0 : call.record.program,
+                                        exchanges ? call.message : std::string_view()};
   };
   std::optional<std::string> text = programs->difference(described(low), described(high));
   if (!text) {
