@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "base/error.h"
 #include "host/executor.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int kRows = 4;
 constexpr int64_t kExactInJson = int64_t{1} << 53;
+constexpr int64_t kNoSpan = std::numeric_limits<int64_t>::max();
 
 int64_t nanoseconds(std::chrono::steady_clock::time_point t) {
   // The steady clock has an unspecified zero, common to the processes of one host only.
@@ -67,7 +69,8 @@ void Trace::clear() {
 }
 
 int64_t Trace::begin() const {
-  int64_t first = std::numeric_limits<int64_t>::max();
+  std::lock_guard lock(mutex_);
+  int64_t first = kNoSpan;
   for (const TraceSpan& s : spans_) {
     first = std::min(first, s.begin);
   }
@@ -75,6 +78,7 @@ int64_t Trace::begin() const {
 }
 
 std::string Trace::events(int64_t zero) const {
+  std::lock_guard lock(mutex_);
   std::vector<std::string> lines{
       metadata(rank_, 0, "process_name", "name", jsonText(fmt::format("rank {}", rank_))),
       metadata(rank_, 0, "process_sort_index", "sort_index", std::to_string(rank_)),
@@ -160,13 +164,37 @@ struct TraceFile {
     check(file.good(),
           "[trace] cannot write the file {}, named by MESHFUSE_TRACE; name a file in a directory that exists", path);
   }
-  ~TraceFile() {
+  void write() {
     const int64_t first = trace.begin();
-    const int64_t zero = trace.spans().empty() ? 0 : first - first % kExactInJson;
-    file << chromeTrace(std::vector{trace.events(zero)});
+    const int64_t zero = first == kNoSpan ? 0 : first - first % kExactInJson;
+    file << chromeTrace(std::vector{trace.events(zero)}) << std::flush;
   }
   Trace trace;
   std::ofstream file;
+};
+
+// Never destroyed: threads and executor caches that outlive main() may still record calls.
+struct TraceFiles {
+  static TraceFiles& ofProcess() {
+    static TraceFiles* const files = [] {
+      std::atexit([] { ofProcess().write(); });
+      return new TraceFiles;
+    }();
+    return *files;
+  }
+  Trace* of(int rank, const std::string& path) {
+    std::lock_guard lock(mutex);
+    return &byRank.try_emplace(rank, rank, path).first->second.trace;
+  }
+  void write() {
+    std::lock_guard lock(mutex);
+    for (auto& [rank, file] : byRank) {
+      file.write();
+    }
+  }
+
+  std::mutex mutex;
+  std::map<int, TraceFile> byRank;
 };
 
 std::string fileOfRank(const std::filesystem::path& path, int rank) {
@@ -181,10 +209,7 @@ Trace* traceOfEnvironment(int rank) {
   if (path == nullptr || *path == '\0') {
     return nullptr;
   }
-  static std::mutex mutex;
-  static std::map<int, TraceFile> files;
-  std::lock_guard lock(mutex);
-  return &files.try_emplace(rank, rank, fileOfRank(path, rank)).first->second.trace;
+  return TraceFiles::ofProcess().of(rank, fileOfRank(path, rank));
 }
 
 }  // namespace meshfuse

@@ -59,7 +59,7 @@ class Trace {
  private:
   friend class TracedCall;
   const int rank_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<bool> lanes_;  // in use
   int64_t calls_ = 0;
   int64_t dropped_ = 0;
@@ -96,7 +96,7 @@ class TracedCall final : public WaitObserver {
 [[nodiscard]] std::string chromeTrace(std::span<const std::string> eventsOfRanks);
 
 // The trace of a rank if MESHFUSE_TRACE=FILE is set, else null. It is written when the process ends, to FILE with `.rankN` before its
-// extension. Times are relative to the last multiple of 2^53 ns, the same for all ranks. UserError if the file cannot be written.
+// extension; calls that end later are not in the file. Times are relative to the last multiple of 2^53 ns, the same for all ranks. UserError if the file cannot be written.
 [[nodiscard]] Trace* traceOfEnvironment(int rank);
 
 }  // namespace meshfuse

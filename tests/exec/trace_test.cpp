@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -177,6 +179,31 @@ TEST(Trace, AFailedCallIsTraced) {
     const std::vector<TraceSpan> kernels = ofRow(trace.spans(), TraceRow::Kernels);
     EXPECT_TRUE(std::ranges::any_of(kernels, [](const TraceSpan& s) { return s.call == 2; }));
   });
+}
+
+Trace* traceAtExit = nullptr;
+
+void recordACall(Trace& trace) {
+  const HostProgram program;
+  const TracedCall call(trace, program);
+}
+
+// Functions that run at the end of the process, after the trace has been written, still make calls.
+TEST(Trace, OfTheEnvironmentLivesAsLongAsTheProcess) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // the threads of earlier tests do not exist in a fork
+  const std::string path = testing::TempDir() + "trace_at_exit";
+  EXPECT_EXIT(
+      {
+        setenv("MESHFUSE_TRACE", (path + ".json").c_str(), 1);
+        std::atexit([] { recordACall(*traceAtExit); });
+        traceAtExit = traceOfEnvironment(7);
+        recordACall(*traceAtExit);
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+  std::ifstream file(path + ".rank7.json");
+  const nlohmann::json j = nlohmann::json::parse(file);
+  EXPECT_EQ(std::ranges::count_if(j["traceEvents"], [](const auto& e) { return e["ph"] == "X"; }), 1);
 }
 
 }  // namespace
