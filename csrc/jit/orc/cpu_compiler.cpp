@@ -160,13 +160,16 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
     }
   };
   int most = s.options.threads > 0 ? s.options.threads : availableCores();
-  std::vector<std::thread> helpers;
-  for (int t = 1; t < std::min<int>(most, static_cast<int>(toCompile.size())); t++) {
-    helpers.emplace_back(work);
-  }
-  work();
-  for (std::thread& t : helpers) {
-    t.join();
+  {
+    std::vector<std::jthread> helpers;
+    try {
+      for (int t = 1; t < std::min<int>(most, static_cast<int>(toCompile.size())); t++) {
+        helpers.emplace_back(work);
+      }
+    } catch (const std::exception&) {
+      // The system gives no more threads: those that run compile everything.
+    }
+    work();
   }
   if (failure) {
     std::rethrow_exception(failure);

@@ -1,5 +1,6 @@
 // Memory and disk caches of compiled kernels, within one process and between processes.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -173,6 +175,44 @@ TEST(CpuKernelCache, TargetsDoNotShareEntries) {
   CpuCompiler narrow({.disk = disk, .target = narrowerTarget(hostTarget(), 16)});
   narrow.compile(programs);
   EXPECT_EQ(narrow.counters().compiles, 2);
+}
+
+// While it lives, the system has no room for the stack of a new thread.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t tooLarge;
+    pthread_getattr_default_np(&tooLarge);
+    pthread_attr_setstacksize(&tooLarge, size_t{1} << 50);
+    pthread_setattr_default_np(&tooLarge);
+    pthread_attr_destroy(&tooLarge);
+  }
+  ~NoMoreThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST(CpuCompilerThreads, AreTheCallersAloneIfTheSystemGivesNoMore) {
+  const std::vector<tile::Example> list = examples();
+  CpuCompiler compiler({.threads = 4});
+  std::vector<std::shared_ptr<const CpuKernel>> kernels;
+  {
+    const NoMoreThreads none;
+    ASSERT_THROW(std::thread([] {}).join(), std::system_error);
+    kernels = compiler.compile(programsOf(list));
+  }
+  ASSERT_EQ(kernels.size(), list.size());
+  for (size_t i = 0; i < list.size(); i++) {
+    compareWithInterpreter(list[i], *kernels[i], 16);
+  }
+  EXPECT_EQ(compiler.counters().compiles, std::ssize(list));
 }
 
 }  // namespace
