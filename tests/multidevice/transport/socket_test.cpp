@@ -54,5 +54,24 @@ TEST(Socket, ConnectsToAFullQueueForNoLongerThanTheLimit) {
   EXPECT_FALSE(last);
 }
 
+// The peer sends something else than a text: its first bytes are no length.
+TEST(Socket, RefusesATextThatIsTooLong) {
+  const Socket listener = Socket::create();
+  ASSERT_TRUE(listener.listen("127.0.0.1", "0", 1));
+  const Socket mine = Socket::create();
+  const auto limit = WaitingClock::now() + 60s;
+  ASSERT_TRUE(mine.connect("127.0.0.1", std::to_string(listener.port()), limit));
+  const Socket theirs = listener.accept(limit);
+  ASSERT_TRUE(theirs.sendText("a text", limit));
+  std::string text;
+  ASSERT_TRUE(mine.receiveText(text, limit));
+  EXPECT_EQ(text, "a text");
+  const uint64_t length = Socket::kMostTextBytes + 1;
+  ASSERT_TRUE(theirs.send(&length, sizeof(length), limit));
+  EXPECT_FALSE(mine.receiveText(text, limit));
+  EXPECT_EQ(text, "a text");
+  EXPECT_LT(WaitingClock::now(), limit);
+}
+
 }  // namespace
 }  // namespace meshfuse

@@ -133,7 +133,7 @@ void NetworkWatch::hear(int from) {
   const auto limit = Clock::now() + promptLimit_;
   Frame frame{};
   std::string text;
-  bool whole = socket.receive(&frame, sizeof(frame), limit);
+  bool whole = socket.receive(&frame, sizeof(frame), limit) && isValid(frame, from);
   if (whole) {
     text.resize(frame.textBytes);
     whole = socket.receive(text.data(), text.size(), limit);
@@ -151,6 +151,12 @@ void NetworkWatch::hear(int from) {
     note({Kind::Failed, from, 0, 0},
          fmt::format("[network] [rank {}/{}]: its process ended, or its host cannot be reached{}", from, size_, here));
   }
+}
+
+// Rank 0 passes on the messages of all ranks; every other rank sends only its own.
+bool NetworkWatch::isValid(const Frame& frame, int from) const {
+  return frame.kind <= Kind::Alive && frame.textBytes <= Socket::kMostTextBytes && frame.rank >= 0 &&
+         frame.rank < size_ && (rank_ != 0 || frame.rank == from);
 }
 
 void NetworkWatch::note(const Frame& frame, const std::string& text) {

@@ -71,6 +71,7 @@ class NetworkWatch {
   void join(Clock::time_point limit);
   void look();
   void hear(int from);
+  bool isValid(const Frame& frame, int from) const;
   void tell(const Frame& frame, const std::string& text);
   void note(const Frame& frame, const std::string& text);
   void keep(const GroupFailure& failure);

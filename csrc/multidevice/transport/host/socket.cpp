@@ -143,12 +143,12 @@ bool Socket::receive(void* data, size_t bytes, Clock::time_point limit) const {
 
 bool Socket::sendText(std::string_view text, Clock::time_point limit) const {
   const uint64_t bytes = text.size();
-  return send(&bytes, sizeof(bytes), limit) && send(text.data(), text.size(), limit);
+  return bytes <= kMostTextBytes && send(&bytes, sizeof(bytes), limit) && send(text.data(), text.size(), limit);
 }
 
 bool Socket::receiveText(std::string& text, Clock::time_point limit) const {
   uint64_t bytes = 0;
-  if (!receive(&bytes, sizeof(bytes), limit)) {
+  if (!receive(&bytes, sizeof(bytes), limit) || bytes > kMostTextBytes) {
     return false;
   }
   text.resize(bytes);

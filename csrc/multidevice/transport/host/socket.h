@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,8 @@ class Socket {
   bool waitFor(short events, Clock::time_point limit) const;
   bool send(const void* data, size_t bytes, Clock::time_point limit) const;
   bool receive(void* data, size_t bytes, Clock::time_point limit) const;
+  // A text has at most kMostTextBytes; a longer one is not sent, and not received.
+  static constexpr uint64_t kMostTextBytes = uint64_t{64} << 20;
   bool sendText(std::string_view text, Clock::time_point limit) const;
   bool receiveText(std::string& text, Clock::time_point limit) const;
 

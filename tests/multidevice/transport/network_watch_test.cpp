@@ -1,0 +1,80 @@
+// The watch of ranks on several hosts, with a peer that sends what no rank sends.
+#include "multidevice/transport/host/network_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kWatchDeadline = 60s;
+
+// Rank 0 of a world of two, whose other rank is a connection of the test.
+class WatchedPair final : public Bootstrap {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::vector<std::string> allGather(std::string_view mine) override {
+    const std::string own(mine);
+    peer_ = std::jthread([this, place = NetworkPlace::parse(own.substr(own.find(' ') + 1))] {
+      const auto limit = WaitingClock::now() + kWatchDeadline;
+      const uint32_t hello[2] = {0x6d657377, 1};
+      uint32_t answer = 0;
+      isThere_ = socket_.connect("127.0.0.1", place.port, limit) && socket_.send(hello, sizeof(hello), limit) &&
+                 socket_.receive(&answer, sizeof(answer), limit);
+    });
+    return {own, own};
+  }
+  // As rank 1.
+  bool send(const std::vector<uint32_t>& frame) {
+    if (peer_.joinable()) {
+      peer_.join();
+    }
+    return isThere_ &&
+           socket_.send(frame.data(), frame.size() * sizeof(uint32_t), WaitingClock::now() + kWatchDeadline);
+  }
+
+ private:
+  Socket socket_ = Socket::create();
+  bool isThere_ = false;
+  std::jthread peer_;
+};
+
+TEST(NetworkWatch, AMessageThatNoRankSendsEndsTheConnection) {
+  constexpr uint32_t kBusy = 1;
+  const std::vector<uint32_t> frames[] = {{kBusy, 1U << 24, 1, 0},
+                                          {kBusy, static_cast<uint32_t>(-5), 1, 0},
+                                          {kBusy, 0, 1, 0},
+                                          {99, 1, 1, 0},
+                                          {kBusy, 1, 1, 0xfffffff0}};
+  for (const std::vector<uint32_t>& frame : frames) {
+    WatchedPair pair;
+    NetworkWatch watch(pair, kWatchDeadline);
+    ASSERT_TRUE(pair.send({kBusy, 1, 1, 0}));
+    ASSERT_TRUE(pair.send(frame));
+    const auto limit = WaitingClock::now() + kWatchDeadline;
+    while (!watch.hasFailed() && WaitingClock::now() < limit) {
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(watch.isBusy(1));
+    EXPECT_FALSE(watch.isBusy(0));
+    try {
+      watch.throwIfFailed();
+      ADD_FAILURE() << "no failure";
+    } catch (const DeviceError& e) {
+      EXPECT_NE(std::string(e.what()).find("[rank 1/2]: its process ended"), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshfuse
