@@ -105,7 +105,9 @@ bool NetworkRejoin::hearAnswer(Line& line) {
     return false;
   }
   members_.resize(text.size() / sizeof(int));
-  std::memcpy(members_.data(), text.data(), text.size());
+  std::memcpy(members_.data(), text.data(), members_.size() * sizeof(int));
+  deviceCheck(std::ranges::is_sorted(members_) && std::ranges::binary_search(members_, rank_),
+              "[network] {} got no list of the surviving ranks from [rank {}/{}]", place_, line.peer, size_);
   const auto position = std::lower_bound(members_.begin(), members_.end(), rank_) - members_.begin();
   sendVisitorsAway();
   std::vector<Socket> sockets;

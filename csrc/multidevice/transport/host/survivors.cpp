@@ -96,8 +96,8 @@ class SurvivorStar final : public Star {
         break;
       }
       uint32_t hello[2] = {};
-      if (!joined.receive(hello, sizeof(hello), limit) || hello[0] != kSurvivorsMagic ||
-          hello[1] >= static_cast<uint32_t>(size_)) {
+      if (!joined.receive(hello, sizeof(hello), std::min(limit, Clock::now() + promptLimit(deadline()))) ||
+          hello[0] != kSurvivorsMagic || hello[1] >= static_cast<uint32_t>(size_)) {
         continue;
       }
       missing -= byRank[hello[1]].open() ? 0 : 1;
@@ -133,6 +133,9 @@ class SurvivorStar final : public Star {
     sockets.push_back(std::move(mine));
     const int centre = members_.back();  // after the members comes the position of the centre
     members_.pop_back();
+    deviceCheck(centre >= 0 && centre < std::ssize(members_) && std::ranges::is_sorted(members_) &&
+                    std::ranges::binary_search(members_, rank_),
+                "[host] rank {} got no list of survivors from the process that listens where they meet", rank_);
     open(members_, position(rank_), centre, std::move(sockets));
   }
 
