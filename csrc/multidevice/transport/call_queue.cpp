@@ -12,6 +12,12 @@ CallQueue::CallQueue(Communicator& comm) : comm_(comm) {}
 CallQueue::~CallQueue() {
   {
     std::unique_lock lock(mutex_);
+    const bool hasPeers = comm_.size() > 1;
+    if (hasPeers && !isEmpty() && std::uncaught_exceptions() > uncaught_) {
+      lock.unlock();
+      comm_.abort("an exception has destroyed the queue of calls in flight");
+      lock.lock();
+    }
     waitUntilEmpty(lock);  // a call that runs may post another one, also to a lane that has no calls
     closing_ = true;
     for (auto& [team, lane] : lanes_) {
@@ -62,9 +68,12 @@ CallQueue::Handle CallQueue::postTo(Lane& lane, std::function<void(Communicator&
   return handle;
 }
 
+bool CallQueue::isEmpty() const {
+  return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.calls.empty(); });
+}
+
 void CallQueue::waitUntilEmpty(std::unique_lock<std::mutex>& lock) {
-  ended_.wait(lock,
-              [&] { return std::ranges::all_of(lanes_, [](const auto& lane) { return lane.second.calls.empty(); }); });
+  ended_.wait(lock, [&] { return isEmpty(); });
 }
 
 void CallQueue::waitAll() {

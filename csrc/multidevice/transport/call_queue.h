@@ -36,7 +36,8 @@ namespace meshfuse {
 class CallQueue {
  public:
   explicit CallQueue(Communicator& comm);
-  // Waits until every posted call has ended, with or without an error.
+  // Waits until every posted call has ended, with or without an error. If an exception destroys the queue while calls are in flight, they
+  // may wait for calls that this rank will never make: the communicator is aborted, so that they end at once.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
@@ -75,6 +76,7 @@ class CallQueue {
   };
   Handle postTo(Lane& lane, std::function<void(Communicator&)> call);
   Lane& laneOf(const std::vector<int>& ranks, Communicator& comm);
+  bool isEmpty() const;
   void waitUntilEmpty(std::unique_lock<std::mutex>& lock);
   void run(Lane& lane);
 
@@ -83,6 +85,7 @@ class CallQueue {
   std::condition_variable ended_;           // signals that a call has ended
   std::map<std::vector<int>, Lane> lanes_;  // by team; of the communicator itself: no ranks
   bool closing_ = false;
+  int uncaught_ = std::uncaught_exceptions();
   std::exception_ptr firstFailure_;  // since the last waitAll()
 };
 

@@ -95,10 +95,9 @@ FlightRecorder::FlightRecorder(FlightRing& ring, FlightPlace place) : ring_(ring
 }
 
 void FlightRecorder::write(std::string_view failure) noexcept {
-  if (written_ || place_.directory.empty()) {
+  if (place_.directory.empty() || written_.exchange(true)) {
     return;
   }
-  written_ = true;
   try {
     writeFile(place_, place_.rank, ring_, failure);
   } catch (const std::exception& e) {

@@ -112,7 +112,7 @@ class FlightRecorder {
   std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; addresses of nodes are stable
   uint64_t lastTeam_ = 0;
   uint64_t* lastCount_ = nullptr;
-  bool written_ = false;
+  std::atomic<bool> written_ = false;  // a call may fail in one thread while another thread aborts the group
 };
 
 // The directory in MESHFUSE_FLIGHT_DIR; empty: none.

@@ -516,6 +516,41 @@ TEST_F(CallQueueTest, WhatACallCapturesMayPostWhenItIsDestroyed) {
   EXPECT_TRUE(posted);
 }
 
+// Rank 1 never makes the calls that rank 0 has in flight.
+TEST_F(LanesTest, AnExceptionEndsTheCallsInFlight) {
+  const SharedCounters caught(3);
+  expectRight(2, [&](Communicator& comm) -> std::string {
+    const size_t which = comm.transport() == "loopback" ? 0 : comm.transport() == "host" ? 1 : 2;
+    if (comm.rank() == 1) {
+      caught.await(which, 1);
+      return "right";
+    }
+    const std::vector<int64_t> in(4, 1);
+    std::vector<int64_t> out[] = {in, in};
+    std::vector<CallQueue::Handle> handles;
+    std::string wrong = "no exception";
+    try {
+      CallQueue queue(comm);
+      handles.push_back(postSum(queue, comm.world(), in, out[0]));
+      handles.push_back(postSumOf(queue, comm.world(), in, out[1]));
+      throwUserError("[test] thrown with calls in flight");
+    } catch (const UserError&) {
+      wrong.clear();
+    }
+    caught.add(which);
+    for (const CallQueue::Handle& handle : handles) {
+      try {
+        handle.wait();
+        wrong += "a call has no error; ";
+      } catch (const DeviceError& e) {
+        const bool isAborted = std::string_view(e.what()).find("aborted: an exception") != std::string_view::npos;
+        wrong += isAborted ? "" : e.what();
+      }
+    }
+    return wrong.empty() ? "right" : wrong;
+  });
+}
+
 TEST_F(CallQueueTest, CallsOfAMesh) {
   runOnRanks(4, [](Communicator& comm) { EXPECT_EQ(postsOfAMesh(comm, 100), "right"); });
 }
