@@ -192,5 +192,24 @@ TEST_F(NetworkTest, LeavingDisturbsNobodyElse) {
   }
 }
 
+// Rank 0 leaves while rank 1 is busy for as long as rank 0 is there.
+TEST_F(NetworkTest, ALeavingRankDoesNotWaitForABusyOne) {
+  const SharedCounters counters(2);
+  RankProcesses processes(2, [&](int rank) -> std::string {
+    std::unique_ptr<Communicator> comm = openWorld(kNetworkOptions);
+    if (rank == 1) {
+      comm->setBusy(true);
+      counters.add(0);
+      counters.await(1, 1);
+      return "done";
+    }
+    counters.await(0, 1);
+    comm.reset();
+    counters.add(1);
+    return "done";
+  });
+  expectSay(processes.await(), {0, 1}, {"done"});
+}
+
 }  // namespace
 }  // namespace meshfuse

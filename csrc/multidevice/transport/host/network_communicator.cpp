@@ -43,6 +43,18 @@ struct Opening {
 };
 static_assert(sizeof(Opening) == kDataAfterHead);
 
+// The bootstrap of a world whose opener still needs it.
+class SharedBootstrap final : public Bootstrap {
+ public:
+  explicit SharedBootstrap(std::shared_ptr<Bootstrap> shared) : shared_(std::move(shared)) {}
+  int rank() const override { return shared_->rank(); }
+  int size() const override { return shared_->size(); }
+  std::vector<std::string> allGather(std::string_view mine) override { return shared_->allGather(mine); }
+
+ private:
+  std::shared_ptr<Bootstrap> shared_;
+};
+
 }  // namespace
 
 NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
@@ -335,8 +347,8 @@ void NetworkCommunicator::waitForAll(std::vector<Pending>& pending, const std::f
       continue;
     }
     link_->sleep(sharesLink_ ? 1ms : 5ms);  // another lane may consume the event that this one waits for
-    if (std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); }) &&
-        now < begin + options_.busyLimit) {
+    if (!leaving_ && now < begin + options_.busyLimit &&
+        std::any_of(pending.begin(), pending.end(), [&](const Pending& p) { return watch_.isBusy(p.peer); })) {
       limit = now + options_.deadline;
     }
     if (idle && now - idleSince > kOnItsWay) {
@@ -489,12 +501,15 @@ Communicator::Survivors NetworkCommunicator::shrink() {
     refuseInLane("shrink");
   }
   checkHasFailed(watch_.hasFailed());
+  answers_ = {};  // from here on the rejoin alone accepts connections
   // An attempt fails if one more rank fails.
   for (int attempt = 0;; ++attempt) {
-    auto rejoin = std::make_unique<NetworkRejoin>(watch_, rank_, size_, options_, place());
-    const std::vector<int> members = rejoin->members();
+    auto rejoin = std::make_shared<NetworkRejoin>(watch_, rank_, size_, options_, place());
     try {
-      Survivors survivors{openAmong(std::move(rejoin), options_, name_ + ".survivors"), members};
+      Survivors survivors{openAmong(std::make_unique<SharedBootstrap>(rejoin), options_, name_ + ".survivors"),
+                          rejoin->members()};
+      static_cast<void>(rejoin->allGather("open"));  // all members return this world, or none does
+      rejoin_ = std::move(rejoin);
       tellThoseWhoComeLater();
       return survivors;
     } catch (const DeviceError&) {

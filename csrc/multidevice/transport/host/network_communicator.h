@@ -28,6 +28,8 @@
 
 namespace meshfuse {
 
+class NetworkRejoin;
+
 class NetworkCommunicator final : public Communicator {
  public:
   // hosts: a number for each rank; ranks of one host have the same number. Empty: every rank is on a host of its own.
@@ -186,7 +188,8 @@ class NetworkCommunicator final : public Communicator {
   TransferCounters counters_;
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;
-  std::jthread answers_;  // answers ranks that rejoin too late
+  std::shared_ptr<NetworkRejoin> rejoin_;  // of the last shrink(): late ranks read the notes on its connections
+  std::jthread answers_;                   // answers ranks that rejoin too late
 };
 
 }  // namespace meshfuse
