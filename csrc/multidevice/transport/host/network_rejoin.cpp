@@ -62,7 +62,23 @@ bool NetworkRejoin::findCentre() {
       return true;
     }
     if (!line.isGone()) {
-      silent_.push_back(std::move(line));
+      giveUp(std::move(line));
+    }
+  }
+  return false;
+}
+
+// Without the note a peer that comes now would make a world of its own, and count on this rank.
+void NetworkRejoin::giveUp(Line line) {
+  static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
+  silent_.push_back(std::move(line));
+  serve();  // the peer may have given up this rank at the same time
+}
+
+bool NetworkRejoin::othersAreBusy() const {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_ && old_.isBusy(r)) {
+      return true;
     }
   }
   return false;
@@ -77,11 +93,12 @@ bool NetworkRejoin::isCentre(Line& line) {
     if (line.socket.waitFor(POLLIN, Clock::now() + kAnswerPoll) && hearAnswer(line)) {
       return true;
     }
-    if (line.answered && !answeredBefore) {
+    const bool mayBeExtended = Clock::now() < begin + options_.busyLimit;
+    if (line.answered && (!answeredBefore || (mayBeExtended && othersAreBusy()))) {
       // The peer may first wait for the ranks below it, then for those above.
       limit = Clock::now() + (line.peer + 2) * options_.deadline;
-    } else if (old_.isBusy(line.peer) && Clock::now() < begin + options_.busyLimit) {
-      limit = Clock::now() + options_.deadline;
+    } else if (mayBeExtended && old_.isBusy(line.peer)) {
+      limit = std::max(limit, Clock::now() + options_.deadline);
     }
   }
   return false;
@@ -96,8 +113,12 @@ bool NetworkRejoin::hearAnswer(Line& line) {
     return false;
   }
   if (frame.word == Word::Late) {
-    sendVisitorsAway();
+    dismissVisitors(Word::Late);
     throwLate();
+  }
+  if (frame.word == Word::Out) {
+    line.socket = Socket();
+    return false;
   }
   line.answered = true;
   std::string text;
@@ -109,11 +130,32 @@ bool NetworkRejoin::hearAnswer(Line& line) {
   deviceCheck(std::ranges::is_sorted(members_) && std::ranges::binary_search(members_, rank_),
               "[network] {} got no list of the surviving ranks from [rank {}/{}]", place_, line.peer, size_);
   const auto position = std::lower_bound(members_.begin(), members_.end(), rank_) - members_.begin();
-  sendVisitorsAway();
+  dismissVisitors(Word::Late);
   std::vector<Socket> sockets;
   sockets.push_back(std::move(line.socket));
   open(members_, static_cast<int>(position), 0, std::move(sockets));
   return true;
+}
+
+// Whether a rank above may still come. Such a rank writes only if it has continued without this one, or cannot continue itself.
+bool NetworkRejoin::isAwaited(Line& line) {
+  while (!line.isGone()) {
+    const bool closed = line.socket.hasClosed();  // read before the last message
+    const std::optional<Word> word = nextWord(line.socket);
+    if (word == Word::Late) {
+      dismissVisitors(Word::Late);
+      throwLate();
+    }
+    if (word == Word::Out) {
+      line.socket = Socket();
+      break;
+    }
+    if (!closed) {
+      break;
+    }
+    dial(line);
+  }
+  return !visitors_[static_cast<size_t>(line.peer)].open() && !line.isGone();
 }
 
 // As the centre: waits for the ranks above, and sends the list of members.
@@ -125,12 +167,6 @@ void NetworkRejoin::gather() {
   }
   const auto begin = Clock::now();
   auto limit = begin + options_.deadline;
-  auto isAwaited = [&](Line& line) {
-    while (!line.isGone() && line.socket.hasClosed()) {
-      dial(line);
-    }
-    return !visitors_[static_cast<size_t>(line.peer)].open() && !line.isGone();
-  };
   for (;;) {
     serve();
     bool complete = true;
@@ -149,9 +185,8 @@ void NetworkRejoin::gather() {
   settle(std::move(above));
 }
 
-// Sends the list to its members, and a refusal to all other ranks.
+// Sends the list to its members, and a refusal to the other ranks above; those below have one.
 void NetworkRejoin::settle(std::vector<Line> above) {
-  std::move(above.begin(), above.end(), std::back_inserter(silent_));
   std::vector<Socket> sockets;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || visitors_[static_cast<size_t>(r)].open()) {
@@ -159,11 +194,12 @@ void NetworkRejoin::settle(std::vector<Line> above) {
       sockets.push_back(std::move(visitors_[static_cast<size_t>(r)]));
     }
   }
-  for (const Line& line : silent_) {
+  for (const Line& line : above) {
     if (!std::binary_search(members_.begin(), members_.end(), line.peer) && !line.isGone()) {
       static_cast<void>(isWritten(Word::Late, line.socket, line.peer));
     }
   }
+  std::move(above.begin(), above.end(), std::back_inserter(silent_));
   const std::string text(reinterpret_cast<const char*>(members_.data()), members_.size() * sizeof(int));
   for (size_t i = 0; i < sockets.size(); ++i) {
     static_cast<void>(sockets[i].open() && isWritten(Word::Members, sockets[i], members_[i]) &&
@@ -179,11 +215,11 @@ void NetworkRejoin::serve() {
   }
   for (std::vector<Socket>* group : {&visitors_, &callers_}) {
     for (Socket& caller : *group) {
-      const bool closed = caller.open() && caller.hasClosed();  // read before the last message
-      if (caller.open() && isLate(caller)) {
-        sendVisitorsAway();
-        throwLate();
+      if (!caller.open()) {
+        continue;
       }
+      const bool closed = caller.hasClosed();  // read before the last message
+      throwIfLate(caller, group == &visitors_ ? Word::Out : Word::Late);
       if (closed) {
         caller = Socket();
       }
@@ -192,11 +228,20 @@ void NetworkRejoin::serve() {
   std::erase_if(callers_, [](const Socket& s) { return !s.open(); });
 }
 
-// Whether a message says that the others have continued.
-bool NetworkRejoin::isLate(const Socket& caller) const {
+std::optional<NetworkRejoin::Word> NetworkRejoin::nextWord(const Socket& from) const {
   Frame frame{};
-  return caller.waitFor(POLLIN, Clock::now()) && caller.receive(&frame, sizeof(frame), soon()) &&
-         frame.magic == kRejoinMagic && frame.world == old_.world() && frame.word == Word::Late;
+  if (from.waitFor(POLLIN, Clock::now()) && from.receive(&frame, sizeof(frame), soon()) &&
+      frame.magic == kRejoinMagic && frame.world == old_.world()) {
+    return frame.word;
+  }
+  return std::nullopt;
+}
+
+void NetworkRejoin::throwIfLate(const Socket& from, Word forVisitors) {
+  if (nextWord(from) == Word::Late) {
+    dismissVisitors(forVisitors);
+    throwLate();
+  }
 }
 
 void NetworkRejoin::hear(Socket visitor) {
@@ -207,10 +252,8 @@ void NetworkRejoin::hear(Socket visitor) {
   if (!isForThis) {
     return;  // another program, or a rank that looked for a different rank at an address that both hosts have
   }
-  if (isLate(visitor)) {
-    sendVisitorsAway();
-    throwLate();
-  }
+  // A higher rank has only given up this one; a lower one is a centre that has continued without it.
+  throwIfLate(visitor, frame.from > rank_ ? Word::Out : Word::Late);
   if (frame.from > rank_ && isWritten(Word::Here, visitor, frame.from)) {
     visitors_[static_cast<size_t>(frame.from)] = std::move(visitor);
   } else {
@@ -218,11 +261,14 @@ void NetworkRejoin::hear(Socket visitor) {
   }
 }
 
-void NetworkRejoin::sendVisitorsAway() {
+void NetworkRejoin::dismissVisitors(Word word) {
   for (size_t r = 0; r < visitors_.size(); ++r) {
     if (visitors_[r].open()) {
-      static_cast<void>(isWritten(Word::Late, visitors_[r], static_cast<int>(r)));
+      static_cast<void>(isWritten(word, visitors_[r], static_cast<int>(r)));
     }
+  }
+  if (word == Word::Out) {
+    answerCallers(old_, rank_, word);
   }
 }
 
@@ -230,13 +276,15 @@ void NetworkRejoin::throwLate() const {
   throwDeviceError(fmt::format("[network] {} rejoined too late: the others have made a new world without it", place_));
 }
 
-void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) {
+void NetworkRejoin::sendAway(const NetworkWatch& old, int rank) { answerCallers(old, rank, Word::Late); }
+
+void NetworkRejoin::answerCallers(const NetworkWatch& old, int rank, Word word) {
   while (old.rendezvousPoint().waitFor(POLLIN, Clock::now())) {
     const Socket visitor = old.rendezvousPoint().accept(Clock::now());
     Frame frame{};
     if (visitor.open() && visitor.receive(&frame, sizeof(frame), Clock::now() + old.promptLimit()) &&
         frame.magic == kRejoinMagic && frame.word == Word::Come) {
-      const Frame answer{kRejoinMagic, Word::Late, old.world(), rank, frame.from};
+      const Frame answer{kRejoinMagic, word, old.world(), rank, frame.from};
       static_cast<void>(visitor.send(&answer, sizeof(answer), Clock::now() + old.promptLimit()));
     }
   }

@@ -1,13 +1,15 @@
 // Rejoin of the survivors of a world on several hosts: they connect to the survivor with the lowest rank.
 //
 // Every rank has listened at its own address since the world was opened. In a rejoin it asks the lower ranks, from 0 upwards, whether they
-// take part. The first that does is the centre of a star: it waits for the higher ranks and then announces the members. A rank that could
-// not be reached finds a note at its own address, so a stopped rank does not make a world of its own when it wakes up. Live ranks that the
-// network separates make separate worlds.
+// take part. The first that does is the centre of a star: it waits for the higher ranks and then announces the members. A rank that does
+// not answer within the deadline is given up: it finds a note at its own address, so a late or stopped rank does not make a world of its
+// own when it comes, and the ranks that wait for it then look for another centre. Live ranks that the network separates make separate
+// worlds.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,8 @@ class NetworkRejoin final : public Star {
   static void sendAway(const NetworkWatch& old, int rank);
 
  private:
-  enum class Word : uint32_t { Come, Here, Members, Late };
+  // Late: the receiver takes no part. Out: the sender takes no part, and the receiver looks for another centre.
+  enum class Word : uint32_t { Come, Here, Members, Late, Out };
   struct Frame {
     uint32_t magic;
     Word word;
@@ -49,15 +52,22 @@ class NetworkRejoin final : public Star {
   // True if the centre was found among the ranks below this one.
   bool findCentre();
   bool isCentre(Line& line);
+  bool othersAreBusy() const;
+  void giveUp(Line line);
   void gather();
   void settle(std::vector<Line> above);
   void dial(Line& line) const;
   void serve();
   void hear(Socket visitor);
-  bool isLate(const Socket& caller) const;
+  bool isAwaited(Line& line);
+  // Of the next message; nothing if there is none, or it is not of this rejoin.
+  std::optional<Word> nextWord(const Socket& from) const;
+  // Throws if the next message says that this rank is late. `forVisitors`: the message for the ranks that wait for this one.
+  void throwIfLate(const Socket& from, Word forVisitors);
   bool hearAnswer(Line& line);
   bool isWritten(Word word, const Socket& to, int peer) const;
-  void sendVisitorsAway();
+  void dismissVisitors(Word word);
+  static void answerCallers(const NetworkWatch& old, int rank, Word word);
   [[noreturn]] void throwLate() const;
   Clock::time_point soon() const { return Clock::now() + old_.promptLimit(); }
 
@@ -68,7 +78,7 @@ class NetworkRejoin final : public Star {
   std::string place_;
   std::vector<Socket> visitors_;  // by rank: connections of higher ranks that use this rank as the centre
   std::vector<Socket> callers_;   // other connections to this address; a note may follow
-  std::vector<Line> silent_;      // lower ranks that do not take part
+  std::vector<Line> silent_;      // ranks that do not take part; open, so that they can read the last message
   std::vector<int> members_;
 };
 

@@ -1,0 +1,124 @@
+// Survivors of a world on several hosts that come at different times. Ranks are threads of this process.
+#include "multidevice/transport/host/network_rejoin.h"
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace meshfuse {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds kNoDeadline = 60s;  // of ranks that must not give up another one
+
+// The first message of every rank.
+class Gathering {
+ public:
+  explicit Gathering(int ranks) : all_(static_cast<size_t>(ranks)), missing_(ranks) {}
+  std::vector<std::string> gather(int rank, std::string_view mine) {
+    std::unique_lock lock(mutex_);
+    all_[static_cast<size_t>(rank)] = mine;
+    --missing_;
+    complete_.notify_all();
+    complete_.wait(lock, [&] { return missing_ == 0; });
+    return all_;
+  }
+  int ranks() const { return static_cast<int>(all_.size()); }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable complete_;
+  std::vector<std::string> all_;
+  int missing_;
+};
+
+class GatheringOfThreads final : public Bootstrap {
+ public:
+  GatheringOfThreads(Gathering& gathering, int rank) : gathering_(gathering), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return gathering_.ranks(); }
+  std::vector<std::string> allGather(std::string_view mine) override { return gathering_.gather(rank_, mine); }
+
+ private:
+  Gathering& gathering_;
+  int rank_;
+};
+
+std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int ranks) {
+  Gathering gathering(ranks);
+  std::vector<std::unique_ptr<NetworkWatch>> watches(static_cast<size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      GatheringOfThreads bootstrap(gathering, r);
+      watches[static_cast<size_t>(r)] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
+    });
+  }
+  threads.clear();
+  return watches;
+}
+
+// The members that a rank finds, "[1, 2]", or its error.
+std::string rejoined(const NetworkWatch& watch, int rank, int ranks, std::chrono::milliseconds deadline) {
+  const TransportOptions options{.deadline = deadline};
+  try {
+    const NetworkRejoin rejoin(watch, rank, ranks, options, fmt::format("[rank {}/{}]", rank, ranks));
+    return fmt::format("[{}]", fmt::join(rejoin.members(), ", "));
+  } catch (const DeviceError& e) {
+    return e.what();
+  }
+}
+
+bool isCalled(const NetworkWatch& watch) {
+  return watch.rendezvousPoint().waitFor(POLLIN, WaitingClock::now() + kNoDeadline);
+}
+
+// Rank 1 has given up rank 0 and waits for the ranks above when rank 0 comes. Rank 2 still waits for rank 0. Rank 3 never comes.
+TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
+  constexpr int kRanks = 4;
+  std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
+  std::string members[kRanks];
+  {
+    std::jthread second([&] { members[2] = rejoined(*watches[2], 2, kRanks, kNoDeadline); });
+    ASSERT_TRUE(isCalled(*watches[0])) << "by rank 2";
+    std::jthread first([&] { members[1] = rejoined(*watches[1], 1, kRanks, 5s); });
+    ASSERT_TRUE(isCalled(*watches[3])) << "by rank 1, when it has given up rank 0";
+    members[0] = rejoined(*watches[0], 0, kRanks, kNoDeadline);
+    watches[3].reset();
+  }
+  EXPECT_NE(members[0].find("[rank 0/4] rejoined too late"), std::string::npos) << members[0];
+  EXPECT_EQ(members[1], "[1, 2]");
+  EXPECT_EQ(members[2], "[1, 2]");
+  watches[2].reset();
+  watches[1].reset();
+}
+
+TEST(NetworkRejoin, RanksThatComeInAnyOrderFindEachOther) {
+  constexpr int kRanks = 3;
+  std::vector<std::unique_ptr<NetworkWatch>> watches = watchesOf(kRanks);
+  std::string members[kRanks];
+  {
+    std::jthread last([&] { members[2] = rejoined(*watches[2], 2, kRanks, kNoDeadline); });
+    ASSERT_TRUE(isCalled(*watches[0]));
+    std::jthread middle([&] { members[1] = rejoined(*watches[1], 1, kRanks, kNoDeadline); });
+    members[0] = rejoined(*watches[0], 0, kRanks, kNoDeadline);
+  }
+  for (const std::string& found : members) {
+    EXPECT_EQ(found, "[0, 1, 2]");
+  }
+  watches[2].reset();
+  watches[1].reset();
+}
+
+}  // namespace
+}  // namespace meshfuse
