@@ -263,8 +263,11 @@ class Propagation {
     Bytes least;  // set once two suggestions differ
     std::vector<std::string> others;
     for (size_t k = 1; k < all.size(); k++) {
+      if (sameDigits(all[k].state, all[best].state)) {
+        continue;
+      }
       const std::string text = all[k].state.toString();
-      if (sameDigits(all[k].state, all[best].state) || std::ranges::find(others, text) != others.end()) {
+      if (std::ranges::find(others, text) != others.end()) {
         continue;
       }
       least = least ? least : bytesOf(all[best].state);
