@@ -11,6 +11,7 @@
 #include "multidevice/sharding/held_part.h"
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/propagate.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "multidevice/sharding/size_facts.h"
 
 namespace meshfuse {
@@ -290,20 +291,11 @@ EdgeRelation compare(const ShardState& held, const ShardState& needed, std::stri
   return aligned ? EdgeRelation::Aligned : EdgeRelation::Local;
 }
 
-Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
-  std::optional<Edge> weakest;
-  for (const Prover& facts : casesOfSizes(*expr)) {
-    Edge edge = edgeRelation(expr, operand, result, facts);
-    if (!weakest || edge.relation > weakest->relation) {
-      weakest = std::move(edge);
-    }
-  }
-  return *weakest;
-}
+namespace {
 
-Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+Edge edgeFrom(ShardState held, const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
   Edge edge;
-  edge.held = shardState(expr->input(operand)->asTensor(), prover);
+  edge.held = std::move(held);
   Need need = neededState(expr, operand, result, prover);
   const bool isKnown = need.unknown.empty();
   // A rank that holds the whole tensor lacks nothing. For symbolic sizes the same holds for each dim.
@@ -332,6 +324,28 @@ Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const
     edge.reason += why.empty() ? "" : "; " + why;
   }
   return edge;
+}
+
+}  // namespace
+
+Edge edgeRelation(const Expr* expr, int operand, const TensorView* result) {
+  std::optional<Edge> weakest;
+  for (const Prover& facts : casesOfSizes(*expr)) {
+    Edge edge = edgeRelation(expr, operand, result, facts);
+    if (!weakest || edge.relation > weakest->relation) {
+      weakest = std::move(edge);
+    }
+  }
+  return *weakest;
+}
+
+Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states) {
+  return hasConstantExtents(*expr) ? edgeFrom(states.state(expr->input(operand)->asTensor()), expr, operand, result, {})
+                                   : edgeRelation(expr, operand, result);
+}
+
+Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover) {
+  return edgeFrom(shardState(expr->input(operand)->asTensor(), prover), expr, operand, result, prover);
 }
 
 bool isResharding(const Expr* expr) {

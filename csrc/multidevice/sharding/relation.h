@@ -22,6 +22,7 @@
 namespace meshfuse {
 
 class Expr;
+class ShardStateMemo;
 class TensorView;
 
 enum class EdgeRelation : uint8_t { Aligned, Local, Comm };
@@ -37,6 +38,8 @@ struct Edge {
 
 // Operand number `operand` is a tensor; `result` a tensor output of the expr.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result);
+// The same; of constant sizes, what the operand holds is taken from the memo.
+[[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, ShardStateMemo& states);
 // The same under the caller's facts, which may be more than the facts of the program.
 [[nodiscard]] Edge edgeRelation(const Expr* expr, int operand, const TensorView* result, const Prover& prover);
 

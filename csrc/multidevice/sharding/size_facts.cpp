@@ -13,7 +13,7 @@ namespace meshfuse {
 
 namespace {
 
-bool hasConstantExtents(const TensorView* tv) {
+bool areExtentsConstant(const TensorView* tv) {
   const auto areConstant = [](const std::vector<IterDomain*>& ids) {
     return std::ranges::all_of(ids, [](const IterDomain* id) { return id->extent().isConst(); });
   };
@@ -63,7 +63,7 @@ void addLoops(const TensorView* tv, const Axes& several, Prover& prover) {
 
 void addAll(const Fusion& fusion, const Axes& several, Prover& prover) {
   const std::vector<TensorView*> tensors = fusion.tensors();
-  if (std::ranges::all_of(tensors, hasConstantExtents)) {
+  if (std::ranges::all_of(tensors, areExtentsConstant)) {
     return;
   }
   for (const TensorView* tv : tensors) {
@@ -102,15 +102,15 @@ Prover factsOf(const Expr& expr, const Axes& several, const Axes& one) {
 
 }  // namespace
 
+bool hasConstantExtents(const Expr& expr) { return std::ranges::all_of(tensorsOf(expr), areExtentsConstant); }
+
 Prover factsOfSizes(const Fusion& fusion) {
   Prover prover;
   addAll(fusion, {}, prover);
   return prover;
 }
 
-Prover factsOfSizes(const Expr& expr) {
-  return std::ranges::all_of(tensorsOf(expr), hasConstantExtents) ? Prover() : factsOf(expr, {}, {});
-}
+Prover factsOfSizes(const Expr& expr) { return hasConstantExtents(expr) ? Prover() : factsOf(expr, {}, {}); }
 
 std::vector<Prover> casesOfSizes(const Expr& expr) {
   const std::vector<const TensorView*> tensors = tensorsOf(expr);

@@ -17,9 +17,11 @@ class Expr;
 class Fusion;
 class IterDomain;
 
+// True if all extents of the tensors that an expr reads and writes are constants: questions on it need no facts.
+[[nodiscard]] bool hasConstantExtents(const Expr& expr);
 // The facts of all exprs that the outputs of the fusion need. If all extents are constants, the result is empty and the exprs are not read.
 [[nodiscard]] Prover factsOfSizes(const Fusion& fusion);
-// The same for questions on one expr, whether or not an output needs it; empty if the extents of its own tensors are constants.
+// The same for questions on one expr, whether or not an output needs it; empty if hasConstantExtents(expr).
 [[nodiscard]] Prover factsOfSizes(const Expr& expr);
 // The same as a list of cases that together cover all programs that run. If an axis of unknown size owns a whole dim, either the axis is as
 // long as the dim, or it has one device and gives no equality. A relation that holds in each case holds. Without such axes there is one
