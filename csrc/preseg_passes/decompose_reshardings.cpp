@@ -14,6 +14,7 @@
 #include "multidevice/sharding/plan_options.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/window_places.h"
 
@@ -25,7 +26,8 @@ constexpr double kTie = 0.01;  // makes the choice among plans of equal cost uni
 
 class Decomposition {
  public:
-  Decomposition(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
+  Decomposition(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states)
+      : fusion_(fusion), plans_(plans), states_(states) {}
 
   // Windows come last: if an operand is moved for another reader, the window needs no halo exchange.
   bool run(const std::function<bool(const Expr*)>& among) {
@@ -66,7 +68,7 @@ class Decomposition {
     std::vector<Operand> out;
     for (size_t k = 0; k < e->inputs().size(); k++) {
       if (e->input(static_cast<int>(k))->isTensor()) {
-        out.push_back({static_cast<int>(k), edgeRelation(e, static_cast<int>(k), e->tensorOutput())});
+        out.push_back({static_cast<int>(k), edgeRelation(e, static_cast<int>(k), e->tensorOutput(), states_)});
       }
     }
     return out;
@@ -91,9 +93,16 @@ class Decomposition {
     if (isPartOfWhole(e)) {
       return true;
     }
-    const std::vector<Operand> all = operands(e);
-    return std::any_of(all.begin(), all.end(),
-                       [](const Operand& o) { return o.edge.relation == EdgeRelation::Comm || !o.edge.needed; });
+    for (size_t k = 0; k < e->inputs().size(); k++) {
+      const auto operand = static_cast<int>(k);
+      if (e->input(operand)->isTensor()) {
+        const Edge edge = edgeRelation(e, operand, e->tensorOutput(), states_);
+        if (edge.relation == EdgeRelation::Comm || !edge.needed) {
+          return true;
+        }
+      }
+    }
+    return false;
   }
 
   void rewrite(Expr* e) {
@@ -110,7 +119,7 @@ class Decomposition {
         return;
       }
     }
-    const ShardState wanted = shardState(e->tensorOutput());
+    const ShardState wanted = states_.state(e->tensorOutput());
     const int64_t before = costBefore(e);
     TensorView* result = e->tensorOutput();
     const ShardState natural = naturalState(e);
@@ -172,7 +181,7 @@ class Decomposition {
   // than allowed.
   double costOfMoving(Expr* e) {
     TensorView* result = e->tensorOutput();
-    const ShardState wanted = shardState(result);
+    const ShardState wanted = states_.state(result);
     double cost = 0;
     for (const Operand& o : operands(e)) {
       if (o.edge.relation == EdgeRelation::Comm) {
@@ -213,7 +222,7 @@ class Decomposition {
   // The state of the result if no operand moves.
   ShardState naturalState(const Expr* e) const {
     const TensorView* result = e->tensorOutput();
-    const ShardState wanted = shardState(result);
+    const ShardState wanted = states_.state(result);
     ShardState state = wanted;
     for (size_t k = 0; k < state.dims.size(); k++) {
       state.dims[k] = DigitList::whole(static_cast<int>(k), wanted.dims[k].extent());
@@ -228,7 +237,7 @@ class Decomposition {
   // The result with its dim whole on every rank, from which the wanted part is taken.
   void makeWhole(Expr* e) {
     TensorView* result = e->tensorOutput();
-    const ShardState wanted = shardState(result);
+    const ShardState wanted = states_.state(result);
     ShardState whole = wanted;
     const auto axis = static_cast<size_t>(e->attributes().dim);
     whole.dims[axis] = DigitList::whole(static_cast<int>(axis), result->shape()[axis]);
@@ -264,7 +273,7 @@ class Decomposition {
 
   void remember(Expr* e) {
     TensorView* to = e->tensorOutput();
-    TensorView*& known = moved_[{e->input(0)->id(), shardState(to).toString()}];
+    TensorView*& known = moved_[{e->input(0)->id(), states_.state(to).toString()}];
     if (known == nullptr) {
       known = to;
     }
@@ -272,6 +281,7 @@ class Decomposition {
 
   Fusion& fusion_;
   PlanMemo& plans_;
+  ShardStateMemo& states_;
   std::map<std::pair<int, std::string>, TensorView*> moved_;  // (tensor, needed state) -> redistributed
 };
 
@@ -283,7 +293,7 @@ bool decomposeReshardings(Fusion& fusion, PassContext& context) {
 }
 
 bool decomposeReshardings(Fusion& fusion, PassContext& context, const std::function<bool(const Expr*)>& among) {
-  return Decomposition(fusion, context.memo<PlanMemo>()).run(among);
+  return Decomposition(fusion, context.memo<PlanMemo>(), context.memo<ShardStateMemo>()).run(among);
 }
 
 }  // namespace meshfuse

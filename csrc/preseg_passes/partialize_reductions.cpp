@@ -14,6 +14,7 @@
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/row_broadcast.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -112,7 +113,8 @@ PartialAxes nestedAxes(const PartialAxes& axes, const std::vector<Dim>& root) {
   return taken;
 }
 
-PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, const DeviceMesh& mesh) {
+PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vector<Dim>& root, ShardStateMemo& states) {
+  const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
   for (size_t operand = 0; operand < e->inputs().size(); operand++) {
@@ -120,7 +122,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
       continue;
     }
     const TensorView* tv = e->input(static_cast<int>(operand))->asTensor();
-    const ShardState state = shardState(tv);
+    const ShardState state = states.state(tv);
     if (!(state.mesh == mesh) || tv->isPartial()) {
       continue;
     }
@@ -151,7 +153,7 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
   }
   if (isIndexing(*e)) {
     // if an outer axis is gathered because it is needed elsewhere, an inner axis does not own a contiguous range of rows
-    const ShardState table = shardState(e->input(tableOf(*e))->asTensor());
+    const ShardState table = states.state(e->input(tableOf(*e))->asTensor());
     bool outermost = true;
     for (const Digit& d : table.dims[e->attributes().dim].digits()) {
       outermost = outermost && d.owner.isDevice() && !elsewhere[d.owner.axis];
@@ -312,7 +314,7 @@ bool isRounded(const Expr* e, DataType type) {
   return isHalfPrecision(type) && !isIndexing(*e) && (op == ReduceOp::Sum || op == ReduceOp::Prod);
 }
 
-bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore) {
+bool partialize(Expr* e, const PassSettings& settings, ShardStateMemo& states, Combined& combinedBefore) {
   if (!e->output()->isTensor()) {
     return false;
   }
@@ -332,7 +334,7 @@ bool partialize(Expr* e, const PassSettings& settings, Combined& combinedBefore)
     return false;  // the rank that holds the row sends it
   }
   const std::vector<Dim> root = partialRoot(e, result);
-  const PartialAxes axes = partialAxes(e, result, root, result->getDeviceMesh());
+  const PartialAxes axes = partialAxes(e, result, root, states);
   if (axes.empty()) {
     return false;
   }
@@ -378,7 +380,7 @@ bool partializeReductions(Fusion& fusion, PassContext& context) {
   bool changed = false;
   Combined combinedBefore;
   for (Expr* e : fusion.exprs()) {
-    changed |= partialize(e, context.settings(), combinedBefore);
+    changed |= partialize(e, context.settings(), context.memo<ShardStateMemo>(), combinedBefore);
   }
   return changed;
 }

@@ -10,6 +10,7 @@
 #include "ir/op_rule.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
 
@@ -41,7 +42,8 @@ int tensorOperand(const Expr* e) {
 
 class EdgeRewrites {
  public:
-  EdgeRewrites(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
+  EdgeRewrites(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states)
+      : fusion_(fusion), plans_(plans), states_(states) {}
 
   bool run() {
     bool any = false;
@@ -72,7 +74,7 @@ class EdgeRewrites {
         continue;
       }
       TensorView* to = e->tensorOutput();
-      TensorView*& first = known[{e->input(0)->id(), shardState(to).toString(), e->attributes().reduce}];
+      TensorView*& first = known[{e->input(0)->id(), states_.state(to).toString(), e->attributes().reduce}];
       if (first == nullptr) {
         first = to;
       } else if (isMovable(to) && !to->hasAllocation()) {
@@ -97,14 +99,14 @@ class EdgeRewrites {
     if (!shared) {
       apart += costOf(plans_, before);
     }
-    const ReshardCost together = costOf(plans_, shardState(from), shardState(to), from);
+    const ReshardCost together = costOf(plans_, states_.state(from), states_.state(to), from);
     if (shared ? !isCheaper(together, apart) : !costsNoMore(together, apart)) {
       return false;
     }
     if (!from->isPartial()) {
       fusion_.replaceInput(e, 0, from);
     } else {
-      TensorView* combined = combine(from, shardState(to));
+      TensorView* combined = combine(from, states_.state(to));
       fusion_.removeExpr(e);
       takePlace(to, combined);
     }
@@ -125,7 +127,7 @@ class EdgeRewrites {
         if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
           return std::nullopt;
         }
-        const Edge edge = edgeRelation(use, static_cast<int>(k), use->tensorOutput());
+        const Edge edge = edgeRelation(use, static_cast<int>(k), use->tensorOutput(), states_);
         if (edge.relation != EdgeRelation::Local || !edge.needed || (needed && !provenEqual(*needed, *edge.needed))) {
           return std::nullopt;
         }
@@ -143,7 +145,7 @@ class EdgeRewrites {
     const std::optional<ShardState> needed = neededByAll(to);
     const TensorView* from = e->input(0)->asTensor();
     if (!needed || !usesWholeAxes(*needed) ||
-        !isCheaper(costOf(plans_, shardState(from), *needed, from), costOf(plans_, e))) {
+        !isCheaper(costOf(plans_, states_.state(from), *needed, from), costOf(plans_, e))) {
       return false;
     }
     setShardState(to, *needed);
@@ -172,12 +174,12 @@ class EdgeRewrites {
         fusion_.replaceInput(op, operand, from);
       }
       TensorView* result = op->tensorOutput();
-      const ShardState wanted = shardState(result);
+      const ShardState wanted = states_.state(result);
       ShardState natural = ShardState::replicated(wanted.mesh, result->shape());
-      propagateForward(op, operand, shardState(op->input(operand)->asTensor()), result, natural);
+      propagateForward(op, operand, states_.state(op->input(operand)->asTensor()), result, natural);
       passed.emplace_back(result, wanted);
       setShardState(result, natural);
-      const Edge edge = edgeRelation(op, operand, result);
+      const Edge edge = edgeRelation(op, operand, result, states_);
       goesOn = edge.relation != EdgeRelation::Comm && edge.needed.has_value();
       if (goesOn && isCheaper(costOf(plans_, natural, wanted, result), now)) {
         TensorView* moved = plainTensor(result, result->dtype(), wanted);
@@ -210,7 +212,7 @@ class EdgeRewrites {
     if (depth == kMaxDepth || !canRepeat(tv)) {
       return std::nullopt;
     }
-    const ShardState before = shardState(tv);
+    const ShardState before = states_.state(tv);
     setShardState(tv, wanted);
     std::optional<ReshardCost> cost = ReshardCost{};
     const Expr* op = tv->definition();
@@ -218,7 +220,7 @@ class EdgeRewrites {
       if (!op->input(static_cast<int>(k))->isTensor()) {
         continue;
       }
-      const Edge edge = edgeRelation(op, static_cast<int>(k), tv);
+      const Edge edge = edgeRelation(op, static_cast<int>(k), tv, states_);
       if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh)) {
         cost = std::nullopt;
       } else if (edge.relation == EdgeRelation::Comm && !usesWholeAxes(*edge.needed)) {
@@ -232,7 +234,7 @@ class EdgeRewrites {
   }
 
   ReshardCost costToMove(const TensorView* tv, const ShardState& wanted) const {
-    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(plans_, shardState(tv), wanted, tv);
+    return knownReshard(tv, wanted) != nullptr ? ReshardCost{} : costOf(plans_, states_.state(tv), wanted, tv);
   }
 
   ReshardCost costToHave(TensorView* tv, const ShardState& wanted, int depth) {
@@ -264,7 +266,7 @@ class EdgeRewrites {
       if (!op->input(operand)->isTensor()) {
         continue;
       }
-      const Edge edge = edgeRelation(op, operand, tv);
+      const Edge edge = edgeRelation(op, operand, tv, states_);
       if (edge.relation == EdgeRelation::Comm) {
         fusion_.replaceInput(op, operand, have(op->input(operand)->asTensor(), *edge.needed, depth + 1));
       }
@@ -275,7 +277,7 @@ class EdgeRewrites {
   bool hoist(Expr* e) {
     TensorView* from = e->input(0)->asTensor();
     TensorView* to = e->tensorOutput();
-    const ShardState wanted = shardState(to);
+    const ShardState wanted = states_.state(to);
     const std::optional<ReshardCost> repeated = costToRepeat(from, wanted);
     if (!repeated || !isCheaper(*repeated, costOf(plans_, e))) {
       return false;
@@ -288,12 +290,13 @@ class EdgeRewrites {
 
   Fusion& fusion_;
   PlanMemo& plans_;
+  ShardStateMemo& states_;
 };
 
 }  // namespace
 
 bool rewriteReshardEdges(Fusion& fusion, PassContext& context) {
-  return EdgeRewrites(fusion, context.memo<PlanMemo>()).run();
+  return EdgeRewrites(fusion, context.memo<PlanMemo>(), context.memo<ShardStateMemo>()).run();
 }
 
 }  // namespace meshfuse

@@ -13,6 +13,7 @@
 #include "multidevice/sharding/operand_dims.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/decompose_reshardings.h"
 #include "preseg_passes/partialize_reductions.h"
 #include "preseg_passes/plain_tensor.h"
@@ -63,8 +64,8 @@ std::optional<ShardState> inBlocks(const ShardState& state, size_t dim, const st
 // redistributed to the original sharding.
 class Region {
  public:
-  Region(Fusion& fusion, PlanMemo& plans, std::vector<int> axes)
-      : fusion_(fusion), plans_(&plans), axes_(std::move(axes)) {}
+  Region(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states, std::vector<int> axes)
+      : fusion_(fusion), plans_(&plans), states_(&states), axes_(std::move(axes)) {}
 
   void grow(TensorView* seed, ShardState state) {
     take(seed, std::move(state), false);
@@ -111,7 +112,7 @@ class Region {
       if (e->kind() == ExprKind::Redistribute && e->input(0)->asTensor()->hasDeviceMesh() &&
           e->tensorOutput()->hasDeviceMesh()) {
         const TensorView* from = e->input(0)->asTensor();
-        more += costOf(*plans_, readState(from), shardState(e->tensorOutput()), from);
+        more += costOf(*plans_, readState(from), states_->state(e->tensorOutput()), from);
         more -= costOf(*plans_, beforeOf(from), beforeOf(e->tensorOutput()), from);
       } else if (e->output()->isTensor()) {
         more += costOfEdges(e, gathered);
@@ -134,7 +135,7 @@ class Region {
         for (size_t k = 0; k < use->inputs().size(); k++) {
           const auto operand = static_cast<int>(k);
           if (use->input(operand) != member.tv ||
-              edgeRelation(use, operand, use->tensorOutput()).relation != EdgeRelation::Comm) {
+              edgeRelation(use, operand, use->tensorOutput(), *states_).relation != EdgeRelation::Comm) {
             continue;
           }
           const bool rounds = becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4;
@@ -195,7 +196,7 @@ class Region {
   bool contains(const Val* val) const { return members_.contains(val->id()); }
 
   void take(TensorView* tv, ShardState state, bool standsIn) {
-    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), shardState(tv), standsIn});
+    members_.insert_or_assign(tv->id(), Member{tv, std::move(state), states_->state(tv), standsIn});
     open_.insert(tv->id());
     std::set<int> operands;
     for (const TensorView* in : tv->definition()->tensorInputs()) {
@@ -207,12 +208,12 @@ class Region {
 
   ShardState beforeOf(const TensorView* tv) const {
     const auto at = members_.find(tv->id());
-    return at == members_.end() ? shardState(tv) : at->second.before;
+    return at == members_.end() ? states_->state(tv) : at->second.before;
   }
   // The tensor that readers get.
   ShardState readState(const TensorView* tv) const {
     const auto at = members_.find(tv->id());
-    return at != members_.end() && at->second.standsIn ? at->second.before : shardState(tv);
+    return at != members_.end() && at->second.standsIn ? at->second.before : states_->state(tv);
   }
   bool standsIn(const Val* val) const {
     const auto at = members_.find(val->id());
@@ -221,7 +222,7 @@ class Region {
 
   bool mayTake(const TensorView* tv, const DeviceMesh& mesh) const {
     return !contains(tv) && tv->definition() != nullptr && tv->hasDeviceMesh() && tv->getDeviceMesh() == mesh &&
-           !tv->isPartial() && !ownsAny(shardState(tv), axes_);
+           !tv->isPartial() && !ownsAny(states_->state(tv), axes_);
   }
 
   void intoReaders(const Member& member) {
@@ -231,7 +232,7 @@ class Region {
         continue;
       }
       TensorView* out = use->tensorOutput();
-      ShardState state = shardState(out);
+      ShardState state = states_->state(out);
       for (size_t k = 0; k < use->inputs().size(); k++) {
         if (use->input(static_cast<int>(k)) == member.tv) {
           propagateForward(use, static_cast<int>(k), member.state, out, state);
@@ -272,7 +273,7 @@ class Region {
         if (use->input(static_cast<int>(k)) != tv) {
           continue;
         }
-        ShardState state = shardState(tv);
+        ShardState state = states_->state(tv);
         propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, static_cast<int>(k), state);
         if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
           return std::nullopt;
@@ -286,10 +287,10 @@ class Region {
   // The axes cut a dim of the operand that the op reduces, and nothing else of it: it becomes a partial sum.
   bool becomesPartial(const Expr* e, int operand) const {
     const TensorView* out = e->tensorOutput();
-    if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(shardState(out), axes_)) {
+    if (!contributionsOf(*e) || isIndexing(*e) || out->isPartial() || ownsAny(states_->state(out), axes_)) {
       return false;
     }
-    const ShardState held = shardState(e->input(operand)->asTensor());
+    const ShardState held = states_->state(e->input(operand)->asTensor());
     const std::vector<OperandDim> dims = operandDims(e, operand);
     const std::vector<IterDomain*>& root = out->getRootDomain();
     for (size_t k = 0; k < held.dims.size(); k++) {
@@ -314,7 +315,7 @@ class Region {
         continue;
       }
       const TensorView* in = operand->asTensor();
-      const Edge edge = edgeRelation(e, static_cast<int>(k), out);
+      const Edge edge = edgeRelation(e, static_cast<int>(k), out, *states_);
       if (edge.relation != EdgeRelation::Comm) {
         continue;
       }
@@ -332,9 +333,9 @@ class Region {
       }
     }
     if (summed) {
-      ShardState sums = shardState(out);
+      ShardState sums = states_->state(out);
       sums.partial = axes_;
-      more += costOf(*plans_, sums, shardState(out), out);
+      more += costOf(*plans_, sums, states_->state(out), out);
       more.held += localBytes(sums, out->dtype());
     }
     return more;
@@ -342,6 +343,7 @@ class Region {
 
   Fusion& fusion_;
   PlanMemo* plans_;
+  ShardStateMemo* states_;
   std::vector<int> axes_;
   std::map<int, Member> members_;  // by id
   std::set<int> open_;             // of members_, whose neighbours are to be asked
@@ -350,23 +352,24 @@ class Region {
 };
 
 // The axes over which a Redistribute sums to a result that every rank holds whole; empty if it is no all-reduce.
-std::vector<int> allReduced(const Expr* e) {
+std::vector<int> allReduced(const Expr* e, ShardStateMemo& states) {
   if (!isOneMeshReshard(e) || !isMovable(e->tensorOutput())) {
     return {};
   }
-  const std::vector<int> axes = shardState(e->input(0)->asTensor()).partial;
-  return ownsAny(shardState(e->tensorOutput()), axes) ? std::vector<int>{} : axes;
+  const std::vector<int> axes = states.state(e->input(0)->asTensor()).partial;
+  return ownsAny(states.state(e->tensorOutput()), axes) ? std::vector<int>{} : axes;
 }
 
 class Split {
  public:
-  Split(Fusion& fusion, PassContext& context) : fusion_(fusion), context_(context), plans_(&context.memo<PlanMemo>()) {}
+  Split(Fusion& fusion, PassContext& context)
+      : fusion_(fusion), context_(context), plans_(context.memo<PlanMemo>()), states_(context.memo<ShardStateMemo>()) {}
 
   bool run() {
     bool changed = false;
     std::vector<int> reshards;
     for (const Expr* e : fusion_.exprs()) {
-      if (!allReduced(e).empty()) {
+      if (!allReduced(e, states_).empty()) {
         reshards.push_back(e->id());
       }
     }
@@ -389,19 +392,19 @@ class Split {
   int64_t weight(const ReshardCost& more) const { return more.held + context_.settings().callBytes * more.calls; }
 
   bool splitAt(const Expr* e) {
-    const std::vector<int> axes = allReduced(e);  // an earlier region may have taken it
+    const std::vector<int> axes = allReduced(e, states_);  // an earlier region may have taken it
     if (axes.empty()) {
       return false;
     }
     TensorView* sum = e->tensorOutput();
-    const ShardState state = shardState(sum);
+    const ShardState state = states_.state(sum);
     std::optional<Choice> best;
     for (size_t dim = 0; dim < state.dims.size(); dim++) {
       std::optional<ShardState> cut = inBlocks(state, dim, axes);
       if (!cut || !tried_.emplace(sum->id(), cut->toString()).second) {
         continue;
       }
-      Region region(fusion_, *plans_, axes);
+      Region region(fusion_, plans_, states_, axes);
       region.grow(sum, std::move(*cut));
       region.apply();
       const ReshardCost more = region.difference();
@@ -432,7 +435,8 @@ class Split {
 
   Fusion& fusion_;
   PassContext& context_;
-  PlanMemo* plans_;
+  PlanMemo& plans_;
+  ShardStateMemo& states_;
   std::set<std::pair<int, std::string>> tried_;  // (tensor, state) in regions that were tried
   std::set<int> touched_;                        // exprs around regions that were settled, by id
 };

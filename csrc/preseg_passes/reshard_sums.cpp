@@ -6,7 +6,7 @@
 
 #include "analysis/pass_context.h"
 #include "ir/fusion.h"
-#include "multidevice/sharding/shard_state.h"
+#include "multidevice/sharding/shard_state_memo.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
 #include "preseg_passes/reshard_partials.h"
@@ -22,42 +22,42 @@ bool sameShape(const TensorView* a, const TensorView* b) {
 }
 
 // A term of a sum with the state and type of the result.
-bool isPlainTerm(const TensorView* in, const TensorView* out) {
+bool isPlainTerm(const TensorView* in, const TensorView* out, ShardStateMemo& states) {
   return in->dtype() == out->dtype() && sameShape(in, out) && in->getDeviceMesh() == out->getDeviceMesh() &&
-         provenEqual(shardState(in), shardState(out));
+         provenEqual(states.state(in), states.state(out));
 }
 
 // An add of two tensors; one may be stretched.
-bool isPlainAdd(const Expr* e) {
+bool isPlainAdd(const Expr* e, ShardStateMemo& states) {
   if (e == nullptr || e->kind() != ExprKind::Point || e->attributes().point != PointOp::Add ||
       e->tensorInputs().size() != 2 || e->input(0) == e->input(1)) {
     return false;
   }
   const TensorView* out = e->tensorOutput();
   return out->hasDeviceMesh() && dataTypeSize(out->dtype()) >= 4 && !out->isPartial() &&
-         std::ranges::any_of(e->tensorInputs(), [&](const TensorView* in) { return isPlainTerm(in, out); }) &&
+         std::ranges::any_of(e->tensorInputs(), [&](const TensorView* in) { return isPlainTerm(in, out, states); }) &&
          std::ranges::all_of(e->tensorInputs(),
-                             [&](const TensorView* in) { return isPlainTerm(in, out) || !sameShape(in, out); });
+                             [&](const TensorView* in) { return isPlainTerm(in, out, states) || !sameShape(in, out); });
 }
 
 bool isReadOnce(const Val* val) { return val->fusion().uses(val).size() == 1; }
 
 class SumTrees {
  public:
-  SumTrees(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
+  SumTrees(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states) : fusion_(fusion), plans_(plans), states_(states) {}
 
   bool run() {
     bool changed = false;
     std::vector<int> adds;
     for (const Expr* e : fusion_.exprs()) {
-      if (isPlainAdd(e)) {
+      if (isPlainAdd(e, states_)) {
         adds.push_back(e->id());
       }
     }
     // from the last one on: a tree begins at its root
     for (auto id = adds.rbegin(); id != adds.rend(); ++id) {
       Expr* e = inTrees_.contains(*id) ? nullptr : fusion_.expr(*id);
-      if (e == nullptr || !isPlainAdd(e)) {
+      if (e == nullptr || !isPlainAdd(e, states_)) {
         continue;
       }
       std::vector<Term> terms;
@@ -78,7 +78,7 @@ class SumTrees {
 
   void collectTerms(const Expr* add, const std::vector<const Expr*>& linear, std::vector<Term>& terms) {
     for (TensorView* in : add->tensorInputs()) {
-      if (isPlainTerm(in, add->tensorOutput())) {
+      if (isPlainTerm(in, add->tensorOutput(), states_)) {
         collect(in, linear, terms);
       }
     }
@@ -89,7 +89,7 @@ class SumTrees {
     if (definition == nullptr || !isMovable(in) || !isReadOnce(in) || in->hasAllocation()) {
       return;
     }
-    if (isPlainAdd(definition)) {
+    if (isPlainAdd(definition, states_)) {
       inTrees_.insert(definition->id());
       collectTerms(definition, linear, terms);
     } else if (isLinear(definition)) {
@@ -183,7 +183,7 @@ class SumTrees {
     TensorView* result = root->tensorOutput();
     std::vector<TensorView*> terms = termsWithout(root, gone);
     if (sum != nullptr && terms.size() == 2) {
-      TensorView*& term = isPlainTerm(terms[0], result) ? terms[0] : terms[1];
+      TensorView*& term = isPlainTerm(terms[0], result, states_) ? terms[0] : terms[1];
       term = plainSum(term, sum);
     } else if (sum != nullptr) {
       terms.push_back(sum);
@@ -267,11 +267,14 @@ class SumTrees {
 
   Fusion& fusion_;
   PlanMemo& plans_;
+  ShardStateMemo& states_;
   std::set<int> inTrees_;  // additions and linear ops below a root
 };
 
 }  // namespace
 
-bool addPartialSums(Fusion& fusion, PassContext& context) { return SumTrees(fusion, context.memo<PlanMemo>()).run(); }
+bool addPartialSums(Fusion& fusion, PassContext& context) {
+  return SumTrees(fusion, context.memo<PlanMemo>(), context.memo<ShardStateMemo>()).run();
+}
 
 }  // namespace meshfuse
