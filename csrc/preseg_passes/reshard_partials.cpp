@@ -21,17 +21,13 @@ namespace {
 
 // A finite number other than zero: with zero, an infinity or what is not known, x / 0 of a sum would be 0 / 0 of a contribution.
 bool isPlainNumber(const Val* val) {
-  if (val->isTensor()) {
-    return false;
-  }
-  const ScalarConst value = val->constant();
   const auto plain = [](auto number) {
     if constexpr (std::is_same_v<decltype(number), int64_t> || std::is_same_v<decltype(number), double>) {
       return number != 0 && std::isfinite(static_cast<double>(number));
     }
     return false;
   };
-  return std::visit(plain, value);
+  return std::visit(plain, val->constant());
 }
 
 bool widens(const Expr* e) {
