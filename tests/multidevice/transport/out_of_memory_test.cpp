@@ -82,7 +82,9 @@ TEST(OutOfMemoryTest, ABlockThatCannotBeHandedOutIsFreeAgain) {
   int64_t n = 0;
   for (bool ranOut = true; ranOut; ++n) {
     const auto heap = std::make_shared<SharedHeap>(SharedMemory::create(kHeap, SharedMemory::Name::Descriptor));
-    ranOut = runsOut(n, [&] { static_cast<void>(heap->allocate(1000)); });
+    std::shared_ptr<void> block;
+    ranOut = runsOut(n, [&] { block = heap->allocate(1000); });
+    block = nullptr;
     EXPECT_NE(heap->allocate(kHeap - 4096), nullptr) << "allocation " << n;
   }
   EXPECT_GT(n, 2);
