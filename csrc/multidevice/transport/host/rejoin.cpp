@@ -22,8 +22,10 @@ Rejoin::Rejoin(const HostGroup& old, const TransportOptions& options) : old_(old
     do {
       const uint32_t now = verdict().load(std::memory_order_acquire);
       attempt_ = now / 2;
-      uint32_t before = attempt_;
-      if (now % 2 != 0 || !slot(old_.rank()).came.compare_exchange_strong(before, attempt_ + 1)) {
+      std::atomic<uint32_t>& came = slot(old_.rank()).came;
+      uint32_t before = came.load(std::memory_order_relaxed);  // attempts may have ended before this rank came
+      const bool mayCome = now % 2 == 0 && before != RejoinSlot::kOut;
+      if (!mayCome || !came.compare_exchange_strong(before, attempt_ + 1)) {
         throwTooLate("made a new world without it");
       }
     } while (!settleMembers());
