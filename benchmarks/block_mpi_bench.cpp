@@ -72,7 +72,7 @@ class Block {
   }
   void cut(TensorView* tv, int dim) const {
     tv->setDeviceMesh(mesh_);
-    if (dim != kWhole && tv->shape()[static_cast<size_t>(dim)].constValue() > 1) {
+    if (dim != kWhole && tv->shape()[dim].constValue() > 1) {
       tv->outer_split(dim, mesh_.size("tp"));
       tv->axis(dim)->parallelize(mesh_.axis("tp"));
     }
@@ -201,14 +201,14 @@ Row measure(Communicator& world, const Sizes& sizes, int rounds, bool show) {
   }
   Row row{sizes.name, {}, {}, 0};
   for (int form = 1; form < kForms && row.same == 0; form++) {
-    row.same = exchanges(forms[0]) == exchanges(forms[static_cast<size_t>(form)]) ? form : 0;
+    row.same = exchanges(forms[0]) == exchanges(forms[form]) ? form : 0;
   }
   if (row.same == 0) {
     fail(fmt::format("{}: ranks exchange [{}] by default, which is neither form by hand", sizes.name,
                      fmt::join(exchanges(forms[0]), ", ")));
   }
   for (int form = 1; form < kForms; form++) {
-    checkClose(forms[0], forms[static_cast<size_t>(form)], form == row.same ? 0 : kTolerance, sizes.name);
+    checkClose(forms[0], forms[form], form == row.same ? 0 : kTolerance, sizes.name);
   }
   std::vector<double> times[kForms];
   std::vector<double> ratios[kForms];
@@ -216,7 +216,7 @@ Row measure(Communicator& world, const Sizes& sizes, int rounds, bool show) {
     double t[kForms];
     for (int k = 0; k < kForms; k++) {
       const int form = round % 2 == 0 ? k : (kForms - k) % kForms;  // the order of those by hand alternates
-      t[form] = timed(forms[static_cast<size_t>(form)]);
+      t[form] = timed(forms[form]);
     }
     for (int form = 0; form < kForms && round >= 0; form++) {
       times[form].push_back(t[form]);

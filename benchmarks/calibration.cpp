@@ -28,7 +28,7 @@ int64_t loop() {
   }
   int64_t sum = 0;
   for (const auto& [name, node] : nodes) {
-    sum += node->value * static_cast<int64_t>(name.size()) + node->digits.back();
+    sum += node->value * std::ssize(name) + node->digits.back();
   }
   return sum;
 }

@@ -116,7 +116,7 @@ void run(benchmark::State& state, const Case& c) {
     FusionGuard guard(fusion.get());
     std::vector<TensorView*> ins;
     for (size_t i = 0; i < c.shapes.size(); i++) {
-      ins.push_back(makeContigTensor(static_cast<int64_t>(c.shapes[i].size())));
+      ins.push_back(makeContigTensor(std::ssize(c.shapes[i])));
       fusion->addInput(ins.back());
       inputs.emplace_back(randomTensor(c.shapes[i], DataType::Float, i + 1));
     }

@@ -38,9 +38,9 @@ std::vector<Argument> arguments(const Batches& batches, double rate, const std::
 std::string sampleText(const Options& o, const std::string& text, const std::vector<Tensor>& parameters) {
   FusionExecutorCache cache(prediction(o.sizes));
   Tensor tokens = Tensor::empty({1, o.sizes.context}, DataType::Int);
-  std::string sample = text.substr(0, static_cast<size_t>(o.sizes.context));
+  std::string sample = text.substr(0, o.sizes.context);
   for (int64_t i = 0; i < o.sample; i++) {
-    setTokens(tokens.data_as<int64_t>(), sample, static_cast<size_t>(i), o.sizes.context);
+    setTokens(tokens.data_as<int64_t>(), sample, i, o.sizes.context);
     std::vector<Argument> inputs = {tokens};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     std::vector<double> logits = cache.runFusionWithInputs(inputs)[0].toVector();

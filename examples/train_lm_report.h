@@ -50,8 +50,7 @@ class Progress {
       fmt::print("{}\n", line);
     } else {
       int64_t done = 30 * (step + 1) / steps_;
-      fmt::print("\r[{}{}] {}{}", std::string(static_cast<size_t>(done), '#'),
-                 std::string(static_cast<size_t>(30 - done), '.'), line, last ? "\n" : "");
+      fmt::print("\r[{}{}] {}{}", std::string(done, '#'), std::string(30 - done, '.'), line, last ? "\n" : "");
     }
     std::fflush(stdout);
   }
@@ -74,7 +73,7 @@ inline Traffic traffic(const std::vector<CommRecord>& plan, const TransferCounte
   for (const CommRecord& c : plan) {
     const bool reads = c.kind == "all-reduce";
     t.planned[c.kind] += c.bytesReceived;
-    t.plannedInWholes[c.kind] += reads ? c.bytesReceived * static_cast<int64_t>(c.team.size()) / 2 : c.bytesReceived;
+    t.plannedInWholes[c.kind] += reads ? c.bytesReceived * std::ssize(c.team) / 2 : c.bytesReceived;
   }
   for (int k = 0; k <= static_cast<int>(Collective::Barrier); k++) {
     auto kind = static_cast<Collective>(k);
@@ -128,7 +127,7 @@ inline void printTimes(const std::vector<StepTime>& steps) {
 // FNV-1a of the bytes.
 inline uint64_t checksum(const Tensor& t) {
   uint64_t sum = 0xcbf29ce484222325;
-  std::string_view bytes(t.data_as<char>(), static_cast<size_t>(t.nbytes()));
+  std::string_view bytes(t.data_as<char>(), t.nbytes());
   for (char c : bytes) {
     sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }

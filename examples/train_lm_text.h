@@ -53,7 +53,7 @@ class Batches {
       : text_(std::move(text)),
         tokens_(Tensor::empty({batch, context}, DataType::Int)),
         next_(Tensor::empty({batch}, DataType::Int)) {
-    meshfuse::check(static_cast<int64_t>(text_.size()) > context,
+    meshfuse::check(std::ssize(text_) > context,
                     "[train_lm] the text has {} bytes, expected more than the context of {}", text_.size(), context);
   }
 

@@ -20,13 +20,13 @@ class UnionFind {
     size_t old = parent_.size();
     if (size > old) {
       parent_.resize(size);
-      std::iota(parent_.begin() + static_cast<std::ptrdiff_t>(old), parent_.end(), static_cast<int>(old));
+      std::iota(parent_.begin() + old, parent_.end(), static_cast<int>(old));
     }
   }
   int find(int x) {
-    while (parent_[static_cast<size_t>(x)] != x) {
-      int& p = parent_[static_cast<size_t>(x)];
-      p = parent_[static_cast<size_t>(p)];
+    while (parent_[x] != x) {
+      int& p = parent_[x];
+      p = parent_[p];
       x = p;
     }
     return x;
@@ -38,7 +38,7 @@ class UnionFind {
     if (a == b) {
       return false;
     }
-    parent_[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+    parent_[std::max(a, b)] = std::min(a, b);
     return true;
   }
 
@@ -152,7 +152,7 @@ std::vector<IdLink> idLinks(const Expr& expr, int operand) {
   for (size_t k = 0; k < c.size(); k++) {
     const DimLink& link = dims.ofConsumer[k];
     if (link.producer >= 0) {
-      links.push_back({p[static_cast<size_t>(link.producer)], c[k], link.how, link.offset});
+      links.push_back({p[link.producer], c[k], link.how, link.offset});
     }
   }
   return links;
@@ -198,7 +198,7 @@ IdGraph::IdGraph(const Fusion& fusion, Mode mode) {
 }
 
 int IdGraph::group(const IterDomain* id) const {
-  return static_cast<size_t>(id->id()) < groupOf_.size() ? groupOf_[static_cast<size_t>(id->id())] : id->id();
+  return static_cast<size_t>(id->id()) < groupOf_.size() ? groupOf_[id->id()] : id->id();
 }
 
 bool IdGraph::same(const IterDomain* a, const IterDomain* b) const { return group(a) == group(b); }

@@ -320,12 +320,12 @@ std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
   const int64_t count = together && together->isConst() ? together->constValue() : 1;
   const bool nest =
       std::ranges::all_of(owned, [&](const Digit& d) { return divideExactly(d.stride, least).has_value(); });
-  if (count == 1 || !nest || static_cast<int64_t>(parts.size()) % count != 0) {
+  if (count == 1 || !nest || std::ssize(parts) % count != 0) {
     return owned;
   }
   std::vector<IntExpr> joined;
   for (size_t k = 0; k < parts.size(); k += static_cast<size_t>(count)) {
-    joined.push_back(sumOf(std::span(parts).subspan(k, static_cast<size_t>(count))));
+    joined.push_back(sumOf(std::span(parts).subspan(k, count)));
   }
   std::vector<Digit> out = owned;
   for (Digit& d : out) {
@@ -351,7 +351,7 @@ DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& pro
   }
   IntExpr at = 1;
   std::optional<std::vector<Digit>> digits = fillBetween(dim, owned, at, prover);
-  const IntExpr padded = prover.multiply(static_cast<int64_t>(parts.size()), max(1, largestOf(parts)));
+  const IntExpr padded = prover.multiply(std::ssize(parts), max(1, largestOf(parts)));
   const std::optional<IntExpr> top = digits ? prover.divide(padded, at) : std::nullopt;
   if (!top) {
     return DigitList::opaque();

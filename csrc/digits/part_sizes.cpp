@@ -24,7 +24,7 @@ IntExpr largestOf(std::span<const IntExpr> sizes) {
 }
 
 bool areBlocks(std::span<const IntExpr> sizes) {
-  const IntExpr block = max(1, ceilDiv(sumOf(sizes), static_cast<int64_t>(sizes.size())));
+  const IntExpr block = max(1, ceilDiv(sumOf(sizes), std::ssize(sizes)));
   IntExpr left = sumOf(sizes);
   for (const IntExpr& size : sizes) {
     if (size != min(block, left)) {

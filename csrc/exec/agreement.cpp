@@ -77,7 +77,7 @@ std::string platformText(const AgreementOptions& options, const DeviceInfo& devi
 // UserError for plans that differ. `texts`: of all ranks. `different`: ranks with another text than rank 0.
 [[noreturn]] void throwDifference(const std::vector<std::string>& texts, const std::vector<int>& different) {
   const int other = different[0];
-  const std::string difference = firstDifference(texts[0], texts[static_cast<size_t>(other)], 0, other);
+  const std::string difference = firstDifference(texts[0], texts[other], 0, other);
   check(difference.find('"' + std::string(kAssumedSizes)) == std::string::npos,
         "[run] the shards of ranks [{}] differ in size from that of rank 0, and the global size is not given: {}; give "
         "it with Tensor::withGlobalShape, or as a constant size in the fusion",

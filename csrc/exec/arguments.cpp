@@ -106,7 +106,7 @@ std::vector<bool> shapeInputs(const Fusion& fusion) {
 
 std::vector<int64_t> elementsOf(const Tensor& sizes) {
   const Tensor packed = sizes.contiguous();
-  std::vector<int64_t> elements(static_cast<size_t>(packed.numel()));
+  std::vector<int64_t> elements(packed.numel());
   std::memcpy(elements.data(), packed.data(), elements.size() * sizeof(int64_t));
   return elements;
 }

@@ -24,11 +24,11 @@ Tensor unshardTensor(const Tensor& shard, const TensorView* tv) {
   Tensor packed = shard.contiguous();
   // sizes come first: shards may be uneven
   std::string message(reinterpret_cast<const char*>(packed.sizes().data()), packed.sizes().size_bytes());
-  message.append(static_cast<const char*>(packed.data()), static_cast<size_t>(packed.nbytes()));
+  message.append(static_cast<const char*>(packed.data()), packed.nbytes());
   std::vector<std::string> all = world.exchange(message);
   std::vector<Tensor> shards;
   for (int64_t rank : tv->getDeviceMesh().devices()) {
-    const std::string& text = all[static_cast<size_t>(rank)];
+    const std::string& text = all[rank];
     std::vector<int64_t> sizes(tv->shape().size());
     const size_t head = sizes.size() * sizeof(int64_t);
     check(text.size() >= head,

@@ -228,7 +228,7 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   }
   for (const Step& s : compiled.host->steps) {
     if (s.kind == HostStepKind::Copy) {
-      const int64_t bytes = compiled.host->tensors[static_cast<size_t>(s.writes[0])].bytes;
+      const int64_t bytes = compiled.host->tensors[s.writes[0]].bytes;
       result.steps.push_back({.kind = "copy", .name = s.name, .bytesRead = bytes, .bytesWritten = bytes});
     }
     if (s.kind == HostStepKind::Communicate) {

@@ -18,19 +18,19 @@ std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program) {
         {fmt::format("T{}", t.val), std::string(place), t.offset, t.bytes, stays ? 0 : last + 1, stays ? last : -1});
   }
   auto lives = [&](int tensor, int step) {
-    ExplainedBuffer& b = buffers[static_cast<size_t>(tensor)];
+    ExplainedBuffer& b = buffers[tensor];
     b.firstStep = std::min(b.firstStep, step);
     b.lastStep = std::max(b.lastStep, step);
   };
   for (int i = 0; i <= last; i++) {
-    const Step& s = program.steps[static_cast<size_t>(i)];
+    const Step& s = program.steps[i];
     for (const auto* list : {&s.reads, &s.writes, &s.operands}) {
       std::ranges::for_each(*list, [&](int t) { lives(t, i); });
     }
   }
   std::erase_if(buffers, [](const ExplainedBuffer& b) { return b.firstStep > b.lastStep; });
   for (int i = 0; i <= last; i++) {
-    const LaunchPlan& l = program.steps[static_cast<size_t>(i)].launch;
+    const LaunchPlan& l = program.steps[i].launch;
     for (size_t k = 0; k < l.workspaces.size(); k++) {
       const int64_t bytes = k < l.zeroed.size() ? l.zeroed[k] : 0;
       if (bytes > 0) {

@@ -12,8 +12,7 @@ namespace {
 // Adds the ranges of the indices from `begin` on. Digits before `k` are fixed, those from `k` on take all values.
 void addRanges(std::span<const Digit> digits, size_t k, const std::vector<int64_t>& coordinates, int64_t begin,
                int64_t extent, ExplainedRanges& ranges) {
-  const bool open = std::none_of(digits.begin() + static_cast<std::ptrdiff_t>(k), digits.end(),
-                                 [](const Digit& d) { return d.owner.isDevice(); });
+  const bool open = std::none_of(digits.begin() + k, digits.end(), [](const Digit& d) { return d.owner.isDevice(); });
   if (open) {
     const int64_t length = k == digits.size() ? 1 : digits[k].stride.constValue() * digits[k].size.constValue();
     const int64_t end = std::min(begin + length, extent);
@@ -33,7 +32,7 @@ void addRanges(std::span<const Digit> digits, size_t k, const std::vector<int64_
   const int64_t stride = d.stride.constValue();
   const int64_t size = d.size.constValue();
   if (d.owner.isDevice()) {
-    const int64_t value = coordinates[static_cast<size_t>(d.owner.axis)] / d.owner.below.constValue() % size;
+    const int64_t value = coordinates[d.owner.axis] / d.owner.below.constValue() % size;
     addRanges(digits, k + 1, coordinates, begin + value * stride, extent, ranges);
     return;
   }

@@ -37,9 +37,7 @@ Verify verifyFromEnvironment() {
   return value == "first" ? Verify::First : value == "always" ? Verify::Always : Verify::Off;
 }
 
-const TensorPlan& planOf(const HostProgram& host, size_t output) {
-  return host.tensors[static_cast<size_t>(host.outputs[output])];
-}
+const TensorPlan& planOf(const HostProgram& host, size_t output) { return host.tensors[host.outputs[output]]; }
 
 // The stride of a dim of one element does not matter.
 bool hasPlannedStrides(const TensorPlan& plan, const Tensor& tensor) {
@@ -171,14 +169,14 @@ Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::spa
 Tensor FusionExecutorCache::makeShard(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
   const HostProgram& host = plan.host();
   if (host.aliasOf[output]) {
-    return std::get<Tensor>(inputs[static_cast<size_t>(*host.aliasOf[output])]);
+    return std::get<Tensor>(inputs[*host.aliasOf[output]]);
   }
   const TensorPlan& t = planOf(host, output);
   if (!plan.outputCommunicates(output)) {
     Tensor dense = Tensor::empty(t.sizes, t.dtype);
     return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
   }
-  std::shared_ptr<void> memory = state_->communicator->allocate(static_cast<size_t>(t.bytes));
+  std::shared_ptr<void> memory = state_->communicator->allocate(t.bytes);
   return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
 }
 
@@ -312,7 +310,7 @@ std::string FusionExecutorCache::outputSharding(int output) const {
   const std::vector<Val*>& outputs = program->outputs();
   check(output >= 0 && static_cast<size_t>(output) < outputs.size(),
         "[run] got output index {}, the fusion has {} outputs", output, outputs.size());
-  return shardState(outputs[static_cast<size_t>(output)]->asTensor()).toString();
+  return shardState(outputs[output]->asTensor()).toString();
 }
 
 Explanation FusionExecutorCache::explain() const {

@@ -29,7 +29,7 @@ Extent extentOf(const Tensor& t) {
 // Calls visit(address) for every element.
 template <class Visit>
 void forEachElement(const Tensor& t, const Visit& visit) {
-  std::vector<int64_t> index(static_cast<size_t>(t.dim()), 0);
+  std::vector<int64_t> index(t.dim(), 0);
   uint64_t base = std::bit_cast<uint64_t>(t.data());
   int64_t offset = 0;
   for (int64_t n = t.numel(); n > 0; n--) {

@@ -18,9 +18,9 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
     }
     for (const auto* list : {&step.reads, &step.writes}) {
       for (int t : *list) {
-        const TensorPlan& p = host.tensors[static_cast<size_t>(t)];
+        const TensorPlan& p = host.tensors[t];
         if (p.place == Place::Output) {
-          result[static_cast<size_t>(p.index)] = true;
+          result[p.index] = true;
         }
       }
     }

@@ -77,7 +77,7 @@ std::optional<WholeAxes> wholeAxes(const CommStep& step) {
   }
   const auto add = [&](std::set<int>& to, const std::vector<int>& atoms) {
     for (int atom : atoms) {
-      to.insert(step.on.origins[static_cast<size_t>(atom)].axis);
+      to.insert(step.on.origins[atom].axis);
     }
   };
   add(axes.team, step.axes);
@@ -154,8 +154,8 @@ std::optional<IntExpr> received(const CommStep& step, const std::vector<int64_t>
       if (from < 0 || to < 0 || from == to) {
         return std::nullopt;
       }
-      const int64_t a = extents[static_cast<size_t>(from)];
-      const int64_t b = extents[static_cast<size_t>(to)];
+      const int64_t a = extents[from];
+      const int64_t b = extents[to];
       return (IntExpr(all) - onTheDiagonal(a, b, team) * (all / (a * b))) * copiesAfter;
     }
     default:
@@ -260,7 +260,7 @@ class LocalElements {
         (comm.kind != Collective::AllGather && comm.kind != Collective::ReduceScatter)) {
       return std::nullopt;
     }
-    const DeviceMesh& mesh = e.fusion().meshes().at(static_cast<size_t>(comm.mesh));
+    const DeviceMesh& mesh = e.fusion().meshes().at(comm.mesh);
     if (!std::ranges::all_of(comm.axes, [&](int axis) { return sizes_.has(mesh, axis); })) {
       return std::nullopt;
     }
@@ -308,10 +308,10 @@ class Memory {
   }
 
  private:
-  bool isArgument(const TensorPlan& t) { return host_.fusion->inputs()[static_cast<size_t>(t.index)]->id() == t.val; }
+  bool isArgument(const TensorPlan& t) { return host_.fusion->inputs()[t.index]->id() == t.val; }
   bool isResult(const TensorPlan& t) {
     const auto output = static_cast<size_t>(t.index);
-    return !host_.aliasOf[output] && &host_.tensors[static_cast<size_t>(host_.outputs[output])] == &t;
+    return !host_.aliasOf[output] && &host_.tensors[host_.outputs[output]] == &t;
   }
 
   IntExpr bytesOf(const TensorPlan& t) {
@@ -346,8 +346,7 @@ class Memory {
       if (block.tensor < 0 && block.bytes > 0) {
         constants_.push_back(fmt::format("a workspace of {} bytes", block.bytes));
       }
-      const IntExpr bytes =
-          block.tensor < 0 ? IntExpr(block.bytes) : bytesOf(host_.tensors[static_cast<size_t>(block.tensor)]);
+      const IntExpr bytes = block.tensor < 0 ? IntExpr(block.bytes) : bytesOf(host_.tensors[block.tensor]);
       ends[order[at]] = begin + rounded(bytes);
       size = max(size, ends[order[at]]);
     }

@@ -63,7 +63,7 @@ std::shared_ptr<const Fusion> SymbolicProgram::forRanks(int64_t ranks, const Mes
 
 int64_t SymbolicProgram::specializations() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(specialized_.size());
+  return std::ssize(specialized_);
 }
 
 }  // namespace meshfuse

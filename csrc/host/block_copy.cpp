@@ -80,7 +80,7 @@ void BlockCopy::pack(const void* tensor, void* sideBySide) const {
   const char* from = static_cast<const char*>(tensor);
   char* to = static_cast<char*>(sideBySide);
   for (const Piece& p : pieces) {
-    std::memcpy(to, from + p.offset, static_cast<size_t>(p.bytes));
+    std::memcpy(to, from + p.offset, p.bytes);
     to += p.bytes;
   }
 }
@@ -89,7 +89,7 @@ void BlockCopy::unpack(const void* sideBySide, void* tensor) const {
   const char* from = static_cast<const char*>(sideBySide);
   char* to = static_cast<char*>(tensor);
   for (const Piece& p : pieces) {
-    std::memcpy(to + p.offset, from, static_cast<size_t>(p.bytes));
+    std::memcpy(to + p.offset, from, p.bytes);
     from += p.bytes;
   }
 }
@@ -103,7 +103,7 @@ void copyBlock(const void* fromTensor, const BlockCopy& from, void* toTensor, co
     for (int64_t filled = 0; filled < t.bytes;) {
       const BlockCopy::Piece& s = from.pieces[piece];
       const int64_t bytes = std::min(t.bytes - filled, s.bytes - done);
-      std::memcpy(target + t.offset + filled, source + s.offset + done, static_cast<size_t>(bytes));
+      std::memcpy(target + t.offset + filled, source + s.offset + done, bytes);
       filled += bytes;
       done += bytes;
       if (done == s.bytes) {

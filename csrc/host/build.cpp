@@ -72,13 +72,13 @@ class HostBuilder {
   }
 
   int root(int t) const {
-    while (storage_[static_cast<size_t>(t)] != t) {
-      t = storage_[static_cast<size_t>(t)];
+    while (storage_[t] != t) {
+      t = storage_[t];
     }
     return t;
   }
 
-  int inputPosition(int input) const { return position_.at(fusion_->inputs()[static_cast<size_t>(input)]->id()); }
+  int inputPosition(int input) const { return position_.at(fusion_->inputs()[input]->id()); }
 
   // Views share the memory of the viewed tensor; a result that is a view determines the memory of that tensor.
   void shareStorage() {
@@ -91,7 +91,7 @@ class HostBuilder {
       }
       if (s.kind == SegmentKind::View) {
         for (const TensorView* out : s.group.outputs) {
-          storage_[static_cast<size_t>(tensor(out))] = root(tensor(s.group.inputs[0]));
+          storage_[tensor(out)] = root(tensor(s.group.inputs[0]));
         }
       }
     }
@@ -100,7 +100,7 @@ class HostBuilder {
       int at = tensor(out->asTensor());
       program_.outputs.push_back(at);
       program_.aliasOf.push_back(fusion_->aliasOf(static_cast<int>(i)));
-      TensorPlan& r = program_.tensors[static_cast<size_t>(root(at))];
+      TensorPlan& r = program_.tensors[root(at)];
       if (r.place != Place::Arena) {
         continue;  // an input or another result already has the memory: copied at the end
       }
@@ -109,13 +109,13 @@ class HostBuilder {
         continue;
       }
       if (alias) {
-        r.strides = program_.tensors[static_cast<size_t>(inputPosition(*alias))].strides;
+        r.strides = program_.tensors[inputPosition(*alias)].strides;
       }
       r.place = alias ? Place::Input : Place::Output;
       r.index = alias ? *alias : static_cast<int>(i);
     }
     for (size_t t = 0; t < program_.tensors.size(); t++) {
-      const TensorPlan& r = program_.tensors[static_cast<size_t>(root(static_cast<int>(t)))];
+      const TensorPlan& r = program_.tensors[root(static_cast<int>(t))];
       program_.tensors[t].place = r.place;
       program_.tensors[t].index = r.index;
     }
@@ -151,9 +151,8 @@ class HostBuilder {
 
   // Tensors that are only on other ranks need no step.
   bool makesNothing(const Segment& s) {
-    return std::all_of(s.group.outputs.begin(), s.group.outputs.end(), [this](const TensorView* tv) {
-      return program_.tensors[static_cast<size_t>(tensor(tv))].bytes == 0;
-    });
+    return std::all_of(s.group.outputs.begin(), s.group.outputs.end(),
+                       [this](const TensorView* tv) { return program_.tensors[tensor(tv)].bytes == 0; });
   }
 
   void addStep(const Segment& s) {
@@ -203,7 +202,7 @@ class HostBuilder {
   }
 
   void workspace(Step& step, int64_t bytes) {
-    step.launch.workspaces.push_back(static_cast<int64_t>(blocks_.size()));  // offset filled in by planArena
+    step.launch.workspaces.push_back(std::ssize(blocks_));  // offset filled in by planArena
     int at = static_cast<int>(program_.steps.size());
     blocks_.push_back({bytes, at, at, 0});
   }
@@ -253,7 +252,7 @@ class HostBuilder {
         l.tensors.push_back(tensor(slot.tensor));
         continue;
       }
-      const KernelPlan::Workspace& w = plan.workspaces[static_cast<size_t>(slot.workspace)];
+      const KernelPlan::Workspace& w = plan.workspaces[slot.workspace];
       int64_t bytes = constantOf(w.elements, plan.program, l) * dataTypeSize(w.dtype);
       l.tensors.push_back(-1);
       l.zeroed.push_back(w.zeroed ? bytes : 0);
@@ -270,7 +269,7 @@ class HostBuilder {
 
   void communicate(Step& step, const Expr& e) {
     const CommAttributes& a = e.attributes().comm;
-    const DeviceMesh& mesh = fusion_->meshes().at(static_cast<size_t>(a.mesh));
+    const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
     CommCall& c = step.comm;
     c.kind = a.kind;
     c.reduce = a.reduce;
@@ -292,7 +291,7 @@ class HostBuilder {
     const int64_t out = e.tensorOutput()->numel();
     const auto n = std::ssize(c.team.ranks);
     c.count = traits(a.kind).operandHasBlocks ? in / n : in;
-    const bool isRoot = c.root.isConst() && c.team.ranks.at(static_cast<size_t>(c.root.constValue())) == options_.rank;
+    const bool isRoot = c.root.isConst() && c.team.ranks.at(c.root.constValue()) == options_.rank;
     c.bytesReceived =
         a.kind != Collective::Broadcast || !c.root.isConst()
             ? static_cast<int64_t>(amountReceived(a.kind, static_cast<double>(in * size),
@@ -304,10 +303,10 @@ class HostBuilder {
   // A permutation sends and receives whole tensors.
   CommAttributes asBlocks(const Expr& e) const {
     CommAttributes a = e.attributes().comm;
-    const std::vector<int64_t>& devices = fusion_->meshes().at(static_cast<size_t>(a.mesh)).devices();
+    const std::vector<int64_t>& devices = fusion_->meshes().at(a.mesh).devices();
     const auto whole = [](const TensorView* tv) { return Part::whole(tv->constantShape()); };
     for (size_t d = 0; d < a.sources.size(); d++) {
-      const int64_t source = devices[static_cast<size_t>(a.sources[d])];
+      const int64_t source = devices[a.sources[d]];
       if (source == options_.rank) {
         a.to.push_back(devices[d]);
         a.sends.push_back(whole(e.tensorInputs()[0]));
@@ -336,7 +335,7 @@ class HostBuilder {
     c.isPermutation = !a.sources.empty();
     c.team.ranks.push_back(options_.rank);
     if (c.isPermutation) {
-      const DeviceMesh& mesh = fusion_->meshes().at(static_cast<size_t>(a.mesh));
+      const DeviceMesh& mesh = fusion_->meshes().at(a.mesh);
       for (const int64_t member : mesh.team(options_.rank, a.axes)) {
         c.team.ranks.push_back(static_cast<int>(member));
       }
@@ -385,7 +384,7 @@ class HostBuilder {
         workspace(step, copy->bytes);
       }
     }
-    const int64_t n = static_cast<int64_t>(c.team.ranks.size());
+    const int64_t n = std::ssize(c.team.ranks);
     for (int64_t k = 0; k < n; k++) {
       const size_t at = static_cast<size_t>(k);
       if (c.team.ranks[at] != options_.rank) {
@@ -398,7 +397,7 @@ class HostBuilder {
   void finishOutputs() {
     for (size_t i = 0; i < program_.outputs.size(); i++) {
       int from = program_.outputs[i];
-      TensorPlan source = program_.tensors[static_cast<size_t>(from)];
+      TensorPlan source = program_.tensors[from];
       std::optional<int> alias = program_.aliasOf[i];
       Place wanted = alias ? Place::Input : Place::Output;
       int index = alias ? *alias : static_cast<int>(i);
@@ -408,7 +407,7 @@ class HostBuilder {
       TensorPlan target = source;
       target.place = wanted;
       target.index = index;
-      const Val* like = alias ? fusion_->inputs()[static_cast<size_t>(*alias)] : fusion_->outputs()[i];
+      const Val* like = alias ? fusion_->inputs()[*alias] : fusion_->outputs()[i];
       auto layout = options_.layouts.find(like->id());
       target.strides = layout != options_.layouts.end() ? layout->second.strides : contiguousStrides(target.sizes);
       int to = static_cast<int>(program_.tensors.size());
@@ -430,13 +429,12 @@ class HostBuilder {
       for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
         for (int t : *list) {
           int r = root(t);
-          if (program_.tensors[static_cast<size_t>(r)].place != Place::Arena) {
+          if (program_.tensors[r].place != Place::Arena) {
             continue;
           }
           auto [it, isNew] = blockOf.try_emplace(r, blocks_.size());
           if (isNew) {
-            blocks_.push_back(
-                {program_.tensors[static_cast<size_t>(r)].bytes, static_cast<int>(i), static_cast<int>(i), 0});
+            blocks_.push_back({program_.tensors[r].bytes, static_cast<int>(i), static_cast<int>(i), 0});
           }
           blocks_[it->second].lastStep = static_cast<int>(i);
         }
@@ -457,15 +455,15 @@ class HostBuilder {
     }
     for (Step& s : program_.steps) {
       for (int64_t& w : s.launch.workspaces) {
-        w = blocks_[static_cast<size_t>(w)].offset;
+        w = blocks_[w].offset;
       }
     }
     program_.peakBytes = program_.arenaBytes;
     for (const Val* in : fusion_->inputs()) {
-      program_.peakBytes += in->isTensor() ? program_.tensors[static_cast<size_t>(position_.at(in->id()))].bytes : 0;
+      program_.peakBytes += in->isTensor() ? program_.tensors[position_.at(in->id())].bytes : 0;
     }
     for (size_t i = 0; i < program_.outputs.size(); i++) {
-      program_.peakBytes += program_.aliasOf[i] ? 0 : program_.tensors[static_cast<size_t>(program_.outputs[i])].bytes;
+      program_.peakBytes += program_.aliasOf[i] ? 0 : program_.tensors[program_.outputs[i]].bytes;
     }
   }
 

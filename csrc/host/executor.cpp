@@ -36,8 +36,8 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     : program_(std::move(program)) {
   const HostProgram& p = *program_;
   if (p.arenaBytes > 0) {
-    arena_ = p.communicates ? communicator.allocate(static_cast<size_t>(p.arenaBytes))
-                            : Tensor::empty({p.arenaBytes}, DataType::Bool).storage();
+    arena_ =
+        p.communicates ? communicator.allocate(p.arenaBytes) : Tensor::empty({p.arenaBytes}, DataType::Bool).storage();
   }
   if (p.scratchBytes > 0) {
     scratchStride_ = (p.scratchBytes + kScratchStride - 1) / kScratchStride * kScratchStride;
@@ -65,7 +65,7 @@ Binding::Binding(std::shared_ptr<const HostProgram> program, Communicator& commu
     }
     size_t workspace = 0;
     for (int t : l.tensors) {
-      void* base = t >= 0 ? pointers_[static_cast<size_t>(t)] : arena + l.workspaces[workspace++];
+      void* base = t >= 0 ? pointers_[t] : arena + l.workspaces[workspace++];
       slots.push_back(std::bit_cast<uint64_t>(base));
     }
     for (const IntExpr& e : l.sizes) {
@@ -187,10 +187,10 @@ void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
   size_t workspace = 0;
   for (size_t k = 0; k < l.tensors.size(); k++) {
     if (l.tensors[k] >= 0) {
-      slots[k] = std::bit_cast<uint64_t>(pointers_[static_cast<size_t>(l.tensors[k])]);
+      slots[k] = std::bit_cast<uint64_t>(pointers_[l.tensors[k]]);
     } else {
       if (l.zeroed[workspace] > 0) {
-        std::memset(arena + l.workspaces[workspace], 0, static_cast<size_t>(l.zeroed[workspace]));
+        std::memset(arena + l.workspaces[workspace], 0, l.zeroed[workspace]);
       }
       workspace++;
     }
@@ -239,8 +239,8 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
       return;
     case Collective::Broadcast: {
       const int64_t root = c.root.isConst() ? c.root.constValue() : integerValue(*program_->fusion, c.root, inputs);
-      if (team.ranks[static_cast<size_t>(root)] == communicator.rank()) {
-        std::memcpy(out, in, static_cast<size_t>(c.count * dataTypeSize(c.dtype)));
+      if (team.ranks[root] == communicator.rank()) {
+        std::memcpy(out, in, c.count * dataTypeSize(c.dtype));
       }
       communicator.broadcast(team, out, c.count, c.dtype, static_cast<int>(root));
       return;
@@ -308,12 +308,12 @@ void Binding::communicateUneven(const Step& step, Communicator& communicator, co
 }
 
 StridedElements Binding::elements(int tensor) const {
-  const TensorPlan& t = program_->tensors[static_cast<size_t>(tensor)];
+  const TensorPlan& t = program_->tensors[tensor];
   return {pointer(tensor), t.dtype, t.sizes, t.strides};
 }
 
 Tensor Binding::view(int tensor) const {
-  const TensorPlan& t = program_->tensors[static_cast<size_t>(tensor)];
+  const TensorPlan& t = program_->tensors[tensor];
   return Tensor::wrap(pointer(tensor), t.sizes, t.strides, t.dtype);
 }
 
@@ -343,8 +343,7 @@ void Binding::compareWithReference(const Step& step, std::span<const Argument> i
     expected[k].uncertain = 0;  // a difference at a discontinuity is no error
     std::optional<std::string> difference = compare(view(step.writes[k]), expected[k]);
     invariant(!difference, "[verify] T{}, computed by {}, differs from the reference: {}\nkernel:\n{}",
-              program_->tensors[static_cast<size_t>(step.writes[k])].val, step.name, difference.value_or(""),
-              step.launch.program);
+              program_->tensors[step.writes[k]].val, step.name, difference.value_or(""), step.launch.program);
   }
 }
 

@@ -62,7 +62,7 @@ class Binding {
   std::vector<Argument> referenceInputs(const Step& step, std::span<const Argument> inputs) const;
   StridedElements elements(int tensor) const;
   Tensor view(int tensor) const;
-  void* pointer(int tensor) const { return pointers_[static_cast<size_t>(tensor)]; }
+  void* pointer(int tensor) const { return pointers_[tensor]; }
 
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<void> arena_;

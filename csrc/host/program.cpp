@@ -31,12 +31,12 @@ std::string HostProgram::toString() const {
   for (const Step& s : steps) {
     std::string reads;
     for (int t : s.reads) {
-      const TensorPlan& p = tensors[static_cast<size_t>(t)];
+      const TensorPlan& p = tensors[t];
       reads += fmt::format("{}T{} ({})", reads.empty() ? "" : ", ", p.val, placeOf(p));
     }
     std::string writes;
     for (int t : s.writes) {
-      const TensorPlan& p = tensors[static_cast<size_t>(t)];
+      const TensorPlan& p = tensors[t];
       writes += fmt::format("{}T{} ({})", writes.empty() ? "" : ", ", p.val, placeOf(p));
     }
     std::string detail;

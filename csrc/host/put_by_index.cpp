@@ -72,7 +72,7 @@ class LineScatter : public Routine {
     count_ = e.input(1)->asTensor()->constantShape()[dim];
     std::array<Sizes, kTensors> strides;
     for (int k = 0; k < kOut; k++) {
-      strides[static_cast<size_t>(k)] = stridesOf(e.input(k)->asTensor(), options);
+      strides[k] = stridesOf(e.input(k)->asTensor(), options);
     }
     strides[kOut] = contiguousStrides(table);
     for (size_t d = 0; d < table.size(); d++) {

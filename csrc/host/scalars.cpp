@@ -82,12 +82,12 @@ int ScalarSteps::add(const Fusion& fusion, const Val* val) {
 }
 
 double ScalarSteps::realOf(int number) const {
-  const Step& s = steps_[static_cast<size_t>(number)];
+  const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? s.real : static_cast<double>(s.whole);
 }
 
 int64_t ScalarSteps::wholeOf(int number) const {
-  const Step& s = steps_[static_cast<size_t>(number)];
+  const Step& s = steps_[number];
   return isFloatingPoint(s.dtype) ? truncated(s.real) : s.whole;
 }
 
@@ -98,7 +98,7 @@ void ScalarSteps::assign(Step& step, double value) const {
 
 void ScalarSteps::compute(Step& step) const {
   bool cast = step.kind == Kind::Cast;
-  bool floating = isFloatingPoint(cast ? steps_[static_cast<size_t>(step.operands[0])].dtype : step.type);
+  bool floating = isFloatingPoint(cast ? steps_[step.operands[0]].dtype : step.type);
   if (floating) {
     double v[3] = {0, 0, 0};
     for (size_t k = 0; k < 3 && step.operands[k] >= 0; k++) {
@@ -122,7 +122,7 @@ void ScalarSteps::run(const Fusion& fusion, std::span<const Argument> inputs) {
       case Kind::Constant:
         break;
       case Kind::Input: {
-        const Argument& a = inputs[static_cast<size_t>(step.input)];
+        const Argument& a = inputs[step.input];
         const double* d = std::get_if<double>(&a);
         step.real = d != nullptr ? *d : static_cast<double>(asInteger(a));
         step.whole = step.dtype == DataType::Bool ? step.real != 0 : asInteger(a);

@@ -74,14 +74,14 @@ Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedO
   const bool descending = wantedOrder == Order::Descending;
   const int64_t inner = product(std::span(sizes).subspan(dim + 1));
   const int64_t outer = product(std::span(sizes).first(dim));
-  std::vector<int64_t> order(static_cast<size_t>(extent));
+  std::vector<int64_t> order(extent);
   for (int64_t k = 0; k < outer * inner; k++) {
     const Line line{x, k / inner * extent * inner + k % inner, inner, extent};
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return descending ? line.less(b, a) : line.less(a, b); });
     for (int64_t j = 0; j < wanted; j++) {
-      result.setWhole((k / inner * wanted + j) * inner + k % inner, order[static_cast<size_t>(j)]);
+      result.setWhole((k / inner * wanted + j) * inner + k % inner, order[j]);
     }
     if (x.error.empty()) {
       continue;

@@ -23,7 +23,7 @@ Array Program::computePoint(const Expr* expr) {
   const int first = op == PointOp::Where ? 1 : 0;
   DataType type = expr->input(first)->dtype();
   bool typed = false;
-  for (int k = 0; k < static_cast<int>(expr->inputs().size()); k++) {
+  for (int k = 0; k < std::ssize(expr->inputs()); k++) {
     operands.push_back(&operand(expr, k));
     const Val* in = expr->input(k);
     if (!in->isTensor()) {
@@ -141,7 +141,7 @@ Array Program::computeCat(const Expr* expr) {
   Array result = makeArray(expr->output()->dtype(), sizes);
   int64_t inner = product(std::span(sizes).subspan(dim + 1));
   int64_t base = 0;
-  for (int t = 0; t < static_cast<int>(expr->inputs().size()); t++) {
+  for (int t = 0; t < std::ssize(expr->inputs()); t++) {
     const Array& part = operand(expr, t);
     int64_t count = part.sizes[dim] * inner;
     Sizes expected = sizes;

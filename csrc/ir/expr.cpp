@@ -16,7 +16,7 @@ std::vector<TensorView*> Expr::tensorInputs() const {
   return tensors;
 }
 
-TensorView* Expr::tensorOutput(int k) const { return outputs_.at(static_cast<size_t>(k))->asTensor(); }
+TensorView* Expr::tensorOutput(int k) const { return outputs_.at(k)->asTensor(); }
 
 std::string_view Expr::opName() const {
   return kind_ == ExprKind::Point ? info(attributes_.point).name : ruleOf(kind_).name;

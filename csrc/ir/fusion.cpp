@@ -216,11 +216,11 @@ std::vector<TensorView*> Fusion::tensors(ExprSet set) const {
   return all;
 }
 
-std::vector<Expr*> Fusion::uses(const Val* val) const { return uses_.at(static_cast<size_t>(val->id())); }
+std::vector<Expr*> Fusion::uses(const Val* val) const { return uses_.at(val->id()); }
 
-Expr* Fusion::expr(int id) const { return exprs_.at(static_cast<size_t>(id)).get(); }
+Expr* Fusion::expr(int id) const { return exprs_.at(id).get(); }
 int Fusion::numExprs() const { return static_cast<int>(exprs_.size()); }
-Val* Fusion::val(int id) const { return vals_.at(static_cast<size_t>(id)).get(); }
+Val* Fusion::val(int id) const { return vals_.at(id).get(); }
 int Fusion::numVals() const { return static_cast<int>(vals_.size()); }
 
 Val* Fusion::take(std::unique_ptr<Val> val, DataType dtype) {
@@ -425,7 +425,7 @@ std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const st
                     "many elements as the dim has: give the sizes of all parts",
                     sizes.size(), together.toString(), in->toString()));
   }
-  IterDomain* outer = idNew(static_cast<int64_t>(sizes.size()), outerType.value_or(typeOfPart(in)));
+  IterDomain* outer = idNew(std::ssize(sizes), outerType.value_or(typeOfPart(in)));
   IterDomain* inner = idNew(largestOf(sizes), typeOfPart(in));
   newIdExpr({.kind = IdExprKind::Partition,
              .in = {in},
@@ -499,7 +499,7 @@ void Fusion::replaceUses(Val* from, Val* to) {
 
 void Fusion::replaceInput(Expr* expr, int operand, Val* to) {
   checkOwn(to, "replaceInput");
-  Val* from = std::exchange(expr->inputs_.at(static_cast<size_t>(operand)), to);
+  Val* from = std::exchange(expr->inputs_.at(operand), to);
   if (std::find(expr->inputs_.begin(), expr->inputs_.end(), from) == expr->inputs_.end()) {
     removeUse(from, expr);
   }

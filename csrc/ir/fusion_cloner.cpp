@@ -153,7 +153,7 @@ ExprAttributes FusionCloner::attributesOf(const Expr* expr) {
   }
   if (expr->kind() == ExprKind::Communicate) {
     attributes.comm.root = rewritten(attributes.comm.root);
-    attributes.comm.mesh = to_.meshNumber(rewritten(from_.meshes().at(static_cast<size_t>(attributes.comm.mesh))));
+    attributes.comm.mesh = to_.meshNumber(rewritten(from_.meshes().at(attributes.comm.mesh)));
   }
   return attributes;
 }

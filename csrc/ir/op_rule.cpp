@@ -391,7 +391,7 @@ std::vector<Factor> factors(const Expr& expr) {
     for (size_t k = 0; k < dims.ofConsumer.size(); k++) {
       const DimLink& link = dims.ofConsumer[k];
       if (link.producer >= 0) {
-        linked[static_cast<size_t>(link.producer)] = true;
+        linked[link.producer] = true;
         if (link.how != DimRead::Stretched) {
           all[k].operands[operand] = link.producer;
           all[k].kind = std::max(all[k].kind, kindOf(link.how));

@@ -290,7 +290,7 @@ class FusionParser {
     standAt(text);
     return parseIntExpr(text, [this](std::string_view name) {
       noteSymbol(name);
-      symbolPlaces_.try_emplace(std::string(name), static_cast<size_t>(name.data() - text_.data()));
+      symbolPlaces_.try_emplace(std::string(name), name.data() - text_.data());
       auto it = facts_.find(std::string(name));
       return it == facts_.end() ? SymbolFacts{} : it->second;
     });
@@ -365,8 +365,8 @@ class FusionParser {
         }
       }
     }
-    fusion_->vals_.resize(static_cast<size_t>(last + 1));
-    fusion_->uses_.resize(static_cast<size_t>(last + 1));
+    fusion_->vals_.resize(last + 1);
+    fusion_->uses_.resize(last + 1);
   }
 
   void line() {
@@ -400,9 +400,8 @@ class FusionParser {
     expectWord("mesh");
     std::string_view number = word("a mesh such as M0");
     if (number != fmt::format("M{}", fusion_->meshes().size())) {
-      failAt(static_cast<size_t>(number.data() - text_.data()),
-             fmt::format("mesh {} is defined where M{} is expected; number meshes from 0", number,
-                         fusion_->meshes().size()));
+      failAt(number.data() - text_.data(), fmt::format("mesh {} is defined where M{} is expected; number meshes from 0",
+                                                       number, fusion_->meshes().size()));
     }
     std::vector<DeviceMesh::Axis> axes;
     MeshSizes hints;
@@ -677,8 +676,8 @@ class FusionParser {
       standAt(number);
       check(number.starts_with("M"), "expected a mesh such as M0, got '{}'", number);
       int64_t k = parseInteger(number.substr(1));
-      check(k >= 0 && k < static_cast<int64_t>(fusion_->meshes().size()), "mesh {} is not defined above", number);
-      t->setDeviceMesh(fusion_->meshes()[static_cast<size_t>(k)]);
+      check(k >= 0 && k < std::ssize(fusion_->meshes()), "mesh {} is not defined above", number);
+      t->setDeviceMesh(fusion_->meshes()[k]);
       return true;
     }
     if (w == "pinned") {
@@ -725,8 +724,8 @@ class FusionParser {
     std::vector<IterDomain*> stored = t->noReductions();
     std::vector<IterDomain*> ids;
     for (int k : order) {
-      check(k >= 0 && k < static_cast<int>(stored.size()), "alloc names dim {} of {}", k, stored.size());
-      ids.push_back(stored[static_cast<size_t>(k)]);
+      check(k >= 0 && k < std::ssize(stored), "alloc names dim {} of {}", k, stored.size());
+      ids.push_back(stored[k]);
     }
     t->setAllocationDomain(std::move(ids), t->contiguity());
   }

@@ -137,13 +137,13 @@ class Reader {
     const int64_t number = parseInteger(rest_.substr(0, digits));
     rest_.remove_prefix(digits);
     require(number < std::ssize(meshes_), "a mesh that is defined above");
-    const DeviceMesh& whole = meshes_[static_cast<size_t>(number)];
+    const DeviceMesh& whole = meshes_[number];
     require(!whole.isSymbolic(), "a mesh of constant sizes");
     skipBlanks();
     if (!rest_.starts_with("{")) {
       return RefinedMesh::whole(whole);
     }
-    std::vector<std::vector<int64_t>> cuts(static_cast<size_t>(whole.numAxes()), {1});
+    std::vector<std::vector<int64_t>> cuts(whole.numAxes(), {1});
     int axis = 0;
     int64_t left = whole.axisSize(0).constValue();  // size of the axis above the digits that were read
     std::vector<int64_t> sizes;                     // of its parts, the outermost first
@@ -155,7 +155,7 @@ class Reader {
       left /= size;
       if (left == 1) {
         for (const int64_t part : sizes) {
-          cuts[static_cast<size_t>(axis)].push_back(cuts[static_cast<size_t>(axis)].back() * part);
+          cuts[axis].push_back(cuts[axis].back() * part);
         }
         sizes.clear();
         axis++;

@@ -28,7 +28,7 @@ void reorderDims(const std::vector<std::string_view>& order, std::vector<IterDom
 // The dim at a position becomes two.
 void divide(std::vector<IterDomain*>& dims, size_t at, const std::pair<IterDomain*, IterDomain*>& parts) {
   dims[at] = parts.first;
-  dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1, parts.second);
+  dims.insert(dims.begin() + at + 1, parts.second);
 }
 
 std::vector<IntExpr> expressionsOf(std::string_view list, const RootReader& reader) {
@@ -61,7 +61,7 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     if (name == "new") {
       const size_t at = positionIn(arguments[0], dims.size() + 1);
       check(at < logical.size(), "new({}) is outside of the logical domain", at);
-      dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), fusion.idNew(logical[at]));
+      dims.insert(dims.begin() + at, fusion.idNew(logical[at]));
       continue;
     }
     const size_t at = positionIn(arguments[0], dims.size());
@@ -72,14 +72,14 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     } else if (name == "resize") {
       dims[at] = fusion.idResize(dims[at], reader.expression(arguments[1]), reader.expression(arguments[2]));
     } else if (name == "drop") {
-      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at));
+      dims.erase(dims.begin() + at);
     } else {
       check(name == "merge",
             "there is no step '{}'; there are inner_split, outer_split, partition, merge, resize, drop, new, reorder",
             name);
       check(at + 1 < dims.size(), "merge({}) needs a dim after it", at);
       dims[at] = fusion.idMerge(dims[at], dims[at + 1]);
-      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+      dims.erase(dims.begin() + at + 1);
     }
   }
   return dims;

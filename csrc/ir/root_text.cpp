@@ -25,14 +25,14 @@ class RootWalk {
     for (size_t k = dims_.size(); k-- > 0;) {
       if (std::find(logical.begin(), logical.end(), dims_[k]) == logical.end()) {
         step(fmt::format("drop({})", k));
-        dims_.erase(dims_.begin() + static_cast<std::ptrdiff_t>(k));
+        dims_.erase(dims_.begin() + k);
       }
     }
     for (size_t k = 0; k < logical.size(); k++) {
       if (position(logical[k]) < 0) {
         size_t at = std::min(k, dims_.size());
         step(fmt::format("new({})", at));
-        dims_.insert(dims_.begin() + static_cast<std::ptrdiff_t>(at), logical[k]);
+        dims_.insert(dims_.begin() + at, logical[k]);
       }
     }
     reorderTo(logical);
@@ -55,17 +55,17 @@ class RootWalk {
     switch (e.kind) {
       case IdExprKind::Split:
         step(fmt::format("{}_split({}, {})", e.innerSplit ? "inner" : "outer", at, text_(e.factor)));
-        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_[at] = e.out[0];
         dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
       case IdExprKind::Partition:
         step(fmt::format("partition({}, {})", at, sizesText(e.sizes, text_)));
-        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_[at] = e.out[0];
         dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
       case IdExprKind::Resize:
         step(fmt::format("resize({}, {}, {})", at, text_(e.left), text_(e.right)));
-        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_[at] = e.out[0];
         break;
       case IdExprKind::Merge: {
         if (position(e.in[1]) < 0) {
@@ -79,7 +79,7 @@ class RootWalk {
           at = position(e.in[0]);
         }
         step(fmt::format("merge({})", at));
-        dims_[static_cast<size_t>(at)] = e.out[0];
+        dims_[at] = e.out[0];
         dims_.erase(dims_.begin() + at + 1);
         break;
       }
@@ -122,11 +122,11 @@ std::vector<IterDomain*> connectImplied(Fusion& fusion, ExprKind kind, const Exp
                                         const std::vector<IterDomain*>& root, const std::vector<Dim>& logical) {
   if (kind == ExprKind::Permute) {
     check(std::all_of(attributes.order.begin(), attributes.order.end(),
-                      [&](int k) { return k >= 0 && k < static_cast<int>(root.size()); }),
+                      [&](int k) { return k >= 0 && k < std::ssize(root); }),
           "[permute] the order names axes outside of 0 to {}", static_cast<int>(root.size()) - 1);
     std::vector<IterDomain*> dims;
     for (int k : attributes.order) {
-      dims.push_back(root[static_cast<size_t>(k)]);
+      dims.push_back(root[k]);
     }
     return dims;
   }

@@ -193,8 +193,8 @@ TensorView* TensorView::flatten(int from, int to) {
 
 TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew) {
   int n = nDims();
-  std::vector<int> order(static_cast<size_t>(n), -1);
-  std::vector<bool> moved(static_cast<size_t>(n), false);
+  std::vector<int> order(n, -1);
+  std::vector<bool> moved(n, false);
   for (auto [from, to] : oldToNew) {
     from = wrapAxis(from, "reorder");
     to = wrapAxis(to, "reorder");
@@ -321,7 +321,7 @@ void TensorView::copyAllocation(const TensorView& from) {
             theirs.size(), toString(), stored.size());
   std::vector<IterDomain*> order;
   for (int k : theirs) {
-    order.push_back(stored[static_cast<size_t>(k)]);
+    order.push_back(stored[k]);
   }
   setAllocationDomain(std::move(order), from.contiguity());
 }

@@ -97,8 +97,7 @@ class DomainVerifier {
           report("the parts of {} have {} elements together; give the sizes of all parts", step.in[0]->toString(),
                  together.toString());
         }
-        if (!step.out[0]->extent().isConst(static_cast<int64_t>(step.sizes.size())) ||
-            step.out[1]->extent() != largestOf(step.sizes)) {
+        if (!step.out[0]->extent().isConst(std::ssize(step.sizes)) || step.out[1]->extent() != largestOf(step.sizes)) {
           report("the partition of {} in {} parts gives {} and {}", step.in[0]->toString(), step.sizes.size(),
                  step.out[0]->toString(), step.out[1]->toString());
         }

@@ -167,7 +167,7 @@ class ExprVerifier {
     }
     if (mapsInOrder(e_)) {
       const bool stretches = e_.kind() == ExprKind::Point || e_.kind() == ExprKind::Expand;
-      for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+      for (int k = 0; k < std::ssize(e_.inputs()); k++) {
         if (e_.input(k)->isTensor()) {
           sameDims(operandDims(k), root(), k, stretches);
         }
@@ -340,7 +340,7 @@ class ExprVerifier {
       }
     }
     for (size_t k = 0; k < order.size(); k++) {
-      if (root()[static_cast<size_t>(order[k])] != logical[k]) {
+      if (root()[order[k]] != logical[k]) {
         report("logical dim {} is not root dim {}", k, order[k]);
       }
     }
@@ -409,7 +409,7 @@ class ExprVerifier {
     }
     size_t axis = static_cast<size_t>(attributes().dim);
     IntExpr total = 0;
-    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+    for (int k = 0; k < std::ssize(e_.inputs()); k++) {
       sameType(k);
       Dims p = operandDims(k);
       if (p.size() != root().size()) {
@@ -451,8 +451,7 @@ class ExprVerifier {
     if (reduced > 1) {
       report("{} dims are combined, expected one or none", reduced);
     }
-    if (reduced == 1 && axisFits(attributes().dim, c.size()) &&
-        !c[static_cast<size_t>(attributes().dim)]->isReduction()) {
+    if (reduced == 1 && axisFits(attributes().dim, c.size()) && !c[attributes().dim]->isReduction()) {
       report("dim={} is not the reduction dim", attributes().dim);
     }
   }
@@ -476,7 +475,7 @@ class ExprVerifier {
   void contractedTypes() {
     const DataType type = e_.input(0)->dtype();
     const bool wide = out_->dtype() == DataType::Float && isHalfPrecision(type);
-    for (int k = 0; k < static_cast<int>(e_.inputs().size()); k++) {
+    for (int k = 0; k < std::ssize(e_.inputs()); k++) {
       if (!wide) {
         sameType(k);
       } else if (e_.input(k)->dtype() != type) {
@@ -713,7 +712,7 @@ class ExprVerifier {
   // Blocks of one rank: as many as the team has ranks, all inside the tensor.
   void uneven(const CommAttributes& c, const IntExpr& team) {
     auto blocks = [&](const std::vector<Part>& list, const Dims& dims, bool wanted, const char* what) {
-      if (!wanted || provenUnequal(team, IntExpr(static_cast<int64_t>(list.size())))) {
+      if (!wanted || provenUnequal(team, IntExpr(std::ssize(list)))) {
         if (wanted || !list.empty()) {
           report("got {} {} blocks for a team of {} ranks; expected one for each rank", list.size(), what,
                  team.toString());
@@ -730,17 +729,17 @@ class ExprVerifier {
     sameType();
     const CommAttributes& c = attributes().comm;
     const std::vector<DeviceMesh>& meshes = e_.fusion().meshes();
-    if (c.mesh < 0 || c.mesh >= static_cast<int>(meshes.size())) {
+    if (c.mesh < 0 || c.mesh >= std::ssize(meshes)) {
       report("mesh M{} does not exist; the fusion has {} meshes", c.mesh, meshes.size());
       return;
     }
     IntExpr team = 1;
     for (int axis : c.axes) {
-      if (axis < 0 || axis >= meshes[static_cast<size_t>(c.mesh)].numAxes()) {
+      if (axis < 0 || axis >= meshes[c.mesh].numAxes()) {
         report("axis {} does not exist on mesh M{}", axis, c.mesh);
         return;
       }
-      team *= meshes[static_cast<size_t>(c.mesh)].axisSize(axis);
+      team *= meshes[c.mesh].axisSize(axis);
     }
     if (c.kind == Collective::Transfer && c.sources.empty()) {
       transfer(c);
@@ -768,10 +767,10 @@ class ExprVerifier {
       stripTeam(in, "operand");
     }
     sameDims(in, out, 0);
-    if (c.kind == Collective::Transfer && !meshes[static_cast<size_t>(c.mesh)].devices().empty() &&
-        c.sources.size() != meshes[static_cast<size_t>(c.mesh)].devices().size()) {
+    if (c.kind == Collective::Transfer && !meshes[c.mesh].devices().empty() &&
+        c.sources.size() != meshes[c.mesh].devices().size()) {
       report("got {} sources for {} devices; expected one for each device", c.sources.size(),
-             meshes[static_cast<size_t>(c.mesh)].devices().size());
+             meshes[c.mesh].devices().size());
     }
   }
 

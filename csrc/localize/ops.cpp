@@ -294,7 +294,7 @@ TensorView* indexedPart(Fusion& local, const LocalOp& op) {
 // Each rank's part of the table takes the values whose index lies in it.
 TensorView* put(Fusion& local, const LocalOp& op) {
   ExprAttributes attributes = op.expr->attributes();
-  const DigitList& dim = op.state.dims[static_cast<size_t>(attributes.dim)];
+  const DigitList& dim = op.state.dims[attributes.dim];
   if (dim.hasOwned()) {
     const std::optional<IntExpr> start = rangeStart(dim, op.state.mesh, op.at);
     invariant(start.has_value(), "[localize] {} is not a contiguous range of the dim of its {}", op.result->toString(),
@@ -312,15 +312,15 @@ TensorView* put(Fusion& local, const LocalOp& op) {
 TensorView* ownRow(Fusion& local, const Expr* select, TensorView* table, TensorView* index, const LocalRank& at) {
   const int dim = select->attributes().dim;
   const ShardState held = shardState(select->input(0)->asTensor());
-  const std::optional<IntExpr> start = rangeStart(held.dims[static_cast<size_t>(dim)], held.mesh, at);
+  const std::optional<IntExpr> start = rangeStart(held.dims[dim], held.mesh, at);
   invariant(start.has_value(), "[localize] the rows of {} on a rank are not a contiguous range",
             select->input(0)->toString());
-  const IntExpr rows = table->shape()[static_cast<size_t>(dim)];
+  const IntExpr rows = table->shape()[dim];
   if (rows.isConst(0)) {
     table = withARowOfZeros(local, table, dim);
   }
   std::vector<Dim> dims = dimsOf(table);
-  dims[static_cast<size_t>(dim)] = localDim(1, IterType::Iteration);
+  dims[dim] = localDim(1, IterType::Iteration);
   TensorView* row = local.tensor(table->dtype(), dims);
   ExprAttributes attributes;
   attributes.dim = dim;

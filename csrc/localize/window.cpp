@@ -10,8 +10,7 @@ namespace meshfuse {
 namespace {
 
 std::optional<Part> neededBy(const HaloExchange& exchange, int64_t rank) {
-  return holds(exchange.to, rank) ? std::optional(exchange.needs[static_cast<size_t>(exchange.to.indexOf(rank))])
-                                  : std::nullopt;
+  return holds(exchange.to, rank) ? std::optional(exchange.needs[exchange.to.indexOf(rank)]) : std::nullopt;
 }
 
 // Every rank of the team receives the block of the root.
@@ -36,7 +35,7 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
     held = ShardState::replicated(exchange.to, from->shape());
   }
   const int64_t rank = op.at.rank;
-  TensorView* in = op.operands[static_cast<size_t>(operand)];
+  TensorView* in = op.operands[operand];
   PartExchange parts{from->dtype(),        from->shape().size(),     held.mesh,        number,
                      heldPart(held, rank), neededBy(exchange, rank), exchange.messages};
   if (exchange.broadcastAxes.empty()) {
@@ -46,7 +45,7 @@ TensorView* received(Fusion& local, const WindowOp& op, int operand, const HaloE
   if (!parts.wanted) {
     return nullptr;
   }
-  const int64_t root = exchange.to.team(rank, exchange.broadcastAxes)[static_cast<size_t>(exchange.root.constValue())];
+  const int64_t root = exchange.to.team(rank, exchange.broadcastAxes)[exchange.root.constValue()];
   TensorView* sent = takePart(in, heldPart(held, root).positionsOf(*parts.wanted));  // the same positions for all ranks
   return broadcast(local, sent, exchange, number);
 }

@@ -25,7 +25,7 @@ struct Groups {
 };
 
 // Extent of a dim counted from the last one.
-IntExpr fromLast(const TensorView* x, int dim) { return x->shape()[static_cast<size_t>(rankOf(x) - dim)]; }
+IntExpr fromLast(const TensorView* x, int dim) { return x->shape()[rankOf(x) - dim]; }
 
 void checkOperands(TensorView* query, TensorView* key, TensorView* value) {
   const std::pair<TensorView*, std::string_view> operands[] = {{query, "query"}, {key, "key"}, {value, "value"}};

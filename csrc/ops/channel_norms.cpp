@@ -26,9 +26,9 @@ Axes allBut(const Kept& kept, int rank) {
 }
 
 TensorView* spread(TensorView* statistic, const Kept& kept, int rank) {
-  std::vector<bool> isNew(static_cast<size_t>(rank), true);
+  std::vector<bool> isNew(rank, true);
   for (int k : kept) {
-    isNew[static_cast<size_t>(k)] = false;
+    isNew[k] = false;
   }
   return broadcast(statistic, isNew);
 }
@@ -52,7 +52,7 @@ TensorView* checked(std::string_view op, std::string_view what, TensorView* stat
   std::vector<IntExpr> own = statistic->shape();
   bool fits = own.size() == kept.size();
   for (size_t k = 0; fits && k < kept.size(); k++) {
-    fits = !provenDifferent(own[k], shape[static_cast<size_t>(kept[k])]);
+    fits = !provenDifferent(own[k], shape[kept[k]]);
   }
   check(fits, "[{}] {} is {}, expected one dim{} of {}", op, what, describe(statistic),
         kept.size() == 1 ? fmt::format(", as long as dim {}", kept[0]) : " for N and one for C", describe(x));

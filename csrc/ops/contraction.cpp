@@ -104,8 +104,7 @@ TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
   }
   if (bias != nullptr) {
     checkTypes("linear", x, bias);
-    bool fits = rankOf(bias) == static_cast<int>(w.size()) - 1 &&
-                (w.size() == 1 || !provenDifferent(bias->shape()[0], w[0].extent));
+    bool fits = rankOf(bias) == std::ssize(w) - 1 && (w.size() == 1 || !provenDifferent(bias->shape()[0], w[0].extent));
     check(fits, "[linear] the bias is {}, the weight {}; expected a bias of {}", describe(bias), describe(weight),
           w.size() == 2 ? "[" + w[0].extent.toString() + "]" : "no dims");
   }

@@ -63,7 +63,7 @@ TensorView* takeAlongAxis(TensorView* x, TensorView* index, int64_t dim) {
   int axis = wrapAxis("takeAlongAxis", dim, rankOf(x));
   std::vector<Dim> source = dimsOf(x);
   std::vector<Dim> dims = dimsOf(index);
-  for (int k = 0; k < static_cast<int>(dims.size()); k++) {
+  for (int k = 0; k < std::ssize(dims); k++) {
     if (k == axis) {
       continue;
     }
@@ -103,7 +103,7 @@ TensorView* select(TensorView* x, int64_t dim, Operand index) {
   checkTensor("select", x, "the tensor");
   check(rankOf(x) > 0, "[select] {} has no dims to choose from", describe(x));
   const int axis = wrapAxis("select", dim, rankOf(x));
-  const IntExpr extent = x->shape()[static_cast<size_t>(axis)];
+  const IntExpr extent = x->shape()[axis];
   check(!index.isMissing() && isIntegral(index.dtype()), "[select] the index is null or no integer; cast it");
   Val* both[] = {x, index.val() != nullptr ? index.val() : x};
   Fusion& fusion = commonFusion("select", both);
@@ -114,9 +114,9 @@ TensorView* select(TensorView* x, int64_t dim, Operand index) {
       check(at.constValue() >= -count && at.constValue() < count,
             "[select] index {} is out of range for dim {} of {}; give {} to {}", at.constValue(), axis, describe(x),
             -count, count - 1);
-      std::vector<Slice> ranges(static_cast<size_t>(rankOf(x)));
+      std::vector<Slice> ranges(rankOf(x));
       const int64_t start = at.constValue() + (at.constValue() < 0 ? count : 0);
-      ranges[static_cast<size_t>(axis)] = {fusion.intScalar(start), fusion.intScalar(start + 1), nullptr};
+      ranges[axis] = {fusion.intScalar(start), fusion.intScalar(start + 1), nullptr};
       return squeeze(slice(x, ranges), axis);
     }
   } else {

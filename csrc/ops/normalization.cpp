@@ -30,7 +30,7 @@ Axes leadingAxes(const Axes& trailing) {
 
 // x with the extents of norm_shape.
 TensorView* withNormShape(std::string_view op, TensorView* x, const std::vector<int64_t>& norm_shape) {
-  Axes axes = trailingAxes(op, x, static_cast<int64_t>(norm_shape.size()));
+  Axes axes = trailingAxes(op, x, std::ssize(norm_shape));
   std::vector<IntExpr> shape = x->shape();
   for (size_t k = 0; k < axes.size(); k++) {
     check(!provenDifferent(shape[axes[k]], norm_shape[k]),
@@ -119,7 +119,7 @@ ForwardNormResult layer_norm(TensorView* x, const std::vector<int64_t>& norm_sha
                              TensorView* bias, Operand eps) {
   checkTensor("layer_norm", x, "x");
   x = withNormShape("layer_norm", x, norm_shape);
-  return layerNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, bias, eps);
+  return layerNormOver(x, std::ssize(norm_shape), weight, bias, eps);
 }
 
 BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
@@ -130,7 +130,7 @@ BackwardNormResult layer_norm_backward(TensorView* dy, TensorView* x, const std:
   checkTensor("layer_norm_backward", mean, "mean");
   checkTensor("layer_norm_backward", invstd, "invstd");
   x = withNormShape("layer_norm_backward", x, norm_shape);
-  Axes axes = trailingAxes("layer_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
+  Axes axes = trailingAxes("layer_norm_backward", x, std::ssize(norm_shape));
   checkParameter("layer_norm_backward", "weight", weight, x, axes);
   checkParameter("layer_norm_backward", "bias", bias, x, axes);
 
@@ -169,7 +169,7 @@ ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* we
 ForwardRMSNormResult rms_norm(TensorView* x, const std::vector<int64_t>& norm_shape, TensorView* weight, Operand eps) {
   checkTensor("rms_norm", x, "x");
   x = withNormShape("rms_norm", x, norm_shape);
-  return rmsNormOver(x, static_cast<int64_t>(norm_shape.size()), weight, eps);
+  return rmsNormOver(x, std::ssize(norm_shape), weight, eps);
 }
 
 BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std::vector<int64_t>& norm_shape,
@@ -179,7 +179,7 @@ BackwardRMSNormResult rms_norm_backward(TensorView* dy, TensorView* x, const std
   x = floatingOperand("rms_norm_backward", x, "x");
   checkTensor("rms_norm_backward", invstd, "invstd");
   x = withNormShape("rms_norm_backward", x, norm_shape);
-  Axes axes = trailingAxes("rms_norm_backward", x, static_cast<int64_t>(norm_shape.size()));
+  Axes axes = trailingAxes("rms_norm_backward", x, std::ssize(norm_shape));
   checkParameter("rms_norm_backward", "weight", weight, x, axes);
 
   TensorView* normalized = mul(x, invstd);

@@ -233,8 +233,7 @@ Val* scalarAs(Fusion& fusion, Val* val, DataType type) {
 
 Val* pointOp(PointOp op, std::span<const Operand> operands) {
   const PointOpInfo& row = info(op);
-  invariant(static_cast<int>(operands.size()) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity,
-            operands.size());
+  invariant(std::ssize(operands) == row.arity, "[{}] takes {} operands, got {}", row.name, row.arity, operands.size());
   std::vector<Val*> given;
   bool anyTensor = false;
   for (const Operand& operand : operands) {

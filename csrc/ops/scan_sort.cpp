@@ -75,8 +75,7 @@ TensorView* cumprod(TensorView* x, int64_t dim, std::optional<DataType> dtype) {
 TensorView* argsort(TensorView* x, int64_t dim, bool descending, bool /*stable*/) {
   const int axis = dimOfLine("argsort", x, dim);
   return withDim(x, [&](TensorView* line) {
-    return firstInOrder(line, axis, line->shape()[static_cast<size_t>(axis)],
-                        descending ? Order::Descending : Order::Ascending);
+    return firstInOrder(line, axis, line->shape()[axis], descending ? Order::Descending : Order::Ascending);
   });
 }
 
@@ -92,7 +91,7 @@ TopKResult topk(TensorView* x, Operand k, int64_t dim, bool largest, bool /*sort
         "[topk] k is no integer; expected an integer of at most the extent of dim {}", axis);
   Val* both[] = {x, k.val() != nullptr ? k.val() : x};
   const IntExpr count = k.in(commonFusion("topk", both))->intExpr();
-  const IntExpr extent = rankOf(x) == 0 ? IntExpr(1) : x->shape()[static_cast<size_t>(axis)];
+  const IntExpr extent = rankOf(x) == 0 ? IntExpr(1) : x->shape()[axis];
   check(!count.isConst() || count.constValue() >= 0, "[topk] k is {}, expected 0 or more", count.toString());
   check(!provenLess(extent, count), "[topk] k is {}, but dim {} of {} has extent {}; ask for no more than that",
         count.toString(), axis, describe(x), extent.toString());

@@ -266,7 +266,7 @@ TensorView* repeat(TensorView* x, const std::vector<int64_t>& times) {
 TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   checkTensor("permute", x, "operand");
   int rank = rankOf(x);
-  check(static_cast<int>(order.size()) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
+  check(std::ssize(order) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
         describe(x));
   (void)wrapAxes("permute", order, rank);
   ExprAttributes attributes;

@@ -23,9 +23,9 @@ TensorView* spread(TensorView* reduced, const TensorView* x, const Axes& axes) {
   if (axes.empty()) {
     return reduced;
   }
-  std::vector<bool> isNew(static_cast<size_t>(rankOf(x)), false);
+  std::vector<bool> isNew(rankOf(x), false);
   for (int64_t axis : axes) {
-    isNew[static_cast<size_t>(axis)] = true;
+    isNew[axis] = true;
   }
   return broadcast(reduced, isNew);
 }
@@ -71,10 +71,10 @@ TensorView* positionsAlong(const TensorView* x, const Axes& axes, DataType dtype
   IntExpr stride = 1;
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     std::vector<bool> isNew(shape.size(), true);
-    isNew[static_cast<size_t>(*axis)] = false;
-    TensorView* along = broadcast(iota(x->fusion(), shape[static_cast<size_t>(*axis)], 0, stride, dtype), isNew);
+    isNew[*axis] = false;
+    TensorView* along = broadcast(iota(x->fusion(), shape[*axis], 0, stride, dtype), isNew);
     positions = positions == nullptr ? along : add(along, positions);
-    stride *= shape[static_cast<size_t>(*axis)];
+    stride *= shape[*axis];
   }
   return positions;
 }
@@ -89,8 +89,7 @@ TensorView* positionOfExtreme(std::string_view op, ReduceOp extreme, TensorView*
   Axes axes = wholeAxes(op, x, options.dim ? Axes{*options.dim} : Axes{});
   std::vector<IntExpr> shape = x->shape();
   for (int64_t axis : axes) {
-    check(!shape[static_cast<size_t>(axis)].isConst(0), "[{}] dim {} of {} has no elements to choose from", op, axis,
-          describe(x));
+    check(!shape[axis].isConst(0), "[{}] dim {} of {} has no elements to choose from", op, axis, describe(x));
   }
   if (axes.empty()) {
     return zeros_like(castOp(DataType::Int, x));

@@ -172,7 +172,7 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
     vals[t] = maybeCastOp(dtype, tensors[t]);
     std::vector<Dim> own = dimsOf(tensors[t]);
     total += own[axis].extent;
-    for (int k = 0; k < static_cast<int>(dims.size()); k++) {
+    for (int k = 0; k < std::ssize(dims); k++) {
       check(k == axis || !provenDifferent(own[k].extent, dims[k].extent),
             "[cat] extents differ in dim {}: {} has {}, {} has {}; expected equal extents in all dims but {}", k,
             describe(tensors[0]), dims[k].extent.toString(), describe(tensors[t]), own[k].extent.toString(), axis);

@@ -313,7 +313,7 @@ class Gathering {
   double costliest(const std::vector<double>& byAxis) const {
     double price = 0;
     for (const int axis : axes_) {
-      price = std::max(price, byAxis[static_cast<size_t>(axis)]);
+      price = std::max(price, byAxis[axis]);
     }
     return price;
   }

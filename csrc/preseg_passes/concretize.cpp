@@ -238,7 +238,7 @@ class Concretizer {
       fresh = to_.tensorFromRoot(old->dtype(), operandDims(e), [&](Fusion&, const std::vector<IterDomain*>& root) {
         std::vector<IterDomain*> logical;
         for (int k : a.order) {
-          logical.push_back(root[static_cast<size_t>(k)]);
+          logical.push_back(root[k]);
         }
         return logical;
       });

@@ -81,7 +81,7 @@ class Decomposition {
     if (form != OpForm::Line && form != OpForm::Put) {
       return false;
     }
-    const DigitList dim = shardState(e->tensorOutput()).dims[static_cast<size_t>(e->attributes().dim)];
+    const DigitList dim = shardState(e->tensorOutput()).dims[e->attributes().dim];
     return dim.hasOwned() && (form == OpForm::Line || !dim.isRange());
   }
 

@@ -42,7 +42,7 @@ bool provenInside(const TensorView* index, const IntExpr& extent) {
     return isIntegral(e->output()->dtype()) && iotaFits(e, extent);
   }
   if (ruleOf(*e).elements == Elements::Positions) {
-    return provenLessEqual(e->input(0)->asTensor()->shape()[static_cast<size_t>(e->attributes().dim)], extent);
+    return provenLessEqual(e->input(0)->asTensor()->shape()[e->attributes().dim], extent);
   }
   return e->kind() == ExprKind::Point && e->attributes().point == PointOp::CheckedIndex &&
          e->input(1)->dtype() == DataType::Int && !e->input(1)->isTensor() &&
@@ -88,7 +88,7 @@ bool insertBoundsChecks(Fusion& fusion, PassContext& /*context*/) {
     const ExprAttributes& attributes = e->attributes();
     const bool refusesNone = !attributes.flags.empty() && attributes.flags[0];
     const TensorView* table = e->input(tableOf(*e))->asTensor();
-    const IntExpr extent = table->shape()[static_cast<size_t>(attributes.dim)];
+    const IntExpr extent = table->shape()[attributes.dim];
     const int operand = indexOf(*e);
     TensorView* index = e->input(operand)->asTensor();
     const bool readsNone = isEmpty(isIndexing(*e) ? e->tensorOutput() : index);

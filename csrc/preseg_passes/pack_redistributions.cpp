@@ -74,7 +74,7 @@ class Order {
         if (in->definition() != nullptr) {
           const int before = at.at(in->definition()->id());
           nodes_[k].before.push_back(before);
-          nodes_[static_cast<size_t>(before)].after.push_back(static_cast<int>(k));
+          nodes_[before].after.push_back(static_cast<int>(k));
         }
       }
     }
@@ -87,7 +87,7 @@ class Order {
     Node& from = node(k);
     Node& to = node(with);
     for (int member : from.members) {
-      nodeOf_[static_cast<size_t>(member)] = nodeOf_[static_cast<size_t>(with)];
+      nodeOf_[member] = nodeOf_[with];
     }
     to.members.insert(to.members.end(), from.members.begin(), from.members.end());
     to.before.insert(to.before.end(), from.before.begin(), from.before.end());
@@ -105,24 +105,24 @@ class Order {
     length_ = 0;
     const std::vector<int> order = nodesInOrder();
     for (int n : order) {
-      const int end = ready_[static_cast<size_t>(n)] + weightOfNode(n);
+      const int end = ready_[n] + weightOfNode(n);
       length_ = std::max(length_, end);
       for (int next : at(n).after) {
-        int& ready = ready_[static_cast<size_t>(nodeOf_[static_cast<size_t>(next)])];
+        int& ready = ready_[nodeOf_[next]];
         ready = std::max(ready, end);
       }
     }
     for (auto n = order.rbegin(); n != order.rend(); ++n) {
-      const int tail = rest_[static_cast<size_t>(*n)] + weightOfNode(*n);
+      const int tail = rest_[*n] + weightOfNode(*n);
       for (int previous : at(*n).before) {
-        int& rest = rest_[static_cast<size_t>(nodeOf_[static_cast<size_t>(previous)])];
+        int& rest = rest_[nodeOf_[previous]];
         rest = std::max(rest, tail);
       }
     }
   }
   int length() const { return length_; }
-  int ready(int k) const { return ready_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
-  int rest(int k) const { return rest_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
+  int ready(int k) const { return ready_[nodeOf_[k]]; }
+  int rest(int k) const { return rest_[nodeOf_[k]]; }
   // When the first reader of expr `k` has all its operands.
   int neededAt(int k) const {
     int needed = length_;
@@ -149,8 +149,8 @@ class Order {
       open.pop();
       order.push_back(n);
       for (int next : at(n).after) {
-        const int reader = nodeOf_[static_cast<size_t>(next)];
-        if (--waiting[static_cast<size_t>(reader)] == 0) {
+        const int reader = nodeOf_[next];
+        if (--waiting[reader] == 0) {
           add(reader);
         }
       }
@@ -162,7 +162,7 @@ class Order {
     std::ranges::sort(members);
     std::vector<Expr*> exprs;
     for (int k : members) {
-      exprs.push_back(exprs_[static_cast<size_t>(k)]);
+      exprs.push_back(exprs_[k]);
     }
     return exprs;
   }
@@ -174,9 +174,9 @@ class Order {
     std::vector<int> after;
   };
 
-  const Node& at(int n) const { return nodes_[static_cast<size_t>(n)]; }
-  const Node& node(int k) const { return at(nodeOf_[static_cast<size_t>(k)]); }
-  Node& node(int k) { return nodes_[static_cast<size_t>(nodeOf_[static_cast<size_t>(k)])]; }
+  const Node& at(int n) const { return nodes_[n]; }
+  const Node& node(int k) const { return at(nodeOf_[k]); }
+  Node& node(int k) { return nodes_[nodeOf_[k]]; }
 
   // Weights of ops that take time: contractions and calls.
   static int weightOf(const Expr* e) {
@@ -191,15 +191,15 @@ class Order {
   int weightOfNode(int n) const {
     int weight = 0;
     for (int k : at(n).members) {
-      weight = std::max(weight, weights_[static_cast<size_t>(k)]);
+      weight = std::max(weight, weights_[k]);
     }
     return weight;
   }
 
   bool reaches(int from, int to) const {
-    const int goal = nodeOf_[static_cast<size_t>(to)];
+    const int goal = nodeOf_[to];
     std::vector<bool> seen(exprs_.size(), false);
-    std::vector<int> open{nodeOf_[static_cast<size_t>(from)]};
+    std::vector<int> open{nodeOf_[from]};
     while (!open.empty()) {
       const int n = open.back();
       open.pop_back();
@@ -207,11 +207,10 @@ class Order {
         return true;
       }
       for (int next : at(n).after) {
-        const int reader = nodeOf_[static_cast<size_t>(next)];
+        const int reader = nodeOf_[next];
         // a node that is ready after the goal is not before it
-        if (!seen[static_cast<size_t>(reader)] &&
-            ready_[static_cast<size_t>(reader)] <= ready_[static_cast<size_t>(goal)]) {
-          seen[static_cast<size_t>(reader)] = true;
+        if (!seen[reader] && ready_[reader] <= ready_[goal]) {
+          seen[reader] = true;
           open.push_back(reader);
         }
       }
@@ -312,7 +311,7 @@ class Packing {
       pack++;
       std::vector<std::string> names;
       for (int k : bucket->exprs) {
-        Expr* e = order_.exprs()[static_cast<size_t>(k)];
+        Expr* e = order_.exprs()[k];
         fusion_.setPack(e, pack);
         names.push_back(fmt::format("T{}", e->output()->id()));
       }
@@ -367,8 +366,7 @@ std::vector<std::vector<Expr*>> inPackedOrder(const Fusion& fusion) {
     if (!isNew) {
       check(it->second.second == call->key,
             "[pack-redistributions] {} and {} have pack={}, but they cannot be one collective; leave it out",
-            order.exprs()[static_cast<size_t>(it->second.first)]->output()->toString(), e->output()->toString(),
-            e->attributes().pack);
+            order.exprs()[it->second.first]->output()->toString(), e->output()->toString(), e->attributes().pack);
       order.join(static_cast<int>(k), it->second.first);
     }
   }

@@ -72,7 +72,7 @@ bool areAllParts(const DigitList& dim) {
   for (const Digit& d : dim.digits()) {
     owned *= d.owner.isDevice() ? d.size.constValue() : 1;
   }
-  return dim.hasParts() && dim.isRange() && owned == static_cast<int64_t>(dim.digits().front().parts.size());
+  return dim.hasParts() && dim.isRange() && owned == std::ssize(dim.digits().front().parts);
 }
 
 // Their digits can be split off the root dims.

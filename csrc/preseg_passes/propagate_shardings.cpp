@@ -220,7 +220,7 @@ class Propagation {
       return true;
     }
     for (int way = 0; way < kWays; way++) {
-      Ready& ready = backward_[static_cast<size_t>(way)];
+      Ready& ready = backward_[way];
       if (!ready.empty()) {
         const int id = ready.begin()->second;
         ready.erase(ready.begin());
@@ -295,8 +295,7 @@ class Propagation {
     const bool mayChoose = e->kind() == ExprKind::Point || isContraction(*e);
     for (size_t k = 1; mayChoose && k < order.size(); k++) {
       std::vector<int> with = order;
-      std::rotate(with.begin(), with.begin() + static_cast<std::ptrdiff_t>(k),
-                  with.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+      std::rotate(with.begin(), with.begin() + k, with.begin() + k + 1);
       all.push_back(inOrder(e, out, with));
     }
     return choose(out, all, "its operands receive",

@@ -59,17 +59,17 @@ int64_t localBytes(const ShardState& state, DataType type) {
 }
 
 bool usesWholeAxes(const ShardState& state) {
-  std::vector<IntExpr> owned(static_cast<size_t>(state.mesh.numAxes()), 1);
+  std::vector<IntExpr> owned(state.mesh.numAxes(), 1);
   for (const DigitList& dim : state.dims) {
     for (const Digit& d : dim.digits()) {
       if (d.owner.isDevice()) {
-        IntExpr& size = owned[static_cast<size_t>(d.owner.axis)];
+        IntExpr& size = owned[d.owner.axis];
         size = size * d.size;
       }
     }
   }
   for (int axis = 0; axis < state.mesh.numAxes(); axis++) {
-    const IntExpr& size = owned[static_cast<size_t>(axis)];
+    const IntExpr& size = owned[axis];
     if (!size.isConst(1) && !(size == state.mesh.axisSize(axis))) {
       return false;
     }

@@ -66,7 +66,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       connect = [&](Fusion&, const std::vector<IterDomain*>& ids) {
         std::vector<IterDomain*> logical;
         for (int old : attributes.order) {
-          logical.push_back(ids[static_cast<size_t>(old)]);
+          logical.push_back(ids[old]);
         }
         return logical;
       };

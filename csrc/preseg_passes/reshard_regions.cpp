@@ -297,7 +297,7 @@ class Region {
       const bool cut = std::ranges::any_of(held.dims[k].digits(), [&](const Digit& d) {
         return d.owner.isDevice() && std::ranges::find(axes_, d.owner.axis) != axes_.end();
       });
-      if (cut && (dims[k].root == kUnmapped || !root[static_cast<size_t>(dims[k].root)]->isReduction())) {
+      if (cut && (dims[k].root == kUnmapped || !root[dims[k].root]->isReduction())) {
         return false;
       }
     }

@@ -23,8 +23,7 @@ bool accessRunsThrough(const tile::TensorParam& tensor, const std::vector<tile::
 bool statementsRunThrough(const tile::Program& program, const std::vector<tile::Stmt>& statements,
                           const std::string& axis) {
   return std::all_of(statements.begin(), statements.end(), [&](const tile::Stmt& s) {
-    return (s.kind != tile::StmtKind::Store ||
-            accessRunsThrough(program.tensors[static_cast<size_t>(s.param)], s.index, axis)) &&
+    return (s.kind != tile::StmtKind::Store || accessRunsThrough(program.tensors[s.param], s.index, axis)) &&
            statementsRunThrough(program, s.body, axis);
   });
 }
@@ -37,11 +36,11 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
   auto spread = [&](const std::vector<int>& axis, const IntExpr& at) {
     std::vector<IntExpr> extents;
     for (int d : axis) {
-      extents.push_back(c.extents[static_cast<size_t>(d)]);
+      extents.push_back(c.extents[d]);
     }
     std::vector<IntExpr> index = delinearize(at, extents);
     for (size_t i = 0; i < axis.size(); i++) {
-      result[static_cast<size_t>(axis[i])] = index[i];
+      result[axis[i]] = index[i];
     }
   };
   spread(m, mAt);
@@ -53,11 +52,11 @@ std::vector<IntExpr> KernelAxes::dims(const Coordinates& c, const IntExpr& mAt, 
 std::vector<KernelAxes> axesChoices(const Coordinates& c) {
   std::vector<int> dims;
   for (int d : c.order) {
-    if (!c.extents[static_cast<size_t>(d)].isConst(1)) {
+    if (!c.extents[d].isConst(1)) {
       dims.push_back(d);
     }
   }
-  auto reduced = [&](int d) { return static_cast<bool>(c.reduced[static_cast<size_t>(d)]); };
+  auto reduced = [&](int d) { return static_cast<bool>(c.reduced[d]); };
   size_t longest = 0;
   while (longest < dims.size() && reduced(dims[dims.size() - 1 - longest]) == reduced(dims.back())) {
     longest++;
@@ -67,7 +66,7 @@ std::vector<KernelAxes> axesChoices(const Coordinates& c) {
     KernelAxes a;
     a.innerReduced = reduced(dims.back());
     for (size_t i = 0; i < dims.size(); i++) {
-      const IntExpr& extent = c.extents[static_cast<size_t>(dims[i])];
+      const IntExpr& extent = c.extents[dims[i]];
       if (i + length >= dims.size()) {
         a.n.push_back(dims[i]);
         a.N *= extent;
@@ -109,7 +108,7 @@ bool runsThrough(const tile::Program& program, const std::string& axis) {
   return std::all_of(program.values.begin(), program.values.end(),
                      [&](const tile::Value& v) {
                        return v.kind != tile::ValueKind::Load ||
-                              accessRunsThrough(program.tensors[static_cast<size_t>(v.param)], v.index, axis);
+                              accessRunsThrough(program.tensors[v.param], v.index, axis);
                      }) &&
          statementsRunThrough(program, program.body, axis);
 }

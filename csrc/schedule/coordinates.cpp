@@ -207,7 +207,7 @@ class CoordinateFinder {
     const bool reduces = std::ranges::any_of(group_.exprs, [](const Expr* e) { return e->kind() == ExprKind::Reduce; });
     if (layout != group_.layouts.end() && !reduces) {
       const std::vector<int64_t>& strides = layout->second.strides;
-      std::ranges::stable_sort(order, std::greater<>(), [&](int d) { return strides[static_cast<size_t>(d)]; });
+      std::ranges::stable_sort(order, std::greater<>(), [&](int d) { return strides[d]; });
     }
     return order;
   }
@@ -235,7 +235,7 @@ class CoordinateFinder {
           return fmt::format("{} reduces a dim of {} that is not a dim of {}", c->toString(), p->toString(),
                              reference_->toString());
         }
-        reduced[static_cast<size_t>(std::stoi(std::string((*index)[d].symbolName().substr(1))))] = true;
+        reduced[std::stoi(std::string((*index)[d].symbolName().substr(1)))] = true;
       }
       if (!first && reduced != c_.reduced) {
         return fmt::format("{} reduces other dims than the reductions before it", c->toString());

@@ -250,9 +250,9 @@ ValueId Lowering::guarded(const TensorView* tensor, const Position& position, in
   size_t outer = guard_.size();
   guard_.insert(guard_.end(), needed.begin(), needed.end());
   bool isInput = std::find(group_.inputs.begin(), group_.inputs.end(), tensor) != group_.inputs.end();
-  tile::ValueKind kind = builder_.program().values[static_cast<size_t>(otherwise)].kind;
+  tile::ValueKind kind = builder_.program().values[otherwise].kind;
   if (isInput && (kind == tile::ValueKind::Const || kind == tile::ValueKind::Scalar) &&
-      builder_.program().values[static_cast<size_t>(otherwise)].dtype == tensor->dtype()) {
+      builder_.program().values[otherwise].dtype == tensor->dtype()) {
     ValueId v = load(tensor, position, space, otherwise);
     guard_.resize(outer);
     return v;

@@ -12,7 +12,7 @@ namespace meshfuse {
 // A row of scratch for each reduction, as wide as one part of n.
 std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, const char* name) {
   IntExpr width = 1;
-  const tile::Axis n = builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(n_)];
+  const tile::Axis n = builder_.program().spaces[space_].axes[n_];
   for (const tile::Digit& d : n.digits) {
     width *= d.level == tile::Level::Part ? IntExpr(1) : d.size;
   }
@@ -30,8 +30,7 @@ std::vector<int> RowWriter::scratchRows(const std::vector<const Expr*>& exprs, c
 
 std::vector<tile::Index> RowWriter::inScratch() const {
   IntExpr base = 0;
-  for (const tile::Digit& d :
-       builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(n_)].digits) {
+  for (const tile::Digit& d : builder_.program().spaces[space_].axes[n_].digits) {
     if (d.level == tile::Level::Part) {
       base += IntExpr::symbol(d.symbol, {.lower = 0}) * d.stride;
     }
@@ -65,7 +64,7 @@ void RowWriter::sumInScratch(const std::vector<const Expr*>& exprs, const std::v
       over(n_, [&] {
         for (size_t i = 0; i < exprs.size(); i++) {
           ValueId x = spread(exprs[i], operandOf(exprs[i]), digitSet(k_));
-          uint64_t present = builder_.program().values[static_cast<size_t>(x)].digits & digitSet(k_);
+          uint64_t present = builder_.program().values[x].digits & digitSet(k_);
           ValueId part = present == 0 ? x : builder_.reduce(x, present, exprs[i]->attributes().reduce);
           builder_.store(into[i], inScratch(), combine(exprs[i], builder_.load(into[i], inScratch(), space_), part));
         }

@@ -82,7 +82,7 @@ std::vector<ValueId> RowWriter::runStages(const std::vector<Lowering::Scope>& sc
   for (int stage = c_.stages; stage >= 0; stage--) {
     row_ = pipelineRow(stage);
     useSpills(stage - 1);
-    lowering_.pushScope(scopes[static_cast<size_t>(stage)]);
+    lowering_.pushScope(scopes[stage]);
     lowering_.pushScope();
     if (stage == c_.stages) {
       builder_.when(isRow, [&] { storeOutputs(Outputs::Spread); });

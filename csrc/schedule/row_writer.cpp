@@ -68,8 +68,7 @@ std::vector<int> RowWriter::serialDigits(int axis) const {
   if (axis < 0) {
     return serial;
   }
-  const std::vector<tile::Digit>& ds =
-      builder_.program().spaces[static_cast<size_t>(space_)].axes[static_cast<size_t>(axis)].digits;
+  const std::vector<tile::Digit>& ds = builder_.program().spaces[space_].axes[axis].digits;
   for (size_t d = 0; d < ds.size(); d++) {
     if (ds[d].level == tile::Level::Serial) {
       serial.push_back(static_cast<int>(d));
@@ -103,7 +102,7 @@ std::vector<ValueId> RowWriter::overDigits(int axis, std::span<const int> digits
 }
 
 uint64_t RowWriter::digitSet(int axis) const {
-  return axis < 0 ? 0 : tile::axisDigits(builder_.program().spaces[static_cast<size_t>(space_)], axis);
+  return axis < 0 ? 0 : tile::axisDigits(builder_.program().spaces[space_], axis);
 }
 
 bool RowWriter::isRowOutput(const TensorView* out) const { return c_.hasReduction() && !c_.isSpread(out); }
@@ -151,7 +150,7 @@ ValueId RowWriter::startOf(const Expr* reduction, uint64_t digits) {
 
 // A value that is the same along reduced digits counts once for each of their positions.
 ValueId RowWriter::spread(const Expr* reduction, ValueId x, uint64_t digits) {
-  bool hasAll = (builder_.program().values[static_cast<size_t>(x)].digits & digits) == digits;
+  bool hasAll = (builder_.program().values[x].digits & digits) == digits;
   return hasAll ? x : combine(reduction, startOf(reduction, digits), x);
 }
 
@@ -219,7 +218,7 @@ void RowWriter::sweep(int stage, const std::function<void()>& alongside) {
     });
   }
   for (size_t i = 0; i < exprs.size(); i++) {
-    uint64_t present = builder_.program().values[static_cast<size_t>(partial[i])].digits & reducedDigits;
+    uint64_t present = builder_.program().values[partial[i]].digits & reducedDigits;
     ValueId total = present == 0 ? partial[i] : builder_.reduce(partial[i], present, exprs[i]->attributes().reduce);
     bindResult(exprs[i], total);
   }

@@ -32,7 +32,7 @@ bool foldTransposes(Fusion& fusion, LocalContext& context) {
     const Layout from = context.layoutOf(in);
     Layout to{.alignment = from.alignment};
     for (int dim : e->attributes().order) {
-      to.strides.push_back(from.strides[static_cast<size_t>(dim)]);
+      to.strides.push_back(from.strides[dim]);
     }
     layouts[e->output()->id()] = std::move(to);
     if (std::all_of(uses.begin(), uses.end(), [&](const Expr* use) { return context.isLibraryCall(*use); })) {

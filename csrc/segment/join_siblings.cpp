@@ -45,8 +45,8 @@ class SiblingJoiner {
     facts_.resize(count);
     for (int n : graph_.inOrder()) {
       for (int p : graph_.at(n).producers) {
-        insert(before_[static_cast<size_t>(n)], p);
-        insertAll(before_[static_cast<size_t>(n)], before_[static_cast<size_t>(p)]);
+        insert(before_[n], p);
+        insertAll(before_[n], before_[p]);
       }
     }
     for (int n = 0; n < graph_.size(); n++) {
@@ -71,7 +71,7 @@ class SiblingJoiner {
   bool isKernel(int n) const { return !graph_.at(n).dead && graph_.at(n).kind == SegmentKind::Kernel; }
 
   void learn(int n, const Group& group) {
-    Facts& f = facts_[static_cast<size_t>(n)];
+    Facts& f = facts_[n];
     f = {};
     for (const TensorView* in : group.inputs) {
       f.reads.push_back(in->id());
@@ -94,18 +94,18 @@ class SiblingJoiner {
     return *node.judgement;
   }
 
-  bool waitsFor(int later, int earlier) const { return contains(before_[static_cast<size_t>(later)], earlier); }
+  bool waitsFor(int later, int earlier) const { return contains(before_[later], earlier); }
 
   // Joins a node with the best candidate up to `last`. Returns the joined node, or -1.
   int joinOnce(int node, int last) {
     std::vector<int> sharing;
     std::vector<int> strangers;
-    const Facts& own = facts_[static_cast<size_t>(node)];
+    const Facts& own = facts_[node];
     for (int other = last; other >= 0; other--) {
       if (other == node || !isKernel(other) || waitsFor(node, other) || waitsFor(other, node)) {
         continue;
       }
-      const Facts& f = facts_[static_cast<size_t>(other)];
+      const Facts& f = facts_[other];
       const size_t shared = countShared(own.reads, f.reads);
       if ((shared > 0 || f.elements == own.elements) && !isTooMuch(node, other, shared)) {
         (shared > 0 ? sharing : strangers).push_back(other);
@@ -137,8 +137,8 @@ class SiblingJoiner {
 
   // Limits that need no judgement of a template.
   bool isTooMuch(int a, int b, size_t shared) const {
-    const Facts& f = facts_[static_cast<size_t>(a)];
-    const Facts& g = facts_[static_cast<size_t>(b)];
+    const Facts& f = facts_[a];
+    const Facts& g = facts_[b];
     const size_t tensors = f.reads.size() + f.writes + g.reads.size() + g.writes - shared;
     return graph_.at(a).exprs.size() + graph_.at(b).exprs.size() > kMaxJointOps || tensors > kMaxKernelTensors;
   }
@@ -203,12 +203,12 @@ class SiblingJoiner {
     if (graph_.at(a).boundary.empty()) {
       graph_.at(a).boundary = graph_.at(b).boundary;
     }
-    NodeSet& before = before_[static_cast<size_t>(a)];
-    insertAll(before, before_[static_cast<size_t>(b)]);
+    NodeSet& before = before_[a];
+    insertAll(before, before_[b]);
     for (int n = 0; n < graph_.size(); n++) {
       if (waitsFor(n, a) || waitsFor(n, b)) {
-        insert(before_[static_cast<size_t>(n)], a);
-        insertAll(before_[static_cast<size_t>(n)], before);
+        insert(before_[n], a);
+        insertAll(before_[n], before);
       }
     }
   }

@@ -46,7 +46,7 @@ bool isViewOp(const Expr& e) {
       std::vector<IntExpr> shape = e.tensorInputs()[0]->shape();
       int last = -1;
       for (int from : e.attributes().order) {
-        if (shape[static_cast<size_t>(from)].isConst(1)) {
+        if (shape[from].isConst(1)) {
           continue;
         }
         if (from < last) {

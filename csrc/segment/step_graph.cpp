@@ -159,7 +159,7 @@ std::vector<int> StepGraph::inOrder() const {
   std::set<int> ready;
   size_t alive = 0;
   for (int i = 0; i < size(); i++) {
-    waiting[static_cast<size_t>(i)] = at(i).producers.size();
+    waiting[i] = at(i).producers.size();
     if (!at(i).dead) {
       alive++;
       if (at(i).producers.empty()) {
@@ -173,7 +173,7 @@ std::vector<int> StepGraph::inOrder() const {
     ready.erase(ready.begin());
     result.push_back(id);
     for (int c : at(id).consumers) {
-      if (--waiting[static_cast<size_t>(c)] == 0) {
+      if (--waiting[c] == 0) {
         ready.insert(c);
       }
     }

@@ -25,8 +25,8 @@ class StepGraph {
  public:
   StepGraph(const Fusion& fusion, const LocalContext& context);
 
-  StepNode& at(int node) { return nodes_[static_cast<size_t>(node)]; }
-  const StepNode& at(int node) const { return nodes_[static_cast<size_t>(node)]; }
+  StepNode& at(int node) { return nodes_[node]; }
+  const StepNode& at(int node) const { return nodes_[node]; }
   int size() const { return static_cast<int>(nodes_.size()); }
 
   // The nodes that compute the operands of an op.

@@ -84,7 +84,7 @@ void* PooledAllocator::allocate(size_t bytes) {
   size_t size = classBytes(index);
   allocations_.fetch_add(1, std::memory_order_relaxed);
   countInUse(static_cast<int64_t>(bytes));
-  SizeClass& c = classes_[static_cast<size_t>(index)];
+  SizeClass& c = classes_[index];
   {
     SpinGuard guard(c.locked);
     if (!c.free.empty()) {
@@ -128,7 +128,7 @@ void PooledAllocator::deallocate(void* block, size_t bytes) {
     return;
   }
   bytesCached_.fetch_add(static_cast<int64_t>(size), std::memory_order_relaxed);
-  SizeClass& c = classes_[static_cast<size_t>(index)];
+  SizeClass& c = classes_[index];
   SpinGuard guard(c.locked);
   c.free.push_back(block);
 }
@@ -139,7 +139,7 @@ void PooledAllocator::trim() {
     if (size < kLarge) {
       continue;
     }
-    SizeClass& c = classes_[static_cast<size_t>(index)];
+    SizeClass& c = classes_[index];
     std::vector<void*> blocks;
     {
       SpinGuard guard(c.locked);

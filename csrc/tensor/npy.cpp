@@ -54,7 +54,7 @@ std::vector<int64_t> parseShape(std::string_view text, std::string_view file) {
     auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
     check(error == std::errc() && size >= 0, "[npy] {}: the shape holds something other than sizes", file);
     sizes.push_back(size);
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    text.remove_prefix(end - text.data());
   }
   return sizes;
 }
@@ -82,7 +82,7 @@ std::string npyBytes(const Tensor& tensor) {
   bytes += static_cast<char>(header.size() >> 8);
   bytes += header;
   Tensor dense = tensor.contiguous();
-  bytes.append(static_cast<const char*>(dense.data()), static_cast<size_t>(dense.nbytes()));
+  bytes.append(static_cast<const char*>(dense.data()), dense.nbytes());
   return bytes;
 }
 
@@ -116,10 +116,9 @@ Tensor parseNpy(std::string_view bytes, std::string_view file) {
     check(!__builtin_mul_overflow(expected, s, &expected), "[npy] {}: the shape is too large", file);
   }
   std::string_view data = bytes.substr(start + length);
-  check(static_cast<int64_t>(data.size()) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file,
-        data.size(), expected);
+  check(std::ssize(data) >= expected, "[npy] {}: {} bytes of data, the shape needs {}", file, data.size(), expected);
   Tensor t = Tensor::empty(sizes, *dtype);
-  std::memcpy(t.data(), data.data(), static_cast<size_t>(expected));
+  std::memcpy(t.data(), data.data(), expected);
   return fortran ? t.permute(order) : t;
 }
 

@@ -83,7 +83,7 @@ void copyRow(const char* from, int64_t fromStride, char* to, int64_t toStride, i
 
 void copySameType(const char* from, int64_t fromStride, char* to, int64_t toStride, int64_t n, int size) {
   if (fromStride == 1 && toStride == 1) {
-    std::memcpy(to, from, static_cast<size_t>(n * size));
+    std::memcpy(to, from, n * size);
     return;
   }
   switch (size) {
@@ -172,7 +172,7 @@ Tensor Tensor::empty(std::vector<int64_t> sizes, DataType dtype) {
 
 Tensor Tensor::zeros(std::vector<int64_t> sizes, DataType dtype) {
   Tensor t = empty(std::move(sizes), dtype);
-  std::memset(t.data_, 0, static_cast<size_t>(t.nbytes()));
+  std::memset(t.data_, 0, t.nbytes());
   return t;
 }
 
@@ -197,8 +197,8 @@ Tensor Tensor::wrap(void* data, std::vector<int64_t> sizes, std::vector<int64_t>
 
 Tensor Tensor::of(std::span<const double> values, std::vector<int64_t> sizes, DataType dtype) {
   Tensor t = empty(std::move(sizes), dtype);
-  check(static_cast<int64_t>(values.size()) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}",
-        values.size(), listText(t.sizes_), t.numel());
+  check(std::ssize(values) == t.numel(), "[tensor] of: {} values for sizes {}, which hold {}", values.size(),
+        listText(t.sizes_), t.numel());
   char* to = static_cast<char*>(t.data_);
   for (size_t i = 0; i < values.size(); i++) {
     storeElement(to + i * static_cast<size_t>(dataTypeSize(dtype)), dtype, values[i]);
@@ -212,7 +212,7 @@ Tensor Tensor::of(std::initializer_list<double> values, std::vector<int64_t> siz
 
 Tensor Tensor::scalar(double value, DataType dtype) { return of({value}, {}, dtype); }
 
-int64_t Tensor::size(int axis) const { return sizes_[static_cast<size_t>(wrapAxis(axis, dim(), "size"))]; }
+int64_t Tensor::size(int axis) const { return sizes_[wrapAxis(axis, dim(), "size")]; }
 
 int64_t Tensor::numel() const {
   int64_t count = 1;
@@ -251,7 +251,7 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
   if (unknown >= 0) {
     check(known != 0 && numel() % known == 0, "[view] no size for the -1 in {} makes {} elements", listText(sizes),
           numel());
-    sizes[static_cast<size_t>(unknown)] = numel() / known;
+    sizes[unknown] = numel() / known;
   }
   check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
         countElements(sizes), numel());
@@ -289,8 +289,8 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
 }
 
 Tensor Tensor::permute(const std::vector<int>& order) const {
-  check(static_cast<int>(order.size()) == dim(),
-        "[permute] got {} positions for a tensor of {} dims; expected one for each", order.size(), dim());
+  check(std::ssize(order) == dim(), "[permute] got {} positions for a tensor of {} dims; expected one for each",
+        order.size(), dim());
   Tensor t = *this;
   t.globalShape_ = nullptr;
   std::vector<bool> seen(order.size(), false);
@@ -379,7 +379,7 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
       bytes *= size;
     }
     if (bytes != 0) {
-      std::memmove(target, source, static_cast<size_t>(bytes));
+      std::memmove(target, source, bytes);
     }
     return;
   }
@@ -400,8 +400,7 @@ void copyElements(const StridedElements& to, const StridedElements& from) {
 namespace {
 
 char* addressOf(const Tensor& t, std::span<const int64_t> position) {
-  check(static_cast<int>(position.size()) == t.dim(), "[tensor] got {} indices for a tensor of {} dims",
-        position.size(), t.dim());
+  check(std::ssize(position) == t.dim(), "[tensor] got {} indices for a tensor of {} dims", position.size(), t.dim());
   int64_t offset = 0;
   for (size_t k = 0; k < position.size(); k++) {
     check(position[k] >= 0 && position[k] < t.sizes()[k], "[tensor] index {} is out of range for sizes {}",
@@ -446,7 +445,7 @@ double Tensor::item() const {
 std::vector<double> Tensor::toVector() const {
   std::vector<double> values;
   Tensor dense = contiguous();
-  values.reserve(static_cast<size_t>(numel()));
+  values.reserve(numel());
   for (int64_t i = 0; i < numel(); i++) {
     values.push_back(loadElement(static_cast<const char*>(dense.data_) + i * dataTypeSize(dtype_), dtype_));
   }

@@ -98,18 +98,18 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
 }
 
 IntExpr Builder::coord(int space, int axis) const {
-  const Axis& a = program_.spaces.at(static_cast<size_t>(space)).axes.at(static_cast<size_t>(axis));
+  const Axis& a = program_.spaces.at(space).axes.at(axis);
   return IntExpr::symbol(a.name, factsBelow(a.bound));
 }
 
 uint64_t Builder::digitsIn(const IntExpr& expr, int space) const {
-  const Space& s = program_.spaces.at(static_cast<size_t>(space));
+  const Space& s = program_.spaces.at(space);
   std::vector<DigitRef> refs = digitsOf(s);
   uint64_t set = 0;
   for (const std::string& symbol : expr.symbols()) {
     for (size_t i = 0; i < refs.size(); i++) {
-      const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
-      if (axis.name == symbol || axis.digits[static_cast<size_t>(refs[i].digit)].symbol == symbol) {
+      const Axis& axis = s.axes[refs[i].axis];
+      if (axis.name == symbol || axis.digits[refs[i].digit].symbol == symbol) {
         set |= uint64_t{1} << i;
       }
     }
@@ -131,9 +131,8 @@ uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pr
 // -- values -----------------------------------------------------------------------------------------------------------
 
 const Value& Builder::value(ValueId id) const {
-  invariant(id >= 0 && id < static_cast<int>(program_.values.size()), "[tile builder] kernel {} has no value {}",
-            program_.name, id);
-  return program_.values[static_cast<size_t>(id)];
+  invariant(id >= 0 && id < std::ssize(program_.values), "[tile builder] kernel {} has no value {}", program_.name, id);
+  return program_.values[id];
 }
 
 ValueId Builder::add(Value value) {
@@ -168,7 +167,7 @@ ValueId Builder::integer(DataType dtype, int64_t value, int space, uint64_t digi
 }
 
 ValueId Builder::scalarValue(int scalar, int space) {
-  DataType dtype = program_.scalars.at(static_cast<size_t>(scalar)).dtype;
+  DataType dtype = program_.scalars.at(scalar).dtype;
   return add({.kind = ValueKind::Scalar, .dtype = dtype, .space = space, .param = scalar});
 }
 
@@ -179,7 +178,7 @@ ValueId Builder::indexValue(const IntExpr& expr, int space) {
 }
 
 ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOptions options) {
-  const TensorParam& t = program_.tensors.at(static_cast<size_t>(tensor));
+  const TensorParam& t = program_.tensors.at(tensor);
   invariant(index.size() == t.extents.size(), "[tile builder] load {}: {} indices for {} dims", t.name, index.size(),
             t.extents.size());
   Value v{.kind = ValueKind::Load, .dtype = t.dtype, .space = space, .digits = digitsIn(index, options.where, space)};
@@ -197,8 +196,8 @@ ValueId Builder::load(int tensor, std::vector<Index> index, int space, AccessOpt
 
 ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
   const PointOpInfo& row = info(op);
-  invariant(static_cast<int>(operands.size()) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name,
-            row.arity, operands.size());
+  invariant(std::ssize(operands) == row.arity, "[tile builder] {} takes {} operands, got {}", row.name, row.arity,
+            operands.size());
   size_t first = op == PointOp::Where ? 1 : 0;
   DataType dtype = value(operands[first]).dtype;
   Value v{.kind = ValueKind::Point, .dtype = row.givesBool ? DataType::Bool : dtype, .space = value(operands[0]).space};
@@ -213,8 +212,7 @@ ValueId Builder::point(PointOp op, std::vector<ValueId> operands) {
     if (operand.digits != 0) {
       invariant(v.digits == 0 || v.space == operand.space,
                 "[tile builder] {}: operands lie in the spaces {} and {}; convert one", row.name,
-                program_.spaces.at(static_cast<size_t>(v.space)).name,
-                program_.spaces.at(static_cast<size_t>(operand.space)).name);
+                program_.spaces.at(v.space).name, program_.spaces.at(operand.space).name);
       v.space = operand.space;
       v.digits |= operand.digits;
     }
@@ -233,8 +231,7 @@ ValueId Builder::checkedIndex(ValueId index, ValueId extent, int space, std::vec
   for (ValueId id : {index, extent}) {
     invariant(value(id).digits == 0 || value(id).space == space,
               "[tile builder] checked_index: an operand lies in space {}, expected {}; convert it",
-              program_.spaces.at(static_cast<size_t>(value(id).space)).name,
-              program_.spaces.at(static_cast<size_t>(space)).name);
+              program_.spaces.at(value(id).space).name, program_.spaces.at(space).name);
     v.digits |= value(id).digits;
   }
   v.operands = {index, extent};
@@ -284,19 +281,18 @@ ValueId Builder::reduce(ValueId id, uint64_t digits, Combiner combiner, std::vec
 
 ValueId Builder::reduceAxis(ValueId id, int axis, Combiner combiner) {
   const Value& operand = value(id);
-  return reduce(id, operand.digits & axisDigits(program_.spaces.at(static_cast<size_t>(operand.space)), axis),
-                combiner);
+  return reduce(id, operand.digits & axisDigits(program_.spaces.at(operand.space), axis), combiner);
 }
 
 ValueId Builder::convert(ValueId id, int space) {
   const Value& operand = value(id);
-  const Space& from = program_.spaces.at(static_cast<size_t>(operand.space));
-  const Space& to = program_.spaces.at(static_cast<size_t>(space));
+  const Space& from = program_.spaces.at(operand.space);
+  const Space& to = program_.spaces.at(space);
   invariant(from.axes.size() == to.axes.size(), "[tile builder] convert from space {} with {} axes to {} with {}",
             from.name, from.axes.size(), to.name, to.axes.size());
   Value v{.kind = ValueKind::Convert, .dtype = operand.dtype, .space = space};
   v.operands = {id};
-  for (int a = 0; a < static_cast<int>(from.axes.size()); a++) {
+  for (int a = 0; a < std::ssize(from.axes); a++) {
     if ((operand.digits & axisDigits(from, a)) != 0) {
       v.digits |= axisDigits(to, a);
     }
@@ -310,13 +306,13 @@ int Builder::accessSpace(const std::vector<Index>& index, const std::vector<Pred
       return value(i.tile).space;
     }
   }
-  for (int s = 0; s < static_cast<int>(program_.spaces.size()); s++) {
+  for (int s = 0; s < std::ssize(program_.spaces); s++) {
     if (digitsIn(index, where, s) != 0) {
       return s;
     }
   }
-  for (int s = 0; s < static_cast<int>(program_.spaces.size()); s++) {
-    for (const Axis& axis : program_.spaces[static_cast<size_t>(s)].axes) {
+  for (int s = 0; s < std::ssize(program_.spaces); s++) {
+    for (const Axis& axis : program_.spaces[s].axes) {
       if (std::any_of(index.begin(), index.end(), [&](const Index& i) { return i.expr.contains(axis.name); })) {
         return s;
       }
@@ -344,7 +340,7 @@ ValueId Builder::keep(ValueId id) {
 }
 
 void Builder::store(int tensor, std::vector<Index> index, ValueId id, AccessOptions options) {
-  const TensorParam& t = program_.tensors.at(static_cast<size_t>(tensor));
+  const TensorParam& t = program_.tensors.at(tensor);
   invariant(index.size() == t.extents.size(), "[tile builder] store {}: {} indices for {} dims", t.name, index.size(),
             t.extents.size());
   invariant(value(id).dtype == t.dtype, "[tile builder] store {}: the value is {}, the tensor {}; cast it", t.name,
@@ -368,9 +364,7 @@ void Builder::prefetch(int tensor, std::vector<Index> index, int lines) {
 
 std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<ValueId> init,
                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
-  const Digit& d = program_.spaces.at(static_cast<size_t>(space))
-                       .axes.at(static_cast<size_t>(axis))
-                       .digits.at(static_cast<size_t>(digit));
+  const Digit& d = program_.spaces.at(space).axes.at(axis).digits.at(digit);
   invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
             levelLetter(d.level));
   Stmt s{.kind = StmtKind::For};

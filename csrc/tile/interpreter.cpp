@@ -180,7 +180,7 @@ Interpretation Machine::run() {
   for (int part : order) {
     part_ = part;
     for (size_t g = 0; g < p_.grid.size(); g++) {
-      symbols_.set(symbols_.slot(p_.grid[g].symbol), parts_[static_cast<size_t>(part)][g]);
+      symbols_.set(symbols_.slot(p_.grid[g].symbol), parts_[part][g]);
     }
     for (TensorMemory& m : memory_) {
       m.beginPart();
@@ -192,7 +192,7 @@ Interpretation Machine::run() {
   for (const TensorMemory& m : memory_) {
     result.tensors.push_back(m.traffic());
   }
-  result.parts = static_cast<int64_t>(parts_.size());
+  result.parts = std::ssize(parts_);
   return result;
 }
 
@@ -204,25 +204,25 @@ const Layout& Machine::layout(int space, uint64_t digits) {
   if (!added) {
     return l;
   }
-  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  const SpaceState& s = spaces_[space];
   l.spread.assign(s.axes.size(), false);
   for (size_t i = 0; i < s.refs.size(); i++) {
     if ((digits >> i & 1) != 0) {
       DigitRef ref = s.refs[i];
       l.digits.push_back(static_cast<int>(i));
-      l.sizes.push_back(s.axes[static_cast<size_t>(ref.axis)].sizes[static_cast<size_t>(ref.digit)]);
+      l.sizes.push_back(s.axes[ref.axis].sizes[ref.digit]);
       l.count *= l.sizes.back();
-      l.spread[static_cast<size_t>(ref.axis)] = true;
+      l.spread[ref.axis] = true;
     }
   }
-  l.offset.assign(s.axes.size(), std::vector<int64_t>(static_cast<size_t>(l.count), 0));
+  l.offset.assign(s.axes.size(), std::vector<int64_t>(l.count, 0));
   int64_t inner = l.count;
   for (size_t k = 0; k < l.digits.size(); k++) {
-    DigitRef ref = s.refs[static_cast<size_t>(l.digits[k])];
-    int64_t stride = s.axes[static_cast<size_t>(ref.axis)].strides[static_cast<size_t>(ref.digit)];
+    DigitRef ref = s.refs[l.digits[k]];
+    int64_t stride = s.axes[ref.axis].strides[ref.digit];
     inner /= l.sizes[k];
     for (int64_t e = 0; e < l.count; e++) {
-      l.offset[static_cast<size_t>(ref.axis)][static_cast<size_t>(e)] += e / inner % l.sizes[k] * stride;
+      l.offset[ref.axis][e] += e / inner % l.sizes[k] * stride;
     }
   }
   return l;
@@ -280,8 +280,8 @@ void Machine::refreshUniform() {
 
 // Which positions lie within the bounds of the given axes. Digits a layout lacks count as 0: the smallest position decides.
 std::vector<uint8_t> Machine::inside(int space, const Layout& l, const std::vector<bool>& axes) const {
-  std::vector<uint8_t> flags(static_cast<size_t>(l.count), 1);
-  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  std::vector<uint8_t> flags(l.count, 1);
+  const SpaceState& s = spaces_[space];
   for (size_t a = 0; a < s.axes.size(); a++) {
     if (axes[a]) {
       int64_t room = s.axes[a].bound - base(s.axes[a]);
@@ -295,7 +295,7 @@ std::vector<uint8_t> Machine::inside(int space, const Layout& l, const std::vect
 
 // Gives the coordinates and digit symbols of a space their values at position `e`.
 void Machine::place(int space, const Layout& l, int64_t e) {
-  const SpaceState& s = spaces_[static_cast<size_t>(space)];
+  const SpaceState& s = spaces_[space];
   for (size_t a = 0; a < s.axes.size(); a++) {
     const AxisState& axis = s.axes[a];
     bool open = true;
@@ -303,14 +303,14 @@ void Machine::place(int space, const Layout& l, int64_t e) {
       open = open && (!axis.outer[d] || symbols_.defined(axis.slots[d]));
     }
     if (open && !axis.uniform) {
-      symbols_.set(axis.coordinate, base(axis) + l.offset[a][static_cast<size_t>(e)]);
+      symbols_.set(axis.coordinate, base(axis) + l.offset[a][e]);
     }
   }
   int64_t inner = l.count;
   for (size_t k = 0; k < l.digits.size(); k++) {
-    DigitRef ref = s.refs[static_cast<size_t>(l.digits[k])];
+    DigitRef ref = s.refs[l.digits[k]];
     inner /= l.sizes[k];
-    symbols_.set(s.axes[static_cast<size_t>(ref.axis)].slots[static_cast<size_t>(ref.digit)], e / inner % l.sizes[k]);
+    symbols_.set(s.axes[ref.axis].slots[ref.digit], e / inner % l.sizes[k]);
   }
 }
 
@@ -319,12 +319,12 @@ template <class F>
 void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body) {
   std::vector<uint8_t> flags = inside(space, l, axes);
   for (int64_t e = 0; e < l.count; e++) {
-    if (flags[static_cast<size_t>(e)] != 0) {
+    if (flags[e] != 0) {
       place(space, l, e);
       body(e);
     }
   }
-  for (const AxisState& axis : spaces_[static_cast<size_t>(space)].axes) {
+  for (const AxisState& axis : spaces_[space].axes) {
     if (!axis.uniform) {
       symbols_.clear(axis.coordinate);
     }
@@ -340,7 +340,7 @@ void Machine::forPositions(int space, const Layout& l, const std::vector<bool>& 
 std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vector<Index>& index,
                                     const std::vector<Pred>& where) const {
   std::vector<bool> axes = l.spread;
-  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  const Space& s = p_.spaces[space];
   for (size_t a = 0; a < axes.size(); a++) {
     const std::string& name = s.axes[a].name;
     axes[a] = axes[a] ||
@@ -352,12 +352,12 @@ std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vecto
 }
 
 uint64_t Machine::digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const {
-  const Space& s = p_.spaces[static_cast<size_t>(space)];
-  const std::vector<DigitRef>& refs = spaces_[static_cast<size_t>(space)].refs;
+  const Space& s = p_.spaces[space];
+  const std::vector<DigitRef>& refs = spaces_[space].refs;
   uint64_t set = 0;
   for (size_t i = 0; i < refs.size(); i++) {
-    const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
-    const std::string& digit = axis.digits[static_cast<size_t>(refs[i].digit)].symbol;
+    const Axis& axis = s.axes[refs[i].axis];
+    const std::string& digit = axis.digits[refs[i].digit].symbol;
     auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
     if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
         std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
@@ -382,9 +382,9 @@ bool Machine::holds(const std::vector<Pred>& where) {
 // -- values -----------------------------------------------------------------------------------------------------------
 
 const Tile& Machine::tile(ValueId id) {
-  std::optional<Tile>& t = values_.at(static_cast<size_t>(id));
+  std::optional<Tile>& t = values_.at(id);
   if (!t) {
-    const Value& v = p_.values[static_cast<size_t>(id)];
+    const Value& v = p_.values[id];
     invariant(v.kind == ValueKind::Const || v.kind == ValueKind::Scalar,
               "[tile interpreter] value {} is used where it is not defined", id);
     t = compute(v);
@@ -393,18 +393,18 @@ const Tile& Machine::tile(ValueId id) {
 }
 
 void Machine::define(ValueId id, Tile t) {
-  values_.at(static_cast<size_t>(id)) = std::move(t);
+  values_.at(id) = std::move(t);
   defined_.push_back(id);
 }
 
 // The element of an operand that belongs to position `e` of a set of digits.
 size_t Machine::positionOf(ValueId operand, int space, uint64_t digits, int64_t e) {
-  const Value& v = p_.values[static_cast<size_t>(operand)];
+  const Value& v = p_.values[operand];
   if (v.digits == 0) {
     return 0;
   }
   invariant(v.space == space, "[tile interpreter] value {} lies in another space", operand);
-  return static_cast<size_t>(broadcastMap(space, digits, v.digits)[static_cast<size_t>(e)]);
+  return static_cast<size_t>(broadcastMap(space, digits, v.digits)[e]);
 }
 
 Scalar Machine::solid(ValueId operand, int space, uint64_t digits, int64_t e, std::string_view what) {
@@ -434,13 +434,13 @@ Tile Machine::compute(const Value& v) {
                                          : castScalar(integerScalar(v.integer), DataType::Int, v.dtype));
       return t;
     case ValueKind::Scalar:
-      std::fill(t.data.begin(), t.data.end(), scalars_.at(static_cast<size_t>(v.param)));
+      std::fill(t.data.begin(), t.data.end(), scalars_.at(v.param));
       return t;
     case ValueKind::Index:
       std::fill(t.poison.begin(), t.poison.end(), 1);
       forPositions(v.space, l, guarding(v.space, l, v.index, {}), [&](int64_t e) {
-        t.data[static_cast<size_t>(e)] = integerScalar(evaluate(v.index[0].expr));
-        t.poison[static_cast<size_t>(e)] = 0;
+        t.data[e] = integerScalar(evaluate(v.index[0].expr));
+        t.poison[e] = 0;
       });
       return t;
     case ValueKind::Load:
@@ -465,7 +465,7 @@ Tile Machine::compute(const Value& v) {
 }
 
 void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
-  TensorMemory& memory = memory_.at(static_cast<size_t>(v.param));
+  TensorMemory& memory = memory_.at(v.param);
   Accessor who = accessor();
   std::fill(t.poison.begin(), t.poison.end(), 1);
   forPositions(v.space, l, guarding(v.space, l, v.index, v.where), [&](int64_t e) {
@@ -474,9 +474,9 @@ void Machine::computeLoad(const Value& v, const Layout& l, Tile& t) {
     if (!wanted && v.fill == kNone) {
       return;
     }
-    t.data[static_cast<size_t>(e)] = wanted ? memory.load(indexAt(v.index, v.space, v.digits, e), who)
-                                            : solid(v.fill, v.space, v.digits, e, "a fill");
-    t.poison[static_cast<size_t>(e)] = 0;
+    t.data[e] = wanted ? memory.load(indexAt(v.index, v.space, v.digits, e), who)
+                       : solid(v.fill, v.space, v.digits, e, "a fill");
+    t.poison[e] = 0;
   });
 }
 
@@ -489,9 +489,9 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
   std::vector<uint8_t> excluded(flags.size(), 0);  // what a checked index is 0 for, whatever its operands
   if (!v.where.empty()) {
     forPositions(v.space, l, guarding(v.space, l, {}, v.where),
-                 [&](int64_t e) { excluded[static_cast<size_t>(e)] = holds(v.where) ? 0 : 1; });
+                 [&](int64_t e) { excluded[e] = holds(v.where) ? 0 : 1; });
   }
-  DataType from = p_.values[static_cast<size_t>(v.operands.back())].dtype;
+  DataType from = p_.values[v.operands.back()].dtype;
   std::vector<Scalar> x(operands.size());
   for (int64_t e = 0; e < l.count; e++) {
     auto at = static_cast<size_t>(e);
@@ -517,17 +517,17 @@ void Machine::computeElementwise(const Value& v, const Layout& l, Tile& t) {
     } else {
       std::array<uint32_t, 4> words = philox(static_cast<uint64_t>(x[0].integer), static_cast<uint64_t>(x[1].integer),
                                              static_cast<uint64_t>(x[2].integer));
-      t.data[at] = integerScalar(words.at(static_cast<size_t>(v.param)));
+      t.data[at] = integerScalar(words.at(v.param));
     }
   }
 }
 
 void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
   ValueId operand = v.operands[0];
-  const Value& from = p_.values[static_cast<size_t>(operand)];
+  const Value& from = p_.values[operand];
   const Tile& x = tile(operand);
   const Layout& all = layout(from.space, from.digits);
-  std::vector<Reduction> sums(static_cast<size_t>(l.count), Reduction(v.combiner, v.dtype));
+  std::vector<Reduction> sums(l.count, Reduction(v.combiner, v.dtype));
   const std::vector<int>& to = broadcastMap(from.space, from.digits, v.digits);
   forPositions(from.space, all, all.spread, [&](int64_t e) {
     auto at = static_cast<size_t>(e);
@@ -535,7 +535,7 @@ void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
       return;
     }
     invariant(x.poison[at] == 0, "[tile interpreter] position {} of the reduced value {} is unspecified", e, operand);
-    sums[static_cast<size_t>(to[at])].add(x.data[at]);
+    sums[to[at]].add(x.data[at]);
   });
   std::vector<uint8_t> flags = inside(v.space, l, l.spread);
   for (size_t e = 0; e < sums.size(); e++) {
@@ -546,10 +546,10 @@ void Machine::computeReduce(const Value& v, const Layout& l, Tile& t) {
 
 void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
   ValueId operand = v.operands[0];
-  const Value& from = p_.values[static_cast<size_t>(operand)];
+  const Value& from = p_.values[operand];
   const Tile& x = tile(operand);
-  const SpaceState& source = spaces_[static_cast<size_t>(from.space)];
-  const SpaceState& target = spaces_[static_cast<size_t>(v.space)];
+  const SpaceState& source = spaces_[from.space];
+  const SpaceState& target = spaces_[v.space];
   const Layout& sourceLayout = layout(from.space, from.digits);
   for (size_t a = 0; a < source.axes.size(); a++) {
     invariant(!sourceLayout.spread[a] ||
@@ -562,13 +562,13 @@ void Machine::computeConvert(const Value& v, const Layout& l, Tile& t) {
     auto at = static_cast<size_t>(e);
     int64_t position = 0;
     for (size_t k = 0; k < sourceLayout.digits.size(); k++) {
-      DigitRef ref = source.refs[static_cast<size_t>(sourceLayout.digits[k])];
-      int64_t stride = source.axes[static_cast<size_t>(ref.axis)].strides[static_cast<size_t>(ref.digit)];
-      int64_t offset = l.offset[static_cast<size_t>(ref.axis)][at];
+      DigitRef ref = source.refs[sourceLayout.digits[k]];
+      int64_t stride = source.axes[ref.axis].strides[ref.digit];
+      int64_t offset = l.offset[ref.axis][at];
       position = position * sourceLayout.sizes[k] + offset / stride % sourceLayout.sizes[k];
     }
-    t.data[at] = x.data[static_cast<size_t>(position)];
-    t.poison[at] = flags[at] == 0 ? 1 : x.poison[static_cast<size_t>(position)];
+    t.data[at] = x.data[position];
+    t.poison[at] = flags[at] == 0 ? 1 : x.poison[position];
   }
 }
 
@@ -581,7 +581,7 @@ void Machine::rethrow(const InternalError& error, const Stmt& s) const {
   }
   std::string grid;
   for (size_t g = 0; g < p_.grid.size(); g++) {
-    grid += fmt::format(" {} = {}", p_.grid[g].symbol, parts_[static_cast<size_t>(part_)][g]);
+    grid += fmt::format(" {} = {}", p_.grid[g].symbol, parts_[part_][g]);
   }
   constexpr std::string_view names[] = {"define", "keep", "store", "prefetch", "for", "if", "last arriver"};
   throwInternalError(fmt::format("{}\n  at statement {} of value {}, tensor {}, in the part{} of\n{}", text,
@@ -598,7 +598,7 @@ void Machine::block(const std::vector<Stmt>& body) {
     }
   }
   while (defined_.size() > before) {
-    values_[static_cast<size_t>(defined_.back())].reset();
+    values_[defined_.back()].reset();
     defined_.pop_back();
   }
 }
@@ -607,7 +607,7 @@ void Machine::execute(const Stmt& s) {
   statement_++;
   switch (s.kind) {
     case StmtKind::Define: {
-      const Value& v = p_.values.at(static_cast<size_t>(s.value));
+      const Value& v = p_.values.at(s.value);
       if (v.kind != ValueKind::Const && v.kind != ValueKind::Scalar) {
         define(s.value, compute(v));
       }
@@ -633,14 +633,14 @@ void Machine::execute(const Stmt& s) {
 }
 
 void Machine::store(const Stmt& s) {
-  const Value& v = p_.values.at(static_cast<size_t>(s.value));
+  const Value& v = p_.values.at(s.value);
   uint64_t digits = digitsNamed(s.space, s.index, s.where) | v.digits;
   for (const Index& i : s.index) {
-    digits |= i.tile == kNone ? 0 : p_.values[static_cast<size_t>(i.tile)].digits;
+    digits |= i.tile == kNone ? 0 : p_.values[i.tile].digits;
   }
-  digits |= s.mask == kNone ? 0 : p_.values[static_cast<size_t>(s.mask)].digits;
+  digits |= s.mask == kNone ? 0 : p_.values[s.mask].digits;
   const Layout& l = layout(s.space, digits);
-  TensorMemory& memory = memory_.at(static_cast<size_t>(s.param));
+  TensorMemory& memory = memory_.at(s.param);
   Accessor who = accessor();
   forPositions(s.space, l, guarding(s.space, l, s.index, s.where), [&](int64_t e) {
     if (holds(s.where) && (s.mask == kNone || solid(s.mask, s.space, digits, e, "the mask of a store").integer != 0)) {
@@ -651,7 +651,7 @@ void Machine::store(const Stmt& s) {
 }
 
 void Machine::loop(const Stmt& s) {
-  const AxisState& axis = spaces_.at(static_cast<size_t>(s.space)).axes.at(static_cast<size_t>(s.axis));
+  const AxisState& axis = spaces_.at(s.space).axes.at(s.axis);
   auto digit = static_cast<size_t>(s.digit);
   int symbol = axis.slots.at(digit);
   invariant(!symbols_.defined(symbol), "[tile interpreter] a loop runs inside itself");
@@ -682,14 +682,14 @@ void Machine::loop(const Stmt& s) {
     }
     states = std::move(next);
     while (defined_.size() > before) {
-      values_[static_cast<size_t>(defined_.back())].reset();
+      values_[defined_.back()].reset();
       defined_.pop_back();
     }
   }
   symbols_.clear(symbol);
   refreshUniform();
   for (size_t c = 0; c < states.size(); c++) {
-    const Value& v = p_.values[static_cast<size_t>(s.carried[c].result)];
+    const Value& v = p_.values[s.carried[c].result];
     const Layout& l = layout(v.space, v.digits);
     std::vector<uint8_t> flags = inside(v.space, l, l.spread);
     for (size_t e = 0; e < flags.size(); e++) {
@@ -701,10 +701,10 @@ void Machine::loop(const Stmt& s) {
 
 // Positions beyond the bound of the looped axis keep their carried value.
 void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
-  const Value& v = p_.values[static_cast<size_t>(c.carry)];
+  const Value& v = p_.values[c.carry];
   const Layout& l = layout(v.space, v.digits);
   const Tile& next = tile(c.next);
-  const SpaceState& space = spaces_[static_cast<size_t>(v.space)];
+  const SpaceState& space = spaces_[v.space];
   std::vector<bool> looped;
   for (size_t a = 0; a < space.axes.size(); a++) {
     const std::vector<int>& slots = space.axes[a].slots;
@@ -722,13 +722,13 @@ void Machine::updateCarry(const Carried& c, int symbol, Tile& state) {
 }
 
 void Machine::lastArriver(const Stmt& s) {
-  TensorMemory& counter = memory_.at(static_cast<size_t>(s.param));
+  TensorMemory& counter = memory_.at(s.param);
   std::vector<int64_t> at(s.index.size());
   for (size_t i = 0; i < at.size(); i++) {
     at[i] = evaluate(s.index[i].expr);
   }
   if (s.index.empty()) {
-    at.assign(p_.tensors[static_cast<size_t>(s.param)].extents.size(), 0);
+    at.assign(p_.tensors[s.param].extents.size(), 0);
   }
   int64_t expected = 1;
   for (const GridDim& g : p_.grid) {
@@ -738,12 +738,12 @@ void Machine::lastArriver(const Stmt& s) {
   }
   std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;
   int64_t mine = counter.offset(at);
-  where[static_cast<size_t>(part_)] = mine;
+  where[part_] = mine;
   if (counter.arrive(at) + 1 < expected) {
     return;
   }
   std::function<bool(int)> outer = std::move(sees_);
-  sees_ = [&where, mine](int part) { return where[static_cast<size_t>(part)] == mine; };
+  sees_ = [&where, mine](int part) { return where[part] == mine; };
   block(s.body);
   sees_ = std::move(outer);
 }

@@ -112,10 +112,10 @@ class Printer {
   }
   // `s(n_r n_v)`
   std::string spread(int space, uint64_t set) const {
-    if (space < 0 || space >= static_cast<int>(p_.spaces.size())) {
+    if (space < 0 || space >= std::ssize(p_.spaces)) {
       return set == 0 ? "()" : fmt::format("?({:#x})", set);
     }
-    const Space& s = p_.spaces[static_cast<size_t>(space)];
+    const Space& s = p_.spaces[space];
     return fmt::format("{}({})", s.name, digitNames(s, set));
   }
   static std::string digitNames(const Space& s, uint64_t set) {
@@ -126,27 +126,24 @@ class Printer {
         continue;
       }
       text += text.empty() ? "" : " ";
-      text += i < refs.size()
-                  ? s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol
-                  : fmt::format("?{}", i);
+      text += i < refs.size() ? s.axes[refs[i].axis].digits[refs[i].digit].symbol : fmt::format("?{}", i);
     }
     return text;
   }
-  bool exists(ValueId id) const { return id >= 0 && id < static_cast<int>(p_.values.size()); }
+  bool exists(ValueId id) const { return id >= 0 && id < std::ssize(p_.values); }
   // A value where it is used: constants and scalars in full, others by number.
   std::string use(ValueId id) const {
     if (!exists(id)) {
       return fmt::format("%?{}", id);
     }
-    const Value& v = p_.values[static_cast<size_t>(id)];
+    const Value& v = p_.values[id];
     if (v.kind == ValueKind::Const) {
       std::string number = isFloatingPoint(v.dtype) ? fmt::format("{}", v.constant) : fmt::format("{}", v.integer);
       return fmt::format("{}:{}{}", number, info(v.dtype).token, v.digits == 0 ? "" : " " + spread(v.space, v.digits));
     }
     if (v.kind == ValueKind::Scalar) {
-      std::string scalar = v.param >= 0 && v.param < static_cast<int>(p_.scalars.size())
-                               ? p_.scalars[static_cast<size_t>(v.param)].name
-                               : fmt::format("?{}", v.param);
+      std::string scalar =
+          v.param >= 0 && v.param < std::ssize(p_.scalars) ? p_.scalars[v.param].name : fmt::format("?{}", v.param);
       return v.digits == 0 ? scalar : fmt::format("{} {}", scalar, spread(v.space, v.digits));
     }
     auto it = numbers_.find(id);
@@ -172,9 +169,8 @@ class Printer {
       }
       at += i.tile == kNone ? "" : use(i.tile);
     }
-    std::string name = tensor >= 0 && tensor < static_cast<int>(p_.tensors.size())
-                           ? p_.tensors[static_cast<size_t>(tensor)].name
-                           : fmt::format("?{}", tensor);
+    std::string name =
+        tensor >= 0 && tensor < std::ssize(p_.tensors) ? p_.tensors[tensor].name : fmt::format("?{}", tensor);
     return fmt::format("{}[{}]", name, at);
   }
   static std::string predicates(const std::vector<Pred>& where) {
@@ -208,9 +204,7 @@ class Printer {
       case ValueKind::Random:
         return fmt::format("random {} of {}", v.param, list(v.operands));
       case ValueKind::Reduce: {
-        uint64_t over = v.operands.empty() || !exists(v.operands[0])
-                            ? 0
-                            : p_.values[static_cast<size_t>(v.operands[0])].digits & ~v.digits;
+        uint64_t over = v.operands.empty() || !exists(v.operands[0]) ? 0 : p_.values[v.operands[0]].digits & ~v.digits;
         return fmt::format("reduce {} {} over {}{}", name(v.combiner), list(v.operands), spread(v.space, over),
                            guards(v.where, kNone, kNone, Cache::Keep));
       }
@@ -236,7 +230,7 @@ class Printer {
     switch (s.kind) {
       case StmtKind::Define:
         if (exists(s.value)) {
-          const Value& v = p_.values[static_cast<size_t>(s.value)];
+          const Value& v = p_.values[s.value];
           std::string text = definition(v);
           line("{}: {} = {}", number(s.value), type(v), text);
         }
@@ -261,14 +255,13 @@ class Printer {
   // The space of an access, where its value does not show it.
   std::string in(const Stmt& s) const {
     if (exists(s.value)) {
-      const Value& v = p_.values[static_cast<size_t>(s.value)];
+      const Value& v = p_.values[s.value];
       if (v.digits != 0 && v.space == s.space) {
         return "";
       }
     }
-    return " in " + (s.space >= 0 && s.space < static_cast<int>(p_.spaces.size())
-                         ? p_.spaces[static_cast<size_t>(s.space)].name
-                         : fmt::format("?{}", s.space));
+    return " in " +
+           (s.space >= 0 && s.space < std::ssize(p_.spaces) ? p_.spaces[s.space].name : fmt::format("?{}", s.space));
   }
   void loop(const Stmt& s) {
     line("for {}:", serialSymbol(s));
@@ -276,7 +269,7 @@ class Printer {
     for (const Carried& c : s.carried) {
       std::string init = use(c.init);
       std::string carry = number(c.carry);
-      line("carry {}: {} = {}", carry, exists(c.carry) ? type(p_.values[static_cast<size_t>(c.carry)]) : "?", init);
+      line("carry {}: {} = {}", carry, exists(c.carry) ? type(p_.values[c.carry]) : "?", init);
     }
     depth_--;
     block(s.body);
@@ -288,12 +281,12 @@ class Printer {
     depth_--;
   }
   std::string serialSymbol(const Stmt& s) const {
-    if (s.space >= 0 && s.space < static_cast<int>(p_.spaces.size())) {
-      const std::vector<Axis>& axes = p_.spaces[static_cast<size_t>(s.space)].axes;
-      if (s.axis >= 0 && s.axis < static_cast<int>(axes.size())) {
-        const Axis& axis = axes[static_cast<size_t>(s.axis)];
-        if (s.digit >= 0 && s.digit < static_cast<int>(axis.digits.size())) {
-          return fmt::format("{} of {}", axis.digits[static_cast<size_t>(s.digit)].symbol, axis.name);
+    if (s.space >= 0 && s.space < std::ssize(p_.spaces)) {
+      const std::vector<Axis>& axes = p_.spaces[s.space].axes;
+      if (s.axis >= 0 && s.axis < std::ssize(axes)) {
+        const Axis& axis = axes[s.axis];
+        if (s.digit >= 0 && s.digit < std::ssize(axis.digits)) {
+          return fmt::format("{} of {}", axis.digits[s.digit].symbol, axis.name);
         }
       }
     }

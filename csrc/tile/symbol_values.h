@@ -32,15 +32,14 @@ class SymbolValues {
  public:
   int slot(std::string_view name);
   void set(int slot, int64_t value) {
-    values_[static_cast<size_t>(slot)] = value;
-    defined_[static_cast<size_t>(slot)] = true;
+    values_[slot] = value;
+    defined_[slot] = true;
   }
-  void clear(int slot) { defined_[static_cast<size_t>(slot)] = false; }
-  bool defined(int slot) const { return defined_[static_cast<size_t>(slot)]; }
+  void clear(int slot) { defined_[slot] = false; }
+  bool defined(int slot) const { return defined_[slot]; }
   int64_t get(int slot) const {
-    invariant(defined_[static_cast<size_t>(slot)], "[tile interpreter] {} has no value here: its loop is not open",
-              names_[static_cast<size_t>(slot)]);
-    return values_[static_cast<size_t>(slot)];
+    invariant(defined_[slot], "[tile interpreter] {} has no value here: its loop is not open", names_[slot]);
+    return values_[slot];
   }
   Polynomial compile(const IntExpr& e);
   int64_t evaluate(const Polynomial& p) const;

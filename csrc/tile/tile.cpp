@@ -44,10 +44,10 @@ int Program::cluster() const {
 
 std::vector<DigitRef> digitsOf(const Space& space) {
   std::vector<DigitRef> refs;
-  for (int a = 0; a < static_cast<int>(space.axes.size()); a++) {
-    const std::vector<Digit>& digits = space.axes[static_cast<size_t>(a)].digits;
-    for (int d = 0; d < static_cast<int>(digits.size()); d++) {
-      Level level = digits[static_cast<size_t>(d)].level;
+  for (int a = 0; a < std::ssize(space.axes); a++) {
+    const std::vector<Digit>& digits = space.axes[a].digits;
+    for (int d = 0; d < std::ssize(digits); d++) {
+      Level level = digits[d].level;
       if (isThread(level) || isRegister(level)) {
         refs.push_back({a, d});
       }

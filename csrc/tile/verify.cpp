@@ -205,13 +205,13 @@ class StatementVerifier {
       f_.add("a definition names value {}, which does not exist", s.value);
       return;
     }
-    const Value& v = p_.values[static_cast<size_t>(s.value)];
+    const Value& v = p_.values[s.value];
     f_.expect(v.kind != ValueKind::Carry && v.kind != ValueKind::LoopResult,
               "value {} is a carry or result of a loop, so no statement can define it", s.value);
     f_.expect(everDefined_.insert(s.value).second, "value {} is defined twice", s.value);
     values_.verify(s.value);
     scope_.defined.insert(s.value);
-    if (v.space < 0 || v.space >= static_cast<int>(p_.spaces.size())) {
+    if (v.space < 0 || v.space >= std::ssize(p_.spaces)) {
       return;
     }
     int64_t elements = values_.registerElements(v);
@@ -225,22 +225,22 @@ class StatementVerifier {
   }
 
   void store(const Stmt& s) {
-    if (s.param < 0 || s.param >= static_cast<int>(p_.tensors.size())) {
+    if (s.param < 0 || s.param >= std::ssize(p_.tensors)) {
       f_.add("a store names tensor {}, which does not exist", s.param);
       return;
     }
-    const TensorParam& t = p_.tensors[static_cast<size_t>(s.param)];
+    const TensorParam& t = p_.tensors[s.param];
     std::string what = "store " + t.name;
     values_.access(s.param, s.index, s.where, s.space, what);
     f_.expect(t.memory != Memory::Input, "{}: it is an input", what);
     if (!values_.operand(s.value, what)) {
       return;
     }
-    const Value& v = p_.values[static_cast<size_t>(s.value)];
+    const Value& v = p_.values[s.value];
     f_.expect(v.dtype == t.dtype, "{}: the value is {}, the tensor {}", what, name(v.dtype), name(t.dtype));
     uint64_t needed = values_.digitsOfOperand(s.value, s.space, what);
     if (s.mask != kNone && values_.operand(s.mask, what)) {
-      f_.expect(p_.values[static_cast<size_t>(s.mask)].dtype == DataType::Bool, "{}: its mask is no Bool", what);
+      f_.expect(p_.values[s.mask].dtype == DataType::Bool, "{}: its mask is no Bool", what);
       needed |= values_.digitsOfOperand(s.mask, s.space, what);
     }
     needed |= values_.digitsNamed({}, s.where, s.space);
@@ -248,7 +248,7 @@ class StatementVerifier {
     bool scattered = false;
     for (const Index& i : s.index) {
       if (i.tile != kNone && values_.exists(i.tile)) {
-        placed |= p_.values[static_cast<size_t>(i.tile)].digits;
+        placed |= p_.values[i.tile].digits;
         scattered = true;
       }
     }
@@ -284,11 +284,11 @@ class StatementVerifier {
 
   void loop(const Stmt& s, int depth) {
     const Axis* axis = values_.axis(s.space, s.axis);
-    if (axis == nullptr || s.digit < 0 || s.digit >= static_cast<int>(axis->digits.size())) {
+    if (axis == nullptr || s.digit < 0 || s.digit >= std::ssize(axis->digits)) {
       f_.add("a loop names digit {} of axis {} of space {}, which does not exist", s.digit, s.axis, s.space);
       return;
     }
-    const Digit& d = axis->digits[static_cast<size_t>(s.digit)];
+    const Digit& d = axis->digits[s.digit];
     f_.expect(d.level == Level::Serial, "loop {}: the digit is not serial", d.symbol);
     f_.expect(scope_.open.count(d.symbol) == 0, "loop {} runs inside itself", d.symbol);
     for (const Carried& c : s.carried) {
@@ -318,10 +318,10 @@ class StatementVerifier {
     if (!exist) {
       return f_.add("{}: carry {} lacks a value", what, position);
     }
-    const Value& init = p_.values[static_cast<size_t>(c.init)];
-    const Value& carry = p_.values[static_cast<size_t>(c.carry)];
-    const Value& next = p_.values[static_cast<size_t>(c.next)];
-    const Value& result = p_.values[static_cast<size_t>(c.result)];
+    const Value& init = p_.values[c.init];
+    const Value& carry = p_.values[c.carry];
+    const Value& next = p_.values[c.next];
+    const Value& result = p_.values[c.result];
     f_.expect(carry.kind == ValueKind::Carry && result.kind == ValueKind::LoopResult && result.param == position,
               "{}: carry {} is held by values of other kinds", what, position);
     f_.expect(everDefined_.insert(c.carry).second && everDefined_.insert(c.result).second,
@@ -355,10 +355,10 @@ class StatementVerifier {
 
   void lastArriver(const Stmt& s, int depth) {
     f_.expect(depth == 0, "a last arriver stands inside a loop, a condition or another one: each worker arrives once");
-    if (s.param < 0 || s.param >= static_cast<int>(p_.tensors.size())) {
+    if (s.param < 0 || s.param >= std::ssize(p_.tensors)) {
       return f_.add("a last arriver names tensor {}, which does not exist", s.param);
     }
-    const TensorParam& t = p_.tensors[static_cast<size_t>(s.param)];
+    const TensorParam& t = p_.tensors[s.param];
     f_.expect(t.memory == Memory::Workspace && t.dtype == DataType::Int32 && t.zeroed,
               "last arriver: counter {} is no zeroed workspace of Int32", t.name);
     f_.expect(s.index.empty() || s.index.size() == t.extents.size(),

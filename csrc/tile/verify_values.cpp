@@ -23,8 +23,8 @@ const Axis* ValueVerifier::axis(int space, int axis) const {
   if (!sameSpace(space)) {
     return nullptr;
   }
-  const std::vector<Axis>& axes = p_.spaces[static_cast<size_t>(space)].axes;
-  return axis >= 0 && axis < static_cast<int>(axes.size()) ? &axes[static_cast<size_t>(axis)] : nullptr;
+  const std::vector<Axis>& axes = p_.spaces[space].axes;
+  return axis >= 0 && axis < std::ssize(axes) ? &axes[axis] : nullptr;
 }
 
 const Axis* ValueVerifier::axisNamed(const std::string& name) const {
@@ -43,11 +43,11 @@ uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::
   if (!sameSpace(space)) {
     return set;
   }
-  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  const Space& s = p_.spaces[space];
   std::vector<DigitRef> refs = digitsOf(s);
   for (size_t i = 0; i < refs.size(); i++) {
-    const Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
-    const std::string& digit = axis.digits[static_cast<size_t>(refs[i].digit)].symbol;
+    const Axis& axis = s.axes[refs[i].axis];
+    const std::string& digit = axis.digits[refs[i].digit].symbol;
     auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
     if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
         std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
@@ -61,36 +61,33 @@ std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
   if (!sameSpace(space)) {
     return "?";
   }
-  const Space& s = p_.spaces[static_cast<size_t>(space)];
+  const Space& s = p_.spaces[space];
   std::vector<DigitRef> refs = digitsOf(s);
   std::string text;
   for (size_t i = 0; i < refs.size(); i++) {
     if ((digits >> i & 1) != 0) {
-      text += (text.empty() ? "" : " ") +
-              s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].symbol;
+      text += (text.empty() ? "" : " ") + s.axes[refs[i].axis].digits[refs[i].digit].symbol;
     }
   }
   return text;
 }
 
 int64_t ValueVerifier::elements(const Value& v) const {
-  const Space& s = p_.spaces[static_cast<size_t>(v.space)];
+  const Space& s = p_.spaces[v.space];
   std::vector<DigitRef> refs = digitsOf(s);
   int64_t n = 1;
   for (size_t i = 0; i < refs.size(); i++) {
-    n *= (v.digits >> i & 1) != 0
-             ? s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].size.constValue()
-             : 1;
+    n *= (v.digits >> i & 1) != 0 ? s.axes[refs[i].axis].digits[refs[i].digit].size.constValue() : 1;
   }
   return n;
 }
 
 int64_t ValueVerifier::registerElements(const Value& v) const {
-  const Space& s = p_.spaces[static_cast<size_t>(v.space)];
+  const Space& s = p_.spaces[v.space];
   std::vector<DigitRef> refs = digitsOf(s);
   Value registers = v;
   for (size_t i = 0; i < refs.size(); i++) {
-    if (!isRegister(s.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)].level)) {
+    if (!isRegister(s.axes[refs[i].axis].digits[refs[i].digit].level)) {
       registers.digits &= ~(uint64_t{1} << i);
     }
   }
@@ -175,13 +172,13 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
     f_.add("{}: value {} does not exist", what, id);
     return false;
   }
-  ValueKind kind = p_.values[static_cast<size_t>(id)].kind;
+  ValueKind kind = p_.values[id].kind;
   if (kind == ValueKind::Const || kind == ValueKind::Scalar) {
-    const Value& v = p_.values[static_cast<size_t>(id)];
+    const Value& v = p_.values[id];
     f_.expect(sameSpace(v.space) || v.digits == 0, "{}: value {} names space {}, which does not exist", what, id,
               v.space);
-    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < static_cast<int>(p_.scalars.size()) &&
-                                           v.digits == 0 && v.dtype == p_.scalars[static_cast<size_t>(v.param)].dtype),
+    f_.expect(kind == ValueKind::Const || (v.param >= 0 && v.param < std::ssize(p_.scalars) && v.digits == 0 &&
+                                           v.dtype == p_.scalars[v.param].dtype),
               "{}: value {} is no scalar of the kernel", what, id);
     return true;
   }
@@ -192,25 +189,25 @@ bool ValueVerifier::operand(ValueId id, const std::string& what) {
 }
 
 uint64_t ValueVerifier::digitsOfOperand(ValueId id, int space, const std::string& what) {
-  const Value& v = p_.values[static_cast<size_t>(id)];
+  const Value& v = p_.values[id];
   f_.expect(v.digits == 0 || v.space == space, "{}: value {} lies in another space; convert it", what, id);
   return v.digits;
 }
 
 void ValueVerifier::access(int tensor, const std::vector<Index>& index, const std::vector<Pred>& where, int space,
                            const std::string& what) {
-  if (tensor < 0 || tensor >= static_cast<int>(p_.tensors.size())) {
+  if (tensor < 0 || tensor >= std::ssize(p_.tensors)) {
     return f_.add("{}: tensor {} does not exist", what, tensor);
   }
-  const TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  const TensorParam& t = p_.tensors[tensor];
   f_.expect(sameSpace(space), "{}: space {} does not exist", what, space);
   f_.expect(index.size() == t.extents.size(), "{}: {} indices for {} dims of {}", what, index.size(), t.extents.size(),
             t.name);
   for (const Index& i : index) {
     expression(i.expr, space, what);
     if (i.tile != kNone && operand(i.tile, what)) {
-      f_.expect(p_.values[static_cast<size_t>(i.tile)].dtype == DataType::Int, "{}: an index tile is {}, expected Int",
-                what, name(p_.values[static_cast<size_t>(i.tile)].dtype));
+      f_.expect(p_.values[i.tile].dtype == DataType::Int, "{}: an index tile is {}, expected Int", what,
+                name(p_.values[i.tile].dtype));
       digitsOfOperand(i.tile, space, what);
     }
   }
@@ -236,14 +233,14 @@ void ValueVerifier::expectDigits(const Value& v, uint64_t expected, const std::s
 // -- values -----------------------------------------------------------------------------------------------------------
 
 void ValueVerifier::verify(ValueId id) {
-  const Value& v = p_.values[static_cast<size_t>(id)];
+  const Value& v = p_.values[id];
   constexpr std::string_view kinds[] = {"constant", "scalar", "index", "load",   "elementwise", "cast",
                                         "random",   "reduce", "carry", "result", "convert"};
   std::string what = fmt::format("value {} ({})", id, kinds[static_cast<size_t>(v.kind)]);
   if (!sameSpace(v.space)) {
     return f_.add("{}: space {} does not exist", what, v.space);
   }
-  size_t count = digitsOf(p_.spaces[static_cast<size_t>(v.space)]).size();
+  size_t count = digitsOf(p_.spaces[v.space]).size();
   if (count < 64 && v.digits >> count != 0) {
     return f_.add("{}: digits {:#x}, its space has {}", what, v.digits, count);
   }
@@ -254,7 +251,7 @@ void ValueVerifier::verify(ValueId id) {
   }
   constexpr int arities[] = {0, 0, 0, 0, -1, 1, 3, 1, 0, 0, 1};
   int arity = v.kind == ValueKind::Point ? info(v.op).arity : arities[static_cast<size_t>(v.kind)];
-  if (static_cast<int>(v.operands.size()) != arity) {
+  if (std::ssize(v.operands) != arity) {
     return f_.add("{}: {} operands, expected {}", what, v.operands.size(), arity);
   }
   switch (v.kind) {
@@ -278,7 +275,7 @@ void ValueVerifier::verify(ValueId id) {
       return expectDigits(v, unionOfOperands(v, what), what);
     case ValueKind::Random:
       for (ValueId o : v.operands) {
-        f_.expect(p_.values[static_cast<size_t>(o)].dtype == DataType::Int, "{}: operand {} is no Int", what, o);
+        f_.expect(p_.values[o].dtype == DataType::Int, "{}: operand {} is no Int", what, o);
       }
       f_.expect(v.param >= 0 && v.param < 4 && v.dtype == DataType::Int, "{}: word {} as {}, expected 0 to 3 as Int",
                 what, v.param, name(v.dtype));
@@ -292,22 +289,22 @@ void ValueVerifier::verify(ValueId id) {
 
 void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
   access(v.param, v.index, v.where, v.space, what);
-  if (v.param < 0 || v.param >= static_cast<int>(p_.tensors.size())) {
+  if (v.param < 0 || v.param >= std::ssize(p_.tensors)) {
     return;
   }
-  const TensorParam& t = p_.tensors[static_cast<size_t>(v.param)];
+  const TensorParam& t = p_.tensors[v.param];
   f_.expect(t.memory != Memory::Output, "{}: {} is an output and is only written", what, t.name);
   f_.expect(v.dtype == t.dtype, "{}: it is {}, {} is {}", what, name(v.dtype), t.name, name(t.dtype));
   uint64_t digits = digitsNamed(v.index, v.where, v.space);
   for (const Index& i : v.index) {
-    digits |= exists(i.tile) ? p_.values[static_cast<size_t>(i.tile)].digits : 0;
+    digits |= exists(i.tile) ? p_.values[i.tile].digits : 0;
   }
   if (v.mask != kNone && operand(v.mask, what)) {
-    f_.expect(p_.values[static_cast<size_t>(v.mask)].dtype == DataType::Bool, "{}: its mask is no Bool", what);
+    f_.expect(p_.values[v.mask].dtype == DataType::Bool, "{}: its mask is no Bool", what);
     digits |= digitsOfOperand(v.mask, v.space, what);
   }
   if (v.fill != kNone && operand(v.fill, what)) {
-    const Value& fill = p_.values[static_cast<size_t>(v.fill)];
+    const Value& fill = p_.values[v.fill];
     f_.expect(
         (fill.kind == ValueKind::Const || fill.kind == ValueKind::Scalar) && fill.dtype == t.dtype && fill.digits == 0,
         "{}: its fill is no constant or scalar of type {}", what, name(t.dtype));
@@ -317,10 +314,10 @@ void ValueVerifier::verifyLoad(const Value& v, const std::string& what) {
 
 void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
   const PointOpInfo& row = info(v.op);
-  DataType dtype = p_.values[static_cast<size_t>(v.operands.back())].dtype;
+  DataType dtype = p_.values[v.operands.back()].dtype;
   for (size_t i = 0; i < v.operands.size(); i++) {
     DataType expected = v.op == PointOp::Where && i == 0 ? DataType::Bool : dtype;
-    DataType got = p_.values[static_cast<size_t>(v.operands[i])].dtype;
+    DataType got = p_.values[v.operands[i]].dtype;
     f_.expect(got == expected, "{}: operand {} of {} is {}, expected {}", what, i, row.name, name(got), name(expected));
   }
   f_.expect(accepts(row.types, dtype), "{}: {} takes no {}", what, row.name, name(dtype));
@@ -336,7 +333,7 @@ void ValueVerifier::verifyPoint(const Value& v, const std::string& what) {
 }
 
 void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
-  const Value& from = p_.values[static_cast<size_t>(v.operands[0])];
+  const Value& from = p_.values[v.operands[0]];
   bool bitwise = v.combiner == Combiner::And || v.combiner == Combiner::Or || v.combiner == Combiner::Xor;
   bool typed = !isHalfPrecision(from.dtype) && (bitwise ? !isFloatingPoint(from.dtype) : from.dtype != DataType::Bool);
   f_.expect(typed && v.dtype == from.dtype, "{}: {} of {} as {}", what, name(v.combiner), name(from.dtype),
@@ -354,10 +351,10 @@ void ValueVerifier::verifyReduce(const Value& v, const std::string& what) {
 }
 
 void ValueVerifier::verifyConvert(const Value& v, const std::string& what) {
-  const Value& from = p_.values[static_cast<size_t>(v.operands[0])];
+  const Value& from = p_.values[v.operands[0]];
   f_.expect(v.dtype == from.dtype, "{}: it changes {} to {}", what, name(from.dtype), name(v.dtype));
-  const Space& source = p_.spaces[static_cast<size_t>(from.space)];
-  const Space& target = p_.spaces[static_cast<size_t>(v.space)];
+  const Space& source = p_.spaces[from.space];
+  const Space& target = p_.spaces[v.space];
   if (source.axes.size() != target.axes.size()) {
     return f_.add("{}: space {} has {} axes, {} has {}", what, source.name, source.axes.size(), target.name,
                   target.axes.size());

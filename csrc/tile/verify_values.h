@@ -50,7 +50,7 @@ class ValueVerifier {
   // Reports symbols that differ between threads or registers.
   void uniform(const IntExpr& e, const std::string& what);
 
-  bool exists(ValueId id) const { return id >= 0 && id < static_cast<int>(p_.values.size()); }
+  bool exists(ValueId id) const { return id >= 0 && id < std::ssize(p_.values); }
   const Axis* axis(int space, int axis) const;
   const Axis* axisNamed(const std::string& name) const;
   uint64_t digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
@@ -62,7 +62,7 @@ class ValueVerifier {
   void expression(const IntExpr& e, int space, const std::string& what);
   void symbol(const std::string& name, int space, const std::string& what);
   void factsHold(const IntExpr& e, const std::string& what);
-  bool sameSpace(int space) const { return space >= 0 && space < static_cast<int>(p_.spaces.size()); }
+  bool sameSpace(int space) const { return space >= 0 && space < std::ssize(p_.spaces); }
 
   void verifyLoad(const Value& v, const std::string& what);
   void verifyPoint(const Value& v, const std::string& what);

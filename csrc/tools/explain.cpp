@@ -54,12 +54,12 @@ int explainProgram(const ExplainOptions& options) {
   check(!options.json || options.html.empty(), "[explain] got --json and --html, expected one of them");
   check(!options.run || options.json || !options.html.empty(), "[explain] --run needs --html or --json");
   std::optional<SymbolicCosts> costs;  // of rank 0
-  std::vector<Explanation> ofRank(static_cast<size_t>(ranks));
+  std::vector<Explanation> ofRank(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     std::unique_ptr<Fusion> own = fusion->clone();
     const std::vector<Argument> arguments = abstractInputs(*own, options.program, comm.rank());
     const CompiledProgram compiled = compile(*own, arguments, Agreement(comm).call(), {.compile = placeholderKernels});
-    ofRank[static_cast<size_t>(comm.rank())] = explain(compiled, comm.rank());
+    ofRank[comm.rank()] = explain(compiled, comm.rank());
     if (comm.rank() == 0 && !open.empty()) {
       costs = symbolicCosts(compiled, open);
     }

@@ -35,7 +35,7 @@ std::string figures(const Explanation& e) {
                 fmt::format("{} aligned, {} local", related("aligned"), related("local"))) +
          figure("received by a rank", shortBytes(static_cast<double>(e.bytesReceived())),
                 counted(e.communications.size(), "collective")) +
-         figure("kernels", std::to_string(kernels), counted(static_cast<size_t>(libraries), "library call")) +
+         figure("kernels", std::to_string(kernels), counted(libraries, "library call")) +
          figure("peak memory of a rank", shortBytes(static_cast<double>(e.peakBytes)),
                 fmt::format("{} of it the arena", shortBytes(static_cast<double>(e.arenaBytes)))) +
          "</div>\n";

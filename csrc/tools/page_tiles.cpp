@@ -25,7 +25,7 @@ struct Piece {
 };
 
 std::vector<std::pair<int64_t, int64_t>> rangesOf(const ExplainedTile& tile, int dim) {
-  return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[static_cast<size_t>(dim)].list;
+  return dim < 0 ? std::vector<std::pair<int64_t, int64_t>>{{0, 1}} : tile.dims[dim].list;
 }
 
 // The dims on the x and y axes: sharded dims first, then the last ones; -1 if there is none.
@@ -33,7 +33,7 @@ std::pair<int, int> drawnDims(const ExplainedTensor& t, const std::vector<int64_
   const int dims = static_cast<int>(sizes.size());
   std::vector<int> chosen;
   for (int k = 0; k < dims && chosen.size() < 2; k++) {
-    const std::vector<std::pair<int64_t, int64_t>> all{{0, sizes[static_cast<size_t>(k)]}};
+    const std::vector<std::pair<int64_t, int64_t>> all{{0, sizes[k]}};
     if (std::ranges::any_of(t.tiles, [&](const ExplainedTile& tile) { return rangesOf(tile, k) != all; })) {
       chosen.push_back(k);
     }
@@ -111,7 +111,7 @@ std::string rankColours(const Explanation& e) {
 std::string meshPicture(const ExplainedMesh& mesh) {
   constexpr double kCell = 26;
   const int64_t across = std::max<int64_t>(1, mesh.axes.empty() ? 1 : mesh.axes.back().size);
-  const auto down = static_cast<int64_t>(mesh.ranks.size()) / across;
+  const auto down = std::ssize(mesh.ranks) / across;
   std::string axes;
   for (const ExplainedAxis& a : mesh.axes) {
     axes += fmt::format("{}{} {}", axes.empty() ? "" : " \u00d7 ", escaped(a.name), a.size);
@@ -138,8 +138,8 @@ std::string tensorPicture(const ExplainedTensor& t, const PictureOptions& option
   }
   const auto [rows, cols] = drawnDims(t, sizes);
   const auto pieces = piecesOf(t, rows, cols);
-  const auto down = static_cast<double>(rows < 0 ? 1 : sizes[static_cast<size_t>(rows)]);
-  const auto across = static_cast<double>(cols < 0 ? 1 : sizes[static_cast<size_t>(cols)]);
+  const auto down = static_cast<double>(rows < 0 ? 1 : sizes[rows]);
+  const auto across = static_cast<double>(cols < 0 ? 1 : sizes[cols]);
   if (pieces.empty() || down <= 0 || across <= 0) {
     return "";
   }

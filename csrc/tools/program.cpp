@@ -324,7 +324,7 @@ std::map<size_t, Tensor> expectedOutputs(const Fusion& fusion, const std::vector
     Tensor t = readNpy(file);
     check(t.dtype() == (*output)->dtype(), "[command line] output {} has type {}, the file {} holds {}", text,
           name((*output)->dtype()), file, name(t.dtype()));
-    expected[static_cast<size_t>(output - outputs.begin())] = std::move(t);
+    expected[output - outputs.begin()] = std::move(t);
   }
   return expected;
 }

@@ -83,15 +83,13 @@ Output gather(Communicator& comm, std::string name, const TensorView* tv, const 
                                     std::multiplies<int64_t>()));
     offsets.push_back(offsets.back() + bytes.back());
   }
-  std::vector<char> all(static_cast<size_t>(offsets.back()));
+  std::vector<char> all(offsets.back());
   comm.allGatherV(comm.world(), mine.data(), all.data(), bytes, DataType::Bool);
   auto partOf = [&](int64_t rank) {
     const auto r = static_cast<size_t>(rank);
     return Tensor::wrap(all.data() + offsets[r], sizes[r], contiguousStrides(sizes[r]), mine.dtype());
   };
-  auto bytesOf = [](const Tensor& t) {
-    return std::string_view(static_cast<const char*>(t.data()), static_cast<size_t>(t.nbytes()));
-  };
+  auto bytesOf = [](const Tensor& t) { return std::string_view(static_cast<const char*>(t.data()), t.nbytes()); };
   Output out{std::move(name), "on every rank", {}, ""};
   if (!tv->hasDeviceMesh()) {
     out.global = partOf(0).clone();
@@ -143,7 +141,7 @@ Report runRank(Communicator& comm, const Job& job) {
 
 std::string summary(const Tensor& t) {
   const int64_t n = t.numel();
-  const std::string_view bytes(static_cast<const char*>(t.data()), static_cast<size_t>(t.nbytes()));
+  const std::string_view bytes(static_cast<const char*>(t.data()), t.nbytes());
   std::string text = fmt::format("checksum {}", hashText(bytes).hex().substr(0, 16));
   if (n == 0) {
     return text;

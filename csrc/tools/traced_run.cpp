@@ -24,7 +24,7 @@ std::vector<Argument> inputsOfRank(const Fusion& fusion, std::span<const Argumen
 }
 
 std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const Argument> inputs, int ranks) {
-  std::vector<RankSpans> result(static_cast<size_t>(ranks));
+  std::vector<RankSpans> result(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     Trace trace(comm.rank());
     const std::vector<Argument> own = inputsOfRank(fusion, inputs, comm.rank());
@@ -33,7 +33,7 @@ std::vector<RankSpans> traceVirtualRanks(const Fusion& fusion, std::span<const A
     trace.clear();
     comm.barrier(comm.world());
     (void)cache.runFusionWithInputs(own);
-    result[static_cast<size_t>(comm.rank())] = {comm.rank(), trace.spans()};
+    result[comm.rank()] = {comm.rank(), trace.spans()};
   });
   return result;
 }

@@ -109,7 +109,7 @@ TEST(IdGraph, ModesDifferInBroadcasts) {
     output T3
     output T4
   })");
-  auto dim = [&](int t, int k) { return f->val(t)->asTensor()->getLogicalDomain()[static_cast<size_t>(k)]; };
+  auto dim = [&](int t, int k) { return f->val(t)->asTensor()->getLogicalDomain()[k]; };
   ExactIds exact(*f);
   BroadcastIds broadcast(*f);
   EXPECT_FALSE(exact.same(dim(0, 0), dim(1, 0)));

@@ -280,7 +280,7 @@ Index rootIndex(const Expr& e, int64_t flat) {
   }
   for (size_t k = 0, stored = 0; k < root.size(); k++) {
     if (e.kind() == ExprKind::Permute) {
-      root[static_cast<size_t>(a.order[k])] = at[k];
+      root[a.order[k]] = at[k];
     } else if (!out->getRootDomain()[k]->isReduction()) {
       root[k] = at[stored++];
     }
@@ -375,7 +375,7 @@ TEST(OpRule, FactorsAreTheDependencesOfTheInterpreter) {
                 << instance.fusion->toString();
             moves |= together;
           }
-          const bool reduced = factor->result >= 0 && root[static_cast<size_t>(factor->result)]->isReduction();
+          const bool reduced = factor->result >= 0 && root[factor->result]->isReduction();
           EXPECT_EQ(factor->kind == FactorKind::Summed, reduced) << instance.fusion->toString();
           EXPECT_EQ(factor->kind == FactorKind::Indexed, !moves && isIndexing(e));
           EXPECT_EQ(factor->kind == FactorKind::Whole, !moves && !reduced && !isIndexing(e));
@@ -410,9 +410,9 @@ TEST(OpRule, IsLinearWhereSumsOfOperandsGiveSumsOfResults) {
         std::vector<std::vector<double>> sum = a;
         const std::vector<std::vector<double>> other = randomOperands(instance);
         for (const int k : operands) {
-          b[static_cast<size_t>(k)] = other[static_cast<size_t>(k)];
-          for (size_t i = 0; i < other[static_cast<size_t>(k)].size(); i++) {
-            sum[static_cast<size_t>(k)][i] += other[static_cast<size_t>(k)][i];
+          b[k] = other[k];
+          for (size_t i = 0; i < other[k].size(); i++) {
+            sum[k][i] += other[k][i];
           }
         }
         const std::vector<double> ofA = resultOf(instance, a);

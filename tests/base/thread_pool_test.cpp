@@ -19,14 +19,14 @@ TEST(ThreadPool, EveryPartOnce) {
     ASSERT_EQ(pool.threads(), threads);
     for (int64_t parts : {0, 1, 2, 7, 64, 1001}) {
       for (int64_t grain : {0, 1, 5, 5000}) {
-        std::vector<std::atomic<int>> seen(static_cast<size_t>(parts));
+        std::vector<std::atomic<int>> seen(parts);
         std::atomic<bool> badWorker{false};
         pool.run(
             parts,
             [&](int64_t begin, int64_t end, int worker) {
               badWorker = badWorker || worker < 0 || worker >= threads;
               for (int64_t p = begin; p < end; p++) {
-                seen[static_cast<size_t>(p)]++;
+                seen[p]++;
               }
             },
             grain);
@@ -47,9 +47,9 @@ TEST(ThreadPool, ARangeOfTheNextRunIsNotClaimedEarly) {
     for (int run = 0; run < (kSanitized ? 10'000 : 100'000); run++) {
       const int64_t parts = run % 2 == 0 ? 2 + run / 2 % 3 : 16 + run / 2 % 32;
       pool.run(
-          parts, [&](int64_t begin, int64_t, int) { seen[static_cast<size_t>(begin)]++; }, 1);
+          parts, [&](int64_t begin, int64_t, int) { seen[begin]++; }, 1);
       for (int64_t p = 0; p < parts; p++) {
-        ASSERT_EQ(seen[static_cast<size_t>(p)].exchange(0), 1) << "part " << p << " of run " << run;
+        ASSERT_EQ(seen[p].exchange(0), 1) << "part " << p << " of run " << run;
       }
     }
   }
@@ -63,7 +63,7 @@ TEST(ThreadPool, AWorkerRunsOneRangeAtATime) {
     pool.run(
         64,
         [&](int64_t, int64_t, int worker) {
-          auto& b = busy[static_cast<size_t>(worker)];
+          auto& b = busy[worker];
           clashes += b.exchange(1) != 0;
           b = 0;
         },

@@ -187,7 +187,7 @@ TEST(Docs, ShardingsAreWrittenAsExplained) {
     const Tensor part = shardTensor(Tensor::of(all, {row.size}), tv, row.rank);
     ASSERT_EQ(part.numel(), std::ssize(row.held));
     for (int64_t i = 0; i < part.numel(); i++) {
-      EXPECT_EQ(part.at({i}), row.held[static_cast<size_t>(i)]);
+      EXPECT_EQ(part.at({i}), row.held[i]);
     }
   }
   ShardState part = ShardState::replicated(DeviceMesh::createForNumDevices(6), {2});

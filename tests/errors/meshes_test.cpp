@@ -22,14 +22,14 @@ TensorView* cut(TensorView* x, const DeviceMesh& mesh, int dim) {
 
 // What every rank is told; fails unless it is one UserError on all.
 std::string errorOnEveryRank(int ranks, const std::function<void(Fusion&)>& build, const Tensor& shard) {
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::vector<std::string> errors(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     auto fusion = std::make_unique<Fusion>();
     {
       FusionGuard guard(fusion.get());
       build(*fusion);
     }
-    std::string& mine = errors[static_cast<size_t>(comm.rank())];
+    std::string& mine = errors[comm.rank()];
     try {
       FusionExecutorCache cache(std::move(fusion), {.communicator = &comm});
       (void)cache.runFusionWithInputs({shard});

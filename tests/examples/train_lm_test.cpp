@@ -127,7 +127,7 @@ TEST(TrainLm, CountersAgreeWithThePlanUnlessAStepIsDropped) {
     Traffic whole = step();
     EXPECT_TRUE(whole.agree());
     EXPECT_GT(whole.planned["all-reduce"], 0);
-    for (int dropped = 0; dropped < static_cast<int>(cache.commSteps().size()); dropped++) {
+    for (int dropped = 0; dropped < std::ssize(cache.commSteps()); dropped++) {
       cache.skipCommunication(dropped);
       Traffic less = step();
       EXPECT_FALSE(less.agree()) << "without step " << dropped;
@@ -140,7 +140,7 @@ TEST(TrainLm, CountersAgreeWithThePlanUnlessAStepIsDropped) {
 
 // The planned program of all ranks, then what one rank does.
 std::string planOf(int ranks) {
-  std::vector<std::string> texts(static_cast<size_t>(ranks));
+  std::vector<std::string> texts(ranks);
   runLoopback(ranks, [&](Communicator& comm) {
     ModelSizes m;
     m.ranks = ranks;
@@ -158,7 +158,7 @@ std::string planOf(int ranks) {
     for (const Step& s : program->steps) {
       text += fmt::format("  {}\n", s.name);
     }
-    texts[static_cast<size_t>(comm.rank())] = text;
+    texts[comm.rank()] = text;
   });
   for (const std::string& text : texts) {
     EXPECT_EQ(text, texts[0]);

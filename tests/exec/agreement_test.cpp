@@ -44,9 +44,9 @@ std::array<std::string, 2> disagreementsIn(const std::function<void(Communicator
     try {
       body(comm);
     } catch (const DisagreementError& e) {
-      texts[static_cast<size_t>(comm.rank())] = e.what();
+      texts[comm.rank()] = e.what();
     } catch (const std::exception& e) {
-      texts[static_cast<size_t>(comm.rank())] = std::string("another error: ") + e.what();
+      texts[comm.rank()] = std::string("another error: ") + e.what();
     }
   });
   EXPECT_EQ(texts[0], texts[1]);

@@ -131,8 +131,7 @@ TEST(PlanDescriptors, OfACacheThatOneRankHasDestroyed) {
       if (comm.rank() == 1) {
         two.reset();
       }
-      errors[static_cast<size_t>(comm.rank())] =
-          errorOf([&] { (void)(comm.rank() == 1 ? one : two)->runFusionWithInputs({x}); });
+      errors[comm.rank()] = errorOf([&] { (void)(comm.rank() == 1 ? one : two)->runFusionWithInputs({x}); });
     });
   });
   EXPECT_TRUE(errors[0].starts_with("UserError: [run] ranks 0 and 1 call different programs")) << errors[0];

@@ -163,7 +163,7 @@ TEST(CheckedIndex, OfATableOnTwoRanks) {
                     try {
                       (void)cache.runFusionWithInputs({mine, index});
                     } catch (const Error& e) {
-                      errors[static_cast<size_t>(comm.rank())] = e.what();
+                      errors[comm.rank()] = e.what();
                       throw;
                     }
                   },
@@ -210,7 +210,7 @@ TEST(CheckedIndex, OfOneRankOfTwo) {
                   try {
                     (void)cache.runFusionWithInputs({table(8, 6), index});
                   } catch (const Error& e) {
-                    errors[static_cast<size_t>(comm.rank())] = e.what();
+                    errors[comm.rank()] = e.what();
                     throw;
                   }
                 },

@@ -77,11 +77,11 @@ TEST(ComposedOps, RunningStatisticsChangeInPlace) {
   std::vector<double> mean(4, 0);
   std::vector<double> squares(4, 0);
   for (int64_t i = 0; i < x.numel(); i++) {
-    mean[static_cast<size_t>(i / 8 % 4)] += x.toVector()[static_cast<size_t>(i)] / 48;
+    mean[i / 8 % 4] += x.toVector()[i] / 48;
   }
   for (int64_t i = 0; i < x.numel(); i++) {
     auto c = static_cast<size_t>(i / 8 % 4);
-    squares[c] += std::pow(x.toVector()[static_cast<size_t>(i)] - mean[c], 2);
+    squares[c] += std::pow(x.toVector()[i] - mean[c], 2);
   }
   for (DataType type : {DataType::Float, DataType::Half}) {
     CheckedCache checked([&](Fusion& f) {

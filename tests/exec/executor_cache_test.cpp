@@ -35,7 +35,7 @@ void checkRun(const std::function<void(Fusion&)>& build, const std::vector<Argum
   EXPECT_EQ(cache.plansCompiled(), 1);
   if (kernels >= 0) {
     std::vector<StepTime> steps = cache.profile(inputs);
-    EXPECT_EQ(static_cast<int64_t>(steps.size()), kernels);
+    EXPECT_EQ(std::ssize(steps), kernels);
   }
 }
 

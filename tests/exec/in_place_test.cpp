@@ -22,7 +22,7 @@ void expectUpdates(const BuildFusion& build, const std::vector<Tensor>& inputs) 
     const Fusion& fusion = checked.cache().fusion();
     for (size_t o = 0; o < fusion.outputs().size(); o++) {
       if (std::optional<int> in = fusion.aliasOf(static_cast<int>(o))) {
-        EXPECT_EQ(checked.results()[o].data(), std::get<Tensor>(arguments[static_cast<size_t>(*in)]).data());
+        EXPECT_EQ(checked.results()[o].data(), std::get<Tensor>(arguments[*in]).data());
       }
     }
   }

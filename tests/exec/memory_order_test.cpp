@@ -28,7 +28,7 @@ TensorView* ordered(TensorView* tv, const Order& order) {
   const std::vector<IterDomain*> stored = tv->noReductions();
   std::vector<IterDomain*> ids;
   for (int k : order) {
-    ids.push_back(stored[static_cast<size_t>(k)]);
+    ids.push_back(stored[k]);
   }
   tv->setAllocationDomain(ids, std::vector<bool>(ids.size(), true));
   return tv;
@@ -86,7 +86,7 @@ constexpr int kKinds = 13;
 
 // The results of one of some programs of x, each in a random order.
 void addResults(Fusion& f, Random& random, int kind, TensorView* x) {
-  const int64_t rank = static_cast<int64_t>(x->shape().size());
+  const int64_t rank = std::ssize(x->shape());
   const int64_t axis = random.below(rank);
   auto mixed = [&](TensorView* tv) { return ordered(tv, randomOrder(random, tv->shape().size())); };
   auto out = [&](TensorView* tv) { f.addOutput(mixed(tv)); };
@@ -107,7 +107,7 @@ void addResults(Fusion& f, Random& random, int kind, TensorView* x) {
       out(softmax(x, axis));
       break;
     case 4: {
-      std::vector<int64_t> order(static_cast<size_t>(rank));
+      std::vector<int64_t> order(rank);
       std::iota(order.begin(), order.end(), 0);
       random.shuffle(order);
       out(permute(x, order));

@@ -25,7 +25,7 @@ Values binary(DataType type, const Values& a, const Values& b,
     TensorView* x = symbolicInput(f, 1, type);
     f.addOutput(op(x, symbolicInput(f, 1, type)));
   });
-  const auto n = static_cast<int64_t>(a.size());
+  const auto n = std::ssize(a);
   EXPECT_EQ(checked.call({Tensor::of(a, {n}, type), Tensor::of(b, {n}, type)}), "");
   return checked.results()[0].toVector();
 }

@@ -66,7 +66,7 @@ struct Case {
 };
 
 std::vector<SegmentedProgram> compiledOn(const Case& c) {
-  std::vector<SegmentedProgram> made(static_cast<size_t>(c.ranks));
+  std::vector<SegmentedProgram> made(c.ranks);
   std::mutex mutex;
   runLoopback(c.ranks, [&](Communicator& comm) {
     std::vector<Argument> local = c.inputs;
@@ -77,7 +77,7 @@ std::vector<SegmentedProgram> compiledOn(const Case& c) {
     }
     SegmentedProgram program = compileToSegments(*c.fusion, local, Agreement(comm).call(), hostDevice());
     std::lock_guard lock(mutex);
-    made[static_cast<size_t>(comm.rank())] = std::move(program);
+    made[comm.rank()] = std::move(program);
   });
   return made;
 }
@@ -124,7 +124,7 @@ void expectSameOnRanks(const Case& c, const std::vector<SegmentedProgram>& made,
   std::vector<std::vector<int>> numbers;  // of each place's results
   std::vector<std::vector<Tensor>> parts(places);
   for (size_t place = 0; place < places; place++) {
-    auto [all, of] = withAllResults(*made[static_cast<size_t>(rankAt(place))].local);
+    auto [all, of] = withAllResults(*made[rankAt(place)].local);
     programs.push_back(std::move(all));
     numbers.push_back(std::move(of));
     for (size_t i = 0; i < c.inputs.size(); i++) {

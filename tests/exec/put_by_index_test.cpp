@@ -36,7 +36,7 @@ Tensor positions(const Sizes& sizes, int64_t extent, DataType type = DataType::I
 }
 
 Sizes withDim(Sizes sizes, int64_t dim, int64_t extent) {
-  sizes[static_cast<size_t>(dim)] = extent;
+  sizes[dim] = extent;
   return sizes;
 }
 
@@ -50,8 +50,8 @@ Values scattered(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
   const int64_t count = index.size(dim);
   for (int64_t i = 0; i < index.numel(); i++) {
     const int64_t outer = i / (count * inner);
-    const auto row = static_cast<int64_t>(at[static_cast<size_t>(i)]);
-    out[static_cast<size_t>((outer * extent + row) * inner + i % inner)] = from[static_cast<size_t>(i)];
+    const auto row = static_cast<int64_t>(at[i]);
+    out[(outer * extent + row) * inner + i % inner] = from[i];
   }
   return out;
 }
@@ -70,9 +70,9 @@ Values accumulated(const Tensor& x, const Tensor& index, const Tensor& value) {
   const Values from = value.toVector();
   const int64_t width = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
   for (int64_t i = 0; i < width * index.numel(); i++) {
-    const auto row = static_cast<int64_t>(at[static_cast<size_t>(i / width)]);
-    double& sum = out[static_cast<size_t>(row * width + i % width)];
-    sum += from[static_cast<size_t>(i)];
+    const auto row = static_cast<int64_t>(at[i / width]);
+    double& sum = out[row * width + i % width];
+    sum += from[i];
     sum = isHalfPrecision(type) ? static_cast<float>(sum) : sum;
   }
   for (double& v : out) {
@@ -115,7 +115,7 @@ TEST(Scatter, AlongEveryDimInEveryLayout) {
   for (const Sizes& sizes : std::vector<Sizes>{{7}, {1, 1}, {5, 20, 33}, {4, 1, 9}, {2, 3, 2, 5}, {0, 3}, {3, 0}}) {
     for (int64_t dim = 0; dim < std::ssize(sizes); dim++) {
       for (int64_t count : {0, 1, 13}) {
-        const int64_t extent = sizes[static_cast<size_t>(dim)];
+        const int64_t extent = sizes[dim];
         if (extent == 0 && count > 0) {
           continue;
         }
@@ -290,11 +290,11 @@ void shardDim(TensorView* x, int dim, int64_t ranks, Cut how) {
 
 // Each operand, then all, then the result too, are cut along one of its dims, evenly and not.
 void onRanks(const Sizes& table, const Sizes& index, const Sizes& put, int64_t dim, DataType type, Cut how) {
-  const int64_t extent = table[static_cast<size_t>(std::max<int64_t>(dim, 0))];
+  const int64_t extent = table[std::max<int64_t>(dim, 0)];
   const Sizes sizes[] = {table, index, put, table};
   for (int which = 0; which < 4; which++) {
-    for (int at = 0; at < static_cast<int>(sizes[which].size()); at++) {
-      if (how == Cut::Cycle && sizes[which][static_cast<size_t>(at)] % 4 != 0) {
+    for (int at = 0; at < std::ssize(sizes[which]); at++) {
+      if (how == Cut::Cycle && sizes[which][at] % 4 != 0) {
         continue;
       }
       for (bool all : {false, true}) {
@@ -308,8 +308,8 @@ void onRanks(const Sizes& table, const Sizes& index, const Sizes& put, int64_t d
               v[3] = dim >= 0 ? scatter(v[0], dim, v[1], v[2]) : indexPutAccumulate(v[0], v[1], v[2]);
               f.addOutput(v[3]);
               for (int k = 0; k < 4; k++) {
-                const bool has = at < static_cast<int>(sizes[k].size());
-                const bool even = has && (how == Cut::Block || sizes[k][static_cast<size_t>(at)] % 4 == 0);
+                const bool has = at < std::ssize(sizes[k]);
+                const bool even = has && (how == Cut::Block || sizes[k][at] % 4 == 0);
                 if (k == which || (all && k < which && even)) {
                   shardDim(v[k], at, ranks, how);
                 }

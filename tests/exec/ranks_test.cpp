@@ -45,12 +45,12 @@ constexpr milliseconds kDeadline{60'000};  // a starved rank of a crowded machin
 // What each rank's body throws. Not that a deadline has expired, but the one given: ranks are told at once.
 std::vector<std::string> errorsOfRanks(int ranks, const std::function<void(Communicator&)>& body,
                                        LoopbackOptions options = {.deadline = kDeadline}) {
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::vector<std::string> errors(ranks);
   std::string thrown = errorOf([&] {
     runLoopback(
         ranks,
         [&](Communicator& comm) {
-          std::string& mine = errors[static_cast<size_t>(comm.rank())];
+          std::string& mine = errors[comm.rank()];
           try {
             body(comm);
           } catch (const UserError& e) {
@@ -559,7 +559,7 @@ TEST(EmptyOnRanks, ShardsWithoutColumns) {
                 FusionExecutorCache cache(shardedSum(2), {.communicator = &comm, .verify = Verify::Always});
                 for (int64_t columns : {0, 3, 0}) {
                   std::vector<Tensor> out = cache.runFusionWithInputs({Tensor::full({4, columns}, DataType::Float, 1)});
-                  EXPECT_EQ(out[0].toVector(), std::vector<double>(static_cast<size_t>(columns), 16.0));
+                  EXPECT_EQ(out[0].toVector(), std::vector<double>(columns, 16.0));
                   EXPECT_EQ(out[1].toVector(), std::vector<double>(4, static_cast<double>(columns)));
                 }
               },

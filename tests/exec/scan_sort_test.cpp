@@ -47,7 +47,7 @@ TEST(ScanOrSort, AsTheStandardLibraryOrders) {
         std::vector<double> order;
         for (int64_t row = 0; row < 3; row++) {
           const double* line = values.data() + row * n;
-          std::vector<int64_t> places(static_cast<size_t>(n));
+          std::vector<int64_t> places(n);
           std::iota(places.begin(), places.end(), 0);
           std::stable_sort(places.begin(), places.end(), [&](int64_t a, int64_t b) {
             return descending ? less(line[b], line[a]) : less(line[a], line[b]);

@@ -87,17 +87,17 @@ TEST(Trace, SpansAreTheStepsAndTheCounters) {
       cache.runFusionWithInputs({x});
     }
     expectNested(trace.spans());
-    EXPECT_EQ(ofRow(trace.spans(), TraceRow::Calls).size(), static_cast<size_t>(kCalls));
+    EXPECT_EQ(ofRow(trace.spans(), TraceRow::Calls).size(), kCalls);
     const std::vector<TraceSpan> collectives = ofRow(trace.spans(), TraceRow::Collectives);
     const std::vector<TraceSpan> kernels = ofRow(trace.spans(), TraceRow::Kernels);
     EXPECT_EQ(collectives.size() + kernels.size(), kCalls * cache.hostProgram()->steps.size());
     int64_t bytes = 0;
     for (const TraceSpan& s : collectives) {
       bytes += s.bytes;
-      EXPECT_EQ(s.name, cache.hostProgram()->steps[static_cast<size_t>(s.step)].name);
+      EXPECT_EQ(s.name, cache.hostProgram()->steps[s.step].name);
     }
     const TransferCounters::Entry& counted = comm.counters()[Collective::AllReduce];
-    EXPECT_EQ(static_cast<int64_t>(collectives.size()), counted.calls);
+    EXPECT_EQ(std::ssize(collectives), counted.calls);
     EXPECT_EQ(bytes, counted.bytesReceived);
 
     const std::vector<TraceSpan> waits = ofRow(trace.spans(), TraceRow::Waits);
@@ -112,7 +112,7 @@ TEST(Trace, SpansAreTheStepsAndTheCounters) {
           std::ranges::find_if(waits, [](const TraceSpan& w) { return w.call == 3 && w.end - w.begin > 10'000'000; });
       EXPECT_NE(late, waits.end()) << "rank " << comm.rank() << " did not wait for rank 3";
     }
-    events[static_cast<size_t>(comm.rank())] = trace.events(trace.begin());
+    events[comm.rank()] = trace.events(trace.begin());
   });
   const nlohmann::json j = nlohmann::json::parse(chromeTrace(events));
   std::map<int, std::map<std::string, int>> rows;

@@ -35,7 +35,7 @@ std::string verdict(const BuildFusion& build, const std::vector<Argument>& input
   CompiledProgram compiled = compile(fusion, inputs, Agreement(*alone).call(), options);
   std::vector<Tensor> outputs;
   for (int t : compiled.host->outputs) {
-    const TensorPlan& plan = compiled.host->tensors[static_cast<size_t>(t)];
+    const TensorPlan& plan = compiled.host->tensors[t];
     outputs.push_back(Tensor::empty(plan.sizes, plan.dtype));
   }
   ThreadPool pool({.threads = 1});

@@ -196,7 +196,7 @@ std::optional<Failure> checkInChild(const Program& program, bool verify) {
   std::string text;
   char buffer[4096];
   for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
+    text.append(buffer, n);
   }
   close(ends[0]);
   int status = 0;

@@ -196,7 +196,7 @@ TEST(Fuzz, KernelsAgree) {
   NvrtcCompiler nvrtc;
   auto flush = [&] {
     NvrtcCompiler* compiler = emulated == 0 && cudaCapabilities().nvrtc ? &nvrtc : nullptr;
-    emulated += static_cast<int64_t>(batch.size());
+    emulated += std::ssize(batch);
     judge(batch, emulateKernels(batch, compiler), "emulator");
     batch.clear();
   };
@@ -216,7 +216,7 @@ TEST(Fuzz, KernelsAgree) {
         ADD_FAILURE() << "seed " << seed << ": " << e.what();
         break;
       }
-      interpreted += static_cast<int64_t>(kernels.size());
+      interpreted += std::ssize(kernels);
       judge(kernels, interpretKernels(kernels), "tile interpreter");
       if (device.target == tile::Target::Gpu && failures == 0) {
         std::move(kernels.begin(), kernels.end(), std::back_inserter(batch));

@@ -54,11 +54,11 @@ void Graph::add(TensorView* tv, double magnitude) {
 }
 
 Item Graph::pick() {
-  auto n = static_cast<int64_t>(items_.size());
+  auto n = std::ssize(items_);
   if (random_.chance(60)) {
-    return items_[static_cast<size_t>(n - 1 - random_.below(std::min<int64_t>(n, 3)))];
+    return items_[n - 1 - random_.below(std::min<int64_t>(n, 3))];
   }
-  return items_[static_cast<size_t>(random_.below(n))];
+  return items_[random_.below(n)];
 }
 
 Item Graph::limited(Item x, double limit) {
@@ -151,7 +151,7 @@ Item Graph::partner(const Item& x, double limit, bool stretchesX) {
     return isFloatingPoint(found.tv->dtype()) ? limited(found, limit) : found;
   }
   if (inputs_ < 4 && random_.chance(40)) {
-    Shape part(shape.begin() + random_.below(static_cast<int64_t>(shape.size()) + 1), shape.end());
+    Shape part(shape.begin() + random_.below(std::ssize(shape) + 1), shape.end());
     return isFloatingPoint(x.tv->dtype()) ? input(part, DataType::Float, -2, 2) : input(part, x.tv->dtype(), -6, 10);
   }
   if (isFloatingPoint(x.tv->dtype())) {
@@ -172,7 +172,7 @@ int64_t Graph::randomExtent() {
 Shape Graph::randomShape() {
   static const std::vector<int64_t> ranks = {1, 2, 2, 2, 3, 3, 3, 4};
   while (true) {
-    Shape shape(static_cast<size_t>(random_.of(ranks)));
+    Shape shape(random_.of(ranks));
     for (int64_t& s : shape) {
       s = randomExtent();
     }
@@ -192,7 +192,7 @@ Item Graph::input(Shape shape, DataType dtype, double low, double high) {
   }
   TensorView* tv = nullptr;
   if (symbolic_ && std::find(shape.begin(), shape.end(), 1) == shape.end()) {
-    tv = makeContigTensor(fusion_, static_cast<int64_t>(shape.size()), dtype);
+    tv = makeContigTensor(fusion_, std::ssize(shape), dtype);
     for (size_t k = 0; k < shape.size(); k++) {
       symbols_[std::string(tv->shape()[k].symbolName())] = shape[k];
     }
@@ -272,9 +272,7 @@ void Graph::grow(int ops) {
     DataType type = random_.of(types);
     input(shape, type, isIntegral(type) ? -6 : -2, isIntegral(type) ? 10 : 2);
     if (random_.chance(40)) {
-      shape = random_.chance(50)
-                  ? randomShape()
-                  : Shape(shape.begin() + random_.below(static_cast<int64_t>(shape.size())), shape.end());
+      shape = random_.chance(50) ? randomShape() : Shape(shape.begin() + random_.below(std::ssize(shape)), shape.end());
     }
   }
   size_t wanted = items_.size() + static_cast<size_t>(ops);

@@ -13,7 +13,7 @@ namespace {
 double reducedElements(const Shape& shape, const std::vector<int64_t>& axes) {
   double n = 1;
   for (int64_t a : axes) {
-    n *= static_cast<double>(shape[static_cast<size_t>(a < 0 ? a + static_cast<int64_t>(shape.size()) : a)]);
+    n *= static_cast<double>(shape[a < 0 ? a + std::ssize(shape) : a]);
   }
   return n;
 }
@@ -285,7 +285,7 @@ void Graph::reduction() {
     add(prod(nearOne, axes, keep), 2);
   } else if (kind < 92) {
     Shape to = shapeOf(x.tv);
-    to[static_cast<size_t>(random_.below(rank))] = 1;
+    to[random_.below(rank)] = 1;
     add(sum_to(x.tv, to), x.magnitude * n);
   } else if (kind < 96) {
     TensorView* centred = sub(x.tv, mean(x.tv, axes, true));  // a variance
@@ -301,7 +301,7 @@ void Graph::normalization() {
   if (shape.empty()) {
     return;
   }
-  auto rank = static_cast<int64_t>(shape.size());
+  auto rank = std::ssize(shape);
   int64_t dim = random_.chance(70) ? rank - 1 : random_.below(rank);
   int64_t norm = random_.chance(75) || rank == 1 ? 1 : random_.between(1, rank);
   Shape normShape(shape.end() - norm, shape.end());

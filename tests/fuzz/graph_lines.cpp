@@ -19,8 +19,8 @@ void Graph::scanOrSort() {
   if (shape.empty()) {
     return;
   }
-  int64_t dim = random_.below(static_cast<int64_t>(shape.size()));
-  int64_t extent = shape[static_cast<size_t>(dim)];
+  int64_t dim = random_.below(std::ssize(shape));
+  int64_t extent = shape[dim];
   bool descending = random_.chance(50);
   switch (random_.below(8)) {
     case 0:
@@ -63,7 +63,7 @@ void Graph::statistics() {
   if (shape.empty()) {
     return;
   }
-  auto rank = static_cast<int64_t>(shape.size());
+  auto rank = std::ssize(shape);
   const double squared = x.magnitude * x.magnitude * 4 + 1;
   switch (rank < 3 ? 0 : random_.below(4)) {
     case 1:

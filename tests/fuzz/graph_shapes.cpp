@@ -15,8 +15,8 @@ void Graph::reshape() {
   }
   int64_t kind = random_.below(3);
   if (kind == 0 && shape.size() > 1) {
-    int64_t from = random_.below(static_cast<int64_t>(shape.size()) - 1);
-    add(flatten(x.tv, from, random_.between(from + 1, static_cast<int64_t>(shape.size()) - 1)), x.magnitude);
+    int64_t from = random_.below(std::ssize(shape) - 1);
+    add(flatten(x.tv, from, random_.between(from + 1, std::ssize(shape) - 1)), x.magnitude);
     return;
   }
   // Factors of all dims in order, gathered anew.
@@ -46,7 +46,7 @@ void Graph::reshape() {
 
 void Graph::order() {
   Item x = pick();
-  auto rank = static_cast<int64_t>(shapeOf(x.tv).size());
+  auto rank = std::ssize(shapeOf(x.tv));
   if (rank < 2) {
     return;
   }
@@ -55,7 +55,7 @@ void Graph::order() {
     add(transpose(x.tv, a, (a + 1 + random_.below(rank - 1)) % rank), x.magnitude);
     return;
   }
-  std::vector<int64_t> order(static_cast<size_t>(rank));
+  std::vector<int64_t> order(rank);
   std::iota(order.begin(), order.end(), 0);
   random_.shuffle(order);
   add(permute(x.tv, order), x.magnitude);
@@ -67,7 +67,7 @@ void Graph::window() {
   if (shape.empty()) {
     return;
   }
-  auto at = static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size())));
+  auto at = static_cast<size_t>(random_.below(std::ssize(shape)));
   int64_t kind = random_.below(4);
   if (kind < 2) {
     std::vector<int64_t> starts(shape.size(), 0);
@@ -124,7 +124,7 @@ void Graph::stretch() {
       return;
     case 1: {
       if (shape.size() < 5) {
-        add(unsqueeze(x.tv, random_.between(0, static_cast<int64_t>(shape.size()))), x.magnitude);
+        add(unsqueeze(x.tv, random_.between(0, std::ssize(shape))), x.magnitude);
       }
       return;
     }
@@ -133,9 +133,9 @@ void Graph::stretch() {
       if (shape.size() > 3 || elementsOf(shape) * n > 2048) {
         return;
       }
-      int64_t at = random_.between(0, static_cast<int64_t>(shape.size()));
+      int64_t at = random_.between(0, std::ssize(shape));
       std::vector<bool> flags(shape.size() + 1, false);
-      flags[static_cast<size_t>(at)] = true;
+      flags[at] = true;
       Shape to = shape;
       to.insert(to.begin() + at, n);
       add(expand(broadcast(x.tv, flags), to), x.magnitude);
@@ -146,7 +146,7 @@ void Graph::stretch() {
         return;
       }
       std::vector<int64_t> times(shape.size(), 1);
-      times[static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size())))] = random_.between(2, 3);
+      times[random_.below(std::ssize(shape))] = random_.between(2, 3);
       add(repeat(x.tv, times), x.magnitude);
       return;
     }
@@ -159,7 +159,7 @@ void Graph::join() {
   if (shape.empty() || elementsOf(shape) > 1024) {
     return;
   }
-  auto at = static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size())));
+  auto at = static_cast<size_t>(random_.below(std::ssize(shape)));
   std::vector<Item> fitting = {x};
   for (const Item& i : items_) {
     Shape other = shapeOf(i.tv);
@@ -203,7 +203,7 @@ void Graph::contraction() {
   int64_t n = random_.chance(20) ? random_.between(1, 7) : random_.of<int64_t>({4, 8, 12, 16});
   if (other.tv == nullptr && !asLinear && random_.chance(20) && shape.size() > 1) {
     other = x;  // times its own transpose
-    other.tv = transpose(x.tv, static_cast<int64_t>(shape.size()) - 2, static_cast<int64_t>(shape.size()) - 1);
+    other.tv = transpose(x.tv, std::ssize(shape) - 2, std::ssize(shape) - 1);
   } else if (other.tv == nullptr) {
     if (inputs_ >= 6) {
       return;
@@ -247,7 +247,7 @@ void Graph::indexing() {
   if (shape.empty()) {
     return;
   }
-  auto at = static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size())));
+  auto at = static_cast<size_t>(random_.below(std::ssize(shape)));
   auto dim = static_cast<int64_t>(at);
   int64_t n = random_.of<int64_t>({1, 4, 8, 6});
   Shape like = shape;

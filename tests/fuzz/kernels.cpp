@@ -52,7 +52,7 @@ Values valuesOf(const Fusion& local, const std::map<int, SegmentedProgram>& loca
     }
   }
   const DeviceMesh mesh = meshOf(*program.fusion);
-  std::vector<std::vector<Tensor>> parts(static_cast<size_t>(program.ranks));  // by place in the mesh
+  std::vector<std::vector<Tensor>> parts(program.ranks);  // by place in the mesh
   for (size_t place = 0; place < parts.size(); place++) {
     for (size_t i = 0; i < program.inputs.size(); i++) {
       const TensorView* tv = program.fusion->inputs()[i]->asTensor();
@@ -128,13 +128,13 @@ std::unique_ptr<KernelCase> caseOf(const Segment& segment, const DeviceInfo& dev
   std::vector<void*> pointers;
   for (const KernelPlan::Slot& slot : result->plan.slots) {
     if (slot.tensor == nullptr) {
-      const KernelPlan::Workspace& w = result->plan.workspaces[static_cast<size_t>(slot.workspace)];
+      const KernelPlan::Workspace& w = result->plan.workspaces[slot.workspace];
       result->memory.push_back(Tensor::zeros({w.elements.constValue()}, w.dtype));
     } else {
       result->memory.push_back(memoryOf(slot.tensor, group));
       auto out = std::find(group.outputs.begin(), group.outputs.end(), slot.tensor);
       if (out != group.outputs.end()) {
-        result->outputs.push_back({pointers.size(), expected[static_cast<size_t>(out - group.outputs.begin())]});
+        result->outputs.push_back({pointers.size(), expected[out - group.outputs.begin()]});
       } else {
         result->memory.back().copyFrom(values.at(slot.tensor->id()));
       }

@@ -87,7 +87,7 @@ std::vector<PlantedBug> kernelBugs() {
          if (v.kind != ValueKind::Load || v.index.size() < 2 || !v.where.empty()) {
            return false;
          }
-         const tile::TensorParam& t = p.tensors[static_cast<size_t>(v.param)];
+         const tile::TensorParam& t = p.tensors[v.param];
          size_t n = v.index.size();
          if (!(t.extents[n - 1] == t.extents[n - 2]) || v.index[n - 1].expr == v.index[n - 2].expr) {
            return false;
@@ -99,7 +99,7 @@ std::vector<PlantedBug> kernelBugs() {
          if (v.kind != ValueKind::Cast || v.dtype != DataType::Float) {
            return false;
          }
-         const Value& inner = p.values[static_cast<size_t>(v.operands[0])];
+         const Value& inner = p.values[v.operands[0]];
          if (inner.kind != ValueKind::Cast || !isHalfPrecision(inner.dtype)) {
            return false;
          }
@@ -187,8 +187,8 @@ std::vector<PlantedBug> stepBugs() {
          for (const Step& s : p.steps) {
            for (int a : s.reads) {
              for (int b : s.reads) {
-               TensorPlan& x = p.tensors[static_cast<size_t>(a)];
-               TensorPlan& y = p.tensors[static_cast<size_t>(b)];
+               TensorPlan& x = p.tensors[a];
+               TensorPlan& y = p.tensors[b];
                if (x.place == Place::Arena && y.place == Place::Arena && x.offset != y.offset && y.bytes <= x.bytes) {
                  y.offset = x.offset;
                  return true;
@@ -241,9 +241,9 @@ std::optional<std::vector<Tensor>> runChanged(const Fusion& fusion, const std::v
   }
   std::vector<Tensor> outputs;
   for (size_t i = 0; i < program->outputs.size(); i++) {
-    const TensorPlan& plan = program->tensors[static_cast<size_t>(program->outputs[i])];
+    const TensorPlan& plan = program->tensors[program->outputs[i]];
     if (program->aliasOf[i]) {
-      outputs.push_back(std::get<Tensor>(inputs[static_cast<size_t>(*program->aliasOf[i])]));
+      outputs.push_back(std::get<Tensor>(inputs[*program->aliasOf[i]]));
       continue;
     }
     outputs.push_back(Tensor::full(plan.sizes, plan.dtype, isFloatingPoint(plan.dtype) ? std::nan("") : 1)

@@ -18,12 +18,12 @@ class Random {
   bool chance(int percent) { return below(100) < percent; }
   template <class T>
   const T& of(const std::vector<T>& items) {
-    return items[static_cast<size_t>(below(static_cast<int64_t>(items.size())))];
+    return items[below(std::ssize(items))];
   }
   template <class T>
   void shuffle(std::vector<T>& items) {
     for (size_t i = items.size(); i > 1; i--) {
-      std::swap(items[i - 1], items[static_cast<size_t>(below(static_cast<int64_t>(i)))]);
+      std::swap(items[i - 1], items[below(static_cast<int64_t>(i))]);
     }
   }
 

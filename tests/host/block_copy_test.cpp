@@ -42,7 +42,7 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
   for (int round = 0; round < 500; round++) {
     const std::vector<int64_t> sizes = {1 + static_cast<int64_t>(rng() % 5), static_cast<int64_t>(rng() % 7),
                                         1 + static_cast<int64_t>(rng() % 6)};
-    std::vector<int32_t> tensor(static_cast<size_t>(sizes[0] * sizes[1] * sizes[2]));
+    std::vector<int32_t> tensor(sizes[0] * sizes[1] * sizes[2]);
     std::iota(tensor.begin(), tensor.end(), 0);
     std::vector<Part> blocks;
     std::vector<int32_t> expected;
@@ -57,7 +57,7 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
       blocks.push_back(std::move(block));
     }
     const BlockCopy copy = blockCopy(blocks, sizes, 4);
-    ASSERT_EQ(copy.bytes, static_cast<int64_t>(expected.size()) * 4);
+    ASSERT_EQ(copy.bytes, std::ssize(expected) * 4);
     std::vector<int32_t> sideBySide(expected.size() + 1);
     copy.pack(tensor.data(), sideBySide.data());
     sideBySide.pop_back();
@@ -65,7 +65,7 @@ TEST(BlockCopy, RandomBlocksThereAndBack) {
     std::vector<int32_t> back(tensor.size() + 1, -1);
     copy.unpack(sideBySide.data(), back.data());
     for (int32_t element : expected) {
-      ASSERT_EQ(back[static_cast<size_t>(element)], element);
+      ASSERT_EQ(back[element], element);
     }
     ASSERT_EQ(parsePart(toString(blocks[0])), blocks[0]) << toString(blocks[0]);
   }
@@ -95,7 +95,7 @@ TEST(BlockCopy, FromTheBlockOfOneTensorToThatOfAnother) {
     const std::vector<int64_t> reads = elementsOf(source, from);
     const std::vector<int64_t> writes = elementsOf(target, to);
     for (size_t i = 0; i < reads.size(); i++) {
-      expected[static_cast<size_t>(writes[i])] = static_cast<int32_t>(reads[i]);
+      expected[writes[i]] = static_cast<int32_t>(reads[i]);
     }
     ASSERT_EQ(b, expected);
   }

@@ -45,7 +45,7 @@ void expectValid(const std::vector<MemoryBlock>& blocks, int64_t size) {
 }
 
 std::vector<MemoryBlock> randomBlocks(std::mt19937_64& random, int count, int steps, int64_t most) {
-  std::vector<MemoryBlock> blocks(static_cast<size_t>(count));
+  std::vector<MemoryBlock> blocks(count);
   for (MemoryBlock& b : blocks) {
     b.firstStep = static_cast<int>(random() % static_cast<uint64_t>(steps));
     b.lastStep = std::min(steps - 1, b.firstStep + static_cast<int>(random() % 5));

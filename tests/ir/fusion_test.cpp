@@ -69,10 +69,10 @@ TEST(Fusion, LongProgramsAreCheap) {
   }
   f.addOutput(t);
   const std::clock_t start = std::clock();  // time of this process: others may keep the machine busy
-  EXPECT_EQ(f.exprs().size(), static_cast<size_t>(kOps));
+  EXPECT_EQ(f.exprs().size(), kOps);
   std::string text = f.toString();
   std::unique_ptr<Fusion> parsed = parseFusion(text);
-  EXPECT_EQ(parsed->exprs().size(), static_cast<size_t>(kOps));
+  EXPECT_EQ(parsed->exprs().size(), kOps);
   EXPECT_TRUE(verify(f).empty());
   EXPECT_EQ(f.clone()->hash(), f.hash());
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;

@@ -92,7 +92,7 @@ TEST(Reshape, KeepsTheRowMajorOrder) {
           shape.push_back(factors[k]);
         }
         if (random() % 4 == 0) {
-          shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(random() % (shape.size() + 1)), 1);
+          shape.insert(shape.begin() + (random() % (shape.size() + 1)), 1);
         }
       }
       return shape;

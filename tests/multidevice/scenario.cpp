@@ -118,8 +118,7 @@ void checkCopies(Communicator& comm, const Fusion& planned, const std::vector<Te
 }
 
 void runAsRank(Communicator& comm, const Scenario& scenario) {
-  const Expected& expectation =
-      scenario.byRank.empty() ? scenario.expected : scenario.byRank.at(static_cast<size_t>(comm.rank()));
+  const Expected& expectation = scenario.byRank.empty() ? scenario.expected : scenario.byRank.at(comm.rank());
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
@@ -215,7 +214,7 @@ void ScenarioTest::runScenarioOnLoopback(int ranks, const std::function<Scenario
   loopback_.trace = &trace;
   runOnRanks(ranks, [&](Communicator& comm) { runAsRank(comm, scenario(comm.size())); });
   loopback_.trace = nullptr;
-  ASSERT_EQ(trace.size(), static_cast<size_t>(ranks));
+  ASSERT_EQ(trace.size(), ranks);
   std::vector<std::string> first = withoutRankIds(trace[0]);
   for (size_t r = 1; r < trace.size() && scenario(ranks).byRank.empty(); r++) {
     EXPECT_EQ(withoutRankIds(trace[r]), first) << "rank " << r << " of " << ranks << " made other calls than rank 0";

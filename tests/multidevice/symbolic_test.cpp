@@ -264,7 +264,7 @@ TEST_F(Symbolic, MlpRunsOnEveryCountFromOnePropagation) {
     EXPECT_EQ(seen.shardings[0].substr(0, 6), "R R on");
   }
   EXPECT_EQ(symbolic->propagations(), 1);
-  EXPECT_EQ(symbolic->specializations(), static_cast<int64_t>(counts().size()));
+  EXPECT_EQ(symbolic->specializations(), std::ssize(counts()));
 }
 
 TEST_F(Symbolic, SpecialisingLeavesNothingToPropagate) {
@@ -364,7 +364,7 @@ TEST_F(Symbolic, DataAndTensorParallelOnEveryGrid) {
     SCOPED_TRACE(fmt::format("dp {} tp {}", dp, tp));
     const Seen seen = run(program, symbolic, static_cast<int>(dp * tp), {{"dp", dp}});
     // the rows of each dp over tp, the loss over dp on each tp
-    std::vector<std::string> sums(static_cast<size_t>((tp > 1 ? 1 : 0) + (dp > 1 ? 1 : 0)), "all-reduce");
+    std::vector<std::string> sums((tp > 1 ? 1 : 0) + (dp > 1 ? 1 : 0), "all-reduce");
     EXPECT_EQ(seen.communication, sums);
     EXPECT_EQ(seen.communicates, dp * tp > 1);
     if (!launched()) {
@@ -372,7 +372,7 @@ TEST_F(Symbolic, DataAndTensorParallelOnEveryGrid) {
     }
   }
   EXPECT_EQ(symbolic->propagations(), 1);
-  EXPECT_EQ(symbolic->specializations(), static_cast<int64_t>(grids.size()));
+  EXPECT_EQ(symbolic->specializations(), std::ssize(grids));
 }
 
 // 3 divides neither 32 features nor 8 heads, 16 only the features: the guard says so, and the parts are uneven.

@@ -8,7 +8,7 @@ namespace meshfuse {
 namespace {
 
 DeviceMesh onX(std::vector<int64_t> ids) {
-  const auto n = static_cast<int64_t>(ids.size());
+  const auto n = std::ssize(ids);
   return DeviceMesh::create({{"x", n}}, std::move(ids));
 }
 
@@ -123,7 +123,7 @@ TEST_F(TwoMeshes, WhatAllReadersWantCrossesOnce) {
 Scenario halvesThatAreSpread(int ranks) {
   const Expected reader{{"transfer/2", "all-gather/2"}, 1, (12 + 12) * 4};
   std::vector<Expected> byRank{oneTransfer(2, 0, 0), oneTransfer(2, 0, 0), reader, reader};
-  byRank.resize(static_cast<size_t>(ranks), kNothing);
+  byRank.resize(ranks, kNothing);
   return {[](Fusion& f) {
             TensorView* x = source(f, {4, 6}, onX({0, 1}), 0);
             f.addOutput(add(place(set(x), onX({2, 3})), 1.0));

@@ -132,7 +132,7 @@ class GivenParts : public UnevenParts {
 
 TEST_F(GivenParts, StayWhereTheyAre) {
   expectMove([](TensorView* y, const DeviceMesh& mesh, int64_t n) { inParts(y, mesh, sizes(n)); },
-             [](int64_t n) { return std::vector<Expected>(static_cast<size_t>(n)); });
+             [](int64_t n) { return std::vector<Expected>(n); });
 }
 
 TEST_F(GivenParts, AreGatheredWithCounts) {

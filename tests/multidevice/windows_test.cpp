@@ -40,7 +40,7 @@ TEST_F(Windows, OneRowIsBroadcastByTheRankThatHoldsIt) {
   for (int64_t row : {0, 5, -1}) {
     const int64_t holder = (row + 8) % 8 / 2;
     std::vector<Expected> ranks(4, steps({"broadcast/4"}, 3));
-    ranks[static_cast<size_t>(holder)].bytes = 0;
+    ranks[holder].bytes = 0;
     runScenarioOn(4, {[=](Fusion& f) {
                         TensorView* y = select(rows(f, {8, 3}), 0, row);
                         f.addOutput(y);

@@ -9,7 +9,7 @@ namespace {
 
 const std::vector<double> kPoints = {-25, -6, -3, -1, -0.5, -0.01, 0.01, 0.5, 1, 3, 6, 25};
 
-Tensor points() { return Tensor::of(kPoints, {static_cast<int64_t>(kPoints.size())}, DataType::Double); }
+Tensor points() { return Tensor::of(kPoints, {std::ssize(kPoints)}, DataType::Double); }
 
 double erfOf(double x) { return std::erf(x); }
 double geluOf(double x) { return 0.5 * x * (1 + erfOf(x / std::sqrt(2.0))); }

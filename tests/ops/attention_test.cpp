@@ -41,7 +41,7 @@ Reference reference(const Shape& s, const Tensor& q, const Tensor& k, const Tens
         for (int64_t w = 0; w < s.width; w++) {
           double mixed = 0;
           for (int64_t j = 0; j < s.columns && total > 0; j++) {
-            mixed += e[static_cast<size_t>(j)] / total * v.at({b, g, j, w});
+            mixed += e[j] / total * v.at({b, g, j, w});
           }
           r.output.push_back(mixed);
         }
@@ -173,7 +173,7 @@ TEST(Attention, DropoutActsBetweenSoftmaxAndProduct) {
       return Views{r.output, r.dropout_mask};
     });
     const std::vector<double> kept = got[1].toVector();
-    ASSERT_EQ(static_cast<int64_t>(kept.size()), s.batch * s.heads * s.rows * s.columns);
+    ASSERT_EQ(std::ssize(kept), s.batch * s.heads * s.rows * s.columns);
     double total = 0;
     std::vector<double> expected;
     for (int64_t b = 0; b < s.batch; b++) {
@@ -194,7 +194,7 @@ TEST(Attention, DropoutActsBetweenSoftmaxAndProduct) {
             double mixed = 0;
             for (int64_t j = 0; j < s.columns; j++) {
               const auto at = static_cast<size_t>(((b * s.heads + h) * s.rows + i) * s.columns + j);
-              mixed += kept[at] * e[static_cast<size_t>(j)] / sumOfRow / 0.75 * in[2].at({b, g, j, w});
+              mixed += kept[at] * e[j] / sumOfRow / 0.75 * in[2].at({b, g, j, w});
             }
             expected.push_back(mixed);
           }
@@ -302,7 +302,7 @@ TEST(Attention, BackwardOfEmptyRowsAndDropout) {
     return Views{d.grad_query, d.grad_key, d.grad_value};
   });
   for (const Tensor& t : empty) {
-    expectNear(t, std::vector<double>(static_cast<size_t>(t.numel()), 0), 0);
+    expectNear(t, std::vector<double>(t.numel(), 0), 0);
   }
   const std::vector<Tensor> got = runAs(Extents::Concrete, {in[0], in[1], in[2], dy}, [](const Views& x) {
     const SdpfaFwdResult y = sdpfa_fwd(x[0], x[1], x[2], 0.25, false, 0.75);

@@ -38,14 +38,14 @@ struct Normalized {
 
 Normalized normalizedOf(const Problem& p, const SetOf& setOf, int64_t sets) {
   Normalized r;
-  r.mean.assign(static_cast<size_t>(sets), 0);
-  r.variance.assign(static_cast<size_t>(sets), 0);
-  r.count.assign(static_cast<size_t>(sets), 0);
+  r.mean.assign(sets, 0);
+  r.variance.assign(sets, 0);
+  r.count.assign(sets, 0);
   auto each = [&](const std::function<void(size_t at, size_t set, size_t channel)>& visit) {
     for (int64_t n = 0; n < p.n; n++) {
       for (int64_t c = 0; c < p.c; c++) {
         for (int64_t s = 0; s < p.s; s++) {
-          visit(static_cast<size_t>((n * p.c + c) * p.s + s), static_cast<size_t>(setOf(n, c)), static_cast<size_t>(c));
+          visit((n * p.c + c) * p.s + s, setOf(n, c), c);
         }
       }
     }
@@ -90,7 +90,7 @@ Row channelsLast(const Problem& p, const Row& x) {
   for (int64_t n = 0; n < p.n; n++) {
     for (int64_t s = 0; s < p.s; s++) {
       for (int64_t c = 0; c < p.c; c++) {
-        y.push_back(x[static_cast<size_t>((n * p.c + c) * p.s + s)]);
+        y.push_back(x[(n * p.c + c) * p.s + s]);
       }
     }
   }

@@ -53,8 +53,8 @@ const Row kDy = {1, -0.5, 0.25, 2, -1.5};
 const Row kWeight = {1.5, 0.5, -1, 2, 1};
 const Row kBias = {0.1, 0.2, 0.3, 0.4, 0.5};
 
-Tensor row(const Row& values) { return Tensor::of(values, {1, static_cast<int64_t>(values.size())}, DataType::Double); }
-Tensor flat(const Row& values) { return Tensor::of(values, {static_cast<int64_t>(values.size())}, DataType::Double); }
+Tensor row(const Row& values) { return Tensor::of(values, {1, std::ssize(values)}, DataType::Double); }
+Tensor flat(const Row& values) { return Tensor::of(values, {std::ssize(values)}, DataType::Double); }
 
 TEST(Normalization, Softmax) {
   expectNear(run1({row(kX)}, [](const Views& v) { return softmax(v[0], -1); }), softmaxOf(kX), 1e-14);

@@ -158,7 +158,7 @@ const std::vector<UnaryRow> kUnary = {
 TEST(Pointwise, UnaryFunctionsGiveTheRoundedTrueValue) {
   for (const UnaryRow& row : kUnary) {
     for (DataType type : {DataType::Float, DataType::Double}) {
-      Tensor x = Tensor::of(row.in, {static_cast<int64_t>(row.in.size())}, type);
+      Tensor x = Tensor::of(row.in, {std::ssize(row.in)}, type);
       Tensor y = run1({x}, [&](const Views& v) { return apply(opNamed(row.name), v); });
       EXPECT_EQ(y.dtype(), type);
       std::vector<double> got = y.toVector();

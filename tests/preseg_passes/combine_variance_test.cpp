@@ -70,7 +70,7 @@ TEST(CombineVariance, RandomShapesMeshesAndTypes) {
     };
     Fusion fusion;
     FusionGuard guard(&fusion);
-    const auto& sizes = meshes[static_cast<size_t>(pick(0, static_cast<int64_t>(meshes.size()) - 1))];
+    const auto& sizes = meshes[pick(0, std::ssize(meshes) - 1)];
     std::vector<std::pair<std::string, int64_t>> axes(sizes.begin(), sizes.end());
     const DeviceMesh mesh = sizes.size() == 1 ? DeviceMesh::create({{"x", sizes.at("x")}})
                                               : DeviceMesh::create({{"y", sizes.at("y")}, {"x", sizes.at("x")}});
@@ -80,7 +80,7 @@ TEST(CombineVariance, RandomShapesMeshesAndTypes) {
       shape.push_back(pick(k == 0 ? 1 : 2, 9));
     }
     const auto cut = static_cast<int>(pick(0, rank - 1));
-    shape[static_cast<size_t>(cut)] = pick(2, 24);
+    shape[cut] = pick(2, 24);
     Axes reduced{cut};
     int other = -1;  // a dim that y owns
     for (int k = 0; k < rank; k++) {
@@ -92,11 +92,11 @@ TEST(CombineVariance, RandomShapesMeshesAndTypes) {
     }
     const std::vector<DataType> types{DataType::Float, DataType::Float, DataType::Double, DataType::Half,
                                       DataType::BFloat16};
-    TensorView* x = input(fusion, shape, types[static_cast<size_t>(pick(0, 4))]);
+    TensorView* x = input(fusion, shape, types[pick(0, 4)]);
     std::vector<DimAxis> owned{{cut, "x"}};
     if (sizes.size() == 2) {
       const int64_t way = pick(0, 2);
-      if (way == 0 && shape[static_cast<size_t>(cut)] % mesh.numDevices() == 0) {
+      if (way == 0 && shape[cut] % mesh.numDevices() == 0) {
         owned = {{cut, "y"}, {cut, "x"}};
       } else if (way == 1 && other >= 0) {
         owned.push_back({other, "y"});
@@ -130,7 +130,7 @@ TEST(CombineVariance, RandomShapesMeshesAndTypes) {
     }
     const ShardedRun run = runSharded(fusion, {-2, 3});
     gathered += hasOnlyGathers(run) && !run.communications.empty() ? 1 : 0;
-    uneven += shape[static_cast<size_t>(cut)] % sizes.at("x") != 0 && hasOnlyGathers(run) ? 1 : 0;
+    uneven += shape[cut] % sizes.at("x") != 0 && hasOnlyGathers(run) ? 1 : 0;
     if (HasFatalFailure() || ::testing::Test::HasFailure()) {
       FAIL() << fusion.toString();
     }

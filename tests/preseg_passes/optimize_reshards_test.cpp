@@ -331,7 +331,7 @@ TEST_F(OptimizeReshards, WhatOthersWaitForIsNotDelayed) {
 Steps times(int64_t n, const Steps& steps) {
   Steps all;
   for (const std::string& step : steps) {
-    all.insert(all.end(), static_cast<size_t>(n), step);
+    all.insert(all.end(), n, step);
   }
   return all;
 }

@@ -97,13 +97,13 @@ void RandomProgram::cutBySymbols(TensorView* tv) {
     tv->parallelize(dim, mesh_.axis("x"))->parallelize(dim + 1, mesh_.axis("y"));
     return;
   }
-  std::vector<int> axisOf(static_cast<size_t>(dims), -1);
+  std::vector<int> axisOf(dims, -1);
   for (int axis = 0; axis < mesh_.numAxes(); axis++) {
     int& at = axisOf[rng_() % axisOf.size()];
     at = at < 0 && rng_() % 4 != 0 ? axis : at;
   }
   for (int dim = dims - 1; dim >= 0; dim--) {
-    const int axis = axisOf[static_cast<size_t>(dim)];
+    const int axis = axisOf[dim];
     const bool cyclic = axis >= 0 && rng_() % 4 == 0;
     if (axis >= 0) {
       tv->split(dim, mesh_.axisSize(axis), cyclic);

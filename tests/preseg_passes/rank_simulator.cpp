@@ -98,7 +98,7 @@ Tensor piece(const Tensor& t, int64_t k) {
 }
 
 Tensor stack(const std::vector<Tensor>& parts) {
-  std::vector<int64_t> sizes{static_cast<int64_t>(parts.size())};
+  std::vector<int64_t> sizes{std::ssize(parts)};
   sizes.insert(sizes.end(), parts[0].sizes().begin(), parts[0].sizes().end());
   Tensor out = Tensor::empty(sizes, parts[0].dtype());
   for (size_t k = 0; k < parts.size(); k++) {
@@ -235,7 +235,7 @@ Tensor resultOn(const std::vector<Rank>& ranks, size_t device, const DeviceMesh&
       result = ranks[mesh.indexOf(axes.devices()[a.sources.at(axes.indexOf(rank))])].operand();
       break;
     case Collective::Broadcast:
-      result = members[static_cast<size_t>(a.root.constValue())];
+      result = members[a.root.constValue()];
       break;
     default:
       break;
@@ -278,7 +278,7 @@ Tensor localPart(const Tensor& global, const TensorView* tv, int64_t device) {
         mine.push_back(i);
       }
     }
-    sizes.push_back(static_cast<int64_t>(mine.size()));
+    sizes.push_back(std::ssize(mine));
     globals.push_back(std::move(mine));
   }
   Tensor out = Tensor::empty(sizes, global.dtype());

@@ -66,13 +66,13 @@ class RandomFusionBuilder {
  private:
   int pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
   bool chance(int oneIn) { return pick(1, oneIn) == 1; }
-  DataType pickType() { return kDataTypes[static_cast<size_t>(pick(0, static_cast<int>(kDataTypes.size()) - 1))].type; }
-  TensorView* pickTensor() { return tensors_[static_cast<size_t>(pick(0, static_cast<int>(tensors_.size()) - 1))]; }
+  DataType pickType() { return kDataTypes[pick(0, static_cast<int>(kDataTypes.size()) - 1)].type; }
+  TensorView* pickTensor() { return tensors_[pick(0, static_cast<int>(tensors_.size()) - 1)]; }
 
   Dim pickDim() {
     static constexpr int kExtents[] = {1, 2, 3, 4, 6, 8, 12, 0};
     if (!symbols_.empty() && chance(4)) {
-      const IntExpr& s = symbols_[static_cast<size_t>(pick(0, 1))];
+      const IntExpr& s = symbols_[pick(0, 1)];
       return {chance(3) ? s * pick(2, 4) : s};
     }
     int extent = kExtents[pick(0, chance(8) ? 7 : 6)];
@@ -174,7 +174,7 @@ class RandomFusionBuilder {
 
   bool point(TensorView* p) {
     ExprAttributes a;
-    const PointOpInfo& op = kPointOps[static_cast<size_t>(pick(0, static_cast<int>(kPointOps.size()) - 1))];
+    const PointOpInfo& op = kPointOps[pick(0, static_cast<int>(kPointOps.size()) - 1)];
     a.point = op.op;
     DataType t = p->dtype();
     bool number = t != DataType::Bool;
@@ -244,12 +244,12 @@ class RandomFusionBuilder {
     a.order.resize(dims.size());
     std::iota(a.order.begin(), a.order.end(), 0);
     for (size_t k = dims.size(); k-- > 1;) {
-      std::swap(a.order[k], a.order[static_cast<size_t>(pick(0, static_cast<int>(k)))]);
+      std::swap(a.order[k], a.order[pick(0, static_cast<int>(k))]);
     }
     TensorView* out = f_.tensorFromRoot(p->dtype(), dims, [&](Fusion&, const std::vector<IterDomain*>& root) {
       std::vector<IterDomain*> logical;
       for (int k : a.order) {
-        logical.push_back(root[static_cast<size_t>(k)]);
+        logical.push_back(root[k]);
       }
       return logical;
     });
@@ -336,7 +336,7 @@ class RandomFusionBuilder {
   bool cat(TensorView* p, std::vector<Dim> dims) {
     ExprAttributes a;
     a.dim = pick(0, static_cast<int>(dims.size()) - 1);
-    Dim& d = dims[static_cast<size_t>(a.dim)];
+    Dim& d = dims[a.dim];
     d = {d.extent * 2};
     return add(ExprKind::Cat, {p, p}, f_.tensor(p->dtype(), dims), a);
   }
@@ -346,7 +346,7 @@ class RandomFusionBuilder {
     bool bits = !isFloatingPoint(p->dtype());
     a.reduce = bits ? static_cast<ReduceOp>(pick(4, 6)) : static_cast<ReduceOp>(pick(0, 3));
     const int reduced = pick(0, static_cast<int>(dims.size()) - 1);
-    dims[static_cast<size_t>(reduced)].type = IterType::Reduction;
+    dims[reduced].type = IterType::Reduction;
     if (reduced == p->partialDim()) {
       a.reduce = p->partialDomain()->combine();
     }
@@ -412,8 +412,8 @@ class RandomFusionBuilder {
   bool index(ExprKind kind, TensorView* p, std::vector<Dim> dims) {
     ExprAttributes a;
     a.dim = pick(0, static_cast<int>(dims.size()) - 1);
-    dims[static_cast<size_t>(a.dim)] = {pick(2, 4)};
-    std::vector<Dim> index = kind == ExprKind::IndexSelect ? std::vector<Dim>{dims[static_cast<size_t>(a.dim)]} : dims;
+    dims[a.dim] = {pick(2, 4)};
+    std::vector<Dim> index = kind == ExprKind::IndexSelect ? std::vector<Dim>{dims[a.dim]} : dims;
     TensorView* i = f_.tensor(DataType::Int, index);
     f_.addInput(i);
     return add(kind, {p, i}, f_.tensor(p->dtype(), dims), a);
@@ -427,7 +427,7 @@ class RandomFusionBuilder {
     }
     if (kind == ExprKind::ArgSort) {
       a.flags = {chance(2)};
-      Dim& d = dims[static_cast<size_t>(a.dim)];
+      Dim& d = dims[a.dim];
       d.extent = d.extent.isConst() && chance(2) ? min(d.extent, IntExpr(2)) : d.extent;
       return add(kind, {p}, f_.tensor(DataType::Int, dims), a);
     }
@@ -444,7 +444,7 @@ class RandomFusionBuilder {
     std::vector<Dim> values = dims;
     if (kind == ExprKind::Scatter) {
       a.dim = pick(0, static_cast<int>(dims.size()) - 1);
-      index[static_cast<size_t>(a.dim)] = values[static_cast<size_t>(a.dim)] = {pick(2, 4)};
+      index[a.dim] = values[a.dim] = {pick(2, 4)};
     } else if (p->dtype() == DataType::Bool) {
       return false;
     } else {
@@ -471,7 +471,7 @@ class RandomFusionBuilder {
     ExprAttributes a;
     if (!dims.empty() && chance(2)) {
       a.dim = pick(0, static_cast<int>(dims.size()) - 1);
-      dims[static_cast<size_t>(a.dim)].type = IterType::Reduction;
+      dims[a.dim].type = IterType::Reduction;
       a.reduce = ReduceOp::Max;
     }
     return add(ExprKind::Redistribute, {p}, f_.tensor(p->dtype(), dims), a);

@@ -32,7 +32,7 @@ class Transformer {
  private:
   int pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
   bool chance(int oneIn) { return pick(1, oneIn) == 1; }
-  const DeviceMesh& pickMesh() { return meshes_[static_cast<size_t>(pick(0, static_cast<int>(meshes_.size()) - 1))]; }
+  const DeviceMesh& pickMesh() { return meshes_[pick(0, static_cast<int>(meshes_.size()) - 1)]; }
 
   void step(int axis) {
     int other = pick(0, t_->nDims() - 1);

@@ -58,7 +58,7 @@ KernelCheck checkKernel(const Fusion& fusion, const DeviceInfo& device, const st
   std::vector<void*> pointers;
   for (const KernelPlan::Slot& slot : result.plan.slots) {
     if (slot.tensor == nullptr) {
-      const KernelPlan::Workspace& w = result.plan.workspaces[static_cast<size_t>(slot.workspace)];
+      const KernelPlan::Workspace& w = result.plan.workspaces[slot.workspace];
       workspaces.push_back(Tensor::zeros({w.elements.constValue()}, w.dtype));
       pointers.push_back(workspaces.back().data());
     } else if (auto it = number.find(slot.tensor); it != number.end()) {

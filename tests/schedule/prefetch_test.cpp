@@ -21,7 +21,7 @@ struct Sweep {
 // Innermost loops over n, in order.
 void sweepsOf(const tile::Program& p, const std::vector<tile::Stmt>& body, std::vector<Sweep>& sweeps) {
   for (const tile::Stmt& s : body) {
-    if (s.kind == tile::StmtKind::For && p.spaces[0].axes[static_cast<size_t>(s.axis)].name == "n") {
+    if (s.kind == tile::StmtKind::For && p.spaces[0].axes[s.axis].name == "n") {
       sweeps.push_back({&s, nullptr});
       for (const tile::Stmt& inside : s.body) {
         if (inside.kind == tile::StmtKind::Prefetch && inside.param == 0) {
@@ -68,7 +68,7 @@ Brought broughtDuringRow2(const tile::Program& p) {
       EXPECT_EQ(at(0), 3);
       for (int64_t e = at(1); e < at(1) + 16 * s.prefetch->lines; e++) {
         if (e < kColumns) {
-          result.times[static_cast<size_t>(e)]++;
+          result.times[e]++;
         }
       }
     }

@@ -116,7 +116,7 @@ class Exhaustive {
   size_t kernels(const std::vector<uint32_t>& blocks) const {
     size_t n = 0;
     for (uint32_t b : blocks) {
-      n += std::popcount(b) == 1 && isLibrary(static_cast<size_t>(std::countr_zero(b))) ? 0 : 1;
+      n += std::popcount(b) == 1 && isLibrary(std::countr_zero(b)) ? 0 : 1;
     }
     return n;
   }

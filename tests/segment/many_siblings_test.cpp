@@ -75,7 +75,7 @@ TEST(ManySiblings, OfManyShapes) {
       f.addOutput(exp(x));
     }
   });
-  EXPECT_EQ(c.kernels, static_cast<size_t>(kMany));
+  EXPECT_EQ(c.kernels, kMany);
   EXPECT_LE(c.judged, kMany);
 }
 
@@ -100,7 +100,7 @@ TEST(ManySiblings, OneAfterTheOther) {
     }
     f.addOutput(x);
   });
-  EXPECT_EQ(c.kernels, static_cast<size_t>(2 * kMany));
+  EXPECT_EQ(c.kernels, 2 * kMany);
   EXPECT_LE(c.judged, kMany);
 }
 

@@ -33,7 +33,7 @@ void count(const HostProgram& host, const Step& step, const tile::Program& progr
     if (t < 0) {
       memory.workspaces.push_back(Tensor::zeros({host.arenaBytes}, DataType::Bool));
     }
-    pointers.push_back(t >= 0 ? memory.tensors[static_cast<size_t>(t)].data() : memory.workspaces.back().data());
+    pointers.push_back(t >= 0 ? memory.tensors[t].data() : memory.workspaces.back().data());
   }
   std::vector<int64_t> sizes;
   for (const IntExpr& e : step.launch.sizes) {

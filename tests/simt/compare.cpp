@@ -14,8 +14,8 @@ namespace {
 
 std::string firstMismatch(const Comparison& c, const tile::Call& got, const tile::Call& expected) {
   const tile::Program& p = c.example.program;
-  for (int t = 0; t < static_cast<int>(p.tensors.size()); t++) {
-    const tile::TensorParam& tensor = p.tensors[static_cast<size_t>(t)];
+  for (int t = 0; t < std::ssize(p.tensors); t++) {
+    const tile::TensorParam& tensor = p.tensors[t];
     if (tensor.memory != tile::Memory::Output && tensor.memory != tile::Memory::InOut) {
       continue;
     }

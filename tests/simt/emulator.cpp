@@ -171,7 +171,7 @@ std::string jobText(const Launch& launch, const Job& job, size_t index) {
   }
   text += "\n";
   for (const Buffer& b : job.buffers) {
-    const tile::TensorParam& t = p.tensors[static_cast<size_t>(b.memory.tensor)];
+    const tile::TensorParam& t = p.tensors[b.memory.tensor];
     int size = dataTypeSize(t.dtype);
     text += fmt::format("{} {} {} {} {} {} {} {}\n", b.memory.slot, b.offset, b.memory.bytes, b.memory.below,
                         std::max(t.alignment, size), kindOf(t), size, t.name);
@@ -243,7 +243,7 @@ std::vector<Result> run(std::span<const Launch> launches) {
   std::string data(dataBytes, '\0');
   for (const Job& job : jobs) {
     for (const Buffer& b : job.buffers) {
-      std::memcpy(data.data() + b.offset, b.memory.begin, static_cast<size_t>(b.memory.bytes));
+      std::memcpy(data.data() + b.offset, b.memory.begin, b.memory.bytes);
     }
   }
   std::ofstream(folder.path / "data", std::ios::binary) << data;
@@ -263,15 +263,15 @@ std::vector<Result> run(std::span<const Launch> launches) {
       last.faults.push_back(fmt::format("the kernel ended its process with status {}: {}", status,
                                         readFile(folder.path / "log").substr(0, 2000)));
     }
-    last.faultCount = std::max<int64_t>(1, static_cast<int64_t>(last.faults.size()));
+    last.faultCount = std::max<int64_t>(1, std::ssize(last.faults));
     first = begun;
   }
   data = readFile(folder.path / "data");
   for (size_t i = 0; i < launches.size(); i++) {
     results[i].text = hashText(launches[i].kernel.source.text);
     for (const Buffer& b : jobs[i].buffers) {
-      if (launches[i].kernel.program->tensors[static_cast<size_t>(b.memory.tensor)].memory != tile::Memory::Input) {
-        std::memcpy(b.memory.begin, data.data() + b.offset, static_cast<size_t>(b.memory.bytes));
+      if (launches[i].kernel.program->tensors[b.memory.tensor].memory != tile::Memory::Input) {
+        std::memcpy(b.memory.begin, data.data() + b.offset, b.memory.bytes);
       }
     }
   }

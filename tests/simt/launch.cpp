@@ -16,7 +16,7 @@ LaunchPlan planLaunch(const Launch& launch) {
   auto sizeOf = [&](std::string_view name) -> std::optional<int64_t> {
     for (size_t i = 0; i < source.slots.size(); i++) {
       const CudaSlot& s = source.slots[i];
-      if (s.kind == CudaSlot::Kind::Size && p.sizes[static_cast<size_t>(s.index)].name == name) {
+      if (s.kind == CudaSlot::Kind::Size && p.sizes[s.index].name == name) {
         return static_cast<int64_t>(launch.slots[i]);
       }
     }
@@ -29,7 +29,7 @@ LaunchPlan planLaunch(const Launch& launch) {
     if (source.slots[i].kind != CudaSlot::Kind::Tensor) {
       continue;
     }
-    const tile::TensorParam& t = p.tensors[static_cast<size_t>(source.slots[i].index)];
+    const tile::TensorParam& t = p.tensors[source.slots[i].index];
     int64_t lowest = 0;
     int64_t highest = 0;
     bool empty = false;

@@ -20,8 +20,7 @@ using Errors = std::vector<std::string>;
 Errors errorsOfRanks(const std::function<void(Communicator&)>& body) {
   Errors errors(kRanks);
   (void)errorOf([&] {
-    runLoopback(kRanks,
-                [&](Communicator& comm) { errors[static_cast<size_t>(comm.rank())] = errorOf([&] { body(comm); }); },
+    runLoopback(kRanks, [&](Communicator& comm) { errors[comm.rank()] = errorOf([&] { body(comm); }); },
                 {.deadline = std::chrono::milliseconds(60'000)});
   });
   return errors;
@@ -66,7 +65,7 @@ void expectProgramRefused(const Build& build, DataType oddType, const std::vecto
   Errors refusals(kRanks);
   EXPECT_EQ(errorsOfRanks([&](Communicator& comm) {
               const bool odd = comm.rank() == kOdd;
-              refusals[static_cast<size_t>(comm.rank())] = errorOf([&] {
+              refusals[comm.rank()] = errorOf([&] {
                 FusionExecutorCache cache(made(build, odd), {.communicator = &comm});
                 (void)cache.runFusionWithInputs({part(2, odd ? oddType : DataType::Float)});
               });

@@ -13,8 +13,7 @@ namespace meshfuse {
 namespace {
 
 TensorView* symbolicOrConcrete(const std::vector<int64_t>& shape, bool symbolic, DataType type = DataType::Float) {
-  TensorView* x =
-      symbolic ? makeSymbolicTensor(static_cast<int64_t>(shape.size()), type) : makeContigConcreteTensor(shape, type);
+  TensorView* x = symbolic ? makeSymbolicTensor(std::ssize(shape), type) : makeContigConcreteTensor(shape, type);
   x->fusion().addInput(x);
   return x;
 }

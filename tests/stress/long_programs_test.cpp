@@ -41,7 +41,7 @@ void checkChain(int64_t length, int64_t kernels) {
   EXPECT_EQ(checked.call(inputs), "");
   EXPECT_EQ(checked.call(inputs), "");
   EXPECT_EQ(checked.cache().plansCompiled(), 1);
-  EXPECT_LE(checked.cache().hostProgram()->steps.size(), static_cast<size_t>(kernels));
+  EXPECT_LE(checked.cache().hostProgram()->steps.size(), kernels);
 }
 
 TEST(LongChain, OneHundredAndOneOps) { checkChain(101, 1); }

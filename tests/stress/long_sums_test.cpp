@@ -18,7 +18,7 @@ std::vector<float> run(const std::function<TensorView*(TensorView*)>& build, con
   auto fusion = std::make_unique<Fusion>();
   {
     FusionGuard guard(fusion.get());
-    TensorView* in = makeContigTensor(static_cast<int64_t>(x.sizes().size()));
+    TensorView* in = makeContigTensor(std::ssize(x.sizes()));
     fusion->addInput(in);
     fusion->addOutput(build(in));
   }
@@ -88,7 +88,7 @@ TEST(LongSum, OfRandomElementsIsAsGoodAsInDouble) {
   const float* data = static_cast<const float*>(x.data());
   std::vector<double> expected(3, 0);
   for (int64_t i = 0; i < x.numel(); i++) {
-    expected[static_cast<size_t>(i % 3)] += data[i];
+    expected[i % 3] += data[i];
   }
   const std::vector<float> sums = run([](TensorView* t) { return sum(t, {0}); }, x);
   for (size_t k = 0; k < 3; k++) {

@@ -28,7 +28,7 @@ std::string refusal(const std::function<void()>& what) {
 using Sizes = std::vector<IntExpr>;
 
 TensorView* inParts(TensorView* x, int dim, const Sizes& sizes) {
-  x->setDeviceMesh(DeviceMesh::createForNumDevices(static_cast<int64_t>(sizes.size())));
+  x->setDeviceMesh(DeviceMesh::createForNumDevices(std::ssize(sizes)));
   x->partition(dim, sizes);
   x->axis(dim)->parallelize(ParallelType::DIDx);
   return x;
@@ -191,8 +191,8 @@ TEST(PartsOfGivenSizes, OfOneElementOrNone) {
   expectAgreesOnRanks(
       [](Fusion& f, int64_t ranks) {
         const auto only = [&](int64_t at, int64_t rows) {
-          Sizes sizes(static_cast<size_t>(ranks), 0);
-          sizes[static_cast<size_t>(at)] = rows;
+          Sizes sizes(ranks, 0);
+          sizes[at] = rows;
           return sizes;
         };
         TensorView* one = inParts(input(f, {1, 6}), 0, only(ranks - 1, 1));
@@ -283,9 +283,9 @@ TEST(PartsOfGivenSizes, MayBeInputs) {
       for (int64_t c = 0; c < 4; c++) {
         double expected = 0;
         for (int64_t r = 0; r < a + b; r++) {
-          expected += values[static_cast<size_t>(r * 4 + c)];
+          expected += values[r * 4 + c];
         }
-        EXPECT_NEAR(got[0].toVector()[static_cast<size_t>(c)], expected, 1e-5);
+        EXPECT_NEAR(got[0].toVector()[c], expected, 1e-5);
       }
       EXPECT_EQ(got[1].size(0), end - begin);
     }
@@ -340,16 +340,15 @@ TEST(PartsOfGivenSizes, MayBeTheElementsOfAnInput) {
       ASSERT_TRUE(std::ranges::equal(got[0].sizes(), std::vector<int64_t>{a + b, 2}));
       for (int64_t r = 0; r < a + b; r++) {
         for (int64_t c = 0; c < 2; c++) {
-          EXPECT_NEAR(got[0].toVector()[static_cast<size_t>(r * 2 + c)],
-                      std::tanh(values[static_cast<size_t>(r * 4 + 2 * comm.rank() + c)]), 1e-5);
+          EXPECT_NEAR(got[0].toVector()[r * 2 + c], std::tanh(values[r * 4 + 2 * comm.rank() + c]), 1e-5);
         }
       }
       for (int64_t c = 0; c < 4; c++) {
         double expected = static_cast<double>(a + b);
         for (int64_t r = 0; r < a + b; r++) {
-          expected += values[static_cast<size_t>(r * 4 + c)];
+          expected += values[r * 4 + c];
         }
-        EXPECT_NEAR(got[1].toVector()[static_cast<size_t>(c)], expected, 1e-5);
+        EXPECT_NEAR(got[1].toVector()[c], expected, 1e-5);
       }
     }
     if (comm.rank() == 0) {
@@ -374,7 +373,7 @@ TEST(PartsOfGivenSizes, ElementsThatDifferBetweenRanksAreRefusedAlike) {
         call(3, 2);
         call(3, 4);
       }
-      said[static_cast<size_t>(comm.rank())] = refusal([&] { comm.rank() == 0 ? call(3, 2) : call(3, 4); });
+      said[comm.rank()] = refusal([&] { comm.rank() == 0 ? call(3, 2) : call(3, 4); });
     });
     EXPECT_EQ(said[0], said[1]);
     EXPECT_NE(said[0].find("input 0 (T0"), std::string::npos) << said[0];
@@ -402,7 +401,7 @@ TEST(PartsOfGivenSizes, AllRanksRefuseAlike) {
   const auto texts = [](const std::function<void(TensorView*)>& place, int64_t rows) {
     std::vector<std::string> said(2);
     runLoopback(2, [&](Communicator& comm) {
-      said[static_cast<size_t>(comm.rank())] = refusal([&] {
+      said[comm.rank()] = refusal([&] {
         auto fusion = std::make_unique<Fusion>();
         FusionGuard guard(fusion.get());
         TensorView* x = makeContigTensor(2);

@@ -69,13 +69,13 @@ std::unique_ptr<Fusion> inOrder(const std::vector<int>& order, const Placement& 
   fusion->addInput(x);
   std::vector<std::vector<TensorView*>> results(kSegments);
   for (int at = 0; at < kSegments; at++) {
-    const int segment = order[static_cast<size_t>(at)];
+    const int segment = order[at];
     const int64_t offset = 10 + 2 * segment - 2 * at;
     TensorView* uniform = rand_like(x, 7, offset);
     TensorView* normal = randn_like(x, 7, offset);
     TensorView* kept = segment_set(where(lt(uniform, 0.5), x, 0.0));
     placement.place(kept, segment);
-    results[static_cast<size_t>(segment)] = {kept, set(uniform), set(normal), sum(gt(normal, 0.0), {0})};
+    results[segment] = {kept, set(uniform), set(normal), sum(gt(normal, 0.0), {0})};
   }
   for (const std::vector<TensorView*>& of : results) {
     for (TensorView* tv : of) {
@@ -97,7 +97,7 @@ std::unique_ptr<Fusion> readInFour(const std::vector<int>& order, const Placemen
   for (int segment : order) {
     last = segment_set(add(mul(last, 0.0), numbers));
     placement.place(last, segment);
-    results[static_cast<size_t>(segment)] = last;
+    results[segment] = last;
   }
   for (TensorView* tv : results) {
     fusion->addOutput(tv);

@@ -23,7 +23,7 @@ Tensor stressRows(int64_t length, DataType type) {
       [](int64_t i) { return -static_cast<double>(i % 7) - 1; },
       [](int64_t i) { return i % 3 == 0 ? 60000.0 : -60000.0; },
   };
-  Tensor t = Tensor::empty({static_cast<int64_t>(contents.size()), length}, type);
+  Tensor t = Tensor::empty({std::ssize(contents), length}, type);
   for (size_t r = 0; r < contents.size(); r++) {
     for (int64_t i = 0; i < length; i++) {
       t.set(std::vector<int64_t>{static_cast<int64_t>(r), i}, contents[r](i));

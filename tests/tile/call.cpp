@@ -17,7 +17,7 @@ constexpr size_t kGuard = 128;
 constexpr char kGuardByte = 0x5a;
 
 int64_t bytes(const Program& p, int tensor, int64_t elements) {
-  return elements * dataTypeSize(p.tensors[static_cast<size_t>(tensor)].dtype);
+  return elements * dataTypeSize(p.tensors[tensor].dtype);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ std::vector<uint64_t> Call::slots() const {
 }
 
 std::vector<double> Call::values(int tensor) const {
-  DataType dtype = program_.tensors[static_cast<size_t>(tensor)].dtype;
+  DataType dtype = program_.tensors[tensor].dtype;
   std::vector<double> values;
   for (int64_t e = 0; e < elements(tensor); e++) {
     Scalar s = readElement(static_cast<const char*>(data(tensor)) + bytes(program_, tensor, e), dtype);
@@ -86,7 +86,7 @@ std::vector<double> Call::values(int tensor) const {
 }
 
 void Call::set(int tensor, int64_t element, double value) {
-  DataType dtype = program_.tensors[static_cast<size_t>(tensor)].dtype;
+  DataType dtype = program_.tensors[tensor].dtype;
   Scalar s = isFloatingPoint(dtype) ? castScalar(realScalar(value), DataType::Double, dtype)
                                     : integerScalar(static_cast<int64_t>(value));
   writeElement(static_cast<char*>(data(tensor)) + bytes(program_, tensor, element), dtype, s);

@@ -15,8 +15,8 @@ class Call {
   explicit Call(const Example& example, uint64_t seed = 1);
 
   std::vector<uint64_t> slots() const;
-  int64_t elements(int tensor) const { return elements_[static_cast<size_t>(tensor)]; }  // from the base pointer on
-  void* data(int tensor) const { return data_[static_cast<size_t>(tensor)]; }
+  int64_t elements(int tensor) const { return elements_[tensor]; }  // from the base pointer on
+  void* data(int tensor) const { return data_[tensor]; }
   // All elements of a tensor; integers exactly while below 2^53.
   std::vector<double> values(int tensor) const;
   void set(int tensor, int64_t element, double value);

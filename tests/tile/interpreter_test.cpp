@@ -58,9 +58,9 @@ TEST(Interpreter, AddsAndCountsBytes) {
       expectNear(call.values(2), expected, dtype, 1);
       int64_t bytes = n * dataTypeSize(dtype);
       for (int t : {0, 1}) {
-        EXPECT_EQ(result.tensors[static_cast<size_t>(t)].readBytes, bytes);
-        EXPECT_EQ(result.tensors[static_cast<size_t>(t)].distinctReadBytes, bytes);
-        EXPECT_EQ(result.tensors[static_cast<size_t>(t)].writtenBytes, 0);
+        EXPECT_EQ(result.tensors[t].readBytes, bytes);
+        EXPECT_EQ(result.tensors[t].distinctReadBytes, bytes);
+        EXPECT_EQ(result.tensors[t].writtenBytes, 0);
       }
       EXPECT_EQ(result.tensors[2].writtenBytes, bytes);
       EXPECT_EQ(result.tensors[2].distinctWrittenBytes, bytes);
@@ -131,7 +131,7 @@ TEST(Interpreter, LayerNorm) {
         means.push_back(mean);
         rstds.push_back(rstd);
         for (int64_t j = 0; j < n; j++) {
-          y.push_back((row[j] - mean) * rstd * w[static_cast<size_t>(j)] + b[static_cast<size_t>(j)]);
+          y.push_back((row[j] - mean) * rstd * w[j] + b[j]);
         }
       }
       expectNear(call.values(3), y, dtype, static_cast<double>(n) + 16);
@@ -149,11 +149,11 @@ TEST(Interpreter, InnerAndOuterSums) {
       Call innerCall(inner), outerCall(outer);
       run(inner, innerCall);
       run(outer, outerCall);
-      std::vector<double> x = innerCall.values(0), rows(static_cast<size_t>(m), 0), columns(static_cast<size_t>(n), 0);
+      std::vector<double> x = innerCall.values(0), rows(m, 0), columns(n, 0);
       EXPECT_EQ(x, outerCall.values(0));
       for (int64_t i = 0; i < m * n; i++) {
-        rows[static_cast<size_t>(i / n)] += x[static_cast<size_t>(i)];
-        columns[static_cast<size_t>(i % n)] += x[static_cast<size_t>(i)];
+        rows[i / n] += x[i];
+        columns[i % n] += x[i];
       }
       // The sum of magnitudes is at most twice the count.
       expectNear(innerCall.values(1), rows, dtype, 2 * static_cast<double>(n * n));
@@ -170,7 +170,7 @@ TEST(Interpreter, Transpose) {
     Interpretation result = run(example, call);
     std::vector<double> x = call.values(0), y = call.values(1);
     for (int64_t i = 0; i < kM * kN; i++) {
-      ASSERT_EQ(y[static_cast<size_t>(i % kN * kM + i / kN)], x[static_cast<size_t>(i)]);
+      ASSERT_EQ(y[i % kN * kM + i / kN], x[i]);
     }
     EXPECT_EQ(result.tensors[0].readBytes, kM * kN * dataTypeSize(dtype));
   });
@@ -184,10 +184,8 @@ TEST(Interpreter, PadCatGatherDropout) {
     std::vector<double> a = call.values(0), b = call.values(1), y = call.values(2);
     for (int64_t i = 0; i < 5 * 103; i++) {
       int64_t row = i / 103, j = i % 103;
-      double expected = j == 0 || j == 102 ? 7
-                        : j <= 37          ? a[static_cast<size_t>(row * 37 + j - 1)]
-                                           : b[static_cast<size_t>(row * 64 + j - 38)];
-      ASSERT_EQ(y[static_cast<size_t>(i)], expected);
+      double expected = j == 0 || j == 102 ? 7 : j <= 37 ? a[row * 37 + j - 1] : b[row * 64 + j - 38];
+      ASSERT_EQ(y[i], expected);
     }
     EXPECT_EQ(result.tensors[0].readBytes, 5 * 37 * dataTypeSize(dtype));
     EXPECT_EQ(result.tensors[1].readBytes, 5 * 64 * dataTypeSize(dtype));
@@ -197,8 +195,7 @@ TEST(Interpreter, PadCatGatherDropout) {
     run(gather, rows);
     std::vector<double> x = rows.values(0), index = rows.values(1), z = rows.values(2);
     for (int64_t i = 0; i < 21 * 48; i++) {
-      ASSERT_EQ(z[static_cast<size_t>(i)],
-                x[static_cast<size_t>(static_cast<int64_t>(index[static_cast<size_t>(i / 48)]) * 48 + i % 48)]);
+      ASSERT_EQ(z[i], x[static_cast<int64_t>(index[i / 48]) * 48 + i % 48]);
     }
 
     Example dropout = dropoutProgram(target, dtype, 4000);

@@ -147,7 +147,7 @@ TEST(Builder, DigitsStridesAndSymbols) {
   EXPECT_EQ(b.program().threads(), 128);
   EXPECT_EQ(b.program().cluster(), 1);
   ValueId row = b.indexValue(b.coord(s, 0), s);
-  EXPECT_EQ(b.program().values[static_cast<size_t>(row)].digits, 0b1111u);
+  EXPECT_EQ(b.program().values[row].digits, 0b1111u);
 }
 
 TEST(Builder, RefusesMistakes) {

@@ -53,8 +53,7 @@ struct Writer {
     return b.cast(b.load(tensor, std::move(index), space, std::move(options)), wide);
   }
   void store(int tensor, std::vector<Index> index, ValueId value, Cache cache = Cache::Keep) {
-    b.store(tensor, std::move(index), b.cast(value, b.program().tensors[static_cast<size_t>(tensor)].dtype),
-            {.cache = cache});
+    b.store(tensor, std::move(index), b.cast(value, b.program().tensors[tensor].dtype), {.cache = cache});
   }
   ValueId constant(double value) { return b.constant(wide, value); }
   ValueId op(PointOp op, std::vector<ValueId> operands) { return b.point(op, std::move(operands)); }
@@ -76,9 +75,7 @@ struct Writer {
     })[0];
     return b.reduceAxis(partial, axis, combiner);
   }
-  uint64_t digits(int space, int axis) const {
-    return axisDigits(b.program().spaces[static_cast<size_t>(space)], axis);
-  }
+  uint64_t digits(int space, int axis) const { return axisDigits(b.program().spaces[space], axis); }
   Example take() { return {b.take(), std::move(sizes), std::move(scalars)}; }
 
   Builder b;

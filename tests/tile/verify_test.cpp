@@ -161,14 +161,12 @@ TEST(Verify, Loops) {
                 "loop m_s runs inside itself");
   expectFinding(with(rows(), [&](Program& p) { inner(p).digit = 1; }), "the digit is not serial");
   expectFinding(with(rows(), [&](Program& p) { inner(p).digit = 9; }), "which does not exist");
-  expectFinding(with(rows(), [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].init)].digits = 0; }),
+  expectFinding(with(rows(), [&](Program& p) { p.values[inner(p).carried[0].init].digits = 0; }),
                 "carry 0 changes its digits");
-  expectFinding(with(rows(), [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].init)].dtype = Int; }),
+  expectFinding(with(rows(), [&](Program& p) { p.values[inner(p).carried[0].init].dtype = Int; }),
                 "carry 0 is Float and Int");
-  expectFinding(
-      with(rows(),
-           [&](Program& p) { p.values[static_cast<size_t>(inner(p).carried[0].carry)].kind = ValueKind::Const; }),
-      "is held by values of other kinds");
+  expectFinding(with(rows(), [&](Program& p) { p.values[inner(p).carried[0].carry].kind = ValueKind::Const; }),
+                "is held by values of other kinds");
 }
 
 TEST(Verify, MemoryAndWriters) {

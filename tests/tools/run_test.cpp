@@ -197,7 +197,7 @@ void expectTrace(const std::string& path, int ranks, int64_t bytesOfRankZero) {
       bytes[e["pid"]] += e["args"].value("bytes_received", 0);
     }
   }
-  ASSERT_EQ(rows.size(), static_cast<size_t>(ranks));
+  ASSERT_EQ(rows.size(), ranks);
   for (auto& [rank, own] : rows) {
     EXPECT_GE(own.size(), 3u) << "calls, kernels and collectives of rank " << rank;
     for (auto& [row, spans] : own) {

@@ -71,15 +71,15 @@ CudaSource Emitter::emit() {
     source.blocks *= p_.grid[d].count;
   }
   source.blocks *= IntExpr(source.cluster);
-  for (int i = 0; i < static_cast<int>(p_.tensors.size()); i++) {
+  for (int i = 0; i < std::ssize(p_.tensors); i++) {
     if (tensor(i).memory != Memory::Scratch) {
       source.slots.push_back({CudaSlot::Kind::Tensor, i});
     }
   }
-  for (int i = 0; i < static_cast<int>(p_.sizes.size()); i++) {
+  for (int i = 0; i < std::ssize(p_.sizes); i++) {
     source.slots.push_back({CudaSlot::Kind::Size, i});
   }
-  for (int i = 0; i < static_cast<int>(p_.scalars.size()); i++) {
+  for (int i = 0; i < std::ssize(p_.scalars); i++) {
     source.slots.push_back({CudaSlot::Kind::Scalar, i});
   }
 

@@ -39,7 +39,7 @@ IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
       zero.insert(d.symbol);
     }
   }
-  for (const Digit& d : this->space(space).axes[static_cast<size_t>(axis)].digits) {
+  for (const Digit& d : this->space(space).axes[axis].digits) {
     if (d.level == Level::Serial && !s_.openSerial.contains(geometry_.cName(d.symbol))) {
       zero.insert(geometry_.cName(d.symbol));
     }
@@ -51,7 +51,7 @@ IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
 
 // Whether the coordinate is below the bound in every thread, register and part.
 bool Emitter::proven(int space, int axis) const {
-  const Axis& a = this->space(space).axes[static_cast<size_t>(axis)];
+  const Axis& a = this->space(space).axes[axis];
   IntExpr bound = geometry_.resolve(a.bound);
   if (s_.guardedAxes.contains({space, axis}) || provenLess(geometry_.coordinate(space, axis), bound)) {
     return true;
@@ -76,7 +76,7 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
     }
   };
   const Space& s = this->space(space);
-  for (int a = 0; a < static_cast<int>(s.axes.size()); a++) {
+  for (int a = 0; a < std::ssize(s.axes); a++) {
     bool mentioned = (digits & axisDigits(s, a)) != 0;
     for (const Index& i : index) {
       mentioned = mentioned || geometry_.mentionsAxis(i.expr, space, a);
@@ -85,7 +85,7 @@ std::vector<Pred> Emitter::openPredicates(int space, uint64_t digits, const std:
       mentioned = mentioned || geometry_.mentionsAxis(p.lhs, space, a) || geometry_.mentionsAxis(p.rhs, space, a);
     }
     if (mentioned && (!wanted || wanted(a)) && !proven(space, a)) {
-      add(lowestCoordinate(space, a, digits), geometry_.resolve(s.axes[static_cast<size_t>(a)].bound));
+      add(lowestCoordinate(space, a, digits), geometry_.resolve(s.axes[a].bound));
     }
   }
   for (const Pred& p : where) {
@@ -249,7 +249,7 @@ std::string Emitter::pointerTo(const Access& a, Direction direction) {
     const std::string& slot = scratchOf_.at(a.tensor).name;
     return a.base.isConst(0) ? slot : fmt::format("{} + (int)({})*{}", slot, text(a.base), dataTypeSize(t.dtype));
   }
-  const std::string& name = tensorNames_[static_cast<size_t>(a.tensor)];
+  const std::string& name = tensorNames_[a.tensor];
   if (a.base.isConst(0)) {
     return name;
   }

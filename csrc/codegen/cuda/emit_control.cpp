@@ -75,8 +75,8 @@ void Emitter::define(ValueId id) {
 // The loop ends at the bound of its axis where that comes before its size. Threads may not leave it apart: the test
 // takes the thread digits as zero.
 std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& guards) {
-  const Axis& axis = space(s.space).axes[static_cast<size_t>(s.axis)];
-  const Digit& digit = axis.digits[static_cast<size_t>(s.digit)];
+  const Axis& axis = space(s.space).axes[s.axis];
+  const Digit& digit = axis.digits[s.digit];
   const std::string& symbol = geometry_.cName(digit.symbol);
   IntExpr size = geometry_.resolve(digit.size);
   IntExpr bound = geometry_.resolve(axis.bound);
@@ -85,7 +85,7 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
       IntExpr::symbol(symbol, {0, size.upper() ? std::max<int64_t>(0, *size.upper() - 1) : INT64_MAX, 1}) * stride;
   bool threadsOutside = false;
   for (int d = 0; d < s.digit; d++) {
-    const Digit& outer = axis.digits[static_cast<size_t>(d)];
+    const Digit& outer = axis.digits[d];
     if (isThread(outer.level) && !outer.size.isConst(1)) {
       threadsOutside = true;
     } else if (!isRegister(outer.level) && !outer.size.isConst(1)) {
@@ -142,7 +142,7 @@ void Emitter::loop(const Stmt& s) {
 }
 
 void Emitter::loopOnce(const Stmt& s, const std::string& header, const std::set<std::pair<int, int>>& guards) {
-  const Digit& digit = space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)];
+  const Digit& digit = space(s.space).axes[s.axis].digits[s.digit];
   auto tiles = s_.tiles;
   auto openSerial = s_.openSerial;
   auto guarded = s_.guardedAxes;
@@ -170,12 +170,11 @@ void Emitter::assignCarried(const Stmt& s) {
   bool together = std::all_of(s.carried.begin(), s.carried.end(), [&](const Carried& c) {
     return value(c.carry).space == first.space && value(c.carry).digits == first.digits;
   });
-  const std::string& looped =
-      space(s.space).axes[static_cast<size_t>(s.axis)].digits[static_cast<size_t>(s.digit)].symbol;
+  const std::string& looped = space(s.space).axes[s.axis].digits[s.digit].symbol;
   auto condition = [&](const Value& v) {
     std::string all;
     auto isLooped = [&](int a) {
-      const std::vector<Digit>& digits = space(v.space).axes[static_cast<size_t>(a)].digits;
+      const std::vector<Digit>& digits = space(v.space).axes[a].digits;
       return std::any_of(digits.begin(), digits.end(), [&](const Digit& d) { return d.symbol == looped; });
     };
     for (const Pred& p : openPredicates(v.space, v.digits, {}, {}, isLooped)) {
@@ -278,7 +277,7 @@ void Emitter::lastArriver(const Stmt& s) {
   s_.arena.open.written.insert(slot);
   line("fence();");
   wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
-  std::string counter = tensorNames_[static_cast<size_t>(s.param)];
+  std::string counter = tensorNames_[s.param];
   std::string address = at.isConst(0) ? counter : counter + " + " + text(at);
   open(cluster ? "if (rank == 0 && threadIndex() == 0)" : "if (threadIndex() == 0)");
   std::string ticketSite = nextSite();

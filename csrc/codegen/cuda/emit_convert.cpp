@@ -79,7 +79,7 @@ double conflictFactor(const IntExpr& offset, const std::vector<DigitInfo>& lanes
       return 0;
     });
     for (int64_t word = at * bytes / 4; word <= (at * bytes + bytes - 1) / 4; word++) {
-      banks[static_cast<size_t>(word % 32)].insert(word);
+      banks[word % 32].insert(word);
       words.insert(word);
     }
   }
@@ -100,7 +100,7 @@ Exchange Emitter::planExchange(ValueId id) const {
   std::vector<int64_t> extents;
   Side writer{.space = from.space, .digits = 0, .coordinates = {}};
   Side reader{.space = v.space, .digits = v.digits, .coordinates = {}};
-  for (int a = 0; a < static_cast<int>(space(from.space).axes.size()); a++) {
+  for (int a = 0; a < std::ssize(space(from.space).axes); a++) {
     if ((from.digits & axisDigits(space(from.space), a)) == 0) {
       continue;
     }
@@ -111,7 +111,7 @@ Exchange Emitter::planExchange(ValueId id) const {
         here == there,
         "[codegen cuda] kernel {}: axis {} of a convert spans {} positions on one side, {} on the other; give both "
         "the same",
-        p_.name, space(from.space).axes[static_cast<size_t>(a)].name, here, there);
+        p_.name, space(from.space).axes[a].name, here, there);
     axes.push_back(a);
     extents.push_back(here);
   }

@@ -46,8 +46,7 @@ size_t Emitter::Nest::loopsOf(ValueId id) const {
 // A coarse division by a value that is constant in the innermost loop.
 bool Emitter::Nest::dividesByInverse(ValueId id) const {
   const Value& v = e_.value(id);
-  if (v.kind != ValueKind::Point || v.op != PointOp::Div || v.dtype != DataType::Float ||
-      !e_.usage_.coarse[static_cast<size_t>(id)]) {
+  if (v.kind != ValueKind::Point || v.op != PointOp::Div || v.dtype != DataType::Float || !e_.usage_.coarse[id]) {
     return false;
   }
   uint64_t innermost = registers_.empty() ? 0 : registers_.back().bit;

@@ -36,8 +36,7 @@ void Emitter::store(const Stmt& s) {
   const Value& v = value(s.value);
   int space = s.space;
   // A value without digits fits every space; the index tells which one.
-  for (int other = 0;
-       v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < static_cast<int>(p_.spaces.size());
+  for (int other = 0; v.digits == 0 && accessDigits(space, 0, s.index, s.where) == 0 && other < std::ssize(p_.spaces);
        other++) {
     uint64_t digits = accessDigits(other, 0, s.index, s.where);
     if (digits != 0) {

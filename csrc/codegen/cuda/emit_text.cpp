@@ -3,9 +3,7 @@
 
 namespace meshfuse::cuda {
 
-void Emitter::line(std::string text) {
-  s_.lines.push_back(std::string(static_cast<size_t>(2 * s_.indent), ' ') + std::move(text));
-}
+void Emitter::line(std::string text) { s_.lines.push_back(std::string(2 * s_.indent, ' ') + std::move(text)); }
 
 void Emitter::open(const std::string& text) {
   line(text.empty() ? "{" : text + " {");

@@ -44,7 +44,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
       return isFloatingPoint(v.dtype) ? floatLiteral(v.constant, v.dtype, s_.uses)
                                       : integerLiteral(v.integer, v.dtype, s_.uses);
     case ValueKind::Scalar:
-      return scalarNames_[static_cast<size_t>(v.param)];
+      return scalarNames_[v.param];
     case ValueKind::Index:
       use("types");
       return fmt::format("i64({})", text(geometry_.resolve(v.index[0].expr)));
@@ -55,7 +55,7 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
         return checkedIndexText(v, operands);
       }
       return pointText(v.op, operandType(v.operands.size() == 3 && v.op == PointOp::Where ? 1 : 0),
-                       usage_.coarse[static_cast<size_t>(id)] ? Precision::Coarse : Precision::Full, operands, s_.uses);
+                       usage_.coarse[id] ? Precision::Coarse : Precision::Full, operands, s_.uses);
     case ValueKind::Random:
       use("philox");
       return fmt::format("philox({}, {}, {}, {})", operands[0], operands[1], operands[2], v.param);

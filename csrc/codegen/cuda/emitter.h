@@ -156,8 +156,8 @@ class Emitter {
   // The float that is rounded to a 16-bit value, if two values can be rounded at once.
   tile::ValueId packedSource(tile::ValueId id) const;
   void packVector(const std::string& destination, const std::string& floats, DataType dtype, int64_t width);
-  const tile::Value& value(tile::ValueId id) const { return p_.values[static_cast<size_t>(id)]; }
-  const tile::Space& space(int id) const { return p_.spaces[static_cast<size_t>(id)]; }
+  const tile::Value& value(tile::ValueId id) const { return p_.values[id]; }
+  const tile::Space& space(int id) const { return p_.spaces[id]; }
 
   // -- memory (emit_access.cpp, emit_load.cpp, emit_store.cpp)
   uint64_t accessDigits(int space, uint64_t digits, const std::vector<tile::Index>& index,
@@ -197,7 +197,7 @@ class Emitter {
   void planScratch();
   bool isScratch(int tensor) const { return scratchOf_.contains(tensor); }
   bool isPrivate(int tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
-  const tile::TensorParam& tensor(int id) const { return p_.tensors[static_cast<size_t>(id)]; }
+  const tile::TensorParam& tensor(int id) const { return p_.tensors[id]; }
 
   // -- communication (emit_reduce.cpp, emit_convert.cpp)
   void wait(Arena::Wait barrier);

@@ -48,7 +48,7 @@ void Geometry::addDigits(const tile::Space& space, Names& names) {
     }
   }
   for (size_t i = 0; i < refs.size(); i++) {
-    const tile::Digit& d = space.axes[static_cast<size_t>(refs[i].axis)].digits[static_cast<size_t>(refs[i].digit)];
+    const tile::Digit& d = space.axes[refs[i].axis].digits[refs[i].digit];
     infos.push_back(
         {uint64_t{1} << i, refs[i].axis, d.level, d.size.constValue(), resolve(d.stride), cNames_[d.symbol]});
   }
@@ -122,9 +122,7 @@ IntExpr Geometry::resolve(const IntExpr& e) const {
   });
 }
 
-IntExpr Geometry::coordinate(int space, int axis) const {
-  return meaning_.at(program_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)].name);
-}
+IntExpr Geometry::coordinate(int space, int axis) const { return meaning_.at(program_.spaces[space].axes[axis].name); }
 
 const std::string& Geometry::cName(const std::string& symbol) const {
   auto it = cNames_.find(symbol);
@@ -133,7 +131,7 @@ const std::string& Geometry::cName(const std::string& symbol) const {
 }
 
 bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
-  const tile::Axis& a = program_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+  const tile::Axis& a = program_.spaces[space].axes[axis];
   if (e.contains(a.name)) {
     return true;
   }
@@ -141,12 +139,12 @@ bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
 }
 
 uint64_t Geometry::digitsIn(const IntExpr& e, int space) const {
-  const tile::Space& s = program_.spaces[static_cast<size_t>(space)];
+  const tile::Space& s = program_.spaces[space];
   std::vector<tile::DigitRef> refs = tile::digitsOf(s);
   uint64_t set = 0;
   for (size_t i = 0; i < refs.size(); i++) {
-    const tile::Axis& axis = s.axes[static_cast<size_t>(refs[i].axis)];
-    if (e.contains(axis.name) || e.contains(axis.digits[static_cast<size_t>(refs[i].digit)].symbol)) {
+    const tile::Axis& axis = s.axes[refs[i].axis];
+    if (e.contains(axis.name) || e.contains(axis.digits[refs[i].digit].symbol)) {
       set |= uint64_t{1} << i;
     }
   }

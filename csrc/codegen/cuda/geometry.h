@@ -31,7 +31,7 @@ class Geometry {
  public:
   Geometry(const tile::Program& program, Names& names);
 
-  const std::vector<DigitInfo>& digits(int space) const { return spaces_[static_cast<size_t>(space)]; }
+  const std::vector<DigitInfo>& digits(int space) const { return spaces_[space]; }
   // The digits of `set` in registers, outermost first, the vector digit last; digits of size 1 left out.
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
   std::vector<DigitInfo> threads(int space, uint64_t set) const;  // the digits of `set` on threads, in their order

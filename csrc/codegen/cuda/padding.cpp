@@ -38,10 +38,10 @@ Padding::Padding(const Program& program) : p_(program) {
       continue;
     }
     ValueId from = v.operands[0];
-    while (p_.values[static_cast<size_t>(from)].kind == ValueKind::Cast) {
-      from = p_.values[static_cast<size_t>(from)].operands[0];
+    while (p_.values[from].kind == ValueKind::Cast) {
+      from = p_.values[from].operands[0];
     }
-    const Value& load = p_.values[static_cast<size_t>(from)];
+    const Value& load = p_.values[from];
     std::optional<double> identity = identityOf(v.combiner);
     bool open = load.kind == ValueKind::Load && isFloatingPoint(load.dtype) && load.where.empty() && load.mask == kNone;
     if (open && identity) {
@@ -56,14 +56,14 @@ double Padding::ofLoad(ValueId id) const {
 }
 
 ValueId Padding::source(ValueId id) const {
-  const Value& v = p_.values[static_cast<size_t>(id)];
+  const Value& v = p_.values[id];
   bool follows =
       v.kind == ValueKind::Cast || (v.kind == ValueKind::Point && (v.op == PointOp::Sub || v.op == PointOp::Exp));
   return follows ? source(v.operands[0]) : id;
 }
 
 std::optional<double> Padding::of(ValueId id) const {
-  const Value& v = p_.values[static_cast<size_t>(id)];
+  const Value& v = p_.values[id];
   if (!isFloatingPoint(v.dtype)) {
     return std::nullopt;
   }
@@ -82,7 +82,7 @@ std::optional<double> Padding::of(ValueId id) const {
     return 0;
   }
   if (v.op == PointOp::Sub && a == -kInfinity) {
-    const Value& b = p_.values[static_cast<size_t>(v.operands[1])];
+    const Value& b = p_.values[v.operands[1]];
     bool ownMaximum =
         b.kind == ValueKind::Reduce && b.combiner == Combiner::Max && b.operands[0] == v.operands[0] && b.where.empty();
     return ownMaximum ? a : std::nullopt;
@@ -91,26 +91,25 @@ std::optional<double> Padding::of(ValueId id) const {
 }
 
 bool Padding::isIdentity(ValueId reduce, int axis) const {
-  const Value& v = p_.values[static_cast<size_t>(reduce)];
+  const Value& v = p_.values[reduce];
   ValueId operand = v.operands[0];
-  const Value& from = p_.values[static_cast<size_t>(operand)];
+  const Value& from = p_.values[operand];
   std::optional<double> padding = of(operand);
   if (!padding || padding != identityOf(v.combiner)) {
     return false;
   }
   // The load must have been guarded by the very same coordinate.
-  const Value& load = p_.values[static_cast<size_t>(source(operand))];
-  const Space& space = p_.spaces[static_cast<size_t>(from.space)];
+  const Value& load = p_.values[source(operand)];
+  const Space& space = p_.spaces[from.space];
   uint64_t digits = axisDigits(space, axis);
   bool sameDigits = load.space == from.space && (load.digits & digits) == (from.digits & digits);
   // exp(x - max x) has the digits of its sum only if the maximum ran over the same ones.
   const Value* point = &from;
   while (point->kind == ValueKind::Point || point->kind == ValueKind::Cast) {
     if (point->kind == ValueKind::Point && point->op == PointOp::Sub) {
-      sameDigits =
-          sameDigits && (p_.values[static_cast<size_t>(point->operands[1])].digits & digits) == (v.digits & digits);
+      sameDigits = sameDigits && (p_.values[point->operands[1]].digits & digits) == (v.digits & digits);
     }
-    point = &p_.values[static_cast<size_t>(point->operands[0])];
+    point = &p_.values[point->operands[0]];
   }
   return sameDigits;
 }

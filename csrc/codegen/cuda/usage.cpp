@@ -33,7 +33,7 @@ struct Analysis {
 
   void use(ValueId id, Consumer c) {
     if (id != kNone) {
-      consumers[static_cast<size_t>(id)].insert(c);
+      consumers[id].insert(c);
     }
   }
   void useAll(const Value& v, Consumer c) {
@@ -51,11 +51,11 @@ struct Analysis {
     for (const Stmt& s : block) {
       Consumer here{++site, depth};
       if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
-        depthOf[static_cast<size_t>(s.value)] = depth;
+        depthOf[s.value] = depth;
         siteOf[s.value] = here;
       }
       if (s.kind == StmtKind::Keep) {
-        kept[static_cast<size_t>(s.value)] = true;
+        kept[s.value] = true;
       }
       if (s.kind == StmtKind::Store) {
         use(s.value, here);
@@ -63,11 +63,11 @@ struct Analysis {
         for (const Index& i : s.index) {
           use(i.tile, here);
         }
-        fine[static_cast<size_t>(s.value)] = true;
+        fine[s.value] = true;
       }
       for (const Carried& c : s.carried) {
         use(c.init, here);
-        depthOf[static_cast<size_t>(c.result)] = depth;
+        depthOf[c.result] = depth;
       }
       visit(s.body, depth + (s.kind == StmtKind::For ? 1 : 0));
       Consumer end{++site, depth + 1};
@@ -94,8 +94,8 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
   for (bool changed = true; changed;) {
     changed = false;
     auto mark = [&](ValueId id) {
-      if (id != kNone && !fine[static_cast<size_t>(id)]) {
-        fine[static_cast<size_t>(id)] = changed = true;
+      if (id != kNone && !fine[id]) {
+        fine[id] = changed = true;
       }
     };
     for (size_t i = p.values.size(); i-- > 0;) {
@@ -114,7 +114,7 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
       mark(v.mask);
     }
     for (const Carried& c : a.carried) {
-      if (fine[static_cast<size_t>(c.result)] || fine[static_cast<size_t>(c.carry)]) {
+      if (fine[c.result] || fine[c.carry]) {
         mark(c.next);
         mark(c.init);
         mark(c.carry);
@@ -128,13 +128,13 @@ std::vector<bool> coarseValues(const Program& p, Analysis& a) {
 }  // namespace
 
 bool isFree(const Program& program, ValueId id) {
-  const Value& v = program.values[static_cast<size_t>(id)];
+  const Value& v = program.values[id];
   switch (v.kind) {
     case ValueKind::Const:
     case ValueKind::Scalar:
       return true;
     case ValueKind::Cast: {
-      const Value& from = program.values[static_cast<size_t>(v.operands[0])];
+      const Value& from = program.values[v.operands[0]];
       return isHalfPrecision(from.dtype) || isFree(program, v.operands[0]);
     }
     case ValueKind::Point:

@@ -75,8 +75,8 @@ void Emitter::addComparison(Condition& c, const IntExpr& rest, int64_t slope, in
 }
 
 void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const Position& at) {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
-  const tile::Axis& a = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+  const SpaceInfo& info = spaces_[space];
+  const tile::Axis& a = p_.spaces[space].axes[axis];
   int64_t offset = 0;
   int64_t laneStride = 0;
   bool takesPart = false;
@@ -85,7 +85,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
       continue;
     }
     takesPart = true;
-    int64_t stride = a.digits[static_cast<size_t>(info.digits[i].digit)].stride.constValue();
+    int64_t stride = a.digits[info.digits[i].digit].stride.constValue();
     bool vector = static_cast<int>(i) == info.vector;
     offset += at.digit[i] * stride * (vector ? info.lanes : 1);
     laneStride = vector ? stride : laneStride;
@@ -94,7 +94,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
     takesPart = takesPart || (!tile::isRegister(d.level) && bound_.contains(d.symbol));
   }
   int lanes = laneStride == 0 ? 1 : info.lanes;
-  const IntExpr& covered = covered_[static_cast<size_t>(space)][static_cast<size_t>(axis)];
+  const IntExpr& covered = covered_[space][axis];
   int64_t span = offset + (lanes - 1) * laneStride + 1;
   // A multiple of 64 that is at least 1 is at least 64.
   int64_t divisor = covered.divisor();
@@ -107,7 +107,7 @@ void Emitter::addBound(Condition& c, int space, int axis, uint64_t digits, const
 }
 
 void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint64_t digits, const Position& at) {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
   PieceExpr e = pieceExpr(differenceOf(pred, space), space, at);
   bool spread = info.vector >= 0 && (digits >> info.vector & 1) != 0;
   int lanes = spread ? info.lanes : 1;
@@ -116,11 +116,8 @@ void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint
     addComparison(c, e.rest + e.constant, lanes == 1 ? 0 : e.laneSlope.constValue(), lanes);
     return;
   }
-  const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
-  const std::string& lane = p_.spaces[static_cast<size_t>(space)]
-                                .axes[static_cast<size_t>(ref.axis)]
-                                .digits[static_cast<size_t>(ref.digit)]
-                                .symbol;
+  const tile::DigitRef& ref = info.digits[info.vector];
+  const std::string& lane = p_.spaces[space].axes[ref.axis].digits[ref.digit].symbol;
   IntExpr whole = e.linear ? e.rest + e.constant + e.laneSlope * IntExpr::symbol(lane) : e.whole;
   Value* values = lanesOf(whole, lane, info.lanes);
   Value* mask = b_.CreateICmpSGT(values, Constant::getNullValue(values->getType()));
@@ -130,8 +127,8 @@ void Emitter::addPredicate(Condition& c, const tile::Pred& pred, int space, uint
 Condition Emitter::condition(int space, uint64_t digits, const std::vector<tile::Pred>& where, const Position& at,
                              uint64_t bounded) {
   Condition c;
-  const tile::Space& s = p_.spaces[static_cast<size_t>(space)];
-  for (int axis = 0; axis < static_cast<int>(s.axes.size()) && !c.never; axis++) {
+  const tile::Space& s = p_.spaces[space];
+  for (int axis = 0; axis < std::ssize(s.axes) && !c.never; axis++) {
     if (bounded == ~uint64_t{0} || (tile::axisDigits(s, axis) & bounded) != 0) {
       addBound(c, space, axis, digits, at);
     }
@@ -168,7 +165,7 @@ const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& inde
   if (found != affine_.end()) {
     return found->second;
   }
-  const tile::TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  const tile::TensorParam& t = p_.tensors[tensor];
   IntExpr sum = 0;
   for (size_t k = 0; k < index.size(); k++) {
     sum += index[k].expr * t.strides[k];
@@ -178,7 +175,7 @@ const Affine& Emitter::offsetOf(int tensor, const std::vector<tile::Index>& inde
 
 Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& index, int space, const Position& at,
                                   int lanes) {
-  const tile::TensorParam& t = p_.tensors[static_cast<size_t>(tensor)];
+  const tile::TensorParam& t = p_.tensors[tensor];
   Type* type = memoryType(t.dtype);
   int64_t size = dataTypeSize(t.dtype);
   PieceExpr e = pieceExpr(offsetOf(tensor, index, space), space, at);
@@ -197,18 +194,17 @@ Emitter::Address Emitter::address(int tensor, const std::vector<tile::Index>& in
       a.offsets = lanesOf(e.laneSlope * lane, "lane ", lanes);
     }
   } else {
-    const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
-    const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
-    const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)];
-    a.pointer = tensors_[static_cast<size_t>(tensor)];
-    a.offsets = lanesOf(e.whole, axis.digits[static_cast<size_t>(ref.digit)].symbol, lanes);
+    const SpaceInfo& info = spaces_[space];
+    const tile::DigitRef& ref = info.digits[info.vector];
+    const tile::Axis& axis = p_.spaces[space].axes[ref.axis];
+    a.pointer = tensors_[tensor];
+    a.offsets = lanesOf(e.whole, axis.digits[ref.digit].symbol, lanes);
   }
   for (size_t k = 0; k < index.size(); k++) {
     if (index[k].tile == kNone) {
       continue;
     }
-    Value* row =
-        points_.cast(piece(index[k].tile, at), p_.values[static_cast<size_t>(index[k].tile)].dtype, DataType::Int);
+    Value* row = points_.cast(piece(index[k].tile, at), p_.values[index[k].tile].dtype, DataType::Int);
     Value* stride = scalar(t.strides[k]);
     a.alignment = 1;
     if (!row->getType()->isVectorTy()) {
@@ -257,7 +253,7 @@ Value* Emitter::fillArea(Value* fill, int lanes) {
 }
 
 Value* Emitter::load(ValueId id, const Position& at) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   int lanes = lanesOf(v);
   Condition c = condition(v.space, v.digits, v.where, at);
   addMask(c, v.mask, at);
@@ -273,8 +269,8 @@ Value* Emitter::load(ValueId id, const Position& at) {
 }
 
 Value* Emitter::loadLanes(int tensor, const Address& a, const Condition& c, Value* fill, int lanes) {
-  Type* element = memoryType(p_.tensors[static_cast<size_t>(tensor)].dtype);
-  auto elementAlign = Align(static_cast<uint64_t>(dataTypeSize(p_.tensors[static_cast<size_t>(tensor)].dtype)));
+  Type* element = memoryType(p_.tensors[tensor].dtype);
+  auto elementAlign = Align(static_cast<uint64_t>(dataTypeSize(p_.tensors[tensor].dtype)));
   auto width = static_cast<unsigned>(lanes);
   auto orFill = [&](Value* condition, int area) {
     return condition == nullptr ? a.pointer : b_.CreateSelect(condition, a.pointer, fillArea(fill, area));
@@ -341,23 +337,23 @@ Value* Emitter::gatherShort(Value* places, Type* element, int lanes) {
 // -- stores -----------------------------------------------------------------------------------------------------------
 
 void Emitter::store(const tile::Stmt& s) {
-  const tile::Value& v = p_.values[static_cast<size_t>(s.value)];
+  const tile::Value& v = p_.values[s.value];
   uint64_t digits = v.digits | digitsOf(offsetOf(s.param, s.index, s.space));
   for (const tile::Index& i : s.index) {
-    digits |= i.tile == kNone ? 0 : p_.values[static_cast<size_t>(i.tile)].digits;
+    digits |= i.tile == kNone ? 0 : p_.values[i.tile].digits;
   }
   for (const tile::Pred& p : s.where) {
     digits |= digitsOf(differenceOf(p, s.space));
   }
   if (s.mask != kNone) {
-    digits |= p_.values[static_cast<size_t>(s.mask)].digits;
+    digits |= p_.values[s.mask].digits;
   }
   eachPrepared(s.value, s.space, digits, [&](const Position& at) { storePiece(s, at, digits); });
 }
 
 void Emitter::storePiece(const tile::Stmt& s, const Position& at, uint64_t digits) {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(s.space)];
-  DataType dtype = p_.tensors[static_cast<size_t>(s.param)].dtype;
+  const SpaceInfo& info = spaces_[s.space];
+  DataType dtype = p_.tensors[s.param].dtype;
   int lanes = info.vector >= 0 && (digits >> info.vector & 1) != 0 ? info.lanes : 1;
   Condition c = condition(s.space, digits, s.where, at);
   addMask(c, s.mask, at);

@@ -12,24 +12,24 @@ using tile::ValueId;
 namespace {
 
 int64_t strideOf(const tile::Space& s, const tile::DigitRef& r) {
-  return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].stride.constValue();
+  return s.axes[r.axis].digits[r.digit].stride.constValue();
 }
 
 int64_t sizeOf(const tile::Space& s, const tile::DigitRef& r) {
-  return s.axes[static_cast<size_t>(r.axis)].digits[static_cast<size_t>(r.digit)].size.constValue();
+  return s.axes[r.axis].digits[r.digit].size.constValue();
 }
 
 }  // namespace
 
 // Where a piece begins along each axis, from the tile's corner.
 std::vector<int64_t> Emitter::cornerOf(int space, uint64_t digits, const Position& at) const {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
-  const tile::Space& s = p_.spaces[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
+  const tile::Space& s = p_.spaces[space];
   std::vector<int64_t> corner(s.axes.size(), 0);
   for (size_t d = 0; d < info.digits.size(); d++) {
     if ((digits >> d & 1) != 0) {
       int64_t value = at.digit[d] * (static_cast<int>(d) == info.vector ? info.lanes : 1);
-      corner[static_cast<size_t>(info.digits[d].axis)] += value * strideOf(s, info.digits[d]);
+      corner[info.digits[d].axis] += value * strideOf(s, info.digits[d]);
     }
   }
   return corner;
@@ -58,20 +58,20 @@ void Emitter::transposePieces(std::vector<Value*>& rows) {
 
 // In registers: rows along one axis become rows along another. False if the tiles are not made of whole square blocks.
 bool Emitter::convertBlocks(ValueId id) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
+  const tile::Value& v = p_.values[id];
+  const tile::Value& operand = p_.values[v.operands[0]];
   int lanes = lanesOf(v);
   if (lanes == 1 || lanes != lanesOf(operand)) {
     return false;
   }
-  const SpaceInfo& from = spaces_[static_cast<size_t>(operand.space)];
-  const SpaceInfo& to = spaces_[static_cast<size_t>(v.space)];
-  const tile::DigitRef& rowRef = from.digits[static_cast<size_t>(from.vector)];
-  const tile::DigitRef& columnRef = to.digits[static_cast<size_t>(to.vector)];
+  const SpaceInfo& from = spaces_[operand.space];
+  const SpaceInfo& to = spaces_[v.space];
+  const tile::DigitRef& rowRef = from.digits[from.vector];
+  const tile::DigitRef& columnRef = to.digits[to.vector];
   auto row = static_cast<size_t>(rowRef.axis);
   auto column = static_cast<size_t>(columnRef.axis);
-  if (row == column || strideOf(p_.spaces[static_cast<size_t>(operand.space)], rowRef) != 1 ||
-      strideOf(p_.spaces[static_cast<size_t>(v.space)], columnRef) != 1) {
+  if (row == column || strideOf(p_.spaces[operand.space], rowRef) != 1 ||
+      strideOf(p_.spaces[v.space], columnRef) != 1) {
     return false;
   }
   std::map<std::vector<int64_t>, Position> rows;
@@ -104,7 +104,7 @@ bool Emitter::convertBlocks(ValueId id) {
       transposePieces(block);
     }
     int64_t lane = cornerOf(v.space, v.digits, at)[row] - corner[row];
-    setPiece(id, at, fromMemory(block[static_cast<size_t>(lane)], v.dtype));
+    setPiece(id, at, fromMemory(block[lane], v.dtype));
   });
   return true;
 }
@@ -114,29 +114,28 @@ void Emitter::convert(ValueId id) {
   if (convertBlocks(id)) {
     return;
   }
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
-  const SpaceInfo& from = spaces_[static_cast<size_t>(operand.space)];
-  const SpaceInfo& to = spaces_[static_cast<size_t>(v.space)];
-  const tile::Space& source = p_.spaces[static_cast<size_t>(operand.space)];
-  const tile::Space& result = p_.spaces[static_cast<size_t>(v.space)];
+  const tile::Value& v = p_.values[id];
+  const tile::Value& operand = p_.values[v.operands[0]];
+  const SpaceInfo& from = spaces_[operand.space];
+  const SpaceInfo& to = spaces_[v.space];
+  const tile::Space& source = p_.spaces[operand.space];
+  const tile::Space& result = p_.spaces[v.space];
   // elements a tile spans along each axis, by either layout
   std::vector<int64_t> extent(source.axes.size(), 1);
   for (size_t d = 0; d < from.digits.size(); d++) {
-    extent[static_cast<size_t>(from.digits[d].axis)] +=
+    extent[from.digits[d].axis] +=
         (operand.digits >> d & 1) != 0 ? (sizeOf(source, from.digits[d]) - 1) * strideOf(source, from.digits[d]) : 0;
   }
-  int last = lanesOf(operand) > 1 ? from.digits[static_cast<size_t>(from.vector)].axis
-                                  : static_cast<int>(source.axes.size()) - 1;
+  int last = lanesOf(operand) > 1 ? from.digits[from.vector].axis : static_cast<int>(source.axes.size()) - 1;
   std::vector<int64_t> step(source.axes.size(), 0);
   int64_t total = 1;
   for (int k = static_cast<int>(source.axes.size()); k >= 0; k--) {
-    int axis = k == static_cast<int>(source.axes.size()) ? last : k;
+    int axis = k == std::ssize(source.axes) ? last : k;
     if (k == last) {
       continue;
     }
-    step[static_cast<size_t>(axis)] = total;
-    total *= extent[static_cast<size_t>(axis)];
+    step[axis] = total;
+    total *= extent[axis];
   }
   Type* element = memoryType(v.dtype);
   Value* buffer = entrySlot(ArrayType::get(element, static_cast<uint64_t>(total)), 1000 + id);
@@ -149,8 +148,8 @@ void Emitter::convert(ValueId id) {
     return b_.CreateConstInBoundsGEP1_64(element, buffer, static_cast<uint64_t>(offset));
   };
   auto laneStep = [&](const tile::Space& s, const SpaceInfo& info) {
-    const tile::DigitRef& r = info.digits[static_cast<size_t>(info.vector)];
-    return strideOf(s, r) * step[static_cast<size_t>(r.axis)];
+    const tile::DigitRef& r = info.digits[info.vector];
+    return strideOf(s, r) * step[r.axis];
   };
   eachPosition(operand.space, operand.digits, [&](const Position& at) {
     Value* x = piece(v.operands[0], at);

@@ -68,7 +68,7 @@ Emitter::Emitter(const tile::Program& program, const CpuTarget& target, Module& 
               "[emit] kernel {}: space {} has {} register digits, at most {} are supported", p_.name, space.name,
               info.digits.size(), Position::kMostDigits);
     for (const tile::DigitRef& ref : info.digits) {
-      const tile::Digit& d = space.axes[static_cast<size_t>(ref.axis)].digits[static_cast<size_t>(ref.digit)];
+      const tile::Digit& d = space.axes[ref.axis].digits[ref.digit];
       invariant(tile::isRegister(d.level), "[emit] kernel {}: digit {} is on a level that a CPU does not have", p_.name,
                 d.symbol);
       int64_t size = d.size.constValue();
@@ -166,11 +166,11 @@ void Emitter::emitKernel() {
   findEager(p_.body, 0, blocks);
   for (const tile::Value& v : p_.values) {  // operands in other blocks, and what depends on the order of statements
     auto id = static_cast<size_t>(&v - p_.values.data());
-    bool ordered = v.kind == ValueKind::Load && p_.tensors[static_cast<size_t>(v.param)].memory != Memory::Input;
+    bool ordered = v.kind == ValueKind::Load && p_.tensors[v.param].memory != Memory::Input;
     eager_[id] = eager_[id] || ordered || v.kind == ValueKind::Reduce || v.kind == ValueKind::Convert;
     auto use = [&](ValueId operand) {
-      if (operand != kNone && home_[static_cast<size_t>(operand)] != home_[id]) {
-        eager_[static_cast<size_t>(operand)] = true;
+      if (operand != kNone && home_[operand] != home_[id]) {
+        eager_[operand] = true;
       }
     };
     for (ValueId operand : v.operands) {
@@ -188,14 +188,14 @@ void Emitter::emitKernel() {
 // others inside their first consumer.
 void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& blocks) {
   auto use = [&](ValueId id, int user) {
-    if (id != kNone && home_[static_cast<size_t>(id)] != user) {
-      eager_[static_cast<size_t>(id)] = true;
+    if (id != kNone && home_[id] != user) {
+      eager_[id] = true;
     }
   };
   for (const tile::Stmt& s : block) {
     if (s.kind == StmtKind::Define || s.kind == StmtKind::Keep) {
-      if (home_[static_cast<size_t>(s.value)] < 0) {
-        home_[static_cast<size_t>(s.value)] = number;
+      if (home_[s.value] < 0) {
+        home_[s.value] = number;
       }
     }
     use(s.value, number);
@@ -206,8 +206,8 @@ void Emitter::findEager(const std::vector<tile::Stmt>& block, int number, int& b
     int inner = s.body.empty() && s.carried.empty() ? number : ++blocks;
     for (const tile::Carried& c : s.carried) {
       use(c.init, number);
-      home_[static_cast<size_t>(c.carry)] = inner;
-      home_[static_cast<size_t>(c.result)] = number;
+      home_[c.carry] = inner;
+      home_[c.result] = number;
     }
     if (inner != number) {
       findEager(s.body, inner, blocks);
@@ -276,7 +276,7 @@ void Emitter::enterScope(Instruction* entry) {
 
 void Emitter::leaveScope() {
   for (ValueId id : scopes_.back().evaluated) {
-    pieces_[static_cast<size_t>(id)].clear();
+    pieces_[id].clear();
   }
   scopes_.pop_back();
 }
@@ -292,7 +292,7 @@ void Emitter::block(const std::vector<tile::Stmt>& statements) {
 void Emitter::statement(const tile::Stmt& s) {
   switch (s.kind) {
     case StmtKind::Define:
-      if (eager_[static_cast<size_t>(s.value)]) {
+      if (eager_[s.value]) {
         evaluate(s.value);
       }
       return;
@@ -350,8 +350,7 @@ void Emitter::lastArriver(const tile::Stmt& s) {
         std::any_of(s.index.begin(), s.index.end(), [&](const tile::Index& i) { return i.expr.contains(g.symbol); });
     arrivals *= selects ? IntExpr(1) : g.count;
   }
-  Value* counter = s.index.empty() ? tensors_[static_cast<size_t>(s.param)]
-                                   : pointer(s.param, offsetOf(s.param, s.index, s.space).rest);
+  Value* counter = s.index.empty() ? tensors_[s.param] : pointer(s.param, offsetOf(s.param, s.index, s.space).rest);
   if (streams_) {
     b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
   }

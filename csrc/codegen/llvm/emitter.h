@@ -205,7 +205,7 @@ class Emitter {
   // fn(position) for every piece of a tile over `digits`, digits ascending, the last fastest
   template <class Fn>
   void eachPosition(int space, uint64_t digits, Fn fn) const {
-    const SpaceInfo& s = spaces_[static_cast<size_t>(space)];
+    const SpaceInfo& s = spaces_[space];
     Position at;
     while (true) {
       fn(at);
@@ -214,10 +214,10 @@ class Emitter {
         if ((digits >> d & 1) == 0) {
           continue;
         }
-        if (++at.digit[static_cast<size_t>(d)] < s.radix[static_cast<size_t>(d)]) {
+        if (++at.digit[d] < s.radix[d]) {
           break;
         }
-        at.digit[static_cast<size_t>(d)] = 0;
+        at.digit[d] = 0;
       }
       if (d < 0) {
         return;

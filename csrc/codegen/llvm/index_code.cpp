@@ -250,8 +250,8 @@ Value* Emitter::lanesOf(const IntExpr& e, const std::string& lane, int lanes) {
 
 // The address of an element, as one step from the tensor's base for every scope on the way.
 Value* Emitter::pointer(int tensor, const IntExpr& elements) {
-  Type* type = memoryType(p_.tensors[static_cast<size_t>(tensor)].dtype);
-  Value* at = tensors_[static_cast<size_t>(tensor)];
+  Type* type = memoryType(p_.tensors[tensor].dtype);
+  Value* at = tensors_[tensor];
   std::string key = "&" + std::to_string(tensor);
   std::vector<std::pair<int, const IntTerm*>> terms;
   for (const IntTerm& t : elements.terms()) {
@@ -319,10 +319,10 @@ Affine Emitter::affine(const IntExpr& e, int space) const {
   Affine a;
   a.whole = inDigits(e, space);
   a.rest = a.whole;
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
   for (size_t i = 0; i < info.digits.size(); i++) {
-    const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(info.digits[i].axis)];
-    const std::string& symbol = axis.digits[static_cast<size_t>(info.digits[i].digit)].symbol;
+    const tile::Axis& axis = p_.spaces[space].axes[info.digits[i].axis];
+    const std::string& symbol = axis.digits[info.digits[i].digit].symbol;
     if (!a.whole.contains(symbol)) {
       continue;
     }
@@ -335,20 +335,20 @@ Affine Emitter::affine(const IntExpr& e, int space) const {
   }
   for (auto& [digit, slope] : a.slopes) {  // a product of two register digits is not linear in either
     for (const tile::DigitRef& ref : info.digits) {
-      const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(ref.axis)];
-      a.linear = a.linear && !slope.contains(axis.digits[static_cast<size_t>(ref.digit)].symbol);
+      const tile::Axis& axis = p_.spaces[space].axes[ref.axis];
+      a.linear = a.linear && !slope.contains(axis.digits[ref.digit].symbol);
     }
   }
   return a;
 }
 
 PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) const {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
   PieceExpr piece;
   if (a.linear) {
     piece.rest = a.rest;
     for (const auto& [digit, slope] : a.slopes) {
-      int64_t value = at.digit[static_cast<size_t>(digit)];
+      int64_t value = at.digit[digit];
       if (digit == info.vector) {
         piece.laneSlope = slope;
         value *= info.lanes;
@@ -364,8 +364,8 @@ PieceExpr Emitter::pieceExpr(const Affine& a, int space, const Position& at) con
   std::string lane;
   piece.whole = a.whole.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
     for (size_t i = 0; i < info.digits.size(); i++) {
-      const tile::Axis& axis = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(info.digits[i].axis)];
-      const tile::Digit& d = axis.digits[static_cast<size_t>(info.digits[i].digit)];
+      const tile::Axis& axis = p_.spaces[space].axes[info.digits[i].axis];
+      const tile::Digit& d = axis.digits[info.digits[i].digit];
       if (d.symbol != symbol) {
         continue;
       }
@@ -418,7 +418,7 @@ IntExpr Emitter::alignedLanes(const IntExpr& e, const std::string& lane, int64_t
 // The coordinate of an axis where its register digits are 0.
 IntExpr Emitter::baseOf(int space, int axis) const {
   IntExpr base = 0;
-  for (const tile::Digit& d : p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)].digits) {
+  for (const tile::Digit& d : p_.spaces[space].axes[axis].digits) {
     if (!tile::isRegister(d.level) && bound_.contains(d.symbol)) {
       base += IntExpr::symbol(d.symbol, {}) * d.stride;
     }

@@ -25,16 +25,16 @@ struct Emitter::Loop {
 };
 
 Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
-  const tile::Axis& own = p_.spaces[static_cast<size_t>(s.space)].axes[static_cast<size_t>(s.axis)];
+  const tile::Axis& own = p_.spaces[s.space].axes[s.axis];
   Loop l;
-  l.symbol = own.digits[static_cast<size_t>(s.digit)].symbol;
+  l.symbol = own.digits[s.digit].symbol;
   std::vector<IntExpr> positions;  // that the digit's values reach inside the bound
   std::vector<bool> exact;         // a multiple of the stride
   auto add = [&](int space, int axis, const tile::Digit& d) {
-    const tile::Axis& a = p_.spaces[static_cast<size_t>(space)].axes[static_cast<size_t>(axis)];
+    const tile::Axis& a = p_.spaces[space].axes[axis];
     IntExpr whole = d.size * d.stride;
     l.runs.push_back({space, axis, d.stride});
-    if (provenLessEqual(whole, covered_[static_cast<size_t>(space)][static_cast<size_t>(axis)])) {
+    if (provenLessEqual(whole, covered_[space][axis])) {
       positions.push_back(whole);
       exact.push_back(true);
       return;
@@ -46,11 +46,11 @@ Emitter::Loop Emitter::planLoop(const tile::Stmt& s) {
     positions.push_back(reach.lower() && *reach.lower() >= 0 ? reach : meshfuse::max(reach, 0));
     exact.push_back(d.stride.isConst(1) || (d.stride.isConst() && rest.divisibleBy(d.stride.constValue())));
   };
-  add(s.space, s.axis, own.digits[static_cast<size_t>(s.digit)]);
-  for (int space = 0; space < static_cast<int>(p_.spaces.size()); space++) {
-    const tile::Space& other = p_.spaces[static_cast<size_t>(space)];
-    for (int axis = 0; axis < static_cast<int>(other.axes.size()); axis++) {
-      for (const tile::Digit& d : other.axes[static_cast<size_t>(axis)].digits) {
+  add(s.space, s.axis, own.digits[s.digit]);
+  for (int space = 0; space < std::ssize(p_.spaces); space++) {
+    const tile::Space& other = p_.spaces[space];
+    for (int axis = 0; axis < std::ssize(other.axes); axis++) {
+      for (const tile::Digit& d : other.axes[axis].digits) {
         if (d.symbol == l.symbol && (space != s.space || axis != s.axis)) {
           add(space, axis, d);
         }
@@ -81,7 +81,7 @@ void Emitter::loop(const tile::Stmt& s) {
   Loop l = planLoop(s);
   std::vector<std::vector<Value*>> carried;
   for (const tile::Carried& c : s.carried) {
-    const tile::Value& carry = p_.values[static_cast<size_t>(c.carry)];
+    const tile::Value& carry = p_.values[c.carry];
     int lanes = lanesOf(carry);
     std::vector<Value*> pieces;
     eachPosition(carry.space, carry.digits, [&](const Position& at) {
@@ -123,12 +123,12 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   bound_[l.symbol] = {counter, l.step, static_cast<int>(scopes_.size()) - 1};
   std::vector<IntExpr> saved;
   for (size_t i = 0; i < l.runs.size(); i++) {
-    IntExpr& covered = covered_[static_cast<size_t>(l.runs[i].space)][static_cast<size_t>(l.runs[i].axis)];
+    IntExpr& covered = covered_[l.runs[i].space][l.runs[i].axis];
     saved.push_back(covered);
     covered = !tail ? l.runs[i].stride : i == 0 ? IntExpr(1) : IntExpr(0);
   }
   for (size_t i = 0; i < s.carried.size(); i++) {
-    pieces_[static_cast<size_t>(s.carried[i].carry)].assign(phis[i].begin(), phis[i].end());
+    pieces_[s.carried[i].carry].assign(phis[i].begin(), phis[i].end());
     scopes_.back().evaluated.push_back(s.carried[i].carry);
   }
   block(s.body);
@@ -160,25 +160,22 @@ void Emitter::runLoop(const tile::Stmt& s, const Loop& l, LoopPart part, std::ve
   leaveScope();
   bound_.erase(l.symbol);
   for (size_t i = 0; i < l.runs.size(); i++) {
-    covered_[static_cast<size_t>(l.runs[i].space)][static_cast<size_t>(l.runs[i].axis)] = saved[i];
+    covered_[l.runs[i].space][l.runs[i].axis] = saved[i];
   }
 }
 
 // The values a loop body yields; positions outside the bound keep the value they had.
 std::vector<Value*> Emitter::nextPieces(const tile::Stmt& s, const tile::Carried& c, LoopPart part) {
-  const tile::Value& carry = p_.values[static_cast<size_t>(c.carry)];
-  const std::string& symbol = p_.spaces[static_cast<size_t>(s.space)]
-                                  .axes[static_cast<size_t>(s.axis)]
-                                  .digits[static_cast<size_t>(s.digit)]
-                                  .symbol;
+  const tile::Value& carry = p_.values[c.carry];
+  const std::string& symbol = p_.spaces[s.space].axes[s.axis].digits[s.digit].symbol;
   int lanes = lanesOf(carry);
   std::vector<Value*> pieces;
   eachPrepared(c.next, carry.space, carry.digits, [&](const Position& at) {
     Value* next = lanes == 1 ? piece(c.next, at) : vectorPiece(c.next, at, lanes);
     Condition inside;
-    const tile::Space& space = p_.spaces[static_cast<size_t>(carry.space)];
-    for (int axis = 0; part == LoopPart::Tail && axis < static_cast<int>(space.axes.size()); axis++) {
-      for (const tile::Digit& d : space.axes[static_cast<size_t>(axis)].digits) {
+    const tile::Space& space = p_.spaces[carry.space];
+    for (int axis = 0; part == LoopPart::Tail && axis < std::ssize(space.axes); axis++) {
+      for (const tile::Digit& d : space.axes[axis].digits) {
         if (d.symbol == symbol && !inside.never) {
           addBound(inside, carry.space, axis, carry.digits, at);
         }

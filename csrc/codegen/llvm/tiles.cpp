@@ -19,7 +19,7 @@ using tile::ValueId;
 using tile::ValueKind;
 
 int Emitter::lanesOf(const tile::Value& v) const {
-  const SpaceInfo& info = spaces_[static_cast<size_t>(v.space)];
+  const SpaceInfo& info = spaces_[v.space];
   return info.vector >= 0 && (v.digits >> info.vector & 1) != 0 ? info.lanes : 1;
 }
 
@@ -27,7 +27,7 @@ int Emitter::pieceIndex(int space, uint64_t digits, const Position& at) const {
   if (digits == 0) {
     return 0;
   }
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
   int index = 0;
   for (size_t d = 0; d < info.radix.size(); d++) {
     if ((digits >> d & 1) != 0) {
@@ -39,7 +39,7 @@ int Emitter::pieceIndex(int space, uint64_t digits, const Position& at) const {
 
 int Emitter::pieceCount(int space, uint64_t digits) const {
   int count = 1;
-  const SpaceInfo& info = spaces_[static_cast<size_t>(space)];
+  const SpaceInfo& info = spaces_[space];
   for (size_t d = 0; digits != 0 && d < info.radix.size(); d++) {
     count *= (digits >> d & 1) != 0 ? info.radix[d] : 1;
   }
@@ -70,15 +70,15 @@ Value* Emitter::splat(Value* x, int lanes) {
 }
 
 Value* Emitter::piece(ValueId id, const Position& at) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   if (v.kind == ValueKind::Const) {
     return compute(id, at);
   }
   if (v.kind == ValueKind::Scalar) {
-    return scalars_[static_cast<size_t>(v.param)];
+    return scalars_[v.param];
   }
   if (isComputed(id, at)) {
-    return pieces_[static_cast<size_t>(id)][static_cast<size_t>(pieceIndex(v.space, v.digits, at))];
+    return pieces_[id][pieceIndex(v.space, v.digits, at)];
   }
   Value* value = compute(id, at);
   setPiece(id, at, value);
@@ -88,7 +88,7 @@ Value* Emitter::piece(ValueId id, const Position& at) {
 Value* Emitter::vectorPiece(ValueId id, const Position& at, int lanes) { return splat(piece(id, at), lanes); }
 
 void Emitter::evaluate(ValueId id) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   if (v.kind == ValueKind::Convert) {
     convert(id);
     return;
@@ -97,13 +97,13 @@ void Emitter::evaluate(ValueId id) {
 }
 
 bool Emitter::isComputed(ValueId id, const Position& at) const {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  const std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
-  return !pieces.empty() && pieces[static_cast<size_t>(pieceIndex(v.space, v.digits, at))] != nullptr;
+  const tile::Value& v = p_.values[id];
+  const std::vector<Value*>& pieces = pieces_[id];
+  return !pieces.empty() && pieces[pieceIndex(v.space, v.digits, at)] != nullptr;
 }
 
 void Emitter::prepare(ValueId id, std::span<const Position> group) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   bool inner = v.kind == ValueKind::Load || v.kind == ValueKind::Point || v.kind == ValueKind::Cast ||
                v.kind == ValueKind::Index;
   if (!inner) {
@@ -130,8 +130,7 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
       operands.push_back(piece(v.operands[0], at));
     }
     bool vectors = std::all_of(operands.begin(), operands.end(), [](Value* x) { return x->getType()->isVectorTy(); });
-    operands = vectors ? points_.pointGroup(v.op, p_.values[static_cast<size_t>(v.operands[0])].dtype, operands)
-                       : std::vector<Value*>{};
+    operands = vectors ? points_.pointGroup(v.op, p_.values[v.operands[0]].dtype, operands) : std::vector<Value*>{};
   }
   for (size_t i = 0; i < missing.size(); i++) {
     if (operands.empty()) {
@@ -143,17 +142,17 @@ void Emitter::prepare(ValueId id, std::span<const Position> group) {
 }
 
 void Emitter::setPiece(ValueId id, const Position& at, Value* value) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
-  std::vector<Value*>& pieces = pieces_[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
+  std::vector<Value*>& pieces = pieces_[id];
   if (pieces.empty()) {
-    pieces.resize(static_cast<size_t>(pieceCount(v.space, v.digits)));
+    pieces.resize(pieceCount(v.space, v.digits));
     scopes_.back().evaluated.push_back(id);
   }
-  pieces[static_cast<size_t>(pieceIndex(v.space, v.digits, at))] = value;
+  pieces[pieceIndex(v.space, v.digits, at)] = value;
 }
 
 Value* Emitter::compute(ValueId id, const Position& at) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   switch (v.kind) {
     case ValueKind::Const:
       if (isHalfPrecision(v.dtype)) {
@@ -164,7 +163,7 @@ Value* Emitter::compute(ValueId id, const Position& at) {
       return isFloatingPoint(v.dtype) ? static_cast<Value*>(ConstantFP::get(elementType(v.dtype), v.constant))
                                       : ConstantInt::get(elementType(v.dtype), static_cast<uint64_t>(v.integer), true);
     case ValueKind::Scalar:
-      return scalars_[static_cast<size_t>(v.param)];
+      return scalars_[v.param];
     case ValueKind::Index:
       return indexValue(id, at);
     case ValueKind::Load:
@@ -172,7 +171,7 @@ Value* Emitter::compute(ValueId id, const Position& at) {
     case ValueKind::Point:
       return v.op == PointOp::CheckedIndex ? checkedIndex(v, at) : pointValue(v, at);
     case ValueKind::Cast:
-      return points_.cast(piece(v.operands[0], at), p_.values[static_cast<size_t>(v.operands[0])].dtype, v.dtype);
+      return points_.cast(piece(v.operands[0], at), p_.values[v.operands[0]].dtype, v.dtype);
     case ValueKind::Random:
       return random(v, at);
     case ValueKind::Reduce:
@@ -196,7 +195,7 @@ Value* Emitter::pointValue(const tile::Value& v, const Position& at) {
   for (size_t i = 0; vector && i < n; i++) {
     operands[i] = splat(operands[i], lanesOf(v));
   }
-  DataType dtype = p_.values[static_cast<size_t>(v.operands.back())].dtype;
+  DataType dtype = p_.values[v.operands.back()].dtype;
   return points_.point(v.op, dtype, {operands.data(), n});
 }
 
@@ -247,7 +246,7 @@ Value* Emitter::checkedIndex(const tile::Value& v, const Position& at) {
 }
 
 Value* Emitter::indexValue(ValueId id, const Position& at) {
-  const tile::Value& v = p_.values[static_cast<size_t>(id)];
+  const tile::Value& v = p_.values[id];
   auto found = affine_.find(&v.index);
   const Affine& a = found != affine_.end() ? found->second
                                            : affine_.emplace(&v.index, affine(v.index[0].expr, v.space)).first->second;
@@ -261,10 +260,10 @@ Value* Emitter::indexValue(ValueId id, const Position& at) {
     Value* base = splat(scalar(e.rest + e.constant), lanes);
     return b_.CreateAdd(base, lanesOf(e.laneSlope * IntExpr::symbol(lane), lane, lanes));
   }
-  const SpaceInfo& info = spaces_[static_cast<size_t>(v.space)];
-  const tile::DigitRef& ref = info.digits[static_cast<size_t>(info.vector)];
-  const tile::Axis& axis = p_.spaces[static_cast<size_t>(v.space)].axes[static_cast<size_t>(ref.axis)];
-  return lanesOf(e.whole, axis.digits[static_cast<size_t>(ref.digit)].symbol, lanes);
+  const SpaceInfo& info = spaces_[v.space];
+  const tile::DigitRef& ref = info.digits[info.vector];
+  const tile::Axis& axis = p_.spaces[v.space].axes[ref.axis];
+  return lanesOf(e.whole, axis.digits[ref.digit].symbol, lanes);
 }
 
 // -- random -----------------------------------------------------------------------------------------------------------
@@ -274,8 +273,7 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
   std::array<Value*, 3> operands{};
   bool vector = false;
   for (size_t i = 0; i < 3; i++) {
-    operands[i] =
-        points_.cast(piece(v.operands[i], at), p_.values[static_cast<size_t>(v.operands[i])].dtype, DataType::Int);
+    operands[i] = points_.cast(piece(v.operands[i], at), p_.values[v.operands[i]].dtype, DataType::Int);
     vector = vector || operands[i]->getType()->isVectorTy();
   }
   auto [entry, isNew] = scopes_.back().random.try_emplace(operands);
@@ -353,8 +351,8 @@ Constant* Emitter::identityOf(tile::Combiner combiner, DataType dtype) const {
 
 // Register digits ascending, each lane by itself; then the vector digit in halves, machine vectors first.
 Value* Emitter::reduce(const tile::Value& v, const Position& at) {
-  const tile::Value& operand = p_.values[static_cast<size_t>(v.operands[0])];
-  const SpaceInfo& info = spaces_[static_cast<size_t>(operand.space)];
+  const tile::Value& operand = p_.values[v.operands[0]];
+  const SpaceInfo& info = spaces_[operand.space];
   uint64_t removed = operand.digits & ~v.digits;
   int lanes = lanesOf(operand);
   bool acrossLanes = info.vector >= 0 && (removed >> info.vector & 1) != 0;
@@ -380,7 +378,7 @@ Value* Emitter::reduce(const tile::Value& v, const Position& at) {
     } else if (c.uniform != nullptr) {
       x = b_.CreateSelect(c.uniform, x, lanes > 1 ? splat(identity, lanes) : identity);
     }
-    Value*& sum = sums[acrossLanes ? static_cast<size_t>(inner.digit[static_cast<size_t>(info.vector)]) : 0];
+    Value*& sum = sums[acrossLanes ? static_cast<size_t>(inner.digit[info.vector]) : 0];
     sum = sum == nullptr ? x : points_.combine(v.combiner, v.dtype, sum, x);
   });
   for (size_t n = sums.size(); n > 1; n /= 2) {

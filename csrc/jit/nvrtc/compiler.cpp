@@ -144,7 +144,7 @@ void NvrtcCompiler::expectArchitecture(std::string_view arch) {
   const NvrtcLibrary& n = loadedNvrtc();
   int count = 0;
   succeed(n.countArchitectures(&count), "nvrtcGetNumSupportedArchs");
-  std::vector<int> all(static_cast<size_t>(count));
+  std::vector<int> all(count);
   succeed(n.listArchitectures(all.data()), "nvrtcGetSupportedArchs");
   std::string names;
   bool known = false;

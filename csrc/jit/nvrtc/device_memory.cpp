@@ -49,7 +49,7 @@ CudaMemory::CudaMemory(int64_t bytes) : bytes_(bytes) {
   check(bytes >= 0, "[cuda] got a request for {} bytes of memory; expected 0 or more", bytes);
   if (bytes > 0) {  // the driver refuses none
     CUdeviceptr address = 0;
-    succeed(d.memoryAllocate(&address, static_cast<size_t>(bytes)), "cuMemAlloc", "{} bytes", bytes);
+    succeed(d.memoryAllocate(&address, bytes), "cuMemAlloc", "{} bytes", bytes);
     address_ = address;
   }
 }
@@ -63,16 +63,16 @@ CudaMemory::~CudaMemory() {
 void CudaMemory::write(const void* from, int64_t bytes, int64_t offset) {
   expectInside(bytes, offset);
   if (bytes > 0) {
-    succeed(loadedDriver().copyToDevice(address_ + static_cast<uint64_t>(offset), from, static_cast<size_t>(bytes)),
-            "cuMemcpyHtoD", "{} bytes", bytes);
+    succeed(loadedDriver().copyToDevice(address_ + static_cast<uint64_t>(offset), from, bytes), "cuMemcpyHtoD",
+            "{} bytes", bytes);
   }
 }
 
 void CudaMemory::read(void* to, int64_t bytes, int64_t offset) const {
   expectInside(bytes, offset);
   if (bytes > 0) {
-    succeed(loadedDriver().copyToHost(to, address_ + static_cast<uint64_t>(offset), static_cast<size_t>(bytes)),
-            "cuMemcpyDtoH", "{} bytes", bytes);
+    succeed(loadedDriver().copyToHost(to, address_ + static_cast<uint64_t>(offset), bytes), "cuMemcpyDtoH", "{} bytes",
+            bytes);
   }
 }
 

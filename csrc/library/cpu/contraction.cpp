@@ -199,7 +199,7 @@ int64_t Contraction::workspaceBytes() const {
   if (dtype_ == DataType::Float) {
     return 0;
   }
-  int64_t results = wide_ ? 0 : m_ * n_ * static_cast<int64_t>(aBatch_.size());
+  int64_t results = wide_ ? 0 : m_ * n_ * std::ssize(aBatch_);
   return 4 * (roundUp(aElements_) + roundUp(bElements_) + roundUp(results) + (hasBias_ ? roundUp(n_) : 0));
 }
 
@@ -209,7 +209,7 @@ void Contraction::product(ThreadPool& pool, const float* a, const float* b, floa
   // about two million multiplications a block, whole rows; the library packs a transposed b anew for every block
   int64_t block = std::clamp<int64_t>((int64_t{1} << 21) / std::max<int64_t>(1, n_ * k_), bPlain ? 16 : 64, 256);
   int64_t blocks = (m_ + block - 1) / block;
-  pool.run(blocks * static_cast<int64_t>(aBatch_.size()), [&](int64_t begin, int64_t end, int) {
+  pool.run(blocks * std::ssize(aBatch_), [&](int64_t begin, int64_t end, int) {
     if (omp_set_num_threads != nullptr) {
       omp_set_num_threads(1);
     }
@@ -223,10 +223,9 @@ void Contraction::product(ThreadPool& pool, const float* a, const float* b, floa
       }
       int64_t lda = std::max(aPlain ? std::max<int64_t>(a_.rowStride, k_) : a_.columnStride, aPlain ? k_ : rows);
       int64_t ldb = bPlain ? std::max(b_.rowStride, n_) : std::max(b_.columnStride, k_);
-      dnnl_status_t status =
-          dnnl_sgemm(aPlain ? 'N' : 'T', bPlain ? 'N' : 'T', rows, n_, k_, 1.0f,
-                     a + aBatch_[static_cast<size_t>(batch)] + row * a_.rowStride, lda,
-                     b + bBatch_[static_cast<size_t>(batch)], ldb, bias != nullptr ? 1.0f : 0.0f, out, n_);
+      dnnl_status_t status = dnnl_sgemm(aPlain ? 'N' : 'T', bPlain ? 'N' : 'T', rows, n_, k_, 1.0f,
+                                        a + aBatch_[batch] + row * a_.rowStride, lda, b + bBatch_[batch], ldb,
+                                        bias != nullptr ? 1.0f : 0.0f, out, n_);
       deviceCheck(status == dnnl_success, "[contraction] dnnl_sgemm of {}x{}x{} returned {}", rows, n_, k_,
                   static_cast<int>(status));
     }
@@ -241,7 +240,7 @@ void Contraction::run(ThreadPool& pool, std::span<void* const> operands, void* o
   }
   float* a = static_cast<float*>(workspace);
   float* b = a + roundUp(aElements_);
-  int64_t results = m_ * n_ * static_cast<int64_t>(aBatch_.size());
+  int64_t results = m_ * n_ * std::ssize(aBatch_);
   float* narrowed = b + roundUp(bElements_);
   float* c = wide_ ? static_cast<float*>(out) : narrowed;
   float* bias = narrowed + (wide_ ? 0 : roundUp(results));

@@ -34,7 +34,7 @@ RefinedMesh RefinedMesh::cut(const DeviceMesh& mesh, const std::vector<std::vect
   RefinedMesh refined{mesh, mesh, {}};
   std::vector<DeviceMesh::Axis> axes;
   for (int axis = 0; axis < mesh.numAxes(); axis++) {
-    const std::vector<int64_t>& at = cuts[static_cast<size_t>(axis)];
+    const std::vector<int64_t>& at = cuts[axis];
     if (at.size() <= 2) {
       refined.origins.push_back({axis, 1});
       axes.emplace_back(mesh.axisName(axis), mesh.axisSize(axis).constValue());
@@ -67,8 +67,7 @@ std::string CommStep::toString() const {
   const bool byAxes = to && !(on.atoms == to->atoms);
   const auto count = byAxes ? on.mesh.numAxes() : static_cast<int>(axes.size());
   for (int i = 0; i < count; i++) {
-    names += fmt::format("{}{}", i == 0 ? "" : ", ",
-                         byAxes ? on.mesh.axisName(i) : on.atoms.axisName(axes[static_cast<size_t>(i)]));
+    names += fmt::format("{}{}", i == 0 ? "" : ", ", byAxes ? on.mesh.axisName(i) : on.atoms.axisName(axes[i]));
   }
   return fmt::format("{}({})", verbOf(*this), names);
 }

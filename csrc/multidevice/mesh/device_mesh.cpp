@@ -57,7 +57,7 @@ void checkDevices(const std::vector<int64_t>& ids) {
 }
 
 std::vector<int64_t> countFromZero(int64_t n) {
-  std::vector<int64_t> ids(static_cast<size_t>(n));
+  std::vector<int64_t> ids(n);
   std::iota(ids.begin(), ids.end(), 0);
   return ids;
 }
@@ -112,7 +112,7 @@ std::optional<ParallelType> parseParallelType(std::string_view text) {
   return std::nullopt;
 }
 
-DeviceMesh::DeviceMesh(std::vector<int64_t> ids) : DeviceMesh(ids, {static_cast<int64_t>(ids.size())}) {}
+DeviceMesh::DeviceMesh(std::vector<int64_t> ids) : DeviceMesh(ids, {std::ssize(ids)}) {}
 
 DeviceMesh::DeviceMesh(std::vector<int64_t> ids, std::vector<int64_t> shape) {
   *this = create(unnamedAxes(shape), std::move(ids));
@@ -154,9 +154,8 @@ DeviceMesh DeviceMesh::create(std::vector<Axis> axes, std::vector<int64_t> ids) 
     count *= axis.size.value_or(1);
     shape += fmt::format("{}{}", shape.empty() ? "" : " x ", axis.size ? fmt::format("{}", *axis.size) : axis.name);
   }
-  check(symbolic ? ids.empty() : static_cast<int64_t>(ids.size()) == count, "[mesh] {} device ids for a mesh of {}; {}",
-        ids.size(), shape,
-        symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
+  check(symbolic ? ids.empty() : std::ssize(ids) == count, "[mesh] {} device ids for a mesh of {}; {}", ids.size(),
+        shape, symbolic ? "give ids once every axis has a size" : "the product of the shape must be the number of ids");
   grid.hints.resize(grid.names.size());
   grid.ids = std::move(ids);
   DeviceMesh mesh;
@@ -275,7 +274,7 @@ ParallelType DeviceMesh::axis(std::string_view name) const {
 
 ParallelType DeviceMesh::axis(std::string_view name, int64_t pre, int64_t size) const {
   const int position = axisOf(axis(name));
-  const IntExpr& whole = grid().sizes[static_cast<size_t>(position)];
+  const IntExpr& whole = grid().sizes[position];
   check(whole.isConst(), "[mesh] the size of axis {} is a symbol; only an axis of constant size can be cut in parts",
         name);
   check(pre >= 1 && size >= 1 && whole.constValue() % pre == 0 && whole.constValue() / pre % size == 0,
@@ -384,19 +383,19 @@ int64_t DeviceMesh::at(const std::vector<int64_t>& coordinates) const {
     }
     index = index * size + coordinates[k];
   }
-  return grid().ids.at(static_cast<size_t>(index));
+  return grid().ids.at(index);
 }
 
 std::vector<int64_t> DeviceMesh::team(int64_t rank, const std::vector<int>& axes) const {
   std::vector<int64_t> position = coordinates(rank);
   std::vector<int64_t> ranks;
   const int64_t count = teamSize(axes);
-  ranks.reserve(static_cast<size_t>(count));
+  ranks.reserve(count);
   for (int64_t i = 0; i < count; i++) {
     int64_t rest = i;
     for (size_t k = axes.size(); k-- > 0;) {
       int64_t size = axisSize(axes[k]).constValue();
-      position[static_cast<size_t>(axes[k])] = rest % size;
+      position[axes[k]] = rest % size;
       rest /= size;
     }
     ranks.push_back(at(position));

@@ -24,7 +24,7 @@ int64_t longestOf(std::span<const int64_t> parts) {
   return parts.empty() ? 1 : std::max<int64_t>(1, *std::ranges::max_element(parts));
 }
 
-int64_t paddedExtent(std::span<const int64_t> parts) { return static_cast<int64_t>(parts.size()) * longestOf(parts); }
+int64_t paddedExtent(std::span<const int64_t> parts) { return std::ssize(parts) * longestOf(parts); }
 
 bool isUneven(const PlanState& state, const std::vector<int64_t>& extents) {
   for (size_t k = 0; k < extents.size(); k++) {

@@ -109,10 +109,10 @@ void cutToPrimes(std::set<int64_t>& cuts) {
 using AtomsByAxis = std::vector<std::vector<std::pair<int64_t, int>>>;
 
 AtomsByAxis atomsByAxis(const RefinedMesh& refined) {
-  AtomsByAxis atoms(static_cast<size_t>(refined.mesh.numAxes()));
+  AtomsByAxis atoms(refined.mesh.numAxes());
   for (size_t atom = refined.origins.size(); atom-- > 0;) {  // the outer parts of an axis come first
     const AtomOrigin& origin = refined.origins[atom];
-    atoms[static_cast<size_t>(origin.axis)].emplace_back(origin.below, static_cast<int>(atom));
+    atoms[origin.axis].emplace_back(origin.below, static_cast<int>(atom));
   }
   return atoms;
 }

@@ -91,7 +91,7 @@ AxisFacts::AxisFacts(const Fusion& fusion) : prover_(factsOfSizes(fusion)) {
       if (dim < 0 || axis < 0) {
         continue;
       }
-      const IntExpr extent = prover_.canonical(tv->getLogicalDomain()[static_cast<size_t>(dim)]->extent());
+      const IntExpr extent = prover_.canonical(tv->getLogicalDomain()[dim]->extent());
       auto& [whole, cut] = cuts[extent.toString()];
       whole = extent;
       cut.emplace(mesh.axisName(axis), mesh.axisSize(axis));

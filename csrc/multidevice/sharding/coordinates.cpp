@@ -14,8 +14,7 @@ namespace {
 bool agree(const DeviceMesh& a, int axisOfA, const DeviceMesh& b, int axisOfB) {
   return a.axisSize(axisOfA) == b.axisSize(axisOfB) &&
          std::all_of(a.devices().begin(), a.devices().end(), [&](int64_t rank) {
-           return !b.contains(rank) || a.coordinates(rank)[static_cast<size_t>(axisOfA)] ==
-                                           b.coordinates(rank)[static_cast<size_t>(axisOfB)];
+           return !b.contains(rank) || a.coordinates(rank)[axisOfA] == b.coordinates(rank)[axisOfB];
          });
 }
 
@@ -68,7 +67,7 @@ std::map<std::string, int64_t, std::less<>> CoordinateSymbols::valuesOn(int64_t 
   for (const Symbol& s : symbols_) {
     for (const Axis& a : s.axes) {
       if (meshes_[a.mesh].contains(rank)) {
-        values[s.name] = meshes_[a.mesh].coordinates(rank)[static_cast<size_t>(a.axis)];
+        values[s.name] = meshes_[a.mesh].coordinates(rank)[a.axis];
       }
     }
   }

@@ -127,7 +127,7 @@ class DigitsOver {
     return splitRagged(*top, extentOf(top->dim), e.innerSplit ? rounded : factor, e.innerSplit ? factor : rounded);
   }
 
-  IntExpr extentOf(int dim) const { return prover_.canonical(base_[static_cast<size_t>(dim)]->extent()); }
+  IntExpr extentOf(int dim) const { return prover_.canonical(base_[dim]->extent()); }
 
   // The partition of a whole dim. Parts of equal blocks are the same as a split.
   DigitList partOf(const IdExpr& e, bool outer) {
@@ -136,7 +136,7 @@ class DigitsOver {
       return DigitList::opaque();
     }
     const auto dim = static_cast<int>(at - base_.begin());
-    const IntExpr parts = static_cast<int64_t>(e.sizes.size());
+    const IntExpr parts = std::ssize(e.sizes);
     std::vector<IntExpr> sizes;
     for (const IntExpr& size : e.sizes) {
       sizes.push_back(prover_.canonical(size));

@@ -70,7 +70,7 @@ class ExchangePlanner {
         if (part.count() == 0) {
           continue;
         }
-        if (here >= 0 && std::ranges::count(shared.holders, static_cast<size_t>(here)) > 0) {
+        if (here >= 0 && std::ranges::count(shared.holders, here) > 0) {
           out_.kept.push_back({readers[r], readers[r], std::move(part)});
         } else {
           wanted.emplace_back(r, &shared);
@@ -123,7 +123,7 @@ class ExchangePlanner {
   static double costliest(const std::vector<double>& costs, const std::vector<int>& axes, double plain) {
     double most = costs.empty() || axes.empty() ? plain : 0;
     for (const int axis : axes) {
-      most = costs.empty() ? most : std::max(most, costs[static_cast<size_t>(axis)]);
+      most = costs.empty() ? most : std::max(most, costs[axis]);
     }
     return most;
   }
@@ -142,8 +142,7 @@ class ExchangePlanner {
     std::vector<int> axes;
     for (int axis = 0; axis < held_.mesh.numAxes(); axis++) {
       const bool crossed = std::any_of(out_.messages.begin(), out_.messages.end(), [&](const PartMessage& m) {
-        return held_.mesh.coordinates(m.from)[static_cast<size_t>(axis)] !=
-               held_.mesh.coordinates(m.to)[static_cast<size_t>(axis)];
+        return held_.mesh.coordinates(m.from)[axis] != held_.mesh.coordinates(m.to)[axis];
       });
       if (crossed) {
         axes.push_back(axis);
@@ -188,8 +187,7 @@ class ExchangePlanner {
     // every rank that lacks it receives all of it from its own team
     for (const PartMessage& m : out_.messages) {
       const std::vector<int64_t> team = to_.team(m.to, axes);
-      if (m.part.count() != needs_[static_cast<size_t>(to_.indexOf(m.to))].count() ||
-          team[static_cast<size_t>(*root)] != m.from) {
+      if (m.part.count() != needs_[to_.indexOf(m.to)].count() || team[*root] != m.from) {
         return std::nullopt;
       }
     }

@@ -30,8 +30,7 @@ HeldTiles heldTiles(const DeviceMesh& atoms, const PlanState& state, const std::
     Tile tile;
     for (size_t k = 0; k < extents.size(); k++) {
       tile.emplace_back(
-          state.dims[k], extents[k], units[k], [&](int atom) { return at[static_cast<size_t>(atom)]; },
-          state.partsOf(k));
+          state.dims[k], extents[k], units[k], [&](int atom) { return at[atom]; }, state.partsOf(k));
     }
     held.tiles.push_back(std::move(tile));
     held.at.push_back(std::move(at));

@@ -151,7 +151,7 @@ class Checker {
         std::set<std::vector<int64_t>> contributions;
         const std::vector<size_t> summed = teamOf(r, step_.after.partial);
         for (size_t q : summed) {
-          contributions.insert(contribution(static_cast<size_t>(step_.sources[q]), step_.before.partial));
+          contributions.insert(contribution(step_.sources[q], step_.before.partial));
         }
         require(contributions.size() == summed.size(), "counts a contribution twice");
         break;
@@ -203,7 +203,7 @@ class Checker {
     std::vector<int64_t> got(after_.tiles.size(), 0);
     for (const std::vector<TileMessage>* list : {&t.messages, &t.kept}) {
       for (const TileMessage& m : *list) {
-        got[static_cast<size_t>(t.toMesh.indexOf(m.to))] += m.elements;
+        got[t.toMesh.indexOf(m.to)] += m.elements;
       }
     }
     int64_t contributions = 1;

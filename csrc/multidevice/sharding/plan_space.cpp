@@ -252,7 +252,7 @@ PlanState PlanSpace::toPlanState(const SearchState& state) const {
   }
   for (int k = 0; k < numDims(); k++) {
     if (!parts_[k].empty() && infos_[k][state.dims[k]].used != 0) {
-      out.setParts(static_cast<size_t>(k), parts_[k]);
+      out.setParts(k, parts_[k]);
     }
   }
   out.partial = atomsOf(state.partial);

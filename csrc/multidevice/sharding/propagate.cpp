@@ -102,7 +102,7 @@ std::vector<int> statePositions(const TensorView* tv) {
 // The stored dim of a dim of the state; the state has no entry for the partial dim.
 template <class T>
 const T& storedDim(const std::vector<T>& stored, int partial, int dim) {
-  return stored[static_cast<size_t>(dim + (partial >= 0 && dim >= partial ? 1 : 0))];
+  return stored[dim + (partial >= 0 && dim >= partial ? 1 : 0)];
 }
 
 int positionOf(const std::vector<IterDomain*>& ids, const IterDomain* id) {

@@ -65,8 +65,7 @@ Need neededState(const Expr* expr, int operand, const TensorView* result, const 
   for (size_t k = 0; k < stored.size(); k++) {
     if (static_cast<int>(k) == partial) {
       // sums are added contribution by contribution
-      if (dims[k].root != kUnmapped &&
-          result->getRootDomain()[static_cast<size_t>(dims[k].root)] == result->partialDomain()) {
+      if (dims[k].root != kUnmapped && result->getRootDomain()[dims[k].root] == result->partialDomain()) {
         needed.partial = shardState(result, prover).partial;
       }
       continue;
@@ -180,7 +179,7 @@ EdgeRelation compareLoops(const Expr* expr, int operand, const TensorView* resul
     const IntExpr place = placeSymbol(fmt::format("operand{}", k), stored[k], prover);
     placesThere.emplace(stored[k], place);
     const bool reads = dims[k].root != kUnmapped && !dims[k].window && !dims[k].strided;
-    const IterDomain* at = reads ? root[static_cast<size_t>(dims[k].root)] : nullptr;
+    const IterDomain* at = reads ? root[dims[k].root] : nullptr;
     if (reads && !stretches(stored[k], dims[k], at) && !mayStretch(*expr, stored[k], dims[k], at, prover)) {
       placesHere.emplace(at, place);
     }

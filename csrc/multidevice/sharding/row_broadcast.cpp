@@ -78,7 +78,7 @@ std::optional<IntExpr> rowNumber(const Expr* expr) {
       !expr->input(1)->asTensor()->shape()[0].isConst(1)) {
     return std::nullopt;
   }
-  const IntExpr extent = expr->input(0)->asTensor()->shape()[static_cast<size_t>(expr->attributes().dim)];
+  const IntExpr extent = expr->input(0)->asTensor()->shape()[expr->attributes().dim];
   if (!extent.isConst() || extent.isConst(0)) {
     return std::nullopt;
   }
@@ -139,8 +139,8 @@ std::optional<RowBroadcast> rowBroadcast(const Expr* expr) {
   double perCall = options.alphas.empty() ? options.alpha : 0;
   double perElement = options.beta.empty() ? 1 : 0;
   for (const int axis : broadcast.axes) {
-    perCall = options.alphas.empty() ? perCall : std::max(perCall, options.alphas[static_cast<size_t>(axis)]);
-    perElement = options.beta.empty() ? perElement : std::max(perElement, options.beta[static_cast<size_t>(axis)]);
+    perCall = options.alphas.empty() ? perCall : std::max(perCall, options.alphas[axis]);
+    perElement = options.beta.empty() ? perElement : std::max(perElement, options.beta[axis]);
   }
   broadcast.cost = perCall + perElement * static_cast<double>(broadcast.elements);
   return broadcast;

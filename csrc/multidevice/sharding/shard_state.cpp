@@ -192,7 +192,7 @@ namespace {
 // The sum of the given part sizes of a stored dim, if their symbols are known.
 std::optional<int64_t> extentOfParts(const TensorView* tv, int dim,
                                      const std::function<std::optional<int64_t>(std::string_view)>& known) {
-  const IterDomain* stored = stateDims(tv)[static_cast<size_t>(dim)];
+  const IterDomain* stored = stateDims(tv)[dim];
   for (const IdExpr* e : transformsBetween(tv->getLogicalDomain(), tv->getLoopDomain())) {
     if (e->kind == IdExprKind::Partition && e->in[0] == stored) {
       const IntExpr extent = sumOf(e->sizes).substitute([&](std::string_view symbol) -> std::optional<IntExpr> {

@@ -51,7 +51,7 @@ void forEachRun(const Tensor& part, const Tensor& whole, const Part& held,
     return;
   }
   int64_t at = 0;
-  for (const IndexRun& r : held.dims[static_cast<size_t>(dim)]) {
+  for (const IndexRun& r : held.dims[dim]) {
     forEachRun(part.slice(dim, at, at + r.count), whole.slice(dim, r.start, r.last() + 1, r.step), held, copy, dim + 1);
     at += r.count;
   }
@@ -151,11 +151,11 @@ std::vector<int64_t> wholeShape(std::span<const Tensor> parts, const TensorView*
       const std::vector<int64_t> at = mesh.coordinates(mesh.devices()[k]);
       bool counts = true;
       for (int axis = 0; axis < mesh.numAxes(); axis++) {
-        int64_t others = at[static_cast<size_t>(axis)];  // the digits of the coordinate that do not belong to this dim
+        int64_t others = at[axis];  // the digits of the coordinate that do not belong to this dim
         for (const Digit& digit : state.dims[d].digits()) {
           if (digit.owner.isDevice() && digit.owner.axis == axis) {
             const int64_t below = digit.owner.below.constValue();
-            others -= at[static_cast<size_t>(axis)] / below % digit.size.constValue() * below;
+            others -= at[axis] / below % digit.size.constValue() * below;
           }
         }
         counts = counts && others == 0;
@@ -174,7 +174,7 @@ Tensor unshardTensor(std::span<const Tensor> parts, const TensorView* tv) {
     return parts[0];
   }
   const DeviceMesh& mesh = tv->getDeviceMesh();
-  check(static_cast<int64_t>(parts.size()) == mesh.numDevices(),
+  check(std::ssize(parts) == mesh.numDevices(),
         "[unshardTensor] got {} parts for mesh {}; expected one for each device", parts.size(), mesh.toString());
   std::vector<int64_t> shape = wholeShape(parts, tv);
   const ShardState state = stateFor(tv, shape);

@@ -68,7 +68,7 @@ struct Side {
   }
 
   std::vector<IndexSet> sets(size_t dim, const PlanState& state, int64_t extent, int64_t unit) const {
-    std::vector<IndexSet> out(static_cast<size_t>(tiles(dim)));
+    std::vector<IndexSet> out(tiles(dim));
     std::vector<bool> known(out.size(), false);
     for (const std::vector<int64_t>& c : at) {
       const auto tile = static_cast<size_t>(number(owners[dim], c));

@@ -124,8 +124,8 @@ void AlgorithmTable::set(std::string_view entry) {
   for (int s = 0; s < static_cast<int>(kSizes); ++s) {
     if (size == -1 || size == s) {
       const auto k = static_cast<size_t>(kind);
-      host_[k][static_cast<size_t>(s)] = row.onHost ? row.algorithm : host_[k][static_cast<size_t>(s)];
-      network_[k][static_cast<size_t>(s)] = row.onNetwork ? row.algorithm : network_[k][static_cast<size_t>(s)];
+      host_[k][s] = row.onHost ? row.algorithm : host_[k][s];
+      network_[k][s] = row.onNetwork ? row.algorithm : network_[k][s];
     }
   }
 }

@@ -153,7 +153,7 @@ std::string worldText(const std::string& world, const Records& records) {
   const FlightRecord& any = records.begin()->second;
   std::vector<int> expected = ranksNamed(world);  // the ranks of a lane
   if (expected.empty()) {
-    expected.resize(static_cast<size_t>(any.size));
+    expected.resize(any.size);
     std::iota(expected.begin(), expected.end(), 0);
   }
   std::vector<int> missing;

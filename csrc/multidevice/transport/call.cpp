@@ -166,8 +166,7 @@ int positionInTeam(const Team& team, int rank, int size, Collective kind) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     check(ranks[i] >= 0 && ranks[i] < size, "[{}] team names rank {}, the world has ranks 0 to {}", name(kind),
           ranks[i], size - 1);
-    check(std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) ==
-              ranks.begin() + static_cast<std::ptrdiff_t>(i),
+    check(std::find(ranks.begin(), ranks.begin() + i, ranks[i]) == ranks.begin() + i,
           "[{}] team contains rank {} twice; list each rank once", name(kind), ranks[i]);
     if (ranks[i] == rank) {
       position = static_cast<int>(i);
@@ -219,7 +218,7 @@ int64_t moveWithinRank(std::span<const Communicator::Transfer> transfers, int ra
     check(sends[i]->bytes == receives[i]->bytes, "[transfer] rank {} sends itself {} bytes and receives {}", rank,
           sends[i]->bytes, receives[i]->bytes);
     if (sends[i]->bytes > 0) {
-      std::memmove(receives[i]->data, sends[i]->data, static_cast<size_t>(sends[i]->bytes));
+      std::memmove(receives[i]->data, sends[i]->data, sends[i]->bytes);
     }
     moved += sends[i]->bytes;
   }

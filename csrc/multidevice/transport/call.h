@@ -41,7 +41,7 @@ struct Blocks {
   int64_t size = 0;
   std::span<const int64_t> sizes = {};  // empty: all blocks have `size` elements
 
-  int64_t of(int64_t block) const { return sizes.empty() ? size : sizes[static_cast<size_t>(block)]; }
+  int64_t of(int64_t block) const { return sizes.empty() ? size : sizes[block]; }
   int64_t begin(int64_t block) const;
   int64_t total() const { return begin(number); }
   int64_t largest() const;
@@ -62,7 +62,7 @@ struct CollectiveCall {
 
   const CollectiveTraits& traits() const { return meshfuse::traits(record.kind); }
   int64_t elementBytes() const { return dataTypeSize(record.type); }
-  int64_t ranks() const { return static_cast<int64_t>(team.ranks.size()); }
+  int64_t ranks() const { return std::ssize(team.ranks); }
   // gives(): peers read data of this rank. gets(): this rank receives a result.
   bool gives() const { return gives(position); }
   bool gives(int64_t ofPosition) const { return !traits().operandIsOfRoot || record.root == ofPosition; }

@@ -29,7 +29,7 @@ class SelfCommunicator final : public Communicator {
     ++counters_[call.record.kind].calls;
     const int64_t bytes = call.operand.total() * call.elementBytes();
     if (call.in != call.out && bytes > 0) {
-      std::memmove(call.out, call.in, static_cast<size_t>(bytes));
+      std::memmove(call.out, call.in, bytes);
     }
   }
   void transfer(std::span<const Transfer> transfers) override {
@@ -72,7 +72,7 @@ void Communicator::call(const Team& team, const CallRecord& record, const void* 
   const CollectiveTraits& t = traits(record.kind);
   const auto blocks = [&](bool forEachRank, Counts counts) {
     return forEachRank ? Blocks{.number = std::ssize(team.ranks), .size = record.count, .sizes = counts}
-                       : Blocks{.size = counts.empty() ? record.count : counts[static_cast<size_t>(position)]};
+                       : Blocks{.size = counts.empty() ? record.count : counts[position]};
   };
   const CollectiveCall call{.team = team,
                             .position = position,

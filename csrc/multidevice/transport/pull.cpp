@@ -12,10 +12,10 @@ namespace meshfuse {
 namespace {
 
 int64_t elementSize(const PullCall& call) { return dataTypeSize(call.type); }
-int64_t sizeOf(const PullCall& call) { return static_cast<int64_t>(call.peers.size()); }
+int64_t sizeOf(const PullCall& call) { return std::ssize(call.peers); }
 
 void copyBlock(std::byte* to, const std::byte* from, int64_t bytes, CopyOrder order = CopyOrder::Forward) {
-  copyOfBlock(to, from, static_cast<size_t>(bytes), static_cast<size_t>(bytes), order);
+  copyOfBlock(to, from, bytes, bytes, order);
 }
 
 void fetch(const PullCall& call, const PeerBuffers& peer, std::byte* to, int64_t bytes) {
@@ -46,7 +46,7 @@ int64_t pullBlocks(const PullCall& call) {
   int64_t received = 0;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t d = call.order == CopyOrder::Forward ? i : n - 1 - i;
-    const PeerBuffers& peer = call.peers[static_cast<size_t>((call.position + d) % n)];
+    const PeerBuffers& peer = call.peers[(call.position + d) % n];
     fetch(call, peer, peer.out, peer.bytes);
     received += d > 0 ? peer.bytes : 0;
   }
@@ -64,14 +64,13 @@ int64_t pullAllReduce(const PullCall& call) {
   for (int64_t d = 0; d < n; ++d) {
     const int64_t p = (call.position + d) % n;
     const int64_t from = begin(p) * elementSize(call);
-    copyBlock(call.out + from, call.peers[static_cast<size_t>(p)].parts + from,
-              begin(p + 1) * elementSize(call) - from);
+    copyBlock(call.out + from, call.peers[p].parts + from, begin(p + 1) * elementSize(call) - from);
   }
   return ((n - 1) * (ownEnd - own) + call.count - (ownEnd - own)) * elementSize(call);
 }
 
 int64_t pullFromRoot(const PullCall& call) {
-  const PeerBuffers& root = call.peers[static_cast<size_t>(call.root)];
+  const PeerBuffers& root = call.peers[call.root];
   const int64_t bytes = call.count * elementSize(call);
   const bool isRoot = call.position == call.root;
   if (!isRoot || root.in != call.out) {  // addresses of another process may be equal by chance
@@ -114,7 +113,7 @@ int64_t pushAllReduce(const PullCall& call) {
     std::byte* own = call.out + from * bytes;
     reducePart(call, from, to, own);
     for (int64_t d = 1; d < n; ++d) {
-      copyBlock(call.peers[static_cast<size_t>((call.position + d) % n)].out + from * bytes, own, (to - from) * bytes);
+      copyBlock(call.peers[(call.position + d) % n].out + from * bytes, own, (to - from) * bytes);
     }
   }
   return ((n - 1) * (end - begin) + call.count - (end - begin)) * bytes;

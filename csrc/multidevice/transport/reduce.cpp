@@ -18,7 +18,7 @@ const ReduceKernels& kernels() {
 
 void copyIfElsewhere(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) {
-    std::memcpy(to, from, static_cast<size_t>(bytes));
+    std::memcpy(to, from, bytes);
   }
 }
 

@@ -47,14 +47,14 @@ std::vector<uint64_t> slotsOf(std::vector<std::vector<char>>& buffers) {
 Scalar operandAt(DataType t, int which, int i) {
   if (isFloatingPoint(t)) {
     auto n = static_cast<int>(kReals.size());
-    double v = kReals[static_cast<size_t>(which == 0 ? i % n : which == 1 ? i / 11 % n : i / 5 % n)];
+    double v = kReals[which == 0 ? i % n : which == 1 ? i / 11 % n : i / 5 % n];
     return castScalar(realScalar(v), Double, t);
   }
   if (t == Bool) {
     return integerScalar(i >> which & 1);
   }
   auto n = static_cast<int>(kIntegers.size());
-  int64_t v = kIntegers[static_cast<size_t>(which == 0 ? i % n : i / 16 % n)];
+  int64_t v = kIntegers[which == 0 ? i % n : i / 16 % n];
   if (v == INT32_MIN || v == INT32_MAX) {
     v = v < 0 ? lowestInteger(t) : highestInteger(t);
   }
@@ -73,7 +73,7 @@ Case makeCase(std::string name, const std::vector<DataType>& types,
   for (size_t k = 0; k < types.size(); k++) {
     int t = b.tensor({"x" + std::to_string(k), types[k], Memory::Input, {kCount}, {1}, 16, false});
     operands.push_back(b.load(t, {{b.coord(s, 0)}}, s));
-    std::vector<char> data(static_cast<size_t>(kCount * dataTypeSize(types[k])));
+    std::vector<char> data(kCount * dataTypeSize(types[k]));
     for (int i = 0; i < kCount; i++) {
       writeElement(data.data() + static_cast<size_t>(i * dataTypeSize(types[k])), types[k],
                    operandAt(types[k], static_cast<int>(k), i));
@@ -81,10 +81,10 @@ Case makeCase(std::string name, const std::vector<DataType>& types,
     c.buffers.push_back(std::move(data));
   }
   ValueId result = value(b, operands);
-  DataType type = b.program().values[static_cast<size_t>(result)].dtype;
+  DataType type = b.program().values[result].dtype;
   int z = b.tensor({"z", type, Memory::Output, {kCount}, {1}, 16, false});
   b.store(z, {{b.coord(s, 0)}}, result);
-  c.buffers.emplace_back(static_cast<size_t>(kCount * dataTypeSize(type)), static_cast<char>(0xff));
+  c.buffers.emplace_back(kCount * dataTypeSize(type), static_cast<char>(0xff));
   c.program = b.take();
   return c;
 }
@@ -147,7 +147,7 @@ void testOps(DataType t) {
     if (!accepts(op.types, t) || mayRefuse(op.op)) {
       continue;
     }
-    std::vector<DataType> types(static_cast<size_t>(op.arity), t);
+    std::vector<DataType> types(op.arity, t);
     if (op.op == PointOp::Where) {
       types[0] = Bool;
     }

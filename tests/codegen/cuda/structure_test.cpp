@@ -146,8 +146,7 @@ TEST(CudaStructure, CarriesSeveralValues) {
   uint64_t all = axisDigits(b.program().spaces[0], 1);
   std::vector<DigitRef> refs = digitsOf(b.program().spaces[0]);
   for (size_t i = 0; i < refs.size(); i++) {
-    threads |=
-        isThread(b.program().spaces[0].axes[1].digits[static_cast<size_t>(refs[i].digit)].level) ? uint64_t{1} << i : 0;
+    threads |= isThread(b.program().spaces[0].axes[1].digits[refs[i].digit].level) ? uint64_t{1} << i : 0;
   }
   ValueId low = b.constant(Float, -1e30, s, threads);
   ValueId zero = b.constant(Float, 0, s, threads);

@@ -23,12 +23,12 @@ class Resident {
       : host_(host),
         role_(role),
         lead_(kGuard + (kGuard - host.below % kGuard) % kGuard),  // aligns the base pointer, which may be inside
-        image_(static_cast<size_t>(lead_ + host.bytes + kGuard), kGuardByte),
-        memory_(static_cast<int64_t>(image_.size())) {
+        image_(lead_ + host.bytes + kGuard, kGuardByte),
+        memory_(std::ssize(image_)) {
     if (role == tile::Memory::Output) {  // what the host has there may be an earlier result
-      std::memset(image_.data() + lead_, kUnwritten, static_cast<size_t>(host.bytes));
+      std::memset(image_.data() + lead_, kUnwritten, host.bytes);
     } else {
-      std::memcpy(image_.data() + lead_, host.begin, static_cast<size_t>(host.bytes));
+      std::memcpy(image_.data() + lead_, host.begin, host.bytes);
     }
     memory_.write(image_.data(), memory_.bytes());
   }
@@ -39,7 +39,7 @@ class Resident {
   bool fetch() {
     memory_.read(image_.data(), memory_.bytes());
     if (role_ != tile::Memory::Input) {
-      std::memcpy(host_.begin, image_.data() + lead_, static_cast<size_t>(host_.bytes));
+      std::memcpy(host_.begin, image_.data() + lead_, host_.bytes);
     }
     auto intact = [](char c) { return c == kGuardByte; };
     return std::all_of(image_.begin(), image_.begin() + lead_, intact) &&
@@ -64,9 +64,7 @@ void runOne(const simt::Launch& launch, const CudaDevice& device, NvrtcCompiler&
   CudaKernel kernel(cubin.bytes, source.entry, plan.sharedBytes);
   std::vector<uint64_t> slots = launch.slots;
   std::vector<std::unique_ptr<Resident>> residents;
-  auto parameter = [&](int tensor) -> const tile::TensorParam& {
-    return launch.kernel.program->tensors[static_cast<size_t>(tensor)];
-  };
+  auto parameter = [&](int tensor) -> const tile::TensorParam& { return launch.kernel.program->tensors[tensor]; };
   for (const simt::TensorMemory& tensor : plan.tensors) {
     residents.push_back(std::make_unique<Resident>(tensor, parameter(tensor.tensor).memory));
     slots[tensor.slot] = residents.back()->basePointer();
@@ -95,7 +93,7 @@ std::vector<simt::Result> runOnDevice(std::span<const simt::Launch> launches, co
     } catch (const DeviceError& error) {
       results[i].faults.emplace_back(error.what());
     }
-    results[i].faultCount = static_cast<int64_t>(results[i].faults.size());
+    results[i].faultCount = std::ssize(results[i].faults);
   }
   return results;
 }

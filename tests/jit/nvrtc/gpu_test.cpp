@@ -55,7 +55,7 @@ class Gpu : public testing::Test {
 TEST_F(Gpu, CopiesThereAndBack) {
   EXPECT_EQ(device_->architecture(), cudaCapabilities().devices.at(0));
   std::string text = "there and back";
-  auto size = static_cast<int64_t>(text.size());
+  auto size = std::ssize(text);
   CudaMemory memory(size);
   memory.write(text.data(), size);
   memory.write("HERE", 4, 6);

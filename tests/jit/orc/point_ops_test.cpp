@@ -562,7 +562,7 @@ TEST(PointOps, AllTypesAndWidths) {
         if (isHalfPrecision(d) || !takes(row.types, d) || mayRefuse(row.op)) {
           continue;
         }
-        std::vector<DataType> inputs(static_cast<size_t>(row.arity), d);
+        std::vector<DataType> inputs(row.arity, d);
         if (row.op == PointOp::Where) {
           inputs[0] = DataType::Bool;
         }

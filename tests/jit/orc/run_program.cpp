@@ -48,7 +48,7 @@ void runKernel(const CpuKernel& kernel, const std::vector<uint64_t>& slots, int6
       [&](int64_t begin, int64_t end, int worker) {
         for (int64_t step = 1; begin < end; step++) {
           int64_t next = std::min(end, begin + step);
-          kernel.run(slots.data(), begin, next, scratch[static_cast<size_t>(worker)] + kGuard);
+          kernel.run(slots.data(), begin, next, scratch[worker] + kGuard);
           begin = next;
         }
       },
@@ -69,8 +69,8 @@ void compareWithInterpreter(const tile::Example& example, const CpuKernel& kerne
   runKernel(kernel, ours.slots(), partsOf(program, example.sizes));
   tile::interpret(program, theirs.slots());
   EXPECT_TRUE(ours.guardsIntact()) << "written outside of a tensor";
-  for (int i = 0; i < static_cast<int>(program.tensors.size()); i++) {
-    const tile::TensorParam& t = program.tensors[static_cast<size_t>(i)];
+  for (int i = 0; i < std::ssize(program.tensors); i++) {
+    const tile::TensorParam& t = program.tensors[i];
     if (t.memory == tile::Memory::Scratch || t.memory == tile::Memory::Workspace) {
       continue;
     }

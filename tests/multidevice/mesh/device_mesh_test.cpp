@@ -44,7 +44,7 @@ TEST(DeviceMesh, TeamsAndCoordinates) {
   DeviceMesh mesh(ids, {2, 3, 4});
   for (int64_t rank = 0; rank < 24; rank++) {
     std::vector<int64_t> c = mesh.coordinates(rank);
-    EXPECT_EQ(ids[static_cast<size_t>(c[0] * 12 + c[1] * 4 + c[2])], rank);
+    EXPECT_EQ(ids[c[0] * 12 + c[1] * 4 + c[2]], rank);
     EXPECT_EQ(mesh.at(c), rank);
     for (const std::vector<int>& axes : {std::vector<int>{}, {0}, {1}, {2}, {0, 2}, {2, 0}, {0, 1, 2}}) {
       std::vector<int64_t> expected;
@@ -53,12 +53,12 @@ TEST(DeviceMesh, TeamsAndCoordinates) {
         std::vector<int64_t> o = mesh.coordinates(other);
         bool same = true;
         for (int a = 0; a < 3; a++) {
-          same &= std::count(axes.begin(), axes.end(), a) > 0 || o[static_cast<size_t>(a)] == c[static_cast<size_t>(a)];
+          same &= std::count(axes.begin(), axes.end(), a) > 0 || o[a] == c[a];
         }
         if (same) {
           std::vector<int64_t> key;
           for (int a : axes) {
-            key.push_back(o[static_cast<size_t>(a)]);
+            key.push_back(o[a]);
           }
           members.emplace_back(key, other);
         }
@@ -227,7 +227,7 @@ TEST(DeviceMesh, PartsThatDoNotOverlapAreIndependent) {
         for (int64_t c = 0; c < n; c++) {
           places.emplace(placeOn(c, a), placeOn(c, b));
         }
-        ASSERT_EQ(static_cast<int64_t>(places.size()), mesh.size(a).constValue() * mesh.size(b).constValue());
+        ASSERT_EQ(std::ssize(places), mesh.size(a).constValue() * mesh.size(b).constValue());
         independent++;
       }
     }

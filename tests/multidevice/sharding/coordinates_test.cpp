@@ -10,7 +10,7 @@ namespace meshfuse {
 namespace {
 
 DeviceMesh onX(std::vector<int64_t> ids) {
-  const auto n = static_cast<int64_t>(ids.size());
+  const auto n = std::ssize(ids);
   return DeviceMesh::create({{"x", n}}, std::move(ids));
 }
 

@@ -138,7 +138,7 @@ using Marks = std::vector<std::vector<bool>>;
 std::optional<Marks> heldMarks(const TensorView* producer, const std::vector<IterDomain*>& stored, const Index& sizes) {
   const std::vector<Index> at = coordinatesOf(producer->getDeviceMesh());
   const std::vector<BoundLoop> loops = boundLoops(producer, stored);
-  Marks held(at.size(), std::vector<bool>(static_cast<size_t>(product(sizes))));
+  Marks held(at.size(), std::vector<bool>(product(sizes)));
   for (int64_t flat = 0; flat < product(sizes); flat++) {
     const std::optional<std::vector<bool>> owns =
         ownersOf(producer->getDeviceMesh(), loops, at, stored, unflatten(flat, sizes));
@@ -146,7 +146,7 @@ std::optional<Marks> heldMarks(const TensorView* producer, const std::vector<Ite
       return std::nullopt;
     }
     for (size_t d = 0; d < held.size(); d++) {
-      held[d][static_cast<size_t>(flat)] = (*owns)[d];
+      held[d][flat] = (*owns)[d];
     }
   }
   return held;
@@ -196,7 +196,7 @@ std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const T
   const DeviceMesh& to = result->getDeviceMesh();
   const std::vector<Index> at = coordinatesOf(to);
   const std::vector<BoundLoop> loops = boundLoops(result, base);
-  Marks needed(at.size(), std::vector<bool>(static_cast<size_t>(product(*sizes))));
+  Marks needed(at.size(), std::vector<bool>(product(*sizes)));
   for (int64_t flat = 0; flat < product(*baseSizes); flat++) {
     const Index index = unflatten(flat, *baseSizes);
     const std::optional<std::vector<bool>> owns = ownersOf(to, loops, at, base, index);
@@ -205,7 +205,7 @@ std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const T
     }
     for (int64_t element : readBy(dims, *sizes, index)) {
       for (size_t d = 0; d < needed.size(); d++) {
-        needed[d][static_cast<size_t>(element)] = needed[d][static_cast<size_t>(element)] || (*owns)[d];
+        needed[d][element] = needed[d][element] || (*owns)[d];
       }
     }
   }
@@ -213,7 +213,7 @@ std::optional<EdgeRelation> enumerateEdge(const Expr* expr, int operand, const T
   for (size_t d = 0; d < needed.size(); d++) {
     const int64_t there = from.indexOf(to.devices()[d]);
     for (size_t e = 0; e < needed[d].size(); e++) {
-      const bool has = there >= 0 && (*held)[static_cast<size_t>(there)][e];
+      const bool has = there >= 0 && (*held)[there][e];
       if (needed[d][e] && !has) {
         return EdgeRelation::Comm;
       }

@@ -14,9 +14,9 @@ ShardState cut(const DeviceMesh& mesh, int64_t rows, int dim, int axis) {
     std::vector<Digit> owned;
     if (k == dim) {
       const int64_t n = mesh.axisSize(axis).constValue();
-      owned.push_back({k, extents[static_cast<size_t>(k)] / n, n, Owner::device(axis)});
+      owned.push_back({k, extents[k] / n, n, Owner::device(axis)});
     }
-    state.dims.push_back(fillLocal(k, extents[static_cast<size_t>(k)], owned));
+    state.dims.push_back(fillLocal(k, extents[k], owned));
   }
   return state;
 }

@@ -42,7 +42,7 @@ std::vector<Config> largeMeshes() {
 int64_t fullest(const ShardState& state, const std::vector<int64_t>& extents) {
   int64_t n = 1;  // coordinate 0 holds most
   for (size_t k = 0; k < extents.size(); k++) {
-    n *= static_cast<int64_t>(heldIndices(state, k, extents[k], 0).size());
+    n *= std::ssize(heldIndices(state, k, extents[k], 0));
   }
   return n;
 }

@@ -62,7 +62,7 @@ void fetch(const TileTransfer& transfer, const std::vector<int64_t>& extents, st
         }
         flat = std::move(longer);
       }
-      ASSERT_EQ(static_cast<int64_t>(flat.size()), m.elements);
+      ASSERT_EQ(std::ssize(flat), m.elements);
       for (int64_t e : flat) {
         const Held& sender = data[transfer.fromMesh.indexOf(m.from)];
         ASSERT_TRUE(sender.count(e));
@@ -334,8 +334,8 @@ TEST(Planner, RandomPairs) {
         fallbacks += plan.note.empty() ? 0 : 1;
         longest = std::max(longest, plan.communications().size());
         if (plan.note.empty()) {
-          const int64_t bound = std::max(static_cast<int64_t>(heldElements(from, extents, 0).size()),
-                                         static_cast<int64_t>(heldElements(to, extents, 0).size()));
+          const int64_t bound =
+              std::max(std::ssize(heldElements(from, extents, 0)), std::ssize(heldElements(to, extents, 0)));
           ASSERT_LE(plan.peakState, bound);
         }
         if (provenEqual(from, to)) {
@@ -353,8 +353,8 @@ TEST(Planner, RandomPairs) {
 ShardState inParts(const DeviceMesh& mesh, const std::vector<int64_t>& shape, int dim,
                    const std::vector<IntExpr>& sizes, int axis) {
   ShardState state = ShardState::replicated(mesh, {shape.begin(), shape.end()});
-  const Digit top{dim, largestOf(sizes), static_cast<int64_t>(sizes.size()), Owner::device(axis), Digit::kEven, sizes};
-  state.dims[static_cast<size_t>(dim)] = fillLocal(dim, shape[static_cast<size_t>(dim)], {top});
+  const Digit top{dim, largestOf(sizes), std::ssize(sizes), Owner::device(axis), Digit::kEven, sizes};
+  state.dims[dim] = fillLocal(dim, shape[dim], {top});
   return state;
 }
 

@@ -94,7 +94,7 @@ ByData byData(const Expr* e) {
 Tensor positionsAlong(const Shape& sizes, int dim) {
   std::vector<double> numbers;
   for (int64_t flat = 0; flat < product(sizes); flat++) {
-    numbers.push_back(static_cast<double>(unflatten(flat, sizes)[static_cast<size_t>(dim)]));
+    numbers.push_back(static_cast<double>(unflatten(flat, sizes)[dim]));
   }
   return Tensor::of(numbers, sizes, DataType::Double);
 }
@@ -137,7 +137,7 @@ void addNeeds(const Fusion& fusion, const std::vector<Argument>& arguments, std:
 void partitionAtRandom(std::mt19937& rng, TensorView* tv) {
   const int k = static_cast<int>(below(rng, tv->nDims()));
   static const std::vector<int64_t> kCounts = {2, 3, 4, 6};
-  std::vector<IntExpr> sizes(static_cast<size_t>(kCounts[rng() % kCounts.size()]), 0);
+  std::vector<IntExpr> sizes(kCounts[rng() % kCounts.size()], 0);
   for (int64_t i = tv->axis(k)->extent().constValue(); i > 0; i--) {
     sizes[rng() % sizes.size()] += 1;
   }
@@ -197,11 +197,11 @@ FlatIndices heldBy(const TensorView* tv, int64_t device) {
           for (const IntExpr& size : t.sizes) {
             longest = std::max(longest, size.constValue());
           }
-          while (within >= t.sizes[static_cast<size_t>(part)].constValue()) {
-            within -= t.sizes[static_cast<size_t>(part++)].constValue();
+          while (within >= t.sizes[part].constValue()) {
+            within -= t.sizes[part++].constValue();
           }
           index[axis] = part;
-          extents[axis] = static_cast<int64_t>(t.sizes.size());
+          extents[axis] = std::ssize(t.sizes);
           index.insert(index.begin() + axis + 1, within);
           extents.insert(extents.begin() + axis + 1, longest);
           break;
@@ -274,7 +274,7 @@ void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector
                const SymbolValueOf& sample) {
   chain.head = addHead(chain.fusion, head);
   TensorView* at = chain.head;
-  while (static_cast<int>(chain.kinds.size()) < ops) {
+  while (std::ssize(chain.kinds) < ops) {
     Shape shape;
     for (const IntExpr& extent : at->shape()) {
       shape.push_back(extent.evaluate(sample));
@@ -288,7 +288,7 @@ void makeChain(RandomChain& chain, std::mt19937& rng, int ops, const std::vector
     findHops(at, next, chain.hops);
     chain.kinds.push_back(op.kind);
     chain.ops.push_back(std::move(op));
-    if (static_cast<int>(chain.kinds.size()) == ops) {  // an op may be several exprs: look at any of them
+    if (std::ssize(chain.kinds) == ops) {  // an op may be several exprs: look at any of them
       chain.hops.resize(before + 1 + rng() % (chain.hops.size() - before));
     }
     at = next;
@@ -344,9 +344,9 @@ std::vector<FlatIndices> tracedNeeds(RandomChain& chain) {
     index = replace(1 - data.table, sizesOf(was), DataType::Int);
   }
   fusion.addOutput(consumer);
-  std::vector<double> numbers(static_cast<size_t>(product(shape)));
+  std::vector<double> numbers(product(shape));
   std::iota(numbers.begin(), numbers.end(), 0);
-  const int64_t values = index != nullptr ? shape[static_cast<size_t>(data.dim)] : 1;
+  const int64_t values = index != nullptr ? shape[data.dim] : 1;
   std::vector<FlatIndices> needs;
   for (int64_t value = 0; value < values; value++) {  // data may say any place
     std::vector<Argument> arguments;
@@ -384,12 +384,12 @@ Truth truthOf(RandomChain& chain) {
     FlatIndices needed;
     const FlatIndices made = heldBy(consumer, device);
     for (int64_t flat : made) {
-      needed.insert(needs[static_cast<size_t>(flat)].begin(), needs[static_cast<size_t>(flat)].end());
+      needed.insert(needs[flat].begin(), needs[flat].end());
     }
     FlatIndices wanted;
     std::set_intersection(held.begin(), held.end(), used.begin(), used.end(), std::inserter(wanted, wanted.begin()));
     truth.equal = truth.equal && (needed == wanted || made.empty());  // a rank with nothing to do may hold anything
-    truth.proper = truth.proper || static_cast<int64_t>(held.size()) < product(sizesOf(producer));
+    truth.proper = truth.proper || std::ssize(held) < product(sizesOf(producer));
     truth.contained = truth.contained && std::includes(held.begin(), held.end(), needed.begin(), needed.end());
   }
   return truth;

@@ -94,11 +94,11 @@ RandomOp weighed(std::mt19937& rng, const Shape& shape) {
 }
 
 RandomOp picked(std::mt19937& rng, const Shape& shape) {
-  const int64_t dim = below(rng, static_cast<int64_t>(shape.size()));
+  const int64_t dim = below(rng, std::ssize(shape));
   const int64_t picks = 1 + below(rng, 4);
   const auto index = [=](TensorView* x) {
     Extents extents = x->shape();
-    extents[static_cast<size_t>(dim)] = picks;
+    extents[dim] = picks;
     return extents;
   };
   switch (rng() % 6) {
@@ -140,7 +140,7 @@ RandomOp picked(std::mt19937& rng, const Shape& shape) {
 
 // x is what says where: of a table with a place for each of its elements.
 RandomOp picking(std::mt19937& rng, const Shape& shape) {
-  const int64_t dim = below(rng, static_cast<int64_t>(shape.size()));
+  const int64_t dim = below(rng, std::ssize(shape));
   switch (rng() % 3) {
     case 0:
       return {"embedding's index", [=](TensorView* x) {
@@ -156,7 +156,7 @@ RandomOp picking(std::mt19937& rng, const Shape& shape) {
     default: {
       return {"take_along_axis's index", [=](TensorView* x) {
                 Extents table = x->shape();
-                table[static_cast<size_t>(dim)] = elementsOf(x);
+                table[dim] = elementsOf(x);
                 return takeAlongAxis(input(x, table, DataType::Double), castOp(DataType::Int, x), dim);
               }};
     }
@@ -189,7 +189,7 @@ RandomOp ones(std::mt19937& rng, const Shape& shape) {
 int64_t below(std::mt19937& rng, int64_t n) { return static_cast<int64_t>(rng() % static_cast<uint32_t>(n)); }
 
 RandomOp pickOp(std::mt19937& rng, const std::vector<int64_t>& shape) {
-  const int64_t dim = below(rng, static_cast<int64_t>(shape.size()));
+  const int64_t dim = below(rng, std::ssize(shape));
   switch (rng() % 17) {
     case 0:
       return {"set", [](TensorView* x) { return set(x); }};

@@ -18,7 +18,7 @@ inline ShardState randomPlacement(std::mt19937& rng, const DeviceMesh& mesh, con
     ShardState state{mesh, {}, {}};
     std::vector<std::vector<Digit>> owned(extents.size());
     std::vector<int64_t> room = extents;  // block: what is left of each dim below the digits that are taken
-    std::vector<int> order(static_cast<size_t>(mesh.numAxes()));
+    std::vector<int> order(mesh.numAxes());
     std::iota(order.begin(), order.end(), 0);
     for (size_t i = order.size(); i > 1; i--) {
       std::swap(order[i - 1], order[rng() % i]);
@@ -66,7 +66,7 @@ inline ShardState randomBlocks(std::mt19937& rng, const DeviceMesh& mesh, const 
                                bool sums) {
   ShardState state{mesh, {}, {}};
   std::vector<std::vector<int>> axes(extents.size());
-  std::vector<int> order(static_cast<size_t>(mesh.numAxes()));
+  std::vector<int> order(mesh.numAxes());
   std::iota(order.begin(), order.end(), 0);
   for (size_t i = order.size(); i > 1; i--) {
     std::swap(order[i - 1], order[rng() % i]);

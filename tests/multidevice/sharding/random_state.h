@@ -91,7 +91,7 @@ inline void ownGiven(std::mt19937& rng, std::vector<Digit>& owned, int dim, int6
   for (int axis : axes) {
     count *= mesh.axisSize(axis).constValue();
   }
-  std::vector<IntExpr> sizes(static_cast<size_t>(count), 0);
+  std::vector<IntExpr> sizes(count, 0);
   for (int64_t i = 0; i < extent; i++) {
     sizes[rng() % sizes.size()] += 1;
   }

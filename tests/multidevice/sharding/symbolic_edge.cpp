@@ -57,10 +57,8 @@ bool mayRun(const TensorView* tv) {
 
 // No index is right of a table without entries.
 bool indexesNothing(const Hop& hop) {
-  return isIndexing(*hop.expr) && hop.expr->input(tableOf(*hop.expr))
-                                      ->asTensor()
-                                      ->shape()[static_cast<size_t>(hop.expr->attributes().dim)]
-                                      .isConst(0);
+  return isIndexing(*hop.expr) &&
+         hop.expr->input(tableOf(*hop.expr))->asTensor()->shape()[hop.expr->attributes().dim].isConst(0);
 }
 
 // Sums of nothing are elements too, but not such as index sets count.

@@ -67,7 +67,7 @@ TEST_P(SymbolicRelation, PointwiseOpsOfEqualBlocks) {
   TensorView* d = block(mul(c, b), 0);
   TensorView* e = block(add(b, d), 0);  // extents of other names
   for (const TensorView* tv : {c, d, e}) {
-    for (int k = 0; k < static_cast<int>(tv->definition()->tensorInputs().size()); k++) {
+    for (int k = 0; k < std::ssize(tv->definition()->tensorInputs()); k++) {
       EXPECT_EQ(edge(tv, k), Aligned) << reason(tv, k);
     }
     EXPECT_FALSE(isResharding(tv->definition()));

@@ -33,7 +33,7 @@ std::vector<std::pair<ShardState, ShardState>> randomPairs() {
   return pairs;
 }
 
-int64_t held(const ShardState& state) { return static_cast<int64_t>(heldElements(state, kExtents, 0).size()); }
+int64_t held(const ShardState& state) { return std::ssize(heldElements(state, kExtents, 0)); }
 
 std::string textOf(const ShardState& from, const ShardState& to, const RedistributionPlan& plan) {
   std::string text =

@@ -33,7 +33,7 @@ class AgreementTest : public testing::TestWithParam<bool> {
     std::vector<std::string> texts;
     for (const ProcessOutcome& o :
          runProcesses(kRanks, body, {.deadline = kFailureDeadline, .messagesOnly = GetParam()})) {
-      EXPECT_EQ(o.ended, static_cast<int>(texts.size()) != killed) << o.text;
+      EXPECT_EQ(o.ended, std::ssize(texts) != killed) << o.text;
       texts.push_back(o.text);
     }
     return texts;
@@ -168,7 +168,7 @@ TEST_P(AgreementTest, TheOthersRunTheProgramWithoutAKilledRank) {
       },
       kOdd);
   for (int r : {0, 1}) {
-    const std::string& text = texts[static_cast<size_t>(r)];
+    const std::string& text = texts[r];
     for (const std::string& phrase : {fmt::format("[rank {}/{}]", kOdd, kRanks), std::string("all-reduce"),
                                       std::string("at step"), std::string("\n4 ")}) {
       EXPECT_NE(text.find(phrase), std::string::npos) << text << "\nexpected: " << phrase;

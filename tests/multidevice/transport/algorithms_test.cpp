@@ -227,7 +227,7 @@ TEST_F(AlgorithmsTest, AllReducesOfRanksOnSeveralHosts) {
     for (std::string_view way : ways) {
       const std::string algorithms = fmt::format("all-reduce={}", way);
       const auto options = [&, &layout = layout](int rank) {
-        setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
+        setenv("MESHFUSE_HOST", std::string(1, layout[rank]).c_str(), 1);
         return TransportOptions{.deadline = kFailureDeadline, .algorithms = algorithms, .messagesOnly = true};
       };
       const bool keepsOrder = way == "default" || (way == "hierarchical" && layout != "ABAB");
@@ -259,8 +259,7 @@ TEST_F(AlgorithmsTest, AnyOrderGivesAllRanksTheSameBits) {
               inputs.push_back(testData(type, kCount, r, 7));
             }
             Bytes out(inputs[0].size());
-            comm.allReduce(comm.world(), inputs[static_cast<size_t>(comm.rank())].data(), out.data(), kCount, type,
-                           ReduceOp::Sum);
+            comm.allReduce(comm.world(), inputs[comm.rank()].data(), out.data(), kCount, type, ReduceOp::Sum);
             const Bytes expected = referenceReduce(inputs, type, ReduceOp::Sum);
             int64_t worst = 0;  // in units of the last place: the bits of floats of one sign are in their order
             for (int64_t i = 0; i < kCount; ++i) {
@@ -299,8 +298,8 @@ std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool 
       ranks,
       [](Communicator& comm) {
         for (int64_t count : {100, 10'000, 600'000}) {
-          const auto n = static_cast<int64_t>(comm.size());
-          const std::shared_ptr<void> memory = comm.allocate(static_cast<size_t>(2 * count * 4));
+          const auto n = std::ssize(comm);
+          const std::shared_ptr<void> memory = comm.allocate(2 * count * 4);
           auto* in = static_cast<float*>(memory.get());
           float* out = in + count;
           std::fill(in, in + count, 1.0f);
@@ -317,7 +316,7 @@ std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool 
       },
       [&](int rank) {
         if (!layout.empty()) {
-          setenv("MESHFUSE_HOST", std::string(1, layout[static_cast<size_t>(rank)]).c_str(), 1);
+          setenv("MESHFUSE_HOST", std::string(1, layout[rank]).c_str(), 1);
         }
         return TransportOptions{.deadline = kFailureDeadline,
                                 .algorithms = std::string(algorithms),

@@ -28,7 +28,7 @@ class CallQueueTest : public MultiDeviceTest {};
 CallQueue::Handle postSum(CallQueue& queue, const Team& team, const std::vector<int64_t>& in,
                           std::vector<int64_t>& out) {
   return queue.post([team, &in, &out](Communicator& c) {
-    c.allReduce(team, in.data(), out.data(), static_cast<int64_t>(in.size()), DataType::Int, ReduceOp::Sum);
+    c.allReduce(team, in.data(), out.data(), std::ssize(in), DataType::Int, ReduceOp::Sum);
   });
 }
 
@@ -110,14 +110,14 @@ TEST_F(CallQueueTest, AFailureEndsAllThatAreInFlight) {
       out[i].resize(4);
       handles.push_back(postSum(queue, comm.world(), in, out[i]));
     }
-    for (int i = 0; i < static_cast<int>(handles.size()); ++i) {
+    for (int i = 0; i < std::ssize(handles); ++i) {
       if (i < 5) {
-        handles[static_cast<size_t>(i)].wait();
+        handles[i].wait();
         EXPECT_EQ(out[i], std::vector<int64_t>(4, 3));
         continue;
       }
       try {
-        handles[static_cast<size_t>(i)].wait();
+        handles[i].wait();
         ADD_FAILURE() << "call " << i << " has no error";
       } catch (const DeviceError& e) {
         std::string& text = texts[comm.rank()];
@@ -164,7 +164,7 @@ class LanesTest : public testing::Test {
 CallQueue::Handle postSumOf(CallQueue& queue, const Team& team, const std::vector<int64_t>& in,
                             std::vector<int64_t>& out) {
   return queue.post(team, [team, &in, &out](Communicator& c) {
-    c.allReduce(team, in.data(), out.data(), static_cast<int64_t>(in.size()), DataType::Int, ReduceOp::Sum);
+    c.allReduce(team, in.data(), out.data(), std::ssize(in), DataType::Int, ReduceOp::Sum);
   });
 }
 
@@ -180,7 +180,7 @@ bool came(const SharedCounters& counters, size_t which, int value) {
 // Rank 1 comes to the first call only when the second has ended on both of its ranks.
 std::string secondTeamEndsFirst(Communicator& comm, const SharedCounters& ended, size_t which, int64_t count) {
   const Team teams[] = {{{0, 1}}, {{0, 2}}};
-  std::vector<int64_t> in(static_cast<size_t>(count), comm.rank() + 1);
+  std::vector<int64_t> in(count, comm.rank() + 1);
   std::vector<int64_t> sums[] = {in, in};
   std::string wrong;
   {
@@ -285,7 +285,7 @@ TEST_F(LanesTest, CallsOfOneTeamKeepTheirOrder) {
       }
       int64_t expected = 1;
       for (int i = t; i < kCalls * 3; i += 3) {
-        expected = expected * static_cast<int64_t>(teams[t].ranks.size()) % 1'000'003 + i;
+        expected = expected * std::ssize(teams[t].ranks) % 1'000'003 + i;
       }
       if (!values[t].empty() && values[t] != std::vector<int64_t>(50, expected)) {
         return "a result is wrong";
@@ -337,8 +337,7 @@ TEST_F(LanesTest, AFailureReachesTheCallsOfAllTeams) {
     EXPECT_EQ(texts[0].find("another error"), std::string::npos) << texts[0];
   };
   std::vector<std::string> texts(3);
-  runLoopback(3, [&](Communicator& comm) { texts[static_cast<size_t>(comm.rank())] = body(comm); },
-              {.deadline = kFailureDeadline});
+  runLoopback(3, [&](Communicator& comm) { texts[comm.rank()] = body(comm); }, {.deadline = kFailureDeadline});
   expectOneText(texts);
   for (bool messages : {false, true}) {
     if (messages && !whyNoNetwork().empty()) {
@@ -432,24 +431,24 @@ std::string postsOfAMesh(Communicator& comm, int calls) {
                                     .in = {},
                                     .out = {},
                                     .expected = {}});
-    const auto n = static_cast<int64_t>(c.team.ranks.size());
+    const auto n = std::ssize(c.team.ranks);
     const int64_t me = std::find(c.team.ranks.begin(), c.team.ranks.end(), r) - c.team.ranks.begin();
     const int64_t count = 1 + static_cast<int64_t>(random >> 20) % ((random >> 40) % 4 == 0 ? 40'000 : 400);
     auto value = [i](int64_t rank, int64_t to) { return i * 100 + rank * 10 + to; };
     const bool blocks = c.kind == 2;
     for (int64_t to = 0; to < (blocks ? n : 1); ++to) {
-      c.in.insert(c.in.end(), static_cast<size_t>(count), value(r, to));
+      c.in.insert(c.in.end(), count, value(r, to));
     }
     if (c.kind == 0) {
       int64_t sum = 0;
       for (int p : c.team.ranks) {
         sum += value(p, 0);
       }
-      c.expected.assign(static_cast<size_t>(count), sum);
+      c.expected.assign(count, sum);
     } else {
       for (int64_t p = 0; p < n; ++p) {
-        const int from = c.team.ranks[static_cast<size_t>(c.kind == 3 ? 0 : p)];
-        c.expected.insert(c.expected.end(), static_cast<size_t>(count), value(from, blocks ? me : 0));
+        const int from = c.team.ranks[c.kind == 3 ? 0 : p];
+        c.expected.insert(c.expected.end(), count, value(from, blocks ? me : 0));
         if (c.kind == 3) {
           break;
         }

@@ -23,7 +23,7 @@ CallBuffer::CallBuffer(Communicator& comm, BufferPlace place, const Bytes& conte
 
 std::string checkAllCollectives(Communicator& comm, const Team& team, DataType type, int64_t count, uint64_t seed,
                                 BufferPlace place) {
-  const auto n = static_cast<int64_t>(team.ranks.size());
+  const auto n = std::ssize(team.ranks);
   const int64_t me = std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) - team.ranks.begin();
   if (me == n) {
     return "";
@@ -36,9 +36,9 @@ std::string checkAllCollectives(Communicator& comm, const Team& team, DataType t
     large.push_back(testData(type, count * n, r, seed));
     blocks.push_back(elements(large.back(), type, me * count, count));
   }
-  const Bytes& own = small[static_cast<size_t>(me)];
+  const Bytes& own = small[me];
   const CallBuffer in(comm, place, own);
-  const CallBuffer inLarge(comm, place, large[static_cast<size_t>(me)]);
+  const CallBuffer inLarge(comm, place, large[me]);
   const CallBuffer out(comm, place, Bytes(own.size()));
   const CallBuffer outLarge(comm, place, Bytes(own.size() * static_cast<size_t>(n)));
   const CallBuffer both(comm, place, own);
@@ -57,13 +57,13 @@ std::string checkAllCollectives(Communicator& comm, const Team& team, DataType t
   text += wrong("all-reduce in place", both.content(), referenceReduce(small, type, ReduceOp::Sum), type, count);
   const int root = static_cast<int>(seed % static_cast<uint64_t>(n));
   comm.broadcast(team, sent.data(), count, type, root);
-  text += wrong("broadcast", sent.content(), small[static_cast<size_t>(root)], type, count);
+  text += wrong("broadcast", sent.content(), small[root], type, count);
   return text + checkRootedCollectives(comm, team, type, ReduceOp::Sum, count, seed, place);
 }
 
 std::string checkRootedCollectives(Communicator& comm, const Team& team, DataType type, ReduceOp op, int64_t count,
                                    uint64_t seed, BufferPlace place) {
-  const auto n = static_cast<int64_t>(team.ranks.size());
+  const auto n = std::ssize(team.ranks);
   const int64_t me = std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) - team.ranks.begin();
   const int root = static_cast<int>(seed / 7 % static_cast<uint64_t>(n));
   const bool isRoot = me == root;
@@ -71,9 +71,9 @@ std::string checkRootedCollectives(Communicator& comm, const Team& team, DataTyp
   for (int r : team.ranks) {
     inputs.push_back(testData(type, count, r, seed + 1));
   }
-  const Bytes all = testData(type, count * n, team.ranks[static_cast<size_t>(root)], seed + 2);
+  const Bytes all = testData(type, count * n, team.ranks[root], seed + 2);
   const Bytes blank(inputs[0].size());
-  const CallBuffer in(comm, place, inputs[static_cast<size_t>(me)]);
+  const CallBuffer in(comm, place, inputs[me]);
   const CallBuffer whole(comm, place, all);
   const CallBuffer gathered(comm, place, Bytes(all.size()));
   const CallBuffer block(comm, place, blank);
@@ -83,12 +83,12 @@ std::string checkRootedCollectives(Communicator& comm, const Team& team, DataTyp
   comm.reduce(team, in.data(), isRoot ? reduced.data() : nullptr, count, type, op, root);
   std::string text =
       wrong("scatter", block.content(), elements(all, type, me * count, count), type, count) +
-      wrong("the input", in.content(), inputs[static_cast<size_t>(me)], type, count) +
+      wrong("the input", in.content(), inputs[me], type, count) +
       wrong("gather", gathered.content(), isRoot ? concatenated(inputs) : Bytes(all.size()), type, count) +
       wrong("reduce", reduced.content(), isRoot ? referenceReduce(inputs, type, op) : blank, type, count);
   comm.reduce(team, in.data(), isRoot ? in.data() : nullptr, count, type, op, root);
-  return text + wrong("reduce in place", in.content(),
-                      isRoot ? referenceReduce(inputs, type, op) : inputs[static_cast<size_t>(me)], type, count);
+  return text +
+         wrong("reduce in place", in.content(), isRoot ? referenceReduce(inputs, type, op) : inputs[me], type, count);
 }
 
 }  // namespace meshfuse

@@ -36,7 +36,7 @@ void expectEqual(const CallBuffer& out, const Bytes& expected, const Case& c, st
 
 // Runs all collectives on one case and compares; called by the members of the team.
 void checkCase(Communicator& comm, const Case& c) {
-  const int64_t n = static_cast<int64_t>(c.team.ranks.size());
+  const int64_t n = std::ssize(c.team.ranks);
   const int64_t me = std::find(c.team.ranks.begin(), c.team.ranks.end(), comm.rank()) - c.team.ranks.begin();
   const std::vector<Bytes> small = inputsOf(c, c.count);
   const std::vector<Bytes> large = inputsOf(c, c.count * n);
@@ -64,7 +64,7 @@ void checkCase(Communicator& comm, const Case& c) {
   expectEqual(in, small[mine], c, "the input");
   const int root = static_cast<int>(c.seed % static_cast<uint64_t>(n));
   comm.broadcast(c.team, in.data(), c.count, c.type, root);
-  expectEqual(in, small[static_cast<size_t>(root)], c, "broadcast");
+  expectEqual(in, small[root], c, "broadcast");
   CallBuffer both(comm, c.place, small[mine]);
   comm.allReduce(c.team, both.data(), both.data(), c.count, c.type, c.op);
   expectEqual(both, sum, c, "all-reduce in place");
@@ -142,10 +142,8 @@ TEST_F(CollectivesTest, RandomSequencesOverRandomTeams) {
           team.ranks.push_back(r);
         }
       }
-      std::rotate(
-          team.ranks.begin(),
-          team.ranks.begin() + static_cast<std::ptrdiff_t>(team.ranks.empty() ? 0 : (state >> 8) % team.ranks.size()),
-          team.ranks.end());
+      std::rotate(team.ranks.begin(), team.ranks.begin() + (team.ranks.empty() ? 0 : (state >> 8) % team.ranks.size()),
+                  team.ranks.end());
       const int64_t count = static_cast<int64_t>((state >> 16) % ((state >> 40) % 4 == 0 ? 50000 : 900));
       if (holds(team, comm.rank())) {
         checkCase(comm, {team, (state >> 50) % 2 == 0 ? DataType::Int32 : DataType::Half, ReduceOp::Sum, count,
@@ -202,7 +200,7 @@ TEST_F(CollectivesTest, SeveralMessagesToOnePeerKeepTheirOrder) {
     comm.transfer(group);
     for (int peer = 0; peer < n; ++peer) {
       for (int part = 0; part < 2; ++part) {
-        const std::vector<int>& got = in[static_cast<size_t>(peer * 2 + part)];
+        const std::vector<int>& got = in[peer * 2 + part];
         EXPECT_EQ(got, std::vector<int>(got.size(), peer * 100 + comm.rank() * 10 + part));
       }
     }
@@ -214,10 +212,9 @@ TEST_F(CollectivesTest, ExchangeCarriesMessagesOfAnyLength) {
     for (size_t length : {0u, 1u, 100u, 70'000u, 3'000'000u}) {
       const std::vector<std::string> all =
           comm.exchange(std::string(length * static_cast<size_t>(comm.rank()), static_cast<char>('a' + comm.rank())));
-      ASSERT_EQ(all.size(), static_cast<size_t>(comm.size()));
+      ASSERT_EQ(all.size(), comm.size());
       for (int r = 0; r < comm.size(); ++r) {
-        EXPECT_EQ(all[static_cast<size_t>(r)],
-                  std::string(length * static_cast<size_t>(r), static_cast<char>('a' + r)));
+        EXPECT_EQ(all[r], std::string(length * static_cast<size_t>(r), static_cast<char>('a' + r)));
       }
     }
   });
@@ -227,7 +224,7 @@ TEST_F(CollectivesTest, CountersCountCallsAndBytesFromOthers) {
   runOnRanks([](Communicator& comm) {
     const int64_t n = comm.size();
     comm.resetCounters();
-    std::vector<float> in(static_cast<size_t>(64 * n), 1.0f);
+    std::vector<float> in(64 * n, 1.0f);
     std::vector<float> out(in.size());
     comm.allGather(comm.world(), in.data(), out.data(), 64, DataType::Float);
     comm.allToAll(comm.world(), in.data(), out.data(), 64, DataType::Float);
@@ -239,7 +236,7 @@ TEST_F(CollectivesTest, CountersCountCallsAndBytesFromOthers) {
     EXPECT_EQ(comm.counters()[Collective::AllToAll].calls, 2);
     EXPECT_EQ(comm.counters()[Collective::AllToAll].bytesReceived, (n - 1) * 384);
     EXPECT_EQ(comm.counters()[Collective::Barrier].calls, 1);
-    std::vector<float> large(static_cast<size_t>(4096 * n), 1.0f);
+    std::vector<float> large(4096 * n, 1.0f);
     comm.allReduce(comm.world(), large.data(), large.data(), 4096 * n, DataType::Float, ReduceOp::Sum);
     EXPECT_EQ(comm.counters()[Collective::AllReduce].bytesReceived, 2 * (n - 1) * 4096 * 4);
     comm.gather(comm.world(), in.data(), out.data(), 64, DataType::Float, 1);

@@ -75,7 +75,7 @@ constexpr FailureCall kCalls[] = {
      }},
     {"all-to-all-v",
      [](Communicator& c, auto& in, auto& out) {
-       const std::vector<int64_t> counts(static_cast<size_t>(c.size()), kCount - 1);
+       const std::vector<int64_t> counts(c.size(), kCount - 1);
        c.allToAllV(c.world(), in.data(), out.data(), counts, counts, DataType::Float);
      }},
     {"barrier", [](Communicator& c, auto&, auto&) { c.barrier(c.world()); }},
@@ -88,7 +88,7 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
   SCOPED_TRACE(c.title);
   std::string first;
   for (int r : c.survivors()) {
-    const ProcessOutcome& o = outcomes[static_cast<size_t>(r)];
+    const ProcessOutcome& o = outcomes[r];
     EXPECT_TRUE(o.ended) << "rank " << r << " has not: " << o.text;
     const size_t end = o.text.find('\n');
     const std::string error = o.text.substr(0, end);
@@ -106,8 +106,7 @@ void expectSurvived(const FailureCase& c, const std::vector<ProcessOutcome>& out
     }
   }
   if (c.wakesToError) {
-    EXPECT_NE(outcomes[static_cast<size_t>(c.victim)].text.find("rejoined too late"), std::string::npos)
-        << outcomes[static_cast<size_t>(c.victim)].text;
+    EXPECT_NE(outcomes[c.victim].text.find("rejoined too late"), std::string::npos) << outcomes[c.victim].text;
   }
 }
 
@@ -244,16 +243,16 @@ std::vector<int> FailureCase::survivors() const {
 }
 
 std::string checkSurvivors(Communicator& comm, const std::vector<int>& oldRanks, const std::vector<int>& expected) {
-  if (oldRanks != expected || comm.size() != static_cast<int>(expected.size())) {
+  if (oldRanks != expected || comm.size() != std::ssize(expected)) {
     return fmt::format("{} survivors of {}", oldRanks.size(), expected.size());
   }
-  const int old = oldRanks[static_cast<size_t>(comm.rank())];
+  const int old = oldRanks[comm.rank()];
   float sum = 0;
   for (int r : oldRanks) {
     sum += static_cast<float>(r + 1);
   }
   for (int64_t count : {1, 1000, 100'000}) {
-    std::vector<float> in(static_cast<size_t>(count), static_cast<float>(old + 1));
+    std::vector<float> in(count, static_cast<float>(old + 1));
     std::vector<float> out(in.size());
     const auto bytes = in.size() * sizeof(float);
     const std::shared_ptr<void> shared = comm.allocate(2 * bytes);

@@ -130,7 +130,7 @@ void dieWhileTheSurvivorsMeet(const TransportOptions& options) {
       while (names != std::vector<int>{0, 1}) {
         Communicator::Survivors s = world->shrink();
         for (int& r : s.oldRanks) {
-          r = names[static_cast<size_t>(r)];
+          r = names[r];
         }
         names = s.oldRanks;
         world = std::move(s.world);

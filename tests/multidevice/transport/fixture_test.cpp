@@ -49,7 +49,7 @@ TEST_F(FixtureBodies, DISABLED_4_TheNextTestIsUnharmed) {
 TEST_F(FixtureBodies, DISABLED_5_TheFirstTwoRanksAreAWorld) {
   runOnRanks(2, [](Communicator& comm) {
     EXPECT_EQ(comm.size(), 2);
-    EXPECT_EQ(comm.exchange(std::string(static_cast<size_t>(comm.rank()), 'x')), (std::vector<std::string>{"", "x"}));
+    EXPECT_EQ(comm.exchange(std::string(comm.rank(), 'x')), (std::vector<std::string>{"", "x"}));
   });
 }
 

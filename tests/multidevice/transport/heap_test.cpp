@@ -22,7 +22,7 @@ TEST(SharedHeapTest, BlocksDoNotOverlapAndAreFoundByAddress) {
   for (int i = 0; i < 2000; ++i) {
     state = hashCombine(state, 1);
     if (state % 3 == 0 && !blocks.empty()) {
-      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(state / 3 % blocks.size()));
+      blocks.erase(blocks.begin() + (state / 3 % blocks.size()));
       continue;
     }
     const size_t bytes = state % 7 == 0 ? state / 7 % 300'000 : state / 7 % 600;

@@ -24,14 +24,14 @@ std::vector<std::string> errorsOn(int ranks, const std::function<void(Communicat
   if (options.deadline > 60s) {
     options.deadline = 60s;
   }
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::vector<std::string> errors(ranks);
   runLoopback(
       ranks,
       [&](Communicator& comm) {
         try {
           body(comm);
         } catch (const DeviceError& e) {
-          errors[static_cast<size_t>(comm.rank())] = e.what();
+          errors[comm.rank()] = e.what();
         }
       },
       options);
@@ -106,7 +106,7 @@ TEST(LoopbackTest, OrderMayNotDifferAmongTeams) {
     const Team b{{1, 2}};
     const Team c{{0, 2}};
     const std::vector<std::pair<const Team*, const Team*>> orders = {{&a, &c}, {&b, &a}, {&c, &b}};
-    auto [first, second] = orders[static_cast<size_t>(comm.rank())];
+    auto [first, second] = orders[comm.rank()];
     callAllReduce(comm, *first, 4);
     callAllReduce(comm, *second, 4);
   });
@@ -293,7 +293,7 @@ TEST(LoopbackTest, AnExceptionOfAnyKindEndsTheCallsOfAllRanks) {
     try {
       comm.transfer(std::span(&t, 1));
     } catch (const std::runtime_error& e) {
-      texts[static_cast<size_t>(comm.rank())] = e.what();
+      texts[comm.rank()] = e.what();
     }
     ++ended;
     while (ended < 2) {
@@ -351,7 +351,7 @@ TEST(LoopbackTest, CallersMistakesAreUserErrors) {
 enum class Ending { Throw, End, Stuck };
 
 void goOnWithout(Ending way, int ranks, int victim, const std::function<void(Communicator&)>& call) {
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  std::vector<std::string> errors(ranks);
   std::atomic<int> goneOn = 0;
   auto body = [&](Communicator& comm) {
     comm.setStep(7, "the call");
@@ -370,12 +370,12 @@ void goOnWithout(Ending way, int ranks, int victim, const std::function<void(Com
       call(comm);
       comm.barrier(comm.world());
     } catch (const DeviceError& e) {
-      errors[static_cast<size_t>(comm.rank())] = e.what();
+      errors[comm.rank()] = e.what();
     }
     const Communicator::Survivors s = comm.shrink();
-    EXPECT_EQ(s.oldRanks.size(), static_cast<size_t>(ranks - 1));
+    EXPECT_EQ(s.oldRanks.size(), ranks - 1);
     EXPECT_EQ(std::count(s.oldRanks.begin(), s.oldRanks.end(), victim), 0);
-    EXPECT_EQ(s.oldRanks[static_cast<size_t>(s.world->rank())], comm.rank());
+    EXPECT_EQ(s.oldRanks[s.world->rank()], comm.rank());
     EXPECT_EQ(s.world->size(), ranks - 1);
     std::vector<int64_t> in(1000, comm.rank() + 1);
     std::vector<int64_t> out(1000);

@@ -24,10 +24,10 @@ constexpr std::chrono::milliseconds kNoDeadline = 60s;  // of ranks that must no
 // The first message of every rank.
 class Gathering {
  public:
-  explicit Gathering(int ranks) : all_(static_cast<size_t>(ranks)), missing_(ranks) {}
+  explicit Gathering(int ranks) : all_(ranks), missing_(ranks) {}
   std::vector<std::string> gather(int rank, std::string_view mine) {
     std::unique_lock lock(mutex_);
-    all_[static_cast<size_t>(rank)] = mine;
+    all_[rank] = mine;
     --missing_;
     complete_.notify_all();
     complete_.wait(lock, [&] { return missing_ == 0; });
@@ -56,12 +56,12 @@ class GatheringOfThreads final : public Bootstrap {
 
 std::vector<std::unique_ptr<NetworkWatch>> watchesOf(int ranks) {
   Gathering gathering(ranks);
-  std::vector<std::unique_ptr<NetworkWatch>> watches(static_cast<size_t>(ranks));
+  std::vector<std::unique_ptr<NetworkWatch>> watches(ranks);
   std::vector<std::jthread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       GatheringOfThreads bootstrap(gathering, r);
-      watches[static_cast<size_t>(r)] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
+      watches[r] = std::make_unique<NetworkWatch>(bootstrap, kNoDeadline);
     });
   }
   threads.clear();

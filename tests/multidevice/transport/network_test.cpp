@@ -58,7 +58,7 @@ TEST_F(NetworkTest, TransfersAndMessages) {
       [](Communicator& comm) -> std::string {
         using Direction = Communicator::Transfer::Direction;
         for (int64_t bytes : {0, 5, 5000, 300'000}) {
-          Bytes out(static_cast<size_t>(bytes), std::byte(comm.rank()));
+          Bytes out(bytes, std::byte(comm.rank()));
           Bytes in(out.size(), std::byte{99});
           const Communicator::Transfer group[] = {{Direction::Send, (comm.rank() + 1) % 3, out.data(), bytes},
                                                   {Direction::Recv, (comm.rank() + 2) % 3, in.data(), bytes}};

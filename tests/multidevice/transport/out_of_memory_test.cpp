@@ -119,8 +119,7 @@ TEST(OutOfMemoryTest, OnLoopbackACallFailsOnAllRanks) {
   for (bool ranOut = true; ranOut; ++n) {
     const SharedCounters ended(1);
     std::vector<std::string> texts(3);
-    runLoopback(3,
-                [&](Communicator& comm) { texts[static_cast<size_t>(comm.rank())] = runOutInACall(comm, n, ended); });
+    runLoopback(3, [&](Communicator& comm) { texts[comm.rank()] = runOutInACall(comm, n, ended); });
     ranOut = texts[0] == kRanOut;
     for (const std::string& text : {texts[1], texts[2]}) {
       if (ranOut) {

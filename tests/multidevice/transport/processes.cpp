@@ -80,8 +80,7 @@ std::string freePort() {
 
 }  // namespace
 
-RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& body)
-    : outcomes_(static_cast<size_t>(ranks)) {
+RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& body) : outcomes_(ranks) {
   std::fflush(nullptr);  // else children print it again
   const std::string port = freePort();
   for (int r = 0; r < ranks; ++r) {
@@ -94,7 +93,7 @@ RankProcesses::RankProcesses(int ranks, const std::function<std::string(int)>& b
     }
     close(ends[1]);
     children_.push_back({pid, ends[0]});
-    outcomes_[static_cast<size_t>(r)].process = pid;
+    outcomes_[r].process = pid;
   }
 }
 
@@ -124,7 +123,7 @@ void RankProcesses::collect(size_t rank) {
   }
   char buffer[8192];
   for (ssize_t n = read(c.in, buffer, sizeof(buffer)); n > 0; n = read(c.in, buffer, sizeof(buffer))) {
-    outcome.text.append(buffer, static_cast<size_t>(n));
+    outcome.text.append(buffer, n);
   }
   close(c.in);
   c.pid = 0;
@@ -141,7 +140,7 @@ bool RankProcesses::haveEnded(const std::vector<int>& butNot) {
 }
 
 void RankProcesses::signal(int rank, int number) const {
-  if (const pid_t pid = children_[static_cast<size_t>(rank)].pid; pid != 0) {
+  if (const pid_t pid = children_[rank].pid; pid != 0) {
     kill(pid, number);
   }
 }
@@ -149,7 +148,7 @@ void RankProcesses::signal(int rank, int number) const {
 const std::vector<ProcessOutcome>& RankProcesses::await(const std::vector<int>& butNot,
                                                         std::chrono::milliseconds patience) {
   while (!haveEnded(butNot)) {
-    for (int r = 0; age() > patience && r < static_cast<int>(children_.size()); ++r) {
+    for (int r = 0; age() > patience && r < std::ssize(children_); ++r) {
       signal(r, SIGKILL);
     }
     usleep(1000);
@@ -164,7 +163,7 @@ std::vector<ProcessOutcome> runProcesses(int ranks, const std::function<std::str
 }
 
 void callAllReduce(Communicator& comm, const Team& team, int64_t count, DataType type, ReduceOp op) {
-  const std::vector<std::byte> in(static_cast<size_t>(count * dataTypeSize(type)));
+  const std::vector<std::byte> in(count * dataTypeSize(type));
   std::vector<std::byte> out(in.size());
   comm.allReduce(team, in.data(), out.data(), count, type, op);
 }
@@ -193,9 +192,9 @@ void killSoon() {
 void expectSay(const std::vector<ProcessOutcome>& outcomes, const std::vector<int>& ranks,
                const std::vector<std::string>& phrases) {
   for (int r : ranks) {
-    const ProcessOutcome& o = outcomes.at(static_cast<size_t>(r));
+    const ProcessOutcome& o = outcomes.at(r);
     EXPECT_TRUE(o.ended) << "rank " << r;
-    EXPECT_EQ(o.text, outcomes[static_cast<size_t>(ranks[0])].text);
+    EXPECT_EQ(o.text, outcomes[ranks[0]].text);
     for (const std::string& phrase : phrases) {
       EXPECT_NE(o.text.find(phrase), std::string::npos)
           << "rank " << r << " says: " << o.text << "\nexpected: " << phrase;

@@ -39,7 +39,7 @@ struct SeededBuffer {
   std::shared_ptr<void> memory;
 };
 
-Bytes blank(DataType type, int64_t count) { return Bytes(static_cast<size_t>(count * dataTypeSize(type))); }
+Bytes blank(DataType type, int64_t count) { return Bytes(count * dataTypeSize(type)); }
 
 std::string wrong(std::string_view what, const SeededBuffer& got, const Bytes& expected, DataType type, uint64_t seed) {
   const int64_t at = firstDifference(got.content(), expected, type);
@@ -48,7 +48,7 @@ std::string wrong(std::string_view what, const SeededBuffer& got, const Bytes& e
 
 // Called by the members of the team; "" if all is well.
 std::string checkRagged(Communicator& comm, const Team& team, DataType type, int64_t scale, uint64_t seed) {
-  const auto n = static_cast<int64_t>(team.ranks.size());
+  const auto n = std::ssize(team.ranks);
   const int64_t me = std::find(team.ranks.begin(), team.ranks.end(), comm.rank()) - team.ranks.begin();
   const auto own = static_cast<size_t>(me);
   Counts counts;
@@ -62,8 +62,8 @@ std::string checkRagged(Communicator& comm, const Team& team, DataType type, int
   std::vector<Bytes> blocks;
   std::vector<Bytes> whole;
   for (int64_t i = 0; i < n; ++i) {
-    const int r = team.ranks[static_cast<size_t>(i)];
-    blocks.push_back(testData(type, counts[static_cast<size_t>(i)], r, seed));
+    const int r = team.ranks[i];
+    blocks.push_back(testData(type, counts[i], r, seed));
     whole.push_back(testData(type, total, r, seed + 1));
   }
   std::string text;
@@ -91,8 +91,7 @@ std::string checkRagged(Communicator& comm, const Team& team, DataType type, int
       before += k < me ? countOf(seed, j, k, scale) : 0;
       theirs += countOf(seed, j, k, scale);
     }
-    expected.push_back(
-        elements(testData(type, theirs, team.ranks[static_cast<size_t>(j)], seed + 6), type, before, received.back()));
+    expected.push_back(elements(testData(type, theirs, team.ranks[j], seed + 6), type, before, received.back()));
   }
   const SeededBuffer from(comm, seed + 7,
                           testData(type, std::accumulate(sent.begin(), sent.end(), int64_t{0}), comm.rank(), seed + 6));
@@ -141,7 +140,7 @@ TEST_F(RaggedTest, OneRankAlone) {
 
 TEST_F(RaggedTest, AllCountsMayBeZero) {
   runOnRanks([](Communicator& comm) {
-    const Counts none(static_cast<size_t>(comm.size()));
+    const Counts none(comm.size());
     comm.allGatherV(comm.world(), nullptr, nullptr, none, DataType::Float);
     comm.reduceScatterV(comm.world(), nullptr, nullptr, none, DataType::Float, ReduceOp::Sum);
     comm.allToAllV(comm.world(), nullptr, nullptr, none, none, DataType::Float);
@@ -150,7 +149,7 @@ TEST_F(RaggedTest, AllCountsMayBeZero) {
 
 TEST_F(RaggedTest, CallersMistakesAreUserErrors) {
   runOnRanks([](Communicator& comm) {
-    Counts counts(static_cast<size_t>(comm.size()), 1);
+    Counts counts(comm.size(), 1);
     counts.pop_back();
     std::vector<float> data(16);
     EXPECT_THROW(comm.allGatherV(comm.world(), data.data(), data.data(), counts, DataType::Float), UserError);
@@ -159,7 +158,7 @@ TEST_F(RaggedTest, CallersMistakesAreUserErrors) {
                  UserError);
     counts.back() = 1;
     Counts other = counts;
-    other[static_cast<size_t>(comm.rank())] = 2;
+    other[comm.rank()] = 2;
     EXPECT_THROW(comm.allToAllV(comm.world(), data.data(), data.data(), counts, other, DataType::Float), UserError);
   });
 }
@@ -172,7 +171,7 @@ std::string disagreeAboutCounts(Communicator& comm, bool pairwise) {
   Counts received = counts;
   try {
     if (pairwise) {  // rank 0 sends rank 2 what rank 2 does not expect
-      received.assign(3, counts[static_cast<size_t>(comm.rank())]);
+      received.assign(3, counts[comm.rank()]);
       received[0] += comm.rank() == 2 ? 1 : 0;
       comm.allToAllV(comm.world(), in.data(), out.data(), counts, received, DataType::Float);
     } else {
@@ -204,8 +203,7 @@ TEST_F(RaggedTest, CountsThatDifferAreErrorsOnAllRanks) {
   }
   for (bool pairwise : {false, true}) {
     std::vector<std::string> texts(3);
-    runLoopback(
-        3, [&](Communicator& comm) { texts[static_cast<size_t>(comm.rank())] = disagreeAboutCounts(comm, pairwise); });
+    runLoopback(3, [&](Communicator& comm) { texts[comm.rank()] = disagreeAboutCounts(comm, pairwise); });
     expectSaid(texts, pairwise);
     for (bool messagesOnly : {false, true}) {
       if (messagesOnly && !whyNoNetwork().empty()) {

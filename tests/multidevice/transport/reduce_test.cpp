@@ -58,7 +58,7 @@ TEST(ReduceTest, TheResultMayReplaceAnInput) {
     }
     const Bytes expected = referenceReduce(inputs, DataType::Float, ReduceOp::Sum);
     const void* pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data()};
-    Bytes& out = inputs[static_cast<size_t>(where)];
+    Bytes& out = inputs[where];
     reduceInRankOrder(pointers, out.data(), 777, DataType::Float, ReduceOp::Sum);
     EXPECT_EQ(out, expected);
   }

@@ -98,7 +98,7 @@ double specialValue(uint64_t which) {
 }  // namespace
 
 Bytes testData(DataType type, int64_t count, int rank, uint64_t seed, bool special) {
-  Bytes data(static_cast<size_t>(count * dataTypeSize(type)));
+  Bytes data(count * dataTypeSize(type));
   uint64_t state = hashCombine(seed, static_cast<uint64_t>(rank) + 17);
   for (int64_t i = 0; i < count; ++i) {
     state = hashCombine(state, static_cast<uint64_t>(i));
@@ -176,7 +176,7 @@ Bytes concatenated(const std::vector<Bytes>& parts) {
 }
 
 int64_t firstDifference(const Bytes& a, const Bytes& b, DataType type) {
-  const int64_t count = static_cast<int64_t>(a.size()) / dataTypeSize(type);
+  const int64_t count = std::ssize(a) / dataTypeSize(type);
   auto isNan = [&](const Bytes& d, int64_t i) {
     switch (type) {
       case DataType::Double:
@@ -193,7 +193,7 @@ int64_t firstDifference(const Bytes& a, const Bytes& b, DataType type) {
   };
   for (int64_t i = 0; i < count; ++i) {
     const auto offset = i * dataTypeSize(type);
-    const bool same = std::memcmp(a.data() + offset, b.data() + offset, static_cast<size_t>(dataTypeSize(type))) == 0;
+    const bool same = std::memcmp(a.data() + offset, b.data() + offset, dataTypeSize(type)) == 0;
     if (!same && !(isNan(a, i) && isNan(b, i))) {
       return i;
     }

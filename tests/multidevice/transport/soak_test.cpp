@@ -34,7 +34,7 @@ class SoakCall {
   SoakCall(Communicator& comm, Team team, int64_t index, uint64_t random)
       : comm_(comm),
         team_(std::move(team)),
-        n_(static_cast<int64_t>(team_.ranks.size())),
+        n_(std::ssize(team_.ranks)),
         me_(std::find(team_.ranks.begin(), team_.ranks.end(), comm.rank()) - team_.ranks.begin()),
         index_(index),
         count_(static_cast<int64_t>((random >> 8) % 100) * ((random >> 20) % 8 == 0 ? 10 : 1)),
@@ -48,28 +48,28 @@ class SoakCall {
       case 1:
         return reduces(
             [&] { comm_.reduceScatter(team_, in_.data(), out_.data(), count_, DataType::Int, ReduceOp::Sum); },
-            std::vector<int64_t>(static_cast<size_t>(n_), count_), me_);
+            std::vector<int64_t>(n_, count_), me_);
       case 2:
         return moves([&] { comm_.allGather(team_, in_.data(), out_.data(), count_, DataType::Int); }, {count_},
-                     std::vector<int64_t>(static_cast<size_t>(n_), count_), 0);
+                     std::vector<int64_t>(n_, count_), 0);
       case 3: {
-        const std::vector<int64_t> counts(static_cast<size_t>(n_), count_);
+        const std::vector<int64_t> counts(n_, count_);
         return moves([&] { comm_.allToAll(team_, in_.data(), out_.data(), count_, DataType::Int); }, counts, counts,
                      me_);
       }
       case 4: {
         const std::vector<int64_t> counts = ragged(0);
-        return moves([&] { comm_.allGatherV(team_, in_.data(), out_.data(), counts, DataType::Int); },
-                     {counts[static_cast<size_t>(me_)]}, counts, 0);
+        return moves([&] { comm_.allGatherV(team_, in_.data(), out_.data(), counts, DataType::Int); }, {counts[me_]},
+                     counts, 0);
       }
       case 5: {
         std::vector<int64_t> sent;
         for (int64_t j = 0; j < n_; ++j) {
-          sent.push_back(ragged(me_)[static_cast<size_t>(j)]);
+          sent.push_back(ragged(me_)[j]);
         }
         std::vector<int64_t> received;
         for (int64_t j = 0; j < n_; ++j) {
-          received.push_back(ragged(j)[static_cast<size_t>(me_)]);
+          received.push_back(ragged(j)[me_]);
         }
         return moves([&] { comm_.allToAllV(team_, in_.data(), out_.data(), sent, received, DataType::Int); }, sent,
                      received, me_);
@@ -82,11 +82,10 @@ class SoakCall {
                      counts, 0);
       }
       case 8: {
-        fill(std::vector<int64_t>(static_cast<size_t>(n_), count_));
+        fill(std::vector<int64_t>(n_, count_));
         comm_.scatter(team_, in_.data(), out_.data(), count_, DataType::Int, root());
-        const int64_t expected = value(index_, team_.ranks[static_cast<size_t>(root())], me_);
-        return std::count(out_.begin(), out_.begin() + count_, expected) == count_ &&
-               out_[static_cast<size_t>(count_)] == -1;
+        const int64_t expected = value(index_, team_.ranks[root()], me_);
+        return std::count(out_.begin(), out_.begin() + count_, expected) == count_ && out_[count_] == -1;
       }
       case 9: {
         const auto reduce = [&] {
@@ -113,9 +112,9 @@ class SoakCall {
   void fill(const std::vector<int64_t>& blocks) {
     in_.clear();
     for (size_t b = 0; b < blocks.size(); ++b) {
-      in_.insert(in_.end(), static_cast<size_t>(blocks[b]), value(index_, comm_.rank(), static_cast<int64_t>(b)));
+      in_.insert(in_.end(), blocks[b], value(index_, comm_.rank(), static_cast<int64_t>(b)));
     }
-    out_.assign(static_cast<size_t>(kLargest * kSoakRanks), -1);
+    out_.assign(kLargest * kSoakRanks, -1);
   }
 
   template <class Call>
@@ -147,9 +146,9 @@ class SoakCall {
   bool isRoot() const { return me_ == root(); }
 
   bool broadcasts() {
-    std::vector<int64_t> data(static_cast<size_t>(count_), value(index_, comm_.rank(), 0));
+    std::vector<int64_t> data(count_, value(index_, comm_.rank(), 0));
     comm_.broadcast(team_, data.data(), count_, DataType::Int, root());
-    return std::count(data.begin(), data.end(), value(index_, team_.ranks[static_cast<size_t>(root())], 0)) == count_;
+    return std::count(data.begin(), data.end(), value(index_, team_.ranks[root()], 0)) == count_;
   }
 
   Communicator& comm_;
@@ -175,7 +174,7 @@ std::string soak(Communicator& comm, int64_t calls) {
         team.ranks.push_back(r);
       }
     }
-    if (static_cast<int>(team.ranks.size()) < kSoakRanks && comm.rank() == static_cast<int>(random % 8)) {
+    if (std::ssize(team.ranks) < kSoakRanks && comm.rank() == static_cast<int>(random % 8)) {
       continue;
     }
     if (random >> 60 == 0) {

@@ -21,8 +21,7 @@ TEST(StreamCopy, AnySizeAtAnyAddress) {
         const std::vector<std::byte> before = to;
         copyStreaming(to.data() + begin, from.data() + end, bytes);
         std::vector<std::byte> expected = before;
-        std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(end), bytes,
-                    expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        std::copy_n(from.begin() + end, bytes, expected.begin() + begin);
         ASSERT_EQ(to, expected) << bytes << " bytes to " << begin;
       }
     }
@@ -44,7 +43,7 @@ TEST(StreamCopy, BlocksForwardAndBackward) {
         std::vector<std::byte> to(begin + bytes + kMargin, std::byte{0x5a});
         std::vector<std::byte> expected = to;
         copyOfBlock(to.data() + begin, from.data() + 3, bytes, bytes, order);
-        std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        std::copy_n(from.begin() + 3, bytes, expected.begin() + begin);
         ASSERT_TRUE(to == expected) << bytes << " bytes to " << begin;
       }
     }

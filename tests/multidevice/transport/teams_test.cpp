@@ -26,7 +26,7 @@ Team teamOf(const DeviceMesh& mesh, int64_t rank, const std::vector<int>& axes) 
 
 // Every rank contributes a bit of its own: a sum says who took part.
 int64_t membersOf(Communicator& comm, const Team& team, int64_t count) {
-  std::vector<int64_t> in(static_cast<size_t>(count), int64_t{1} << comm.rank());
+  std::vector<int64_t> in(count, int64_t{1} << comm.rank());
   std::vector<int64_t> out(in.size());
   comm.allReduce(team, in.data(), out.data(), count, DataType::Int, ReduceOp::Sum);
   EXPECT_EQ(std::count(out.begin(), out.end(), out[0]), count);
@@ -53,7 +53,7 @@ TEST_F(TeamsTest, OfEverySetOfAxes) {
           bool member = true;
           for (int a = 0; a < mesh.numAxes(); ++a) {
             const bool along = (set >> a & 1) != 0;
-            member = member && (along || theirs[static_cast<size_t>(a)] == own[static_cast<size_t>(a)]);
+            member = member && (along || theirs[a] == own[a]);
           }
           expected |= member ? int64_t{1} << r : 0;
         }

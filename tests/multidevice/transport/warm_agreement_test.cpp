@@ -51,9 +51,9 @@ class WarmAgreementTest : public testing::TestWithParam<std::tuple<Between, int>
   // The text that all ranks get, with the given phrases.
   void expectOneUserError(const std::function<void(Communicator&, bool odd)>& body,
                           const std::vector<std::string>& phrases) const {
-    std::vector<std::string> texts(static_cast<size_t>(ranks()));
+    std::vector<std::string> texts(ranks());
     if (between() == Between::Threads) {
-      runLoopback(ranks(), [&](Communicator& c) { texts[static_cast<size_t>(c.rank())] = errorOfBody(c, body); },
+      runLoopback(ranks(), [&](Communicator& c) { texts[c.rank()] = errorOfBody(c, body); },
                   {.deadline = kFailureDeadline});
     } else {
       texts.clear();

@@ -44,7 +44,7 @@ Bound bind(const ScheduledCase& c, const KernelPlan& plan) {
   std::vector<void*> pointers;
   for (const KernelPlan::Slot& slot : plan.slots) {
     if (slot.tensor == nullptr) {
-      const KernelPlan::Workspace& w = plan.workspaces[static_cast<size_t>(slot.workspace)];
+      const KernelPlan::Workspace& w = plan.workspaces[slot.workspace];
       b.workspaces.push_back(Tensor::zeros({w.elements.constValue()}, w.dtype));
       pointers.push_back(b.workspaces.back().data());
     } else if (auto it = number.find(slot.tensor); it != number.end()) {

@@ -52,7 +52,7 @@ TEST_P(ScheduledKernel, CompilesForSm90aAsTheTextThatWasEmulated) {
     EXPECT_NE(cubin.bytes.find(v.source.entry), std::string::npos);
     EXPECT_EQ(cubin.log, "") << v.describe();
   }
-  EXPECT_EQ(compiler.counters().compiled, static_cast<int64_t>(verdicts().size()));
+  EXPECT_EQ(compiler.counters().compiled, std::ssize(verdicts()));
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ struct alignas(64) RejoinSlot {
 class ControlBlock {
  public:
   ControlBlock() = default;
-  ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(static_cast<size_t>(ranks)) {}
+  ControlBlock(std::byte* base, int ranks) : base_(base), ranks_(ranks) {}
 
   static size_t bytes(int ranks);
   bool isThere() const { return base_ != nullptr; }

@@ -28,13 +28,13 @@ int64_t HostCommunicator::small(const HostCall& c) {
   Place parts = kNowhere;
   if (c.gives && c.inBytes() > 0 && c.inBytes() <= static_cast<int64_t>(sizeof(parts))) {
     place = kInLine;
-    std::memcpy(&parts, c.in, static_cast<size_t>(c.inBytes()));
+    std::memcpy(&parts, c.in, c.inBytes());
   } else if (c.gives && c.inBytes() > 0) {
     const bool direct = group_.coreForEachRank() && c.inBytes() > thresholds_.slotsOfSharedInput && !c.inPlace();
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
     if (place == kNotInHeap) {
       const Area area = nextArea(Slot0);
-      std::memcpy(areaOf(rank(), area), c.in, static_cast<size_t>(c.inBytes()));
+      std::memcpy(areaOf(rank(), area), c.in, c.inBytes());
       place = placeOf(area);
     }
   }
@@ -120,7 +120,7 @@ void HostCommunicator::copyOwnBlock(const HostCall& c, int64_t from, int64_t to)
     return;
   }
   const int64_t before = c.blocks.begin(c.position) * c.elementBytes;
-  copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, static_cast<size_t>(to - from),
+  copyOfBlock(c.out + before + from, c.in + (c.inputHasBlocks() ? before : 0) + from, to - from,
               static_cast<size_t>(c.ownBytes()), c.order);
 }
 
@@ -166,7 +166,7 @@ void HostCommunicator::stagePiece(const HostCall& c, int64_t from, int64_t eleme
   for (int64_t b = first; b < end; ++b) {
     const int64_t bytes = c.blocks.within(b, from, elements) * c.elementBytes;
     if (bytes > 0) {
-      std::memcpy(stage, block + from * c.elementBytes, static_cast<size_t>(bytes));
+      std::memcpy(stage, block + from * c.elementBytes, bytes);
     }
     stage += bytes;
     block += c.blocks.of(b) * c.elementBytes;
@@ -174,7 +174,7 @@ void HostCommunicator::stagePiece(const HostCall& c, int64_t from, int64_t eleme
 }
 
 int64_t HostCommunicator::inPieces(const HostCall& c, int64_t pieceElements) {
-  const Source own = sources_[static_cast<size_t>(c.position)];
+  const Source own = sources_[c.position];
   int64_t received = 0;
   const int64_t largest = c.blocks.largest();
   for (int64_t from = 0, piece = 0; from < largest; from += pieceElements, ++piece) {
@@ -242,7 +242,7 @@ int64_t HostCommunicator::pullPiece(const HostCall& c, int64_t from, int64_t ele
   const PullCall::ReadProcess readProcess = [this](int process, const std::byte* at, std::byte* to, int64_t bytes) {
     group_.readProcess(process, at, to, bytes);
   };
-  const Source& own = sources_[static_cast<size_t>(c.position)];
+  const Source& own = sources_[c.position];
   const PullCall call{.position = c.position,
                       .peers = buffers_,
                       .out = c.out + offset,

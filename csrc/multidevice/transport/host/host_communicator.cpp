@@ -21,7 +21,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
       group_(bootstrap, options, name_),
       thresholds_(options.thresholds),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
-      peers_(static_cast<size_t>(group_.size())) {
+      peers_(group_.size()) {
   for (int r = 0; r < group_.size(); ++r) {
     world_.ranks.push_back(r);
   }
@@ -112,7 +112,7 @@ int64_t HostCommunicator::copyAlone(const HostCall& c) const {
     const void* inputs[] = {c.in};
     reduceInRankOrder(inputs, c.out, c.record.count, c.record.type, c.record.op);
   } else if (c.record.count > 0 && c.in != c.out) {
-    std::memcpy(c.out, c.in, static_cast<size_t>(c.inBytes()));
+    std::memcpy(c.out, c.in, c.inBytes());
   }
   return 0;
 }
@@ -124,7 +124,7 @@ void HostCommunicator::announce(const Team& team, const CallRecord& record, Plac
     if (p == rank()) {
       continue;
     }
-    PeerState& peer = peers_[static_cast<size_t>(p)];
+    PeerState& peer = peers_[p];
     ++peer.calls;
     PairLine& line = own().linesTo(p).ofCall[peer.calls % 2];
     line.call = record;
@@ -142,7 +142,7 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
     if (p == rank()) {
       continue;
     }
-    PeerState& peer = peers_[static_cast<size_t>(p)];
+    PeerState& peer = peers_[p];
     group_.join(p);
     const PairLine& line = lineFrom(p);
     group_.await(p, line.step, peer.steps);
@@ -159,7 +159,7 @@ void HostCommunicator::meet(const Team& team, const CallRecord& record) {
 void HostCommunicator::arrive(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
-      PeerState& peer = peers_[static_cast<size_t>(p)];
+      PeerState& peer = peers_[p];
       own().linesTo(p).ofCall[peer.calls % 2].step.store(++peer.steps, std::memory_order_seq_cst);
       group_.ring(p);
     }
@@ -169,7 +169,7 @@ void HostCommunicator::arrive(const Team& team) {
 void HostCommunicator::awaitArrival(const Team& team) {
   for (int p : team.ranks) {
     if (p != rank()) {
-      group_.await(p, lineFrom(p).step, peers_[static_cast<size_t>(p)].steps);
+      group_.await(p, lineFrom(p).step, peers_[p].steps);
     }
   }
 }
@@ -184,14 +184,14 @@ void HostCommunicator::finish(const Team& team) {
     if (p == rank()) {
       continue;
     }
-    const uint64_t calls = peers_[static_cast<size_t>(p)].calls;
+    const uint64_t calls = peers_[p].calls;
     // Not sequentially consistent, because that would cost as much as a small call: a rank that falls asleep at this moment may
     // miss the wake-up, and checks again after at most 5 ms.
     own().finishedWith(p).calls.store(static_cast<uint32_t>(calls), std::memory_order_release);
     group_.ring(p);
     for (size_t area = 0; area < kAreas; ++area) {
       if (used_[area]) {
-        lastUse_[area][static_cast<size_t>(p)] = calls;
+        lastUse_[area][p] = calls;
       }
     }
   }
@@ -202,15 +202,14 @@ void HostCommunicator::finishSynchronized(const HostCall& c) {
   group_.checkReadInPlace();
   for (int p : c.team.ranks) {
     if (p != rank()) {
-      own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[static_cast<size_t>(p)].calls),
-                                        std::memory_order_seq_cst);
+      own().finishedWith(p).calls.store(static_cast<uint32_t>(peers_[p].calls), std::memory_order_seq_cst);
       group_.ring(p);
     }
   }
   copyRestOfOwnBlock(c);
   for (int p : c.team.ranks) {
     if (p != rank()) {
-      PeerState& peer = peers_[static_cast<size_t>(p)];
+      PeerState& peer = peers_[p];
       group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(peer.calls));
       peer.finished = peer.calls;
     }
@@ -229,13 +228,13 @@ HostCommunicator::Area HostCommunicator::nextArea(Area first) {
   const auto area = static_cast<Area>(first + next);
   next ^= 1;
   for (int p = 0; p < size(); ++p) {
-    PeerState& peer = peers_[static_cast<size_t>(p)];
-    const uint64_t last = lastUse_[area][static_cast<size_t>(p)];
+    PeerState& peer = peers_[p];
+    const uint64_t last = lastUse_[area][p];
     if (last > peer.finished) {  // then it is recent, and its low bits suffice
       group_.await(p, of(p).finishedWith(rank()).calls, static_cast<uint32_t>(last));
       peer.finished = last;
     }
-    lastUse_[area][static_cast<size_t>(p)] = 0;
+    lastUse_[area][p] = 0;
   }
   used_[area] = true;
   return area;
@@ -258,7 +257,7 @@ std::string_view HostCommunicator::messageIn(int rank, const PairLine& line) con
 }
 
 const PairLine& HostCommunicator::lineFrom(int peer) const {
-  return of(peer).linesTo(rank()).ofCall[peers_[static_cast<size_t>(peer)].calls % 2];
+  return of(peer).linesTo(rank()).ofCall[peers_[peer].calls % 2];
 }
 
 void HostCommunicator::setStep(int64_t step, std::string_view what) {
@@ -312,7 +311,7 @@ std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
 }
 
 std::vector<std::string> HostCommunicator::exchangeAll(std::string_view message, const CallRecord& record) {
-  const auto length = static_cast<int64_t>(message.size());
+  const auto length = std::ssize(message);
   const Area area = nextArea(Slot0);
   std::byte* slot = areaOf(rank(), area);
   std::memcpy(slot, &length, sizeof(length));
@@ -340,14 +339,14 @@ std::vector<std::string> HostCommunicator::exchangeAll(std::string_view message,
 std::vector<std::string> HostCommunicator::exchangeLong(std::string_view message, const std::vector<int64_t>& lengths) {
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string padded(message);
-  padded.resize(static_cast<size_t>(longest));
+  padded.resize(longest);
   std::string gathered(static_cast<size_t>(longest) * lengths.size(), '\0');
   const TransferCounters before = counters_;
   allGather(world_, padded.data(), gathered.data(), longest, DataType::Bool);
   counters_ = before;
   std::vector<std::string> all;
   for (size_t r = 0; r < lengths.size(); ++r) {
-    all.push_back(gathered.substr(r * static_cast<size_t>(longest), static_cast<size_t>(lengths[r])));
+    all.push_back(gathered.substr(r * static_cast<size_t>(longest), lengths[r]));
   }
   return all;
 }

@@ -62,7 +62,7 @@ HostGroup::Peer::~Peer() {
 }
 
 bool HostGroup::hasEnded(int peer) const {
-  pollfd polled{(*peers_)[static_cast<size_t>(peer)].descriptor, POLLIN, 0};
+  pollfd polled{(*peers_)[peer].descriptor, POLLIN, 0};
   return poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
 }
 
@@ -168,7 +168,7 @@ void HostGroup::checkProcesses(const Wait& wait) {
   poll(polled.data(), polled.size(), 0);
   for (int r = 0; r < size_; ++r) {
     const bool closed = of(r).status().closed.load(std::memory_order_acquire) != 0;
-    const bool ended = (polled[static_cast<size_t>(r)].revents & POLLIN) != 0;
+    const bool ended = (polled[r].revents & POLLIN) != 0;
     const bool awaited = std::find(wait.peers.begin(), wait.peers.end(), r) != wait.peers.end();
     if (r == rank_ || (!ended && !closed) || (closed && !awaited) || wait.ready()) {
       continue;
@@ -177,8 +177,7 @@ void HostGroup::checkProcesses(const Wait& wait) {
     if (closed) {
       fail(fmt::format("[host] {} has closed its communicator, but {} waits for it", place(r), place(rank_)));
     }
-    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), (*peers_)[static_cast<size_t>(r)].pid,
-                     place(rank_)));
+    fail(fmt::format("[host] {}: its process {} ended; noticed by {}", place(r), (*peers_)[r].pid, place(rank_)));
   }
 }
 
@@ -213,7 +212,7 @@ void HostGroup::checkDeadlock(const Wait& wait) {
   int at = rank_;
   do {
     Link link{at, -1, 0};
-    if (static_cast<int>(cycle.size()) == size_ || !waitsFor(at, link.owner, link.generation)) {
+    if (std::ssize(cycle) == size_ || !waitsFor(at, link.owner, link.generation)) {
       return;
     }
     cycle.push_back(link);
@@ -260,8 +259,8 @@ int HostGroup::busyPeer(const Wait& wait) const {
 // be late only because another one is.
 void HostGroup::failLate(const Wait& wait) {
   std::string text = fmt::format("[host] a deadline of {} ms expired: {} waits for", deadline_.count(), place(rank_));
-  std::vector<uint8_t> named(static_cast<size_t>(size_));
-  named[static_cast<size_t>(rank_)] = 1;
+  std::vector<uint8_t> named(size_);
+  named[rank_] = 1;
   const auto name = [&](int r) {
     const int64_t age = sinceLastBeat(r).count();
     text += fmt::format(
@@ -269,20 +268,20 @@ void HostGroup::failLate(const Wait& wait) {
         age < kStaleBeat
             ? std::string("alive")
             : fmt::format("without a heartbeat for {} ms: its process is stopped or gets no processor time", age));
-    named[static_cast<size_t>(r)] = 1;
+    named[r] = 1;
   };
   for (const int p : wait.peers) {
     text += p == wait.peers[0] ? "" : ";";
     name(p);
     int awaited = -1;
     uint32_t generation = 0;
-    for (int at = p; waitsFor(at, awaited, generation) && named[static_cast<size_t>(awaited)] == 0; at = awaited) {
+    for (int at = p; waitsFor(at, awaited, generation) && named[awaited] == 0; at = awaited) {
       text += ", which waits for";
       name(awaited);
     }
   }
   for (int r = 0; r < size_; ++r) {
-    if (named[static_cast<size_t>(r)] == 0 && !hasLeft(r) && sinceLastBeat(r).count() >= kStaleBeat) {
+    if (named[r] == 0 && !hasLeft(r) && sinceLastBeat(r).count() >= kStaleBeat) {
       text += "; and";
       name(r);
     }

@@ -43,11 +43,11 @@ class HostGroup {
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool coreForEachRank() const { return spins_ > 0; }
-  const ControlBlock& own() const { return blocks_[static_cast<size_t>(rank_)]; }
-  const ControlBlock& of(int peer) const { return blocks_[static_cast<size_t>(peer)]; }
+  const ControlBlock& own() const { return blocks_[rank_]; }
+  const ControlBlock& of(int peer) const { return blocks_[peer]; }
   // The control blocks for the calls of this lane; for the whole group the main blocks. A peer's block is valid after join() has returned.
-  const ControlBlock& ownCalls() const { return calls_[static_cast<size_t>(rank_)]; }
-  const ControlBlock& callsOf(int peer) const { return calls_[static_cast<size_t>(peer)]; }
+  const ControlBlock& ownCalls() const { return calls_[rank_]; }
+  const ControlBlock& callsOf(int peer) const { return calls_[peer]; }
   // Waits until the peer has opened this lane. DeviceError when the group fails.
   void join(int peer) {
     if (!hasOpened(peer)) [[unlikely]] {
@@ -57,7 +57,7 @@ class HostGroup {
   // True if the peer has opened this lane: then its block is valid.
   bool hasOpened(int peer) { return callsOf(peer).isThere() || findLane(peer); }
   // The heap of a peer, readable, and writable if the table of algorithms contains push; or this rank's own heap, writable.
-  std::byte* heapOf(int peer) const { return heaps_[static_cast<size_t>(peer)]; }
+  std::byte* heapOf(int peer) const { return heaps_[peer]; }
   SharedHeap& heap() { return *heap_; }
   // True if the kernel of the system lets all ranks read the ordinary memory of the others.
   bool canReadProcesses() const { return canReadProcesses_; }

@@ -46,7 +46,7 @@ std::string firstLine(const char* path) {
 std::string processNamespace() {
   char target[128] = {};
   const ssize_t length = readlink("/proc/self/ns/pid", target, sizeof(target) - 1);
-  return length > 0 ? std::string(target, static_cast<size_t>(length)) : "unknown";
+  return length > 0 ? std::string(target, length) : "unknown";
 }
 
 std::string allowedCores() {
@@ -133,8 +133,7 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string
       calls_(blocks_.size()) {
   deviceCheck(laneBlock_ != nullptr, "[host] no shared memory left for the posted calls of a team, {} bytes on rank {}",
               ControlBlock::bytes(size_), rank_);
-  const ControlBlock& block = calls_[static_cast<size_t>(rank_)] =
-      ControlBlock(static_cast<std::byte*>(laneBlock_.get()), size_);
+  const ControlBlock& block = calls_[rank_] = ControlBlock(static_cast<std::byte*>(laneBlock_.get()), size_);
   block.clear();
   recorder_ =
       std::make_unique<FlightRecorder>(block.flight(), FlightPlace{.directory = whole.recorder_->place().directory,
@@ -169,7 +168,7 @@ bool HostGroup::findLane(int peer) {
       return false;
     }
     if (team == team_) {
-      calls_[static_cast<size_t>(peer)] = ControlBlock(heapOf(peer) + entry.heapOffset, size_);
+      calls_[peer] = ControlBlock(heapOf(peer) + entry.heapOffset, size_);
     }
   }
   return callsOf(peer).isThere();
@@ -187,8 +186,8 @@ void HostGroup::tryToReadProcesses(Bootstrap& bootstrap) {
   bool all = true;
   for (int r = 0; r < size_; ++r) {
     uint64_t theirs = 0;
-    const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[static_cast<size_t>(r)]));
-    all = all && (r == rank_ || ((*peers_)[static_cast<size_t>(r)].descriptor >= 0 &&
+    const auto* at = reinterpret_cast<const std::byte*>(std::stoull(words[r]));
+    all = all && (r == rank_ || ((*peers_)[r].descriptor >= 0 &&
                                  hasRead(r, at, reinterpret_cast<std::byte*>(&theirs), sizeof(theirs)) &&
                                  theirs == kWord + static_cast<uint64_t>(r)));
   }
@@ -200,7 +199,7 @@ bool HostGroup::hasRead(int peer, const std::byte* from, std::byte* to, int64_t 
   while (bytes > 0) {
     const iovec local{to, static_cast<size_t>(bytes)};
     const iovec remote{const_cast<std::byte*>(from), static_cast<size_t>(bytes)};
-    const ssize_t n = process_vm_readv((*peers_)[static_cast<size_t>(peer)].pid, &local, 1, &remote, 1, 0);
+    const ssize_t n = process_vm_readv((*peers_)[peer].pid, &local, 1, &remote, 1, 0);
     if (n <= 0) {
       return false;
     }
@@ -225,7 +224,7 @@ void HostGroup::watch(Bootstrap& bootstrap) {
   const std::vector<std::string> all = bootstrap.allGather(mine);
   const std::vector<std::string> own = lines(mine);
   for (int r = 0; r < size_; ++r) {
-    const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
+    const std::vector<std::string> theirs = lines(all[r]);
     deviceCheck(theirs[0] == own[0] && theirs.size() == own.size(),
                 "[host] rank {} runs '{}', rank {} runs '{}'; start the same build on all ranks", rank_, own[0], r,
                 theirs[0]);
@@ -263,7 +262,7 @@ bool HostGroup::tryMap(Bootstrap& bootstrap, const TransportOptions& options, Sh
   const auto heapAccess = pushes ? SharedMemory::Access::ReadWrite : SharedMemory::Access::ReadOnly;
   const std::vector<std::string> all = bootstrap.allGather(mine);
   for (int r = 0; r < size_; ++r) {
-    const std::vector<std::string> theirs = lines(all[static_cast<size_t>(r)]);
+    const std::vector<std::string> theirs = lines(all[r]);
     if (r == rank_) {
       blocks_.emplace_back(block.data(), size_);
       heaps_.push_back(heap_->memory().data());

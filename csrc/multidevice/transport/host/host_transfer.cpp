@@ -29,7 +29,7 @@ struct HostCommunicator::RecvState {
 
 bool HostCommunicator::advance(SendState& send) {
   const Transfer& t = *send.transfer;
-  PeerState& peer = peers_[static_cast<size_t>(t.peer)];
+  PeerState& peer = peers_[t.peer];
   ChannelOut& channel = own().channelTo(t.peer);
   const std::atomic<uint32_t>& taken = of(t.peer).channelFrom(rank()).taken;
   const bool direct = send.heapOffset >= 0;
@@ -68,7 +68,7 @@ bool HostCommunicator::advance(SendState& send) {
 
 bool HostCommunicator::advance(RecvState& receive) {
   const Transfer& t = *receive.transfer;
-  PeerState& peer = peers_[static_cast<size_t>(t.peer)];
+  PeerState& peer = peers_[t.peer];
   const ChannelOut& channel = of(t.peer).channelTo(rank());
   bool moved = false;
   while (!receive.done && channel.posted.load(std::memory_order_acquire) != peer.taken) {
@@ -114,7 +114,7 @@ void HostCommunicator::checkComes(const RecvState& receive) {
   if (!of(p).isThere()) {
     return;
   }
-  const PeerState& peer = peers_[static_cast<size_t>(p)];
+  const PeerState& peer = peers_[p];
   const PairLine& next = of(p).linesTo(rank()).ofCall[(peer.calls + 1) % 2];
   if (static_cast<int32_t>(next.step.load(std::memory_order_acquire) - (peer.steps + 1)) < 0 ||
       of(p).channelTo(rank()).posted.load(std::memory_order_acquire) != peer.taken) {
@@ -133,8 +133,7 @@ void HostCommunicator::transfer(std::span<const Transfer> transfers) {
     checkWithinLane(world_, transfers);
   }
   moveWithinRank(transfers, rank());
-  const CallRecord record{
-      .kind = Collective::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
+  const CallRecord record{.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program())};
   recorded(record, [&](FlightEvent&) { moveMessages(transfers, Stream::Transfer); });
   for (const Transfer& t : transfers) {
     const bool receive = t.direction == Transfer::Direction::Recv;
@@ -164,7 +163,7 @@ int64_t HostCommunicator::tradePairwise(const CollectiveCall& call, const CallRe
                               group_.place(rank())));
     }
     if (p == rank() && sent[i] > 0) {
-      std::memmove(to, from, static_cast<size_t>(sent[i] * elementBytes));
+      std::memmove(to, from, sent[i] * elementBytes);
     } else if (p != rank()) {
       // A send only reads its buffer.
       auto* const data = const_cast<std::byte*>(from);
@@ -203,21 +202,21 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
   // Messages of a pair keep their order: only the first unfinished one may move. After an announcement the next one may follow. A peer that
   // has not opened this lane yet does not delay the messages of others: it may wait for one of these first.
   std::vector<uint8_t> blocked(peers_.size());
-  auto mayMove = [&](int peer) { return blocked[static_cast<size_t>(peer)] == 0 && group_.hasOpened(peer); };
+  auto mayMove = [&](int peer) { return blocked[peer] == 0 && group_.hasOpened(peer); };
   auto advanceAll = [&] {
     bool moved = false;
     std::fill(blocked.begin(), blocked.end(), uint8_t{0});
     for (SendState& s : sends) {
       if (!s.done && mayMove(s.transfer->peer)) {
         moved = advance(s) || moved;
-        blocked[static_cast<size_t>(s.transfer->peer)] = s.done || s.announced ? 0 : 1;
+        blocked[s.transfer->peer] = s.done || s.announced ? 0 : 1;
       }
     }
     std::fill(blocked.begin(), blocked.end(), uint8_t{0});
     for (RecvState& r : receives) {
       if (!r.done && mayMove(r.transfer->peer)) {
         moved = advance(r) || moved;
-        blocked[static_cast<size_t>(r.transfer->peer)] = r.done ? 0 : 1;
+        blocked[r.transfer->peer] = r.done ? 0 : 1;
       }
     }
     std::erase_if(sends, [](const SendState& s) { return s.done; });
@@ -247,11 +246,10 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
       group_.awaitAny(moves, pending);
     } else if (receives.empty()) {
       const SendState& s = sends[0];
-      const uint32_t takenThen =
-          s.announced ? s.lastChunk : peers_[static_cast<size_t>(pending[0])].posted - kChunks + 1;
+      const uint32_t takenThen = s.announced ? s.lastChunk : peers_[pending[0]].posted - kChunks + 1;
       group_.awaitAny(moves, pending, &of(pending[0]).channelFrom(rank()).taken, takenThen);
     } else {
-      const uint32_t postedThen = peers_[static_cast<size_t>(pending[0])].taken + 1;
+      const uint32_t postedThen = peers_[pending[0]].taken + 1;
       group_.awaitAny(moves, pending, &of(pending[0]).channelTo(rank()).posted, postedThen);
     }
   }

@@ -104,7 +104,7 @@ NetworkCommunicator::Hosts NetworkCommunicator::hostsOf(const Team& team) const 
   Hosts hosts;
   std::vector<int> numbers;
   for (size_t i = 0; i < team.ranks.size(); ++i) {
-    const int number = hosts_[static_cast<size_t>(team.ranks[i])];
+    const int number = hosts_[team.ranks[i]];
     const auto at = static_cast<size_t>(std::find(numbers.begin(), numbers.end(), number) - numbers.begin());
     if (at == numbers.size()) {
       numbers.push_back(number);
@@ -125,7 +125,7 @@ int64_t NetworkCommunicator::reduceByGathering(const CollectiveCall& r, Algorith
   auto end = [&](int64_t i) { return whole ? count : partBegin(count, i + 1, n); };
   const int64_t own = begin(r.position) * bytes;
   const int64_t ownCount = end(r.position) - begin(r.position);
-  std::vector<std::byte> gathered(static_cast<size_t>(n * ownCount * bytes));
+  std::vector<std::byte> gathered(n * ownCount * bytes);
   std::vector<Parcel> parcels;
   std::vector<const void*> inputs;
   for (int64_t i = 0; i < n; ++i) {
@@ -152,14 +152,14 @@ int64_t NetworkCommunicator::reduceByDoubling(const CollectiveCall& r) {
   const auto n = static_cast<int>(r.ranks());
   const auto paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   const int64_t bytes = r.record.count * dataTypeSize(sumType(r));
-  std::vector<std::byte> own(static_cast<size_t>(bytes));
-  std::vector<std::byte> theirs(static_cast<size_t>(bytes));
+  std::vector<std::byte> own(bytes);
+  std::vector<std::byte> theirs(bytes);
   toAccumulators(r.in, r.record.type, r.record.op, own.data(), r.record.count);
   int64_t received = 0;
   auto swap = [&](int with, bool gives, std::byte* takes) {
     const bool first = r.position < with;
     const int pair[] = {std::min(r.position, with), std::max(r.position, with)};
-    const Team two{{r.team.ranks[static_cast<size_t>(pair[0])], r.team.ranks[static_cast<size_t>(pair[1])]}};
+    const Team two{{r.team.ranks[pair[0]], r.team.ranks[pair[1]]}};
     Parcel parcels[2];
     parcels[first ? 1 : 0] = {own.data(), gives ? bytes : 0, takes, takes != nullptr ? bytes : 0};
     swapParcels(two, r.record, parcels);
@@ -201,18 +201,18 @@ int64_t NetworkCommunicator::reduceAround(const CollectiveCall& r) {
   }
   const Blocks blocks = blocksOf(r.team, parts);
   swapParcels(r.team, r.record, std::vector<Parcel>(r.team.ranks.size()));
-  std::vector<std::byte> sums(static_cast<size_t>(r.record.count * bytes));
-  std::vector<std::byte> theirs(static_cast<size_t>(blocks.largest() * bytes));
+  std::vector<std::byte> sums(r.record.count * bytes);
+  std::vector<std::byte> theirs(blocks.largest() * bytes);
   toAccumulators(r.in, r.record.type, r.record.op, sums.data(), r.record.count);
   int64_t received = 0;
   for (int64_t step = 0; step + 1 < n; ++step) {
     const int64_t sent = (r.position + 2 * n - 1 - step) % n;
     const int64_t taken = (sent + n - 1) % n;
     std::byte* part = sums.data() + blocks.begin(taken) * bytes;
-    pass({.to = r.team.ranks[static_cast<size_t>((r.position + 1) % n)],
+    pass({.to = r.team.ranks[(r.position + 1) % n],
           .out = sums.data() + blocks.begin(sent) * bytes,
           .outBytes = blocks.of(sent) * bytes,
-          .from = r.team.ranks[static_cast<size_t>((r.position + n - 1) % n)],
+          .from = r.team.ranks[(r.position + n - 1) % n],
           .in = theirs.data(),
           .inBytes = blocks.of(taken) * bytes});
     const void* inputs[] = {theirs.data(), part};
@@ -240,15 +240,13 @@ int64_t NetworkCommunicator::reduceByHost(const CollectiveCall& r) {
   for (const std::vector<int>& host : hosts) {
     shares = std::min<int64_t>(shares, std::ssize(host));
   }
-  auto rankAt = [&](size_t host, int64_t i) {
-    return r.team.ranks[static_cast<size_t>(hosts[host][static_cast<size_t>(i)])];
-  };
+  auto rankAt = [&](size_t host, int64_t i) { return r.team.ranks[hosts[host][i]]; };
   auto begin = [&](int64_t i) { return partBegin(r.record.count, std::min(i, shares), shares); };
   auto bytesOf = [&](int64_t i) { return (begin(i + 1) - begin(i)) * r.elementBytes(); };
   auto at = [&](auto* data, int64_t i) { return data + begin(i) * r.elementBytes(); };
   int64_t received = 0;
 
-  std::vector<std::byte> gathered(static_cast<size_t>(bytesOf(place) * std::ssize(neighbours)));
+  std::vector<std::byte> gathered(bytesOf(place) * std::ssize(neighbours));
   std::vector<const std::byte*> inputs;  // of this rank's part
   std::vector<Hop> there;
   std::vector<Hop> back;
@@ -283,8 +281,8 @@ int64_t NetworkCommunicator::passFromHostToHost(const CollectiveCall& r, const C
   auto begin = [&](int64_t piece) { return std::min(piece * pieceCount, count); };
   auto isPiece = [&](int64_t piece) { return piece >= 0 && piece < pieces; };
   std::byte* out = r.out + from * r.elementBytes();
-  std::vector<std::byte> sums(static_cast<size_t>(count * bytes));
-  std::vector<std::byte> widened(static_cast<size_t>(std::min(pieceCount, count) * bytes));
+  std::vector<std::byte> sums(count * bytes);
+  std::vector<std::byte> widened(std::min(pieceCount, count) * bytes);
   int64_t received = 0;
   for (int64_t step = 0; step <= pieces + chain.hostsAfter; ++step) {
     const int64_t back = step - chain.hostsAfter;

@@ -50,10 +50,10 @@ int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
   const int64_t bytes = call.elementBytes();
   const CollectiveTraits& traits = call.traits();
   const int64_t own = call.result.of(0) * bytes;  // bytes of a result without blocks
-  std::vector<std::byte> gathered(static_cast<size_t>(traits.reduces && call.gets() ? call.ranks() * own : 0));
+  std::vector<std::byte> gathered(traits.reduces && call.gets() ? call.ranks() * own : 0);
   std::vector<Parcel> parcels(call.team.ranks.size());
   for (int64_t i = 0; i < call.ranks(); ++i) {
-    Parcel& p = parcels[static_cast<size_t>(i)];
+    Parcel& p = parcels[i];
     if (call.gives() && call.gets(i)) {
       const int64_t block = traits.operandHasBlocks ? i : 0;
       p.out = call.in + call.operand.begin(block) * bytes;
@@ -67,7 +67,7 @@ int64_t NetworkCommunicator::swapBlocks(const CollectiveCall& call) {
     }
   }
   swapParcels(call.team, call.record, parcels);
-  const Parcel& mine = parcels[static_cast<size_t>(call.position)];
+  const Parcel& mine = parcels[call.position];
   int64_t received = -mine.inBytes;
   std::vector<const void*> inputs;
   for (const Parcel& p : parcels) {
@@ -99,10 +99,10 @@ void NetworkCommunicator::passAround(const Team& t, int position, const Blocks& 
   for (int64_t step = 0; step + 1 < n; ++step) {
     const int64_t sent = (position + n - step) % n;
     const int64_t received = (sent + n - 1) % n;
-    pass({.to = next == full ? -1 : t.ranks[static_cast<size_t>(next)],
+    pass({.to = next == full ? -1 : t.ranks[next],
           .out = out + blocks.begin(sent) * elementBytes,
           .outBytes = blocks.of(sent) * elementBytes,
-          .from = position == full ? -1 : t.ranks[static_cast<size_t>((position + n - 1) % n)],
+          .from = position == full ? -1 : t.ranks[(position + n - 1) % n],
           .in = out + blocks.begin(received) * elementBytes,
           .inBytes = blocks.of(received) * elementBytes});
   }
@@ -116,7 +116,7 @@ int64_t NetworkCommunicator::passDown(const CollectiveCall& call) {
   const int64_t bytes = call.result.total() * call.elementBytes();
   const auto n = static_cast<int>(call.ranks());
   const int place = (call.position - call.record.root + n) % n;
-  auto rankAt = [&](int p) { return call.team.ranks[static_cast<size_t>((p + call.record.root) % n)]; };
+  auto rankAt = [&](int p) { return call.team.ranks[(p + call.record.root) % n]; };
   int bit = 1;
   while (bit < n && (place & bit) == 0) {
     bit <<= 1;
@@ -147,9 +147,9 @@ int64_t NetworkCommunicator::passParts(const CollectiveCall& call) {
     std::byte* part = call.out + blocks.begin(i) * elementBytes;
     const int64_t bytes = blocks.of(i) * elementBytes;
     if (call.position == root && i != root) {
-      pass({.to = call.team.ranks[static_cast<size_t>(i)], .out = part, .outBytes = bytes});
+      pass({.to = call.team.ranks[i], .out = part, .outBytes = bytes});
     } else if (call.position == i && i != root) {
-      pass({.from = call.team.ranks[static_cast<size_t>(root)], .in = part, .inBytes = bytes});
+      pass({.from = call.team.ranks[root], .in = part, .inBytes = bytes});
     }
   }
   passAround(call.team, call.position, blocks, elementBytes, call.out, root);

@@ -34,7 +34,7 @@ struct Opening {
   char begin[kDataAfterHead - sizeof(int64_t)];
 
   Opening() = default;
-  explicit Opening(std::string_view message) : bytes(static_cast<int64_t>(message.size())) {
+  explicit Opening(std::string_view message) : bytes(std::ssize(message)) {
     std::memset(begin, 0, sizeof(begin));
     std::memcpy(begin, message.data(), std::min(message.size(), sizeof(begin)));
   }
@@ -72,7 +72,7 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
       ownWatch_(std::make_unique<NetworkWatch>(*bootstrap_, options.deadline)),
       watch_(*ownWatch_),
       link_(openUcxLink()),
-      peers_(static_cast<size_t>(size_)),
+      peers_(size_),
       uncaught_(std::uncaught_exceptions()) {
   check(size_ <= 1 << kSourceBits, "[network] {} ranks, expected at most {}", size_, 1 << kSourceBits);
   for (int r = 0; r < size_; ++r) {
@@ -162,12 +162,11 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
     if (p == rank_) {
       continue;
     }
-    const uint32_t sequence = ++peers_[static_cast<size_t>(p)].calls;
+    const uint32_t sequence = ++peers_[p].calls;
     heads.push_back({link_->receive(headFrom(i), kHeadBytes, tag(Tag::Head, sequence, p)), p, -1});
     if (!isShort(parcels[i].inBytes)) {
       data.push_back(
-          {link_->receive(parcels[i].in, static_cast<size_t>(parcels[i].inBytes), tag(Tag::Data, sequence, p)), p,
-           parcels[i].inBytes});
+          {link_->receive(parcels[i].in, parcels[i].inBytes, tag(Tag::Data, sequence, p)), p, parcels[i].inBytes});
     }
   }
   for (size_t i = 0; i < n; ++i) {
@@ -176,7 +175,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
       continue;
     }
     const Parcel& parcel = parcels[i];
-    const uint32_t sequence = peers_[static_cast<size_t>(p)].calls;
+    const uint32_t sequence = peers_[p].calls;
     CallRecord announced = record;
     announced.count = pairwise ? parcel.outBytes : record.count;
     std::memcpy(headTo(i), &announced, sizeof(record));
@@ -186,8 +185,7 @@ void NetworkCommunicator::swapParcels(const Team& team, const CallRecord& record
         {link_->send(p, headTo(i), sizeof(record) + static_cast<size_t>(appended), tag(Tag::Head, sequence, rank_)), p,
          -1});
     if (!isShort(parcel.outBytes)) {
-      data.push_back(
-          {link_->send(p, parcel.out, static_cast<size_t>(parcel.outBytes), tag(Tag::Data, sequence, rank_)), p, -1});
+      data.push_back({link_->send(p, parcel.out, parcel.outBytes, tag(Tag::Data, sequence, rank_)), p, -1});
     }
   }
   try {
@@ -207,7 +205,7 @@ std::string_view NetworkCommunicator::messageIn(const CallRecord& call, const st
   int64_t bytes = 0;
   std::memcpy(&bytes, head + sizeof(call), sizeof(bytes));
   return {reinterpret_cast<const char*>(head + sizeof(call) + sizeof(bytes)),
-          std::min<size_t>(static_cast<size_t>(bytes), kDataAfterHead - sizeof(bytes))};
+          std::min<size_t>(bytes, kDataAfterHead - sizeof(bytes))};
 }
 
 // The peers' records of the call, and the short data that follows each.
@@ -243,17 +241,15 @@ void NetworkCommunicator::checkHeads(const Team& team, const CallRecord& record,
 // Messages after the heads of a call, all under way together.
 void NetworkCommunicator::pass(std::span<const Hop> hops) {
   std::vector<Pending> pending;
-  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, peers_[static_cast<size_t>(peer)].calls, source); };
+  auto tagOf = [&](int peer, int source) { return tag(Tag::Data, peers_[peer].calls, source); };
   for (const Hop& hop : hops) {  // receives first: an expected message needs no copy
     if (hop.from >= 0 && hop.inBytes > 0) {
-      pending.push_back(
-          {link_->receive(hop.in, static_cast<size_t>(hop.inBytes), tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
+      pending.push_back({link_->receive(hop.in, hop.inBytes, tagOf(hop.from, hop.from)), hop.from, hop.inBytes});
     }
   }
   for (const Hop& hop : hops) {
     if (hop.to >= 0 && hop.outBytes > 0) {
-      pending.push_back(
-          {link_->send(hop.to, hop.out, static_cast<size_t>(hop.outBytes), tagOf(hop.to, rank_)), hop.to, -1});
+      pending.push_back({link_->send(hop.to, hop.out, hop.outBytes, tagOf(hop.to, rank_)), hop.to, -1});
     }
   }
   try {
@@ -282,7 +278,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
     }
     CallRecord theirs{.kind = Collective::Send, .program = own.program};
     std::vector<std::byte> head(kHeadBytes);
-    const uint64_t next = tag(Tag::Head, peers_[static_cast<size_t>(p)].calls + 1, p);
+    const uint64_t next = tag(Tag::Head, peers_[p].calls + 1, p);
     if (link_->find(next, ~uint64_t{0})) {
       std::vector<Pending> heads{{link_->receive(head.data(), head.size(), next), p, -1}};
       waitForAll(heads);
@@ -421,27 +417,27 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
   }
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   enter(record);
-  const auto length = static_cast<int64_t>(message.size());
+  const auto length = std::ssize(message);
   const Opening own(message);
-  std::vector<Opening> openings(static_cast<size_t>(size_));
+  std::vector<Opening> openings(size_);
   std::vector<Parcel> parcels;
   for (Opening& o : openings) {
     parcels.push_back({bytesOf(&own), sizeof(own), bytesOf(&o), sizeof(o)});
   }
   swapParcels(world_, record, parcels);
-  openings[static_cast<size_t>(rank_)] = own;
+  openings[rank_] = own;
   std::vector<std::string> all;
   for (const Opening& o : openings) {
     all.emplace_back(o.text());
-    all.back().resize(static_cast<size_t>(o.bytes));
+    all.back().resize(o.bytes);
   }
   if (std::any_of(openings.begin(), openings.end(), [](const Opening& o) { return !o.isWhole(); })) {
     parcels.clear();
     for (std::string& text : all) {
-      parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), static_cast<int64_t>(text.size())});
+      parcels.push_back({bytesOf(message.data()), length, bytesOf(text.data()), std::ssize(text)});
     }
     swapParcels(world_, record, parcels);
-    all[static_cast<size_t>(rank_)] = message;
+    all[rank_] = message;
   }
   leave();
   return all;
@@ -452,8 +448,7 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   if (lane_ != 0) {
     checkWithinLane(world_, transfers);
   }
-  const CallRecord record{
-      .kind = Collective::Send, .count = static_cast<int64_t>(transfers.size()), .program = shortHash(program())};
+  const CallRecord record{.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program())};
   enter(record);
   moveWithinRank(transfers, rank_);
   std::vector<Pending> pending;
@@ -466,11 +461,9 @@ void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
     }
     if (receives) {
       entry.bytesReceived += t.bytes;
-      pending.push_back(
-          {link_->receive(t.data, static_cast<size_t>(t.bytes), transferTag(record.program, t.peer)), t.peer, t.bytes});
+      pending.push_back({link_->receive(t.data, t.bytes, transferTag(record.program, t.peer)), t.peer, t.bytes});
     } else {
-      pending.push_back(
-          {link_->send(t.peer, t.data, static_cast<size_t>(t.bytes), transferTag(record.program, rank_)), t.peer, -1});
+      pending.push_back({link_->send(t.peer, t.data, t.bytes, transferTag(record.program, rank_)), t.peer, -1});
     }
   }
   try {

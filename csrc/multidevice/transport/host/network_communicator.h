@@ -95,7 +95,7 @@ class NetworkCommunicator final : public Communicator {
   void enter(const CallRecord& record);
   void leave();
   static Blocks blocksOf(const Team& team, std::span<const int64_t> sizes) {
-    return {.number = static_cast<int64_t>(team.ranks.size()), .sizes = sizes};
+    return {.number = std::ssize(team.ranks), .sizes = sizes};
   }
   // One parcel for each member, in team order; the parcel of this rank is ignored.
   void swapParcels(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
@@ -124,7 +124,7 @@ class NetworkCommunicator final : public Communicator {
   static std::byte* bytesOf(void* p) { return static_cast<std::byte*>(p); }
   static void copyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
     if (to != from && bytes > 0) {
-      std::memcpy(to, from, static_cast<size_t>(bytes));
+      std::memcpy(to, from, bytes);
     }
   }
   // idle: called regularly if no message has progressed for long.

@@ -28,7 +28,7 @@ NetworkRejoin::NetworkRejoin(const NetworkWatch& old, int rank, int size, const 
       rank_(rank),
       size_(size),
       place_(std::move(place)),
-      visitors_(static_cast<size_t>(size)) {
+      visitors_(size) {
   serve();  // handles messages that arrived while this rank was stopped first
   if (!findCentre()) {
     gather();
@@ -42,7 +42,7 @@ bool NetworkRejoin::isWritten(Word word, const Socket& to, int peer) const {
 
 // Connects to the next address of the peer that accepts a connection; not open if none is left.
 void NetworkRejoin::dial(Line& line) const {
-  const NetworkPlace& place = old_.places()[static_cast<size_t>(line.peer)];
+  const NetworkPlace& place = old_.places()[line.peer];
   line.socket = Socket();
   while (line.isGone() && line.hostsTried < place.hosts.size()) {
     Socket socket = Socket::create();
@@ -155,7 +155,7 @@ bool NetworkRejoin::isAwaited(Line& line) {
     }
     dial(line);
   }
-  return !visitors_[static_cast<size_t>(line.peer)].open() && !line.isGone();
+  return !visitors_[line.peer].open() && !line.isGone();
 }
 
 // As the centre: waits for the ranks above, and sends the list of members.
@@ -189,9 +189,9 @@ void NetworkRejoin::gather() {
 void NetworkRejoin::settle(std::vector<Line> above) {
   std::vector<Socket> sockets;
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_ || visitors_[static_cast<size_t>(r)].open()) {
+    if (r == rank_ || visitors_[r].open()) {
       members_.push_back(r);
-      sockets.push_back(std::move(visitors_[static_cast<size_t>(r)]));
+      sockets.push_back(std::move(visitors_[r]));
     }
   }
   for (const Line& line : above) {
@@ -255,7 +255,7 @@ void NetworkRejoin::hear(Socket visitor) {
   // A higher rank has only given up this one; a lower one is a centre that has continued without it.
   throwIfLate(visitor, frame.from > rank_ ? Word::Out : Word::Late);
   if (frame.from > rank_ && isWritten(Word::Here, visitor, frame.from)) {
-    visitors_[static_cast<size_t>(frame.from)] = std::move(visitor);
+    visitors_[frame.from] = std::move(visitor);
   } else {
     callers_.push_back(std::move(visitor));
   }

@@ -27,11 +27,11 @@ NetworkWatch::NetworkWatch(Bootstrap& bootstrap, std::chrono::milliseconds deadl
       size_(bootstrap.size()),
       promptLimit_(meshfuse::promptLimit(deadline)),
       rendezvousPoint_(Socket::create()),
-      sockets_(static_cast<size_t>(rank_ == 0 ? size_ : 1)),
+      sockets_(rank_ == 0 ? size_ : 1),
       gone_(sockets_.size()),
-      busy_(static_cast<size_t>(size_)),
-      left_(static_cast<size_t>(size_)),
-      heard_(static_cast<size_t>(size_)) {
+      busy_(size_),
+      left_(size_),
+      heard_(size_) {
   connectAll(bootstrap, Clock::now() + deadline);
   thread_ = std::jthread([this] { look(); });
 }
@@ -68,7 +68,7 @@ void NetworkWatch::acceptAll(Clock::time_point limit) {
     if (!joined.open()) {
       std::string ranks;
       for (int r = 1; r < size_; ++r) {
-        const bool came = sockets_[static_cast<size_t>(r)].open();
+        const bool came = sockets_[r].open();
         ranks += came ? "" : fmt::format("{}[rank {}/{}]", ranks.empty() ? "" : ", ", r, size_);
       }
       throwDeviceError(fmt::format("[network] {} did not reach rank 0 while the world was being opened", ranks));
@@ -129,7 +129,7 @@ void NetworkWatch::look() {
 }
 
 void NetworkWatch::hear(int from) {
-  const Socket& socket = sockets_[static_cast<size_t>(from)];
+  const Socket& socket = sockets_[from];
   const auto limit = Clock::now() + promptLimit_;
   Frame frame{};
   std::string text;
@@ -139,11 +139,11 @@ void NetworkWatch::hear(int from) {
     whole = socket.receive(text.data(), text.size(), limit);
   }
   if (whole) {
-    heard_[static_cast<size_t>(from)] = Clock::now();
+    heard_[from] = Clock::now();
     note(frame, text);
     return;
   }
-  gone_[static_cast<size_t>(from)] = 1;
+  gone_[from] = 1;
   if (!hasLeft(from) && !stop_) {
     std::unique_lock lock(textMutex_);
     const std::string here = place_ ? "; " + place_() : "";
@@ -213,7 +213,7 @@ std::string NetworkWatch::suspects() const {
   std::string text;
   for (int r = 1; r < size_; ++r) {
     // Measured only while rank 0 was reading.
-    const auto silence = looked_.load() - heard_[static_cast<size_t>(r)].load();
+    const auto silence = looked_.load() - heard_[r].load();
     if (silence > kSilent && !hasLeft(r)) {
       text += fmt::format("; [rank {}/{}] has sent no heartbeat for {} ms", r, size_,
                           std::chrono::duration_cast<std::chrono::milliseconds>(silence).count());
@@ -251,7 +251,7 @@ void NetworkWatch::throwFailure() const {
 }
 
 void NetworkWatch::setBusy(bool busy) {
-  busy_[static_cast<size_t>(rank_)] = busy ? 1 : 0;
+  busy_[rank_] = busy ? 1 : 0;
   tell({Kind::Busy, rank_, busy ? 1u : 0u, 0}, "");
 }
 

@@ -46,14 +46,14 @@ class NetworkWatch {
   void whereThisRankIs(std::function<std::string()> place);
 
   void setBusy(bool busy);
-  bool isBusy(int rank) const { return busy_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) != 0; }
+  bool isBusy(int rank) const { return busy_[rank].load(std::memory_order_relaxed) != 0; }
   // The addresses for the rejoin of a failed world, by rank; this rank's own address stays open as long as the watch.
   const std::vector<NetworkPlace>& places() const { return places_; }
   const Socket& rendezvousPoint() const { return rendezvousPoint_; }
   // A number that other worlds do not have.
   uint64_t world() const { return worldNumber_; }
 
-  bool hasLeft(int rank) const { return left_[static_cast<size_t>(rank)].load(std::memory_order_acquire) != 0; }
+  bool hasLeft(int rank) const { return left_[rank].load(std::memory_order_acquire) != 0; }
   std::chrono::milliseconds promptLimit() const { return promptLimit_; }
 
  private:

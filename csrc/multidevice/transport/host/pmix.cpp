@@ -84,13 +84,13 @@ class PmixBootstrap final : public Bootstrap {
     pmixCheck(PMIx_Put(PMIX_GLOBAL, key.c_str(), &value), "PMIx_Put");
     pmixCheck(PMIx_Commit(), "PMIx_Commit");
     fence();
-    std::vector<std::string> all(static_cast<size_t>(size()));
+    std::vector<std::string> all(size());
     for (int r = 0; r < size(); ++r) {
       pmix_proc_t peer;
       PMIX_LOAD_PROCID(&peer, session_.self().nspace, static_cast<pmix_rank_t>(r));
       pmix_value_t* theirs = nullptr;
       pmixCheck(PMIx_Get(&peer, key.c_str(), nullptr, 0, &theirs), "PMIx_Get");
-      all[static_cast<size_t>(r)].assign(theirs->data.bo.bytes, theirs->data.bo.size);
+      all[r].assign(theirs->data.bo.bytes, theirs->data.bo.size);
       PMIX_VALUE_RELEASE(theirs);
     }
     return all;

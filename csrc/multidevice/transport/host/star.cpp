@@ -47,7 +47,7 @@ class LaunchedStar final : public Star {
     const char* host = std::getenv("MASTER_ADDR");
     const char* port = std::getenv("MASTER_PORT");
     address_ = {host == nullptr ? "127.0.0.1" : host, port == nullptr ? "29500" : port};
-    std::vector<int> all(static_cast<size_t>(size_));
+    std::vector<int> all(size_);
     std::iota(all.begin(), all.end(), 0);
     rank_ == 0 ? listen(std::move(all)) : join(std::move(all));
   }
@@ -72,7 +72,7 @@ class LaunchedStar final : public Star {
       }
       check(hello.size == size_ && hello.rank > 0 && hello.rank < size_,
             "[host] a process connected as rank {} of {}, but this world has {} ranks", hello.rank, hello.size, size_);
-      Socket& slot = sockets[static_cast<size_t>(hello.rank)];
+      Socket& slot = sockets[hello.rank];
       missing -= slot.open() ? 0 : 1;
       const uint32_t answer[2] = {kStarMagic, millisecondsUntil(limit)};
       joined.send(answer, sizeof(answer), limit);
@@ -80,7 +80,7 @@ class LaunchedStar final : public Star {
     }
     std::string missing;
     for (int r = 1; r < size_; ++r) {
-      if (!sockets[static_cast<size_t>(r)].open()) {
+      if (!sockets[r].open()) {
         missing += fmt::format("{}[rank {}/{}]", missing.empty() ? "" : ", ", r, size_);
       }
     }
@@ -136,8 +136,7 @@ uint32_t Star::millisecondsUntil(Clock::time_point limit) {
 
 std::string Star::absence(int position, Clock::time_point limit) const {
   const bool late = Clock::now() >= limit;
-  return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[static_cast<size_t>(position)],
-                     size(),
+  return fmt::format("[host] [rank {}/{}] {} while the world was being opened", ranks_[position], size(),
                      late ? fmt::format("sent nothing for {} ms", deadline_.count()) : std::string("ended or left"));
 }
 
@@ -156,9 +155,9 @@ std::vector<std::string> Star::allGather(std::string_view mine) {
 std::vector<std::string> Star::collect(std::string_view mine) {
   const auto limit = Clock::now() + deadline_;
   std::vector<std::string> all(ranks_.size());
-  all[static_cast<size_t>(position_)] = mine;
+  all[position_] = mine;
   for (int r = 0; r < size(); ++r) {
-    if (r != position_ && !sockets_[static_cast<size_t>(r)].receiveText(all[static_cast<size_t>(r)], limit)) {
+    if (r != position_ && !sockets_[r].receiveText(all[r], limit)) {
       failAll(absence(r, limit));
     }
   }

@@ -89,7 +89,7 @@ class SurvivorStar final : public Star {
   }
 
   void gather(Clock::time_point limit) {
-    std::vector<Socket> byRank(static_cast<size_t>(size_));
+    std::vector<Socket> byRank(size_);
     for (int missing = size_ - 1; missing > 0;) {
       Socket joined = listener_.accept(limit);
       if (!joined.open()) {
@@ -105,9 +105,9 @@ class SurvivorStar final : public Star {
     }
     std::vector<Socket> sockets;
     for (int r = 0; r < size_; ++r) {
-      if (r == rank_ || byRank[static_cast<size_t>(r)].open()) {
+      if (r == rank_ || byRank[r].open()) {
         members_.push_back(r);
-        sockets.push_back(std::move(byRank[static_cast<size_t>(r)]));
+        sockets.push_back(std::move(byRank[r]));
       }
     }
     std::vector<int> list = members_;

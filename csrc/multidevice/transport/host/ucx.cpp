@@ -152,7 +152,7 @@ class UcxLink final : public NetworkLink {
       return new Message{.failed = UCS_INPROGRESS};
     }
     ucp_request_param_t parameters{};
-    return started(ucx_.tagSend(endpoints_[static_cast<size_t>(peer)], data, bytes, tag, &parameters), Message{});
+    return started(ucx_.tagSend(endpoints_[peer], data, bytes, tag, &parameters), Message{});
   }
 
   Operation receive(void* data, size_t bytes, uint64_t tag) override {

@@ -57,7 +57,7 @@ std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, Tr
   std::vector<int> hosts;  // by rank
   for (int r = 0; r < bootstrap->size(); ++r) {
     const std::string algorithms0 = splitAtLine(all[0]).second;
-    const auto [host, algorithms] = splitAtLine(all[static_cast<size_t>(r)]);
+    const auto [host, algorithms] = splitAtLine(all[r]);
     const auto known = std::find(names.begin(), names.end(), host);
     hosts.push_back(static_cast<int>(known - names.begin()));
     if (known == names.end()) {

@@ -94,7 +94,7 @@ class LoopbackCommunicator final : public Communicator {
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
-    recorded({.kind = Collective::Send, .count = static_cast<int64_t>(transfers.size())},
+    recorded({.kind = Collective::Send, .count = std::ssize(transfers)},
              [&] { rendezvous_->transfer(rank_, transfers, program(), programs().get()); });
     for (const Transfer& t : transfers) {
       const bool receives = t.direction == Transfer::Direction::Recv;
@@ -118,7 +118,7 @@ class LoopbackCommunicator final : public Communicator {
     std::string sent(message);
     bool corrupt = false;
     if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
-      return std::vector<std::string>(static_cast<size_t>(size()));
+      return std::vector<std::string>(size());
     }
     if (corrupt && !sent.empty()) {
       sent[sent.size() / 2] = static_cast<char>(sent[sent.size() / 2] ^ 1);
@@ -196,7 +196,7 @@ class LoopbackCommunicator final : public Communicator {
     const int64_t bytes = call.elementBytes();
     peers_.clear();
     for (int64_t i = 0; i < call.ranks(); ++i) {
-      const int p = call.team.ranks[static_cast<size_t>(i)];
+      const int p = call.team.ranks[i];
       PeerBuffers& b = peers_.emplace_back(rendezvous_->buffersOf(p));
       Blocks theirs = call.operand;
       if (call.isPairwise()) {
@@ -233,7 +233,7 @@ class LoopbackCommunicator final : public Communicator {
   bool startCall(const Describe& text, bool* corrupt = nullptr) {
     const int64_t index = calls_++;
     if (options_.trace != nullptr) {
-      (*options_.trace)[static_cast<size_t>(rank_)].push_back(text());
+      (*options_.trace)[rank_].push_back(text());
     }
     if (options_.jitterSeed != 0) {
       random_ = hashCombine(random_, static_cast<uint64_t>(index));
@@ -310,7 +310,7 @@ void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
 void runLoopback(int ranks, const std::function<void(Communicator&)>& body, const LoopbackOptions& options) {
   check(ranks > 0, "[loopback] got {} ranks, expected at least 1", ranks);
   if (options.trace != nullptr) {
-    options.trace->assign(static_cast<size_t>(ranks), {});
+    options.trace->assign(ranks, {});
   }
   static std::atomic<int> runs = 0;
   const auto rendezvous =
@@ -319,11 +319,11 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
   if (ofRank.flightDirectory.empty()) {
     ofRank.flightDirectory = flightDirectoryOfEnvironment();
   }
-  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  std::vector<Outcome> outcomes(ranks);
   {
     std::vector<std::jthread> threads;
     for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] { runRank(rendezvous, r, body, ofRank, outcomes[static_cast<size_t>(r)]); });
+      threads.emplace_back([&, r] { runRank(rendezvous, r, body, ofRank, outcomes[r]); });
     }
   }
   for (const Outcome& o : outcomes) {

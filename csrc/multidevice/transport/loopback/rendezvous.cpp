@@ -18,7 +18,7 @@ using Direction = Communicator::Transfer::Direction;
 }  // namespace
 
 LoopbackRendezvous::LoopbackRendezvous(int ranks, std::chrono::milliseconds deadline, std::string world)
-    : slots_(static_cast<size_t>(ranks)), deadline_(deadline), world_(std::move(world)), whole_(this) {
+    : slots_(ranks), deadline_(deadline), world_(std::move(world)), whole_(this) {
   for (Slot& s : slots_) {
     s.arrivals.resize(slots_.size());
     s.parcels.resize(slots_.size());
@@ -97,12 +97,10 @@ void LoopbackRendezvous::arrive(Lock& lock, int rank, const Team& team) {
   Slot& own = slot(rank);
   own.reads = nullptr;
   for (int p : team.ranks) {
-    ++own.arrivals[static_cast<size_t>(p)];
+    ++own.arrivals[p];
     slot(p).wake.notify_one();
   }
-  auto arrived = [&](int p) {
-    return slot(p).arrivals[static_cast<size_t>(rank)] >= own.arrivals[static_cast<size_t>(p)];
-  };
+  auto arrived = [&](int p) { return slot(p).arrivals[rank] >= own.arrivals[p]; };
   wait(
       lock, rank, [&] { return std::all_of(team.ranks.begin(), team.ranks.end(), arrived); },
       [&](std::vector<int>& late) {
@@ -163,7 +161,7 @@ void LoopbackRendezvous::wakeAll() {
 }
 
 bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& receive) {
-  std::vector<Parcel>& queue = slot(receive.peer).parcels[static_cast<size_t>(rank)];
+  std::vector<Parcel>& queue = slot(receive.peer).parcels[rank];
   if (queue.empty()) {
     return false;
   }
@@ -179,7 +177,7 @@ bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& rece
     meshfuse::throwFailure(*failure_);
   }
   if (parcel.bytes > 0) {
-    std::memmove(receive.data, parcel.data, static_cast<size_t>(parcel.bytes));
+    std::memmove(receive.data, parcel.data, parcel.bytes);
   }
   queue.erase(queue.begin());
   --*parcel.pendingSends;
@@ -195,7 +193,7 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   own.programs = programs;
   own.call = {.kind = Collective::Send,
               .type = DataType::Bool,
-              .count = static_cast<int64_t>(transfers.size()),
+              .count = std::ssize(transfers),
               .program = shortHash(program),
               .teamMask = uint64_t{1} << (rank & 63)};
   for (const Communicator::Transfer& t : transfers) {
@@ -219,13 +217,11 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
       receives.push_back(&t);
       continue;
     }
-    own.parcels[static_cast<size_t>(t.peer)].push_back({t.data, t.bytes, own.call.program, &pendingSends});
+    own.parcels[t.peer].push_back({t.data, t.bytes, own.call.program, &pendingSends});
     ++pendingSends;
     slot(t.peer).wake.notify_one();
   }
-  auto hasParcel = [&](const Communicator::Transfer* r) {
-    return !slot(r->peer).parcels[static_cast<size_t>(rank)].empty();
-  };
+  auto hasParcel = [&](const Communicator::Transfer* r) { return !slot(r->peer).parcels[rank].empty(); };
   auto ready = [&] {
     return std::any_of(receives.begin(), receives.end(), hasParcel) || (receives.empty() && pendingSends == 0);
   };
@@ -234,7 +230,7 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
       peers.push_back(r->peer);
     }
     for (int p = 0; p < size(); ++p) {
-      if (!own.parcels[static_cast<size_t>(p)].empty()) {
+      if (!own.parcels[p].empty()) {
         peers.push_back(p);
       }
     }

@@ -56,9 +56,9 @@ class LoopbackRendezvous {
   // The same, for the last synchronization of a call: no peer reads after it.
   void end(int rank, const Team& team);
   // Valid between begin() and end().
-  PeerBuffers buffersOf(int rank) const { return slots_[static_cast<size_t>(rank)].buffers; }
-  std::span<const int64_t> sentBy(int rank) const { return slots_[static_cast<size_t>(rank)].sent; }
-  std::string_view messageOf(int rank) const { return slots_[static_cast<size_t>(rank)].message; }
+  PeerBuffers buffersOf(int rank) const { return slots_[rank].buffers; }
+  std::span<const int64_t> sentBy(int rank) const { return slots_[rank].sent; }
+  std::string_view messageOf(int rank) const { return slots_[rank].message; }
 
   void transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
                 const Communicator::Programs* programs);
@@ -119,7 +119,7 @@ class LoopbackRendezvous {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
+  Slot& slot(int rank) { return slots_[rank]; }
   // `awaited` adds the ranks that are waited for to the empty list it is given.
   void wait(Lock& lock, int rank, const std::function<bool()>& ready,
             const std::function<void(std::vector<int>&)>& awaited);

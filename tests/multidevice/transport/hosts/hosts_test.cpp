@@ -56,7 +56,7 @@ TEST_F(AcrossHosts, TransfersAndMessages) {
     const int n = comm.size();
     for (int64_t bytes : {0, 5, 5000, 300'000}) {
       const int previous = (comm.rank() + n - 1) % n;
-      Bytes out(static_cast<size_t>(bytes), std::byte(comm.rank()));
+      Bytes out(bytes, std::byte(comm.rank()));
       Bytes in(out.size(), std::byte{99});
       const Communicator::Transfer group[] = {{Direction::Send, (comm.rank() + 1) % n, out.data(), bytes},
                                               {Direction::Recv, previous, in.data(), bytes}};
@@ -138,7 +138,7 @@ TEST_F(HostsTest, StartedByHand) {
   });
   processes.await();
   std::string text(1 << 20, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(0, pread(log, text.data(), text.size(), 0))));
+  text.resize(std::max<ssize_t>(0, pread(log, text.data(), text.size(), 0)));
   close(log);
   for (const ProcessOutcome& o : processes.outcomes()) {
     EXPECT_TRUE(o.ended) << text;

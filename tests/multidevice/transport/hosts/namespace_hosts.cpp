@@ -38,7 +38,7 @@ std::string readAll(int descriptor) {
   std::string text;
   char buffer[4096];
   for (ssize_t n = read(descriptor, buffer, sizeof(buffer)); n > 0; n = read(descriptor, buffer, sizeof(buffer))) {
-    text.append(buffer, static_cast<size_t>(n));
+    text.append(buffer, n);
   }
   return text;
 }
