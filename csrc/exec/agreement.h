@@ -14,7 +14,8 @@
 //   runs      compiles or refuses    one DisagreementError on both, as the transport sees two different calls; the group is closed
 //   fails     runs                   rank 0 aborts, DeviceError on rank 1; the group is closed
 //
-// Messages of different calls do not match: a rank that refuses a call after its peers have completed it gets a DisagreementError.
+// Messages of different calls do not match: if a rank refuses a call after its peers have completed it, or compiles in a call of another
+// number than its peers, all get an error, and the group is closed.
 #pragma once
 
 #include <cstdint>

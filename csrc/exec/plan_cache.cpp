@@ -50,6 +50,7 @@ PlanCache::PlanPtr PlanCache::makeOrAwait(std::span<const Argument> inputs, cons
 
 PlanCache::PlanPtr PlanCache::findLocked(std::span<const Argument> inputs, const Agreement::Call& call) {
   if (last_ != nullptr && hold(last_->facts(), inputs)) {
+    call.use(last_->facts());  // other shapes may have been agreed on since, of a plan that failed to compile
     return last_;
   }
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {

@@ -190,8 +190,11 @@ void recordACall(Trace& trace) {
 
 // Functions that run at the end of the process, after the trace has been written, still make calls.
 TEST(Trace, OfTheEnvironmentLivesAsLongAsTheProcess) {
+  const std::string style = testing::FLAGS_gtest_death_test_style;
   testing::FLAGS_gtest_death_test_style = "threadsafe";  // the threads of earlier tests do not exist in a fork
-  const std::string path = testing::TempDir() + "trace_at_exit";
+  // The child runs this test from its beginning, and shares the file.
+  setenv("MESHFUSE_TEST_FILE", fmt::format("{}trace_at_exit.{}", testing::TempDir(), getpid()).c_str(), 0);
+  const std::string path = std::getenv("MESHFUSE_TEST_FILE");
   EXPECT_EXIT(
       {
         setenv("MESHFUSE_TRACE", (path + ".json").c_str(), 1);
@@ -201,6 +204,8 @@ TEST(Trace, OfTheEnvironmentLivesAsLongAsTheProcess) {
         std::exit(0);
       },
       testing::ExitedWithCode(0), "");
+  testing::FLAGS_gtest_death_test_style = style;
+  unsetenv("MESHFUSE_TEST_FILE");
   std::ifstream file(path + ".rank7.json");
   const nlohmann::json j = nlohmann::json::parse(file);
   EXPECT_EQ(std::ranges::count_if(j["traceEvents"], [](const auto& e) { return e["ph"] == "X"; }), 1);

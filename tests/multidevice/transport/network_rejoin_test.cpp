@@ -91,7 +91,7 @@ TEST(NetworkRejoin, ALateRankMakesNoWorldWithARankThatHasGivenItUp) {
   {
     std::jthread second([&] { members[2] = rejoined(*watches[2], 2, kRanks, kNoDeadline); });
     ASSERT_TRUE(isCalled(*watches[0])) << "by rank 2";
-    std::jthread first([&] { members[1] = rejoined(*watches[1], 1, kRanks, 5s); });
+    std::jthread first([&] { members[1] = rejoined(*watches[1], 1, kRanks, 8s); });
     ASSERT_TRUE(isCalled(*watches[3])) << "by rank 1, when it has given up rank 0";
     members[0] = rejoined(*watches[0], 0, kRanks, kNoDeadline);
     watches[3].reset();

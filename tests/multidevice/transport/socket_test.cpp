@@ -12,6 +12,11 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
+TEST(Socket, NamesOfHostsAreLookedUpOnce) {
+  EXPECT_EQ(Socket::numericHost("localhost"), "127.0.0.1");
+  EXPECT_EQ(Socket::numericHost("127.0.0.2"), "127.0.0.2");
+}
+
 TEST(Socket, ConnectsWithinTheLimit) {
   const Socket listener = Socket::create();
   ASSERT_TRUE(listener.listen("127.0.0.1", "0", 1));

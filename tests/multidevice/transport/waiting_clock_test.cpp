@@ -19,8 +19,8 @@ TEST(WaitingClock, ATimeWithoutLooksIsShort) {
 }
 
 TEST(WaitingClock, FollowsTheTimeOfAThreadThatLooks) {
-  const auto begin = WaitingClock::now();
   const auto steady = steady_clock::now();
+  const auto begin = WaitingClock::now();
   while (WaitingClock::now() - begin < 50ms) {
   }
   EXPECT_GE(steady_clock::now() - steady, 50ms);

@@ -242,8 +242,10 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
     }
     std::sort(pending.begin(), pending.end());
     pending.erase(std::unique(pending.begin(), pending.end()), pending.end());
-    if (sends.size() + receives.size() > 1 || !of(pending[0]).isThere()) {
+    if (sends.size() + receives.size() > 1) {
       group_.awaitAny(moves, pending);
+    } else if (!of(pending[0]).isThere()) {
+      group_.awaitAny([&] { return group_.hasOpened(pending[0]); }, pending);  // the wait for its word follows
     } else if (receives.empty()) {
       const SendState& s = sends[0];
       const uint32_t takenThen = s.announced ? s.lastChunk : peers_[pending[0]].posted - kChunks + 1;

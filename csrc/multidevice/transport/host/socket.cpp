@@ -1,5 +1,6 @@
 #include "multidevice/transport/host/socket.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -75,6 +76,13 @@ bool Socket::listenLocal(const std::string& name, int backlog) const {
 bool Socket::connectLocal(const std::string& name) const {
   const LocalAddress address(name);
   return ::connect(fd_, address.get(), address.length) == 0;
+}
+
+std::string Socket::numericHost(const std::string& host) {
+  const Addresses found = resolve(host, "0");
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr, text, sizeof(text));
+  return text;
 }
 
 bool Socket::connect(const std::string& host, const std::string& port, Clock::time_point limit) const {

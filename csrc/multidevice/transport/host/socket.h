@@ -33,6 +33,8 @@ class Socket {
   int get() const { return fd_; }
   bool open() const { return fd_ >= 0; }
 
+  // The address of a host as a number, which connect() needs not look up: a name server may take seconds, whatever the limit.
+  static std::string numericHost(const std::string& host);
   // Each is false if the other side closed or reset the connection, or the limit passed.
   bool connect(const std::string& host, const std::string& port, Clock::time_point limit) const;
   // True if the other side has closed or reset the connection; bytes that arrived before may still be read.

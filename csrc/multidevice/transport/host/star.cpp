@@ -92,12 +92,13 @@ class LaunchedStar final : public Star {
   }
 
   void join(std::vector<int> all) {
+    const std::string host = Socket::numericHost(address_.host);
     const auto limit = Clock::now() + deadline();
     for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
       Socket mine = Socket::create();
       const Hello hello{.rank = rank_, .size = size_};
       uint32_t answer[2] = {};
-      if (mine.connect(address_.host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
+      if (mine.connect(host, address_.port, limit) && mine.send(&hello, sizeof(hello), limit) &&
           mine.receive(answer, sizeof(answer), limit) && answer[0] == kStarMagic) {
         std::vector<Socket> sockets;
         sockets.push_back(std::move(mine));

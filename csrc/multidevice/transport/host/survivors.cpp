@@ -41,7 +41,7 @@ struct RendezvousPoint {
     int port = 29500;
     const std::string given = word("MASTER_PORT");
     std::from_chars(given.data(), given.data() + given.size(), port);
-    return {word("MASTER_ADDR"), std::to_string(port < 65535 ? port + 1 : port - 1)};
+    return {Socket::numericHost(word("MASTER_ADDR")), std::to_string(port < 65535 ? port + 1 : port - 1)};
   }
 
   Socket create() const { return host.empty() ? Socket::createLocal() : Socket::create(); }
