@@ -309,6 +309,29 @@ TEST_F(HostTest, AMessageDoesNotWaitForTheLaneOfAnotherRank) {
   expectSay(outcomes, {0, 1, 2}, {"done"});
 }
 
+// Rank 1 opens the lane only when rank 0 waits for its message there.
+TEST_F(HostTest, DeadlockInALaneThatIsOpenedLateIsFoundBeforeTheDeadline) {
+  const SharedCounters underWay(1);
+  auto outcomes = runProcesses(
+      2,
+      [&](Communicator& comm) -> std::string {
+        if (comm.rank() == 1) {
+          underWay.await(0, 1);
+          std::this_thread::sleep_for(50ms);
+        }
+        Communicator* const lane = comm.lane(comm.world());
+        underWay.add(0);
+        try {
+          receive(*lane, 1 - comm.rank());
+        } catch (const DeviceError& e) {
+          return e.what();
+        }
+        return "no error";
+      },
+      {.deadline = kFailureDeadline}, kFailureDeadline);
+  expectSay(outcomes, {0, 1}, {"[host] deadlock: ", "waits for rank 0", "waits for rank 1"});
+}
+
 // True if a file of shared memory can be created, while another process has one.
 bool createsFile(const SharedCounters& tried) {
   try {
