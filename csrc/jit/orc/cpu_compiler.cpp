@@ -167,7 +167,7 @@ std::vector<KernelPtr> CpuCompiler::compile(std::span<const tile::Program> progr
         helpers.emplace_back(work);
       }
     } catch (const std::exception&) {
-      // The system gives no more threads: those that run compile everything.
+      // The system gives no more threads. The threads that have started, and this one, compile all kernels.
     }
     work();
   }

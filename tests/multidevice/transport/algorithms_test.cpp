@@ -298,7 +298,7 @@ std::vector<std::string> waysTaken(int ranks, std::string_view algorithms, bool 
       ranks,
       [](Communicator& comm) {
         for (int64_t count : {100, 10'000, 600'000}) {
-          const auto n = std::ssize(comm);
+          const int64_t n = comm.size();
           const std::shared_ptr<void> memory = comm.allocate(2 * count * 4);
           auto* in = static_cast<float*>(memory.get());
           float* out = in + count;

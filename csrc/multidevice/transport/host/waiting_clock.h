@@ -22,7 +22,7 @@ class WaitingClock {
 
 // How long a rank waits for a connection, or for a message that a running peer sends at once.
 constexpr std::chrono::milliseconds promptLimit(std::chrono::milliseconds deadline) {
-  return std::max(deadline / 4, std::chrono::milliseconds{2000});
+  return std::clamp(deadline / 4, std::chrono::milliseconds{2'000}, std::chrono::milliseconds{15'000});
 }
 
 }  // namespace meshfuse
