@@ -120,7 +120,8 @@ class Communicator {
   virtual void setStep(int64_t step, std::string_view what) = 0;
   // This rank compiles or computes for a long time: peers that wait for it extend their deadline as long as its heartbeats arrive.
   virtual void setBusy(bool busy) = 0;
-  // Reports a failure of this rank to every peer; their waits throw DeviceError with this text.
+  // Reports a failure of this rank to every peer; their waits throw DeviceError with this text. Thread-safe: a call that another thread of
+  // this rank is making ends with the text too.
   virtual void abort(std::string_view reason) = 0;
 
   // Leaves the world together with all other ranks: returns when every rank has called close(), or throws as a collective does.

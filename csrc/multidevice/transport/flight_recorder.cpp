@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
 
@@ -95,7 +96,7 @@ FlightRecorder::FlightRecorder(FlightRing& ring, FlightPlace place) : ring_(ring
 }
 
 void FlightRecorder::write(std::string_view failure) noexcept {
-  if (place_.directory.empty() || written_.exchange(true)) {
+  if (place_.directory.empty() || std::exchange(written_, true)) {
     return;
   }
   try {

@@ -80,13 +80,13 @@ class FlightRecorder {
   }
   // Records that the running call has to wait.
   void waits() {
-    if (current_ != nullptr && current_->begin == 0) {
+    if (current_ != nullptr && current_->begin == 0 && current_->end == 0) {
       current_->begin = __rdtsc();
     }
   }
   static void end(FlightEvent& event) { event.end = event.begin == 0 ? FlightEvent::kEnded : __rdtsc(); }
 
-  // Writes the record, at the first failure only. Never throws: the failure itself matters more.
+  // Writes the record, at the first failure only; not while another thread makes a call. Never throws: the failure itself matters more.
   void write(std::string_view failure) noexcept;
   // Writes the record of a dead peer, unless it has been written.
   void writeFor(int peer, const FlightRing& ring, std::string_view failure) const noexcept;
@@ -112,7 +112,7 @@ class FlightRecorder {
   std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; addresses of nodes are stable
   uint64_t lastTeam_ = 0;
   uint64_t* lastCount_ = nullptr;
-  std::atomic<bool> written_ = false;  // a call may fail in one thread while another thread aborts the group
+  bool written_ = false;
 };
 
 // The directory in MESHFUSE_FLIGHT_DIR; empty: none.

@@ -238,5 +238,40 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
   }
 }
 
+// Another thread of the rank that aborts is in a call, or none is and the rank makes no other call.
+TEST_F(FlightRecorderTest, AnAbortLeavesTheRecordsToTheCalls) {
+  for (bool inCall : {false, true}) {
+    for (bool messagesOnly : {false, true}) {
+      const SharedCounters aborted(1);
+      for (const ProcessOutcome& o :
+           runProcesses(2,
+                        [&](Communicator& comm) -> std::string {
+                          std::jthread caller;
+                          if (inCall && comm.rank() == 0) {
+                            caller = std::jthread([&] { static_cast<void>(callUntilFailure(comm)); });
+                            std::this_thread::sleep_for(5ms);
+                          }
+                          if (comm.rank() == 0) {
+                            comm.abort("out of memory");
+                            aborted.add(0);
+                            return "";
+                          }
+                          aborted.await(0, 1);
+                          return callUntilFailure(comm);
+                        },
+                        {.deadline = kFailureDeadline, .flightDirectory = directory_, .messagesOnly = messagesOnly})) {
+        EXPECT_TRUE(o.ended) << o.text;
+      }
+      if (files() == 0 && messagesOnly) {
+        GTEST_SKIP() << "no UCX";
+      }
+      EXPECT_EQ(files(), 2U);
+      expectBlame({"[rank 0/2]", "aborted: out of memory"});
+      TearDown();
+      std::filesystem::create_directories(directory_);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meshfuse

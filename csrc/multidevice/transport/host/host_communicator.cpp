@@ -55,8 +55,8 @@ std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
 }
 
 FlightEvent& HostCommunicator::enter(const CallRecord& record) {
-  FlightEvent& event = group_.recorder().begin(record);
   group_.throwIfFailed();
+  FlightEvent& event = group_.recorder().begin(record);
   Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
@@ -71,6 +71,7 @@ void HostCommunicator::leave(FlightEvent& event) {
 void HostCommunicator::failUnderWay() {
   if (!group_.hasFailed()) {
     group_.recordFailure({fmt::format("[host] {} left its call because of an exception", group_.place(rank()))});
+    group_.writeRecords(group_.failure().text);
   }
   // Before the caller's later writes to its buffers: see HostGroup::checkReadInPlace.
   std::atomic_thread_fence(std::memory_order_release);
@@ -263,16 +264,21 @@ const PairLine& HostCommunicator::lineFrom(int peer) const {
 void HostCommunicator::setStep(int64_t step, std::string_view what) {
   Status& status = own().status();
   const size_t length = std::min(what.size(), sizeof(status.what) - 1);
+  std::unique_lock lock(stepMutex_);
   status.step.store(step, std::memory_order_relaxed);
   std::memcpy(status.what, what.data(), length);
   status.what[length] = '\0';
+  lock.unlock();
   group_.recorder().setStep(step, what);
 }
 
 void HostCommunicator::setBusy(bool busy) { group_.own().status().busy.store(busy ? 1 : 0, std::memory_order_release); }
 
 void HostCommunicator::abort(std::string_view reason) {
-  group_.recordFailure({fmt::format("[host] {} aborted: {}", group_.place(rank()), reason)});
+  std::unique_lock lock(stepMutex_);
+  const std::string text = fmt::format("[host] {} aborted: {}", group_.rankAndStep(rank()), reason);
+  lock.unlock();
+  group_.recordFailure({text});
 }
 
 Communicator::Survivors HostCommunicator::shrink() {

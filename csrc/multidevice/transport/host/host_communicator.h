@@ -14,6 +14,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -224,7 +225,8 @@ class HostCommunicator final : public Communicator {
   std::vector<Source> sources_;                        // of the running call, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
   TransferCounters counters_;
-  bool isLane_ = false;  // then its world is the team
+  std::mutex stepMutex_;  // setStep() in one thread, abort() in another
+  bool isLane_ = false;   // then its world is the team
   Lanes lanes_;
 };
 

@@ -37,11 +37,14 @@ int64_t milliseconds(std::chrono::steady_clock::time_point t) {
 }  // namespace
 
 HostGroup::~HostGroup() {
+  if (!isLane() && std::uncaught_exceptions() > uncaught_) {
+    recordFailure({fmt::format("[host] {} closed its communicator because of an exception", place(rank_))});
+  }
+  if (hasFailed()) {
+    writeRecords(failure().text);
+  }
   if (isLane()) {
     return;
-  }
-  if (std::uncaught_exceptions() > uncaught_) {
-    recordFailure({fmt::format("[host] {} closed its communicator because of an exception", place(rank_))});
   }
   {
     std::lock_guard lock(beatMutex_);
@@ -303,7 +306,6 @@ void HostGroup::recordFailure(const GroupFailure& given) {
   for (int p = 0; p < size_; ++p) {
     wake(of(p).doorbell());
   }
-  writeRecords(given.text);
 }
 
 void HostGroup::writeRecords(const std::string& failure) const {
@@ -321,7 +323,7 @@ void HostGroup::fail(const GroupFailure& failure) {
   throwFailure();
 }
 
-void HostGroup::throwFailure() const {
+GroupFailure HostGroup::failure() const {
   const Failure& failure = of(0).failure();
   for (int i = 0; i < 1000 && failure.state.load(std::memory_order_acquire) != Failure::Written; ++i) {
     std::this_thread::sleep_for(1ms);
@@ -329,15 +331,17 @@ void HostGroup::throwFailure() const {
   const bool written = failure.state.load(std::memory_order_acquire) == Failure::Written;
   const std::string text =
       written ? failure.text : "[host] a peer failed, and its process ended before it reported the reason";
-  writeRecords(text);
-  meshfuse::throwFailure({text, written && failure.isDisagreement != 0});
+  return {text, written && failure.isDisagreement != 0};
 }
 
-std::string HostGroup::place(int rank) const {
+void HostGroup::throwFailure() const {
+  const GroupFailure first = failure();
+  writeRecords(first.text);
+  meshfuse::throwFailure(first);
+}
+
+std::string HostGroup::rankAndStep(int rank) const {
   std::string text = fmt::format("[rank {}/{}]", rank, size_);
-  if (!callsOf(rank).isThere()) {
-    return text + " without a call posted for this team";
-  }
   const Status& status = callsOf(rank).status();
   const std::string_view what(status.what, strnlen(status.what, sizeof(status.what)));
   if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
@@ -345,6 +349,15 @@ std::string HostGroup::place(int rank) const {
   } else if (!what.empty()) {
     text += fmt::format(" ({})", what);
   }
+  return text;
+}
+
+std::string HostGroup::place(int rank) const {
+  if (!callsOf(rank).isThere()) {
+    return fmt::format("[rank {}/{}] without a call posted for this team", rank, size_);
+  }
+  const Status& status = callsOf(rank).status();
+  const std::string text = rankAndStep(rank);
   if (status.inCall.load(std::memory_order_acquire) == 0) {
     return text + (of(rank).status().busy.load(std::memory_order_relaxed) != 0 ? " busy outside any call"
                                                                                : " outside any call");

@@ -112,8 +112,12 @@ class HostGroup {
   // Makes this the failure of the group, unless there is one already; throws the first failure.
   [[noreturn]] void fail(const GroupFailure& failure);
   [[noreturn]] void fail(const std::string& text) { fail(GroupFailure{text}); }
-  // The same without throwing.
+  // The same without throwing and without flight records. Thread-safe.
   void recordFailure(const GroupFailure& failure);
+  // The first failure of the group, which has failed.
+  GroupFailure failure() const;
+  // Writes the flight records of this rank, and of ranks that cannot write their own.
+  void writeRecords(const std::string& failure) const;
   // Sets the communicator that describes the programs of this rank's calls, for the error of ranks in a deadlock.
   void explainBy(const Communicator& rank) { explains_ = &rank; }
 
@@ -125,8 +129,10 @@ class HostGroup {
   bool isBusy(int peer) const;
   std::chrono::milliseconds sinceLastBeat(int peer) const;
 
-  // `[rank 1/4] at step 12 (all-reduce of T7) in barrier in team {0, 1}`
+  // `[rank 1/4] at step 12 (all-reduce of T7) in barrier in team {0, 1}`; of this rank: not while another thread makes a call.
   std::string place(int rank) const;
+  // `[rank 1/4] at step 12 (all-reduce of T7)`
+  std::string rankAndStep(int rank) const;
 
  private:
   struct Wait {
@@ -157,8 +163,6 @@ class HostGroup {
   int busyPeer(const Wait& wait) const;
   [[noreturn]] void failLate(const Wait& wait);
   [[noreturn]] void throwFailure() const;
-  // Writes the flight records of this rank, and of ranks that cannot write their own.
-  void writeRecords(const std::string& failure) const;
   static void wake(Doorbell& bell);
 
   void mapAll(Bootstrap& bootstrap, const TransportOptions& options);

@@ -129,21 +129,18 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
-  if (lane_ != 0) {
-    return;
-  }
-  if (std::uncaught_exceptions() > uncaught_) {
-    const std::string text = fmt::format("[network] {} closed its communicator because of an exception", place());
-    watch_.recordFailure({text});
-    recorder_.write(text);
-    return;
+  const bool isWhole = lane_ == 0;
+  if (isWhole && std::uncaught_exceptions() > uncaught_) {
+    watch_.recordFailure({fmt::format("[network] {} closed its communicator because of an exception", place())});
   }
   // The library moves messages only while their sender calls it, so this rank waits until its last messages have arrived.
   leaving_ = true;
   try {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
     throwIfFailed();
-    barrier(world_);
+    if (isWhole) {
+      barrier(world_);
+    }
   } catch (const Error&) {
     // The group has failed or a peer has left: no rank needs to be told.
   }
@@ -396,9 +393,9 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 }
 
 void NetworkCommunicator::enter(const CallRecord& record) {
+  throwIfFailed();
   event_ = &recorder_.begin(record);
   recorder_.waits();
-  throwIfFailed();
   std::lock_guard lock(placeMutex_);
   call_ = record;
   inCall_ = true;
@@ -484,9 +481,7 @@ void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
 }
 
 void NetworkCommunicator::abort(std::string_view reason) {
-  const std::string text = fmt::format("[network] {} aborted: {}", place(), reason);
-  watch_.recordFailure({text});
-  recorder_.write(text);
+  watch_.recordFailure({fmt::format("[network] {} aborted: {}", place(), reason)});
 }
 
 Communicator::Survivors NetworkCommunicator::shrink() {

@@ -45,16 +45,16 @@ class LoopbackCommunicator final : public Communicator {
   }
   // A body that has ended has reported it already; a world of survivors ends with its communicator.
   ~LoopbackCommunicator() override {
-    if (isLane_) {
-      return;
+    if (!isLane_ && std::uncaught_exceptions() > uncaught_) {
+      rendezvous_->fail(
+          fmt::format("[loopback] {} closed its communicator because of an exception", rendezvous_->place(rank_)));
     }
-    if (std::uncaught_exceptions() > uncaught_) {
-      const std::string text =
-          fmt::format("[loopback] {} closed its communicator because of an exception", rendezvous_->place(rank_));
-      rendezvous_->fail(text);
-      writeRecords(text);
+    if (const std::optional<GroupFailure> failure = rendezvous_->failure()) {
+      writeRecords(failure->text);
     }
-    rendezvous_->leave(rank_);
+    if (!isLane_) {
+      rendezvous_->leave(rank_);
+    }
   }
 
   int rank() const override { return rank_; }
@@ -141,9 +141,7 @@ class LoopbackCommunicator final : public Communicator {
   }
   void setBusy(bool busy) override { rendezvous_->whole().setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
-    const std::string text = fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason);
-    rendezvous_->fail(text);
-    writeRecords(text);
+    rendezvous_->fail(fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason));
   }
   Survivors shrink() override {
     if (isLane_) {
@@ -174,9 +172,9 @@ class LoopbackCommunicator final : public Communicator {
   template <class Body>
   void recorded(const CallRecord& call, const Body& body) {
     try {
+      rendezvous_->throwIfFailed();
       FlightEvent& event = recorder_.begin(call);
       recorder_.waits();
-      rendezvous_->throwIfFailed();
       body();
       FlightRecorder::end(event);
     } catch (...) {
@@ -291,9 +289,7 @@ void runRank(const std::shared_ptr<LoopbackRendezvous>& shared, int rank,
   setDefaultWorld(&communicator);
   auto failed = [&](std::string_view why) {
     outcome.thrown = std::current_exception();
-    const std::string text = fmt::format("{} failed: {}", rendezvous.place(rank), why);
-    outcome.first = rendezvous.fail(text);
-    communicator.writeRecords(text);
+    outcome.first = rendezvous.fail(fmt::format("{} failed: {}", rendezvous.place(rank), why));
   };
   try {
     body(communicator);

@@ -368,6 +368,11 @@ void LoopbackRendezvous::throwIfFailed() {
   }
 }
 
+std::optional<GroupFailure> LoopbackRendezvous::failure() {
+  Lock lock(mutex_);
+  return failure_;
+}
+
 LoopbackRendezvous::Rejoin LoopbackRendezvous::rejoin(int rank) {
   Lock lock(mutex_);
   checkHasFailed(failure_.has_value());

@@ -68,6 +68,7 @@ class LoopbackRendezvous {
   // Ends every wait with this text; only the first call has an effect. True if this was the first.
   bool fail(std::string text);
   void throwIfFailed();
+  std::optional<GroupFailure> failure();
   // Throws the failure from within a call, after peers have stopped reading this rank's buffers.
   [[noreturn]] void leaveCall(int rank);
   // An exception of any kind ends the call of this rank. Makes it the failure of all ranks, unless they have one already; returns the text
