@@ -64,6 +64,9 @@ class FlightRecorder {
     what_[length] = '\0';
   }
   FlightEvent& begin(const CallRecord& call) {
+    if (stopped_.load(std::memory_order_relaxed)) [[unlikely]] {
+      return unrecorded_;
+    }
     const uint64_t sequence = ring_.calls.load(std::memory_order_relaxed) + 1;
     FlightEvent& event = ring_.events[sequence % FlightRing::kEvents];
     event.sequence = sequence;
@@ -84,6 +87,8 @@ class FlightRecorder {
       current_->begin = __rdtsc();
     }
   }
+  // This rank aborts: its later calls, which are refused, are not recorded. Thread-safe.
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
   static void end(FlightEvent& event) { event.end = event.begin == 0 ? FlightEvent::kEnded : __rdtsc(); }
 
   // Writes the record, at the first failure only; not while another thread makes a call. Never throws: the failure itself matters more.
@@ -107,6 +112,8 @@ class FlightRecorder {
   FlightRing& ring_;
   FlightPlace place_;
   FlightEvent* current_ = nullptr;
+  std::atomic<bool> stopped_ = false;
+  FlightEvent unrecorded_{};
   int64_t step_ = -1;
   std::array<char, sizeof(FlightEvent::what)> what_{};
   std::unordered_map<uint64_t, uint64_t> teams_;  // calls by team; addresses of nodes are stable

@@ -55,8 +55,8 @@ std::shared_ptr<void> HostCommunicator::allocate(size_t bytes) {
 }
 
 FlightEvent& HostCommunicator::enter(const CallRecord& record) {
-  group_.throwIfFailed();
   FlightEvent& event = group_.recorder().begin(record);
+  group_.throwIfFailed();
   Status& status = own().status();
   status.call = record;
   status.inCall.store(1, std::memory_order_release);
@@ -278,6 +278,7 @@ void HostCommunicator::abort(std::string_view reason) {
   std::unique_lock lock(stepMutex_);
   const std::string text = fmt::format("[host] {} aborted: {}", group_.rankAndStep(rank()), reason);
   lock.unlock();
+  group_.recorder().stop();
   group_.recordFailure({text});
 }
 

@@ -393,9 +393,9 @@ void NetworkCommunicator::failedMessage(int peer, const std::string& error) {
 }
 
 void NetworkCommunicator::enter(const CallRecord& record) {
-  throwIfFailed();
   event_ = &recorder_.begin(record);
   recorder_.waits();
+  throwIfFailed();
   std::lock_guard lock(placeMutex_);
   call_ = record;
   inCall_ = true;
@@ -481,6 +481,7 @@ void NetworkCommunicator::setStep(int64_t step, std::string_view what) {
 }
 
 void NetworkCommunicator::abort(std::string_view reason) {
+  recorder_.stop();
   watch_.recordFailure({fmt::format("[network] {} aborted: {}", place(), reason)});
 }
 

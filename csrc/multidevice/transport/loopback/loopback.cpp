@@ -141,6 +141,7 @@ class LoopbackCommunicator final : public Communicator {
   }
   void setBusy(bool busy) override { rendezvous_->whole().setBusy(rank_, busy); }
   void abort(std::string_view reason) override {
+    recorder_.stop();
     rendezvous_->fail(fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason));
   }
   Survivors shrink() override {
@@ -172,9 +173,9 @@ class LoopbackCommunicator final : public Communicator {
   template <class Body>
   void recorded(const CallRecord& call, const Body& body) {
     try {
-      rendezvous_->throwIfFailed();
       FlightEvent& event = recorder_.begin(call);
       recorder_.waits();
+      rendezvous_->throwIfFailed();
       body();
       FlightRecorder::end(event);
     } catch (...) {
