@@ -31,6 +31,7 @@ option(MESHFUSE_PCH "precompile the headers that most sources use" ${pch_default
 # The sources of a folder are compiled eight at a time, so what they include is read once. Names of anonymous namespaces are therefore
 # unique in a folder.
 option(MESHFUSE_UNITY "compile the sources of a folder eight at a time" ON)
+option(MESHFUSE_TEST_UNITY "the same for tests" ${MESHFUSE_UNITY})
 set(CMAKE_UNITY_BUILD ${MESHFUSE_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 
