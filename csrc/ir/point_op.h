@@ -16,6 +16,9 @@
 #include <optional>
 #include <string_view>
 
+#include "tensor/dtype.h"
+#include "tensor/reduce_op.h"
+
 namespace meshfuse {
 
 enum class PointOp : uint8_t {
@@ -194,6 +197,45 @@ inline constexpr std::array kPointOps = {
 };
 
 constexpr const PointOpInfo& info(PointOp op) { return kPointOps[static_cast<size_t>(op)]; }
+
+// Whether an op with such operands computes in `t`: never in a 16-bit floating type.
+constexpr bool accepts(OpTypes types, DataType t) {
+  switch (types) {
+    case OpTypes::Any:
+      return !isHalfPrecision(t);
+    case OpTypes::Number:
+      return !isHalfPrecision(t) && t != DataType::Bool;
+    case OpTypes::Floating:
+      return isFloatingPoint(t) && !isHalfPrecision(t);
+    case OpTypes::Integer:
+      return isIntegral(t);
+    case OpTypes::Bits:
+      return !isFloatingPoint(t);
+  }
+  return false;
+}
+
+// The op that combines two elements of a reduction.
+constexpr PointOp combineOp(ReduceOp op, DataType t) {
+  const bool isBool = t == DataType::Bool;
+  switch (op) {
+    case ReduceOp::Sum:
+      return PointOp::Add;
+    case ReduceOp::Prod:
+      return PointOp::Mul;
+    case ReduceOp::Max:
+      return PointOp::Maximum;
+    case ReduceOp::Min:
+      return PointOp::Minimum;
+    case ReduceOp::And:
+      return isBool ? PointOp::LogicalAnd : PointOp::BitwiseAnd;
+    case ReduceOp::Or:
+      return isBool ? PointOp::LogicalOr : PointOp::BitwiseOr;
+    case ReduceOp::Xor:
+      return isBool ? PointOp::LogicalXor : PointOp::BitwiseXor;
+  }
+  return PointOp::Add;
+}
 
 // True if the op makes the run fail for some operands.
 constexpr bool mayRefuse(PointOp op) { return op == PointOp::CheckedIndex; }

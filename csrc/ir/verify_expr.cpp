@@ -13,25 +13,6 @@ using Dims = std::vector<IterDomain*>;
 
 int category(DataType t) { return t == DataType::Bool ? 0 : isIntegral(t) ? 1 : 2; }
 
-bool accepts(OpTypes types, DataType t) {
-  if (isHalfPrecision(t)) {
-    return false;
-  }
-  switch (types) {
-    case OpTypes::Any:
-      return true;
-    case OpTypes::Number:
-      return t != DataType::Bool;
-    case OpTypes::Floating:
-      return isFloatingPoint(t);
-    case OpTypes::Integer:
-      return isIntegral(t);
-    case OpTypes::Bits:
-      return !isFloatingPoint(t);
-  }
-  return false;
-}
-
 class ExprVerifier {
  public:
   ExprVerifier(const Expr& e, std::vector<std::string>& violations) : e_(e), violations_(violations) {}

@@ -13,26 +13,6 @@
 
 namespace meshfuse {
 
-PointOp combineOp(ReduceOp op, DataType type) {
-  switch (op) {
-    case ReduceOp::Sum:
-      return PointOp::Add;
-    case ReduceOp::Prod:
-      return PointOp::Mul;
-    case ReduceOp::Max:
-      return PointOp::Maximum;
-    case ReduceOp::Min:
-      return PointOp::Minimum;
-    case ReduceOp::And:
-      return type == DataType::Bool ? PointOp::LogicalAnd : PointOp::BitwiseAnd;
-    case ReduceOp::Or:
-      return type == DataType::Bool ? PointOp::LogicalOr : PointOp::BitwiseOr;
-    case ReduceOp::Xor:
-      return type == DataType::Bool ? PointOp::LogicalXor : PointOp::BitwiseXor;
-  }
-  throwInternalError("[rows] unknown reduction");
-}
-
 bool isCostly(PointOp op) {
   using enum PointOp;
   switch (op) {

@@ -33,8 +33,6 @@ struct RowDigits {
   int64_t streamBytes = INT64_MAX;  // outputs larger than this bypass the caches
 };
 
-// The op that combines two partial results.
-[[nodiscard]] PointOp combineOp(ReduceOp op, DataType type);
 // Ops that cost much more than a load.
 [[nodiscard]] bool isCostly(PointOp op);
 [[nodiscard]] bool isCostly(const Group& group);

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
+
+#include "tensor/dtype.h"
 
 namespace meshfuse {
 
@@ -14,6 +17,34 @@ enum class ReduceOp : uint8_t { Sum, Prod, Max, Min, And, Or, Xor };
 [[nodiscard]] constexpr std::string_view name(ReduceOp op) {
   constexpr std::string_view kNames[] = {"sum", "prod", "max", "min", "and", "or", "xor"};
   return kNames[static_cast<int>(op)];
+}
+
+// The identity in a floating type; And, Or and Xor have none there.
+constexpr double floatingIdentity(ReduceOp op) {
+  using Limits = std::numeric_limits<double>;
+  return op == ReduceOp::Prod  ? 1
+         : op == ReduceOp::Max ? -Limits::infinity()
+         : op == ReduceOp::Min ? Limits::infinity()
+                               : 0;
+}
+
+// The identity in an integer type or Bool.
+constexpr int64_t integerIdentity(ReduceOp op, DataType t) {
+  switch (op) {
+    case ReduceOp::Sum:
+    case ReduceOp::Or:
+    case ReduceOp::Xor:
+      return 0;
+    case ReduceOp::Prod:
+      return 1;
+    case ReduceOp::Max:
+      return lowestInteger(t);
+    case ReduceOp::Min:
+      return highestInteger(t);
+    case ReduceOp::And:
+      return t == DataType::Bool ? 1 : -1;
+  }
+  return 0;
 }
 
 }  // namespace meshfuse

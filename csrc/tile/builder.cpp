@@ -1,8 +1,6 @@
 #include "tile/builder.h"
 
 #include <algorithm>
-#include <bit>
-#include <limits>
 
 #include "base/error.h"
 
@@ -415,26 +413,8 @@ void Builder::lastArriver(int counter, std::vector<Index> index, const std::func
 }
 
 ValueId identity(Builder& builder, Combiner combiner, DataType dtype, int space, uint64_t digits) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  bool floating = isFloatingPoint(dtype);
-  switch (combiner) {
-    case Combiner::Sum:
-      return builder.integer(dtype, 0, space, digits);
-    case Combiner::Prod:
-      return builder.integer(dtype, 1, space, digits);
-    case Combiner::Max:
-      return floating ? builder.constant(dtype, -kInfinity, space, digits)
-                      : builder.integer(dtype, lowestInteger(dtype), space, digits);
-    case Combiner::Min:
-      return floating ? builder.constant(dtype, kInfinity, space, digits)
-                      : builder.integer(dtype, highestInteger(dtype), space, digits);
-    case Combiner::And:
-      return builder.integer(dtype, dtype == DataType::Bool ? 1 : -1, space, digits);
-    case Combiner::Or:
-    case Combiner::Xor:
-      return builder.integer(dtype, 0, space, digits);
-  }
-  throwInternalError("[tile builder] unknown combiner");
+  return isFloatingPoint(dtype) ? builder.constant(dtype, floatingIdentity(combiner), space, digits)
+                                : builder.integer(dtype, integerIdentity(combiner, dtype), space, digits);
 }
 
 }  // namespace meshfuse::tile

@@ -352,75 +352,30 @@ Scalar castScalar(Scalar value, DataType from, DataType to) {
                                          : static_cast<int64_t>(whole));
 }
 
-Reduction::Reduction(ReduceOp op, DataType dtype) : op_(op), dtype_(dtype) {
-  using enum ReduceOp;
-  real_ = op == Prod ? 1 : op == Max ? -kInfinity : op == Min ? kInfinity : 0;
-  switch (op) {
-    case Sum:
-    case Or:
-    case Xor:
-      integer_ = 0;
-      break;
-    case Prod:
-      integer_ = 1;
-      break;
-    case Max:
-      integer_ = lowestInteger(dtype);
-      break;
-    case Min:
-      integer_ = highestInteger(dtype);
-      break;
-    case And:
-      integer_ = dtype == DataType::Bool ? 1 : -1;
-      break;
-  }
-}
+Reduction::Reduction(ReduceOp op, DataType dtype)
+    : op_(op), dtype_(dtype), real_(floatingIdentity(op)), integer_(integerIdentity(op, dtype)) {}
 
 void Reduction::add(Scalar value) {
-  using enum ReduceOp;
-  if (isFloatingPoint(dtype_)) {
-    long double x = value.real;
-    switch (op_) {
-      case Sum:
-        real_ += x;
-        return;
-      case Prod:
-        real_ *= x;
-        return;
-      case Max:
-        real_ = std::isnan(x) || x > real_ ? x : real_;
-        return;
-      case Min:
-        real_ = std::isnan(x) || x < real_ ? x : real_;
-        return;
-      default:
-        throwInternalError(fmt::format("[tile] {} of floating values", name(op_)));
-    }
+  if (!isFloatingPoint(dtype_)) {
+    integer_ = applyPoint(combineOp(op_, dtype_), dtype_, std::array{integerScalar(integer_), value}).integer;
+    return;
   }
-  uint64_t a = static_cast<uint64_t>(integer_);
-  uint64_t b = static_cast<uint64_t>(value.integer);
+  long double x = value.real;
   switch (op_) {
-    case Sum:
-      integer_ = wrap(a + b, dtype_);
+    case ReduceOp::Sum:
+      real_ += x;
       return;
-    case Prod:
-      integer_ = wrap(a * b, dtype_);
+    case ReduceOp::Prod:
+      real_ *= x;
       return;
-    case Max:
-      integer_ = std::max(integer_, value.integer);
+    case ReduceOp::Max:
+      real_ = std::isnan(x) || x > real_ ? x : real_;
       return;
-    case Min:
-      integer_ = std::min(integer_, value.integer);
+    case ReduceOp::Min:
+      real_ = std::isnan(x) || x < real_ ? x : real_;
       return;
-    case And:
-      integer_ = wrap(a & b, dtype_);
-      return;
-    case Or:
-      integer_ = wrap(a | b, dtype_);
-      return;
-    case Xor:
-      integer_ = wrap(a ^ b, dtype_);
-      return;
+    default:
+      throwInternalError(fmt::format("[tile] {} of floating values", name(op_)));
   }
 }
 

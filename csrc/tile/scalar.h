@@ -35,8 +35,8 @@ class Reduction {
  private:
   ReduceOp op_;
   DataType dtype_;
-  long double real_ = 0;
-  int64_t integer_ = 0;
+  long double real_;
+  int64_t integer_;
 };
 
 // Elements in memory.

@@ -69,20 +69,4 @@ uint64_t axisDigits(const Space& space, int axis) {
   return set;
 }
 
-bool accepts(OpTypes types, DataType dtype) {
-  switch (types) {
-    case OpTypes::Any:
-      return !isHalfPrecision(dtype);
-    case OpTypes::Number:
-      return !isHalfPrecision(dtype) && dtype != DataType::Bool;
-    case OpTypes::Floating:
-      return dtype == DataType::Double || dtype == DataType::Float;
-    case OpTypes::Integer:
-      return isIntegral(dtype);
-    case OpTypes::Bits:
-      return isIntegral(dtype) || dtype == DataType::Bool;
-  }
-  return false;
-}
-
 }  // namespace meshfuse::tile

@@ -207,8 +207,6 @@ struct DigitRef {
 [[nodiscard]] uint64_t axisDigits(const Space& space, int axis);
 [[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
 [[nodiscard]] inline bool isThread(Level l) { return l == Level::Cluster || l == Level::Warp || l == Level::Lane; }
-// Whether an op with such operands computes in `dtype`: never in a 16-bit floating type.
-[[nodiscard]] bool accepts(OpTypes types, DataType dtype);
 
 // The readable form; the same program gives the same text. Compared in golden tests, hashed for the kernel cache.
 [[nodiscard]] std::string toString(const Program& program);

@@ -147,51 +147,11 @@ std::string castText(const std::string& text, DataType from, DataType to, Sectio
   return fmt::format("({}){}", registerType(to), text);
 }
 
-std::string combineText(Combiner combiner, DataType t, const std::string& a, const std::string& b, Sections& uses) {
-  auto call = [&](std::string_view function, std::string_view section) {
-    uses.emplace(section);
-    return fmt::format("{}({}, {})", function, a, unwrapped(b));
-  };
-  bool floating = isFloatingPoint(t);
-  bool single = accumulatorType(t) == DataType::Float;
-  switch (combiner) {
-    case Combiner::Sum:
-      return floating ? fmt::format("{} + {}", a, b) : call("addWrap", "wrap");
-    case Combiner::Prod:
-      return floating ? fmt::format("{} * {}", a, b) : call("mulWrap", "wrap");
-    case Combiner::Max:
-      return single ? call("maximumFloat", "maximum_float") : call("maximum", "maximum");
-    case Combiner::Min:
-      return single ? call("minimumFloat", "minimum_float") : call("minimum", "minimum");
-    case Combiner::And:
-      return fmt::format("{} & {}", a, b);
-    case Combiner::Or:
-      return fmt::format("{} | {}", a, b);
-    case Combiner::Xor:
-      return fmt::format("{} ^ {}", a, b);
-  }
-  throwInternalError("[codegen cuda] unknown combiner");
-}
-
 std::string identityText(Combiner combiner, DataType t) {
   Sections uses;
   DataType acc = accumulatorType(t);
-  bool floating = isFloatingPoint(t);
-  switch (combiner) {
-    case Combiner::Sum:
-    case Combiner::Or:
-    case Combiner::Xor:
-      return integerLiteral(0, acc, uses);
-    case Combiner::Prod:
-      return integerLiteral(1, acc, uses);
-    case Combiner::Max:
-      return floating ? floatLiteral(-HUGE_VAL, acc, uses) : integerLiteral(lowestInteger(t), acc, uses);
-    case Combiner::Min:
-      return floating ? floatLiteral(HUGE_VAL, acc, uses) : integerLiteral(highestInteger(t), acc, uses);
-    case Combiner::And:
-      return integerLiteral(t == DataType::Bool ? 1 : -1, acc, uses);
-  }
-  throwInternalError("[codegen cuda] unknown combiner");
+  return isFloatingPoint(t) ? floatLiteral(floatingIdentity(combiner), acc, uses)
+                            : integerLiteral(integerIdentity(combiner, t), acc, uses);
 }
 
 namespace {

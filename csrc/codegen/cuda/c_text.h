@@ -33,8 +33,6 @@ using Sections = std::set<std::string, std::less<>>;  // runtime functions used 
 // `text` needs no parentheses as an operand of any operator.
 [[nodiscard]] std::string castText(const std::string& text, DataType from, DataType to, Sections& uses);
 
-[[nodiscard]] std::string combineText(tile::Combiner combiner, DataType t, const std::string& a, const std::string& b,
-                                      Sections& uses);
 [[nodiscard]] std::string identityText(tile::Combiner combiner, DataType t);
 
 // An expression without spaces at its ends; parenthesized() is safe as an operand.

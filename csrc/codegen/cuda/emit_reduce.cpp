@@ -1,9 +1,11 @@
 // Reductions, in a defined order: registers ascending, lanes by halving distances, warps ascending (many of them by
 // halving distances), cluster ranks ascending.
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "codegen/cuda/emitter.h"
+#include "codegen/cuda/point_text.h"
 
 namespace meshfuse::cuda {
 
@@ -93,6 +95,14 @@ void Emitter::reduce(ValueId id) {
   s_.tiles[id] = result;
 }
 
+// Combines `x` into the element at the current digits.
+std::string Emitter::combination(const Tile& acc, Combiner combiner, const std::string& x) {
+  std::string sum = element(acc);
+  PointOp op = combineOp(combiner, acc.dtype);
+  return fmt::format("{} = {};", sum,
+                     unwrapped(pointText(op, acc.dtype, Precision::Full, std::array{sum, x}, s_.uses)));
+}
+
 void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
   const Value& v = value(id);
   const Value& from = value(v.operands[0]);
@@ -149,9 +159,7 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
     condition.clear();
   }
   hooks.element = [&](std::span<const std::string> t) {
-    std::string target = element(acc);
-    std::string text =
-        fmt::format("{} = {};", target, combineText(v.combiner, v.dtype, target, operand(t[0]), s_.uses));
+    std::string text = combination(acc, v.combiner, operand(t[0]));
     line(condition.empty() ? text : fmt::format("if ({}) {}", condition, text));
   };
   nest(v.space, from.digits, std::span(&v.operands[0], 1), hooks);
@@ -189,7 +197,7 @@ void Emitter::butterfly(ValueId id, const Tile& acc, int highest, int lowest) {
   Hooks hooks;
   hooks.element = [&](std::span<const std::string>) {
     std::string other = fmt::format("shuffleXor({}, {}, {})", element(acc), mask, nextSite());
-    line(fmt::format("{} = {};", element(acc), combineText(v.combiner, v.dtype, element(acc), other, s_.uses)));
+    line(combination(acc, v.combiner, other));
   };
   nest(v.space, v.digits, {}, hooks);
   if (highest != lowest) {
@@ -298,7 +306,7 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   Hooks more;
   more.element = [&](std::span<const std::string>) {
     std::string other = readPartial(id, acc, p, IntExpr::symbol(part, {0, count - 1, 1}));
-    line(fmt::format("{} = {};", element(acc), combineText(v.combiner, v.dtype, element(acc), other, s_.uses)));
+    line(combination(acc, v.combiner, other));
   };
   nest(v.space, v.digits, {}, more);
   close();

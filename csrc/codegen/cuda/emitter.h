@@ -205,6 +205,7 @@ class Emitter {
   void beforeWrite(const std::string& slot);
   void beforeRead(const std::string& slot);
   void reduce(tile::ValueId id);
+  std::string combination(const Tile& acc, tile::Combiner combiner, const std::string& x);
   void reduceRegisters(tile::ValueId id, const Tile& acc);
   void reduceLanes(tile::ValueId id, const Tile& acc);
   void reduceThroughMemory(tile::ValueId id, const Tile& acc, tile::Level level);

@@ -10,25 +10,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Of floating types; integers keep their predicates.
-std::optional<double> identityOf(Combiner c) {
-  switch (c) {
-    case Combiner::Sum:
-      return 0;
-    case Combiner::Prod:
-      return 1;
-    case Combiner::Max:
-      return -kInfinity;
-    case Combiner::Min:
-      return kInfinity;
-    case Combiner::And:
-    case Combiner::Or:
-    case Combiner::Xor:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Padding::Padding(const Program& program) : p_(program) {
@@ -42,10 +23,9 @@ Padding::Padding(const Program& program) : p_(program) {
       from = p_.values[from].operands[0];
     }
     const Value& load = p_.values[from];
-    std::optional<double> identity = identityOf(v.combiner);
     bool open = load.kind == ValueKind::Load && isFloatingPoint(load.dtype) && load.where.empty() && load.mask == kNone;
-    if (open && identity) {
-      loads_.try_emplace(from, *identity);
+    if (open) {
+      loads_.try_emplace(from, floatingIdentity(v.combiner));
     }
   }
 }
@@ -94,8 +74,7 @@ bool Padding::isIdentity(ValueId reduce, int axis) const {
   const Value& v = p_.values[reduce];
   ValueId operand = v.operands[0];
   const Value& from = p_.values[operand];
-  std::optional<double> padding = of(operand);
-  if (!padding || padding != identityOf(v.combiner)) {
+  if (of(operand) != floatingIdentity(v.combiner)) {
     return false;
   }
   // The load must have been guarded by the very same coordinate.

@@ -101,26 +101,7 @@ Value* PointEmitter::extremum(tile::Combiner combiner, DataType dtype, Value* a,
 }
 
 Value* PointEmitter::combine(tile::Combiner combiner, DataType dtype, Value* a, Value* b) {
-  bool floating = isFloatingPoint(dtype);
-  switch (combiner) {
-    case ReduceOp::Sum:
-      return floating ? b_.CreateFAdd(a, b) : dtype == DataType::Bool ? b_.CreateOr(a, b) : b_.CreateAdd(a, b);
-    case ReduceOp::Prod:
-      return floating ? b_.CreateFMul(a, b) : dtype == DataType::Bool ? b_.CreateAnd(a, b) : b_.CreateMul(a, b);
-    case ReduceOp::Max:
-    case ReduceOp::Min:
-      if (dtype == DataType::Bool) {
-        return combiner == ReduceOp::Max ? b_.CreateOr(a, b) : b_.CreateAnd(a, b);
-      }
-      return extremum(combiner, dtype, a, b);
-    case ReduceOp::And:
-      return b_.CreateAnd(a, b);
-    case ReduceOp::Or:
-      return b_.CreateOr(a, b);
-    case ReduceOp::Xor:
-      return b_.CreateXor(a, b);
-  }
-  throwInternalError("[emit] unknown combiner");
+  return point(combineOp(combiner, dtype), dtype, std::array{a, b});
 }
 
 Value* PointEmitter::floatingTest(PointOp op, Value* x) {

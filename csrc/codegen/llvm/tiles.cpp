@@ -326,27 +326,8 @@ Value* Emitter::random(const tile::Value& v, const Position& at) {
 
 Constant* Emitter::identityOf(tile::Combiner combiner, DataType dtype) const {
   Type* type = elementType(dtype);
-  bool floating = isFloatingPoint(dtype);
-  auto width = type->isIntegerTy() ? type->getIntegerBitWidth() : 0;
-  switch (combiner) {
-    case ReduceOp::Sum:
-    case ReduceOp::Or:
-    case ReduceOp::Xor:
-      return Constant::getNullValue(type);
-    case ReduceOp::Prod:
-      return floating ? ConstantFP::get(type, 1) : ConstantInt::get(type, 1);
-    case ReduceOp::And:
-      return Constant::getAllOnesValue(type);
-    case ReduceOp::Max:
-      return floating     ? ConstantFP::getInfinity(type, true)
-             : width == 1 ? Constant::getNullValue(type)
-                          : ConstantInt::get(type, APInt::getSignedMinValue(width));
-    case ReduceOp::Min:
-      return floating     ? ConstantFP::getInfinity(type)
-             : width == 1 ? Constant::getAllOnesValue(type)
-                          : ConstantInt::get(type, APInt::getSignedMaxValue(width));
-  }
-  throwInternalError("[emit] unknown combiner");
+  return isFloatingPoint(dtype) ? ConstantFP::get(type, floatingIdentity(combiner))
+                                : ConstantInt::get(type, integerIdentity(combiner, dtype), true);
 }
 
 // Register digits ascending, each lane by itself; then the vector digit in halves, machine vectors first.

@@ -125,22 +125,6 @@ void expectSame(std::vector<Case>& cases) {
   }
 }
 
-bool accepts(OpTypes types, DataType t) {
-  switch (types) {
-    case OpTypes::Any:
-      return true;
-    case OpTypes::Number:
-      return t != Bool;
-    case OpTypes::Floating:
-      return isFloatingPoint(t);
-    case OpTypes::Integer:
-      return isIntegral(t);
-    case OpTypes::Bits:
-      return !isFloatingPoint(t);
-  }
-  return false;
-}
-
 void testOps(DataType t) {
   std::vector<Case> cases;
   for (const PointOpInfo& op : kPointOps) {

@@ -82,22 +82,6 @@ TEST_F(Nvrtc, CompilesEveryExampleAndTheTextIsTheEmulators) {
   }
 }
 
-bool accepts(OpTypes types, DataType t) {
-  switch (types) {
-    case OpTypes::Any:
-      return true;
-    case OpTypes::Number:
-      return t != Bool;
-    case OpTypes::Floating:
-      return isFloatingPoint(t);
-    case OpTypes::Integer:
-      return isIntegral(t);
-    case OpTypes::Bits:
-      return !isFloatingPoint(t);
-  }
-  return false;
-}
-
 // One kernel a type: every op on it that the table allows, and a cast to every other type.
 TEST_F(Nvrtc, TakesEveryOpAndCast) {
   for (const DataTypeInfo& type : kDataTypes) {
@@ -113,7 +97,7 @@ TEST_F(Nvrtc, TakesEveryOpAndCast) {
     }
     ValueId condition = b.load(tensor(Bool, Memory::Input), at, s);
     for (const PointOpInfo& op : kPointOps) {
-      if (isHalfPrecision(type.type) || !accepts(op.types, type.type)) {
+      if (!accepts(op.types, type.type)) {
         continue;
       }
       std::vector<ValueId> operands(x.begin(), x.begin() + op.arity);
