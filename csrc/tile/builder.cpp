@@ -6,15 +6,6 @@
 
 namespace meshfuse::tile {
 
-namespace {
-
-std::string_view levelLetter(Level level) {
-  constexpr std::string_view letters = "pcwlsrv";
-  return letters.substr(static_cast<size_t>(level), 1);
-}
-
-}  // namespace
-
 Builder::Builder(std::string name, Target target) {
   program_.name = std::move(name);
   program_.target = target;
@@ -57,7 +48,7 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
       std::string symbol = d.grid;
       if (symbol.empty()) {
         invariant(d.level != Level::Part, "[tile builder] a part digit of axis {} names no grid dim", spec.name);
-        symbol = spec.name + "_" + std::string(levelLetter(d.level)) + (nth > 0 ? std::to_string(nth) : "");
+        symbol = usualSymbol(spec.name, d.level, nth);
       }
       IntExpr size = d.size;
       if (d.level == Level::Part && size.isConst(0)) {
@@ -78,7 +69,7 @@ int Builder::space(std::string name, std::vector<AxisSpec> axes) {
       }
       invariant(d.level == Level::Serial && open == nullptr,
                 "[tile builder] axis {}: size 0 is for one serial digit, got it on level {}", axis.name,
-                levelLetter(d.level));
+                letterOf(d.level));
       open = &d;
     }
     if (open != nullptr) {
@@ -100,28 +91,10 @@ IntExpr Builder::coord(int space, int axis) const {
   return IntExpr::symbol(a.name, factsBelow(a.bound));
 }
 
-uint64_t Builder::digitsIn(const IntExpr& expr, int space) const {
-  const Space& s = program_.spaces.at(space);
-  std::vector<DigitRef> refs = digitsOf(s);
-  uint64_t set = 0;
-  for (const std::string& symbol : expr.symbols()) {
-    for (size_t i = 0; i < refs.size(); i++) {
-      const Axis& axis = s.axes[refs[i].axis];
-      if (axis.name == symbol || axis.digits[refs[i].digit].symbol == symbol) {
-        set |= uint64_t{1} << i;
-      }
-    }
-  }
-  return set;
-}
-
 uint64_t Builder::digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
-  uint64_t set = 0;
+  uint64_t set = digitsNamed(program_.spaces.at(space), index, where);
   for (const Index& i : index) {
-    set |= digitsIn(i.expr, space) | (i.tile == kNone ? 0 : value(i.tile).digits);
-  }
-  for (const Pred& p : where) {
-    set |= digitsIn(p.lhs, space) | digitsIn(p.rhs, space);
+    set |= i.tile == kNone ? 0 : value(i.tile).digits;
   }
   return set;
 }
@@ -170,7 +143,7 @@ ValueId Builder::scalarValue(int scalar, int space) {
 }
 
 ValueId Builder::indexValue(const IntExpr& expr, int space) {
-  Value v{.kind = ValueKind::Index, .dtype = DataType::Int, .space = space, .digits = digitsIn(expr, space)};
+  Value v{.kind = ValueKind::Index, .dtype = DataType::Int, .space = space, .digits = digitsIn({{expr}}, {}, space)};
   v.index.push_back({expr});
   return define(std::move(v));
 }
@@ -364,7 +337,7 @@ std::vector<ValueId> Builder::loop(int space, int axis, int digit, std::vector<V
                                    const std::function<std::vector<ValueId>(std::span<const ValueId>)>& body) {
   const Digit& d = program_.spaces.at(space).axes.at(axis).digits.at(digit);
   invariant(d.level == Level::Serial, "[tile builder] a loop runs a serial digit; {} is on level {}", d.symbol,
-            levelLetter(d.level));
+            letterOf(d.level));
   Stmt s{.kind = StmtKind::For};
   s.space = space;
   s.axis = axis;

@@ -88,7 +88,7 @@ class Builder {
   const Value& value(ValueId id) const;
   // The space whose bounds guard an access: the one of its index tiles or digits, else of its first coordinate.
   int accessSpace(const std::vector<Index>& index, const std::vector<Pred>& where, int otherwise) const;
-  uint64_t digitsIn(const IntExpr& expr, int space) const;
+  // Digits named by expressions, and those of index tiles.
   uint64_t digitsIn(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const;
 
   Program program_;

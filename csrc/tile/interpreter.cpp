@@ -62,7 +62,6 @@ class Machine {
   void forPositions(int space, const Layout& l, const std::vector<bool>& axes, const F& body);
   std::vector<bool> guarding(int space, const Layout& l, const std::vector<Index>& index,
                              const std::vector<Pred>& where) const;
-  uint64_t digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const;
   int64_t evaluate(const IntExpr& e);
   bool holds(const std::vector<Pred>& where);
 
@@ -351,22 +350,6 @@ std::vector<bool> Machine::guarding(int space, const Layout& l, const std::vecto
   return axes;
 }
 
-uint64_t Machine::digitsNamed(int space, const std::vector<Index>& index, const std::vector<Pred>& where) const {
-  const Space& s = p_.spaces[space];
-  const std::vector<DigitRef>& refs = spaces_[space].refs;
-  uint64_t set = 0;
-  for (size_t i = 0; i < refs.size(); i++) {
-    const Axis& axis = s.axes[refs[i].axis];
-    const std::string& digit = axis.digits[refs[i].digit].symbol;
-    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
-    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
-        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
-      set |= uint64_t{1} << i;
-    }
-  }
-  return set;
-}
-
 int64_t Machine::evaluate(const IntExpr& e) {
   auto it = polys_.find(&e);
   if (it == polys_.end()) {
@@ -634,7 +617,7 @@ void Machine::execute(const Stmt& s) {
 
 void Machine::store(const Stmt& s) {
   const Value& v = p_.values.at(s.value);
-  uint64_t digits = digitsNamed(s.space, s.index, s.where) | v.digits;
+  uint64_t digits = digitsNamed(p_.spaces[s.space], s.index, s.where) | v.digits;
   for (const Index& i : s.index) {
     digits |= i.tile == kNone ? 0 : p_.values[i.tile].digits;
   }
@@ -730,12 +713,7 @@ void Machine::lastArriver(const Stmt& s) {
   if (s.index.empty()) {
     at.assign(p_.tensors[s.param].extents.size(), 0);
   }
-  int64_t expected = 1;
-  for (const GridDim& g : p_.grid) {
-    bool selects =
-        std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
-    expected *= selects ? 1 : evaluate(g.count);
-  }
+  int64_t expected = symbols_.evaluate(symbols_.compile(arrivals(p_, s)));
   std::vector<int64_t>& where = arrived_.try_emplace(&s, parts_.size(), -1).first->second;
   int64_t mine = counter.offset(at);
   where[part_] = mine;

@@ -8,8 +8,6 @@ namespace meshfuse::tile {
 
 namespace {
 
-constexpr std::string_view kLevelLetters = "pcwlsrv";
-
 class Printer {
  public:
   explicit Printer(const Program& program) : p_(program) {}
@@ -87,15 +85,13 @@ class Printer {
     for (size_t i = axis.digits.size(); i-- > 1;) {
       within[i - 1] = within[i] * axis.digits[i].size;
     }
-    std::vector<int> seen(kLevelLetters.size(), 0);
+    std::vector<int> seen(7, 0);  // by level
     std::string text;
     for (size_t i = 0; i < axis.digits.size(); i++) {
       const Digit& d = axis.digits[i];
-      char letter = kLevelLetters[static_cast<size_t>(d.level)];
+      char letter = letterOf(d.level);
       int nth = seen[static_cast<size_t>(d.level)]++;
-      std::string usual =
-          nth == 0 ? fmt::format("{}_{}", axis.name, letter) : fmt::format("{}_{}{}", axis.name, letter, nth);
-      std::string symbol = d.symbol == usual ? "" : d.symbol + ": ";
+      std::string symbol = d.symbol == usualSymbol(axis.name, d.level, nth) ? "" : d.symbol + ": ";
       std::string size = d.size.toString();
       text += symbol.empty() && d.size.isConst() ? fmt::format(" {}{}", letter, size)
                                                  : fmt::format(" {}({}{})", letter, symbol, size);
@@ -117,18 +113,6 @@ class Printer {
     }
     const Space& s = p_.spaces[space];
     return fmt::format("{}({})", s.name, digitNames(s, set));
-  }
-  static std::string digitNames(const Space& s, uint64_t set) {
-    std::vector<DigitRef> refs = digitsOf(s);
-    std::string text;
-    for (size_t i = 0; i < 64; i++) {
-      if ((set >> i & 1) == 0) {
-        continue;
-      }
-      text += text.empty() ? "" : " ";
-      text += i < refs.size() ? s.axes[refs[i].axis].digits[refs[i].digit].symbol : fmt::format("?{}", i);
-    }
-    return text;
   }
   bool exists(ValueId id) const { return id >= 0 && id < std::ssize(p_.values); }
   // A value where it is used: constants and scalars in full, others by number.

@@ -58,6 +58,49 @@ std::vector<DigitRef> digitsOf(const Space& space) {
   return refs;
 }
 
+uint64_t digitsNamed(const Space& space, const std::vector<Index>& index, const std::vector<Pred>& where) {
+  std::vector<DigitRef> refs = digitsOf(space);
+  uint64_t set = 0;
+  for (size_t i = 0; i < refs.size(); i++) {
+    const Axis& axis = space.axes[refs[i].axis];
+    const std::string& digit = axis.digits[refs[i].digit].symbol;
+    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
+    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
+        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
+      set |= uint64_t{1} << i;
+    }
+  }
+  return set;
+}
+
+std::string digitNames(const Space& space, uint64_t digits) {
+  std::vector<DigitRef> refs = digitsOf(space);
+  std::string text;
+  for (size_t i = 0; i < 64; i++) {
+    if ((digits >> i & 1) != 0) {
+      text += text.empty() ? "" : " ";
+      text += i < refs.size() ? space.axes[refs[i].axis].digits[refs[i].digit].symbol : fmt::format("?{}", i);
+    }
+  }
+  return text;
+}
+
+char letterOf(Level level) { return "pcwlsrv"[static_cast<size_t>(level)]; }
+
+std::string usualSymbol(const std::string& axis, Level level, int nth) {
+  return fmt::format("{}_{}{}", axis, letterOf(level), nth == 0 ? "" : std::to_string(nth));
+}
+
+IntExpr arrivals(const Program& program, const Stmt& lastArriver) {
+  IntExpr workers = 1;
+  for (const GridDim& g : program.grid) {
+    bool selects = std::any_of(lastArriver.index.begin(), lastArriver.index.end(),
+                               [&](const Index& i) { return i.expr.contains(g.symbol); });
+    workers *= selects ? IntExpr(1) : g.count;
+  }
+  return workers;
+}
+
 uint64_t axisDigits(const Space& space, int axis) {
   uint64_t set = 0;
   std::vector<DigitRef> refs = digitsOf(space);

@@ -205,6 +205,16 @@ struct DigitRef {
 [[nodiscard]] std::vector<DigitRef> digitsOf(const Space& space);
 // The bit set of the c, w, l, r, v digits of axis `axis`.
 [[nodiscard]] uint64_t axisDigits(const Space& space, int axis);
+// The digits that expressions of an access name, by their symbol or by that of their axis. Index tiles are not asked.
+[[nodiscard]] uint64_t digitsNamed(const Space& space, const std::vector<Index>& index, const std::vector<Pred>& where);
+// The symbols of the digits of a set: `n_r n_v`.
+[[nodiscard]] std::string digitNames(const Space& space, uint64_t digits);
+// As printed: one of p c w l s r v.
+[[nodiscard]] char letterOf(Level level);
+// The symbol of the nth digit of a level on an axis, unless the program gives it another: `n_r`, `n_r1`.
+[[nodiscard]] std::string usualSymbol(const std::string& axis, Level level, int nth);
+// The workers that share the counter of a last arriver: those that differ in the grid dims that its index leaves out.
+[[nodiscard]] IntExpr arrivals(const Program& program, const Stmt& lastArriver);
 [[nodiscard]] inline bool isRegister(Level l) { return l == Level::Repeat || l == Level::Vector; }
 [[nodiscard]] inline bool isThread(Level l) { return l == Level::Cluster || l == Level::Warp || l == Level::Lane; }
 

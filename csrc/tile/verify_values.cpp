@@ -39,37 +39,11 @@ const Axis* ValueVerifier::axisNamed(const std::string& name) const {
 }
 
 uint64_t ValueVerifier::digitsNamed(const std::vector<Index>& index, const std::vector<Pred>& where, int space) const {
-  uint64_t set = 0;
-  if (!sameSpace(space)) {
-    return set;
-  }
-  const Space& s = p_.spaces[space];
-  std::vector<DigitRef> refs = digitsOf(s);
-  for (size_t i = 0; i < refs.size(); i++) {
-    const Axis& axis = s.axes[refs[i].axis];
-    const std::string& digit = axis.digits[refs[i].digit].symbol;
-    auto names = [&](const IntExpr& e) { return e.contains(axis.name) || e.contains(digit); };
-    if (std::any_of(index.begin(), index.end(), [&](const Index& x) { return names(x.expr); }) ||
-        std::any_of(where.begin(), where.end(), [&](const Pred& p) { return names(p.lhs) || names(p.rhs); })) {
-      set |= uint64_t{1} << i;
-    }
-  }
-  return set;
+  return sameSpace(space) ? tile::digitsNamed(p_.spaces[space], index, where) : 0;
 }
 
 std::string ValueVerifier::digitNames(int space, uint64_t digits) const {
-  if (!sameSpace(space)) {
-    return "?";
-  }
-  const Space& s = p_.spaces[space];
-  std::vector<DigitRef> refs = digitsOf(s);
-  std::string text;
-  for (size_t i = 0; i < refs.size(); i++) {
-    if ((digits >> i & 1) != 0) {
-      text += (text.empty() ? "" : " ") + s.axes[refs[i].axis].digits[refs[i].digit].symbol;
-    }
-  }
-  return text;
+  return sameSpace(space) ? tile::digitNames(p_.spaces[space], digits) : "?";
 }
 
 int64_t ValueVerifier::elements(const Value& v) const {
@@ -85,13 +59,12 @@ int64_t ValueVerifier::elements(const Value& v) const {
 int64_t ValueVerifier::registerElements(const Value& v) const {
   const Space& s = p_.spaces[v.space];
   std::vector<DigitRef> refs = digitsOf(s);
-  Value registers = v;
+  int64_t n = 1;
   for (size_t i = 0; i < refs.size(); i++) {
-    if (!isRegister(s.axes[refs[i].axis].digits[refs[i].digit].level)) {
-      registers.digits &= ~(uint64_t{1} << i);
-    }
+    const Digit& d = s.axes[refs[i].axis].digits[refs[i].digit];
+    n *= (v.digits >> i & 1) != 0 && isRegister(d.level) ? d.size.constValue() : 1;
   }
-  return elements(registers);
+  return n;
 }
 
 // -- symbols ----------------------------------------------------------------------------------------------------------

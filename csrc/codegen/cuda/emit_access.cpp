@@ -23,11 +23,9 @@ IntExpr withoutDigits(const IntExpr& e, const std::vector<DigitInfo>& digits) {
 
 uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index,
                                const std::vector<Pred>& where) const {
+  digits |= digitsNamed(this->space(space), index, where);
   for (const Index& i : index) {
-    digits |= geometry_.digitsIn(i.expr, space) | (i.tile == kNone ? 0 : value(i.tile).digits);
-  }
-  for (const Pred& p : where) {
-    digits |= geometry_.digitsIn(p.lhs, space) | geometry_.digitsIn(p.rhs, space);
+    digits |= i.tile == kNone ? 0 : value(i.tile).digits;
   }
   return digits;
 }

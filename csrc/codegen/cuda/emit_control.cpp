@@ -263,16 +263,10 @@ void Emitter::lastArriver(const Stmt& s) {
   use("ticket");
   use("thread_index");
   use("shared_store");
-  // The workers that share the counter are those of the grid dims that its index leaves out.
-  IntExpr workers = 1;
+  IntExpr workers = geometry_.resolve(arrivals(p_, s));
   IntExpr at = 0;
   for (size_t k = 0; k < s.index.size(); k++) {
     at += geometry_.resolve(s.index[k].expr) * geometry_.resolve(tensor(s.param).strides[k]);
-  }
-  for (const GridDim& g : p_.grid) {
-    bool selects =
-        std::any_of(s.index.begin(), s.index.end(), [&](const Index& i) { return i.expr.contains(g.symbol); });
-    workers *= selects ? IntExpr(1) : geometry_.resolve(g.count);
   }
   s_.arena.open.written.insert(slot);
   line("fence();");

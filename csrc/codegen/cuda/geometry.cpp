@@ -138,17 +138,4 @@ bool Geometry::mentionsAxis(const IntExpr& e, int space, int axis) const {
   return std::any_of(a.digits.begin(), a.digits.end(), [&](const tile::Digit& d) { return e.contains(d.symbol); });
 }
 
-uint64_t Geometry::digitsIn(const IntExpr& e, int space) const {
-  const tile::Space& s = program_.spaces[space];
-  std::vector<tile::DigitRef> refs = tile::digitsOf(s);
-  uint64_t set = 0;
-  for (size_t i = 0; i < refs.size(); i++) {
-    const tile::Axis& axis = s.axes[refs[i].axis];
-    if (e.contains(axis.name) || e.contains(axis.digits[refs[i].digit].symbol)) {
-      set |= uint64_t{1} << i;
-    }
-  }
-  return set;
-}
-
 }  // namespace meshfuse::cuda

@@ -44,8 +44,7 @@ class Geometry {
   IntExpr coordinate(int space, int axis) const;
   const std::string& cName(const std::string& symbol) const;
 
-  // Digits of `space` that an unresolved expression depends on.
-  uint64_t digitsIn(const IntExpr& e, int space) const;
+  // Whether an unresolved expression depends on an axis or one of its digits.
   bool mentionsAxis(const IntExpr& e, int space, int axis) const;
 
  private:

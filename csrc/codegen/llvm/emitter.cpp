@@ -344,19 +344,13 @@ void Emitter::conditional(const tile::Stmt& s) {
 
 // The ticket orders this worker's stores before it and the others' before the body; streaming stores need a fence of their own.
 void Emitter::lastArriver(const tile::Stmt& s) {
-  IntExpr arrivals = 1;
-  for (const tile::GridDim& g : p_.grid) {
-    bool selects =
-        std::any_of(s.index.begin(), s.index.end(), [&](const tile::Index& i) { return i.expr.contains(g.symbol); });
-    arrivals *= selects ? IntExpr(1) : g.count;
-  }
   Value* counter = s.index.empty() ? tensors_[s.param] : pointer(s.param, offsetOf(s.param, s.index, s.space).rest);
   if (streams_) {
     b_.CreateIntrinsic(Intrinsic::x86_sse_sfence, {}, {});
   }
   Value* ticket =
       b_.CreateAtomicRMW(AtomicRMWInst::Add, counter, b_.getInt32(1), Align(4), AtomicOrdering::SequentiallyConsistent);
-  Value* last = b_.CreateTrunc(scalar(arrivals - 1), b_.getInt32Ty());
+  Value* last = b_.CreateTrunc(scalar(arrivals(p_, s) - 1), b_.getInt32Ty());
   guarded(b_.CreateICmpEQ(ticket, last), s.body);
 }
 
