@@ -16,7 +16,6 @@ namespace {
 
 bool byId(const Expr* a, const Expr* b) { return a->id() < b->id(); }
 
-// True only if shown.
 // A part of a Partial dim, or what it is merged into, counts something else.
 IterType typeOfPart(const IterDomain* whole) { return whole->isPartial() ? IterType::Iteration : whole->iterType(); }
 
@@ -388,25 +387,13 @@ std::pair<IterDomain*, IterDomain*> Fusion::idSplit(IterDomain* in, const IntExp
   IntExpr other = ceilDiv(in->extent(), factor);
   IterDomain* outer = idNew(innerSplit ? other : factor, outerType.value_or(typeOfPart(in)));
   IterDomain* inner = idNew(innerSplit ? factor : other, typeOfPart(in));
-  newIdExpr({.kind = IdExprKind::Split,
-             .in = {in},
-             .out = {outer, inner},
-             .factor = factor,
-             .innerSplit = innerSplit,
-             .left = {},
-             .right = {}});
+  newIdExpr({.kind = IdExprKind::Split, .in = {in}, .out = {outer, inner}, .factor = factor, .innerSplit = innerSplit});
   return {outer, inner};
 }
 
 IterDomain* Fusion::idMerge(IterDomain* outer, IterDomain* inner) {
   IterDomain* out = idNew(outer->extent() * inner->extent(), mergedType(outer, inner));
-  newIdExpr({.kind = IdExprKind::Merge,
-             .in = {outer, inner},
-             .out = {out},
-             .factor = {},
-             .innerSplit = true,
-             .left = {},
-             .right = {}});
+  newIdExpr({.kind = IdExprKind::Merge, .in = {outer, inner}, .out = {out}});
   return out;
 }
 
@@ -427,27 +414,14 @@ std::pair<IterDomain*, IterDomain*> Fusion::idPartition(IterDomain* in, const st
   }
   IterDomain* outer = idNew(std::ssize(sizes), outerType.value_or(typeOfPart(in)));
   IterDomain* inner = idNew(largestOf(sizes), typeOfPart(in));
-  newIdExpr({.kind = IdExprKind::Partition,
-             .in = {in},
-             .out = {outer, inner},
-             .factor = {},
-             .innerSplit = true,
-             .left = {},
-             .right = {},
-             .sizes = sizes});
+  newIdExpr({.kind = IdExprKind::Partition, .in = {in}, .out = {outer, inner}, .sizes = sizes});
   return {outer, inner};
 }
 
 IterDomain* Fusion::idResize(IterDomain* in, const IntExpr& left, const IntExpr& right, std::optional<IterType> type) {
   IterType outType = type.value_or(in->isBroadcast() ? IterType::Iteration : typeOfPart(in));
   IterDomain* out = idNew(in->extent() + left + right, outType);
-  newIdExpr({.kind = IdExprKind::Resize,
-             .in = {in},
-             .out = {out},
-             .factor = {},
-             .innerSplit = true,
-             .left = left,
-             .right = right});
+  newIdExpr({.kind = IdExprKind::Resize, .in = {in}, .out = {out}, .left = left, .right = right});
   return out;
 }
 

@@ -56,18 +56,12 @@ std::string withoutSpaces(std::string_view text) {
 }
 
 std::optional<IterType> typeOfLetter(char c) {
-  switch (c) {
-    case 'r':
-      return IterType::Reduction;
-    case 'b':
-      return IterType::Broadcast;
-    case 'p':
-      return IterType::Partial;
-    case 's':
-      return IterType::Symbolic;
-    default:
-      return std::nullopt;
+  for (const IterType type : {IterType::Reduction, IterType::Broadcast, IterType::Partial, IterType::Symbolic}) {
+    if (markOf(type)[0] == c) {
+      return type;
+    }
   }
+  return std::nullopt;
 }
 
 // The text after `: Float[..]` of a tensor.
@@ -659,12 +653,7 @@ class FusionParser {
       } else if (w == "alloc") {
         setAllocation(t, parseIntegers(whole));
       } else if (w == "reorder") {
-        t->applyLoopTransforms({{.kind = LoopTransform::Kind::Reorder,
-                                 .axis = 0,
-                                 .factor = {},
-                                 .innerSplit = true,
-                                 .order = parseIntegers(whole),
-                                 .type = {}}});
+        t->applyLoopTransforms({{.kind = LoopTransform::Kind::Reorder, .order = parseIntegers(whole)}});
       } else {
         checkLoop(t, list);
       }

@@ -98,12 +98,7 @@ TensorView* TensorView::split(int axis, const IntExpr& factor, bool innerSplit) 
   auto [outer, inner] = fusion_->idSplit(in, factor, innerSplit);
   loop_[axis] = outer;
   loop_.insert(loop_.begin() + axis + 1, inner);
-  transforms_.push_back({.kind = LoopTransform::Kind::Split,
-                         .axis = axis,
-                         .factor = factor,
-                         .innerSplit = innerSplit,
-                         .order = {},
-                         .type = {}});
+  transforms_.push_back({.kind = LoopTransform::Kind::Split, .axis = axis, .factor = factor, .innerSplit = innerSplit});
   return this;
 }
 
@@ -119,13 +114,7 @@ TensorView* TensorView::partition(int axis, const std::vector<IntExpr>& sizes) {
   auto [outer, inner] = fusion_->idPartition(in, sizes);
   loop_[axis] = outer;
   loop_.insert(loop_.begin() + axis + 1, inner);
-  transforms_.push_back({.kind = LoopTransform::Kind::Partition,
-                         .axis = axis,
-                         .factor = {},
-                         .innerSplit = true,
-                         .order = {},
-                         .type = {},
-                         .sizes = sizes});
+  transforms_.push_back({.kind = LoopTransform::Kind::Partition, .axis = axis, .sizes = sizes});
   return this;
 }
 
@@ -173,8 +162,7 @@ TensorView* TensorView::merge(int outer, int inner) {
   }
   loop_[outer] = fusion_->idMerge(loop_[outer], loop_[outer + 1]);
   loop_.erase(loop_.begin() + outer + 1);
-  transforms_.push_back(
-      {.kind = LoopTransform::Kind::Merge, .axis = outer, .factor = {}, .innerSplit = true, .order = {}, .type = {}});
+  transforms_.push_back({.kind = LoopTransform::Kind::Merge, .axis = outer});
   return this;
 }
 
@@ -218,12 +206,7 @@ TensorView* TensorView::reorder(const std::vector<std::pair<int, int>>& oldToNew
   }
   if (dims != loop_) {
     loop_ = std::move(dims);
-    transforms_.push_back({.kind = LoopTransform::Kind::Reorder,
-                           .axis = 0,
-                           .factor = {},
-                           .innerSplit = true,
-                           .order = std::move(order),
-                           .type = {}});
+    transforms_.push_back({.kind = LoopTransform::Kind::Reorder, .order = std::move(order)});
   }
   return this;
 }
@@ -251,12 +234,7 @@ std::vector<LoopTransform> TensorView::loopTransforms() const {
   std::vector<LoopTransform> all = transforms_;
   for (int k = 0; k < nDims(); k++) {
     if (loop_[k]->parallelType() != ParallelType::Serial) {
-      all.push_back({.kind = LoopTransform::Kind::Parallelize,
-                     .axis = k,
-                     .factor = {},
-                     .innerSplit = true,
-                     .order = {},
-                     .type = loop_[k]->parallelType()});
+      all.push_back({.kind = LoopTransform::Kind::Parallelize, .axis = k, .type = loop_[k]->parallelType()});
     }
   }
   return all;

@@ -27,12 +27,7 @@ TensorView* Val::asTensor() {
   return static_cast<TensorView*>(this);
 }
 
-const TensorView* Val::asTensor() const {
-  if (!isTensor_) [[unlikely]] {  // the text is made where it is needed: this is called everywhere
-    throwInternalError(fmt::format("[ir] {} is a scalar, not a tensor", toString()));
-  }
-  return static_cast<const TensorView*>(this);
-}
+const TensorView* Val::asTensor() const { return const_cast<Val*>(this)->asTensor(); }
 
 bool Val::isConst() const { return !std::holds_alternative<std::monostate>(constant()); }
 
