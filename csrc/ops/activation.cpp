@@ -4,28 +4,14 @@
 
 #include "base/error.h"
 #include "ops/pointwise.h"
-#include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
 
 namespace {
 
-TensorView* with(PointOp op, TensorView* x, Operand y) {
-  const Operand operands[] = {x, y};
-  return pointOp(op, operands)->asTensor();
-}
-
-TensorView* choose(TensorView* condition, Operand a, Operand b) {
-  const Operand operands[] = {condition, a, b};
-  return pointOp(PointOp::Where, operands)->asTensor();
-}
-
 // Activations of floating numbers: 16-bit and integers to Float.
-TensorView* floating(std::string_view op, TensorView* x) {
-  checkTensor(op, x, "x");
-  return x->dtype() == DataType::Double ? x : maybeCastOp(DataType::Float, x);
-}
+TensorView* floating(std::string_view op, TensorView* x) { return floatingOperand(op, x, "x"); }
 
 constexpr double kTanhGeluCubic = 0.044715;
 constexpr double kSqrtTwoOverPi = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
@@ -93,39 +79,39 @@ TensorView* silu_backward(TensorView* dy, TensorView* x) {
 
 TensorView* softplus(TensorView* x, Operand beta, Operand threshold) {
   x = floating("softplus", x);
-  TensorView* scaled = with(PointOp::Mul, x, beta);
+  TensorView* scaled = mul(x, beta);
   // Beyond the threshold exp would overflow to a value that where drops.
-  TensorView* smooth = with(PointOp::Div, log1p(exp(scaled)), beta);
-  return where(with(PointOp::Gt, scaled, threshold), x, smooth);
+  TensorView* smooth = div(log1p(exp(scaled)), beta);
+  return where(gt(scaled, threshold), x, smooth);
 }
 
 TensorView* softplus_backward(TensorView* dy, TensorView* x, Operand beta, Operand threshold) {
   dy = floating("softplus_backward", dy);
   x = floating("softplus_backward", x);
-  TensorView* scaled = with(PointOp::Mul, x, beta);
-  return where(with(PointOp::Gt, scaled, threshold), dy, mul(dy, sigmoid(scaled)));
+  TensorView* scaled = mul(x, beta);
+  return where(gt(scaled, threshold), dy, mul(dy, sigmoid(scaled)));
 }
 
 TensorView* leaky_relu(TensorView* x, Operand negative_slope) {
   x = floating("leaky_relu", x);
-  return where(ge(x, 0), x, with(PointOp::Mul, x, negative_slope));
+  return where(ge(x, 0), x, mul(x, negative_slope));
 }
 
 TensorView* leaky_relu_backward(TensorView* dy, TensorView* x, Operand negative_slope) {
   dy = floating("leaky_relu_backward", dy);
   x = floating("leaky_relu_backward", x);
-  return where(ge(x, 0), dy, with(PointOp::Mul, dy, negative_slope));
+  return where(ge(x, 0), dy, mul(dy, negative_slope));
 }
 
 TensorView* threshold(TensorView* x, Operand limit, Operand value) {
   checkTensor("threshold", x, "x");
-  return choose(with(PointOp::Le, x, limit), value, x);
+  return where(le(x, limit), value, x);
 }
 
 TensorView* threshold_backward(TensorView* dy, TensorView* x, Operand limit) {
   checkTensor("threshold_backward", dy, "dy");
   checkTensor("threshold_backward", x, "x");
-  return choose(with(PointOp::Le, x, limit), 0, dy);
+  return where(le(x, limit), 0, dy);
 }
 
 TensorView* clamp(TensorView* x, Operand low, Operand high) {
@@ -133,9 +119,9 @@ TensorView* clamp(TensorView* x, Operand low, Operand high) {
   check(!low.isMissing() || !high.isMissing(), "[clamp] neither a lower nor an upper limit is given for {}; give one",
         describe(x));
   if (!low.isMissing()) {
-    x = with(PointOp::Maximum, x, low);
+    x = maximum(x, low);
   }
-  return high.isMissing() ? x : with(PointOp::Minimum, x, high);
+  return high.isMissing() ? x : minimum(x, high);
 }
 
 TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand high) {
@@ -144,9 +130,9 @@ TensorView* clamp_backward(TensorView* dy, TensorView* x, Operand low, Operand h
   check(!low.isMissing() || !high.isMissing(),
         "[clamp_backward] neither a lower nor an upper limit is given for {}; give one", describe(x));
   if (!low.isMissing()) {
-    dy = choose(with(PointOp::Ge, x, low), dy, 0);
+    dy = where(ge(x, low), dy, 0);
   }
-  return high.isMissing() ? dy : choose(with(PointOp::Le, x, high), dy, 0);
+  return high.isMissing() ? dy : where(le(x, high), dy, 0);
 }
 
 TensorView* tanh_backward(TensorView* dy, TensorView* y) {

@@ -74,11 +74,6 @@ struct Normed {
   }
 };
 
-TensorView* inverseDeviation(TensorView* variance, Operand eps) {
-  const Operand operands[] = {variance, eps};
-  return rsqrt(pointOp(PointOp::Add, operands)->asTensor());
-}
-
 TensorView* scaled(const Normed& n, TensorView* y, TensorView* weight, TensorView* bias) {
   y = weight != nullptr ? mul(y, n.parameter("weight", weight)) : y;
   return bias != nullptr ? add(y, n.parameter("bias", bias)) : y;
@@ -106,10 +101,9 @@ void checkRunning(std::string_view op, const Running& running, const Source& sou
 void update(const Normed& n, std::string_view what, TensorView* running, TensorView* taken, const Operand& momentum) {
   Fusion& fusion = n.x->fusion();
   Val* part = momentum.in(fusion);
-  const Operand rest[] = {1.0, part};
-  const Operand kept[] = {checked(n.op, what, running, n.x, {n.channel}), pointOp(PointOp::Sub, rest)};
-  const Operand added[] = {taken, part};
-  TensorView* next = add(pointOp(PointOp::Mul, kept)->asTensor(), pointOp(PointOp::Mul, added)->asTensor());
+  TensorView* before = checked(n.op, what, running, n.x, {n.channel});
+  Val* rest = sub(1.0, part);
+  TensorView* next = add(mul(before, rest), mul(taken, part));
   TensorView* place = running;
   auto isCopy = [](const Expr* e) {
     return e != nullptr && (e->kind() == ExprKind::Cast || e->kind() == ExprKind::Set);
@@ -130,7 +124,7 @@ ForwardNormResult normalizeByOwn(const Normed& n, TensorView* weight, TensorView
   result.mean = mean(n.x, axes);
   TensorView* centered = sub(n.x, n.statistic(result.mean));
   TensorView* squares = sum(mul(centered, centered), axes);
-  result.invstd = inverseDeviation(div(squares, n.count()), eps);
+  result.invstd = rsqrt(add(div(squares, n.count()), eps));
   result.output = scaled(n, mul(centered, n.statistic(result.invstd)), weight, bias);
   if (running.mean != nullptr) {
     TensorView* variance = div(squares, n.count() - IntExpr(1));
@@ -144,7 +138,7 @@ ForwardNormResult normalizeByOwn(const Normed& n, TensorView* weight, TensorView
 ForwardNormResult normalizeByRunning(const Normed& n, TensorView* weight, TensorView* bias, const Running& running,
                                      const Operand& eps) {
   TensorView* centered = sub(n.x, n.parameter("running_mean", running.mean));
-  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps);
+  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", running.variance, n.x, {n.channel}), eps));
   ForwardNormResult result;
   result.output = scaled(n, mul(centered, spread(invstd, {n.channel}, n.rank())), weight, bias);
   return result;
@@ -216,7 +210,7 @@ BackwardNormResult backward(const Normed& n, const BackwardArguments& a) {
                      a.mask);
   }
   checkRunning(n.op, a.running, a.source);
-  TensorView* invstd = inverseDeviation(checked(n.op, "running_var", a.running.variance, n.x, {n.channel}), a.eps);
+  TensorView* invstd = rsqrt(add(checked(n.op, "running_var", a.running.variance, n.x, {n.channel}), a.eps));
   return gradients(n, dy, a.weight,
                    {n.parameter("running_mean", a.running.mean), spread(invstd, {n.channel}, n.rank()), false}, a.mask);
 }

@@ -199,9 +199,7 @@ namespace {
 
 // base + factor * random, in Float at least.
 TensorView* affine(TensorView* random, Operand base, Operand factor, DataType dtype) {
-  const Operand product[] = {random, factor};
-  const Operand sum[] = {base, pointOp(PointOp::Mul, product)};
-  return maybeCastOp(dtype, pointOp(PointOp::Add, sum)->asTensor());
+  return maybeCastOp(dtype, add(base, mul(random, factor)));
 }
 
 }  // namespace

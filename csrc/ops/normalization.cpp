@@ -56,11 +56,6 @@ void checkParameter(std::string_view op, std::string_view what, const TensorView
         describe(x), axes.size());
 }
 
-TensorView* rsqrtPlus(TensorView* x, Operand eps) {
-  const Operand operands[] = {x, eps};
-  return rsqrt(pointOp(PointOp::Add, operands)->asTensor());
-}
-
 TensorView* sumLeading(TensorView* x, const Axes& trailing) {
   Axes leading = leadingAxes(trailing);
   return leading.empty() ? set(x) : sum(x, leading);
@@ -104,7 +99,7 @@ ForwardNormResult layerNormOver(TensorView* x, int64_t normDims, TensorView* wei
   ForwardNormResult result;
   result.mean = mean(x, axes, true);
   TensorView* centered = sub(x, result.mean);
-  result.invstd = rsqrtPlus(mean(mul(centered, centered), axes, true), eps);
+  result.invstd = rsqrt(add(mean(mul(centered, centered), axes, true), eps));
   result.output = mul(centered, result.invstd);
   if (weight != nullptr) {
     result.output = mul(result.output, weight);
@@ -158,7 +153,7 @@ ForwardRMSNormResult rmsNormOver(TensorView* x, int64_t normDims, TensorView* we
   Axes axes = trailingAxes("rms_norm", x, normDims);
   checkParameter("rms_norm", "weight", weight, x, axes);
   ForwardRMSNormResult result;
-  result.invstd = rsqrtPlus(mean(mul(x, x), axes, true), eps);
+  result.invstd = rsqrt(add(mean(mul(x, x), axes, true), eps));
   result.output = mul(x, result.invstd);
   if (weight != nullptr) {
     result.output = mul(result.output, weight);

@@ -53,7 +53,7 @@ concept ScalarNumber = std::is_arithmetic_v<T> || std::same_as<T, IntExpr>;
 
 // Operands; at least one belongs to a fusion.
 template <class... T>
-concept Operands = ((ValPointer<T> || ScalarNumber<T>)&&...) && (ValPointer<T> || ...);
+concept Operands = ((ValPointer<T> || ScalarNumber<T> || std::same_as<T, Operand>)&&...) && (ValPointer<T> || ...);
 
 // TensorView* if an operand is one, else Val*.
 template <class... T>

@@ -144,13 +144,12 @@ WelfordResult Welford(TensorView* x, const Axes& axes, TensorView* init_avg, Ten
           describe(m.mean));
   }
   // Two sets of n and k elements, the means d apart: the squares of both and d^2 n k / (n + k).
-  const Operand both[] = {result.n, init_N};
-  result.n = pointOp(PointOp::Add, both)->asTensor();
+  result.n = add(result.n, init_N);
   TensorView* share = div(count, castOp(x->dtype(), result.n));
   TensorView* apart = sub(m.mean, init_avg);
   result.avg = add(init_avg, mul(apart, share));
-  const Operand weighted[] = {mul(mul(apart, apart), share), init_N};
-  result.var_sum = add(add(init_var, m.squares), pointOp(PointOp::Mul, weighted)->asTensor());
+  TensorView* weighted = mul(mul(apart, apart), share);
+  result.var_sum = add(add(init_var, m.squares), mul(weighted, init_N));
   return result;
 }
 
