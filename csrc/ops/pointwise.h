@@ -18,158 +18,110 @@ namespace meshfuse {
 
 // clang-format off: one line a row
 // -- unary --------------------------------------------------------------------------------------------------------------
-template <class A>
-requires Operands<A> ResultOf<A> abs(A a) { return point(PointOp::Abs, a); }
-template <class A>
-requires Operands<A> ResultOf<A> acos(A a) { return point(PointOp::Acos, a); }
-template <class A>
-requires Operands<A> ResultOf<A> acosh(A a) { return point(PointOp::Acosh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> asin(A a) { return point(PointOp::Asin, a); }
-template <class A>
-requires Operands<A> ResultOf<A> asinh(A a) { return point(PointOp::Asinh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> atan(A a) { return point(PointOp::Atan, a); }
-template <class A>
-requires Operands<A> ResultOf<A> atanh(A a) { return point(PointOp::Atanh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> ceil(A a) { return point(PointOp::Ceil, a); }
-template <class A>
-requires Operands<A> ResultOf<A> cos(A a) { return point(PointOp::Cos, a); }
-template <class A>
-requires Operands<A> ResultOf<A> cosh(A a) { return point(PointOp::Cosh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> exp(A a) { return point(PointOp::Exp, a); }
-template <class A>
-requires Operands<A> ResultOf<A> exp2(A a) { return point(PointOp::Exp2, a); }
-template <class A>
-requires Operands<A> ResultOf<A> expm1(A a) { return point(PointOp::Expm1, a); }  // exp(x) - 1
-template <class A>
-requires Operands<A> ResultOf<A> erf(A a) { return point(PointOp::Erf, a); }
-template <class A>
-requires Operands<A> ResultOf<A> erfc(A a) { return point(PointOp::Erfc, a); }
-template <class A>
-requires Operands<A> ResultOf<A> erfinv(A a) { return point(PointOp::Erfinv, a); }
-template <class A>
-requires Operands<A> ResultOf<A> floor(A a) { return point(PointOp::Floor, a); }
-template <class A>
-requires Operands<A> ResultOf<A> frac(A a) { return point(PointOp::Frac, a); }  // x - trunc(x)
-template <class A>
-requires Operands<A> ResultOf<A> lgamma(A a) { return point(PointOp::Lgamma, a); }  // log |gamma(x)|
-template <class A>
-requires Operands<A> ResultOf<A> log(A a) { return point(PointOp::Log, a); }
-template <class A>
-requires Operands<A> ResultOf<A> log10(A a) { return point(PointOp::Log10, a); }
-template <class A>
-requires Operands<A> ResultOf<A> log1p(A a) { return point(PointOp::Log1p, a); }  // log(1 + x)
-template <class A>
-requires Operands<A> ResultOf<A> log2(A a) { return point(PointOp::Log2, a); }
-template <class A>
-requires Operands<A> ResultOf<A> neg(A a) { return point(PointOp::Neg, a); }
-template <class A>
-requires Operands<A> ResultOf<A> reciprocal(A a) { return point(PointOp::Reciprocal, a); }  // 1 / x
-template <class A>
-requires Operands<A> ResultOf<A> round(A a) { return point(PointOp::Round, a); }  // halves to even
-template <class A>
-requires Operands<A> ResultOf<A> rsqrt(A a) { return point(PointOp::Rsqrt, a); }  // 1 / sqrt(x)
-template <class A>
-requires Operands<A> ResultOf<A> sigmoid(A a) { return point(PointOp::Sigmoid, a); }  // 1 / (1 + exp(-x))
-template <class A>
-requires Operands<A> ResultOf<A> sign(A a) { return point(PointOp::Sign, a); }  // -1, 0, 1; of NaN: NaN
-template <class A>
-requires Operands<A> ResultOf<A> signbit(A a) { return point(PointOp::Signbit, a); }  // Bool
-template <class A>
-requires Operands<A> ResultOf<A> sin(A a) { return point(PointOp::Sin, a); }
-template <class A>
-requires Operands<A> ResultOf<A> sinh(A a) { return point(PointOp::Sinh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> sqrt(A a) { return point(PointOp::Sqrt, a); }
-template <class A>
-requires Operands<A> ResultOf<A> tan(A a) { return point(PointOp::Tan, a); }
-template <class A>
-requires Operands<A> ResultOf<A> tanh(A a) { return point(PointOp::Tanh, a); }
-template <class A>
-requires Operands<A> ResultOf<A> trunc(A a) { return point(PointOp::Trunc, a); }
-template <class A>
-requires Operands<A> ResultOf<A> bitwise_not(A a) { return point(PointOp::BitwiseNot, a); }
-template <class A>
-requires Operands<A> ResultOf<A> logical_not(A a) { return point(PointOp::LogicalNot, a); }
-template <class A>
-requires Operands<A> ResultOf<A> isfinite(A a) { return point(PointOp::IsFinite, a); }  // Bool
-template <class A>
-requires Operands<A> ResultOf<A> isinf(A a) { return point(PointOp::IsInf, a); }  // Bool
-template <class A>
-requires Operands<A> ResultOf<A> isnan(A a) { return point(PointOp::IsNan, a); }  // Bool
-template <class A>
-requires Operands<A> ResultOf<A> isneginf(A a) { return point(PointOp::IsNegInf, a); }  // Bool
-template <class A>
-requires Operands<A> ResultOf<A> isposinf(A a) { return point(PointOp::IsPosInf, a); }  // Bool
+auto abs(ValPointer auto a) { return point(PointOp::Abs, a); }
+auto acos(ValPointer auto a) { return point(PointOp::Acos, a); }
+auto acosh(ValPointer auto a) { return point(PointOp::Acosh, a); }
+auto asin(ValPointer auto a) { return point(PointOp::Asin, a); }
+auto asinh(ValPointer auto a) { return point(PointOp::Asinh, a); }
+auto atan(ValPointer auto a) { return point(PointOp::Atan, a); }
+auto atanh(ValPointer auto a) { return point(PointOp::Atanh, a); }
+auto ceil(ValPointer auto a) { return point(PointOp::Ceil, a); }
+auto cos(ValPointer auto a) { return point(PointOp::Cos, a); }
+auto cosh(ValPointer auto a) { return point(PointOp::Cosh, a); }
+auto exp(ValPointer auto a) { return point(PointOp::Exp, a); }
+auto exp2(ValPointer auto a) { return point(PointOp::Exp2, a); }
+auto expm1(ValPointer auto a) { return point(PointOp::Expm1, a); }  // exp(x) - 1
+auto erf(ValPointer auto a) { return point(PointOp::Erf, a); }
+auto erfc(ValPointer auto a) { return point(PointOp::Erfc, a); }
+auto erfinv(ValPointer auto a) { return point(PointOp::Erfinv, a); }
+auto floor(ValPointer auto a) { return point(PointOp::Floor, a); }
+auto frac(ValPointer auto a) { return point(PointOp::Frac, a); }      // x - trunc(x)
+auto lgamma(ValPointer auto a) { return point(PointOp::Lgamma, a); }  // log |gamma(x)|
+auto log(ValPointer auto a) { return point(PointOp::Log, a); }
+auto log10(ValPointer auto a) { return point(PointOp::Log10, a); }
+auto log1p(ValPointer auto a) { return point(PointOp::Log1p, a); }  // log(1 + x)
+auto log2(ValPointer auto a) { return point(PointOp::Log2, a); }
+auto neg(ValPointer auto a) { return point(PointOp::Neg, a); }
+auto reciprocal(ValPointer auto a) { return point(PointOp::Reciprocal, a); }  // 1 / x
+auto round(ValPointer auto a) { return point(PointOp::Round, a); }            // halves to even
+auto rsqrt(ValPointer auto a) { return point(PointOp::Rsqrt, a); }            // 1 / sqrt(x)
+auto sigmoid(ValPointer auto a) { return point(PointOp::Sigmoid, a); }        // 1 / (1 + exp(-x))
+auto sign(ValPointer auto a) { return point(PointOp::Sign, a); }              // -1, 0, 1; of NaN: NaN
+auto signbit(ValPointer auto a) { return point(PointOp::Signbit, a); }        // Bool
+auto sin(ValPointer auto a) { return point(PointOp::Sin, a); }
+auto sinh(ValPointer auto a) { return point(PointOp::Sinh, a); }
+auto sqrt(ValPointer auto a) { return point(PointOp::Sqrt, a); }
+auto tan(ValPointer auto a) { return point(PointOp::Tan, a); }
+auto tanh(ValPointer auto a) { return point(PointOp::Tanh, a); }
+auto trunc(ValPointer auto a) { return point(PointOp::Trunc, a); }
+auto bitwise_not(ValPointer auto a) { return point(PointOp::BitwiseNot, a); }
+auto logical_not(ValPointer auto a) { return point(PointOp::LogicalNot, a); }
+auto isfinite(ValPointer auto a) { return point(PointOp::IsFinite, a); }  // Bool
+auto isinf(ValPointer auto a) { return point(PointOp::IsInf, a); }        // Bool
+auto isnan(ValPointer auto a) { return point(PointOp::IsNan, a); }        // Bool
+auto isneginf(ValPointer auto a) { return point(PointOp::IsNegInf, a); }  // Bool
+auto isposinf(ValPointer auto a) { return point(PointOp::IsPosInf, a); }  // Bool
 
 // -- binary -------------------------------------------------------------------------------------------------------------
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> add(A a, B b) { return point(PointOp::Add, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> sub(A a, B b) { return point(PointOp::Sub, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> mul(A a, B b) { return point(PointOp::Mul, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> div(A a, B b) { return point(PointOp::Div, a, b); }  // integers: towards zero
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> fmod(A a, B b) { return point(PointOp::Fmod, a, b); }  // sign of the dividend
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> remainder(A a, B b) {
+auto add(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Add, a, b); }
+auto sub(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Sub, a, b); }
+auto mul(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Mul, a, b); }
+auto div(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Div, a, b);
+}  // integers: towards zero
+auto fmod(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Fmod, a, b);
+}  // sign of the dividend
+auto remainder(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
   return point(PointOp::Remainder, a, b);
 }  // sign of the divisor
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> mod(A a, B b) { return point(PointOp::Mod, a, b); }  // integers: C's %
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> pow(A a, B b) { return point(PointOp::Pow, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> atan2(A a, B b) { return point(PointOp::Atan2, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> maximum(A a, B b) { return point(PointOp::Maximum, a, b); }  // NaN if either is
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> minimum(A a, B b) { return point(PointOp::Minimum, a, b); }  // NaN if either is
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> nextafter(A a, B b) { return point(PointOp::NextAfter, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> ceilDiv(A a, B b) {
+auto mod(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Mod, a, b);
+}  // integers: C's %
+auto pow(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Pow, a, b); }
+auto atan2(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Atan2, a, b); }
+auto maximum(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Maximum, a, b);
+}  // NaN if either is
+auto minimum(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Minimum, a, b);
+}  // NaN if either is
+auto nextafter(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::NextAfter, a, b); }
+auto ceilDiv(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
   return point(PointOp::CeilDiv, a, b);
 }  // integers, rounded up
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> gcd(A a, B b) { return point(PointOp::Gcd, a, b); }
-template <class A, class B>  // the index; a run fails where it is not in [0, extent)
-requires Operands<A, B> ResultOf<A, B> checked_index(A index, B extent) {
-  return point(PointOp::CheckedIndex, index, extent);
+auto gcd(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Gcd, a, b); }
+auto checked_index(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::CheckedIndex, a, b);
+}  // a; a run fails where it is not in [0, b)
+auto eq(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Eq, a, b); }  // Bool
+auto ne(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Ne, a, b); }  // Bool
+auto gt(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Gt, a, b); }  // Bool
+auto ge(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Ge, a, b); }  // Bool
+auto lt(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Lt, a, b); }  // Bool
+auto le(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::Le, a, b); }  // Bool
+auto bitwise_and(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::BitwiseAnd, a, b);
 }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> eq(A a, B b) { return point(PointOp::Eq, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> ne(A a, B b) { return point(PointOp::Ne, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> gt(A a, B b) { return point(PointOp::Gt, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> ge(A a, B b) { return point(PointOp::Ge, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> lt(A a, B b) { return point(PointOp::Lt, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> le(A a, B b) { return point(PointOp::Le, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> bitwise_and(A a, B b) { return point(PointOp::BitwiseAnd, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> bitwise_or(A a, B b) { return point(PointOp::BitwiseOr, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> bitwise_xor(A a, B b) { return point(PointOp::BitwiseXor, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> bitwise_left_shift(A a, B b) { return point(PointOp::Shl, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> bitwise_right_shift(A a, B b) { return point(PointOp::Shr, a, b); }
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> logical_and(A a, B b) { return point(PointOp::LogicalAnd, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> logical_or(A a, B b) { return point(PointOp::LogicalOr, a, b); }  // Bool
-template <class A, class B>
-requires Operands<A, B> ResultOf<A, B> logical_xor(A a, B b) { return point(PointOp::LogicalXor, a, b); }  // Bool
+auto bitwise_or(auto a, auto b) requires Operands<decltype(a), decltype(b)> { return point(PointOp::BitwiseOr, a, b); }
+auto bitwise_xor(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::BitwiseXor, a, b);
+}
+auto bitwise_left_shift(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Shl, a, b);
+}
+auto bitwise_right_shift(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::Shr, a, b);
+}
+auto logical_and(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::LogicalAnd, a, b);
+}  // Bool
+auto logical_or(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::LogicalOr, a, b);
+}  // Bool
+auto logical_xor(auto a, auto b) requires Operands<decltype(a), decltype(b)> {
+  return point(PointOp::LogicalXor, a, b);
+}  // Bool
 
 // clang-format on
 
