@@ -350,6 +350,13 @@ Expr* Fusion::addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*>
   return e;
 }
 
+TensorView* Fusion::addOp(ExprKind kind, std::vector<Val*> inputs, DataType dtype, const std::vector<Dim>& logical,
+                          ExprAttributes attributes) {
+  TensorView* out = tensor(dtype, logical);
+  addExpr(kind, std::move(inputs), {out}, std::move(attributes));
+  return out;
+}
+
 IterDomain* Fusion::idPartial(IterDomain* stored, ReduceOp combine) {
   stored->iterType_ = IterType::Partial;
   stored->combine_ = combine;

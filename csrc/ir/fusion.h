@@ -75,6 +75,9 @@ class Fusion {
       DataType dtype, const std::vector<Dim>& root,
       const std::function<std::vector<IterDomain*>(Fusion&, const std::vector<IterDomain*>&)>& connect);
   Expr* addExpr(ExprKind kind, std::vector<Val*> inputs, std::vector<Val*> outputs, ExprAttributes attributes = {});
+  // The result of a new expr: a tensor with these logical dims.
+  TensorView* addOp(ExprKind kind, std::vector<Val*> inputs, DataType dtype, const std::vector<Dim>& logical,
+                    ExprAttributes attributes = {});
   // Both parts have the type of `in`, but the outer part has `outerType` if given: Iteration for a reduced dim if idPartial follows.
   std::pair<IterDomain*, IterDomain*> idSplit(IterDomain* in, const IntExpr& factor, bool innerSplit,
                                               std::optional<IterType> outerType = std::nullopt);

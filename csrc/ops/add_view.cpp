@@ -7,59 +7,55 @@
 
 namespace meshfuse {
 
+namespace {
+
+using Ids = std::vector<IterDomain*>;
+
+// The result of an expr whose first input has the root dims of the result.
+template <class Connect>
+TensorView* addView(ExprKind kind, std::vector<Val*> inputs, const Connect& connect, ExprAttributes attributes) {
+  TensorView* in = inputs[0]->asTensor();
+  TensorView* out = in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), connect);
+  in->fusion().addExpr(kind, std::move(inputs), {out}, std::move(attributes));
+  return out;
+}
+
+}  // namespace
+
 TensorView* addReshape(TensorView* in, const std::vector<int64_t>& shape) {
   if (in->constantShape() == shape) {
     return in;
   }
   const std::vector<IntExpr> extents(shape.begin(), shape.end());
-  TensorView* out = in->fusion().tensorFromRoot(
-      in->dtype(), dimsOf(in),
-      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectReshape(fusion, root, extents); });
-  in->fusion().addExpr(ExprKind::Reshape, {in}, {out});
-  return out;
+  const auto connect = [&](Fusion& fusion, const Ids& root) { return connectReshape(fusion, root, extents); };
+  return addView(ExprKind::Reshape, {in}, connect, {});
 }
 
 TensorView* addPermute(TensorView* in, const std::vector<int>& order) {
   if (std::is_sorted(order.begin(), order.end())) {
     return in;
   }
-  TensorView* out =
-      in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion&, const std::vector<IterDomain*>& root) {
-        std::vector<IterDomain*> logical;
-        for (int old : order) {
-          logical.push_back(root[old]);
-        }
-        return logical;
-      });
-  ExprAttributes attributes;
-  attributes.order = order;
-  in->fusion().addExpr(ExprKind::Permute, {in}, {out}, attributes);
-  return out;
+  const auto connect = [&](Fusion&, const Ids& root) {
+    Ids logical;
+    for (int old : order) {
+      logical.push_back(root[old]);
+    }
+    return logical;
+  };
+  return addView(ExprKind::Permute, {in}, connect, {.order = order});
 }
 
 TensorView* addSlice(TensorView* in, const std::vector<IntExpr>& starts, const std::vector<IntExpr>& stops,
                      const std::vector<IntExpr>& steps) {
-  TensorView* out =
-      in->fusion().tensorFromRoot(in->dtype(), dimsOf(in), [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-        return connectSlice(fusion, root, starts, stops, steps);
-      });
-  ExprAttributes attributes;
-  attributes.starts = starts;
-  attributes.stops = stops;
-  attributes.steps = steps;
-  in->fusion().addExpr(ExprKind::Slice, {in}, {out}, attributes);
-  return out;
+  const auto connect = [&](Fusion& fusion, const Ids& root) {
+    return connectSlice(fusion, root, starts, stops, steps);
+  };
+  return addView(ExprKind::Slice, {in}, connect, {.starts = starts, .stops = stops, .steps = steps});
 }
 
 TensorView* addPad(TensorView* in, Val* fill, const std::vector<IntExpr>& before, const std::vector<IntExpr>& after) {
-  TensorView* out = in->fusion().tensorFromRoot(
-      in->dtype(), dimsOf(in),
-      [&](Fusion& fusion, const std::vector<IterDomain*>& root) { return connectPad(fusion, root, before, after); });
-  ExprAttributes attributes;
-  attributes.starts = before;
-  attributes.stops = after;
-  in->fusion().addExpr(ExprKind::Pad, {in, fill}, {out}, attributes);
-  return out;
+  const auto connect = [&](Fusion& fusion, const Ids& root) { return connectPad(fusion, root, before, after); };
+  return addView(ExprKind::Pad, {in, fill}, connect, {.starts = before, .stops = after});
 }
 
 }  // namespace meshfuse

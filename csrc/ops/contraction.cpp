@@ -77,9 +77,7 @@ TensorView* matmul(TensorView* a, TensorView* b) {
   dims.insert(dims.end(), rows.begin(), rows.end());
   dims.insert(dims.end(), columns.begin(), columns.end());
   dims.push_back(contracted(ka.extent, kb.extent));
-  TensorView* out = fusion.tensor(a->dtype(), dims);
-  fusion.addExpr(ExprKind::Matmul, {a, b}, {out});
-  return out;
+  return fusion.addOp(ExprKind::Matmul, {a, b}, a->dtype(), dims);
 }
 
 TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
@@ -109,9 +107,7 @@ TensorView* linear(TensorView* x, TensorView* weight, TensorView* bias) {
           w.size() == 2 ? "[" + w[0].extent.toString() + "]" : "no dims");
   }
   dims.push_back(inner);
-  TensorView* out = fusion.tensor(x->dtype(), dims);
-  fusion.addExpr(ExprKind::Linear, operands, {out});
-  return out;
+  return fusion.addOp(ExprKind::Linear, operands, x->dtype(), dims);
 }
 
 }  // namespace meshfuse

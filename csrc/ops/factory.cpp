@@ -58,9 +58,7 @@ std::optional<double> constantOf(Fusion& fusion, const Operand& operand) {
 
 TensorView* full(Fusion& fusion, const IntList& shape, Operand value, DataType dtype) {
   Val* fill = scalarOf("full", fusion, value, dtype);
-  TensorView* out = fusion.tensor(dtype, dimsOfShape("full", shape));
-  fusion.addExpr(ExprKind::Full, {fill}, {out});
-  return out;
+  return fusion.addOp(ExprKind::Full, {fill}, dtype, dimsOfShape("full", shape));
 }
 
 TensorView* full(const IntList& shape, Operand value, DataType dtype) {
@@ -83,10 +81,8 @@ TensorView* iota(Fusion& fusion, Operand length, Operand start, Operand step, Da
   bool sixteen = isHalfPrecision(dtype);
   DataType type = sixteen ? DataType::Float : dtype;
   TensorView* out = fusion.tensor(type, {dimOf(extent)});
-  ExprAttributes attributes;
-  attributes.starts = {IntExpr(0)};
   fusion.addExpr(ExprKind::Iota, {scalarOf("iota", fusion, start, type), scalarOf("iota", fusion, step, type)}, {out},
-                 attributes);
+                 {.starts = {0}});
   return maybeCastOp(dtype, out);
 }
 
@@ -119,12 +115,9 @@ TensorView* arange(Operand end, DataType dtype) { return arange(0, end, 1, dtype
 
 TensorView* eye(Operand rows, Operand columns, DataType dtype) {
   Fusion& fusion = fusionOf({rows, columns});
-  TensorView* out =
-      fusion.tensor(dtype, {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))});
-  ExprAttributes attributes;
-  attributes.starts = {IntExpr(0), IntExpr(0)};
-  fusion.addExpr(ExprKind::Eye, {}, {out}, attributes);
-  return out;
+  return fusion.addOp(ExprKind::Eye, {}, dtype,
+                      {dimOf(extentOf("eye", fusion, rows)), dimOf(extentOf("eye", fusion, columns))},
+                      {.starts = {0, 0}});
 }
 
 TensorView* eye(Operand size, DataType dtype) { return eye(size, size, dtype); }

@@ -26,12 +26,7 @@ void checkSameRank(std::string_view op, const TensorView* x, const TensorView* i
 }
 
 TensorView* define(ExprKind kind, TensorView* x, TensorView* index, const std::vector<Dim>& dims, int dim) {
-  Fusion& fusion = x->fusion();
-  TensorView* out = fusion.tensor(x->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.dim = dim;
-  fusion.addExpr(kind, {x, index}, {out}, attributes);
-  return out;
+  return x->fusion().addOp(kind, {x, index}, x->dtype(), dims, {.dim = dim});
 }
 
 void checkPut(std::string_view op, TensorView* x, TensorView* index, TensorView* put) {
@@ -45,14 +40,7 @@ void checkPut(std::string_view op, TensorView* x, TensorView* index, TensorView*
 }
 
 TensorView* definePut(ExprKind kind, TensorView* x, TensorView* index, TensorView* put, int dim) {
-  Fusion& fusion = x->fusion();
-  TensorView* out = fusion.tensor(x->dtype(), dimsOf(x));
-  ExprAttributes attributes;
-  attributes.dim = dim;
-  attributes.starts = {IntExpr(0)};
-  attributes.flags = {false};
-  fusion.addExpr(kind, {x, index, put}, {out}, attributes);
-  return out;
+  return x->fusion().addOp(kind, {x, index, put}, x->dtype(), dimsOf(x), {.dim = dim, .flags = {false}, .starts = {0}});
 }
 
 }  // namespace
@@ -135,12 +123,8 @@ TensorView* embedding_fwd(TensorView* index, TensorView* weight) {
   check(rankOf(weight) == 2, "[embedding_fwd] the weight is {}, expected [V, D]", describe(weight));
   std::vector<Dim> dims = dimsOf(index);
   dims.push_back(dimsOf(weight)[1]);
-  TensorView* out = weight->fusion().tensor(weight->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.flags = {false};
-  attributes.starts = {IntExpr(0)};
-  weight->fusion().addExpr(ExprKind::Embedding, {index, weight}, {out}, attributes);
-  return out;
+  return weight->fusion().addOp(ExprKind::Embedding, {index, weight}, weight->dtype(), dims,
+                                {.flags = {false}, .starts = {0}});
 }
 
 TensorView* scatter(TensorView* x, int64_t dim, TensorView* index, TensorView* src) {

@@ -176,9 +176,7 @@ Val* scalarPoint(Fusion& fusion, PointOp op, const std::vector<Val*>& in, DataTy
     return folded;
   }
   Val* out = fusion.inputScalar(info(op).givesBool ? DataType::Bool : type);
-  ExprAttributes attributes;
-  attributes.point = op;
-  fusion.addExpr(ExprKind::Point, in, {out}, attributes);
+  fusion.addExpr(ExprKind::Point, in, {out}, {.point = op});
   return out;
 }
 
@@ -273,17 +271,14 @@ Val* pointOp(PointOp op, std::span<const Operand> operands) {
     }
   }
   tensors = padRanks(tensors);
-  TensorView* out = fusion.tensor(row.givesBool ? DataType::Bool : type, stretchedDims(row.name, tensors));
+  const std::vector<Dim> dims = stretchedDims(row.name, tensors);
   size_t next = 0;
   for (Val*& val : converted) {
     if (val->isTensor()) {
       val = tensors[next++];
     }
   }
-  ExprAttributes attributes;
-  attributes.point = op;
-  fusion.addExpr(ExprKind::Point, converted, {out}, attributes);
-  return out;
+  return fusion.addOp(ExprKind::Point, converted, row.givesBool ? DataType::Bool : type, dims, {.point = op});
 }
 
 }  // namespace meshfuse

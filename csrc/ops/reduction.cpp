@@ -21,10 +21,7 @@ TensorView* reduceAxes(std::string_view name, ReduceOp op, TensorView* x, const 
     dims[axis].type = IterType::Reduction;
     isReduced[axis] = true;
   }
-  TensorView* out = x->fusion().tensor(x->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.reduce = op;
-  x->fusion().addExpr(ExprKind::Reduce, {x}, {out}, attributes);
+  TensorView* out = x->fusion().addOp(ExprKind::Reduce, {x}, x->dtype(), dims, {.reduce = op});
   return keep_dim ? broadcast(out, isReduced) : out;
 }
 

@@ -26,12 +26,7 @@ TensorView* scanAs(std::string_view name, TensorView* x, int64_t dim, ReduceOp o
   check(bits ? !isFloatingPoint(x->dtype()) : x->dtype() != DataType::Bool && !isHalfPrecision(x->dtype()),
         "[{}] no {} of {} elements; cast {}", name, meshfuse::name(op), meshfuse::name(x->dtype()), describe(x));
   return withDim(x, [&](TensorView* line) {
-    TensorView* out = line->fusion().tensor(line->dtype(), dimsOf(line));
-    ExprAttributes attributes;
-    attributes.reduce = op;
-    attributes.dim = axis;
-    line->fusion().addExpr(ExprKind::Scan, {line}, {out}, attributes);
-    return out;
+    return line->fusion().addOp(ExprKind::Scan, {line}, line->dtype(), dimsOf(line), {.reduce = op, .dim = axis});
   });
 }
 
@@ -52,12 +47,8 @@ TensorView* firstInOrder(TensorView* x, int axis, const IntExpr& count, Order or
   std::vector<Dim> dims = dimsOf(line);
   auto k = static_cast<size_t>(axis);
   dims[k] = count == dims[k].extent ? dims[k] : dynamicDimOf(count);
-  TensorView* out = line->fusion().tensor(DataType::Int, dims);
-  ExprAttributes attributes;
-  attributes.dim = axis;
-  attributes.flags = {order == Order::Descending};
-  line->fusion().addExpr(ExprKind::ArgSort, {line}, {out}, attributes);
-  return out;
+  return line->fusion().addOp(ExprKind::ArgSort, {line}, DataType::Int, dims,
+                              {.dim = axis, .flags = {order == Order::Descending}});
 }
 
 }  // namespace

@@ -4,19 +4,16 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/add_view.h"
 #include "ops/shape_rules.h"
 
 namespace meshfuse {
 
 namespace {
 
-TensorView* likeWithType(TensorView* x, DataType dtype) { return x->fusion().tensor(dtype, dimsOf(x)); }
-
 TensorView* copyOp(std::string_view op, ExprKind kind, TensorView* x) {
   checkTensor(op, x, "operand");
-  TensorView* out = likeWithType(x, x->dtype());
-  x->fusion().addExpr(kind, {x}, {out});
-  return out;
+  return x->fusion().addOp(kind, {x}, x->dtype(), dimsOf(x));
 }
 
 void checkScalar(std::string_view op, const Val* x) {
@@ -39,9 +36,7 @@ TensorView* castOp(DataType dtype, TensorView* x) {
   if (x->dtype() == dtype) {
     return set(x);
   }
-  TensorView* out = likeWithType(x, dtype);
-  x->fusion().addExpr(ExprKind::Cast, {x}, {out});
-  return out;
+  return x->fusion().addOp(ExprKind::Cast, {x}, dtype, dimsOf(x));
 }
 
 Val* castOp(DataType dtype, Val* x) {
@@ -78,9 +73,7 @@ TensorView* bitCastOp(DataType dtype, TensorView* x) {
   check(dtype != DataType::Bool && x->dtype() != DataType::Bool,
         "[bitCastOp] {} to {}: the bits of other types are not valid Bool values; use castOp", describe(x),
         name(dtype));
-  TensorView* out = likeWithType(x, dtype);
-  x->fusion().addExpr(ExprKind::BitCast, {x}, {out});
-  return out;
+  return x->fusion().addOp(ExprKind::BitCast, {x}, dtype, dimsOf(x));
 }
 
 TensorView* view(TensorView* x, DataType dtype) { return bitCastOp(dtype, x); }
@@ -105,11 +98,7 @@ TensorView* squeeze(TensorView* x, const std::vector<bool>& flags) {
   if (kept.size() == dims.size()) {
     return set(x);
   }
-  TensorView* out = x->fusion().tensor(x->dtype(), kept);
-  ExprAttributes attributes;
-  attributes.flags = flags;
-  x->fusion().addExpr(ExprKind::Squeeze, {x}, {out}, attributes);
-  return out;
+  return x->fusion().addOp(ExprKind::Squeeze, {x}, x->dtype(), kept, {.flags = flags});
 }
 
 TensorView* squeeze(TensorView* x, const std::vector<int64_t>& axes) {
@@ -154,11 +143,7 @@ TensorView* broadcast(TensorView* x, const std::vector<bool>& isNew) {
   for (bool fresh : isNew) {
     dims.push_back(fresh ? Dim{1, IterType::Broadcast} : old[next++]);
   }
-  TensorView* out = x->fusion().tensor(x->dtype(), dims);
-  ExprAttributes attributes;
-  attributes.flags = isNew;
-  x->fusion().addExpr(ExprKind::Broadcast, {x}, {out}, attributes);
-  return out;
+  return x->fusion().addOp(ExprKind::Broadcast, {x}, x->dtype(), dims, {.flags = isNew});
 }
 
 TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents) {
@@ -168,12 +153,7 @@ TensorView* withExtents(TensorView* x, const std::vector<IntExpr>& extents) {
     changes = changes || dims[k].extent != extents[k];
     dims[k].extent = extents[k];
   }
-  if (!changes) {
-    return x;
-  }
-  TensorView* out = x->fusion().tensor(x->dtype(), dims);
-  x->fusion().addExpr(ExprKind::Set, {x}, {out});
-  return out;
+  return changes ? x->fusion().addOp(ExprKind::Set, {x}, x->dtype(), dims) : x;
 }
 
 namespace {
@@ -207,12 +187,7 @@ TensorView* expandTo(TensorView* x, const std::vector<std::optional<IntExpr>>& s
     // A dim that is made 1 must be 1: a broadcast dim once that is known.
     dims[k] = sizes[k]->isConst(1) ? Dim{1, IterType::Symbolic} : dynamicDimOf(*sizes[k]);
   }
-  if (!changes) {
-    return set(x);
-  }
-  TensorView* out = x->fusion().tensor(x->dtype(), dims);
-  x->fusion().addExpr(ExprKind::Expand, {x}, {out});
-  return out;
+  return changes ? x->fusion().addOp(ExprKind::Expand, {x}, x->dtype(), dims) : set(x);
 }
 
 }  // namespace
@@ -269,23 +244,11 @@ TensorView* permute(TensorView* x, const std::vector<int64_t>& order) {
   check(std::ssize(order) == rank, "[permute] got {} axes for {}; expected one for each dim", order.size(),
         describe(x));
   (void)wrapAxes("permute", order, rank);
-  ExprAttributes attributes;
+  std::vector<int> wrapped;
   for (int64_t axis : order) {
-    attributes.order.push_back(wrapAxis("permute", axis, rank));
+    wrapped.push_back(wrapAxis("permute", axis, rank));
   }
-  if (std::ranges::is_sorted(attributes.order)) {
-    return set(x);
-  }
-  TensorView* out =
-      x->fusion().tensorFromRoot(x->dtype(), dimsOf(x), [&](Fusion&, const std::vector<IterDomain*>& root) {
-        std::vector<IterDomain*> logical;
-        for (int old : attributes.order) {
-          logical.push_back(root[old]);
-        }
-        return logical;
-      });
-  x->fusion().addExpr(ExprKind::Permute, {x}, {out}, attributes);
-  return out;
+  return std::ranges::is_sorted(wrapped) ? set(x) : addPermute(x, wrapped);
 }
 
 TensorView* transpose(TensorView* x, int64_t a, int64_t b) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/window.h"
+#include "ops/add_view.h"
 #include "ops/shape_ops.h"
 #include "ops/shape_rules.h"
 
@@ -35,7 +36,7 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
   std::vector<Dim> old = dimsOf(x);
   check(ranges.size() == old.size(), "[slice] got {} ranges for {}; expected one for each dim", ranges.size(),
         describe(x));
-  ExprAttributes attributes;
+  std::vector<IntExpr> starts, stops, steps;
   bool whole = true;
   for (size_t k = 0; k < ranges.size(); k++) {
     const IntExpr& step = ranges[k].step;
@@ -54,19 +55,11 @@ TensorView* sliceRanges(TensorView* x, const std::vector<Range>& ranges) {
         "sizes in between as inputs",
         k, x->id(), kLongestExtent);
     whole = whole && start.isConst(0) && stop == old[k].extent && step.isConst(1);
-    attributes.starts.push_back(start);
-    attributes.stops.push_back(stop);
-    attributes.steps.push_back(step);
+    starts.push_back(start);
+    stops.push_back(stop);
+    steps.push_back(step);
   }
-  if (whole) {
-    return set(x);
-  }
-  TensorView* out =
-      x->fusion().tensorFromRoot(x->dtype(), old, [&](Fusion& fusion, const std::vector<IterDomain*>& root) {
-        return connectSlice(fusion, root, attributes.starts, attributes.stops, attributes.steps);
-      });
-  x->fusion().addExpr(ExprKind::Slice, {x}, {out}, attributes);
-  return out;
+  return whole ? set(x) : addSlice(x, starts, stops, steps);
 }
 
 void checkIntScalar(std::string_view op, const Val* val) {
@@ -185,11 +178,7 @@ TensorView* cat(const std::vector<TensorView*>& tensors, int64_t dim) {
     return set(tensors[0]);
   }
   dims[axis] = dimOf(total);
-  TensorView* out = fusion.tensor(dtype, dims);
-  ExprAttributes attributes;
-  attributes.dim = axis;
-  fusion.addExpr(ExprKind::Cat, vals, {out}, attributes);
-  return out;
+  return fusion.addOp(ExprKind::Cat, vals, dtype, dims, {.dim = axis});
 }
 
 std::vector<TensorView*> chunk(TensorView* x, int64_t chunks, int64_t dim) {
