@@ -308,6 +308,16 @@ std::optional<std::vector<Digit>> fillBetween(int dim, std::vector<Digit> owned,
   return digits;
 }
 
+// The list of digits that are given least significant first; `bound` is that of the topmost.
+DigitList raggedFrom(std::vector<Digit> digits, const IntExpr& bound, const Prover& prover) {
+  std::erase_if(digits, [](const Digit& d) { return d.size.isConst(1); });
+  std::reverse(digits.begin(), digits.end());
+  if (!digits.empty()) {
+    digits.front().bound = bound;
+  }
+  return DigitList(std::move(digits), prover);
+}
+
 // Where the innermost owned digit counts several parts at once, these are one: of {2, 3, 4, 5} over an axis of 2, {5, 9}.
 std::vector<Digit> partsJoined(const std::vector<Digit>& owned) {
   const std::vector<IntExpr> parts = owned[0].parts;
@@ -357,15 +367,10 @@ DigitList fillPadded(int dim, const std::vector<Digit>& given, const Prover& pro
     return DigitList::opaque();
   }
   digits->push_back({dim, at, *top, {}});
-  std::erase_if(*digits, [](const Digit& d) { return d.size.isConst(1); });
-  std::reverse(digits->begin(), digits->end());
   for (Digit& d : *digits) {
     d.parts = parts;
   }
-  if (!digits->empty()) {
-    digits->front().bound = sumOf(parts);
-  }
-  return DigitList(std::move(*digits), prover);
+  return raggedFrom(std::move(*digits), sumOf(parts), prover);
 }
 
 // Whether `digits`, which end below `above` at a place that no rank needs to count beyond, are all that an extent has: the blocks or
@@ -387,12 +392,7 @@ DigitList roundedUp(int dim, std::vector<Digit> digits, const IntExpr& above, co
   if (!coverRoundedUp(digits, above, extent, prover)) {
     digits.push_back({dim, above, ceilDiv(extent, above), {}});
   }
-  std::erase_if(digits, [](const Digit& d) { return d.size.isConst(1); });
-  std::reverse(digits.begin(), digits.end());
-  if (!digits.empty()) {
-    digits.front().bound = extent;
-  }
-  return DigitList(std::move(digits), prover);
+  return raggedFrom(std::move(digits), extent, prover);
 }
 
 bool arePadded(const std::vector<Digit>& owned) {
@@ -439,12 +439,7 @@ DigitList fillRagged(int dim, int64_t extent, const std::vector<Digit>& owned) {
   const int64_t above = at.constValue();
   const int64_t top = std::max<int64_t>(1, (extent + above - 1) / above);
   digits->push_back({dim, at, top, {}});
-  std::erase_if(*digits, [](const Digit& d) { return d.size.isConst(1); });
-  std::reverse(digits->begin(), digits->end());
-  if (top * above != extent && !digits->empty()) {
-    digits->front().bound = extent;
-  }
-  return DigitList(std::move(*digits));
+  return raggedFrom(std::move(*digits), top * above == extent ? Digit::kEven : extent, {});
 }
 
 }  // namespace meshfuse

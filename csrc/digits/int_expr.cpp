@@ -84,24 +84,6 @@ bool sameAtoms(const std::vector<IntAtomPtr>& a, const std::vector<IntAtomPtr>& 
 
 bool sameFactors(const IntTerm& a, const IntTerm& b) { return sameAtoms(a.factors, b.factors); }
 
-std::string_view functionName(AtomKind kind) {
-  switch (kind) {
-    case AtomKind::Symbol:
-      return "";
-    case AtomKind::FloorDiv:
-      return "floorDiv";
-    case AtomKind::CeilDiv:
-      return "ceilDiv";
-    case AtomKind::Mod:
-      return "mod";
-    case AtomKind::Min:
-      return "min";
-    case AtomKind::Max:
-      return "max";
-  }
-  return "";
-}
-
 }  // namespace
 
 struct IntExprBuilder {
@@ -268,7 +250,7 @@ struct IntExprBuilder {
   static IntAtomPtr functionAtom(AtomKind kind, const IntExpr& a, const IntExpr& b, SymbolFacts facts) {
     auto atom = std::make_shared<IntAtom>();
     atom->kind = kind;
-    atom->key = fmt::format("{}({}, {})", functionName(kind), a.toString(), b.toString());
+    atom->key = fmt::format("{}({}, {})", functionOf(kind).name, a.toString(), b.toString());
     atom->facts = facts;
     atom->args = {a, b};
     atom->size = 1 + a.size() + b.size();

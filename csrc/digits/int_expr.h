@@ -122,6 +122,15 @@ struct LinearForm {
 [[nodiscard]] IntExpr max(const IntExpr& a, const IntExpr& b);
 [[nodiscard]] IntExpr product(std::span<const IntExpr> factors);  // 1 without factors
 
+struct IntFunction {
+  std::string_view name;  // in the text
+  IntExpr (*of)(const IntExpr& a, const IntExpr& b);
+};
+// By AtomKind; a symbol is no function.
+inline constexpr IntFunction kIntFunctions[] = {{"", nullptr}, {"floorDiv", floorDiv}, {"ceilDiv", ceilDiv},
+                                                {"mod", mod},  {"min", min},           {"max", max}};
+constexpr const IntFunction& functionOf(AtomKind kind) { return kIntFunctions[static_cast<size_t>(kind)]; }
+
 // a / b if b is a monomial that divides every term of a; else nullopt.
 [[nodiscard]] std::optional<IntExpr> divideExactly(const IntExpr& a, const IntExpr& b);
 // True only if proven.

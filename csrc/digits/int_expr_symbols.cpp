@@ -40,28 +40,6 @@ bool IntExpr::contains(std::string_view symbol) const {
   return false;
 }
 
-namespace {
-
-IntExpr apply(AtomKind kind, const IntExpr& a, const IntExpr& b) {
-  switch (kind) {
-    case AtomKind::FloorDiv:
-      return floorDiv(a, b);
-    case AtomKind::CeilDiv:
-      return ceilDiv(a, b);
-    case AtomKind::Mod:
-      return mod(a, b);
-    case AtomKind::Min:
-      return min(a, b);
-    case AtomKind::Max:
-      return max(a, b);
-    case AtomKind::Symbol:
-      break;
-  }
-  throwInternalError("[int_expr] a symbol is not a function");
-}
-
-}  // namespace
-
 IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::string_view)>& replacement) const {
   IntExpr result(constant_);
   for (const IntTerm& t : terms()) {
@@ -71,7 +49,7 @@ IntExpr IntExpr::substitute(const std::function<std::optional<IntExpr>(std::stri
         std::optional<IntExpr> by = replacement(f->key);
         product *= by ? *by : IntExpr(0, {{1, {f}}});
       } else {
-        product *= apply(f->kind, f->args[0].substitute(replacement), f->args[1].substitute(replacement));
+        product *= functionOf(f->kind).of(f->args[0].substitute(replacement), f->args[1].substitute(replacement));
       }
     }
     result += product;
@@ -92,7 +70,7 @@ int64_t IntExpr::evaluate(const std::function<std::optional<int64_t>(std::string
         }
         value = *v;
       } else {
-        value = apply(f->kind, f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
+        value = functionOf(f->kind).of(f->args[0].evaluate(valueOf), f->args[1].evaluate(valueOf)).constValue();
       }
       product = mulExact(product, value);
     }

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "base/error.h"
 #include "digits/int_expr.h"
@@ -101,21 +103,18 @@ class Parser {
     return call(name, a, b, start);
   }
   IntExpr call(std::string_view name, const IntExpr& a, const IntExpr& b, size_t start) {
-    check((name != "floorDiv" && name != "ceilDiv" && name != "mod") || !b.isConst() || b.constValue() > 0,
+    bool divides = name == "floorDiv" || name == "ceilDiv" || name == "mod";
+    check(!divides || !b.isConst() || b.constValue() > 0,
           "[expression] {} at offset {} of \"{}\" divides by {}; divisors are positive", name, start, text_,
           b.toString());
-    bool divides = name == "floorDiv" || name == "ceilDiv" || name == "mod";
     check(!divides || !b.upper() || *b.upper() >= 1,
           "[expression] {} divides by {} at offset {} of \"{}\"; divisors are positive", name, b.toString(), start,
           text_);
-    if (name == "floorDiv") return floorDiv(a, b);
-    if (name == "ceilDiv") return ceilDiv(a, b);
-    if (name == "mod") return mod(a, b);
-    if (name == "min") return min(a, b);
-    if (name == "max") return max(a, b);
-    throwUserError(fmt::format(
-        "[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max", name,
-        start, text_));
+    const auto* function = std::ranges::find(kIntFunctions, name, &IntFunction::name);
+    check(function != std::end(kIntFunctions),
+          "[expression] unknown function '{}' at offset {} of \"{}\"; there are floorDiv, ceilDiv, mod, min, max", name,
+          start, text_);
+    return function->of(a, b);
   }
 
   std::string_view text_;
