@@ -215,9 +215,9 @@ Explanation explain(const CompiledProgram& compiled, int rank) {
   }
   const HaloExchanges windows(*program.planned);
   for (const Expr* e : program.planned->exprs()) {
-    for (size_t k = 0; e->output()->isTensor() && k < e->inputs().size(); k++) {
-      if (e->inputs()[k]->isTensor()) {
-        result.edges.push_back(explainEdge(e, static_cast<int>(k), windows));
+    if (e->output()->isTensor()) {
+      for (const int operand : e->tensorPositions()) {
+        result.edges.push_back(explainEdge(e, operand, windows));
       }
     }
   }

@@ -16,6 +16,26 @@ std::vector<TensorView*> Expr::tensorInputs() const {
   return tensors;
 }
 
+std::vector<int> Expr::tensorPositions() const {
+  std::vector<int> positions;
+  for (int k = 0; k < std::ssize(inputs_); k++) {
+    if (inputs_[k]->isTensor()) {
+      positions.push_back(k);
+    }
+  }
+  return positions;
+}
+
+std::vector<int> Expr::positionsOf(const Val* val) const {
+  std::vector<int> positions;
+  for (int k = 0; k < std::ssize(inputs_); k++) {
+    if (inputs_[k] == val) {
+      positions.push_back(k);
+    }
+  }
+  return positions;
+}
+
 TensorView* Expr::tensorOutput(int k) const { return outputs_.at(k)->asTensor(); }
 
 std::string_view Expr::opName() const {

@@ -129,6 +129,9 @@ class Expr {
   const ExprAttributes& attributes() const { return attributes_; }
   // Operands and results that are tensors, in order.
   std::vector<TensorView*> tensorInputs() const;
+  // The positions of the operands that are tensors, and of those that are `val`.
+  std::vector<int> tensorPositions() const;
+  std::vector<int> positionsOf(const Val* val) const;
   TensorView* tensorOutput(int k = 0) const;
   std::string_view opName() const;  // the point op's name, or the kind's
 

@@ -117,16 +117,13 @@ PartialAxes partialAxes(const Expr* e, const TensorView* result, const std::vect
   const DeviceMesh& mesh = result->getDeviceMesh();
   PartialAxes axes;
   std::vector<bool> elsewhere(mesh.numAxes(), false);
-  for (size_t operand = 0; operand < e->inputs().size(); operand++) {
-    if (!e->input(static_cast<int>(operand))->isTensor()) {
-      continue;
-    }
-    const TensorView* tv = e->input(static_cast<int>(operand))->asTensor();
+  for (const int operand : e->tensorPositions()) {
+    const TensorView* tv = e->input(operand)->asTensor();
     const ShardState state = states.state(tv);
     if (!(state.mesh == mesh) || tv->isPartial()) {
       continue;
     }
-    const std::vector<int> roots = rootDims(e, static_cast<int>(operand), result);
+    const std::vector<int> roots = rootDims(e, operand, result);
     std::vector<bool> first(mesh.numAxes(), false);
     for (size_t k = 0; k < state.dims.size(); k++) {
       for (const Digit& d : state.dims[k].digits()) {
@@ -244,10 +241,8 @@ ShardState partialState(Expr* e, const PartialAxes& axes, const TensorView* part
   for (const auto& [axis, pieces] : axes) {
     state.partial.push_back(axis);
   }
-  for (size_t k = 0; k < e->inputs().size(); k++) {
-    if (e->input(static_cast<int>(k))->isTensor()) {
-      propagateForward(e, static_cast<int>(k), shardState(e->input(static_cast<int>(k))->asTensor()), partial, state);
-    }
+  for (const int operand : e->tensorPositions()) {
+    propagateForward(e, operand, shardState(e->input(operand)->asTensor()), partial, state);
   }
   addAxes(state, wanted);
   return state;

@@ -111,10 +111,8 @@ TensorView* PlacedOps::add(ExprKind kind, const std::vector<Val*>& operands, Ten
   Expr* e = fusion_.addExpr(kind, operands, {out}, attributes);
   made_.push_back(e);
   ShardState state = ShardState::replicated(mesh_, out->shape());
-  for (size_t k = 0; k < operands.size(); k++) {
-    if (operands[k]->isTensor()) {
-      propagateForward(e, static_cast<int>(k), shardState(operands[k]->asTensor()), out, state);
-    }
+  for (const int operand : e->tensorPositions()) {
+    propagateForward(e, operand, shardState(e->input(operand)->asTensor()), out, state);
   }
   setShardState(out, state);
   return out;

@@ -26,15 +26,13 @@ std::string textOf(const std::vector<HaloStep>& steps) {
 bool planWindow(Fusion& fusion, Expr* e, const HaloExchanges& windows) {
   const std::vector<HaloStep>& given = e->attributes().haloSteps;
   std::vector<HaloStep> alone;
-  for (size_t k = 0; k < e->inputs().size(); k++) {
-    if (e->input(static_cast<int>(k))->isTensor()) {
-      const std::optional<HaloExchange> exchange = haloExchange(e, static_cast<int>(k));
-      check(exchange.has_value(),
-            "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
-            "out plan=",
-            e->tensorOutput()->toString(), textOf(given));
-      alone.push_back(exchange->step);
-    }
+  for (const int operand : e->tensorPositions()) {
+    const std::optional<HaloExchange> exchange = haloExchange(e, operand);
+    check(exchange.has_value(),
+          "[plan-redistributions] {} has the halo exchange plan [{}] in the text, but no exchange is possible; leave "
+          "out plan=",
+          e->tensorOutput()->toString(), textOf(given));
+    alone.push_back(exchange->step);
   }
   std::vector<HaloStep> steps = windows.steps(e);
   if (given == steps) {

@@ -34,10 +34,8 @@ bool privatizeCasts(Fusion& fusion, PassContext& /*context*/) {
     for (size_t k = 1; k < uses.size(); k++) {
       TensorView* copy = fusion.tensor(cast->output()->dtype(), dimsOf(cast->tensorOutput()));
       fusion.addExpr(ExprKind::Cast, {cast->input(0)}, {copy}, cast->attributes());
-      for (size_t operand = 0; operand < uses[k]->inputs().size(); operand++) {
-        if (uses[k]->input(static_cast<int>(operand)) == cast->output()) {
-          fusion.replaceInput(uses[k], static_cast<int>(operand), copy);
-        }
+      for (const int operand : uses[k]->positionsOf(cast->output())) {
+        fusion.replaceInput(uses[k], operand, copy);
       }
       changed = true;
     }

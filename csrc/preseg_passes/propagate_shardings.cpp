@@ -317,7 +317,7 @@ class Propagation {
   Suggestion fromReaders(const TensorView* tv, Way way) {
     std::vector<const Expr*> readers;
     for (const Expr* use : fusion_.uses(tv)) {
-      if (places_.contains(use->id()) && wayOf(use) == way && std::ranges::find(readers, use) == readers.end()) {
+      if (places_.contains(use->id()) && wayOf(use) == way) {
         readers.push_back(use);
       }
     }
@@ -339,9 +339,11 @@ class Propagation {
   void takeFrom(const Expr* reader, const TensorView* tv, Suggestion& suggestion) {
     for (const Val* out : reader->outputs()) {
       const ShardState* from = out->isTensor() ? find(out) : nullptr;
-      for (size_t k = 0; from != nullptr && k < reader->inputs().size(); k++) {
-        if (reader->inputs()[k] == tv &&
-            propagateBackward(reader, out->asTensor(), *from, static_cast<int>(k), suggestion.state, facts_)) {
+      if (from == nullptr) {
+        continue;
+      }
+      for (const int operand : reader->positionsOf(tv)) {
+        if (propagateBackward(reader, out->asTensor(), *from, operand, suggestion.state, facts_)) {
           suggestion.from += fmt::format("{}T{}", suggestion.from.empty() ? "for " : " and ", out->id());
         }
       }
@@ -360,23 +362,24 @@ class Propagation {
                       : std::nullopt;
   }
 
-  // The state of operand k that `result` at `state` needs.
-  ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, size_t k) {
-    ShardState needed = ShardState::replicated(state.mesh, e->inputs()[k]->asTensor()->shape());
-    propagateBackward(e, result, state, static_cast<int>(k), needed, facts_);
+  // The state of an operand that `result` at `state` needs.
+  ShardState neededOf(const Expr* e, const TensorView* result, const ShardState& state, int operand) {
+    ShardState needed = ShardState::replicated(state.mesh, e->input(operand)->asTensor()->shape());
+    propagateBackward(e, result, state, operand, needed, facts_);
     return needed;
   }
 
   // The bytes that redistributed operands receive if the result is at `state`.
   Bytes bytesOfOperands(const Expr* e, const TensorView* out, const ShardState& state) {
     int64_t bytes = 0;
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      const ShardState* held = e->inputs()[k]->isTensor() ? find(e->inputs()[k]) : nullptr;
+    for (const int operand : e->tensorPositions()) {
+      const TensorView* in = e->input(operand)->asTensor();
+      const ShardState* held = find(in);
       // contributions to a sum are combined in any state
-      if (held == nullptr || !(held->mesh == state.mesh) || e->inputs()[k]->asTensor()->isPartial()) {
+      if (held == nullptr || !(held->mesh == state.mesh) || in->isPartial()) {
         continue;
       }
-      const Bytes more = bytesBetween(e->inputs()[k]->asTensor(), *held, neededOf(e, out, state, k));
+      const Bytes more = bytesBetween(in, *held, neededOf(e, out, state, operand));
       if (!more) {
         return std::nullopt;
       }
@@ -398,13 +401,10 @@ class Propagation {
         if (reader == nullptr || !(reader->mesh == state.mesh) || (takesAxes(out) && !reader->isSharded())) {
           continue;
         }
-        for (size_t k = 0; bytes && k < use->inputs().size(); k++) {
-          if (use->inputs()[k] != tv) {
-            continue;
-          }
-          const ShardState needed = neededOf(use, out->asTensor(), *reader, k);
+        for (const int operand : use->positionsOf(tv)) {
+          const ShardState needed = neededOf(use, out->asTensor(), *reader, operand);
           const Bytes more = moved.insert(needed.toString()).second ? bytesBetween(tv, state, needed) : Bytes(0);
-          bytes = more ? Bytes(*bytes + *more) : std::nullopt;
+          bytes = bytes && more ? Bytes(*bytes + *more) : std::nullopt;
         }
       }
     }

@@ -31,15 +31,6 @@ bool canPass(const Expr* e) {
          e->output()->isTensor() && !e->tensorOutput()->isPartial();
 }
 
-int tensorOperand(const Expr* e) {
-  for (size_t k = 0; k < e->inputs().size(); k++) {
-    if (e->input(static_cast<int>(k))->isTensor()) {
-      return static_cast<int>(k);
-    }
-  }
-  return 0;
-}
-
 class EdgeRewrites {
  public:
   EdgeRewrites(Fusion& fusion, PlanMemo& plans, ShardStateMemo& states)
@@ -120,14 +111,11 @@ class EdgeRewrites {
   std::optional<ShardState> neededByAll(const TensorView* tv) const {
     std::optional<ShardState> needed;
     for (const Expr* use : fusion_.uses(tv)) {
-      for (size_t k = 0; k < use->inputs().size(); k++) {
-        if (use->input(static_cast<int>(k)) != tv) {
-          continue;
-        }
-        if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
-          return std::nullopt;
-        }
-        const Edge edge = edgeRelation(use, static_cast<int>(k), use->tensorOutput(), states_);
+      if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
+        return std::nullopt;
+      }
+      for (const int operand : use->positionsOf(tv)) {
+        const Edge edge = edgeRelation(use, operand, use->tensorOutput(), states_);
         if (edge.relation != EdgeRelation::Local || !edge.needed || (needed && !provenEqual(*needed, *edge.needed))) {
           return std::nullopt;
         }
@@ -169,7 +157,7 @@ class EdgeRewrites {
         break;
       }
       Expr* op = uses[0];
-      const int operand = tensorOperand(op);
+      const int operand = op->tensorPositions()[0];
       if (at == middle) {
         fusion_.replaceInput(op, operand, from);
       }
@@ -196,7 +184,7 @@ class EdgeRewrites {
     }
     if (!passed.empty()) {
       Expr* first = passed[0].first->definition();
-      fusion_.replaceInput(first, tensorOperand(first), middle);
+      fusion_.replaceInput(first, first->tensorPositions()[0], middle);
     }
     return false;
   }
@@ -216,17 +204,16 @@ class EdgeRewrites {
     setShardState(tv, wanted);
     std::optional<ReshardCost> cost = ReshardCost{};
     const Expr* op = tv->definition();
-    for (size_t k = 0; k < op->inputs().size() && cost; k++) {
-      if (!op->input(static_cast<int>(k))->isTensor()) {
-        continue;
+    for (const int operand : op->tensorPositions()) {
+      const Edge edge = edgeRelation(op, operand, tv, states_);
+      const bool moves = edge.relation == EdgeRelation::Comm;
+      if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh) ||
+          (moves && !usesWholeAxes(*edge.needed))) {
+        cost = std::nullopt;
+        break;
       }
-      const Edge edge = edgeRelation(op, static_cast<int>(k), tv, states_);
-      if (!edge.needed || !(edge.held.mesh.empty() || edge.held.mesh == wanted.mesh)) {
-        cost = std::nullopt;
-      } else if (edge.relation == EdgeRelation::Comm && !usesWholeAxes(*edge.needed)) {
-        cost = std::nullopt;
-      } else if (edge.relation == EdgeRelation::Comm) {
-        *cost += costToHave(op->input(static_cast<int>(k))->asTensor(), *edge.needed, depth + 1);
+      if (moves) {
+        *cost += costToHave(op->input(operand)->asTensor(), *edge.needed, depth + 1);
       }
     }
     setShardState(tv, before);
@@ -261,11 +248,7 @@ class EdgeRewrites {
   void repeat(TensorView* tv, const ShardState& wanted, int depth) {
     setShardState(tv, wanted);
     Expr* op = tv->definition();
-    for (size_t k = 0; k < op->inputs().size(); k++) {
-      const auto operand = static_cast<int>(k);
-      if (!op->input(operand)->isTensor()) {
-        continue;
-      }
+    for (const int operand : op->tensorPositions()) {
       const Edge edge = edgeRelation(op, operand, tv, states_);
       if (edge.relation == EdgeRelation::Comm) {
         fusion_.replaceInput(op, operand, have(op->input(operand)->asTensor(), *edge.needed, depth + 1));

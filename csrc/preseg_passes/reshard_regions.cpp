@@ -132,10 +132,8 @@ class Region {
         if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor()) {
           continue;
         }
-        for (size_t k = 0; k < use->inputs().size(); k++) {
-          const auto operand = static_cast<int>(k);
-          if (use->input(operand) != member.tv ||
-              edgeRelation(use, operand, use->tensorOutput(), *states_).relation != EdgeRelation::Comm) {
+        for (const int operand : use->positionsOf(member.tv)) {
+          if (edgeRelation(use, operand, use->tensorOutput(), *states_).relation != EdgeRelation::Comm) {
             continue;
           }
           const bool rounds = becomesPartial(use, operand) && dataTypeSize(use->tensorOutput()->dtype()) < 4;
@@ -233,10 +231,8 @@ class Region {
       }
       TensorView* out = use->tensorOutput();
       ShardState state = states_->state(out);
-      for (size_t k = 0; k < use->inputs().size(); k++) {
-        if (use->input(static_cast<int>(k)) == member.tv) {
-          propagateForward(use, static_cast<int>(k), member.state, out, state);
-        }
+      for (const int operand : use->positionsOf(member.tv)) {
+        propagateForward(use, operand, member.state, out, state);
       }
       // a stand-in is gathered in place of the operand
       const bool movable = isMovable(out);
@@ -269,12 +265,9 @@ class Region {
       if (use->kind() == ExprKind::Redistribute || !use->output()->isTensor() || !contains(use->output())) {
         return std::nullopt;
       }
-      for (size_t k = 0; k < use->inputs().size(); k++) {
-        if (use->input(static_cast<int>(k)) != tv) {
-          continue;
-        }
+      for (const int operand : use->positionsOf(tv)) {
         ShardState state = states_->state(tv);
-        propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, static_cast<int>(k), state);
+        propagateBackward(use, use->tensorOutput(), members_.at(use->output()->id()).state, operand, state);
         if (!ownsAll(state, axes_) || (needed && !provenEqual(*needed, state))) {
           return std::nullopt;
         }
@@ -309,17 +302,16 @@ class Region {
     ReshardCost more;
     const TensorView* out = e->tensorOutput();
     bool summed = false;
-    for (size_t k = 0; k < e->inputs().size(); k++) {
-      const Val* operand = e->input(static_cast<int>(k));
-      if (!operand->isTensor() || standsIn(operand)) {
+    for (const int operand : e->tensorPositions()) {
+      const TensorView* in = e->input(operand)->asTensor();
+      if (standsIn(in)) {
         continue;
       }
-      const TensorView* in = operand->asTensor();
-      const Edge edge = edgeRelation(e, static_cast<int>(k), out, *states_);
+      const Edge edge = edgeRelation(e, operand, out, *states_);
       if (edge.relation != EdgeRelation::Comm) {
         continue;
       }
-      if (becomesPartial(e, static_cast<int>(k))) {
+      if (becomesPartial(e, operand)) {
         summed = true;
         continue;
       }

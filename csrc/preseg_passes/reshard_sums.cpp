@@ -229,10 +229,8 @@ class SumTrees {
       return rest;
     }
     size_t next = 0;
-    for (size_t k = 0; k < definition->inputs().size(); k++) {
-      if (definition->input(static_cast<int>(k))->isTensor()) {
-        fusion_.replaceInput(definition, static_cast<int>(k), left[next++]);
-      }
+    for (const int operand : definition->tensorPositions()) {
+      fusion_.replaceInput(definition, operand, left[next++]);
     }
     return tv;
   }

@@ -20,25 +20,15 @@ bool onlyChangesShape(const Expr* e) {
          (rule.view == View::InOrder || rule.view == View::Reordered || rule.view == View::Contiguous);
 }
 
-int operandOf(const Expr* e, const Val* val) {
-  int k = 0;
-  while (e->input(k) != val) {
-    k++;
-  }
-  return k;
-}
-
 // The cost of a window's halo exchange with its present sharding.
 std::optional<double> costOfWindow(const Expr* e) {
   double cost = 0;
-  for (size_t k = 0; k < e->inputs().size(); k++) {
-    if (e->input(static_cast<int>(k))->isTensor()) {
-      const std::optional<HaloExchange> exchange = haloExchange(e, static_cast<int>(k));
-      if (!exchange) {
-        return std::nullopt;
-      }
-      cost += exchange->messages.empty() ? 0 : exchange->cost;
+  for (const int operand : e->tensorPositions()) {
+    const std::optional<HaloExchange> exchange = haloExchange(e, operand);
+    if (!exchange) {
+      return std::nullopt;
     }
+    cost += exchange->messages.empty() ? 0 : exchange->cost;
   }
   return cost;
 }
@@ -63,7 +53,7 @@ bool place(Expr* window, PlanMemo& plans) {
     }
   }
   const std::optional<double> before = costOfWindow(window);
-  const Edge last = edgeRelation(reader, operandOf(reader, chain.back()), reader->tensorOutput());
+  const Edge last = edgeRelation(reader, reader->positionsOf(chain.back())[0], reader->tensorOutput());
   if (!before || !last.needed || last.held.mesh.empty()) {
     return false;
   }
@@ -77,7 +67,8 @@ bool place(Expr* window, PlanMemo& plans) {
   for (size_t k = chain.size(); k-- > 0 && needed;) {
     setShardState(chain[k], *needed);
     if (k > 0) {
-      needed = edgeRelation(chain[k]->definition(), operandOf(chain[k]->definition(), chain[k - 1]), chain[k]).needed;
+      const Expr* op = chain[k]->definition();
+      needed = edgeRelation(op, op->positionsOf(chain[k - 1])[0], chain[k]).needed;
     }
   }
   const std::optional<double> after = needed ? costOfWindow(window) : std::nullopt;
