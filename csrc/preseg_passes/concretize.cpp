@@ -221,12 +221,10 @@ class Concretizer {
         kept.push_back(dims[k]);
       }
     }
-    ExprAttributes attributes;
-    attributes.flags = flags;
     TensorView* squeezed = to_.tensor(x->dtype(), kept);
-    to_.addExpr(ExprKind::Squeeze, {x}, {squeezed}, attributes);
+    to_.addExpr(ExprKind::Squeeze, {x}, {squeezed}, {.flags = flags});
     TensorView* out = to_.tensor(x->dtype(), dims);
-    to_.addExpr(ExprKind::Broadcast, {squeezed}, {out}, attributes);
+    to_.addExpr(ExprKind::Broadcast, {squeezed}, {out}, {.flags = flags});
     return out;
   }
 

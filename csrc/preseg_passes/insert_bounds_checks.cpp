@@ -70,9 +70,7 @@ TensorView* checkedIndex(TensorView* index, const IntExpr& extent, const ShardSt
     index = wide;
   }
   TensorView* checked = plainTensor(index, index->dtype(), place);
-  ExprAttributes attributes;
-  attributes.point = PointOp::CheckedIndex;
-  fusion.addExpr(ExprKind::Point, {index, fusion.intScalar(extent)}, {checked}, attributes);
+  fusion.addExpr(ExprKind::Point, {index, fusion.intScalar(extent)}, {checked}, {.point = PointOp::CheckedIndex});
   return checked;
 }
 

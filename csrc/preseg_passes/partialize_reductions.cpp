@@ -262,9 +262,8 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, 
   Fusion& fusion = sum->fusion();
   const DataType wide = accumulateType(dtype);
   ShardState biasState = ShardState::replicated(state.mesh, bias->shape());
-  const std::vector<Digit> last(state.dims.back().digits().begin(), state.dims.back().digits().end());
   std::vector<Digit> owned;
-  for (Digit d : last) {
+  for (Digit d : state.dims.back().digits()) {
     if (d.owner.isDevice()) {
       d.dim = 0;
       owned.push_back(d);
@@ -280,14 +279,11 @@ TensorView* addBias(TensorView* sum, TensorView* bias, const ShardState& state, 
   }
   broadcastState.dims.push_back(fillLocal(static_cast<int>(state.dims.size()) - 1, bias->shape()[0], owned));
   TensorView* stretched = placedTensor(fusion, wide, dims, broadcastState);
-  ExprAttributes flags;
-  flags.flags.assign(dims.size(), true);
-  flags.flags.back() = false;
-  fusion.addExpr(ExprKind::Broadcast, {b}, {stretched}, flags);
+  std::vector<bool> isNew(dims.size(), true);
+  isNew.back() = false;
+  fusion.addExpr(ExprKind::Broadcast, {b}, {stretched}, {.flags = isNew});
   TensorView* total = plainTensor(sum, wide, state);
-  ExprAttributes add;
-  add.point = PointOp::Add;
-  fusion.addExpr(ExprKind::Point, {cast(sum, wide, state), stretched}, {total}, add);
+  fusion.addExpr(ExprKind::Point, {cast(sum, wide, state), stretched}, {total}, {.point = PointOp::Add});
   return cast(total, dtype, state);
 }
 

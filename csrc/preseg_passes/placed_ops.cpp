@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ir/reshape.h"
-#include "ir/window.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "ops/add_view.h"
 #include "preseg_passes/plain_tensor.h"
 
 namespace meshfuse {
@@ -24,9 +24,7 @@ TensorView* PlacedOps::point(PointOp op, const std::vector<Val*>& operands, std:
     }
     dtype = v->dtype();
   }
-  ExprAttributes attributes;
-  attributes.point = op;
-  return add(ExprKind::Point, operands, fusion_.tensor(type.value_or(dtype), dims), attributes);
+  return add(ExprKind::Point, operands, fusion_.tensor(type.value_or(dtype), dims), {.point = op});
 }
 
 TensorView* PlacedOps::number(PointOp op, TensorView* tv, double with) { return point(op, {tv, fusion_.scalar(with)}); }
@@ -38,9 +36,7 @@ TensorView* PlacedOps::sum(TensorView* tv, const std::vector<bool>& reduced) {
   for (size_t k = 0; k < dims.size(); k++) {
     dims[k].type = reduced[k] ? IterType::Reduction : dims[k].type;
   }
-  ExprAttributes attributes;
-  attributes.reduce = ReduceOp::Sum;
-  return add(ExprKind::Reduce, {tv}, fusion_.tensor(tv->dtype(), dims), attributes);
+  return add(ExprKind::Reduce, {tv}, fusion_.tensor(tv->dtype(), dims), {.reduce = ReduceOp::Sum});
 }
 
 TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew) {
@@ -50,9 +46,7 @@ TensorView* PlacedOps::broadcast(TensorView* tv, const std::vector<bool>& isNew)
   for (const bool added : isNew) {
     dims.push_back(added ? Dim{1, IterType::Broadcast} : old[next++]);
   }
-  ExprAttributes attributes;
-  attributes.flags = isNew;
-  return add(ExprKind::Broadcast, {tv}, fusion_.tensor(tv->dtype(), dims), attributes);
+  return add(ExprKind::Broadcast, {tv}, fusion_.tensor(tv->dtype(), dims), {.flags = isNew});
 }
 
 TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
@@ -60,22 +54,16 @@ TensorView* PlacedOps::cast(TensorView* tv, DataType type) {
 }
 
 TensorView* PlacedOps::iota(int64_t length, int64_t start, int64_t step) {
-  ExprAttributes attributes;
-  attributes.starts = {IntExpr(0)};
   return add(ExprKind::Iota, {fusion_.intScalar(start), fusion_.intScalar(step)},
-             fusion_.tensor(DataType::Int, {{length, IterType::Iteration}}), attributes);
+             fusion_.tensor(DataType::Int, {{length, IterType::Iteration}}), {.starts = {IntExpr(0)}});
 }
 
 TensorView* PlacedOps::padEnd(TensorView* tv, size_t dim, int64_t more, const ShardState& state) {
-  ExprAttributes attributes;
-  attributes.starts.assign(tv->shape().size(), IntExpr(0));
-  attributes.stops.assign(tv->shape().size(), IntExpr(0));
-  attributes.stops[dim] = more;
-  TensorView* out =
-      fusion_.tensorFromRoot(tv->dtype(), dimsOf(tv), [&](Fusion& f, const std::vector<IterDomain*>& root) {
-        return connectPad(f, root, attributes.starts, attributes.stops);
-      });
-  made_.push_back(fusion_.addExpr(ExprKind::Pad, {tv, fusion_.scalar(0.0)}, {out}, attributes));
+  const std::vector<IntExpr> before(tv->shape().size(), 0);
+  std::vector<IntExpr> after = before;
+  after[dim] = more;
+  TensorView* out = addPad(tv, fusion_.scalar(0.0), before, after);
+  made_.push_back(out->definition());
   setShardState(out, state);
   return out;
 }

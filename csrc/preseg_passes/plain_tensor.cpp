@@ -19,17 +19,16 @@ TensorView* plainTensor(const TensorView* tv, DataType dtype, const ShardState& 
 }
 
 Expr* redistribute(TensorView* from, TensorView* to) {
-  return from->fusion().addExpr(ExprKind::Redistribute, {from}, {to}, ExprAttributes{});
+  return from->fusion().addExpr(ExprKind::Redistribute, {from}, {to});
 }
 
 TensorView* combine(TensorView* partial, const ShardState& state) {
   std::vector<Dim> dims = dimsOf(partial);
-  ExprAttributes attributes;
-  attributes.reduce = partial->partialDomain()->combine();
-  attributes.dim = partial->partialDim();
-  dims.at(attributes.dim).type = IterType::Reduction;
+  const int dim = partial->partialDim();
+  dims.at(dim).type = IterType::Reduction;
   TensorView* combined = placedTensor(partial->fusion(), partial->dtype(), dims, state);
-  partial->fusion().addExpr(ExprKind::Redistribute, {partial}, {combined}, attributes);
+  partial->fusion().addExpr(ExprKind::Redistribute, {partial}, {combined},
+                            {.reduce = partial->partialDomain()->combine(), .dim = dim});
   return combined;
 }
 

@@ -9,9 +9,9 @@
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
 #include "ir/reshape.h"
-#include "ir/window.h"
 #include "multidevice/sharding/propagate.h"
 #include "multidevice/sharding/relation.h"
+#include "ops/add_view.h"
 #include "preseg_passes/plain_tensor.h"
 #include "preseg_passes/reshard_cost.h"
 
@@ -83,11 +83,7 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
       attributes.starts.insert(attributes.starts.begin() + place, 0);
       attributes.stops.insert(attributes.stops.begin() + place, contributions);
       attributes.steps.insert(attributes.steps.begin() + place, 1);
-      attributes.haloSteps.clear();
-      connect = [&](Fusion& f, const std::vector<IterDomain*>& ids) {
-        return connectSlice(f, ids, attributes.starts, attributes.stops, attributes.steps);
-      };
-      break;
+      return addSlice(partial, attributes.starts, attributes.stops, attributes.steps);
     }
     default: {  // Reduce
       const std::vector<IterDomain*>& reduced = op->tensorOutput()->getRootDomain();

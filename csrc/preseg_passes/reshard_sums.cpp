@@ -247,19 +247,14 @@ class SumTrees {
 
   TensorView* plainSum(TensorView* a, TensorView* b) {
     TensorView* sum = plainTensor(a, a->dtype(), shardState(a));
-    ExprAttributes attributes;
-    attributes.point = PointOp::Add;
-    fusion_.addExpr(ExprKind::Point, {a, b}, {sum}, attributes);
+    fusion_.addExpr(ExprKind::Point, {a, b}, {sum}, {.point = PointOp::Add});
     return sum;
   }
 
   // Contribution by contribution.
-  static TensorView* add(TensorView* a, TensorView* b) {
-    TensorView* sum = a->fusion().tensor(a->dtype(), dimsOf(a));
-    ExprAttributes attributes;
-    attributes.point = PointOp::Add;
-    a->fusion().addExpr(ExprKind::Point, {a, b}, {sum}, attributes);
-    setShardState(sum, shardState(a));
+  TensorView* add(TensorView* a, TensorView* b) {
+    TensorView* sum = placedTensor(fusion_, a->dtype(), dimsOf(a), shardState(a));
+    fusion_.addExpr(ExprKind::Point, {a, b}, {sum}, {.point = PointOp::Add});
     return sum;
   }
 
