@@ -36,12 +36,11 @@ bool sameValue(const TensorView* a, const TensorView* b) {
 
 // A combination of local sums that no other op reads.
 bool combinesSums(const Expr* e) {
-  if (e == nullptr || !isOneMeshReshard(e) || e->attributes().reduce != ReduceOp::Sum || e->attributes().plan) {
+  if (e == nullptr || !addsContributions(e) || e->attributes().plan) {
     return false;
   }
   const TensorView* partial = e->input(0)->asTensor();
-  return partial->isPartial() && partial->definition() != nullptr &&
-         partial->definition()->kind() == ExprKind::Reduce &&
+  return partial->definition() != nullptr && partial->definition()->kind() == ExprKind::Reduce &&
          partial->definition()->attributes().reduce == ReduceOp::Sum && e->fusion().uses(partial).size() == 1 &&
          !partial->isFusionOutput() && !partial->isUserSharded();
 }

@@ -90,6 +90,21 @@ bool isOneMeshReshard(const Expr* expr) {
   return from->hasDeviceMesh() && from->getDeviceMesh() == to->getDeviceMesh();
 }
 
+bool addsContributions(const Expr* expr) {
+  return isOneMeshReshard(expr) && expr->attributes().reduce == ReduceOp::Sum &&
+         expr->input(0)->asTensor()->isPartial();
+}
+
+std::vector<int> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among) {
+  std::vector<int> ids;
+  for (const Expr* e : fusion.exprs()) {
+    if (among(e)) {
+      ids.push_back(e->id());
+    }
+  }
+  return ids;
+}
+
 TensorView* knownReshard(const TensorView* tv, const ShardState& state) {
   for (const Expr* use : tv->fusion().uses(tv)) {
     const bool isRead = !use->output()->fusion().uses(use->output()).empty() || use->output()->isFusionOutput();

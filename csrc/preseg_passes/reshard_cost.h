@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "multidevice/sharding/plan_memo.h"
 #include "tensor/dtype.h"
@@ -39,6 +41,10 @@ struct ReshardCost {
 [[nodiscard]] bool isMovable(const TensorView* tv);
 // True for a Redistribute that these rewrites handle: operand and result are on one mesh.
 [[nodiscard]] bool isOneMeshReshard(const Expr* expr);
+// True for one of them that adds up the contributions to a sum.
+[[nodiscard]] bool addsContributions(const Expr* expr);
+// The ids of the exprs that a pass is to visit: a visit may remove exprs that follow.
+[[nodiscard]] std::vector<int> idsOf(const Fusion& fusion, const std::function<bool(const Expr*)>& among);
 // The existing redistribution of `tv` to `state`, or nullptr.
 [[nodiscard]] TensorView* knownReshard(const TensorView* tv, const ShardState& state);
 

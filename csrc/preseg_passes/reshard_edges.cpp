@@ -40,13 +40,7 @@ class EdgeRewrites {
     bool any = false;
     for (bool changed = true; changed;) {
       changed = merge();
-      std::vector<int> reshards;  // by id, because a rewrite may remove others
-      for (const Expr* e : fusion_.exprs()) {
-        if (isOneMeshReshard(e)) {
-          reshards.push_back(e->id());
-        }
-      }
-      for (int id : reshards) {
+      for (const int id : idsOf(fusion_, isOneMeshReshard)) {
         Expr* e = fusion_.expr(id);
         changed |= e != nullptr && (compose(e) || narrow(e) || sink(e) || hoist(e));
       }

@@ -100,64 +100,40 @@ TensorView* shaped(TensorView* partial, const Expr* op) {
   return out;
 }
 
-class Delays {
- public:
-  Delays(Fusion& fusion, PlanMemo& plans) : fusion_(fusion), plans_(plans) {}
-
-  bool run() {
-    bool changed = false;
-    std::vector<int> reshards;
-    for (const Expr* e : fusion_.exprs()) {
-      if (isOneMeshReshard(e) && e->attributes().reduce == ReduceOp::Sum && e->input(0)->asTensor()->isPartial()) {
-        reshards.push_back(e->id());
+// Moves `e` after the first op of the chain that follows (each read by the next alone) whose result is cheaper to combine.
+bool delay(Fusion& fusion, PlanMemo& plans, Expr* e) {
+  TensorView* partial = e->input(0)->asTensor();
+  TensorView* at = e->tensorOutput();
+  const int64_t now = costOf(plans, e).bytes;
+  std::vector<Expr*> made;
+  std::vector<Expr*> passed;
+  while (fusion.uses(at).size() == 1 && isMovable(at) && !at->hasAllocation() && isLinear(fusion.uses(at)[0])) {
+    Expr* op = fusion.uses(at)[0];
+    TensorView* next = ofContributions(op, partial);
+    if (next == nullptr) {
+      break;
+    }
+    made.push_back(next->definition());
+    TensorView* result = op->tensorOutput();
+    if (costOf(plans, shardState(next), shardState(result), next).bytes < now) {
+      TensorView* combined = combine(next, shardState(result));
+      fusion.removeExpr(op);
+      takePlace(result, combined);
+      for (auto old = passed.rbegin(); old != passed.rend(); ++old) {
+        fusion.removeExpr(*old);
       }
+      fusion.removeExpr(e);
+      return true;
     }
-    for (int id : reshards) {
-      changed |= delay(fusion_.expr(id));
-    }
-    return changed;
+    passed.push_back(op);
+    partial = next;
+    at = result;
   }
-
- private:
-  // Moves `e` after the first op of the chain that follows (each read by the next alone) whose result is cheaper to combine.
-  bool delay(Expr* e) {
-    TensorView* partial = e->input(0)->asTensor();
-    TensorView* at = e->tensorOutput();
-    const int64_t now = costOf(plans_, e).bytes;
-    std::vector<Expr*> made;
-    std::vector<Expr*> passed;
-    while (fusion_.uses(at).size() == 1 && isMovable(at) && !at->hasAllocation() && isLinear(fusion_.uses(at)[0])) {
-      Expr* op = fusion_.uses(at)[0];
-      TensorView* next = ofContributions(op, partial);
-      if (next == nullptr) {
-        break;
-      }
-      made.push_back(next->definition());
-      passed.push_back(op);
-      TensorView* result = op->tensorOutput();
-      if (costOf(plans_, shardState(next), shardState(result), next).bytes < now) {
-        TensorView* combined = combine(next, shardState(result));
-        fusion_.removeExpr(op);
-        takePlace(result, combined);
-        passed.pop_back();
-        for (auto old = passed.rbegin(); old != passed.rend(); ++old) {
-          fusion_.removeExpr(*old);
-        }
-        fusion_.removeExpr(e);
-        return true;
-      }
-      partial = next;
-      at = result;
-    }
-    for (auto op = made.rbegin(); op != made.rend(); ++op) {
-      fusion_.removeExpr(*op);
-    }
-    return false;
+  for (auto op = made.rbegin(); op != made.rend(); ++op) {
+    fusion.removeExpr(*op);
   }
-
-  Fusion& fusion_;
-  PlanMemo& plans_;
-};
+  return false;
+}
 
 }  // namespace
 
@@ -204,6 +180,12 @@ TensorView* ofContributions(const Expr* op, TensorView* partial) {
   return nullptr;
 }
 
-bool delayPartialSums(Fusion& fusion, PassContext& context) { return Delays(fusion, context.memo<PlanMemo>()).run(); }
+bool delayPartialSums(Fusion& fusion, PassContext& context) {
+  bool changed = false;
+  for (const int id : idsOf(fusion, addsContributions)) {
+    changed |= delay(fusion, context.memo<PlanMemo>(), fusion.expr(id));
+  }
+  return changed;
+}
 
 }  // namespace meshfuse

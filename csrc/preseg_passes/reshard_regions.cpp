@@ -359,13 +359,7 @@ class Split {
 
   bool run() {
     bool changed = false;
-    std::vector<int> reshards;
-    for (const Expr* e : fusion_.exprs()) {
-      if (!allReduced(e, states_).empty()) {
-        reshards.push_back(e->id());
-      }
-    }
-    for (int id : reshards) {
+    for (const int id : idsOf(fusion_, [this](const Expr* e) { return !allReduced(e, states_).empty(); })) {
       changed |= splitAt(fusion_.expr(id));
     }
     return changed;

@@ -48,12 +48,7 @@ class SumTrees {
 
   bool run() {
     bool changed = false;
-    std::vector<int> adds;
-    for (const Expr* e : fusion_.exprs()) {
-      if (isPlainAdd(e, states_)) {
-        adds.push_back(e->id());
-      }
-    }
+    const std::vector<int> adds = idsOf(fusion_, [this](const Expr* e) { return isPlainAdd(e, states_); });
     // from the last one on: a tree begins at its root
     for (auto id = adds.rbegin(); id != adds.rend(); ++id) {
       Expr* e = inTrees_.contains(*id) ? nullptr : fusion_.expr(*id);
@@ -96,8 +91,7 @@ class SumTrees {
       inTrees_.insert(definition->id());
       linear.insert(linear.begin(), definition);
       collect(definition->tensorInputs()[0], std::move(linear), terms);
-    } else if (isOneMeshReshard(definition) && definition->input(0)->asTensor()->isPartial() &&
-               definition->attributes().reduce == ReduceOp::Sum && isReadOnce(definition->input(0))) {
+    } else if (addsContributions(definition) && isReadOnce(definition->input(0))) {
       terms.push_back({definition, std::move(linear)});
     }
   }
