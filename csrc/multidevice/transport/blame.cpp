@@ -1,4 +1,6 @@
 // Compares the records of all ranks and finds the first call that differs between them.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -25,22 +27,8 @@ struct TeamCall {
   int64_t begin = 0;                    // of the first member to come
 };
 
-std::vector<int> ranksOf(uint64_t mask) {
-  std::vector<int> ranks;
-  for (int r = 0; r < 64; ++r) {
-    if ((mask >> r & 1) != 0) {
-      ranks.push_back(r);
-    }
-  }
-  return ranks;
-}
-
 std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank" : "ranks";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? " " : ", ", ranks[i]);
-  }
-  return text;
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
 // The calls of one rank for one team, by their sequence.
@@ -93,9 +81,6 @@ std::optional<TeamCall> firstDivergence(const Records& records, uint64_t team, u
 }
 
 std::string describeEntry(const Entry& e, int64_t origin) {
-  const std::string call = e.event.call.kind == Collective::Send
-                               ? fmt::format("a group of {} sends and receives", e.event.call.count)
-                               : describe(e.event.call);
   const std::string step =
       e.event.step < 0 ? "" : fmt::format(" at step {} ({})", e.event.step, std::string_view(e.event.what));
   const double milliseconds = static_cast<double>(e.begin - origin) * 1e-6;
@@ -108,8 +93,8 @@ std::string describeEntry(const Entry& e, int64_t origin) {
   const std::string program = e.event.call.program == 0 ? "" : fmt::format(", program {:08x}", e.event.call.program);
   const std::string way =
       e.event.way == Algorithm::Default ? "" : fmt::format(" by the algorithm '{}'", name(e.event.way));
-  return fmt::format("{}{}{}{}, begun {} {:.3f} ms, {}", call, way, step, program, e.timed ? "at" : "after",
-                     milliseconds, end);
+  return fmt::format("{}{}{}{}, begun {} {:.3f} ms, {}", describe(e.event.call), way, step, program,
+                     e.timed ? "at" : "after", milliseconds, end);
 }
 
 std::string whereItWas(const FlightRecord& record, int64_t origin) {
@@ -122,7 +107,7 @@ std::string whereItWas(const FlightRecord& record, int64_t origin) {
 }
 
 std::string divergenceText(const Records& records, const TeamCall& call, int64_t origin) {
-  std::vector<int> team = ranksOf(call.mask);
+  std::vector<int> team = ranksIn(call.mask);
   for (const auto& [r, entry] : call.members) {
     if (std::find(team.begin(), team.end(), r) == team.end()) {
       team.push_back(r);

@@ -1,5 +1,7 @@
 #include "multidevice/transport/call.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -19,15 +21,7 @@ uint64_t teamMask(const Team& team) {
   return mask;
 }
 
-std::string teamText(const CallRecord& call) {
-  std::string text;
-  for (int r = 0; r < 64; ++r) {
-    if ((call.teamMask >> r & 1) != 0) {
-      text += fmt::format("{}{}", text.empty() ? "" : ", ", r);
-    }
-  }
-  return "{" + text + "}";
-}
+std::string teamText(const CallRecord& call) { return fmt::format("{{{}}}", fmt::join(ranksIn(call.teamMask), ", ")); }
 
 bool carriesData(Collective kind) {
   return kind != Collective::Barrier && kind != Collective::Exchange && kind != Collective::Close;
@@ -50,7 +44,20 @@ CallRecord stamped(CallRecord call, const Team& team, uint64_t program) {
   return call;
 }
 
+std::vector<int> ranksIn(uint64_t teamMask) {
+  std::vector<int> ranks;
+  for (int r = 0; r < 64; ++r) {
+    if ((teamMask >> r & 1) != 0) {
+      ranks.push_back(r);
+    }
+  }
+  return ranks;
+}
+
 std::string describe(const CallRecord& call) {
+  if (call.kind == Collective::Send) {
+    return fmt::format("a group of {} sends and receives", call.count);
+  }
   std::string text{name(call.kind)};
   text += call.ragged ? "-v" : "";
   if (reduces(call.kind)) {
@@ -64,6 +71,14 @@ std::string describe(const CallRecord& call) {
     text += fmt::format(" {} position {}", traits(call.kind).resultIsOfRoot ? "to" : "from", call.root);
   }
   return text + " in team " + teamText(call);
+}
+
+std::string describeRank(int rank, int size, int64_t step, std::string_view what) {
+  const std::string text = fmt::format("[rank {}/{}]", rank, size);
+  if (step >= 0) {
+    return text + fmt::format(" at step {} ({})", step, what);
+  }
+  return what.empty() ? text : text + fmt::format(" ({})", what);
 }
 
 std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "multidevice/transport/communicator.h"
 
@@ -84,8 +85,12 @@ struct CollectiveCall {
 // The record of a call with the hash of its team and its program. Cheap, because every call needs it.
 [[nodiscard]] CallRecord stamped(CallRecord call, const Team& team, uint64_t program);
 
-// `all-reduce(Sum) of 1024 Float in team {0, 1}`.
+// The ranks of a CallRecord::teamMask, ascending.
+[[nodiscard]] std::vector<int> ranksIn(uint64_t teamMask);
+// `all-reduce(Sum) of 1024 Float in team {0, 1}`; of Send: `a group of 3 sends and receives`.
 [[nodiscard]] std::string describe(const CallRecord& call);
+// `[rank 1/4] at step 12 (all-reduce of T7)`; a step below 0 is not named.
+[[nodiscard]] std::string describeRank(int rank, int size, int64_t step, std::string_view what);
 // `the counts differ: rank 0 has 64, rank 1 has 65`; both calls in full if the kinds differ. Empty if they are equal.
 [[nodiscard]] std::string difference(int rankA, const CallRecord& a, int rankB, const CallRecord& b);
 

@@ -341,15 +341,9 @@ void HostGroup::throwFailure() const {
 }
 
 std::string HostGroup::rankAndStep(int rank) const {
-  std::string text = fmt::format("[rank {}/{}]", rank, size_);
   const Status& status = callsOf(rank).status();
   const std::string_view what(status.what, strnlen(status.what, sizeof(status.what)));
-  if (const int64_t step = status.step.load(std::memory_order_relaxed); step >= 0) {
-    text += fmt::format(" at step {} ({})", step, what);
-  } else if (!what.empty()) {
-    text += fmt::format(" ({})", what);
-  }
-  return text;
+  return describeRank(rank, size_, status.step.load(std::memory_order_relaxed), what);
 }
 
 std::string HostGroup::place(int rank) const {
@@ -363,8 +357,7 @@ std::string HostGroup::place(int rank) const {
                                                                                : " outside any call");
   }
   const CallRecord call = status.call;
-  return text + " in " +
-         (call.kind == Collective::Send ? fmt::format("a group of {} sends and receives", call.count) : describe(call));
+  return text + " in " + describe(call);
 }
 
 }  // namespace meshfuse

@@ -523,18 +523,7 @@ std::string NetworkCommunicator::peerName(int rank) const { return fmt::format("
 
 std::string NetworkCommunicator::place() const {
   std::lock_guard lock(placeMutex_);
-  std::string text = peerName(rank_);
-  if (step_ >= 0) {
-    text += fmt::format(" at step {} ({})", step_, what_);
-  } else if (!what_.empty()) {
-    text += fmt::format(" ({})", what_);
-  }
-  if (!inCall_) {
-    return text + " outside any call";
-  }
-  return text + " in " +
-         (call_.kind == Collective::Send ? fmt::format("a group of {} sends and receives", call_.count)
-                                         : describe(call_));
+  return describeRank(rank_, size_, step_, what_) + (inCall_ ? " in " + describe(call_) : " outside any call");
 }
 
 }  // namespace meshfuse

@@ -1,5 +1,7 @@
 #include "multidevice/transport/loopback/rendezvous.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -319,11 +321,7 @@ std::string LoopbackRendezvous::waits() {
     }
     text += fmt::format("{}{}", text.empty() ? "" : "; ", placeLocked(r));
     if (s.ready != nullptr) {
-      std::string peers;
-      for (int p : s.awaited) {
-        peers += fmt::format("{} {}", peers.empty() ? "" : ",", p);
-      }
-      text += fmt::format(" waits for rank{}{}", s.awaited.size() == 1 ? "" : "s", peers);
+      text += fmt::format(" waits for rank{} {}", s.awaited.size() == 1 ? "" : "s", fmt::join(s.awaited, ", "));
     }
   }
   return text;
@@ -437,17 +435,9 @@ std::string LoopbackRendezvous::place(int rank) {
 
 std::string LoopbackRendezvous::placeLocked(int rank) {
   const Slot& s = slot(rank);
-  std::string text = fmt::format("[rank {}/{}]", rank, size());
-  if (s.step >= 0) {
-    text += fmt::format(" at step {} ({})", s.step, s.what);
-  } else if (!s.what.empty()) {
-    text += fmt::format(" ({})", s.what);
-  }
+  const std::string text = describeRank(rank, size(), s.step, s.what);
   if (s.left) {
     return text + " has ended";
-  }
-  if (s.inCall && s.call.kind == Collective::Send) {
-    return text + fmt::format(" in a group of {} sends and receives", s.call.count);
   }
   return text + (s.inCall ? " in " + describe(s.call) : s.busy ? " is busy outside any call" : " outside any call");
 }
