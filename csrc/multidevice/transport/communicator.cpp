@@ -36,9 +36,7 @@ class SelfCommunicator final : public Communicator {
     checkAlive();
     checkTransfers(transfers, 1);
     moveWithinRank(transfers, 0);
-    for (const Transfer& t : transfers) {
-      ++counters_[t.direction == Transfer::Direction::Send ? Collective::Send : Collective::Recv].calls;
-    }
+    count(transfers);
   }
   std::vector<std::string> exchange(std::string_view message) override {
     checkAlive();
@@ -52,13 +50,10 @@ class SelfCommunicator final : public Communicator {
     checkHasFailed(!failure_.empty());
     return {makeSelfCommunicator(), {0}};
   }
-  const TransferCounters& counters() const override { return counters_; }
-  void resetCounters() override { counters_ = {}; }
 
  private:
   void checkAlive() const { deviceCheck(failure_.empty(), "{}", failure_); }
 
-  TransferCounters counters_;
   std::string failure_;
 };
 
@@ -129,6 +124,39 @@ void Communicator::allToAllV(const Team& t, const void* in, void* out, Counts se
 Communicator::Survivors Communicator::shrink() {
   throwUserError(fmt::format(
       "[shrink] the {} transport cannot make a new world of the surviving ranks; restart all ranks", transport()));
+}
+
+void Communicator::checkOfLane(const Team& team, Collective kind) const {
+  if (kind == Collective::Close) {
+    refuseInLane(name(kind));
+  }
+  for (int r : team.ranks) {
+    check(std::ranges::count(world_.ranks, r) > 0,
+          "[{}] rank {} is not in the team of {} ranks that this lane belongs to; post the call for a team that "
+          "contains it",
+          name(kind), r, world_.ranks.size());
+  }
+}
+
+void Communicator::checkWithinLane(std::span<const Transfer> transfers) const {
+  for (const Transfer& t : transfers) {
+    check(!isLane_ || std::ranges::count(world_.ranks, t.peer) > 0,
+          "[transfer] rank {} is not in the team of {} ranks that this lane belongs to; post the transfer for a team "
+          "that contains it",
+          t.peer, world_.ranks.size());
+  }
+}
+
+void Communicator::refuseInLane(std::string_view call) const {
+  check(!isLane_, "[{}] called on the lane of a team; call it on the communicator itself", call);
+}
+
+void Communicator::count(std::span<const Transfer> transfers) {
+  const int own = rank();
+  for (const Transfer& t : transfers) {
+    const bool receives = t.direction == Transfer::Direction::Recv;
+    count(receives ? Collective::Recv : Collective::Send, receives && t.peer != own ? t.bytes : 0);
+  }
 }
 
 std::shared_ptr<void> allocateOrdinary(size_t bytes) {

@@ -138,8 +138,8 @@ class Communicator {
   // communicator stays closed. UserError if nothing has failed: call abort() first.
   virtual Survivors shrink();
 
-  virtual const TransferCounters& counters() const = 0;
-  virtual void resetCounters() = 0;
+  virtual const TransferCounters& counters() const { return counters_; }
+  virtual void resetCounters() { counters_ = {}; }
 
   // Sets the program of the following calls, as a number that is the same on all ranks. Calls of different programs do not match: they
   // fail. 0: no program.
@@ -171,9 +171,32 @@ class Communicator {
   std::mutex& sequence() { return sequence_; }
 
  protected:
-  Team world_;
+  // UserError if this is a lane and the call does not stay within its team.
+  void checkWithinLane(const Team& team, Collective kind) const {
+    if (isLane_) [[unlikely]] {
+      checkOfLane(team, kind);
+    }
+  }
+  void checkWithinLane(std::span<const Transfer> transfers) const;
+  // UserError if this is a lane: the call belongs to the whole communicator.
+  void refuseInLane(std::string_view call) const;
+
+  // Counts a call that this rank has made.
+  void count(Collective kind, int64_t bytesReceived) {
+    if (kind != Collective::Close) {
+      TransferCounters::Entry& entry = counters_[kind];
+      ++entry.calls;
+      entry.bytesReceived += bytesReceived;
+    }
+  }
+  void count(std::span<const Transfer> transfers);
+
+  Team world_;           // of a lane: its team
+  bool isLane_ = false;  // made by lane()
+  TransferCounters counters_;
 
  private:
+  void checkOfLane(const Team& team, Collective kind) const;
   void call(const Team& team, const CallRecord& record, const void* in, void* out, Counts sent = {},
             Counts received = {});
 

@@ -1,6 +1,5 @@
 #include "multidevice/transport/lanes.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -9,9 +8,7 @@ namespace meshfuse {
 
 namespace {
 
-bool holds(const Team& team, int rank) {
-  return std::find(team.ranks.begin(), team.ranks.end(), rank) != team.ranks.end();
-}
+constexpr std::string_view kTeam = ".team";
 
 }  // namespace
 
@@ -24,12 +21,6 @@ Communicator* Lanes::of(const Team& team, int rank, int size, const Make& make) 
   }
   return lane.get();
 }
-
-namespace {
-
-constexpr std::string_view kTeam = ".team";
-
-}  // namespace
 
 std::string laneName(std::string_view world, const Team& team) {
   constexpr size_t kNamed = 16;
@@ -58,31 +49,6 @@ std::vector<int> ranksNamed(std::string_view lane) {
     at = read.ptr;
   }
   return at == end ? ranks : std::vector<int>();
-}
-
-void checkWithinLane(const Team& lane, const Team& team, Collective kind) {
-  if (kind == Collective::Close) {
-    refuseInLane(name(kind));
-  }
-  for (int r : team.ranks) {
-    check(holds(lane, r),
-          "[{}] rank {} is not in the team of {} ranks that this lane belongs to; post the call for a team that "
-          "contains it",
-          name(kind), r, lane.ranks.size());
-  }
-}
-
-void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers) {
-  for (const Communicator::Transfer& t : transfers) {
-    check(holds(lane, t.peer),
-          "[transfer] rank {} is not in the team of {} ranks that this lane belongs to; post the transfer for a team "
-          "that contains it",
-          t.peer, lane.ranks.size());
-  }
-}
-
-void refuseInLane(std::string_view call) {
-  throwUserError(fmt::format("[{}] called on the lane of a team; call it on the communicator itself", call));
 }
 
 }  // namespace meshfuse

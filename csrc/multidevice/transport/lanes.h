@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,10 +28,5 @@ class Lanes {
 [[nodiscard]] std::string laneName(std::string_view world, const Team& team);
 // The ranks in such a name; nothing for other names, and for teams that are too large for a name.
 [[nodiscard]] std::vector<int> ranksNamed(std::string_view lane);
-
-// UserError unless the calls that a lane makes stay within its team.
-void checkWithinLane(const Team& lane, const Team& team, Collective kind);
-void checkWithinLane(const Team& lane, std::span<const Communicator::Transfer> transfers);
-[[noreturn]] void refuseInLane(std::string_view call);
 
 }  // namespace meshfuse

@@ -35,9 +35,9 @@ HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& te
       group_(whole.group_, team, name_),
       thresholds_(whole.thresholds_),
       algorithms_(whole.algorithms_),
-      peers_(whole.peers_.size()),
-      isLane_(true) {
+      peers_(whole.peers_.size()) {
   world_ = team;
+  isLane_ = true;
   lastUse_.fill(std::vector<uint64_t>(peers_.size()));
   group_.showLane(team);
 }
@@ -78,7 +78,7 @@ void HostCommunicator::failUnderWay() {
 }
 
 void HostCommunicator::run(const CollectiveCall& call) {
-  checkLane(call.team, call.record.kind);
+  checkWithinLane(call.team, call.record.kind);
   const CallRecord record = stamped(call.record, call.team, program());
   int64_t received = 0;
   recorded(record, [&](FlightEvent& event) {
@@ -100,11 +100,7 @@ void HostCommunicator::run(const CollectiveCall& call) {
     }
     event.way = way_;
   });
-  if (record.kind != Collective::Close) {
-    TransferCounters::Entry& entry = counters_[record.kind];
-    ++entry.calls;
-    entry.bytesReceived += received;
-  }
+  count(record.kind, received);
 }
 
 // The team of one rank.
@@ -283,9 +279,7 @@ void HostCommunicator::abort(std::string_view reason) {
 }
 
 Communicator::Survivors HostCommunicator::shrink() {
-  if (isLane_) {
-    refuseInLane("shrink");
-  }
+  refuseInLane("shrink");
   checkHasFailed(group_.hasFailed());
   for (;;) {
     Rejoin rejoin(group_, options_);
@@ -308,9 +302,7 @@ Communicator::Survivors HostCommunicator::shrink() {
 }
 
 std::vector<std::string> HostCommunicator::exchange(std::string_view message) {
-  if (isLane_) {
-    refuseInLane("exchange");
-  }
+  refuseInLane("exchange");
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   std::vector<std::string> all;
   recorded(record, [&](FlightEvent&) { all = exchangeAll(message, record); });

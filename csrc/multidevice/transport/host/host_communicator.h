@@ -49,8 +49,6 @@ class HostCommunicator final : public Communicator {
   void setBusy(bool busy) override;
   void abort(std::string_view reason) override;
   Survivors shrink() override;
-  const TransferCounters& counters() const override { return counters_; }
-  void resetCounters() override { counters_ = {}; }
 
  private:
   // Shared areas of a rank's block that a call may fill. Two of each kind, used in turn.
@@ -114,12 +112,6 @@ class HostCommunicator final : public Communicator {
 
   const ControlBlock& own() const { return group_.ownCalls(); }
   const ControlBlock& of(int peer) const { return group_.callsOf(peer); }
-  // Checks a call of a lane.
-  void checkLane(const Team& team, Collective kind) const {
-    if (isLane_) [[unlikely]] {
-      checkWithinLane(world_, team, kind);
-    }
-  }
   // Makes a call, `body(event)`, with its record. If an exception of any kind leaves the call, the group has failed before: the caller may
   // then change buffers that peers still read.
   template <class Body>
@@ -224,9 +216,7 @@ class HostCommunicator final : public Communicator {
   std::array<CopyOrder, 64> orders_{};                 // by output
   std::vector<Source> sources_;                        // of the running call, in team order
   std::vector<PeerBuffers> buffers_;                   // of the piece under way
-  TransferCounters counters_;
-  std::mutex stepMutex_;  // setStep() in one thread, abort() in another
-  bool isLane_ = false;   // then its world is the team
+  std::mutex stepMutex_;                               // setStep() in one thread, abort() in another
   Lanes lanes_;
 };
 

@@ -129,18 +129,11 @@ void HostCommunicator::checkComes(const RecvState& receive) {
 
 void HostCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size());
-  if (isLane_) {
-    checkWithinLane(world_, transfers);
-  }
+  checkWithinLane(transfers);
   moveWithinRank(transfers, rank());
   const CallRecord record{.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program())};
   recorded(record, [&](FlightEvent&) { moveMessages(transfers, Stream::Transfer); });
-  for (const Transfer& t : transfers) {
-    const bool receive = t.direction == Transfer::Direction::Recv;
-    TransferCounters::Entry& entry = counters_[receive ? Collective::Recv : Collective::Send];
-    ++entry.calls;
-    entry.bytesReceived += receive && t.peer != rank() ? t.bytes : 0;
-  }
+  count(transfers);
 }
 
 // The counts of every pair are compared before anything moves; then messages are sent and received as in a group of transfers.

@@ -8,9 +8,7 @@
 namespace meshfuse {
 
 void NetworkCommunicator::run(const CollectiveCall& given) {
-  if (lane_ != 0) {
-    checkWithinLane(world_, given.team, given.record.kind);
-  }
+  checkWithinLane(given.team, given.record.kind);
   CollectiveCall call = given;
   call.record = stamped(given.record, given.team, program());
   enter(call.record);
@@ -18,11 +16,7 @@ void NetworkCommunicator::run(const CollectiveCall& given) {
   const int64_t received = carry(call, algorithm);
   event_->way = algorithm;
   leave();
-  if (call.record.kind != Collective::Close) {
-    TransferCounters::Entry& entry = counters_[call.record.kind];
-    ++entry.calls;
-    entry.bytesReceived += received;
-  }
+  count(call.record.kind, received);
 }
 
 int64_t NetworkCommunicator::carry(const CollectiveCall& call, Algorithm algorithm) {

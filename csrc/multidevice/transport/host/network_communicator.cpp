@@ -112,10 +112,11 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
       peers_(whole.peers_.size()),
       uncaught_(whole.uncaught_) {
   world_ = team;
+  isLane_ = true;
 }
 
 Communicator* NetworkCommunicator::lane(const Team& team) {
-  if (lane_ != 0) {
+  if (isLane_) {
     return nullptr;
   }
   return lanes_.of(team, rank_, size_, [&] {
@@ -129,8 +130,7 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
 }
 
 NetworkCommunicator::~NetworkCommunicator() {
-  const bool isWhole = lane_ == 0;
-  if (isWhole && std::uncaught_exceptions() > uncaught_) {
+  if (!isLane_ && std::uncaught_exceptions() > uncaught_) {
     watch_.recordFailure({fmt::format("[network] {} closed its communicator because of an exception", place())});
   }
   // The library moves messages only while their sender calls it, so this rank waits until its last messages have arrived.
@@ -138,7 +138,7 @@ NetworkCommunicator::~NetworkCommunicator() {
   try {
     options_.deadline = std::min(options_.deadline, std::chrono::milliseconds(2000));
     throwIfFailed();
-    if (isWhole) {
+    if (!isLane_) {
       barrier(world_);
     }
   } catch (const Error&) {
@@ -270,7 +270,7 @@ void NetworkCommunicator::checkCome(const std::vector<Pending>& pending) {
   const CallRecord own = call_;
   for (const Pending& awaited : pending) {
     const int p = awaited.peer;
-    if (awaited.expected < 0 || programs() == nullptr || lane_ != 0) {
+    if (awaited.expected < 0 || programs() == nullptr || isLane_) {
       continue;  // a sent message completes when its receiver reaches the call
     }
     CallRecord theirs{.kind = Collective::Send, .program = own.program};
@@ -409,9 +409,7 @@ void NetworkCommunicator::leave() {
 }
 
 std::vector<std::string> NetworkCommunicator::exchange(std::string_view message) {
-  if (lane_ != 0) {
-    refuseInLane("exchange");
-  }
+  refuseInLane("exchange");
   const CallRecord record = stamped({.kind = Collective::Exchange}, world_, program());
   enter(record);
   const auto length = std::ssize(message);
@@ -442,22 +440,17 @@ std::vector<std::string> NetworkCommunicator::exchange(std::string_view message)
 
 void NetworkCommunicator::transfer(std::span<const Transfer> transfers) {
   checkTransfers(transfers, size_);
-  if (lane_ != 0) {
-    checkWithinLane(world_, transfers);
-  }
+  checkWithinLane(transfers);
   const CallRecord record{.kind = Collective::Send, .count = std::ssize(transfers), .program = shortHash(program())};
   enter(record);
   moveWithinRank(transfers, rank_);
+  count(transfers);
   std::vector<Pending> pending;
   for (const Transfer& t : transfers) {
-    const bool receives = t.direction == Transfer::Direction::Recv;
-    TransferCounters::Entry& entry = counters_[receives ? Collective::Recv : Collective::Send];
-    ++entry.calls;
     if (t.peer == rank_) {
       continue;
     }
-    if (receives) {
-      entry.bytesReceived += t.bytes;
+    if (t.direction == Transfer::Direction::Recv) {
       pending.push_back({link_->receive(t.data, t.bytes, transferTag(record.program, t.peer)), t.peer, t.bytes});
     } else {
       pending.push_back({link_->send(t.peer, t.data, t.bytes, transferTag(record.program, rank_)), t.peer, -1});
@@ -486,9 +479,7 @@ void NetworkCommunicator::abort(std::string_view reason) {
 }
 
 Communicator::Survivors NetworkCommunicator::shrink() {
-  if (lane_ != 0) {
-    refuseInLane("shrink");
-  }
+  refuseInLane("shrink");
   checkHasFailed(watch_.hasFailed());
   answers_ = {};  // from here on the rejoin alone accepts connections
   // An attempt fails if one more rank fails.

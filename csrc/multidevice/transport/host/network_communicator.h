@@ -53,8 +53,6 @@ class NetworkCommunicator final : public Communicator {
   void setBusy(bool busy) override { watch_.setBusy(busy); }
   void abort(std::string_view reason) override;
   Survivors shrink() override;
-  const TransferCounters& counters() const override { return counters_; }
-  void resetCounters() override { counters_ = {}; }
 
  private:
   // The data that this rank sends to and receives from one member of the team.
@@ -153,8 +151,8 @@ class NetworkCommunicator final : public Communicator {
   // The tag of a transfer contains its program; in a lane some bits of it. Messages with one tag arrive in the order in which they were
   // sent.
   uint64_t transferTag(uint32_t program, int source) const {
-    return lane_ != 0 ? tag(Tag::Transfer, program, source)
-                      : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);
+    return isLane_ ? tag(Tag::Transfer, program, source)
+                   : static_cast<uint64_t>(program) << kSourceBits | static_cast<uint64_t>(source);
   }
   static constexpr int kSourceBits = 16;
   static constexpr int kSequenceBits = 22;
@@ -179,13 +177,12 @@ class NetworkCommunicator final : public Communicator {
   std::unique_ptr<NetworkWatch> ownWatch_;  // a lane uses the watch of the whole communicator
   NetworkWatch& watch_;
   std::shared_ptr<NetworkLink> link_;  // closed after a failure
-  uint32_t lane_ = 0;                  // 0: not a lane; else its world is the team
+  uint32_t lane_ = 0;                  // the lane bits of a tag
   std::atomic<bool> sharesLink_ = false;
   std::vector<PeerState> peers_;
   std::vector<std::byte> heads_;  // sent and received, of the call under way
   int uncaught_;
-  bool leaving_ = false;  // this rank leaves, without a failure
-  TransferCounters counters_;
+  bool leaving_ = false;            // this rank leaves, without a failure
   std::map<uint32_t, Team> teams_;  // of the lanes
   Lanes lanes_;
   std::shared_ptr<NetworkRejoin> rejoin_;  // of the last shrink(): late ranks read the notes on its connections

@@ -63,7 +63,7 @@ class LoopbackCommunicator final : public Communicator {
   std::shared_ptr<void> allocate(size_t bytes) override { return allocateOrdinary(bytes); }
 
   void run(const CollectiveCall& given) override {
-    checkLane(given.team, given.record.kind);
+    checkWithinLane(given.team, given.record.kind);
     CollectiveCall call = given;
     call.record = stamped(given.record, given.team, program());
     if (!startCall([&] { return describe(call.record); })) {
@@ -79,29 +79,18 @@ class LoopbackCommunicator final : public Communicator {
       received = call.gets() ? move(call) : 0;
       rendezvous_->end(rank_, call.team);
     });
-    if (call.record.kind != Collective::Close) {
-      TransferCounters::Entry& entry = counters_[call.record.kind];
-      ++entry.calls;
-      entry.bytesReceived += received;
-    }
+    count(call.record.kind, received);
   }
 
   void transfer(std::span<const Transfer> transfers) override {
     checkTransfers(transfers, size());
-    if (isLane_) {
-      checkWithinLane(world_, transfers);
-    }
+    checkWithinLane(transfers);
     if (!startCall([&] { return fmt::format("transfer of {} sends and receives", transfers.size()); })) {
       return;
     }
     recorded({.kind = Collective::Send, .count = std::ssize(transfers)},
              [&] { rendezvous_->transfer(rank_, transfers, program(), programs().get()); });
-    for (const Transfer& t : transfers) {
-      const bool receives = t.direction == Transfer::Direction::Recv;
-      TransferCounters::Entry& entry = counters_[receives ? Collective::Recv : Collective::Send];
-      ++entry.calls;
-      entry.bytesReceived += receives && t.peer != rank_ ? t.bytes : 0;
-    }
+    count(transfers);
   }
 
   Communicator* lane(const Team& team) override {
@@ -112,9 +101,7 @@ class LoopbackCommunicator final : public Communicator {
   }
 
   std::vector<std::string> exchange(std::string_view message) override {
-    if (isLane_) {
-      refuseInLane("exchange");
-    }
+    refuseInLane("exchange");
     std::string sent(message);
     bool corrupt = false;
     if (!startCall([&] { return std::string("exchange"); }, &corrupt)) {
@@ -145,9 +132,7 @@ class LoopbackCommunicator final : public Communicator {
     rendezvous_->fail(fmt::format("{} aborted: {}", rendezvous_->place(rank_), reason));
   }
   Survivors shrink() override {
-    if (isLane_) {
-      refuseInLane("shrink");
-    }
+    refuseInLane("shrink");
     LoopbackRendezvous::Rejoin rejoin = rendezvous_->rejoin(rank_);
     const auto newRank = std::lower_bound(rejoin.oldRanks.begin(), rejoin.oldRanks.end(), rank_);
     return {std::make_unique<LoopbackCommunicator>(
@@ -155,8 +140,6 @@ class LoopbackCommunicator final : public Communicator {
                 LoopbackOptions{.deadline = options_.deadline, .flightDirectory = options_.flightDirectory}),
             rejoin.oldRanks};
   }
-  const TransferCounters& counters() const override { return counters_; }
-  void resetCounters() override { counters_ = {}; }
 
   // Writes the records of this rank and of the ranks that have left.
   void writeRecords(const std::string& failure) {
@@ -181,12 +164,6 @@ class LoopbackCommunicator final : public Communicator {
     } catch (...) {
       writeRecords(rendezvous_->leaveByException(rank_));
       throw;
-    }
-  }
-
-  void checkLane(const Team& team, Collective kind) const {
-    if (isLane_) {
-      checkWithinLane(world_, team, kind);
     }
   }
 
@@ -272,8 +249,6 @@ class LoopbackCommunicator final : public Communicator {
   uint64_t random_;
   std::vector<PeerBuffers> peers_;  // of the call under way
   int64_t calls_ = 0;
-  TransferCounters counters_;
-  bool isLane_ = false;  // its world is then the team
   Lanes lanes_;
 };
 
