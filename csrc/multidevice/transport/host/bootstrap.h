@@ -21,7 +21,7 @@ class Bootstrap {
 };
 
 // The world of the bootstrap's ranks: shared memory if all are on one host, else a network. `name`: in flight records.
-[[nodiscard]] std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options,
+[[nodiscard]] std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                                       const std::string& name);
 
 // The data that the launcher gave this process.

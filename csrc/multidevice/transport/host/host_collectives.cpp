@@ -15,7 +15,7 @@ constexpr int64_t kPieceMultiple = 64;  // elements: parts of whole pieces start
 }  // namespace
 
 int64_t HostCommunicator::carry(const HostCall& c) {
-  const SizeClass size = sizeClass(c.largestInput(), std::min<int64_t>(thresholds_.slots, kSlotBytes));
+  const SizeClass size = sizeClass(c.largestInput(), std::min<int64_t>(options_.thresholds.slots, kSlotBytes));
   const Algorithm algorithm = algorithms_.onHost(c.record.kind, size);
   const bool inSlots = algorithm == Algorithm::Default || algorithm == Algorithm::Slots || c.largestInput() == 0;
   return size == SizeClass::Small && inSlots ? small(c) : large(c, algorithm);
@@ -30,7 +30,8 @@ int64_t HostCommunicator::small(const HostCall& c) {
     place = kInLine;
     std::memcpy(&parts, c.in, c.inBytes());
   } else if (c.gives && c.inBytes() > 0) {
-    const bool direct = group_.coreForEachRank() && c.inBytes() > thresholds_.slotsOfSharedInput && !c.inPlace();
+    const bool direct =
+        group_.coreForEachRank() && c.inBytes() > options_.thresholds.slotsOfSharedInput && !c.inPlace();
     place = direct ? group_.heap().offsetOf(c.in, c.inBytes()) : kNotInHeap;
     if (place == kNotInHeap) {
       const Area area = nextArea(Slot0);
@@ -53,7 +54,7 @@ int64_t HostCommunicator::small(const HostCall& c) {
 
 int64_t HostCommunicator::large(const HostCall& c, Algorithm algorithm) {
   const int64_t bytesPerElement = c.elementBytes * (c.inputHasBlocks() ? c.blocks.number : 1);
-  const int64_t pieceBytes = std::min<int64_t>(thresholds_.piece, kStageBytes);
+  const int64_t pieceBytes = std::min<int64_t>(options_.thresholds.piece, kStageBytes);
   int64_t pieceElements = pieceBytes / bytesPerElement;
   pieceElements -= pieceElements > kPieceMultiple ? pieceElements % kPieceMultiple : 0;
   invariant(pieceElements > 0, "[host] {} blocks do not fit into a piece of {} bytes", c.blocks.number, pieceBytes);
@@ -100,7 +101,7 @@ void HostCommunicator::setSources(const HostCall& c, Source own) {
 // Saves one copy compared with staging. Not for reductions whose inputs this rank cannot read in place.
 bool HostCommunicator::isReadByTheKernel(const HostCall& c, Algorithm algorithm) const {
   return !c.traits().reduces && algorithm != Algorithm::Staged && group_.canReadProcesses() &&
-         c.blocks.largest() * c.elementBytes >= thresholds_.readProcess;
+         c.blocks.largest() * c.elementBytes >= options_.thresholds.readProcess;
 }
 
 // Peers may read a buffer in place until they have finished; areas are guarded by their last use.
@@ -143,7 +144,8 @@ bool HostCommunicator::everyRankReducesAll(const HostCall& c, Algorithm asked) c
     return false;
   }
   const bool wanted = asked == Algorithm::Whole;
-  const bool pays = asked == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= thresholds_.reduceAllOfTwo;
+  const bool pays =
+      asked == Algorithm::Default && sources_.size() == 2 && c.inBytes() <= options_.thresholds.reduceAllOfTwo;
   auto isReadable = [&](const Source& s) { return (s.in >= 0 && s.in != s.parts) || (wanted && isArea(s.in)); };
   return (wanted || pays) && std::all_of(sources_.begin(), sources_.end(), isReadable);
 }

@@ -9,17 +9,15 @@
 
 namespace meshfuse {
 
-HostCommunicator::HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
-                                   std::string world)
-    : HostCommunicator(*bootstrap, options, std::move(world)) {
+HostCommunicator::HostCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options,
+                                   const std::string& world)
+    : HostCommunicator(*bootstrap, options, world) {
   bootstrap_ = std::move(bootstrap);
 }
 
-HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, std::string world)
+HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world)
     : options_(options),
-      name_(std::move(world)),
-      group_(bootstrap, options, name_),
-      thresholds_(options.thresholds),
+      group_(bootstrap, options, world),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
       peers_(group_.size()) {
   for (int r = 0; r < group_.size(); ++r) {
@@ -31,9 +29,7 @@ HostCommunicator::HostCommunicator(Bootstrap& bootstrap, const TransportOptions&
 
 HostCommunicator::HostCommunicator(const HostCommunicator& whole, const Team& team)
     : options_(whole.options_),
-      name_(laneName(whole.name_, team)),
-      group_(whole.group_, team, name_),
-      thresholds_(whole.thresholds_),
+      group_(whole.group_, team),
       algorithms_(whole.algorithms_),
       peers_(whole.peers_.size()) {
   world_ = team;
@@ -285,7 +281,7 @@ Communicator::Survivors HostCommunicator::shrink() {
     Rejoin rejoin(group_, options_);
     std::unique_ptr<Communicator> world;
     try {
-      world = std::make_unique<HostCommunicator>(rejoin, options_, name_ + ".survivors");
+      world = std::make_unique<HostCommunicator>(rejoin, options_, group_.world() + ".survivors");
     } catch (const DeviceError&) {
       if (rejoin.underWay()) {
         rejoin.leave();  // this rank cannot continue, so the others continue without it

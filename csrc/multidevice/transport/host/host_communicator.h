@@ -29,9 +29,9 @@ namespace meshfuse {
 class HostCommunicator final : public Communicator {
  public:
   // The bootstrap is kept: the launcher's connection lives as long as the world.
-  HostCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world);
+  HostCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options, const std::string& world);
   // The bootstrap is needed only here.
-  HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, std::string world);
+  HostCommunicator(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
   // The lane of a team.
   HostCommunicator(const HostCommunicator& whole, const Team& team);
 
@@ -202,11 +202,9 @@ class HostCommunicator final : public Communicator {
     uint32_t taken = 0;     // chunks taken from it
   };
 
-  std::unique_ptr<Bootstrap> bootstrap_;
+  std::shared_ptr<Bootstrap> bootstrap_;
   TransportOptions options_;
-  std::string name_;  // of the world, in flight records
   HostGroup group_;
-  HostThresholds thresholds_;
   AlgorithmTable algorithms_;
   std::vector<PeerState> peers_;
   std::array<std::vector<uint64_t>, kAreas> lastUse_;  // by area and peer: the peer's last call that read it; 0: none

@@ -32,7 +32,7 @@ class HostGroup {
   HostGroup(Bootstrap& bootstrap, const TransportOptions& options, const std::string& world);
   // A lane of a group: it fails with the whole group, which outlives it, and has its own blocks for its calls. Peers find it after
   // showLane().
-  HostGroup(const HostGroup& whole, const Team& team, const std::string& name);
+  HostGroup(const HostGroup& whole, const Team& team);
   // Reports that this rank has left; or that it failed, if the stack is unwound by an exception.
   ~HostGroup();
   HostGroup(const HostGroup&) = delete;
@@ -42,6 +42,8 @@ class HostGroup {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Its name in flight records.
+  const std::string& world() const { return recorder_->place().world; }
   bool coreForEachRank() const { return spins_ > 0; }
   const ControlBlock& own() const { return blocks_[rank_]; }
   const ControlBlock& of(int peer) const { return blocks_[peer]; }
@@ -165,6 +167,8 @@ class HostGroup {
   [[noreturn]] void throwFailure() const;
   static void wake(Doorbell& bell);
 
+  // Begins the records and the status in a block that is all zero.
+  void beginBlock(const ControlBlock& block, const std::string& flightDirectory, const std::string& world);
   void mapAll(Bootstrap& bootstrap, const TransportOptions& options);
   bool tryMap(Bootstrap& bootstrap, const TransportOptions& options, SharedMemory::Name name);
   void watch(Bootstrap& bootstrap);

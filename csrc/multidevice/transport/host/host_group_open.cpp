@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "multidevice/transport/algorithms.h"
 #include "multidevice/transport/host/host_group.h"
+#include "multidevice/transport/lanes.h"
 
 namespace meshfuse {
 
@@ -98,12 +99,7 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
   watch(bootstrap);
   mapAll(bootstrap, options);
   calls_ = blocks_;
-  recorder_ = std::make_unique<FlightRecorder>(
-      own().flight(),
-      FlightPlace{
-          .directory = options.flightDirectory, .world = world, .transport = "host", .rank = rank_, .size = size_});
-  own().status().step.store(-1);
-  own().status().waitOwner.store(-1);
+  beginBlock(own(), options.flightDirectory, world);
   own().status().beat.store(
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
@@ -117,7 +113,7 @@ HostGroup::HostGroup(Bootstrap& bootstrap, const TransportOptions& options, cons
 
 // The block of a lane lies in the heap, which all ranks have mapped, so peers need only its offset. A lane never spins: a rank may
 // have many lanes.
-HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string& name)
+HostGroup::HostGroup(const HostGroup& whole, const Team& team)
     : rank_(whole.rank_),
       size_(whole.size_),
       deadline_(whole.deadline_),
@@ -135,12 +131,13 @@ HostGroup::HostGroup(const HostGroup& whole, const Team& team, const std::string
               ControlBlock::bytes(size_), rank_);
   const ControlBlock& block = calls_[rank_] = ControlBlock(static_cast<std::byte*>(laneBlock_.get()), size_);
   block.clear();
-  recorder_ =
-      std::make_unique<FlightRecorder>(block.flight(), FlightPlace{.directory = whole.recorder_->place().directory,
-                                                                   .world = name,
-                                                                   .transport = "host",
-                                                                   .rank = rank_,
-                                                                   .size = size_});
+  beginBlock(block, whole.recorder_->place().directory, laneName(whole.world(), team));
+}
+
+void HostGroup::beginBlock(const ControlBlock& block, const std::string& flightDirectory, const std::string& world) {
+  recorder_ = std::make_unique<FlightRecorder>(
+      block.flight(),
+      FlightPlace{.directory = flightDirectory, .world = world, .transport = "host", .rank = rank_, .size = size_});
   block.status().step.store(-1);
   block.status().waitOwner.store(-1);
 }

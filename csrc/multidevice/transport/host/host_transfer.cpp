@@ -187,7 +187,7 @@ void HostCommunicator::moveMessages(std::span<const Transfer> transfers, Stream 
       receives.push_back({.transfer = &t, .stream = stream});
     } else {
       // Copying a short message is faster than waiting for the receiver.
-      const bool isShort = t.bytes <= thresholds_.slots;
+      const bool isShort = t.bytes <= options_.thresholds.slots;
       sends.push_back(
           {.transfer = &t, .stream = stream, .heapOffset = isShort ? -1 : group_.heap().offsetOf(t.data, t.bytes)});
     }

@@ -43,21 +43,9 @@ struct Opening {
 };
 static_assert(sizeof(Opening) == kDataAfterHead);
 
-// The bootstrap of a world whose opener still needs it.
-class SharedBootstrap final : public Bootstrap {
- public:
-  explicit SharedBootstrap(std::shared_ptr<Bootstrap> shared) : shared_(std::move(shared)) {}
-  int rank() const override { return shared_->rank(); }
-  int size() const override { return shared_->size(); }
-  std::vector<std::string> allGather(std::string_view mine) override { return shared_->allGather(mine); }
-
- private:
-  std::shared_ptr<Bootstrap> shared_;
-};
-
 }  // namespace
 
-NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options,
+NetworkCommunicator::NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options,
                                          std::string world, std::vector<int> hosts)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
@@ -65,10 +53,11 @@ NetworkCommunicator::NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, c
       options_(options),
       algorithms_(AlgorithmTable::parse(options.algorithms)),
       hosts_(std::move(hosts)),
-      recorder_(
-          flight_,
-          {.directory = options.flightDirectory, .world = world, .transport = "network", .rank = rank_, .size = size_}),
-      name_(std::move(world)),
+      recorder_(flight_, {.directory = options.flightDirectory,
+                          .world = std::move(world),
+                          .transport = "network",
+                          .rank = rank_,
+                          .size = size_}),
       ownWatch_(std::make_unique<NetworkWatch>(*bootstrap_, options.deadline)),
       watch_(*ownWatch_),
       link_(openUcxLink()),
@@ -100,11 +89,10 @@ NetworkCommunicator::NetworkCommunicator(NetworkCommunicator& whole, const Team&
       algorithms_(whole.algorithms_),
       hosts_(whole.hosts_),
       recorder_(flight_, {.directory = options_.flightDirectory,
-                          .world = laneName(whole.name_, team),
+                          .world = laneName(whole.worldName(), team),
                           .transport = "network",
                           .rank = rank_,
                           .size = size_}),
-      name_(recorder_.place().world),
       watch_(whole.watch_),
       link_(whole.link_),
       lane_(1 + static_cast<uint32_t>(teamHash(team) % ((1U << kLaneBits) - 1))),
@@ -123,7 +111,8 @@ Communicator* NetworkCommunicator::lane(const Team& team) {
     auto lane = std::make_unique<NetworkCommunicator>(*this, team);
     const auto [known, isNew] = teams_.try_emplace(lane->lane_, team);
     deviceCheck(isNew || known->second == team,
-                "[network] the messages of two teams, {} and {}, cannot be distinguished", name_, lane->name_);
+                "[network] the messages of two teams, {} and {}, cannot be distinguished", worldName(),
+                lane->worldName());
     sharesLink_ = true;
     return lane;
   });
@@ -486,8 +475,7 @@ Communicator::Survivors NetworkCommunicator::shrink() {
   for (int attempt = 0;; ++attempt) {
     auto rejoin = std::make_shared<NetworkRejoin>(watch_, rank_, size_, options_, place());
     try {
-      Survivors survivors{openAmong(std::make_unique<SharedBootstrap>(rejoin), options_, name_ + ".survivors"),
-                          rejoin->members()};
+      Survivors survivors{openAmong(rejoin, options_, worldName() + ".survivors"), rejoin->members()};
       static_cast<void>(rejoin->allGather("open"));  // all members return this world, or none does
       rejoin_ = std::move(rejoin);
       tellThoseWhoComeLater();

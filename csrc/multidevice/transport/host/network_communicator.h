@@ -33,7 +33,7 @@ class NetworkRejoin;
 class NetworkCommunicator final : public Communicator {
  public:
   // hosts: a number for each rank; ranks of one host have the same number. Empty: every rank is on a host of its own.
-  NetworkCommunicator(std::unique_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
+  NetworkCommunicator(std::shared_ptr<Bootstrap> bootstrap, const TransportOptions& options, std::string world,
                       std::vector<int> hosts = {});
   // The lane of a team.
   NetworkCommunicator(NetworkCommunicator& whole, const Team& team);
@@ -140,6 +140,7 @@ class NetworkCommunicator final : public Communicator {
   // The bytes of an exchange's message that came with its head.
   static std::string_view messageIn(const CallRecord& call, const std::byte* head);
   void checkHeads(const Team& team, const CallRecord& record, std::span<const Parcel> parcels);
+  const std::string& worldName() const { return recorder_.place().world; }
   std::string peerName(int rank) const;  // [rank 1/4]
   std::string place() const;
   // The lane bits of a tag: 0 for the whole communicator, else some bits of the team's hash. Sequence numbers wrap around, which is safe:
@@ -159,7 +160,7 @@ class NetworkCommunicator final : public Communicator {
   static constexpr int kLaneBits = 24;
   static constexpr uint64_t kAllButProgram = ~(uint64_t{0xffffffff} << kSourceBits);
 
-  std::unique_ptr<Bootstrap> bootstrap_;
+  std::shared_ptr<Bootstrap> bootstrap_;
   int rank_;
   int size_;
   TransportOptions options_;
@@ -167,8 +168,7 @@ class NetworkCommunicator final : public Communicator {
   std::vector<int> hosts_;  // by rank
   FlightRing flight_{};
   FlightRecorder recorder_;
-  FlightEvent* event_ = nullptr;  // of the call under way
-  std::string name_;
+  FlightEvent* event_ = nullptr;   // of the call under way
   mutable std::mutex placeMutex_;  // guards the data of place(), which the watch's thread reads too
   CallRecord call_;
   bool inCall_ = false;

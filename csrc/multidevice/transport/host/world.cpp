@@ -41,7 +41,7 @@ std::string nextName() {
 
 }  // namespace
 
-std::unique_ptr<Communicator> openAmong(std::unique_ptr<Bootstrap> bootstrap, TransportOptions options,
+std::unique_ptr<Communicator> openAmong(std::shared_ptr<Bootstrap> bootstrap, TransportOptions options,
                                         const std::string& name) {
   if (options.flightDirectory.empty()) {
     options.flightDirectory = flightDirectoryOfEnvironment();
