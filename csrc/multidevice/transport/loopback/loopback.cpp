@@ -71,11 +71,11 @@ class LoopbackCommunicator final : public Communicator {
     }
     int64_t received = 0;
     recorded(call.record, [&] {
-      rendezvous_->begin(rank_, {.team = call.team,
-                                 .call = call.record,
-                                 .programs = programs().get(),
-                                 .buffers = {call.in, call.out},
-                                 .sent = call.isPairwise() ? call.operand.sizes : std::span<const int64_t>()});
+      rendezvous_->begin(rank_, call.team,
+                         {.record = call.record,
+                          .programs = programs().get(),
+                          .buffers = {call.in, call.out},
+                          .sent = call.isPairwise() ? call.operand.sizes : std::span<const int64_t>()});
       received = call.gets() ? move(call) : 0;
       rendezvous_->end(rank_, call.team);
     });
@@ -113,9 +113,9 @@ class LoopbackCommunicator final : public Communicator {
     std::vector<std::string> all;
     const CallRecord call = stamped({.kind = Collective::Exchange}, world_, program());
     recorded(call, [&] {
-      rendezvous_->begin(rank_, {.team = world_, .call = call, .programs = programs().get(), .message = sent});
+      rendezvous_->begin(rank_, world_, {.record = call, .programs = programs().get(), .message = sent});
       for (int r = 0; r < size(); ++r) {
-        all.emplace_back(rendezvous_->messageOf(r));
+        all.emplace_back(rendezvous_->callOf(r).message);
       }
       rendezvous_->end(rank_, world_);
     });
@@ -173,10 +173,10 @@ class LoopbackCommunicator final : public Communicator {
     peers_.clear();
     for (int64_t i = 0; i < call.ranks(); ++i) {
       const int p = call.team.ranks[i];
-      PeerBuffers& b = peers_.emplace_back(rendezvous_->buffersOf(p));
+      PeerBuffers& b = peers_.emplace_back(rendezvous_->callOf(p).buffers);
       Blocks theirs = call.operand;
       if (call.isPairwise()) {
-        theirs.sizes = rendezvous_->sentBy(p);
+        theirs.sizes = rendezvous_->callOf(p).sent;
         checkPair(p, theirs.of(call.position), call.result.of(i));
       }
       b.in += call.traits().operandHasBlocks && call.gives(i) ? theirs.begin(call.position) * bytes : 0;
@@ -298,14 +298,11 @@ void runLoopback(int ranks, const std::function<void(Communicator&)>& body, cons
       threads.emplace_back([&, r] { runRank(rendezvous, r, body, ofRank, outcomes[r]); });
     }
   }
-  for (const Outcome& o : outcomes) {
-    if (o.first) {
-      std::rethrow_exception(o.thrown);
-    }
-  }
-  for (const Outcome& o : outcomes) {
-    if (o.thrown) {
-      std::rethrow_exception(o.thrown);
+  for (const bool first : {true, false}) {
+    for (const Outcome& o : outcomes) {
+      if (o.thrown && o.first == first) {
+        std::rethrow_exception(o.thrown);
+      }
     }
   }
 }

@@ -58,23 +58,17 @@ LoopbackRendezvous& LoopbackRendezvous::lane(const Team& team) {
   return *lane->second;
 }
 
-void LoopbackRendezvous::begin(int rank, const Arrival& arrival) {
-  const auto& [team, call, programs, buffers, message, sent] = arrival;
+void LoopbackRendezvous::begin(int rank, const Team& team, const Call& call) {
   Lock lock(mutex_);
-  Slot& own = slot(rank);
-  own.call = call;
-  own.inCall = true;
-  own.programs = programs;
-  own.buffers = buffers;
-  own.message = message;
-  own.sent = sent;
+  slot(rank).call = call;
+  slot(rank).inCall = true;
   arrive(lock, rank, team);
   for (int p : team.ranks) {
     if (failure_) {  // the rank that found it has left the call, and its message is no longer valid
       throwFailure(lock, rank);
     }
-    if (call != slot(p).call) {
-      failLocked(differenceOf("loopback", programs, callOf(rank), callOf(p)));
+    if (call.record != slot(p).call.record) {
+      failLocked(differenceOf("loopback", call.programs, differing(rank), differing(p)));
       throwFailure(lock, rank);
     }
   }
@@ -168,8 +162,8 @@ bool LoopbackRendezvous::receiveOne(int rank, const Communicator::Transfer& rece
     return false;
   }
   Parcel parcel = queue.front();
-  if (parcel.program != slot(rank).call.program) {
-    failLocked(differenceOf("loopback", slot(rank).programs, callOf(receive.peer), callOf(rank)));
+  if (parcel.program != slot(rank).call.record.program) {
+    failLocked(differenceOf("loopback", slot(rank).call.programs, differing(receive.peer), differing(rank)));
     meshfuse::throwFailure(*failure_);
   }
   if (parcel.bytes != receive.bytes) {
@@ -192,14 +186,14 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
   Lock lock(mutex_);
   Slot& own = slot(rank);
   own.inCall = true;
-  own.programs = programs;
-  own.call = {.kind = Collective::Send,
-              .type = DataType::Bool,
-              .count = std::ssize(transfers),
-              .program = shortHash(program),
-              .teamMask = uint64_t{1} << (rank & 63)};
+  own.call = {.record = {.kind = Collective::Send,
+                         .type = DataType::Bool,
+                         .count = std::ssize(transfers),
+                         .program = shortHash(program),
+                         .teamMask = uint64_t{1} << (rank & 63)},
+              .programs = programs};
   for (const Communicator::Transfer& t : transfers) {
-    own.call.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
+    own.call.record.teamMask |= t.peer < 64 ? uint64_t{1} << t.peer : 0;
   }
   int pendingSends = 0;
   // A rank that leaves by an exception withdraws its messages that no rank has received: they are the caller's memory.
@@ -219,7 +213,7 @@ void LoopbackRendezvous::transfer(int rank, std::span<const Communicator::Transf
       receives.push_back(&t);
       continue;
     }
-    own.parcels[t.peer].push_back({t.data, t.bytes, own.call.program, &pendingSends});
+    own.parcels[t.peer].push_back({t.data, t.bytes, own.call.record.program, &pendingSends});
     ++pendingSends;
     slot(t.peer).wake.notify_one();
   }
@@ -299,7 +293,7 @@ GroupFailure LoopbackRendezvous::deadlock() {
   const bool allStay = std::none_of(slots_.begin(), slots_.end(), [](const Slot& s) { return s.left || !s.inCall; });
   for (int a = 0; allStay && a < size(); ++a) {
     for (int b = a + 1; b < size(); ++b) {
-      if (std::optional<GroupFailure> why = disagreement(slot(a).programs, callOf(a), callOf(b))) {
+      if (std::optional<GroupFailure> why = disagreement(slot(a).call.programs, differing(a), differing(b))) {
         return std::move(*why);
       }
     }
@@ -307,9 +301,9 @@ GroupFailure LoopbackRendezvous::deadlock() {
   return {"[loopback] deadlock: " + waits()};
 }
 
-DifferingCall LoopbackRendezvous::callOf(int rank) {
-  const Slot& s = slot(rank);
-  return {rank, s.call, s.call.kind == Collective::Exchange ? s.message : std::string_view(), placeLocked(rank)};
+DifferingCall LoopbackRendezvous::differing(int rank) {
+  const Call& call = slot(rank).call;
+  return {rank, call.record, call.message, placeLocked(rank)};
 }
 
 std::string LoopbackRendezvous::waits() {
@@ -439,7 +433,9 @@ std::string LoopbackRendezvous::placeLocked(int rank) {
   if (s.left) {
     return text + " has ended";
   }
-  return text + (s.inCall ? " in " + describe(s.call) : s.busy ? " is busy outside any call" : " outside any call");
+  return text + (s.inCall ? " in " + describe(s.call.record)
+                 : s.busy ? " is busy outside any call"
+                          : " outside any call");
 }
 
 }  // namespace meshfuse

@@ -41,24 +41,22 @@ class LoopbackRendezvous {
 
   int size() const { return static_cast<int>(slots_.size()); }
 
-  // Begins a collective call. Returns when all members of the team have begun theirs and the calls have been compared.
-  struct Arrival {
-    const Team& team;
-    const CallRecord& call;
+  // A call of a rank, as its peers see it.
+  struct Call {
+    CallRecord record;
     const Communicator::Programs* programs = nullptr;  // of the rank; may be null
     PeerBuffers buffers = {};
     std::string_view message = {};       // of an exchange
     std::span<const int64_t> sent = {};  // of an all-to-all-v
   };
-  void begin(int rank, const Arrival& arrival);
+  // Begins a collective call. Returns when all members of the team have begun theirs and the calls have been compared.
+  void begin(int rank, const Team& team, const Call& call);
   // Returns when all members of the team of the current call have made as many synchronizations as this rank.
   void synchronize(int rank, const Team& team);
   // The same, for the last synchronization of a call: no peer reads after it.
   void end(int rank, const Team& team);
   // Valid between begin() and end().
-  PeerBuffers buffersOf(int rank) const { return slots_[rank].buffers; }
-  std::span<const int64_t> sentBy(int rank) const { return slots_[rank].sent; }
-  std::string_view messageOf(int rank) const { return slots_[rank].message; }
+  const Call& callOf(int rank) const { return slots_[rank].call; }
 
   void transfer(int rank, std::span<const Communicator::Transfer> transfers, uint64_t program,
                 const Communicator::Programs* programs);
@@ -96,13 +94,9 @@ class LoopbackRendezvous {
     int* pendingSends;  // of the sender's group
   };
   struct Slot {
-    CallRecord call;
+    Call call;  // the last one
     bool inCall = false;
-    const Communicator::Programs* programs = nullptr;  // in a call: the description of programs, or null
-    const Team* reads = nullptr;                       // the team whose buffers it may be reading
-    PeerBuffers buffers;
-    std::string_view message;
-    std::span<const int64_t> sent;
+    const Team* reads = nullptr;               // the team whose buffers it may be reading
     std::vector<uint64_t> arrivals;            // by peer: how many synchronizations with it this rank has reached
     std::vector<std::vector<Parcel>> parcels;  // by receiver, oldest first
     std::vector<const Communicator::Transfer*> receives;  // the outstanding receives of its group of transfers
@@ -133,7 +127,7 @@ class LoopbackRendezvous {
   std::string waits();
   // The reason why no rank can continue.
   GroupFailure deadlock();
-  DifferingCall callOf(int rank);
+  DifferingCall differing(int rank);
   bool failLocked(GroupFailure failure);
   void wakeAll();
   std::string placeLocked(int rank);
