@@ -517,9 +517,11 @@ TEST_F(CallQueueTest, WhatACallCapturesMayPostWhenItIsDestroyed) {
 
 // Rank 1 never makes the calls that rank 0 has in flight.
 TEST_F(LanesTest, AnExceptionEndsTheCallsInFlight) {
+  const SharedCounters opened(3);
   const SharedCounters caught(3);
   expectRight(2, [&](Communicator& comm) -> std::string {
     const size_t which = comm.transport() == "loopback" ? 0 : comm.transport() == "host" ? 1 : 2;
+    opened.meet(which, 2);
     if (comm.rank() == 1) {
       caught.await(which, 1);
       return "right";

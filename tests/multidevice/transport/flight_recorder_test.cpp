@@ -219,9 +219,13 @@ TEST_F(FlightRecorderTest, SurvivorsWriteTheRecordOfAKilledRank) {
 
 TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
   for (bool throws : {false, true}) {
+    const SharedCounters leftTheCallsBefore(1);
     runProcesses(2,
                  [&](Communicator& comm) {
                    return manyCallsUntilFailure(comm, [&](int i) {
+                     if (i == 12) {
+                       leftTheCallsBefore.meet(0, 2);
+                     }
                      if (i == 12 && comm.rank() == 1) {
                        check(!throws, "[test] had enough");
                        comm.abort("out of memory");
@@ -242,10 +246,12 @@ TEST_F(FlightRecorderTest, AnAbortAndAnExceptionLeaveRecords) {
 TEST_F(FlightRecorderTest, AnAbortLeavesTheRecordsToTheCalls) {
   for (bool inCall : {false, true}) {
     for (bool messagesOnly : {false, true}) {
+      const SharedCounters opened(1);
       const SharedCounters aborted(1);
       for (const ProcessOutcome& o :
            runProcesses(2,
                         [&](Communicator& comm) -> std::string {
+                          opened.meet(0, 2);
                           std::jthread caller;
                           if (inCall && comm.rank() == 0) {
                             caller = std::jthread([&] { static_cast<void>(callUntilFailure(comm)); });

@@ -153,7 +153,9 @@ TEST_F(OutOfMemoryOnAHostTest, ACallFailsOnAllRanks) {
 }
 
 // Rank 0 runs out of memory when it rejoins: the others go on without it, and wait for no deadline.
-std::string runOutInShrink(Communicator& comm, int64_t n, const SharedCounters& survived) {
+std::string runOutInShrink(Communicator& comm, int64_t n, const SharedCounters& opened,
+                           const SharedCounters& survived) {
+  opened.meet(0, 3);
   comm.abort("a change of plan");
   if (comm.rank() == 0) {
     const bool ranOut = runsOut(n, [&] { static_cast<void>(comm.shrink()); });
@@ -168,10 +170,11 @@ std::string runOutInShrink(Communicator& comm, int64_t n, const SharedCounters& 
 
 TEST_F(OutOfMemoryOnAHostTest, SurvivorsGoOnWithoutARankThatCannotRejoin) {
   for (int64_t n = 0; n < 4; ++n) {  // 0 to 2: the list of members; 3: the new world
+    const SharedCounters opened(1);
     const SharedCounters survived(1);
     const auto outcomes = runProcesses(
-        3, [&](Communicator& comm) { return runOutInShrink(comm, n, survived); }, {.deadline = kFailureDeadline},
-        kFailureDeadline);
+        3, [&](Communicator& comm) { return runOutInShrink(comm, n, opened, survived); },
+        {.deadline = kFailureDeadline}, kFailureDeadline);
     EXPECT_EQ(outcomes[0].text, kRanOut) << "allocation " << n;
     expectSay(outcomes, {1, 2}, {"\nsurvived"});
   }

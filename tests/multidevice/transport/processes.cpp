@@ -250,4 +250,9 @@ void SharedCounters::await(size_t which, int value) const {
   }
 }
 
+void SharedCounters::meet(size_t which, int ranks) const {
+  add(which);
+  await(which, ranks);
+}
+
 }  // namespace meshfuse

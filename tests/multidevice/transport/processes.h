@@ -92,6 +92,8 @@ class SharedCounters {
   bool reached(size_t which, int value) const;
   // Sleeps until the counter has reached `value`.
   void await(size_t which, int value) const;
+  // Counts this rank and returns when `ranks` have been counted: unlike a barrier of theirs, it is left also when one of them then fails.
+  void meet(size_t which, int ranks) const;
 
  private:
   size_t bytes_;
