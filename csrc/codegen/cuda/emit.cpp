@@ -195,7 +195,7 @@ std::vector<std::string> Emitter::threadLines(const std::string& body) {
   std::vector<std::string> digits;
   for (size_t s = 0; s < p_.spaces.size(); s++) {
     for (const DigitInfo& d : geometry_.digits(static_cast<int>(s))) {
-      if (!d.isThread() || d.size == 1 || !mentions(body, d.symbol)) {
+      if (!isThread(d.level) || d.size == 1 || !mentions(body, d.symbol)) {
         continue;
       }
       std::string_view source = d.level == Level::Lane ? "lane" : d.level == Level::Warp ? "warp" : "rank";

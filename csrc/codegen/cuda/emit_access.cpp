@@ -10,17 +10,6 @@ namespace meshfuse::cuda {
 
 using namespace tile;
 
-namespace {
-
-IntExpr withoutDigits(const IntExpr& e, const std::vector<DigitInfo>& digits) {
-  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-    bool isDigit = std::any_of(digits.begin(), digits.end(), [&](const DigitInfo& d) { return d.symbol == symbol; });
-    return isDigit ? std::optional<IntExpr>(0) : std::nullopt;
-  });
-}
-
-}  // namespace
-
 uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Index>& index,
                                const std::vector<Pred>& where) const {
   digits |= digitsNamed(this->space(space), index, where);
@@ -31,7 +20,7 @@ uint64_t Emitter::accessDigits(int space, uint64_t digits, const std::vector<Ind
 }
 
 IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
-  std::set<std::string> zero;
+  std::set<std::string, std::less<>> zero;
   for (const DigitInfo& d : geometry_.digits(space)) {
     if (d.axis == axis && (digits & d.bit) == 0) {
       zero.insert(d.symbol);
@@ -42,9 +31,7 @@ IntExpr Emitter::lowestCoordinate(int space, int axis, uint64_t digits) const {
       zero.insert(geometry_.cName(d.symbol));
     }
   }
-  return geometry_.coordinate(space, axis).substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-    return zero.contains(std::string(symbol)) ? std::optional<IntExpr>(0) : std::nullopt;
-  });
+  return atZero(geometry_.coordinate(space, axis), zero);
 }
 
 // Whether the coordinate is below the bound in every thread, register and part.
@@ -118,7 +105,11 @@ Access Emitter::access(int tensor, int space, uint64_t digits, const std::vector
   // The part without register digits is hoisted before their loops, unless they occur inside a division.
   bool separable = std::all_of(registers.begin(), registers.end(),
                                [&](const DigitInfo& d) { return offset.linearIn(d.symbol).has_value(); });
-  a.base = separable ? withoutDigits(offset, registers) : IntExpr(0);
+  std::set<std::string, std::less<>> symbols;
+  for (const DigitInfo& d : registers) {
+    symbols.insert(d.symbol);
+  }
+  a.base = separable ? atZero(offset, symbols) : IntExpr(0);
   a.rest = offset - a.base;
   vectorPredicates(a);
   return a;
@@ -216,9 +207,7 @@ std::vector<ValueId> Emitter::accessValues(const Access& a) const {
 std::string Emitter::offsetText(const Access& a, std::span<const std::string> tileTexts, Unit unit) {
   IntExpr rest = a.rest;
   if (unit == Unit::Vector && a.width == a.vector) {
-    rest = rest.substitute([&](std::string_view s) -> std::optional<IntExpr> {
-      return s == a.vectorSymbol ? std::optional<IntExpr>(0) : std::nullopt;
-    });
+    rest = atZero(rest, {a.vectorSymbol});
   }
   std::string all = text(rest);
   for (size_t k = 0; k < a.tiles.size(); k++) {

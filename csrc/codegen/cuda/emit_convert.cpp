@@ -26,18 +26,12 @@ int64_t addAxis(Side& side, const Geometry& geometry, int axis) {
   int64_t extent = 1;
   for (const DigitInfo& d : geometry.digits(side.space)) {
     if (d.axis == axis && d.size > 1) {
-      sum += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * d.stride;
+      sum += d.value() * d.stride;
       extent = std::max(extent, d.stride.constValue() * d.size);
     }
   }
   side.coordinates.push_back(sum);
   return extent;
-}
-
-std::vector<DigitInfo> lanesOf(const Side& side, const Geometry& geometry) {
-  std::vector<DigitInfo> lanes = geometry.threads(side.space, side.digits);
-  std::erase_if(lanes, [](const DigitInfo& d) { return d.level != Level::Lane; });
-  return lanes;
 }
 
 // Offset of an element in rows of `inner`, `pitch` apart.
@@ -128,6 +122,7 @@ Exchange Emitter::planExchange(ValueId id) const {
       inner = static_cast<size_t>(axis - axes.begin());
     }
   }
+  auto lanesOf = [&](const Side& side) { return geometry_.onLevel(side.space, side.digits, Level::Lane); };
   int64_t size = dataTypeSize(v.dtype);
   e.writeWidth = vectorWidthOf(writer, geometry_, inner, extents[inner], size);
   e.readWidth = vectorWidthOf(reader, geometry_, inner, extents[inner], size);
@@ -137,9 +132,8 @@ Exchange Emitter::planExchange(ValueId id) const {
   double best = 0;
   for (int64_t pad = 0; pad <= 16 && extents.size() > 1; pad += unit) {
     int64_t padded = extents[inner] + pad;
-    double cost =
-        conflictFactor(flat(writer, extents, inner, padded), lanesOf(writer, geometry_), size * e.writeWidth) +
-        conflictFactor(flat(reader, extents, inner, padded), lanesOf(reader, geometry_), size * e.readWidth);
+    double cost = conflictFactor(flat(writer, extents, inner, padded), lanesOf(writer), size * e.writeWidth) +
+                  conflictFactor(flat(reader, extents, inner, padded), lanesOf(reader), size * e.readWidth);
     if (best == 0 || cost < best) {
       best = cost;
       pitch = padded;
@@ -180,12 +174,6 @@ std::string byteOffset(const std::string& slot, const std::string& elements, int
   return elements == "0" ? slot : fmt::format("{} + ({})*{}", slot, elements, size);
 }
 
-IntExpr atFirst(const IntExpr& e, const std::string& symbol) {
-  return e.substitute([&](std::string_view s) -> std::optional<IntExpr> {
-    return s == symbol ? std::optional<IntExpr>(0) : std::nullopt;
-  });
-}
-
 }  // namespace
 
 void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot) {
@@ -208,7 +196,7 @@ void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot
     use(wordsSection(from.dtype));
     hooks.element = [&](std::span<const std::string>) {
       line(fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", width, type,
-                       byteOffset(slot, text(atFirst(offset, vector.symbol)), size),
+                       byteOffset(slot, text(atZero(offset, {vector.symbol})), size),
                        within(tile->second.name, elementIndex(tile->second, Unit::Vector), tile->second.packed ? 2 : 1),
                        nextSite()));
     };
@@ -242,7 +230,7 @@ void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot)
     hooks.element = [&](std::span<const std::string>) {
       line(fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", width, type,
                        within(tile.name, elementIndex(tile, Unit::Vector), tile.packed ? 2 : 1),
-                       byteOffset(slot, text(atFirst(offset, vector.symbol)), size), nextSite()));
+                       byteOffset(slot, text(atZero(offset, {vector.symbol})), size), nextSite()));
     };
     nest(v.space, v.digits & ~vector.bit, {}, hooks);
   } else {

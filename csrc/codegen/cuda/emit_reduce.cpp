@@ -39,30 +39,6 @@ namespace {
 
 constexpr int64_t kManyWarps = 8;  // so many partial results are not read one after the other
 
-// Position among the threads of `digits`, the last one fastest.
-IntExpr positionOf(const std::vector<DigitInfo>& digits) {
-  IntExpr position = 0;
-  int64_t weight = 1;
-  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
-    position += IntExpr::symbol(d->symbol, {0, d->size - 1, 1}) * weight;
-    weight *= d->size;
-  }
-  return position;
-}
-
-int64_t countOf(const std::vector<DigitInfo>& digits) {
-  int64_t n = 1;
-  for (const DigitInfo& d : digits) {
-    n *= d.size;
-  }
-  return n;
-}
-
-std::vector<DigitInfo> onLevel(std::vector<DigitInfo> digits, Level level) {
-  std::erase_if(digits, [&](const DigitInfo& d) { return d.level != level; });
-  return digits;
-}
-
 }  // namespace
 
 void Emitter::reduce(ValueId id) {
@@ -73,11 +49,11 @@ void Emitter::reduce(ValueId id) {
   acc.dtype = accumulatorType(v.dtype);
   reduceRegisters(id, acc);
   uint64_t gone = from.digits & ~v.digits;
-  if (!onLevel(geometry_.threads(v.space, gone), Level::Lane).empty()) {
+  if (!geometry_.onLevel(v.space, gone, Level::Lane).empty()) {
     reduceLanes(id, acc);
   }
   for (Level level : {Level::Warp, Level::Cluster}) {
-    if (!onLevel(geometry_.threads(v.space, gone), level).empty()) {
+    if (!geometry_.onLevel(v.space, gone, level).empty()) {
       reduceThroughMemory(id, acc, level);
     }
   }
@@ -169,7 +145,7 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
 void Emitter::reduceLanes(ValueId id, const Tile& acc) {
   const Value& v = value(id);
   std::vector<int> masks;
-  for (const DigitInfo& d : onLevel(geometry_.threads(v.space, value(v.operands[0]).digits & ~v.digits), Level::Lane)) {
+  for (const DigitInfo& d : geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, Level::Lane)) {
     for (int64_t bit = 1; bit < d.size; bit *= 2) {
       masks.push_back(static_cast<int>(bit) * d.weight);
     }
@@ -209,19 +185,15 @@ Partials Emitter::planPartials(ValueId id, const Tile& acc, Level level) {
   const Value& v = value(id);
   Partials p;
   p.cluster = level == Level::Cluster;
-  p.gone = onLevel(geometry_.threads(v.space, value(v.operands[0]).digits & ~v.digits), level);
+  p.gone = geometry_.onLevel(v.space, value(v.operands[0]).digits & ~v.digits, level);
   // In the memory of a block its own rank is no coordinate. Neighbouring lanes lie side by side.
-  std::vector<DigitInfo> kept = onLevel(geometry_.threads(v.space, v.digits), Level::Warp);
-  std::vector<DigitInfo> lanes = onLevel(geometry_.threads(v.space, v.digits), Level::Lane);
+  std::vector<DigitInfo> kept = geometry_.registers(v.space, v.digits);
+  std::vector<DigitInfo> warps = geometry_.onLevel(v.space, v.digits, Level::Warp);
+  std::vector<DigitInfo> lanes = geometry_.onLevel(v.space, v.digits, Level::Lane);
+  kept.insert(kept.end(), warps.begin(), warps.end());
   kept.insert(kept.end(), lanes.begin(), lanes.end());
   p.element = positionOf(kept);
-  int64_t weight = countOf(kept);
-  std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
-  for (auto d = registers.rbegin(); d != registers.rend(); ++d) {
-    p.element += IntExpr::symbol(d->symbol, {0, d->size - 1, 1}) * weight;
-    weight *= d->size;
-  }
-  p.stride = weight;
+  p.stride = countOf(kept);
   int64_t parts = p.cluster ? 1 : countOf(p.gone);
   p.slot = s_.arena.alternate(p.cluster ? "kRanks" : "kWarps", parts * p.stride * dataTypeSize(acc.dtype));
   return p;
@@ -273,8 +245,8 @@ std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p,
     rank += mod(rest, d->size) * static_cast<int64_t>(d->weight);
     rest = floorDiv(rest, d->size);
   }
-  for (const DigitInfo& d : onLevel(geometry_.threads(value(id).space, value(id).digits), Level::Cluster)) {
-    rank += IntExpr::symbol(d.symbol, {0, d.size - 1, 1}) * static_cast<int64_t>(d.weight);
+  for (const DigitInfo& d : geometry_.onLevel(value(id).space, value(id).digits, Level::Cluster)) {
+    rank += d.value() * static_cast<int64_t>(d.weight);
   }
   return fmt::format("remoteLoad<{}>({}, (int)({}), {})", type, partialAddress(acc, p, 0), text(rank), nextSite());
 }
@@ -288,7 +260,7 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   wait(p.cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
   (p.cluster ? s_.arena.open.remote : s_.arena.open.read).insert(p.slot);
   int64_t count = countOf(p.gone);
-  bool lanesFree = !p.cluster && onLevel(geometry_.threads(v.space, v.digits), Level::Lane).empty();
+  bool lanesFree = !p.cluster && geometry_.onLevel(v.space, v.digits, Level::Lane).empty();
   Hooks first;
   if (lanesFree && count >= kManyWarps) {
     // Every lane reads one of them, and a butterfly adds them up.

@@ -21,7 +21,7 @@ std::vector<std::string> Emitter::replicaConditions(int space, uint64_t digits) 
     conditions.push_back(d.symbol + " == 0");
   }
   auto spare = [&](Level level, std::string_view name, int64_t threads) {
-    int64_t used = geometry_.extentOn(space, level);
+    int64_t used = countOf(geometry_.onLevel(space, ~uint64_t{0}, level));
     if (used < threads) {
       conditions.push_back(used == 1 ? fmt::format("{} == 0", name) : fmt::format("{} < {}", name, used));
     }

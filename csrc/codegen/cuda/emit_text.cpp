@@ -28,8 +28,8 @@ Tile Emitter::newTile(std::string_view stem, tile::ValueId id) {
          .space = v.space,
          .digits = v.digits,
          .dtype = v.dtype};
-  t.elements = geometry_.registerCount(v.space, v.digits);
   std::vector<DigitInfo> registers = geometry_.registers(v.space, v.digits);
+  t.elements = countOf(registers);
   t.packed = isHalfPrecision(v.dtype) && !registers.empty() && registers.back().level == tile::Level::Vector;
   return t;
 }
@@ -45,16 +45,8 @@ void Emitter::declare(const Tile& tile, std::string_view type) {
 }
 
 std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit) {
-  IntExpr index = 0;
-  int64_t weight = 1;
-  for (auto d = registers.rbegin(); d != registers.rend(); ++d) {
-    if (!(unit == Unit::Vector && d->level == tile::Level::Vector)) {
-      index += IntExpr::symbol(d->symbol) * weight;
-    }
-    weight *= d->size;
-  }
   Sections uses;
-  return exprText(index, uses);
+  return exprText(positionOf(registers, unit), uses);
 }
 
 std::string within(const std::string& array, const std::string& index, int elementsOfAWord) {

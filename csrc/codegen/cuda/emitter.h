@@ -72,9 +72,6 @@ struct Partials {
   bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
 };
 
-// The unit of an index or address: an element, or the vector that contains the element.
-enum class Unit : uint8_t { Element, Vector };
-
 // Position in an array over these digits, the last one fastest.
 [[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit = Unit::Element);
 // The address of an element of a register array.

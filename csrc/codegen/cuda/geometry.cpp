@@ -8,6 +8,32 @@ namespace meshfuse::cuda {
 
 using tile::Level;
 
+int64_t countOf(const std::vector<DigitInfo>& digits) {
+  int64_t n = 1;
+  for (const DigitInfo& d : digits) {
+    n *= d.size;
+  }
+  return n;
+}
+
+IntExpr positionOf(const std::vector<DigitInfo>& digits, Unit unit) {
+  IntExpr position = 0;
+  int64_t weight = 1;
+  for (auto d = digits.rbegin(); d != digits.rend(); ++d) {
+    if (unit == Unit::Element || d->level != Level::Vector) {
+      position += d->value() * weight;
+    }
+    weight *= d->size;
+  }
+  return position;
+}
+
+IntExpr atZero(const IntExpr& e, const std::set<std::string, std::less<>>& symbols) {
+  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
+    return symbols.contains(symbol) ? std::optional<IntExpr>(0) : std::nullopt;
+  });
+}
+
 Geometry::Geometry(const tile::Program& program, Names& names) : program_(program) {
   auto add = [&](const std::string& symbol, const SymbolFacts& facts) {
     if (!cNames_.contains(symbol)) {
@@ -77,42 +103,23 @@ void Geometry::orderThreads(std::vector<DigitInfo>& digits) const {
   }
 }
 
+std::vector<DigitInfo> Geometry::onLevel(int space, uint64_t set, Level level) const {
+  std::vector<DigitInfo> out = digits(space);
+  std::erase_if(out, [&](const DigitInfo& d) { return (set & d.bit) == 0 || d.level != level || d.size == 1; });
+  return out;
+}
+
 std::vector<DigitInfo> Geometry::registers(int space, uint64_t set) const {
-  std::vector<DigitInfo> out;
-  for (Level level : {Level::Repeat, Level::Vector}) {
-    for (const DigitInfo& d : digits(space)) {
-      if ((set & d.bit) != 0 && d.level == level && d.size > 1) {
-        out.push_back(d);
-      }
-    }
-  }
+  std::vector<DigitInfo> out = onLevel(space, set, Level::Repeat);
+  std::vector<DigitInfo> vector = onLevel(space, set, Level::Vector);
+  out.insert(out.end(), vector.begin(), vector.end());
   return out;
 }
 
 std::vector<DigitInfo> Geometry::threads(int space, uint64_t set) const {
-  std::vector<DigitInfo> out;
-  for (const DigitInfo& d : digits(space)) {
-    if ((set & d.bit) != 0 && d.isThread() && d.size > 1) {
-      out.push_back(d);
-    }
-  }
+  std::vector<DigitInfo> out = digits(space);
+  std::erase_if(out, [&](const DigitInfo& d) { return (set & d.bit) == 0 || !isThread(d.level) || d.size == 1; });
   return out;
-}
-
-int64_t Geometry::registerCount(int space, uint64_t set) const {
-  int64_t n = 1;
-  for (const DigitInfo& d : registers(space, set)) {
-    n *= d.size;
-  }
-  return n;
-}
-
-int64_t Geometry::extentOn(int space, Level level) const {
-  int64_t n = 1;
-  for (const DigitInfo& d : digits(space)) {
-    n *= d.level == level ? d.size : 1;
-  }
-  return n;
 }
 
 IntExpr Geometry::resolve(const IntExpr& e) const {

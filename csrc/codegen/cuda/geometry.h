@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,21 +24,26 @@ struct DigitInfo {
   std::string symbol;  // C name
   int weight = 1;      // thread digits: neighbours differ by this in the lane, warp or cluster rank
 
-  bool isThread() const { return tile::isThread(level); }
-  bool isRegister() const { return tile::isRegister(level); }
+  IntExpr value() const { return IntExpr::symbol(symbol, {0, size - 1, 1}); }
 };
+
+// The unit of an index or address: an element, or the vector that contains the element.
+enum class Unit : uint8_t { Element, Vector };
+
+[[nodiscard]] int64_t countOf(const std::vector<DigitInfo>& digits);
+// Position among the elements, threads or parts that the digits tell apart, the last digit fastest.
+[[nodiscard]] IntExpr positionOf(const std::vector<DigitInfo>& digits, Unit unit = Unit::Element);
+[[nodiscard]] IntExpr atZero(const IntExpr& e, const std::set<std::string, std::less<>>& symbols);
 
 class Geometry {
  public:
   Geometry(const tile::Program& program, Names& names);
 
   const std::vector<DigitInfo>& digits(int space) const { return spaces_[space]; }
-  // The digits of `set` in registers, outermost first, the vector digit last; digits of size 1 left out.
+  // The digits of `set`, those of size 1 left out: on one level; in registers, the vector digit last; on threads.
+  std::vector<DigitInfo> onLevel(int space, uint64_t set, tile::Level level) const;
   std::vector<DigitInfo> registers(int space, uint64_t set) const;
-  std::vector<DigitInfo> threads(int space, uint64_t set) const;  // the digits of `set` on threads, in their order
-  int64_t registerCount(int space, uint64_t set) const;
-  // The number of threads of a level that differ in the digits of a space; the other threads of the level repeat their work.
-  int64_t extentOn(int space, tile::Level level) const;
+  std::vector<DigitInfo> threads(int space, uint64_t set) const;
 
   // Axes and digits in terms of C names; tensors' sizes and grid dims too.
   IntExpr resolve(const IntExpr& e) const;
