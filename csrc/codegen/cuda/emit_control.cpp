@@ -42,8 +42,7 @@ void Emitter::statement(const Stmt& s) {
 }
 
 void Emitter::define(ValueId id) {
-  auto i = static_cast<size_t>(id);
-  if (!usage_.used[i] || !usage_.stored[i] || s_.tiles.contains(id)) {
+  if (!usage_.stored[id] || s_.tiles.contains(id)) {
     return;
   }
   switch (value(id).kind) {

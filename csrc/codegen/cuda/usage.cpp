@@ -148,14 +148,12 @@ Usage analyseUsage(const Program& program) {
   Analysis a(program);
   a.visit(program.body, 0);
   Usage u;
-  u.used.resize(program.values.size());
   u.stored.resize(program.values.size());
   // Operands come before their users, so that one walk from the end knows all consumers of a value.
   for (size_t i = program.values.size(); i-- > 0;) {
     const Value& v = program.values[i];
     std::set<Consumer>& c = a.consumers[i];
-    u.used[i] = !c.empty() || a.kept[i];
-    if (!u.used[i]) {
+    if (c.empty() && !a.kept[i]) {  // no statement uses it
       continue;
     }
     bool deeper = std::any_of(c.begin(), c.end(), [&](const Consumer& x) { return x.depth > a.depthOf[i]; });

@@ -8,8 +8,7 @@
 namespace meshfuse::cuda {
 
 struct Usage {
-  std::vector<bool> used;    // by a statement, directly or not
-  std::vector<bool> stored;  // evaluated once, at its place, into registers
+  std::vector<bool> stored;  // used, and evaluated once, at its place, into registers
   std::vector<bool> coarse;  // reaches memory only through a cast to 16 bits
 };
 
