@@ -186,25 +186,27 @@ std::string Emitter::joined(const std::vector<std::string>& conditions) const {
   return fmt::format("{}", fmt::join(conditions, " && "));
 }
 
-std::string Emitter::elementCondition(const Access& a, const std::string& maskText) {
-  std::vector<std::string> conditions;
-  for (const Pred& p : a.preds) {
-    conditions.push_back(conditionText(p));
+std::string Emitter::conditionText(const std::vector<Pred>& preds) {
+  std::string all;
+  for (const Pred& p : preds) {
+    all += (all.empty() ? "" : " && ") + conditionText(p);
   }
-  if (!maskText.empty()) {
-    conditions.push_back(maskText);
-  }
-  return joined(conditions);
+  return all;
 }
 
-// The tiles whose texts an access needs: data-dependent indices, then the mask.
-std::vector<ValueId> Emitter::accessValues(const Access& a) const {
+std::string Emitter::elementCondition(const Access& a, const std::string& maskText) {
+  std::string condition = conditionText(a.preds);
+  return condition.empty() || maskText.empty() ? condition + maskText : condition + " && " + maskText;
+}
+
+// The tiles whose texts an access needs: data-dependent indices, then the mask, then the `last` one.
+std::vector<ValueId> Emitter::accessValues(const Access& a, ValueId last) const {
   std::vector<ValueId> values = a.tiles;
-  values.push_back(a.mask);
+  values.insert(values.end(), {a.mask, last});
   return values;
 }
 
-std::string Emitter::offsetText(const Access& a, std::span<const std::string> tileTexts, Unit unit) {
+std::string Emitter::offsetText(const Access& a, Texts tileTexts, Unit unit) {
   IntExpr rest = a.rest;
   if (unit == Unit::Vector && a.width == a.vector) {
     rest = atZero(rest, {a.vectorSymbol});
@@ -220,8 +222,7 @@ std::string Emitter::offsetText(const Access& a, std::span<const std::string> ti
 }
 
 // A pointer for global memory, a byte offset into the arena for shared memory.
-std::string Emitter::address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
-                             Unit unit) {
+std::string Emitter::address(const Access& a, const std::string& pointer, Texts tileTexts, Unit unit) {
   std::string offset = offsetText(a, tileTexts, unit);
   if (isScratch(a.tensor)) {
     return fmt::format("{} + (int)({})*{}", pointer, offset, dataTypeSize(tensor(a.tensor).dtype));
@@ -244,6 +245,69 @@ std::string Emitter::pointerTo(const Access& a, Direction direction) {
   line(fmt::format("{}{}* {} = {} + {};", direction == Direction::Store ? "" : "const ", storageType(t.dtype), pointer,
                    name, parenthesized(a.base, s_.uses)));
   return pointer;
+}
+
+std::string Emitter::sharedLoad(DataType t, const std::string& address) {
+  use("shared_load");
+  std::string call = fmt::format("sharedLoad<{}>({}, {})", storageType(t), address, nextSite());
+  return t == DataType::Bool ? fmt::format("({} != 0)", call) : call;
+}
+
+std::string Emitter::remoteLoad(DataType t, const std::string& address, const std::string& rank) {
+  use("remote_load");
+  return fmt::format("remoteLoad<{}>({}, {}, {})", storageType(t), address, rank, nextSite());
+}
+
+std::string Emitter::sharedStore(DataType t, const std::string& address, const std::string& value) {
+  use("shared_store");
+  return fmt::format("sharedStore<{}>({}, {}, {});", storageType(t), address, value, nextSite());
+}
+
+std::string Emitter::sharedVector(Direction direction, DataType t, int64_t width, const std::string& to,
+                                  const std::string& from) {
+  bool loads = direction == Direction::Load;
+  use(loads ? "shared_load_vector" : "shared_store_vector");
+  use(wordsSection(t));
+  return fmt::format("shared{}Vector<{}, {}>({}, {}, {});", loads ? "Load" : "Store", width, storageType(t), to, from,
+                     nextSite());
+}
+
+void Emitter::moveVector(const Access& a, const DigitInfo& vector, const std::string& maskText,
+                         const VectorMove& move) {
+  bool pieces = a.width < a.vector;
+  if (pieces) {
+    openLoop(vector, a.width);
+  }
+  std::string call = move.call(pieces ? Unit::Element : Unit::Vector);
+  std::vector<std::string> conditions = a.vectorConditions;
+  if (!maskText.empty()) {
+    conditions.push_back(maskText);
+  }
+  if (conditions.empty() && a.whole) {
+    line(call);
+  } else if (a.whole) {
+    line(fmt::format("if ({}) {}", joined(conditions), call));
+    move.outside();
+  } else {
+    if (a.straddles) {
+      line(fmt::format("if ({}) {}", joined(conditions), call));
+    }
+    open(a.straddles ? "else" : "");
+    std::string first = "0";
+    if (pieces) {  // the loop variable hides the one around it
+      first = s_.names.fresh("first");
+      line(fmt::format("const int {} = {};", first, vector.symbol));
+    }
+    line("#pragma unroll");
+    open(fmt::format("for (int {0} = {1}; {0} < {2}; ++{0})", vector.symbol, first,
+                     pieces ? fmt::format("{} + {}", first, a.width) : std::to_string(a.width)));
+    move.element();
+    close();
+    close();
+  }
+  if (pieces) {
+    close();
+  }
 }
 
 }  // namespace meshfuse::cuda

@@ -117,12 +117,8 @@ std::string Emitter::loopHeader(const Stmt& s, std::set<std::pair<int, int>>& gu
 
 void Emitter::loop(const Stmt& s) {
   for (const Carried& c : s.carried) {
-    const Value& v = value(c.carry);
-    Tile carry = newTile("c", c.carry);
-    declare(carry);
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string> t) { assign(carry, t[0]); };
-    nest(v.space, v.digits, std::span(&c.init, 1), hooks);
+    Tile carry = declaredTile("c", c.carry);
+    fill(carry, c.init);
     s_.tiles[c.carry] = carry;
   }
   std::set<std::pair<int, int>> guards;
@@ -171,25 +167,18 @@ void Emitter::assignCarried(const Stmt& s) {
   });
   const std::string& looped = space(s.space).axes[s.axis].digits[s.digit].symbol;
   auto condition = [&](const Value& v) {
-    std::string all;
     auto isLooped = [&](int a) {
       const std::vector<Digit>& digits = space(v.space).axes[a].digits;
       return std::any_of(digits.begin(), digits.end(), [&](const Digit& d) { return d.symbol == looped; });
     };
-    for (const Pred& p : openPredicates(v.space, v.digits, {}, {}, isLooped)) {
-      all += (all.empty() ? "" : " && ") + conditionText(p);
-    }
-    return all;
+    return conditionText(openPredicates(v.space, v.digits, {}, {}, isLooped));
   };
   if (together) {
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string> texts) {
+    auto assignAll = [&](Texts texts) {
       std::vector<std::string> values(texts.begin(), texts.end());
       for (size_t i = 0; values.size() > 1 && i < values.size(); i++) {
         std::string name = s_.names.fresh("next");
-        line(fmt::format("const {} {} = {};",
-                         registerType(first.dtype == value(next[i]).dtype ? first.dtype : value(next[i]).dtype), name,
-                         unwrapped(values[i])));
+        line(fmt::format("const {} {} = {};", registerType(value(next[i]).dtype), name, unwrapped(values[i])));
         values[i] = name;
       }
       std::string test = condition(first);
@@ -203,7 +192,7 @@ void Emitter::assignCarried(const Stmt& s) {
         close();
       }
     };
-    nest(first.space, first.digits, next, hooks);
+    nest(first.space, first.digits, next, {.element = assignAll});
     return;
   }
   for (const Carried& c : s.carried) {
@@ -217,24 +206,19 @@ void Emitter::assignCarried(const Stmt& s) {
     sources[c.next] = s_.tiles.at(c.next);
     bool isCarry = std::any_of(s.carried.begin(), s.carried.end(), [&](const Carried& o) { return o.carry == c.next; });
     if (isCarry && c.next != c.carry) {
-      Tile copy = newTile("copy", c.next);
-      declare(copy);
-      Hooks hooks;
-      hooks.element = [&](std::span<const std::string> t) { assign(copy, t[0]); };
-      nest(value(c.next).space, value(c.next).digits, std::span(&c.next, 1), hooks);
-      sources[c.next] = copy;
+      sources[c.next] = declaredTile("copy", c.next);
+      fill(sources[c.next], c.next);
     }
   }
   for (const Carried& c : s.carried) {
     const Value& v = value(c.carry);
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string>) {
+    auto assignOne = [&](Texts) {
       std::string test = condition(v);
       const Tile& carry = s_.tiles.at(c.carry);
       std::string from = element(sources.at(c.next));
       assign(carry, test.empty() ? from : fmt::format("{} ? {} : {}", test, from, element(carry)));
     };
-    nest(v.space, v.digits, {}, hooks);
+    nest(v.space, v.digits, {}, {.element = assignOne});
   }
 }
 
@@ -261,7 +245,6 @@ void Emitter::lastArriver(const Stmt& s) {
   use("fence");
   use("ticket");
   use("thread_index");
-  use("shared_store");
   IntExpr workers = geometry_.resolve(arrivals(p_, s));
   IntExpr at = 0;
   for (size_t k = 0; k < s.index.size(); k++) {
@@ -274,15 +257,13 @@ void Emitter::lastArriver(const Stmt& s) {
   std::string address = at.isConst(0) ? counter : counter + " + " + text(at);
   open(cluster ? "if (rank == 0 && threadIndex() == 0)" : "if (threadIndex() == 0)");
   std::string ticketSite = nextSite();
-  line(fmt::format("sharedStore<int>({}, ticket({}, {}) == {} - 1, {});", slot, address, ticketSite,
-                   parenthesized(workers, s_.uses), nextSite()));
+  line(sharedStore(DataType::Int32, slot,
+                   fmt::format("ticket({}, {}) == {} - 1", address, ticketSite, parenthesized(workers, s_.uses))));
   close();
   s_.arena.open.written.insert(slot);
   wait(cluster ? Arena::Wait::Cluster : Arena::Wait::Block);
-  use(cluster ? "remote_load" : "shared_load");
   std::string last = s_.names.fresh("last");
-  std::string read = cluster ? fmt::format("remoteLoad<int>({}, 0, {})", slot, nextSite())
-                             : fmt::format("sharedLoad<int>({}, {})", slot, nextSite());
+  std::string read = cluster ? remoteLoad(DataType::Int32, slot, "0") : sharedLoad(DataType::Int32, slot);
   line(fmt::format("const bool {} = {} != 0;", last, read));
   (cluster ? s_.arena.open.remote : s_.arena.open.read).insert(slot);
   Arena::Open before = s_.arena.open;

@@ -153,11 +153,8 @@ void Emitter::convert(ValueId id) {
             p_.name);
   Exchange e = planExchange(id);
   if (e.writerDigits == 0) {  // the same everywhere
-    Tile tile = newTile("t", id);
-    declare(tile);
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string> t) { assign(tile, t[0]); };
-    nest(v.space, v.digits, std::span(&v.operands[0], 1), hooks);
+    Tile tile = declaredTile("t", id);
+    fill(tile, v.operands[0]);
     s_.tiles[id] = tile;
     return;
   }
@@ -178,68 +175,43 @@ std::string byteOffset(const std::string& slot, const std::string& elements, int
 
 void Emitter::exchangeOut(ValueId id, const Exchange& e, const std::string& slot) {
   uint64_t digits = e.writerDigits;
-  const IntExpr& offset = e.write;
-  int64_t width = e.writeWidth;
   ValueId operand = value(id).operands[0];
   const Value& from = value(operand);
   int64_t size = dataTypeSize(from.dtype);
-  std::string_view type = storageType(from.dtype);
-  std::vector<std::string> writer = replicaConditions(from.space, digits);
-  if (!writer.empty()) {
-    open(fmt::format("if ({})", joined(writer)));
-  }
-  Hooks hooks;
   auto tile = s_.tiles.find(operand);
-  if (width > 1 && tile != s_.tiles.end() && tile->second.digits == digits) {
-    DigitInfo vector = geometry_.registers(from.space, digits).back();
-    use("shared_store_vector");
-    use(wordsSection(from.dtype));
-    hooks.element = [&](std::span<const std::string>) {
-      line(fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", width, type,
-                       byteOffset(slot, text(atZero(offset, {vector.symbol})), size),
-                       within(tile->second.name, elementIndex(tile->second, Unit::Vector), tile->second.packed ? 2 : 1),
-                       nextSite()));
-    };
-    nest(from.space, digits & ~vector.bit, {}, hooks);
-  } else {
-    use("shared_store");
-    hooks.element = [&](std::span<const std::string> t) {
-      line(fmt::format("sharedStore<{}>({}, ({})({}), {});", type, byteOffset(slot, text(offset), size), type,
-                       unwrapped(t[0]), nextSite()));
-    };
-    nest(from.space, digits, std::span(&operand, 1), hooks);
-  }
-  if (!writer.empty()) {
-    close();
-  }
+  bool whole = e.writeWidth > 1 && tile != s_.tiles.end() && tile->second.digits == digits;
+  when(replicaConditions(from.space, digits), [&] {
+    if (whole) {
+      DigitInfo vector = geometry_.registers(from.space, digits).back();
+      auto write = [&](Texts) {
+        std::string to = byteOffset(slot, text(atZero(e.write, {vector.symbol})), size);
+        line(sharedVector(Direction::Store, from.dtype, e.writeWidth, to, vectorAddress(tile->second)));
+      };
+      nest(from.space, digits & ~vector.bit, {}, {.element = write});
+    } else {
+      auto write = [&](Texts t) {
+        std::string bits = fmt::format("({})({})", storageType(from.dtype), unwrapped(t[0]));
+        line(sharedStore(from.dtype, byteOffset(slot, text(e.write), size), bits));
+      };
+      nest(from.space, digits, std::span(&operand, 1), {.element = write});
+    }
+  });
 }
 
 void Emitter::exchangeIn(ValueId id, const Exchange& e, const std::string& slot) {
-  const IntExpr& offset = e.read;
-  int64_t width = e.readWidth;
   const Value& v = value(id);
   int64_t size = dataTypeSize(v.dtype);
-  std::string_view type = storageType(v.dtype);
-  Tile tile = newTile("t", id);
-  declare(tile);
-  Hooks hooks;
-  if (width > 1) {
+  Tile tile = declaredTile("t", id);
+  if (e.readWidth > 1) {
     DigitInfo vector = geometry_.registers(v.space, v.digits).back();
-    use("shared_load_vector");
-    use(wordsSection(v.dtype));
-    hooks.element = [&](std::span<const std::string>) {
-      line(fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", width, type,
-                       within(tile.name, elementIndex(tile, Unit::Vector), tile.packed ? 2 : 1),
-                       byteOffset(slot, text(atZero(offset, {vector.symbol})), size), nextSite()));
+    auto read = [&](Texts) {
+      std::string at = byteOffset(slot, text(atZero(e.read, {vector.symbol})), size);
+      line(sharedVector(Direction::Load, v.dtype, e.readWidth, vectorAddress(tile), at));
     };
-    nest(v.space, v.digits & ~vector.bit, {}, hooks);
+    nest(v.space, v.digits & ~vector.bit, {}, {.element = read});
   } else {
-    use("shared_load");
-    hooks.element = [&](std::span<const std::string>) {
-      std::string call = fmt::format("sharedLoad<{}>({}, {})", type, byteOffset(slot, text(offset), size), nextSite());
-      assign(tile, v.dtype == DataType::Bool ? fmt::format("({} != 0)", call) : call);
-    };
-    nest(v.space, v.digits, {}, hooks);
+    auto read = [&](Texts) { assign(tile, sharedLoad(v.dtype, byteOffset(slot, text(e.read), size))); };
+    nest(v.space, v.digits, {}, {.element = read});
   }
   s_.tiles[id] = tile;
 }

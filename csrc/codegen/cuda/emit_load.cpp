@@ -24,24 +24,17 @@ std::string_view policy(Memory memory, Cache cache) {
 
 }  // namespace
 
-std::string Emitter::loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
-                                 Cache cache) {
+std::string Emitter::loadElement(const Access& a, const std::string& pointer, Texts tileTexts, Cache cache) {
   const TensorParam& t = tensor(a.tensor);
   if (isPrivate(a.tensor)) {
-    const Scratch& scratch = scratchOf_.at(a.tensor);
-    return scratch.registers.empty() ? scratch.name
-                                     : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
+    return privateElement(a.tensor);
   }
-  std::string call;
+  std::string from = address(a, pointer, tileTexts, Unit::Element);
   if (isScratch(a.tensor)) {
-    use("shared_load");
-    call = fmt::format("sharedLoad<{}>({}, {})", storageType(t.dtype), address(a, pointer, tileTexts, Unit::Element),
-                       nextSite());
-  } else {
-    use("load_one");
-    call = fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), address(a, pointer, tileTexts, Unit::Element),
-                       nextSite());
+    return sharedLoad(t.dtype, from);
   }
+  use("load_one");
+  std::string call = fmt::format("loadOne<{}>({}, {})", policy(t.memory, cache), from, nextSite());
   return t.dtype == DataType::Bool ? fmt::format("({} != 0)", call) : call;
 }
 
@@ -49,10 +42,7 @@ std::string Emitter::loadCall(const Access& a, const std::string& destination, c
                               Cache cache) {
   const TensorParam& t = tensor(a.tensor);
   if (isScratch(a.tensor)) {
-    use("shared_load_vector");
-    use(wordsSection(t.dtype));
-    return fmt::format("sharedLoadVector<{}, {}>({}, {}, {});", a.width, storageType(t.dtype), destination, address,
-                       nextSite());
+    return sharedVector(Direction::Load, t.dtype, a.width, destination, address);
   }
   use("load_vector");
   use(wordsSection(t.dtype));
@@ -65,85 +55,54 @@ void Emitter::load(ValueId id) {
   Access a = access(v.param, v.space, v.digits, v.index, v.where, v.mask);
   invariant(a.digits == v.digits, "[codegen cuda] kernel {}: the tile of load {} of {} lacks digits of its index",
             p_.name, id, tensor(v.param).name);
-  Tile tile = newTile(lowered(tensor(v.param).name), id);
   if (isScratch(v.param) && !isPrivate(v.param)) {
     beforeRead(scratchOf_.at(v.param).name);
   }
-  declare(tile);
+  Tile tile = declaredTile(lowered(tensor(v.param).name), id);
   std::string pointer = isPrivate(v.param) ? std::string() : pointerTo(a, Direction::Load);
   if (a.width > 1) {
     loadVectors(a, tile, id, pointer);
   } else {
-    std::vector<ValueId> wanted = accessValues(a);
-    wanted.push_back(v.fill);
-    Hooks hooks;
-    hooks.element = [&](std::span<const std::string> texts) {
-      std::string fill = texts.back().empty() ? floatLiteral(padding_.ofLoad(id), v.dtype, s_.uses) : texts.back();
-      std::string condition = elementCondition(a, texts[texts.size() - 2]);
+    auto loadOne = [&](Texts texts) {
+      std::string fill = fillText(id, texts.back());
+      std::string condition = elementCondition(a, texts[a.tiles.size()]);
       std::string element = loadElement(a, pointer, texts, v.cache);
       assign(tile, condition.empty() ? element : fmt::format("{} ? {} : {}", condition, element, fill));
     };
-    nest(v.space, v.digits, wanted, hooks);
+    nest(v.space, v.digits, accessValues(a, v.fill), {.element = loadOne});
   }
   s_.tiles[id] = tile;
+}
+
+// The value of a load outside of its bounds: the one `given`, or one that a reduction does not see.
+std::string Emitter::fillText(ValueId load, const std::string& given) {
+  return given.empty() ? floatLiteral(padding_.ofLoad(load), value(load).dtype, s_.uses) : given;
 }
 
 void Emitter::loadVectors(const Access& a, const Tile& tile, ValueId id, const std::string& pointer) {
   const Value& v = value(id);
   DigitInfo vector = geometry_.registers(v.space, v.digits).back();
-  std::vector<ValueId> wanted = accessValues(a);
-  wanted.push_back(v.fill);
-  Hooks hooks;
-  hooks.element = [&](std::span<const std::string> texts) {
-    std::string fill = texts.back().empty() ? floatLiteral(padding_.ofLoad(id), v.dtype, s_.uses) : texts.back();
-    const std::string& maskText = texts[texts.size() - 2];
-    bool chunks = a.width < a.vector;
-    if (chunks) {
-      openLoop(vector, a.width);
-    }
-    std::string destination =
-        within(tile.name, elementIndex(tile, chunks ? Unit::Element : Unit::Vector), tile.packed ? 2 : 1);
-    std::vector<std::string> conditions = a.vectorConditions;
-    if (!maskText.empty()) {
-      conditions.push_back(maskText);
-    }
-    std::string call = loadCall(a, destination, address(a, pointer, texts, Unit::Vector), v.cache);
-    if (conditions.empty() && a.whole) {
-      line(call);
-    } else {
-      if (a.whole || a.straddles) {
-        line(fmt::format("if ({}) {}", joined(conditions), call));
-      }
-      if (!a.whole) {
-        line(a.straddles ? "else {" : "{");
-        s_.indent++;
-      }
-      if (a.whole) {
-        use("fill");
-        std::string both = tile.packed ? fill == "0x0000u" ? "0u" : fmt::format("{} * 0x10001u", fill) : fill;
-        line(fmt::format("else fill<{}>({}, {});", tile.packed ? a.width / 2 : a.width, destination, both));
-      } else {
-        // The elements of this vector one by one; the loop variable hides the one around it.
-        line("#pragma unroll");
-        std::string start = chunks ? s_.names.fresh("first") : "0";
-        if (chunks) {
-          s_.lines.pop_back();
-          line(fmt::format("const int {} = {};", start, vector.symbol));
-          line("#pragma unroll");
-        }
-        std::string end = chunks ? fmt::format("{} + {}", start, a.width) : std::to_string(a.width);
-        open(fmt::format("for (int {} = {}; {} < {}; ++{})", vector.symbol, start, vector.symbol, end, vector.symbol));
-        std::string element = loadElement(a, pointer, texts, v.cache);
-        assign(tile, fmt::format("{} ? {} : {}", elementCondition(a, maskText), element, fill));
-        close();
-        close();
-      }
-    }
-    if (chunks) {
-      close();
-    }
+  auto loadVector = [&](Texts texts) {
+    std::string fill = fillText(id, texts.back());
+    const std::string& maskText = texts[a.tiles.size()];
+    std::string destination;
+    VectorMove move;
+    move.call = [&](Unit unit) {
+      destination = vectorAddress(tile, unit);
+      return loadCall(a, destination, address(a, pointer, texts, Unit::Vector), v.cache);
+    };
+    move.outside = [&] {
+      use("fill");
+      std::string both = tile.packed ? fill == "0x0000u" ? "0u" : fmt::format("{} * 0x10001u", fill) : fill;
+      line(fmt::format("else fill<{}>({}, {});", tile.packed ? a.width / 2 : a.width, destination, both));
+    };
+    move.element = [&] {
+      std::string element = loadElement(a, pointer, texts, v.cache);
+      assign(tile, fmt::format("{} ? {} : {}", elementCondition(a, maskText), element, fill));
+    };
+    moveVector(a, vector, maskText, move);
   };
-  nest(v.space, v.digits & ~vector.bit, wanted, hooks);
+  nest(v.space, v.digits & ~vector.bit, accessValues(a, v.fill), {.element = loadVector});
 }
 
 }  // namespace meshfuse::cuda

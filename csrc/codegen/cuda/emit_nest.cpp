@@ -108,9 +108,7 @@ void Emitter::Nest::emit(std::span<const ValueId> wanted, const Hooks& hooks) {
   for (ValueId id : wanted) {
     texts.push_back(id == kNone ? std::string() : e_.valueText(id, known_));
   }
-  if (hooks.element) {
-    hooks.element(texts);
-  }
+  hooks.element(texts);
   for (size_t k = registers_.size(); k > 0; k--) {
     e_.close();
     if (hasVector && k == registers_.size() && hooks.afterVector) {

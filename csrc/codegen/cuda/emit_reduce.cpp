@@ -61,13 +61,9 @@ void Emitter::reduce(ValueId id) {
     s_.tiles[id] = acc;
     return;
   }
-  Tile result = newTile("r", id);
-  declare(result);
-  Hooks hooks;
-  hooks.element = [&](std::span<const std::string>) {
-    assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses));
-  };
-  nest(v.space, v.digits, {}, hooks);
+  Tile result = declaredTile("r", id);
+  auto narrow = [&](Texts) { assign(result, castText(element(acc), acc.dtype, v.dtype, s_.uses)); };
+  nest(v.space, v.digits, {}, {.element = narrow});
   s_.tiles[id] = result;
 }
 
@@ -94,31 +90,24 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
     return v.dtype == fromType ? t : castText(t, v.dtype, fromType, s_.uses);
   };
   std::string start = identityText(v.combiner, v.dtype);
-  Hooks hooks;
   if (gone.empty()) {
     declare(acc);
-    hooks.element = [&](std::span<const std::string> t) {
-      std::string condition;
-      for (const Pred& p : preds) {
-        condition += (condition.empty() ? "" : " && ") + conditionText(p);
-      }
+    auto assignOne = [&](Texts t) {
+      std::string condition = conditionText(preds);
       std::string x = operand(t[0]);
       assign(acc, condition.empty() ? x : fmt::format("{} ? {} : {}", condition, x, start));
     };
-    nest(v.space, from.digits, std::span(&v.operands[0], 1), hooks);
+    nest(v.space, from.digits, v.operands, {.element = assignOne});
     return;
   }
   if (acc.elements == 1) {
     line(fmt::format("{} {} = {};", registerType(acc.dtype), acc.name, unwrapped(start)));
   } else {
     declare(acc);
-    Hooks clear;
-    clear.element = [&](std::span<const std::string>) { assign(acc, start); };
-    nest(v.space, v.digits, {}, clear);
+    nest(v.space, v.digits, {}, {.element = [&](Texts) { assign(acc, start); }});
   }
   // A bound that a whole vector shares is tested without its last digit, so that the compiler tests once.
   DigitInfo last = geometry_.registers(v.space, from.digits).back();
-  std::string condition;
   bool shared = last.level == Level::Vector;
   for (Pred& p : preds) {
     std::optional<LinearForm> form = p.lhs.linearIn(last.symbol);
@@ -127,18 +116,19 @@ void Emitter::reduceRegisters(ValueId id, const Tile& acc) {
       p.lhs = form->rest;
     }
     shared = shared && !p.lhs.contains(last.symbol) && !p.rhs.contains(last.symbol);
-    condition += (condition.empty() ? "" : " && ") + conditionText(p);
   }
+  std::string condition = conditionText(preds);
+  Hooks hooks;
   if (shared && !condition.empty()) {
     hooks.beforeVector = [this, condition] { open(fmt::format("if ({})", condition)); };
     hooks.afterVector = [this] { close(); };
     condition.clear();
   }
-  hooks.element = [&](std::span<const std::string> t) {
+  hooks.element = [&](Texts t) {
     std::string text = combination(acc, v.combiner, operand(t[0]));
     line(condition.empty() ? text : fmt::format("if ({}) {}", condition, text));
   };
-  nest(v.space, from.digits, std::span(&v.operands[0], 1), hooks);
+  nest(v.space, from.digits, v.operands, hooks);
 }
 
 // Butterflies: all lanes end with the same bits, since both partners add the same two numbers.
@@ -170,12 +160,11 @@ void Emitter::butterfly(ValueId id, const Tile& acc, int highest, int lowest) {
     open(fmt::format("for (int mask = {}; mask >= {}; mask >>= 1)", highest, lowest));
   }
   std::string mask = highest == lowest ? std::to_string(lowest) : "mask";
-  Hooks hooks;
-  hooks.element = [&](std::span<const std::string>) {
+  auto combine = [&](Texts) {
     std::string other = fmt::format("shuffleXor({}, {}, {})", element(acc), mask, nextSite());
     line(combination(acc, v.combiner, other));
   };
-  nest(v.space, v.digits, {}, hooks);
+  nest(v.space, v.digits, {}, {.element = combine});
   if (highest != lowest) {
     close();
   }
@@ -216,29 +205,18 @@ void Emitter::writePartials(ValueId id, const Tile& acc, const Partials& p) {
   }
   std::vector<std::string> writer = replicaConditions(v.space, holds);
   std::erase_if(writer, [](const std::string& c) { return c.starts_with("rank "); });
-  use("shared_store");
-  if (!writer.empty()) {
-    open(fmt::format("if ({})", joined(writer)));
-  }
-  Hooks hooks;
-  hooks.element = [&](std::span<const std::string>) {
+  auto write = [&](Texts) {
     std::string to = partialAddress(acc, p, p.cluster ? IntExpr(0) : positionOf(p.gone));
-    line(fmt::format("sharedStore<{}>({}, {}, {});", storageType(acc.dtype), to, element(acc), nextSite()));
+    line(sharedStore(acc.dtype, to, element(acc)));
   };
-  nest(v.space, v.digits, {}, hooks);
-  if (!writer.empty()) {
-    close();
-  }
+  when(writer, [&] { nest(v.space, v.digits, {}, {.element = write}); });
 }
 
 std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p, const IntExpr& part) {
-  std::string_view type = storageType(acc.dtype);
   if (!p.cluster) {
-    use("shared_load");
-    return fmt::format("sharedLoad<{}>({}, {})", type, partialAddress(acc, p, part), nextSite());
+    return sharedLoad(acc.dtype, partialAddress(acc, p, part));
   }
   // The rank of that block along the reduced digits, at this block's other digits.
-  use("remote_load");
   IntExpr rank = 0;
   IntExpr rest = part;
   for (auto d = p.gone.rbegin(); d != p.gone.rend(); ++d) {
@@ -248,7 +226,7 @@ std::string Emitter::readPartial(ValueId id, const Tile& acc, const Partials& p,
   for (const DigitInfo& d : geometry_.onLevel(value(id).space, value(id).digits, Level::Cluster)) {
     rank += d.value() * static_cast<int64_t>(d.weight);
   }
-  return fmt::format("remoteLoad<{}>({}, (int)({}), {})", type, partialAddress(acc, p, 0), text(rank), nextSite());
+  return remoteLoad(acc.dtype, partialAddress(acc, p, 0), fmt::format("(int)({})", text(rank)));
 }
 
 // Partial results of warps, or of the blocks of a cluster, through shared memory: written once, read by all in order.
@@ -261,26 +239,24 @@ void Emitter::reduceThroughMemory(ValueId id, const Tile& acc, Level level) {
   (p.cluster ? s_.arena.open.remote : s_.arena.open.read).insert(p.slot);
   int64_t count = countOf(p.gone);
   bool lanesFree = !p.cluster && geometry_.onLevel(v.space, v.digits, Level::Lane).empty();
-  Hooks first;
+  auto assignPart = [&](const IntExpr& part) {
+    nest(v.space, v.digits, {}, {.element = [&](Texts) { assign(acc, readPartial(id, acc, p, part)); }});
+  };
   if (lanesFree && count >= kManyWarps) {
     // Every lane reads one of them, and a butterfly adds them up.
-    IntExpr part = mod(IntExpr::symbol("lane", {0, 31, 1}), count);
-    first.element = [&](std::span<const std::string>) { assign(acc, readPartial(id, acc, p, part)); };
-    nest(v.space, v.digits, {}, first);
+    assignPart(mod(IntExpr::symbol("lane", {0, 31, 1}), count));
     butterfly(id, acc, static_cast<int>(count / 2), 1);
     return;
   }
-  first.element = [&](std::span<const std::string>) { assign(acc, readPartial(id, acc, p, 0)); };
-  nest(v.space, v.digits, {}, first);
+  assignPart(0);
   std::string part = s_.names.fresh(p.cluster ? "block" : "w");
   line("#pragma unroll");
   open(fmt::format("for (int {0} = 1; {0} < {1}; ++{0})", part, count));
-  Hooks more;
-  more.element = [&](std::span<const std::string>) {
+  auto combine = [&](Texts) {
     std::string other = readPartial(id, acc, p, IntExpr::symbol(part, {0, count - 1, 1}));
     line(combination(acc, v.combiner, other));
   };
-  nest(v.space, v.digits, {}, more);
+  nest(v.space, v.digits, {}, {.element = combine});
   close();
 }
 

@@ -70,48 +70,35 @@ void Emitter::store(const Stmt& s) {
   a.vectorConditions.clear();
   a.whole = true;
   vectorPredicates(a);
-  bool guarded = !outer.empty();
-  if (guarded) {
-    open(fmt::format("if ({})", joined(outer)));
-  }
-  std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, Direction::Store);
-  a.width > 1 ? storeVectors(s, a, pointer) : storeElements(s, a, pointer);
-  if (guarded) {
-    close();
-  }
+  when(outer, [&] {
+    std::string pointer = isPrivate(s.param) ? std::string() : pointerTo(a, Direction::Store);
+    a.width > 1 ? storeVectors(s, a, pointer) : storeElements(s, a, pointer);
+  });
 }
 
 std::string Emitter::storeElement(const Stmt& s, const Access& a, const std::string& address,
                                   const std::string& value) {
   const TensorParam& t = tensor(s.param);
   if (isPrivate(a.tensor)) {
-    const Scratch& scratch = scratchOf_.at(a.tensor);
-    std::string element = scratch.registers.empty()
-                              ? scratch.name
-                              : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
-    return fmt::format("{} = {};", element, unwrapped(value));
+    return fmt::format("{} = {};", privateElement(a.tensor), unwrapped(value));
   }
   bool narrow = dataTypeSize(t.dtype) < 4;
   std::string bits = narrow ? fmt::format("({})({})", storageType(t.dtype), unwrapped(value)) : unwrapped(value);
   if (isScratch(a.tensor)) {
-    use("shared_store");
-    return fmt::format("sharedStore<{}>({}, {}, {});", storageType(t.dtype), address, bits, nextSite());
+    return sharedStore(t.dtype, address, bits);
   }
   use("store_one");
   return fmt::format("storeOne<{}>({}, {}, {});", policy(s.cache), address, bits, nextSite());
 }
 
 void Emitter::storeElements(const Stmt& s, const Access& a, const std::string& pointer) {
-  std::vector<ValueId> wanted = accessValues(a);
-  wanted.push_back(s.value);
-  Hooks hooks;
-  hooks.element = [&](std::span<const std::string> texts) {
-    std::string condition = elementCondition(a, texts[texts.size() - 2]);
+  auto storeOne = [&](Texts texts) {
+    std::string condition = elementCondition(a, texts[a.tiles.size()]);
     std::string to = isPrivate(a.tensor) ? std::string() : address(a, pointer, texts, Unit::Element);
     std::string call = storeElement(s, a, to, texts.back());
     line(condition.empty() ? call : fmt::format("if ({}) {}", condition, call));
   };
-  nest(a.space, a.digits, wanted, hooks);
+  nest(a.space, a.digits, accessValues(a, s.value), {.element = storeOne});
 }
 
 void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& pointer) {
@@ -119,19 +106,17 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
   DigitInfo vector = geometry_.registers(a.space, a.digits).back();
   bool half = isHalfPrecision(v.dtype);
   auto tile = s_.tiles.find(s.value);
-  std::vector<ValueId> wanted = accessValues(a);
-  Hooks hooks;
   if (tile != s_.tiles.end() && tile->second.digits == a.digits) {
-    std::string from = within(tile->second.name, elementIndex(tile->second, Unit::Vector), half ? 2 : 1);
-    hooks.element = [&](std::span<const std::string> texts) { storeFrom(s, a, pointer, from, texts); };
-    nest(a.space, a.digits & ~vector.bit, wanted, hooks);
+    std::string from = vectorAddress(tile->second);
+    nest(a.space, a.digits & ~vector.bit, accessValues(a),
+         {.element = [&](Texts texts) { storeFrom(s, a, pointer, from, texts); }});
     return;
   }
   ValueId source = half ? packedSource(s.value) : kNone;
   std::string q = s_.names.fresh("q");
   std::string words = source != kNone ? s_.names.fresh("words") : q;
   std::vector<std::string> outer;
-  wanted.push_back(source != kNone ? source : s.value);
+  Hooks hooks;
   hooks.beforeVector = [&] {
     if (half) {
       use("types");
@@ -141,7 +126,7 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
       line(fmt::format("{} {}[{}];", half ? "float" : registerType(v.dtype), q, vector.size));
     }
   };
-  hooks.element = [&](std::span<const std::string> texts) {
+  hooks.element = [&](Texts texts) {
     outer.assign(texts.begin(), texts.end() - 1);
     if (half && source == kNone) {
       use("put_bits");
@@ -156,71 +141,49 @@ void Emitter::storeVectors(const Stmt& s, const Access& a, const std::string& po
     }
     storeFrom(s, a, pointer, words, outer);
   };
-  nest(a.space, a.digits, wanted, hooks);
+  nest(a.space, a.digits, accessValues(a, source != kNone ? source : s.value), hooks);
 }
 
-// Stores the elements of the vector `from`: whole, in pieces, or one by one where the bound cuts through it.
+// Stores the elements of the vector `from`.
 void Emitter::storeFrom(const Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
-                        std::span<const std::string> tileTexts) {
-  const TensorParam& t = tensor(s.param);
+                        Texts tileTexts) {
+  DataType dtype = tensor(s.param).dtype;
   DigitInfo vector = geometry_.registers(a.space, a.digits).back();
-  bool half = isHalfPrecision(t.dtype);
-  bool chunks = a.width < a.vector;
-  if (chunks) {
-    openLoop(vector, a.width);
-  }
-  std::string piece = chunks ? within(from, vector.symbol, half ? 2 : 1) : from;
-  std::string to = address(a, pointer, tileTexts, Unit::Vector);
-  std::string call;
-  if (isScratch(a.tensor)) {
-    use("shared_store_vector");
-    use(wordsSection(t.dtype));
-    call = fmt::format("sharedStoreVector<{}, {}>({}, {}, {});", a.width, storageType(t.dtype), to, piece, nextSite());
-  } else {
+  bool half = isHalfPrecision(dtype);
+  const std::string& maskText = tileTexts[a.tiles.size()];
+  VectorMove move;
+  move.call = [&](Unit unit) {
+    std::string piece = unit == Unit::Element ? within(from, vector.symbol, half ? 2 : 1) : from;
+    std::string to = address(a, pointer, tileTexts, Unit::Vector);
+    if (isScratch(a.tensor)) {
+      return sharedVector(Direction::Store, dtype, a.width, to, piece);
+    }
     use("store_vector");
-    use(wordsSection(t.dtype));
-    call = fmt::format("storeVector<{}, {}>({}, {}, {});", a.width, policy(s.cache), to, piece, nextSite());
-  }
-  std::vector<std::string> conditions = a.vectorConditions;
-  const std::string& maskText = a.mask == kNone ? std::string() : tileTexts[a.tiles.size()];
-  if (!maskText.empty()) {
-    conditions.push_back(maskText);
-  }
-  if (conditions.empty() && a.whole) {
-    line(call);
-  } else if (a.whole) {
-    line(fmt::format("if ({}) {}", joined(conditions), call));
-  } else {
-    if (a.straddles) {
-      line(fmt::format("if ({}) {}", joined(conditions), call));
-    }
-    line(a.straddles ? "else {" : "{");
-    s_.indent++;
-    std::string start = "0";
-    if (chunks) {
-      start = s_.names.fresh("first");
-      line(fmt::format("const int {} = {};", start, vector.symbol));
-    }
-    line("#pragma unroll");
-    open(fmt::format("for (int {0} = {1}; {0} < {2}; ++{0})", vector.symbol, start,
-                     chunks ? fmt::format("{} + {}", start, a.width) : std::to_string(a.width)));
+    use(wordsSection(dtype));
+    return fmt::format("storeVector<{}, {}>({}, {}, {});", a.width, policy(s.cache), to, piece, nextSite());
+  };
+  move.outside = [] {};
+  move.element = [&] {
     if (half) {
       use("bits_at");
     }
+    std::string array = from.find(' ') == std::string::npos ? from : "(" + from + ")";
     std::string element =
-        fmt::format("{}[{}]", from.find(' ') == std::string::npos ? from : "(" + from + ")", vector.symbol);
-    element = half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : element;
+        half ? fmt::format("bitsAt({}, {})", from, vector.symbol) : fmt::format("{}[{}]", array, vector.symbol);
     line(fmt::format("if ({}) {}", elementCondition(a, maskText),
                      storeElement(s, a, address(a, pointer, tileTexts, Unit::Element), element)));
-    close();
-    close();
-  }
-  if (chunks) {
-    close();
-  }
+  };
+  moveVector(a, vector, maskText, move);
 }
 
 // -- scratch ----------------------------------------------------------------------------------------------------------
+
+// The element of an array in registers at the current digits.
+std::string Emitter::privateElement(int tensor) const {
+  const Scratch& scratch = scratchOf_.at(tensor);
+  return scratch.registers.empty() ? scratch.name
+                                   : fmt::format("{}[{}]", scratch.name, registerIndex(scratch.registers));
+}
 
 namespace {
 

@@ -34,6 +34,12 @@ Tile Emitter::newTile(std::string_view stem, tile::ValueId id) {
   return t;
 }
 
+Tile Emitter::declaredTile(std::string_view stem, tile::ValueId id) {
+  Tile t = newTile(stem, id);
+  declare(t);
+  return t;
+}
+
 void Emitter::declare(const Tile& tile, std::string_view type) {
   std::string_view t = type.empty() ? registerType(tile.dtype) : type;
   if (t == "u32" || t == "i64") {
@@ -59,6 +65,19 @@ std::string within(const std::string& array, const std::string& index, int eleme
 
 std::string Emitter::elementIndex(const Tile& tile, Unit unit) const {
   return registerIndex(geometry_.registers(tile.space, tile.digits), unit);
+}
+
+std::string Emitter::vectorAddress(const Tile& tile, Unit unit) const {
+  return within(tile.name, elementIndex(tile, unit), tile.packed ? 2 : 1);
+}
+
+void Emitter::when(const std::vector<std::string>& conditions, const std::function<void()>& body) {
+  if (conditions.empty()) {
+    return body();
+  }
+  open(fmt::format("if ({})", joined(conditions)));
+  body();
+  close();
 }
 
 std::string Emitter::element(const Tile& tile) {

@@ -70,14 +70,11 @@ std::string Emitter::valueText(ValueId id, const std::map<ValueId, std::string>&
 }
 
 // Refuses an index only where the element at the current digits is inside all bounds.
-std::string Emitter::checkedIndexText(const Value& v, std::span<const std::string> operands) {
-  std::vector<std::string> conditions;
-  for (const Pred& p : openPredicates(v.space, v.digits, {}, v.where)) {
-    conditions.push_back(conditionText(p));
-  }
+std::string Emitter::checkedIndexText(const Value& v, Texts operands) {
+  std::string condition = conditionText(openPredicates(v.space, v.digits, {}, v.where));
   use("checked_index");
   return fmt::format("checkedIndex({}, {}, {}, {})", unwrapped(operands[0]), unwrapped(operands[1]),
-                     conditions.empty() ? "true" : joined(conditions), nextSite());
+                     condition.empty() ? "true" : condition, nextSite());
 }
 
 void Emitter::assign(const Tile& tile, const std::string& text) {
@@ -89,6 +86,10 @@ void Emitter::assign(const Tile& tile, const std::string& text) {
   } else {
     line(fmt::format("{}[{}] = {};", tile.name, elementIndex(tile), unwrapped(text)));
   }
+}
+
+void Emitter::fill(const Tile& tile, ValueId id) {
+  nest(tile.space, tile.digits, std::span(&id, 1), {.element = [&](Texts t) { assign(tile, t[0]); }});
 }
 
 ValueId Emitter::packedSource(ValueId id) const {
@@ -104,24 +105,18 @@ void Emitter::packVector(const std::string& destination, const std::string& floa
 
 void Emitter::materialise(ValueId id) {
   const Value& v = value(id);
-  Tile tile = newTile("v", id);
-  declare(tile);
+  Tile tile = declaredTile("v", id);
   ValueId source = tile.packed ? packedSource(id) : kNone;
-  Hooks hooks;
-  if (source != kNone) {
+  if (source == kNone) {
+    fill(tile, id);
+  } else {
     const DigitInfo vector = geometry_.registers(v.space, v.digits).back();
     std::string q = s_.names.fresh("q");
-    hooks.beforeVector = [&, q] { line(fmt::format("float {}[{}];", q, vector.size)); };
-    hooks.element = [&, q](std::span<const std::string> t) {
-      line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0])));
-    };
-    hooks.afterVector = [&, q] {
-      packVector(within(tile.name, elementIndex(tile, Unit::Vector), 2), q, v.dtype, vector.size);
-    };
+    Hooks hooks;
+    hooks.beforeVector = [&] { line(fmt::format("float {}[{}];", q, vector.size)); };
+    hooks.element = [&](Texts t) { line(fmt::format("{}[{}] = {};", q, vector.symbol, unwrapped(t[0]))); };
+    hooks.afterVector = [&] { packVector(vectorAddress(tile), q, v.dtype, vector.size); };
     nest(v.space, v.digits, std::span(&source, 1), hooks);
-  } else {
-    hooks.element = [&](std::span<const std::string> t) { assign(tile, t[0]); };
-    nest(v.space, v.digits, std::span(&id, 1), hooks);
   }
   s_.tiles[id] = tile;
 }

@@ -72,6 +72,8 @@ struct Partials {
   bool cluster = false;         // read from the blocks of the cluster, else from the warps of the block
 };
 
+using Texts = std::span<const std::string>;
+
 // Position in an array over these digits, the last one fastest.
 [[nodiscard]] std::string registerIndex(const std::vector<DigitInfo>& registers, Unit unit = Unit::Element);
 // The address of an element of a register array.
@@ -106,8 +108,12 @@ class Emitter {
   void openLoop(const DigitInfo& d, int64_t step = 1);
   void declare(const Tile& tile, std::string_view type = {});
   Tile newTile(std::string_view stem, tile::ValueId id);
+  Tile declaredTile(std::string_view stem, tile::ValueId id);
   std::string elementIndex(const Tile& tile, Unit unit = Unit::Element) const;
   std::string element(const Tile& tile);
+  std::string vectorAddress(const Tile& tile, Unit unit = Unit::Vector) const;  // of the vector at the current digits
+  // body() inside an `if`, unless there are no conditions.
+  void when(const std::vector<std::string>& conditions, const std::function<void()>& body);
 
   // -- the kernel around its body (emit.cpp)
   std::string argumentStruct() const;
@@ -120,7 +126,7 @@ class Emitter {
   // -- evaluation of values inside loops (emit_nest.cpp, emit_values.cpp)
   struct Hooks {
     std::function<void()> beforeVector;
-    std::function<void(std::span<const std::string>)> element;
+    std::function<void(Texts)> element;
     std::function<void()> afterVector;
   };
   class Nest {
@@ -146,9 +152,10 @@ class Emitter {
   // Loops over the registers of `digits`; hooks get the texts of `wanted` at the innermost element.
   void nest(int space, uint64_t digits, std::span<const tile::ValueId> wanted, const Hooks& hooks);
   std::string valueText(tile::ValueId id, const std::map<tile::ValueId, std::string>& known);
-  std::string checkedIndexText(const tile::Value& v, std::span<const std::string> operands);
+  std::string checkedIndexText(const tile::Value& v, Texts operands);
   std::vector<tile::ValueId> inlineValues(std::span<const tile::ValueId> wanted) const;
   void assign(const Tile& tile, const std::string& text);  // the element at the current digits
+  void fill(const Tile& tile, tile::ValueId id);           // all its elements
   void materialise(tile::ValueId id);
   // The float that is rounded to a 16-bit value, if two values can be rounded at once.
   tile::ValueId packedSource(tile::ValueId id) const;
@@ -172,27 +179,41 @@ class Emitter {
   void chooseWidth(Access& a, const IntExpr& offset) const;
   void vectorPredicates(Access& a);
   std::string conditionText(const tile::Pred& p) { return fmt::format("{} < {}", text(p.lhs), text(p.rhs)); }
+  std::string conditionText(const std::vector<tile::Pred>& preds);  // empty without any
   std::string joined(const std::vector<std::string>& conditions) const;
   std::string elementCondition(const Access& a, const std::string& maskText);
-  std::vector<tile::ValueId> accessValues(const Access& a) const;
-  std::string offsetText(const Access& a, std::span<const std::string> tileTexts, Unit unit);
-  std::string address(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts, Unit unit);
+  std::vector<tile::ValueId> accessValues(const Access& a, tile::ValueId last = tile::kNone) const;
+  std::string offsetText(const Access& a, Texts tileTexts, Unit unit);
+  std::string address(const Access& a, const std::string& pointer, Texts tileTexts, Unit unit);
   enum class Direction : uint8_t { Load, Store };
   std::string pointerTo(const Access& a, Direction direction);
   void load(tile::ValueId id);
   void loadVectors(const Access& a, const Tile& tile, tile::ValueId id, const std::string& pointer);
-  std::string loadElement(const Access& a, const std::string& pointer, std::span<const std::string> tileTexts,
-                          tile::Cache cache);
+  std::string fillText(tile::ValueId load, const std::string& given);
+  // Moves a vector: whole, in pieces, or one element after the other where a bound cuts through it.
+  struct VectorMove {
+    std::function<std::string(Unit)> call;  // of the vector, or of a piece that begins at the current element
+    std::function<void()> outside;          // if no element is inside
+    std::function<void()> element;
+  };
+  void moveVector(const Access& a, const DigitInfo& vector, const std::string& maskText, const VectorMove& move);
+  std::string sharedLoad(DataType t, const std::string& address);
+  std::string remoteLoad(DataType t, const std::string& address, const std::string& rank);
+  std::string sharedStore(DataType t, const std::string& address, const std::string& value);
+  std::string sharedVector(Direction direction, DataType t, int64_t width, const std::string& to,
+                           const std::string& from);
+  std::string loadElement(const Access& a, const std::string& pointer, Texts tileTexts, tile::Cache cache);
   std::string loadCall(const Access& a, const std::string& destination, const std::string& address, tile::Cache cache);
   void store(const tile::Stmt& s);
   void storeElements(const tile::Stmt& s, const Access& a, const std::string& pointer);
   void storeVectors(const tile::Stmt& s, const Access& a, const std::string& pointer);
   void storeFrom(const tile::Stmt& s, const Access& a, const std::string& pointer, const std::string& from,
-                 std::span<const std::string> tileTexts);
+                 Texts tileTexts);
   std::string storeElement(const tile::Stmt& s, const Access& a, const std::string& address, const std::string& value);
   std::vector<std::string> replicaConditions(int space, uint64_t digits);
   void planScratch();
   bool isScratch(int tensor) const { return scratchOf_.contains(tensor); }
+  std::string privateElement(int tensor) const;
   bool isPrivate(int tensor) const { return isScratch(tensor) && scratchOf_.at(tensor).isPrivate; }
   const tile::TensorParam& tensor(int id) const { return p_.tensors[id]; }
 
