@@ -94,36 +94,28 @@ CudaSource Emitter::emit() {
   head += fmt::format("extern \"C\" __global__{} void __launch_bounds__({}) {}(const __grid_constant__ {} args) {{\n",
                       cluster, source.threads, kernelName_, structName_);
   std::vector<std::string> lines = arenaLines(source);
-  auto append = [&](const std::vector<std::string>& more) { lines.insert(lines.end(), more.begin(), more.end()); };
-  std::string grid = concatenated(gridLines());
-  append(threadLines(body));
-  std::string needs = body + grid + concatenated(lines);
-  std::vector<std::string> arguments;
-  for (const std::string& l : argumentLines()) {
-    size_t end = l.find(" = ");
-    std::string name = l.substr(l.rfind(' ', end - 1) + 1, end - l.rfind(' ', end - 1) - 1);
-    if (mentions(needs, name)) {
-      arguments.push_back(l);
+  std::vector<std::string> threads = threadLines(body);
+  lines.insert(lines.end(), threads.begin(), threads.end());
+  std::string needs = body + concatenated(lines);
+  std::vector<std::string> grid;
+  for (const Definition& d : gridDims()) {
+    needs += d.line + "\n";
+    if (d.name == "part" || mentions(body, d.name)) {
+      grid.push_back(d.line);
     }
   }
-  std::vector<std::string> gridTexts;
-  for (const std::string& l : gridLines()) {
-    size_t end = l.find(" = ");
-    std::string name = l.substr(l.rfind(' ', end - 1) + 1, end - l.rfind(' ', end - 1) - 1);
-    if (name == "part" || mentions(body, name)) {
-      gridTexts.push_back(l);
-    }
-  }
-  if (gridTexts.size() == 1) {
-    gridTexts.clear();  // only `part` itself
+  if (grid.size() == 1) {
+    grid.clear();  // only `part` itself
   } else {
     use("block_index");
   }
+  lines.insert(lines.begin(), grid.begin(), grid.end());
   std::string inner;
-  for (const std::vector<std::string>* list : {&arguments, &gridTexts, &lines}) {
-    for (const std::string& l : *list) {
-      inner += "  " + l + "\n";
-    }
+  for (const Definition& d : arguments()) {
+    inner += mentions(needs, d.name) ? "  " + d.line + "\n" : "";
+  }
+  for (const std::string& l : lines) {
+    inner += "  " + l + "\n";
   }
   use("types");
   source.text = runtimeSections(s_.uses) + std::string(kKernelHeading) + head + inner + body + "}\n";
@@ -147,19 +139,20 @@ std::string Emitter::argumentStruct() const {
   return text + "};\n\n";
 }
 
-std::vector<std::string> Emitter::argumentLines() const {
-  std::vector<std::string> lines;
+std::vector<Emitter::Definition> Emitter::arguments() const {
+  std::vector<Definition> list;
   for (size_t i = 0; i < p_.tensors.size(); i++) {
     const TensorParam& t = p_.tensors[i];
     if (t.memory != Memory::Scratch) {
       // A tensor that aliases another one must not promise otherwise.
       std::string_view alone = t.memory == Memory::InOut ? "" : "__restrict__ ";
-      lines.push_back(fmt::format("{}{}* {}{} = args.{};", isWritten(t.memory) ? "" : "const ", storageType(t.dtype),
-                                  alone, tensorNames_[i], tensorNames_[i]));
+      list.push_back({tensorNames_[i], fmt::format("{0}{1}* {2}{3} = args.{3};", isWritten(t.memory) ? "" : "const ",
+                                                   storageType(t.dtype), alone, tensorNames_[i])});
     }
   }
   for (const SizeParam& s : p_.sizes) {
-    lines.push_back(fmt::format("const i64 {0} = args.{0};", geometry_.cName(s.name)));
+    const std::string& name = geometry_.cName(s.name);
+    list.push_back({name, fmt::format("const i64 {0} = args.{0};", name)});
   }
   for (size_t i = 0; i < p_.scalars.size(); i++) {
     DataType t = p_.scalars[i].dtype;
@@ -167,28 +160,27 @@ std::vector<std::string> Emitter::argumentLines() const {
     value = t == DataType::Bool                   ? value + " != 0"
             : isIntegral(t) && t != DataType::Int ? fmt::format("({}){}", storageType(t), value)
                                                   : value;
-    lines.push_back(fmt::format("const {} {} = {};", registerType(t), scalarNames_[i], value));
+    list.push_back({scalarNames_[i], fmt::format("const {} {} = {};", registerType(t), scalarNames_[i], value)});
   }
-  return lines;
+  return list;
 }
 
 // The number of the worker, taken apart into the grid dims, the last one fastest.
-std::vector<std::string> Emitter::gridLines() {
-  std::vector<std::string> lines;
+std::vector<Emitter::Definition> Emitter::gridDims() {
   std::string index = "blockIndex()";
   if (p_.cluster() > 1) {
     index += fmt::format(" / {}", p_.cluster());
   }
-  lines.push_back(fmt::format("const unsigned part = {};", index));
+  std::vector<Definition> list = {{"part", fmt::format("const unsigned part = {};", index)}};
   std::string rest = "part";
   for (size_t d = p_.grid.size(); d-- > 0;) {
     const std::string& name = geometry_.cName(p_.grid[d].symbol);
-    std::string count = parenthesized(gridCount(d), s_.uses);
-    lines.push_back(d == 0 ? fmt::format("const i64 {} = {};", name, rest)
-                           : fmt::format("const i64 {} = {} % (unsigned){};", name, rest, count));
+    std::string count = parenthesized(geometry_.resolve(p_.grid[d].count), s_.uses);
+    list.push_back({name, d == 0 ? fmt::format("const i64 {} = {};", name, rest)
+                                 : fmt::format("const i64 {} = {} % (unsigned){};", name, rest, count)});
     rest += fmt::format(" / (unsigned){}", count);
   }
-  return lines;
+  return list;
 }
 
 std::vector<std::string> Emitter::threadLines(const std::string& body) {

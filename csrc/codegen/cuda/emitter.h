@@ -117,11 +117,14 @@ class Emitter {
 
   // -- the kernel around its body (emit.cpp)
   std::string argumentStruct() const;
-  std::vector<std::string> argumentLines() const;
-  std::vector<std::string> gridLines();
+  struct Definition {
+    std::string name;
+    std::string line;
+  };
+  std::vector<Definition> arguments() const;
+  std::vector<Definition> gridDims();
   std::vector<std::string> threadLines(const std::string& body);
   std::vector<std::string> arenaLines(CudaSource& source);
-  IntExpr gridCount(size_t dim) const { return geometry_.resolve(p_.grid[dim].count); }
 
   // -- evaluation of values inside loops (emit_nest.cpp, emit_values.cpp)
   struct Hooks {
