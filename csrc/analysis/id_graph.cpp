@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/fusion.h"
-#include "ir/root_text.h"
 
 namespace meshfuse {
 
@@ -56,7 +56,7 @@ std::string parameters(const IdExpr& e) {
     case IdExprKind::Resize:
       return fmt::format("r{},{}", e.left.toString(), e.right.toString());
     case IdExprKind::Partition:
-      return "p" + sizesText(e.sizes, [](const IntExpr& size) { return size.toString(); });
+      return "p" + toString(e.sizes);
   }
   return "";
 }

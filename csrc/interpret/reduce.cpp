@@ -184,8 +184,7 @@ Array reduceArray(ReduceOp op, const Array& x, const Sizes& sizes, std::span<con
   for (int64_t k = 0; k < total; k++) {
     double bound = boundOf(op, x.dtype, tally, k, context);
     result.setError(k, bound);
-    bool logic = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
-    result.uncertain += logic && bound > 0 ? 1 : 0;
+    result.uncertain += isBitwise(op) && bound > 0 ? 1 : 0;
   }
   return result;
 }
@@ -194,7 +193,6 @@ Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const
   Array result = makeArray(x.dtype, x.sizes);
   const bool adds = op == ReduceOp::Sum || op == ReduceOp::Prod;
   const bool bounded = context.bounds && (!x.error.empty() || (result.floating() && adds));
-  const bool logic = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
   const int64_t lines = outer * inner;
   const int64_t extent = lines == 0 ? 0 : result.numel() / lines;
   for (int64_t line = 0; line < lines; line++) {
@@ -214,7 +212,7 @@ Array scanArray(ReduceOp op, const Array& x, int64_t outer, int64_t inner, const
         count(tally, op, 0, x.value(at), x.errorAt(at));
         const double bound = boundOf(op, x.dtype, tally, 0, context);
         result.setError(at, bound);
-        result.uncertain += logic && bound > 0 ? 1 : 0;
+        result.uncertain += isBitwise(op) && bound > 0 ? 1 : 0;
       }
     }
   }

@@ -1,6 +1,10 @@
 #include "ir/attribute_text.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -13,40 +17,18 @@ namespace meshfuse {
 namespace {
 
 constexpr std::array<std::string_view, 2> kRandomKinds = {"uniform", "normal"};
-constexpr int kReduceOps = 7;
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& p : parts) {
-    text += (text.empty() ? "" : ", ") + p;
-  }
-  return text;
-}
-
-template <class T>
-std::string numbers(const std::vector<T>& values) {
-  std::vector<std::string> parts;
-  for (T v : values) {
-    parts.push_back(fmt::format("{}", v));
-  }
-  return "[" + joined(parts) + "]";
-}
-
-std::string partsText(const std::vector<Part>& list) {
-  std::vector<std::string> parts;
-  for (const Part& part : list) {
-    parts.push_back(toString(part));
-  }
-  return "[" + joined(parts) + "]";
+std::string partsText(const std::vector<Part>& parts) {
+  return listText(parts, [](const Part& part) { return toString(part); });
 }
 
 std::string commText(const CommAttributes& c, const std::function<std::string(const IntExpr&)>& written) {
-  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", identifier(c.kind), c.mesh, numbers(c.axes));
+  std::string text = fmt::format("kind={}, mesh=M{}, axes={}", identifier(c.kind), c.mesh, listText(c.axes));
   if (reduces(c.kind)) {
     text += fmt::format(", op={}", name(c.reduce));
   }
   if (!c.sources.empty()) {
-    text += ", sources=" + numbers(c.sources);
+    text += fmt::format(", sources=[{}]", fmt::join(c.sources, ", "));
   }
   if (c.kind == Collective::Broadcast) {
     text += ", root=" + written(c.root);
@@ -58,7 +40,7 @@ std::string commText(const CommAttributes& c, const std::function<std::string(co
     text += ", receives=" + partsText(c.receives);
   }
   if (c.kind == Collective::Transfer && c.sources.empty()) {
-    text += ", to=" + numbers(c.to) + ", from=" + numbers(c.from);
+    text += fmt::format(", to=[{}], from=[{}]", fmt::join(c.to, ", "), fmt::join(c.from, ", "));
   }
   if (c.number != 0) {
     text += fmt::format(", number={}", c.number);
@@ -69,72 +51,31 @@ std::string commText(const CommAttributes& c, const std::function<std::string(co
 }  // namespace
 
 ReduceOp parseReduceOp(std::string_view text) {
-  for (int k = 0; k < kReduceOps; k++) {
-    if (name(static_cast<ReduceOp>(k)) == text) {
-      return static_cast<ReduceOp>(k);
-    }
-  }
-  throwUserError(fmt::format("no reduction is named '{}'; there are sum, prod, max, min, and, or, xor", text));
+  const auto* found = std::ranges::find(kReduceOpNames, text);
+  check(found != std::end(kReduceOpNames), "no reduction is named '{}'; there are {}", text,
+        fmt::join(kReduceOpNames, ", "));
+  return static_cast<ReduceOp>(found - kReduceOpNames);
 }
 
 namespace {
 
-template <class Enum, size_t N>
-Enum parseName(const std::array<std::string_view, N>& names, std::string_view text) {
-  std::string all;
-  for (size_t k = 0; k < N; k++) {
-    if (names[k] == text) {
-      return static_cast<Enum>(k);
-    }
-    all += fmt::format("{}{}", k == 0 ? "" : ", ", names[k]);
-  }
-  throwUserError(fmt::format("unknown name '{}'; there are {}", text, all));
+RandomKind parseRandomKind(std::string_view text) {
+  const auto found = std::ranges::find(kRandomKinds, text);
+  check(found != kRandomKinds.end(), "unknown name '{}'; there are {}", text, fmt::join(kRandomKinds, ", "));
+  return static_cast<RandomKind>(found - kRandomKinds.begin());
 }
 
 std::string_view keyOf(Attribute attribute) {
-  switch (attribute) {
-    case Attribute::Point:
-      return "point";
-    case Attribute::Reduce:
-      return "op";
-    case Attribute::Random:
-      return "kind";
-    case Attribute::Dim:
-      return "dim";
-    case Attribute::Ordinal:
-      return "ordinal";
-    case Attribute::Flags:
-      return "flags";
-    case Attribute::Order:
-      return "order";
-    case Attribute::Starts:
-      return "starts";
-    case Attribute::Stops:
-      return "stops";
-    case Attribute::Steps:
-      return "steps";
-    case Attribute::Comm:
-      return "comm";
-    case Attribute::Plan:
-    case Attribute::HaloSteps:
-      return "plan";
-    case Attribute::Pack:
-      return "pack";
-  }
-  return "";
+  constexpr std::string_view kKeys[] = {"point",  "op",    "kind",  "dim",  "ordinal", "flags", "order",
+                                        "starts", "stops", "steps", "comm", "plan",    "plan",  "pack"};
+  return kKeys[static_cast<size_t>(attribute)];
 }
 
 // Text of one attribute's value; empty: not printed.
 std::string valueText(Attribute attribute, const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
                       const std::function<int(const DeviceMesh&)>& mesh) {
   const ExprAttributes& a = expr.attributes();
-  auto list = [&](const std::vector<IntExpr>& values) {
-    std::vector<std::string> parts;
-    for (const IntExpr& e : values) {
-      parts.push_back(text(e));
-    }
-    return parts.empty() ? "" : "[" + joined(parts) + "]";
-  };
+  auto list = [&](const std::vector<IntExpr>& values) { return values.empty() ? "" : listText(values, text); };
   switch (attribute) {
     case Attribute::Point:
     case Attribute::Comm:
@@ -159,13 +100,8 @@ std::string valueText(Attribute attribute, const Expr& expr, const std::function
       return list(a.steps);
     case Attribute::Plan:
       return a.plan ? planText(*a.plan, mesh) : "";
-    case Attribute::HaloSteps: {
-      std::vector<std::string> parts;
-      for (const HaloStep& step : a.haloSteps) {
-        parts.push_back(toString(step));
-      }
-      return parts.empty() ? "" : "[" + joined(parts) + "]";
-    }
+    case Attribute::HaloSteps:
+      return a.haloSteps.empty() ? "" : listText(a.haloSteps, [](const HaloStep& step) { return toString(step); });
     case Attribute::Pack:
       return a.pack == 0 ? "" : fmt::format("{}", a.pack);
   }
@@ -189,17 +125,13 @@ void parseComm(std::string_view key, std::string_view value, const std::function
     c.reduce = parseReduceOp(value);
   } else if (key == "sources" || key == "to" || key == "from") {
     std::vector<int64_t>& list = key == "sources" ? c.sources : key == "to" ? c.to : c.from;
-    for (std::string_view part : parseList(value)) {
-      list.push_back(parseInteger(part));
-    }
+    list = parseEach(value, parseInteger);
   } else if (key == "number") {
     c.number = parseInteger(value);
   } else if (key == "root") {
     c.root = read(value);
   } else if (key == "sends" || key == "receives") {
-    for (std::string_view part : parseList(value)) {
-      (key == "sends" ? c.sends : c.receives).push_back(parsePart(part));
-    }
+    (key == "sends" ? c.sends : c.receives) = parseEach(value, parsePart);
   } else {
     throwUserError(fmt::format(
         "communicate has no attribute '{}'; there are kind, mesh, axes, op, sources, root, sends, receives, to, from, "
@@ -209,24 +141,18 @@ void parseComm(std::string_view key, std::string_view value, const std::function
 }
 
 std::string keysOf(ExprKind kind) {
-  std::string keys;
-  for (Attribute a : ruleOf(kind).attributes) {
-    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", keyOf(a));
-  }
-  return keys.empty() ? "none" : keys;
+  std::vector<std::string_view> keys;
+  std::ranges::transform(ruleOf(kind).attributes, std::back_inserter(keys), keyOf);
+  return keys.empty() ? "none" : fmt::format("{}", fmt::join(keys, ", "));
 }
 
 }  // namespace
 
 std::string flagsText(const std::vector<bool>& flags) {
-  std::vector<std::string> parts;
-  for (bool f : flags) {
-    parts.emplace_back(f ? "t" : "f");
-  }
-  return "[" + joined(parts) + "]";
+  return listText(flags, [](bool flag) { return std::string(flag ? "t" : "f"); });
 }
 
-std::string listText(const std::vector<int>& values) { return numbers(values); }
+std::string listText(const std::vector<int>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
 std::string attributesText(const Expr& expr, const std::function<std::string(const IntExpr&)>& text,
                            const std::function<int(const DeviceMesh&)>& mesh) {
@@ -244,7 +170,7 @@ std::string attributesText(const Expr& expr, const std::function<std::string(con
       parts.push_back(fmt::format("{}={}", keyOf(a), value));
     }
   }
-  return joined(parts);
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
@@ -254,13 +180,6 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
     parseComm(key, value, read, attributes.comm);
     return;
   }
-  auto expressions = [&] {
-    std::vector<IntExpr> list;
-    for (std::string_view part : parseList(value)) {
-      list.push_back(read(part));
-    }
-    return list;
-  };
   for (Attribute a : ruleOf(kind).attributes) {
     if (keyOf(a) != key) {
       continue;
@@ -273,7 +192,7 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         attributes.reduce = parseReduceOp(value);
         return;
       case Attribute::Random:
-        attributes.random = parseName<RandomKind>(kRandomKinds, value);
+        attributes.random = parseRandomKind(value);
         return;
       case Attribute::Dim:
         attributes.dim = static_cast<int>(parseInteger(value));
@@ -288,21 +207,19 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
         attributes.order = parseIntegers(value);
         return;
       case Attribute::Starts:
-        attributes.starts = expressions();
+        attributes.starts = parseEach(value, read);
         return;
       case Attribute::Stops:
-        attributes.stops = expressions();
+        attributes.stops = parseEach(value, read);
         return;
       case Attribute::Steps:
-        attributes.steps = expressions();
+        attributes.steps = parseEach(value, read);
         return;
       case Attribute::Plan:
         attributes.plan = parsePlan(value, meshes);
         return;
       case Attribute::HaloSteps:
-        for (std::string_view part : parseList(value)) {
-          attributes.haloSteps.push_back(parseHaloStep(part));
-        }
+        attributes.haloSteps = parseEach(value, parseHaloStep);
         return;
       case Attribute::Pack:
         attributes.pack = static_cast<int>(parseInteger(value));
@@ -355,23 +272,19 @@ int64_t parseInteger(std::string_view text) {
 }
 
 std::vector<int> parseIntegers(std::string_view list) {
-  std::vector<int> values;
-  for (std::string_view part : parseList(list)) {
+  return parseEach(list, [](std::string_view part) {
     int64_t value = parseInteger(part);
     check(value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max(), "{} is too large here",
           value);
-    values.push_back(static_cast<int>(value));
-  }
-  return values;
+    return static_cast<int>(value);
+  });
 }
 
 std::vector<bool> parseFlags(std::string_view list) {
-  std::vector<bool> flags;
-  for (std::string_view part : parseList(list)) {
+  return parseEach(list, [](std::string_view part) {
     check(part == "t" || part == "f", "expected t or f, got '{}'", part);
-    flags.push_back(part == "t");
-  }
-  return flags;
+    return part == "t";
+  });
 }
 
 }  // namespace meshfuse

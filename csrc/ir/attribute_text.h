@@ -13,6 +13,15 @@ namespace meshfuse {
 
 [[nodiscard]] std::string flagsText(const std::vector<bool>& flags);  // [t, f]
 [[nodiscard]] std::string listText(const std::vector<int>& values);   // [1, 0]
+// [a, b], with the text of each element.
+template <class T, class Text>
+[[nodiscard]] std::string listText(const std::vector<T>& values, const Text& text) {
+  std::string list;
+  for (const T& value : values) {
+    list += (list.empty() ? "" : ", ") + text(value);
+  }
+  return "[" + list + "]";
+}
 
 // The attributes that the kind reads, separated by commas; lists only if not empty.
 // mesh: the number by which the text names a mesh.
@@ -33,6 +42,15 @@ void parseAttribute(ExprKind kind, std::string_view key, std::string_view value,
 [[nodiscard]] std::string_view trimmed(std::string_view text);
 // The parts of `[a, b]`; UserError without the brackets.
 [[nodiscard]] std::vector<std::string_view> parseList(std::string_view text);
+// The same, each read by `read`.
+template <class Read>
+[[nodiscard]] auto parseEach(std::string_view text, const Read& read) {
+  std::vector<decltype(read(text))> values;
+  for (std::string_view part : parseList(text)) {
+    values.push_back(read(part));
+  }
+  return values;
+}
 [[nodiscard]] int64_t parseInteger(std::string_view text);
 [[nodiscard]] std::vector<int> parseIntegers(std::string_view list);
 [[nodiscard]] std::vector<bool> parseFlags(std::string_view list);

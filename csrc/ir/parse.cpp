@@ -290,14 +290,6 @@ class FusionParser {
     });
   }
 
-  std::vector<IntExpr> expressions(std::string_view list) {
-    std::vector<IntExpr> all;
-    for (std::string_view part : parseList(list)) {
-      all.push_back(expression(part));
-    }
-    return all;
-  }
-
   void noteSymbol(std::string_view name) {
     int number = 0;
     if (name.size() >= 2 && name[0] == 'i' && std::isdigit(static_cast<unsigned char>(name[1])) != 0) {
@@ -698,7 +690,7 @@ class FusionParser {
       t->merge(axis, arguments.size() == 2 ? static_cast<int>(parseInteger(arguments[1])) : axis + 1);
     } else if (name == "partition") {
       size_t start = start_;
-      std::vector<IntExpr> sizes = expressions(arguments[1]);
+      std::vector<IntExpr> sizes = parseEach(arguments[1], [this](std::string_view part) { return expression(part); });
       start_ = start;
       t->partition(axis, sizes);
     } else {

@@ -192,9 +192,7 @@ class Reader {
     for (std::string_view text : splitAtCommas(bracketed('[', ']'))) {
       parts.emplace_back();
       if (const size_t at = text.find("parts"); at != std::string_view::npos) {
-        for (const std::string_view size : parseList(trimmed(text.substr(at + 5)))) {
-          parts.back().push_back(parseInteger(size));
-        }
+        parts.back() = parseEach(trimmed(text.substr(at + 5)), parseInteger);
         text = trimmed(text.substr(0, at));
       }
       state.dims.push_back(dim(text, mesh));
@@ -255,11 +253,7 @@ std::string planText(std::span<const CommStep> plan, const std::function<int(con
 }
 
 std::vector<CommStep> parsePlan(std::string_view text, std::span<const DeviceMesh> meshes) {
-  std::vector<CommStep> plan;
-  for (const std::string_view step : parseList(text)) {
-    plan.push_back(Reader(step, meshes).step());
-  }
-  return plan;
+  return parseEach(text, [&](std::string_view step) { return Reader(step, meshes).step(); });
 }
 
 std::string toString(const HaloStep& step) {

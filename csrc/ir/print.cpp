@@ -212,7 +212,7 @@ class Printer {
         return fmt::format("{}_split({}, {})", t.innerSplit ? "inner" : "outer", t.axis, text(t.factor));
       case LoopTransform::Kind::Partition:
         return fmt::format("partition({}, {})", t.axis,
-                           sizesText(t.sizes, [this](const IntExpr& e) { return text(e); }));
+                           listText(t.sizes, [this](const IntExpr& e) { return text(e); }));
       case LoopTransform::Kind::Merge:
         return fmt::format("merge({})", t.axis);
       case LoopTransform::Kind::Parallelize:

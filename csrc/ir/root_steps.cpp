@@ -31,14 +31,6 @@ void divide(std::vector<IterDomain*>& dims, size_t at, const std::pair<IterDomai
   dims.insert(dims.begin() + at + 1, parts.second);
 }
 
-std::vector<IntExpr> expressionsOf(std::string_view list, const RootReader& reader) {
-  std::vector<IntExpr> all;
-  for (std::string_view part : parseList(list)) {
-    all.push_back(reader.expression(part));
-  }
-  return all;
-}
-
 }  // namespace
 
 std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<IterDomain*> dims,
@@ -68,7 +60,7 @@ std::vector<IterDomain*> applyRootSteps(std::string_view steps, std::vector<Iter
     if (isSplit) {
       divide(dims, at, fusion.idSplit(dims[at], reader.expression(arguments[1]), name == "inner_split"));
     } else if (name == "partition") {
-      divide(dims, at, fusion.idPartition(dims[at], expressionsOf(arguments[1], reader)));
+      divide(dims, at, fusion.idPartition(dims[at], parseEach(arguments[1], reader.expression)));
     } else if (name == "resize") {
       dims[at] = fusion.idResize(dims[at], reader.expression(arguments[1]), reader.expression(arguments[2]));
     } else if (name == "drop") {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/attribute_text.h"
 #include "ir/op_rule.h"
 #include "ir/reshape.h"
 #include "ir/window.h"
@@ -59,7 +60,7 @@ class RootWalk {
         dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
       case IdExprKind::Partition:
-        step(fmt::format("partition({}, {})", at, sizesText(e.sizes, text_)));
+        step(fmt::format("partition({}, {})", at, listText(e.sizes, text_)));
         dims_[at] = e.out[0];
         dims_.insert(dims_.begin() + at + 1, e.out[1]);
         break;
@@ -104,14 +105,6 @@ class RootWalk {
 };
 
 }  // namespace
-
-std::string sizesText(const std::vector<IntExpr>& sizes, const std::function<std::string(const IntExpr&)>& text) {
-  std::string list;
-  for (const IntExpr& size : sizes) {
-    list += (list.empty() ? "[" : ", ") + text(size);
-  }
-  return list + "]";
-}
 
 bool impliesRoot(ExprKind kind) {
   const OpForm form = ruleOf(kind).form;

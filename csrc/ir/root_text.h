@@ -32,10 +32,6 @@ namespace meshfuse {
 [[nodiscard]] std::string dimsText(const std::vector<IterDomain*>& ids,
                                    const std::function<std::string(const IntExpr&)>& text);
 
-// "[2, 3, i0]": sizes of the parts of a partition.
-[[nodiscard]] std::string sizesText(const std::vector<IntExpr>& sizes,
-                                    const std::function<std::string(const IntExpr&)>& text);
-
 // "root[...]", or "" without a root.
 [[nodiscard]] std::string rootText(const TensorView& tensor, const std::function<std::string(const IntExpr&)>& text);
 

@@ -420,8 +420,7 @@ class ExprVerifier {
   void reducesType() {
     DataType t = out_->dtype();
     ReduceOp op = attributes().reduce;
-    bool bits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
-    if (bits ? isFloatingPoint(t) : t == DataType::Bool) {
+    if (isBitwise(op) ? isFloatingPoint(t) : t == DataType::Bool) {
       report("{} of {}", name(op), name(t));
     }
   }

@@ -24,8 +24,7 @@ void reduceInRankOrder(std::span<const void* const> inputs, void* out, int64_t c
 
 // The type of partial results: Float for 16-bit floating types, except for operations on bits; else the type itself.
 [[nodiscard]] constexpr DataType accumulatorType(DataType type, ReduceOp op) {
-  const bool onBits = op == ReduceOp::And || op == ReduceOp::Or || op == ReduceOp::Xor;
-  return onBits ? type : accumulateType(type);
+  return isBitwise(op) ? type : accumulateType(type);
 }
 // Converts elements to accumulators, and rounds accumulators to elements. A copy if both are the same type.
 void toAccumulators(const void* from, DataType type, ReduceOp op, void* to, int64_t count);
