@@ -120,27 +120,6 @@ class Congruence {
 
 }  // namespace
 
-std::vector<IterDomain*> allIds(const TensorView& tensor) {
-  std::map<int, IterDomain*> found;
-  std::vector<IterDomain*> open;
-  for (const auto* domain : {&tensor.getRootDomain(), &tensor.getLogicalDomain(), &tensor.getLoopDomain()}) {
-    open.insert(open.end(), domain->begin(), domain->end());
-  }
-  while (!open.empty()) {
-    IterDomain* id = open.back();
-    open.pop_back();
-    if (found.emplace(id->id(), id).second && id->definition() != nullptr) {
-      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
-      open.insert(open.end(), id->definition()->out.begin(), id->definition()->out.end());
-    }
-  }
-  std::vector<IterDomain*> ids;
-  for (const auto& [number, id] : found) {
-    ids.push_back(id);
-  }
-  return ids;
-}
-
 std::vector<IdLink> idLinks(const Expr& expr, int operand) {
   std::vector<IdLink> links;
   OperandDims dims = dimsRead(expr, operand);

@@ -63,8 +63,4 @@ class BroadcastIds : public IdGraph {
   explicit BroadcastIds(const Fusion& fusion) : IdGraph(fusion, Mode::Broadcast) {}
 };
 
-// All dims of a tensor: the dims of its domains and the dims in between, in id order.
-class TensorView;
-[[nodiscard]] std::vector<IterDomain*> allIds(const TensorView& tensor);
-
 }  // namespace meshfuse

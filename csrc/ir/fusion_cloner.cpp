@@ -1,7 +1,6 @@
 #include "ir/fusion_cloner.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 
@@ -104,29 +103,20 @@ std::vector<IterDomain*> FusionCloner::mapped(const std::vector<IterDomain*>& id
 }
 
 void FusionCloner::cloneDomains(const TensorView* from, TensorView* to) {
-  // All dims of the tensor in id order, then the transforms among them in the order of their results.
-  std::set<std::pair<int, IterDomain*>> ids;
-  std::vector<IterDomain*> open;
-  for (const auto* domain : {&from->root_, &from->logical_, &from->loop_}) {
-    open.insert(open.end(), domain->begin(), domain->end());
-  }
-  while (!open.empty()) {
-    IterDomain* id = open.back();
-    open.pop_back();
-    if (ids.emplace(id->id(), id).second && id->definition() != nullptr) {
-      for (const auto& side : {id->definition()->in, id->definition()->out}) {
-        open.insert(open.end(), side.begin(), side.end());
-      }
-    }
-  }
-  for (const auto& [number, id] : ids) {
+  // The dims, then the transforms among them in the order of their results.
+  const std::vector<IterDomain*> ids = allIds(*from);
+  for (const IterDomain* id : ids) {
     cloneId(id, std::nullopt);
   }
-  for (const auto& [number, id] : ids) {
+  for (const IterDomain* id : ids) {
     if (id->definition() != nullptr && id->definition()->out[0] == id) {
       cloneIdExpr(id->definition());
     }
   }
+  copyDomains(from, to);
+}
+
+void FusionCloner::copyDomains(const TensorView* from, TensorView* to) const {
   to->root_ = mapped(from->root_);
   to->hasRoot_ = from->hasRoot_;
   to->logical_ = mapped(from->logical_);
@@ -194,16 +184,7 @@ std::unique_ptr<Fusion> FusionCloner::cloneAll(const Fusion& from) {
     Val* c = nullptr;
     if (v->isTensor()) {
       TensorView* t = copy->newTensor(v->dtype());
-      const TensorView* f = v->asTensor();
-      t->root_ = cloner.mapped(f->root_);
-      t->hasRoot_ = f->hasRoot_;
-      t->logical_ = cloner.mapped(f->logical_);
-      t->loop_ = cloner.mapped(f->loop_);
-      t->allocation_ = cloner.mapped(f->allocation_);
-      t->contiguity_ = f->contiguity_;
-      t->mesh_ = f->mesh_;
-      t->userSharded_ = f->userSharded_;
-      t->transforms_ = f->transforms_;
+      cloner.copyDomains(v->asTensor(), t);
       c = t;
     } else {
       c = copy->take(std::make_unique<Val>(), v->dtype());

@@ -53,6 +53,7 @@ class FusionCloner {
   }
   void numberNext(const Val* val);
   void cloneDomains(const TensorView* from, TensorView* to);
+  void copyDomains(const TensorView* from, TensorView* to) const;  // whose dims are cloned already
   std::vector<IterDomain*> mapped(const std::vector<IterDomain*>& ids) const;
   void cloneId(const IterDomain* id, std::optional<int> sameId);
   void cloneIdExpr(const IdExpr* expr);

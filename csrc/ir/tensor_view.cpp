@@ -1,6 +1,7 @@
 #include "ir/tensor_view.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "ir/fusion.h"
@@ -310,6 +311,27 @@ std::string TensorView::toString() const {
     dims += fmt::format("{}{}", dims.empty() ? "" : ", ", d->toString());
   }
   return fmt::format("{}[{}]", Val::toString(), dims);
+}
+
+std::vector<IterDomain*> allIds(const TensorView& tensor) {
+  std::map<int, IterDomain*> found;
+  std::vector<IterDomain*> open;
+  for (const auto* domain : {&tensor.getRootDomain(), &tensor.getLogicalDomain(), &tensor.getLoopDomain()}) {
+    open.insert(open.end(), domain->begin(), domain->end());
+  }
+  while (!open.empty()) {
+    IterDomain* id = open.back();
+    open.pop_back();
+    if (found.emplace(id->id(), id).second && id->definition() != nullptr) {
+      open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
+      open.insert(open.end(), id->definition()->out.begin(), id->definition()->out.end());
+    }
+  }
+  std::vector<IterDomain*> ids;
+  for (const auto& [number, id] : found) {
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 }  // namespace meshfuse

@@ -120,4 +120,7 @@ class TensorView : public Val {
   bool userSharded_ = false;
 };
 
+// All dims of a tensor: the dims of its domains and the dims in between, in id order.
+[[nodiscard]] std::vector<IterDomain*> allIds(const TensorView& tensor);
+
 }  // namespace meshfuse

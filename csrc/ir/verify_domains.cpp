@@ -47,31 +47,27 @@ class DomainVerifier {
     }
   }
 
+  using ById = std::map<int, const IterDomain*>;
+
+  static ById byId(const std::vector<IterDomain*>& ids) {
+    ById all;
+    for (const IterDomain* id : ids) {
+      all.emplace(id->id(), id);
+    }
+    return all;
+  }
+
   // Runs the transforms that lead to `to` forward from `from`, and returns the resulting dims.
-  std::set<int> replay(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to, const char* name) {
-    std::map<int, const IdExpr*> steps;
-    std::vector<const IterDomain*> open(to.begin(), to.end());
-    std::set<int> present;
-    for (const IterDomain* id : from) {
-      present.insert(id->id());
-    }
-    std::set<int> start = present;
-    while (!open.empty()) {
-      const IterDomain* id = open.back();
-      open.pop_back();
-      if (start.count(id->id()) == 0 && id->definition() != nullptr &&
-          steps.emplace(id->definition()->out[0]->id(), id->definition()).second) {
-        open.insert(open.end(), id->definition()->in.begin(), id->definition()->in.end());
-      }
-    }
-    for (const auto& [first, step] : steps) {
+  ById replay(const std::vector<IterDomain*>& from, const std::vector<IterDomain*>& to, const char* name) {
+    ById present = byId(from);
+    for (const IdExpr* step : transformsBetween(from, to)) {
       for (const IterDomain* in : step->in) {
         if (present.erase(in->id()) == 0) {
           report("{} dim {} is transformed twice, or is no dim of this tensor", name, in->toString());
         }
       }
       for (const IterDomain* out : step->out) {
-        present.insert(out->id());
+        present.emplace(out->id(), out);
       }
       checkExtents(*step);
     }
@@ -121,7 +117,7 @@ class DomainVerifier {
   void checkRoot() {
     const std::vector<IterDomain*>& root = t_.getRootDomain();
     const std::vector<IterDomain*>& logical = t_.getLogicalDomain();
-    std::set<int> present = replay(root, logical, "root");
+    ById present = replay(root, logical, "root");
     bool awaitsSizes = false;
     for (const IterDomain* id : logical) {
       bool made = present.erase(id->id()) != 0;
@@ -138,38 +134,16 @@ class DomainVerifier {
     if (kind == ExprKind::Slice || awaitsSizes || empty) {
       return;
     }
-    for (int id : present) {
-      const IterDomain* lost = find(id, root, logical);
-      if (lost == nullptr || !lost->extent().isConst(1)) {
-        report("{} of the root domain is in no logical dim", lost == nullptr ? "a part" : lost->toString());
+    for (const auto& [id, lost] : present) {
+      if (!lost->extent().isConst(1)) {
+        report("{} of the root domain is in no logical dim", lost->toString());
       }
     }
-  }
-
-  static const IterDomain* find(int id, const std::vector<IterDomain*>& root, const std::vector<IterDomain*>& logical) {
-    std::vector<const IterDomain*> open(logical.begin(), logical.end());
-    open.insert(open.end(), root.begin(), root.end());
-    std::set<const IdExpr*> seen;  // membership only
-    while (!open.empty()) {
-      const IterDomain* d = open.back();
-      open.pop_back();
-      if (d->id() == id) {
-        return d;
-      }
-      if (d->definition() != nullptr && seen.insert(d->definition()).second) {
-        open.insert(open.end(), d->definition()->in.begin(), d->definition()->in.end());
-        open.insert(open.end(), d->definition()->out.begin(), d->definition()->out.end());
-      }
-    }
-    return nullptr;
   }
 
   void checkLoop() {
-    std::set<int> present = replay(t_.getLogicalDomain(), t_.getLoopDomain(), "logical");
-    std::set<int> loop;
-    for (const IterDomain* id : t_.getLoopDomain()) {
-      loop.insert(id->id());
-    }
+    const ById present = replay(t_.getLogicalDomain(), t_.getLoopDomain(), "logical");
+    const ById loop = byId(t_.getLoopDomain());
     if (present != loop) {
       report("the loop domain is not the logical domain split and merged: {} dims where {} are expected", loop.size(),
              present.size());
