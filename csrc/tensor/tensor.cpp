@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -255,10 +256,17 @@ Tensor Tensor::view(std::vector<int64_t> sizes) const {
   }
   check(countElements(sizes) == numel(), "[view] sizes {} hold {} elements, the tensor {}", listText(sizes),
         countElements(sizes), numel());
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
-  t.strides_ = contiguousStrides(sizes);
+  std::vector<int64_t> strides = contiguousStrides(sizes);
+  return strided(std::move(sizes), std::move(strides));
+}
+
+Tensor Tensor::strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset) const {
+  Tensor t;
+  t.storage_ = storage_;
+  t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
+  t.dtype_ = dtype_;
   t.sizes_ = std::move(sizes);
+  t.strides_ = std::move(strides);
   return t;
 }
 
@@ -267,12 +275,7 @@ Tensor Tensor::asStrided(std::vector<int64_t> sizes, std::vector<int64_t> stride
   check(sizes.size() == strides.size(), "[asStrided] {} sizes and {} strides; give one stride for each dim",
         sizes.size(), strides.size());
   check(offset >= 0, "[asStrided] offset {}; expected at least 0", offset);
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
-  t.data_ = static_cast<char*>(data_) + offset * dataTypeSize(dtype_);
-  t.sizes_ = std::move(sizes);
-  t.strides_ = std::move(strides);
-  return t;
+  return strided(std::move(sizes), std::move(strides), offset);
 }
 
 Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const {
@@ -280,38 +283,36 @@ Tensor Tensor::slice(int axis, int64_t start, int64_t stop, int64_t step) const 
   check(step >= 1, "[slice] step {}; expected at least 1", step);
   check(start >= 0 && start <= stop && stop <= sizes_[k],
         "[slice] {} to {} of axis {} of size {}; expected 0 <= start <= stop <= size", start, stop, axis, sizes_[k]);
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
-  t.data_ = static_cast<char*>(data_) + (start == stop ? 0 : start * strides_[k] * dataTypeSize(dtype_));
-  t.sizes_[k] = (stop - start + step - 1) / step;
-  t.strides_[k] *= step;
-  return t;
+  std::vector<int64_t> sizes = sizes_;
+  std::vector<int64_t> strides = strides_;
+  sizes[k] = (stop - start + step - 1) / step;
+  strides[k] *= step;
+  return strided(std::move(sizes), std::move(strides), start == stop ? 0 : start * strides_[k]);
 }
 
 Tensor Tensor::permute(const std::vector<int>& order) const {
   check(std::ssize(order) == dim(), "[permute] got {} positions for a tensor of {} dims; expected one for each",
         order.size(), dim());
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
+  std::vector<int64_t> sizes(order.size());
+  std::vector<int64_t> strides(order.size());
   std::vector<bool> seen(order.size(), false);
   for (size_t k = 0; k < order.size(); k++) {
     size_t old = static_cast<size_t>(wrapAxis(order[k], dim(), "permute"));
     check(!seen[old], "[permute] axis {} is listed twice in the order", old);
     seen[old] = true;
-    t.sizes_[k] = sizes_[old];
-    t.strides_[k] = strides_[old];
+    sizes[k] = sizes_[old];
+    strides[k] = strides_[old];
   }
-  return t;
+  return strided(std::move(sizes), std::move(strides));
 }
 
 Tensor Tensor::transpose(int a, int b) const {
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
-  size_t i = static_cast<size_t>(wrapAxis(a, dim(), "transpose"));
-  size_t j = static_cast<size_t>(wrapAxis(b, dim(), "transpose"));
-  std::swap(t.sizes_[i], t.sizes_[j]);
-  std::swap(t.strides_[i], t.strides_[j]);
-  return t;
+  const int i = wrapAxis(a, dim(), "transpose");
+  const int j = wrapAxis(b, dim(), "transpose");
+  std::vector<int> order(sizes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[i], order[j]);
+  return permute(order);
 }
 
 Tensor Tensor::expand(std::vector<int64_t> sizes) const {
@@ -328,11 +329,7 @@ Tensor Tensor::expand(std::vector<int64_t> sizes) const {
     strides[k] = old == sizes[k] ? strides_[k - lead] : 0;
   }
   countElements(sizes);
-  Tensor t = *this;
-  t.globalShape_ = nullptr;
-  t.sizes_ = std::move(sizes);
-  t.strides_ = std::move(strides);
-  return t;
+  return strided(std::move(sizes), std::move(strides));
 }
 
 Tensor Tensor::contiguous() const { return isContiguous() ? *this : clone(); }

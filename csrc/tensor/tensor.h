@@ -94,6 +94,9 @@ class Tensor {
   std::string toString() const;  // Float[2, 3] with values when small
 
  private:
+  // A view of other sizes and strides, unchecked.
+  Tensor strided(std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset = 0) const;
+
   std::shared_ptr<void> storage_;
   void* data_ = nullptr;
   DataType dtype_ = DataType::Float;
