@@ -46,25 +46,15 @@ class File {
 
   bool isOpen() const { return descriptor_ >= 0; }
   int descriptor() const { return descriptor_; }
-  bool write(const void* data, size_t bytes) {
-    const char* at = static_cast<const char*>(data);
+  bool write(const void* data, size_t bytes) const { return transfer(::write, static_cast<const char*>(data), bytes); }
+  bool read(void* data, size_t bytes) const { return transfer(::read, static_cast<char*>(data), bytes); }
+
+ private:
+  // Calls read or write until all bytes have moved.
+  template <class Call, class Byte>
+  bool transfer(Call call, Byte* at, size_t bytes) const {
     while (bytes > 0) {
-      ssize_t n = ::write(descriptor_, at, bytes);
-      if (n < 0 && errno == EINTR) {
-        continue;
-      }
-      if (n <= 0) {
-        return false;
-      }
-      at += n;
-      bytes -= static_cast<size_t>(n);
-    }
-    return true;
-  }
-  bool read(void* data, size_t bytes) {
-    char* at = static_cast<char*>(data);
-    while (bytes > 0) {
-      ssize_t n = ::read(descriptor_, at, bytes);
+      const ssize_t n = call(descriptor_, at, bytes);
       if (n < 0 && errno == EINTR) {
         continue;
       }
@@ -77,7 +67,6 @@ class File {
     return true;
   }
 
- private:
   int descriptor_;
 };
 
