@@ -1,5 +1,7 @@
 #include "interpret/array.h"
 
+#include <fmt/ranges.h>
+
 #include <bit>
 #include <cmath>
 
@@ -40,6 +42,10 @@ void Array::setError(int64_t i, double value) {
     error.assign(numel(), 0);
   }
   error[i] = std::isnan(value) ? kInfinity : value;
+}
+void Array::setUncertain(int64_t i) {
+  setError(i, kInfinity);
+  uncertain++;
 }
 
 Array makeArray(DataType dtype, Sizes sizes) {
@@ -90,6 +96,8 @@ int64_t product(std::span<const int64_t> sizes) {
   }
   return total;
 }
+
+std::string describe(std::span<const int64_t> sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
 
 void forEachPosition(std::span<const int64_t> sizes,
                      const std::function<void(int64_t, std::span<const int64_t>)>& visit) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tensor/dtype.h"
@@ -33,6 +34,7 @@ struct Array {
   void setReal(int64_t i, double value);
   void setWhole(int64_t i, int64_t value);
   void setError(int64_t i, double value);  // NaN is stored as infinity
+  void setUncertain(int64_t i);            // any value is possible
 };
 
 // Zeros of a type and shape.
@@ -44,6 +46,7 @@ struct Array {
 [[nodiscard]] double roundTo(DataType dtype, double value);
 
 [[nodiscard]] int64_t product(std::span<const int64_t> sizes);
+[[nodiscard]] std::string describe(std::span<const int64_t> sizes);  // [2, 3]
 // Offsets into a source of every position of `sizes` in row-major order: the sum of position[k] * strides[k], plus offset.
 [[nodiscard]] std::vector<int64_t> stridedOffsets(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                                                   int64_t offset = 0);

@@ -16,14 +16,6 @@ BoundedTensor bounded(const reference::Array& array) {
   return result;
 }
 
-std::string describe(std::span<const int64_t> list) {
-  std::string text = "[";
-  for (int64_t item : list) {
-    text += fmt::format("{}{}", text.size() > 1 ? ", " : "", item);
-  }
-  return text + "]";
-}
-
 // How an element is printed: all its digits.
 std::string element(const reference::Array& array, int64_t i) {
   if (array.dtype == DataType::Bool) {
@@ -76,7 +68,8 @@ std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expec
     return fmt::format("element types differ: got {}, expected {}", name(got.dtype()), name(expected.value.dtype()));
   }
   if (!std::ranges::equal(got.sizes(), expected.value.sizes())) {
-    return fmt::format("sizes differ: got {}, expected {}", describe(got.sizes()), describe(expected.value.sizes()));
+    return fmt::format("sizes differ: got {}, expected {}", reference::describe(got.sizes()),
+                       reference::describe(expected.value.sizes()));
   }
   reference::Array a = reference::toArray(got);
   reference::Array b = reference::toArray(expected.value);
@@ -95,7 +88,8 @@ std::optional<std::string> compare(const Tensor& got, const BoundedTensor& expec
       position.push_back(a.sizes[position.size()] == 0 ? 0 : first / stride % a.sizes[position.size()]);
     }
     return fmt::format("{} of {} elements differ, first at {}: got {}, expected {} within {:.3g}", different, a.numel(),
-                       describe(position), element(a, first), element(b, first), errors == nullptr ? 0 : errors[first]);
+                       reference::describe(position), element(a, first), element(b, first),
+                       errors == nullptr ? 0 : errors[first]);
   }
   int64_t allowed = std::max<int64_t>(1, a.numel() / 100);
   if (expected.uncertain > allowed) {

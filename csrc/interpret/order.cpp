@@ -30,37 +30,20 @@ struct Line {
   }
 };
 
-// For each place of an ascending order whether the element there could belong before it: not, if all before it are less by more than
-// both their errors, or exact and it is exact too.
-std::vector<bool> canPrecede(const Line& line, const std::vector<int64_t>& order) {
+// For each place of an order that ascends in sign * value, whether the element there could belong before it: not, if all before it are
+// less by more than both their errors, or exact and it is exact too.
+std::vector<bool> canPrecede(const Line& line, const std::vector<int64_t>& order, double sign) {
   std::vector<bool> could(order.size(), false);
   double highest = -kInfinity;        // of value + error
   double highestMoving = -kInfinity;  // of those with errors
   bool anyMoves = false;
   for (size_t p = 0; p < order.size(); p++) {
     const double error = line.error(order[p]);
-    const double value = std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]);
+    const double value = sign * (std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]));
     could[p] = p > 0 && (error > 0 ? highest >= value - error : anyMoves && highestMoving >= value);
     anyMoves = anyMoves || error > 0;
     highest = std::max(highest, value + error);
     highestMoving = error > 0 ? std::max(highestMoving, value + error) : highestMoving;
-  }
-  return could;
-}
-
-std::vector<bool> canFollow(const Line& line, const std::vector<int64_t>& order) {
-  std::vector<bool> could(order.size(), false);
-  double lowest = kInfinity;
-  double lowestMoving = kInfinity;
-  bool anyMoves = false;
-  for (size_t p = order.size(); p-- > 0;) {
-    const double error = line.error(order[p]);
-    const double value = std::isnan(line.value(order[p])) ? kInfinity : line.value(order[p]);
-    const bool isLast = p + 1 == order.size();
-    could[p] = !isLast && (error > 0 ? lowest <= value + error : anyMoves && lowestMoving <= value);
-    anyMoves = anyMoves || error > 0;
-    lowest = std::min(lowest, value - error);
-    lowestMoving = error > 0 ? std::min(lowestMoving, value - error) : lowestMoving;
   }
   return could;
 }
@@ -86,16 +69,13 @@ Array argSortArray(const Array& x, size_t dim, const Sizes& sizes, Order wantedO
     if (x.error.empty()) {
       continue;
     }
-    if (descending) {
-      std::reverse(order.begin(), order.end());
-    }
-    const std::vector<bool> before = canPrecede(line, order);
-    const std::vector<bool> after = canFollow(line, order);
+    const double sign = descending ? -1 : 1;
+    const std::vector<bool> before = canPrecede(line, order, sign);
+    std::reverse(order.begin(), order.end());
+    const std::vector<bool> after = canPrecede(line, order, -sign);
     for (int64_t j = 0; j < wanted; j++) {
-      const auto place = static_cast<size_t>(descending ? extent - 1 - j : j);
-      if (before[place] || after[place]) {
-        result.setError((k / inner * wanted + j) * inner + k % inner, kInfinity);
-        result.uncertain++;
+      if (before[j] || after[extent - 1 - j]) {
+        result.setUncertain((k / inner * wanted + j) * inner + k % inner);
       }
     }
   }

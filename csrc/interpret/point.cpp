@@ -396,8 +396,7 @@ Array bitCastArray(const Array& x, DataType dtype) {
   Array result = toArray(Tensor::wrap(bits.data(), x.sizes, contiguousStrides(x.sizes), dtype, bits.storage()));
   for (int64_t i = 0; i < x.numel(); i++) {
     if (x.errorAt(i) > 0) {
-      result.setError(i, kInfinity);
-      result.uncertain++;
+      result.setUncertain(i);
     }
   }
   return result;

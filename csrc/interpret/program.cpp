@@ -8,14 +8,6 @@ namespace meshfuse::reference {
 
 namespace {
 
-std::string describe(std::span<const int64_t> sizes) {
-  std::string text = "[";
-  for (int64_t size : sizes) {
-    text += fmt::format("{}{}", text.size() > 1 ? ", " : "", size);
-  }
-  return text + "]";
-}
-
 std::string kindOf(const Argument& argument) {
   switch (argument.index()) {
     case 0:

@@ -2,18 +2,10 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/ranges.h>
-
 #include "base/error.h"
 #include "interpret/program.h"
 
 namespace meshfuse::reference {
-
-namespace {
-
-std::string describe(const Sizes& sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
-
-}  // namespace
 
 Array Program::computePoint(const Expr* expr) {
   const Val* out = expr->output();
@@ -235,8 +227,7 @@ Array Program::computeIndexing(const Expr* expr) {
   Array result = take(x, sizes, offsets, &zero);
   for (size_t i = 0; i < unknown.size(); i++) {
     if (unknown[i]) {
-      result.setError(static_cast<int64_t>(i), kInfinity);
-      result.uncertain++;
+      result.setUncertain(static_cast<int64_t>(i));
     }
   }
   return result;
@@ -296,8 +287,7 @@ Array Program::computeScatter(const Expr* expr) {
   });
   for (size_t k = 0; k < unknown.size(); k++) {
     if (unknown[k]) {
-      result.setError(static_cast<int64_t>(k), kInfinity);
-      result.uncertain++;
+      result.setUncertain(static_cast<int64_t>(k));
     }
   }
   return result;
