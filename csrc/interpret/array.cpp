@@ -2,29 +2,11 @@
 
 #include <fmt/ranges.h>
 
-#include <bit>
 #include <cmath>
 
 #include "tensor/half.h"
 
 namespace meshfuse::reference {
-
-namespace {
-
-// The float next to `value` towards zero with its last bit set if inexact: rounding it once more to 16 bits is rounding once.
-float roundToOdd(double value) {
-  auto result = static_cast<float>(value);
-  if (!std::isfinite(value) || static_cast<double>(result) == value) {
-    return result;
-  }
-  auto bits = std::bit_cast<uint32_t>(result);
-  if (!std::isfinite(result) || std::fabs(static_cast<double>(result)) > std::fabs(value)) {
-    bits -= 1;
-  }
-  return std::bit_cast<float>(bits | 1u);
-}
-
-}  // namespace
 
 double roundTo(DataType dtype, double value) {
   if (isHalfPrecision(dtype)) {

@@ -8,17 +8,9 @@ namespace meshfuse::reference {
 
 namespace {
 
-std::string kindOf(const Argument& argument) {
-  switch (argument.index()) {
-    case 0:
-      return "a tensor";
-    case 1:
-      return "a floating number";
-    case 2:
-      return "an integer";
-    default:
-      return "a bool";
-  }
+std::string_view kindOf(const Argument& argument) {
+  constexpr std::string_view kKinds[] = {"a tensor", "a floating number", "an integer", "a bool"};
+  return kKinds[argument.index()];
 }
 
 }  // namespace

@@ -8,19 +8,8 @@
 namespace meshfuse {
 
 std::string_view markOf(IterType type) {
-  switch (type) {
-    case IterType::Iteration:
-      break;
-    case IterType::Reduction:
-      return "r";
-    case IterType::Broadcast:
-      return "b";
-    case IterType::Partial:
-      return "p";
-    case IterType::Symbolic:
-      return "s";
-  }
-  return "";
+  constexpr std::string_view kMarks[] = {"", "r", "b", "p", "s"};
+  return kMarks[static_cast<size_t>(type)];
 }
 
 namespace {

@@ -351,21 +351,9 @@ bool mapsInOrder(const Expr& expr) { return ruleOf(expr).dims == inOrder; }
 namespace {
 
 FactorKind kindOf(DimRead how) {
-  switch (how) {
-    case DimRead::Reduced:
-      return FactorKind::Summed;
-    case DimRead::Window:
-      return FactorKind::Window;
-    case DimRead::Whole:
-      return FactorKind::Whole;
-    case DimRead::Indexed:
-      return FactorKind::Indexed;
-    case DimRead::None:
-    case DimRead::Same:
-    case DimRead::Stretched:
-      break;
-  }
-  return FactorKind::Parallel;
+  using enum FactorKind;
+  constexpr FactorKind kKindOf[] = {Parallel, Parallel, Parallel, Window, Summed, Whole, Indexed};
+  return kKindOf[static_cast<size_t>(how)];
 }
 
 // Whether a slice or pad changes a dim.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "digits/part_sizes.h"
 #include "ir/attribute_text.h"
 #include "ir/fusion.h"
 #include "ir/op_rule.h"
@@ -614,17 +615,12 @@ class FusionParser {
   }
 
   void checkLogical(const std::vector<IterDomain*>& dims, const std::vector<Dim>& logical) {
-    std::string derived;
-    std::string given;
-    bool same = dims.size() == logical.size();
-    for (size_t k = 0; k < dims.size(); k++) {
-      derived += fmt::format("{}{}", k == 0 ? "" : ", ", dims[k]->extent().toString());
-      same = same && dims[k]->extent() == logical[k].extent;
-    }
-    for (size_t k = 0; k < logical.size(); k++) {
-      given += fmt::format("{}{}", k == 0 ? "" : ", ", logical[k].extent.toString());
-    }
-    check(same, "the op and the root domain give the shape [{}], the line says [{}]", derived, given);
+    std::vector<IntExpr> derived;
+    std::vector<IntExpr> given;
+    std::ranges::transform(dims, std::back_inserter(derived), &IterDomain::extent);
+    std::ranges::transform(logical, std::back_inserter(given), &Dim::extent);
+    check(derived == given, "the op and the root domain give the shape {}, the line says {}", toString(derived),
+          toString(given));
   }
 
   // One of contiguity[], alloc[], mesh, pinned, a loop transform, loop[]; false if none follows.

@@ -11,6 +11,7 @@
 //   UserError
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -252,12 +253,8 @@ static_assert(
     "rows stand in the order of the enumeration");
 
 [[nodiscard]] constexpr std::optional<PointOp> parsePointOp(std::string_view name) {
-  for (const PointOpInfo& i : kPointOps) {
-    if (i.name == name) {
-      return i.op;
-    }
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find(kPointOps, name, &PointOpInfo::name);
+  return row == kPointOps.end() ? std::nullopt : std::optional(row->op);
 }
 
 }  // namespace meshfuse

@@ -96,10 +96,7 @@ TensorView* padWidths(TensorView* x, const std::vector<IntExpr>& widths, Operand
         return connectPad(fusion, root, attributes.starts, attributes.stops);
       });
   Val* fill = value.in(x->fusion());
-  DataType wide = isFloatingPoint(x->dtype()) ? DataType::Double
-                  : isIntegral(x->dtype())    ? DataType::Int
-                                              : DataType::Bool;
-  x->fusion().addExpr(ExprKind::Pad, {x, scalarAs(x->fusion(), fill, wide)}, {out}, attributes);
+  x->fusion().addExpr(ExprKind::Pad, {x, scalarAs(x->fusion(), fill, x->dtype())}, {out}, attributes);
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Element types. The row in kDataTypes and the line in withElementType define a type; all other code uses the functions below.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -92,12 +93,8 @@ constexpr decltype(auto) withElementType(DataType t, Visit&& visit) {
 
 // The type whose printed name is `text`, if any.
 [[nodiscard]] constexpr std::optional<DataType> parseDataType(std::string_view text) {
-  for (const DataTypeInfo& i : kDataTypes) {
-    if (i.name == text) {
-      return i.type;
-    }
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find(kDataTypes, text, &DataTypeInfo::name);
+  return row == kDataTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 }  // namespace meshfuse

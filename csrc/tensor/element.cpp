@@ -11,19 +11,7 @@ namespace meshfuse {
 
 namespace {
 
-// Narrowing to a type with an odd last bit where inexact, so that a later rounding to 16 bits is the only one.
-float roundToOdd(double value) {
-  float f = static_cast<float>(value);
-  if (std::isnan(value) || static_cast<double>(f) == value) {
-    return f;
-  }
-  uint32_t bits = std::bit_cast<uint32_t>(f);
-  if (std::abs(static_cast<double>(f)) > std::abs(value)) {
-    bits -= 1;
-  }
-  return std::bit_cast<float>(bits | 1u);
-}
-
+// As roundToOdd of a double.
 double roundToOdd(int64_t value) {
   double d = static_cast<double>(value);
   __int128 back = static_cast<__int128>(d);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 #include "tensor/dtype.h"
@@ -55,6 +56,17 @@ constexpr float float16ToFloat(DataType type, uint16_t bits) {
 }
 constexpr uint16_t floatToFloat16(DataType type, float value) {
   return type == DataType::Half ? floatToHalf(value) : floatToBFloat16(value);
+}
+
+// Narrowing with an odd last bit where inexact, so that a later rounding to 16 bits is the only one.
+inline float roundToOdd(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (std::isnan(value) || static_cast<double>(narrow) == value) {
+    return narrow;
+  }
+  const auto bits = std::bit_cast<uint32_t>(narrow);
+  const bool isLarger = std::abs(static_cast<double>(narrow)) > std::abs(value);
+  return std::bit_cast<float>((isLarger ? bits - 1 : bits) | 1u);
 }
 
 }  // namespace meshfuse

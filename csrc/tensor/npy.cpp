@@ -20,12 +20,8 @@ std::optional<DataType> typeOf(std::string_view text) {
   if (text == "|V2" || text == "bfloat16") {  // other spellings of ml_dtypes
     text = "<V2";
   }
-  for (const DataTypeInfo& row : kDataTypes) {
-    if (row.npy == text) {
-      return row.type;
-    }
-  }
-  return std::nullopt;
+  const auto* row = std::ranges::find(kDataTypes, text, &DataTypeInfo::npy);
+  return row == kDataTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::string descriptors() {
