@@ -112,6 +112,15 @@ struct LinearForm {
   IntExpr rest;
 };
 
+// For substitute and evaluate: the values of the symbols in a map, which must outlive the result; nothing for all other symbols.
+template <class Map>
+auto valuesIn(const Map& map) {
+  return [&map](std::string_view symbol) -> std::optional<int64_t> {
+    const auto known = map.find(std::string(symbol));
+    return known == map.end() ? std::nullopt : std::optional<int64_t>(known->second);
+  };
+}
+
 // Facts of a symbol that counts 0 <= value < count.
 [[nodiscard]] SymbolFacts factsBelow(const IntExpr& count);
 

@@ -142,9 +142,9 @@ void checkWholeDims(const TensorView* tv, size_t input, const Tensor& t) {
 }
 
 // Values of size symbols: of scalars, of dims that no mesh axis cuts, and of the global shapes of arguments.
-std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std::span<const Argument> inputs,
-                                                       int64_t rank, const std::vector<bool>& givesShapes) {
-  std::map<std::string, int64_t, std::less<>> known;
+std::map<std::string, int64_t> knownSizes(const Fusion& fusion, std::span<const Argument> inputs, int64_t rank,
+                                          const std::vector<bool>& givesShapes) {
+  std::map<std::string, int64_t> known;
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
@@ -184,13 +184,10 @@ std::map<std::string, int64_t, std::less<>> knownSizes(const Fusion& fusion, std
 
 // The global sizes of an input without a shard on this rank.
 std::vector<int64_t> sizesElsewhere(const TensorView* tv, size_t input, int64_t rank,
-                                    const std::map<std::string, int64_t, std::less<>>& known) {
+                                    const std::map<std::string, int64_t>& known) {
   std::vector<int64_t> sizes;
   for (const IntExpr& extent : tv->shape()) {
-    const IntExpr bound = extent.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      const auto it = known.find(symbol);
-      return it == known.end() ? std::nullopt : std::optional<IntExpr>(it->second);
-    });
+    const IntExpr bound = extent.substitute(valuesIn(known));
     check(bound.isConst(),
           "[run] input {} (T{}) is on mesh {}, which does not contain rank {}, and its global size is not known on "
           "this rank; pass an empty tensor with the global shape, see shardTensor and Tensor::withGlobalShape",
@@ -206,7 +203,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
                                               std::string* assumed) {
   std::vector<std::vector<int64_t>> result(inputs.size());
   const std::vector<bool> givesShapes = shapeInputs(fusion);
-  const std::map<std::string, int64_t, std::less<>> known = knownSizes(fusion, inputs, rank, givesShapes);
+  const std::map<std::string, int64_t> known = knownSizes(fusion, inputs, rank, givesShapes);
   for (size_t i = 0; i < inputs.size(); i++) {
     const Val* in = fusion.inputs()[i];
     if (!in->isTensor()) {
@@ -233,13 +230,7 @@ std::vector<std::vector<int64_t>> globalSizes(const Fusion& fusion, std::span<co
       continue;
     }
     std::vector<size_t> even;
-    result[i] = globalShape(
-        in->asTensor(), t.sizes(),
-        [&](std::string_view symbol) {
-          const auto it = known.find(symbol);
-          return it == known.end() ? std::nullopt : std::optional<int64_t>(it->second);
-        },
-        &even);
+    result[i] = globalShape(in->asTensor(), t.sizes(), valuesIn(known), &even);
     const std::vector<int64_t> ofAxes = sizesOfWholeDims(in->asTensor());
     for (size_t k = 0; k < ofAxes.size(); k++) {
       result[i][k] = ofAxes[k] > 0 ? ofAxes[k] : result[i][k];
@@ -260,10 +251,7 @@ void checkLocalShapes(const Fusion& local, std::span<const Argument> inputs) {
       continue;
     }
     const Tensor& t = std::get<Tensor>(inputs[i]);
-    std::vector<int64_t> expected;
-    for (const IntExpr& e : in->asTensor()->shape()) {
-      expected.push_back(e.constValue());
-    }
+    const std::vector<int64_t> expected = in->asTensor()->constantShape();
     const auto differs = std::ranges::mismatch(expected, t.sizes()).in1;
     check(differs == expected.end(),
           "[run] input {} (T{}) has local sizes [{}] on this rank, got [{}], which differ in dim {}; pass this rank's "

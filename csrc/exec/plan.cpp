@@ -32,13 +32,9 @@ std::vector<bool> outputsThatCommunicate(const HostProgram& host) {
 std::vector<std::vector<int64_t>> unevenGlobalShapesOf(const Fusion& planned, int64_t rank) {
   std::vector<std::vector<int64_t>> shapes;
   for (const Val* out : planned.outputs()) {
-    shapes.emplace_back();
     const ShardState state = shardState(out->asTensor());
-    if (isRagged(state) || !holds(state.mesh, rank)) {
-      for (const IntExpr& extent : out->asTensor()->shape()) {
-        shapes.back().push_back(extent.constValue());
-      }
-    }
+    const bool isGiven = isRagged(state) || !holds(state.mesh, rank);
+    shapes.push_back(isGiven ? out->asTensor()->constantShape() : std::vector<int64_t>());
   }
   return shapes;
 }

@@ -36,10 +36,7 @@ std::vector<std::string> SymbolicProgram::guards() const {
 std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) const {
   std::vector<std::string> texts;
   for (const Guard& g : guards_) {
-    const IntExpr divisor = g.divisor.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      const auto size = sizes.find(std::string(symbol));
-      return size == sizes.end() ? std::nullopt : std::optional<IntExpr>(size->second);
-    });
+    const IntExpr divisor = g.divisor.substitute(valuesIn(sizes));
     if (divisor.isConst() && g.dividend.isConst() && !g.dividend.divisibleBy(divisor.constValue())) {
       texts.push_back(
           fmt::format("{} = {} does not divide {}", g.divisor.toString(), divisor.toString(), g.dividend.toString()));

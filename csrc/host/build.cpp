@@ -131,12 +131,7 @@ class HostBuilder {
     kernels_ = options_.compile(programs);
   }
 
-  IntExpr bound(const IntExpr& e) const {
-    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      auto it = options_.coordinates.find(symbol);
-      return it == options_.coordinates.end() ? std::nullopt : std::optional<IntExpr>(it->second);
-    });
-  }
+  IntExpr bound(const IntExpr& e) const { return e.substitute(valuesIn(options_.coordinates)); }
 
   int64_t constantOf(const IntExpr& e, const tile::Program& program, const LaunchPlan& launch) const {
     return e.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {

@@ -105,10 +105,7 @@ int64_t Program::evaluate(const IntExpr& expr) const {
           "as an input",
           expr.toString(), symbol);
   }
-  return expr.evaluate([&](std::string_view symbol) -> std::optional<int64_t> {
-    auto found = symbols_.find(symbol);
-    return found == symbols_.end() ? std::nullopt : std::optional<int64_t>(found->second);
-  });
+  return expr.evaluate(valuesIn(symbols_));
 }
 
 Sizes Program::evaluateAll(std::span<const IntExpr> exprs) const {

@@ -16,12 +16,7 @@ namespace meshfuse {
 
 namespace {
 
-IntExpr bound(const IntExpr& e, const SymbolValues& values) {
-  return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-    auto known = values.find(std::string(symbol));
-    return known == values.end() ? std::nullopt : std::optional<IntExpr>(known->second);
-  });
-}
+IntExpr bound(const IntExpr& e, const SymbolValues& values) { return e.substitute(valuesIn(values)); }
 
 // Solves extent == size for the only unknown symbol, if the extent is linear in it.
 void solve(const TensorView* tv, int dim, const IntExpr& extent, int64_t size, SymbolValues& values) {

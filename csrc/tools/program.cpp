@@ -6,6 +6,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -150,16 +151,10 @@ std::vector<std::vector<int64_t>> shapesOf(const Fusion& fusion, const std::map<
       continue;
     }
     for (const IntExpr& extent : in->asTensor()->shape()) {
-      bool complete = true;
-      for (const std::string& symbol : extent.symbols()) {
-        if (!values.contains(symbol)) {
-          missing.insert(symbol);
-          complete = false;
-        }
-      }
-      if (complete) {
-        shape.push_back(extent.evaluate(
-            [&](std::string_view symbol) -> std::optional<int64_t> { return values.at(std::string(symbol)); }));
+      std::ranges::copy_if(extent.symbols(), std::inserter(missing, missing.end()),
+                           [&](const std::string& symbol) { return !values.contains(symbol); });
+      if (missing.empty()) {
+        shape.push_back(extent.evaluate(valuesIn(values)));
       }
     }
   }

@@ -129,12 +129,7 @@ std::optional<ShardState> atHints(const ShardState& state, const std::vector<Int
     return state;
   }
   const MeshSizes hints = hintsOf(state.mesh);
-  const auto bound = [&](const IntExpr& e) {
-    return e.substitute([&](std::string_view symbol) -> std::optional<IntExpr> {
-      const auto hint = hints.find(std::string(symbol));
-      return hint == hints.end() ? std::nullopt : std::optional<IntExpr>(hint->second);
-    });
-  };
+  const auto bound = [&](const IntExpr& e) { return e.substitute(valuesIn(hints)); };
   ShardState result{state.mesh.bind(hints), {}, state.partial};
   for (size_t k = 0; k < state.dims.size(); k++) {
     const DigitList& dim = state.dims[k];
