@@ -44,11 +44,7 @@ ExplainedTensor explainTensor(const TensorView* tv, int rank, const std::map<int
   if (tv->hasDeviceMesh()) {
     t.mesh = state.mesh.toString();
     t.sumsDim = tv->partialDim();
-    std::vector<int64_t> stored = t.sizes;
-    if (t.sumsDim >= 0) {
-      stored.erase(stored.begin() + t.sumsDim);
-    }
-    t.tiles = explainTiles(state, stored);
+    t.tiles = explainTiles(state);
   }
   for (const int axis : state.partial) {
     t.sums.push_back(state.mesh.axisName(axis));

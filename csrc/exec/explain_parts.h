@@ -10,8 +10,8 @@ namespace meshfuse {
 struct HostProgram;
 struct ShardState;
 
-// The tile of each rank of the mesh, for a tensor of these sizes; empty if no digits describe the parts.
-[[nodiscard]] std::vector<ExplainedTile> explainTiles(const ShardState& state, const std::vector<int64_t>& sizes);
+// The tile of each rank of the mesh; empty if no digits describe the parts.
+[[nodiscard]] std::vector<ExplainedTile> explainTiles(const ShardState& state);
 
 // The tensors in memory while a rank runs its steps, in the order of their first step.
 [[nodiscard]] std::vector<ExplainedBuffer> explainBuffers(const HostProgram& program);
