@@ -325,7 +325,7 @@ class Memory {
 
   // Each block begins at 0 or at the end of a block that is alive at the same time.
   IntExpr arena() {
-    const std::vector<ArenaBlock>& blocks = host_.arena;
+    const std::vector<MemoryBlock>& blocks = host_.arena;
     std::vector<size_t> order(blocks.size());
     for (size_t i = 0; i < order.size(); i++) {
       order[i] = i;
@@ -334,10 +334,10 @@ class Memory {
     std::vector<IntExpr> ends(blocks.size());
     IntExpr size = 0;
     for (size_t at = 0; at < order.size(); at++) {
-      const ArenaBlock& block = blocks[order[at]];
+      const MemoryBlock& block = blocks[order[at]];
       IntExpr begin = 0;
       for (size_t before = 0; before < at; before++) {
-        const ArenaBlock& other = blocks[order[before]];
+        const MemoryBlock& other = blocks[order[before]];
         const int64_t end = other.offset + (other.bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
         if (end == block.offset && other.firstStep <= block.lastStep && block.firstStep <= other.lastStep) {
           begin = ends[order[before]];

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "host/memory_plan.h"
 #include "host/reference.h"
 #include "host/routine.h"
 #include "ir/fusion.h"
@@ -197,9 +196,9 @@ class HostBuilder {
   }
 
   void workspace(Step& step, int64_t bytes) {
-    step.launch.workspaces.push_back(std::ssize(blocks_));  // offset filled in by planArena
+    step.launch.workspaces.push_back(std::ssize(program_.arena));  // offset filled in by planArena
     int at = static_cast<int>(program_.steps.size());
-    blocks_.push_back({bytes, at, at, 0});
+    program_.arena.push_back({bytes, at, at});
   }
 
   // A step that calls a library or another existing routine.
@@ -419,6 +418,7 @@ class HostBuilder {
   }
 
   void planArena() {
+    std::vector<MemoryBlock>& blocks = program_.arena;
     std::map<int, size_t> blockOf;  // storage root -> block
     for (size_t i = 0; i < program_.steps.size(); i++) {
       for (const auto* list : {&program_.steps[i].reads, &program_.steps[i].writes}) {
@@ -427,30 +427,25 @@ class HostBuilder {
           if (program_.tensors[r].place != Place::Arena) {
             continue;
           }
-          auto [it, isNew] = blockOf.try_emplace(r, blocks_.size());
+          auto [it, isNew] = blockOf.try_emplace(r, blocks.size());
           if (isNew) {
-            blocks_.push_back({program_.tensors[r].bytes, static_cast<int>(i), static_cast<int>(i), 0});
+            blocks.push_back(
+                {.bytes = program_.tensors[r].bytes, .firstStep = static_cast<int>(i), .tensor = r});
           }
-          blocks_[it->second].lastStep = static_cast<int>(i);
+          blocks[it->second].lastStep = static_cast<int>(i);
         }
       }
     }
-    program_.arenaBytes = planMemory(blocks_);
-    for (const MemoryBlock& b : blocks_) {
-      program_.arena.push_back({-1, b.bytes, b.offset, b.firstStep, b.lastStep});
-    }
-    for (const auto& [storage, block] : blockOf) {
-      program_.arena[block].tensor = storage;
-    }
+    program_.arenaBytes = planMemory(blocks);
     for (size_t t = 0; t < program_.tensors.size(); t++) {
       auto it = blockOf.find(root(static_cast<int>(t)));
       if (it != blockOf.end()) {
-        program_.tensors[t].offset = blocks_[it->second].offset;
+        program_.tensors[t].offset = blocks[it->second].offset;
       }
     }
     for (Step& s : program_.steps) {
       for (int64_t& w : s.launch.workspaces) {
-        w = blocks_[w].offset;
+        w = blocks[w].offset;
       }
     }
     program_.peakBytes = program_.arenaBytes;
@@ -471,7 +466,6 @@ class HostBuilder {
   std::vector<int> storage_;     // tensor -> the tensor whose memory it shares
   std::vector<std::shared_ptr<const CpuKernel>> kernels_;
   size_t launches_ = 0;  // number of launches with a kernel
-  std::vector<MemoryBlock> blocks_;
 };
 
 }  // namespace

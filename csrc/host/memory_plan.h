@@ -11,6 +11,7 @@ struct MemoryBlock {
   int firstStep = 0;   // the block is alive from the step that writes it first
   int lastStep = 0;    // to the step that uses it last, both included
   int64_t offset = 0;  // result
+  int tensor = -1;     // of a host program: the tensor in this memory; -1: a workspace
 };
 
 inline constexpr int64_t kArenaAlignment = 64;

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "digits/int_expr.h"
 #include "host/block_copy.h"
+#include "host/memory_plan.h"
 #include "multidevice/transport/communicator.h"
 #include "schedule/group.h"
 #include "tensor/dtype.h"
@@ -107,15 +108,6 @@ struct Step {
   std::shared_ptr<const Fusion> reference;  // the same as a fusion, for Reference steps and verification
 };
 
-// A block of the arena that is in use while steps [firstStep, lastStep] run.
-struct ArenaBlock {
-  int tensor = -1;  // the tensor in this memory; -1: a workspace
-  int64_t bytes = 0;
-  int64_t offset = 0;
-  int firstStep = 0;
-  int lastStep = 0;
-};
-
 struct HostProgram {
   std::shared_ptr<const Fusion> fusion;  // the local fusion
   std::vector<TensorPlan> tensors;
@@ -123,7 +115,7 @@ struct HostProgram {
   int numInputs = 0;                        // of the fusion, scalars included
   std::vector<int> outputs;                 // tensor of each fusion output
   std::vector<std::optional<int>> aliasOf;  // by output: the fusion input whose memory it uses
-  std::vector<ArenaBlock> arena;
+  std::vector<MemoryBlock> arena;
   int64_t arenaBytes = 0;
   int64_t peakBytes = 0;  // arguments, results and arena
   int workers = 1;
