@@ -15,9 +15,7 @@ SymbolicProgram::SymbolicProgram(std::unique_ptr<Fusion> fusion) : written_(std:
   check(written_ != nullptr, "[specialize] got no fusion");
   propagated_ = written_->clone();
   PassContext context(*propagated_);
-  for (const Prover::Fact& fact : context.get<AxisFacts>().prover().facts()) {
-    guards_.push_back({fact.divisor, fact.dividend});
-  }
+  guards_ = context.get<AxisFacts>().prover().facts();
   runPassesBeforeSizes(*propagated_, context);
   propagations_++;
   remarks_ = context.remarks();
@@ -27,7 +25,7 @@ SymbolicProgram::~SymbolicProgram() = default;
 
 std::vector<std::string> SymbolicProgram::guards() const {
   std::vector<std::string> texts;
-  for (const Guard& g : guards_) {
+  for (const Prover::Fact& g : guards_) {
     texts.push_back(fmt::format("{} divides {}", g.divisor.toString(), g.dividend.toString()));
   }
   return texts;
@@ -35,7 +33,7 @@ std::vector<std::string> SymbolicProgram::guards() const {
 
 std::vector<std::string> SymbolicProgram::failingGuards(const MeshSizes& sizes) const {
   std::vector<std::string> texts;
-  for (const Guard& g : guards_) {
+  for (const Prover::Fact& g : guards_) {
     const IntExpr divisor = g.divisor.substitute(valuesIn(sizes));
     if (divisor.isConst() && g.dividend.isConst() && !g.dividend.divisibleBy(divisor.constValue())) {
       texts.push_back(

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "digits/int_expr.h"
+#include "digits/prover.h"
 #include "multidevice/mesh/device_mesh.h"
 
 namespace meshfuse {
@@ -52,14 +52,10 @@ class SymbolicProgram {
   int64_t specializations() const;
 
  private:
-  struct Guard {
-    IntExpr divisor;
-    IntExpr dividend;
-  };
   std::unique_ptr<Fusion> written_;
   std::unique_ptr<Fusion> propagated_;
   std::vector<std::string> remarks_;
-  std::vector<Guard> guards_;
+  std::vector<Prover::Fact> guards_;
   int64_t propagations_ = 0;
   mutable std::mutex mutex_;  // guards specialized_
   std::map<MeshSizes, std::shared_ptr<const Fusion>> specialized_;
