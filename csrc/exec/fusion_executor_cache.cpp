@@ -94,6 +94,31 @@ bool overlapsInput(std::span<const Argument> inputs, std::span<const ArgumentFac
   return false;
 }
 
+Tensor makeShard(Communicator& communicator, const Plan& plan, size_t output, std::span<const Argument> inputs) {
+  const HostProgram& host = plan.host();
+  if (host.aliasOf[output]) {
+    return std::get<Tensor>(inputs[*host.aliasOf[output]]);
+  }
+  const TensorPlan& t = planOf(host, output);
+  if (!plan.outputCommunicates(output)) {
+    Tensor dense = Tensor::empty(t.sizes, t.dtype);
+    return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
+  }
+  std::shared_ptr<void> memory = communicator.allocate(t.bytes);
+  return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
+}
+
+std::vector<Tensor> makeOutputs(Communicator& communicator, const Plan& plan, std::span<const Argument> inputs) {
+  std::vector<Tensor> outputs;
+  for (size_t i = 0; i < plan.host().outputs.size(); i++) {
+    outputs.push_back(makeShard(communicator, plan, i, inputs));
+    if (!plan.unevenGlobalShape(i).empty()) {
+      outputs.back() = outputs.back().withGlobalShape(plan.unevenGlobalShape(i));
+    }
+  }
+  return outputs;
+}
+
 std::shared_ptr<Communicator> worldOf(const ExecutorOptions& options) {
   return options.communicator != nullptr ? std::shared_ptr<Communicator>(std::shared_ptr<void>(), options.communicator)
                                          : sharedDefaultWorld();
@@ -157,37 +182,6 @@ void FusionExecutorCache::start(const ExecutorOptions& options, const std::share
 
 FusionExecutorCache::~FusionExecutorCache() = default;
 
-Tensor FusionExecutorCache::makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
-  Tensor out = makeShard(plan, output, inputs);
-  const std::vector<int64_t>& shape = plan.unevenGlobalShape(output);
-  if (!shape.empty()) {
-    return out.withGlobalShape(shape);
-  }
-  return out;  // moved: a warm call allocates no second tensor
-}
-
-Tensor FusionExecutorCache::makeShard(const Plan& plan, size_t output, std::span<const Argument> inputs) const {
-  const HostProgram& host = plan.host();
-  if (host.aliasOf[output]) {
-    return std::get<Tensor>(inputs[*host.aliasOf[output]]);
-  }
-  const TensorPlan& t = planOf(host, output);
-  if (!plan.outputCommunicates(output)) {
-    Tensor dense = Tensor::empty(t.sizes, t.dtype);
-    return std::ranges::equal(t.strides, dense.strides()) ? dense : dense.asStrided(t.sizes, t.strides);
-  }
-  std::shared_ptr<void> memory = state_->communicator->allocate(t.bytes);
-  return Tensor::wrap(memory.get(), t.sizes, t.strides, t.dtype, memory);
-}
-
-std::vector<Tensor> FusionExecutorCache::makeOutputs(const Plan& plan, std::span<const Argument> inputs) const {
-  std::vector<Tensor> outputs;
-  for (size_t i = 0; i < plan.host().outputs.size(); i++) {
-    outputs.push_back(makeOutput(plan, i, inputs));
-  }
-  return outputs;
-}
-
 void FusionExecutorCache::execute(Plan& plan, Binding& binding, std::span<const Argument> inputs,
                                   std::span<Tensor> outputs, std::vector<StepRecord>* profile) {
   if (state_->trace == nullptr) [[likely]] {
@@ -225,7 +219,7 @@ std::vector<Tensor> FusionExecutorCache::runTimed(std::span<const Argument> inpu
     if (plan.writesInputs()) {
       (void)checkOverlaps(plan.host().aliasOf, inputs, {});
     }
-    outputs = makeOutputs(plan, inputs);
+    outputs = makeOutputs(*state_->communicator, plan, inputs);
     execute(plan, use.binding(), inputs, outputs, times != nullptr ? &records : nullptr);
   });
   for (const StepRecord& r : records) {
@@ -260,7 +254,7 @@ void FusionExecutorCache::runInto(Plan& plan, Binding& binding, std::span<const 
     execute(plan, binding, inputs, outputs);
     return;
   }
-  std::vector<Tensor> own = makeOutputs(plan, inputs);
+  std::vector<Tensor> own = makeOutputs(*state_->communicator, plan, inputs);
   execute(plan, binding, inputs, own);
   for (size_t i = 0; i < outputs.size(); i++) {
     if (!host.aliasOf[i]) {

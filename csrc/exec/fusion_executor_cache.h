@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -111,9 +110,6 @@ class FusionExecutorCache {
                std::vector<StepRecord>* profile = nullptr);
   void runSteps(Plan& plan, Binding& binding, std::span<const Argument> inputs, std::span<Tensor> outputs,
                 std::vector<StepRecord>* profile);
-  Tensor makeShard(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
-  Tensor makeOutput(const Plan& plan, size_t output, std::span<const Argument> inputs) const;
-  std::vector<Tensor> makeOutputs(const Plan& plan, std::span<const Argument> inputs) const;
 
   std::unique_ptr<Fusion> fusion_;
   std::vector<std::string> openAxes_;  // mesh axes of symbolic size
