@@ -1,6 +1,5 @@
 #include "host/executor.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -8,13 +7,11 @@
 #include "base/refused_index.h"
 #include "base/thread_pool.h"
 #include "host/routine.h"
-#include "host/scalars.h"
 #include "interpret/bounds.h"
 #include "interpret/interpret.h"
 #include "ir/fusion.h"
 #include "jit/orc/cpu_compiler.h"
 #include "library/cpu/contraction.h"
-#include "multidevice/transport/communicator.h"
 
 namespace meshfuse {
 
@@ -155,13 +152,11 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
       for (size_t k = 0; k < step.operands.size(); k++) {
         operands[k] = pointer(step.operands[k]);
       }
-      char* arena = static_cast<char*>(arena_.get());
-      void* workspace = step.launch.workspaces.empty() ? nullptr : arena + step.launch.workspaces[0];
       void* out = pointer(step.writes[0]);
       if (step.kind == HostStepKind::Contract) {
-        step.contraction->run(pool, operands, out, workspace);
+        step.contraction->run(pool, operands, out, workspace(step));
       } else {
-        step.routine->run(pool, operands, out, workspace);
+        step.routine->run(pool, operands, out, workspace(step));
       }
       return;
     }
@@ -183,16 +178,14 @@ void Binding::execute(const Step& step, size_t number, ThreadPool& pool, Communi
 void Binding::launch(const Step& step, size_t number, ThreadPool& pool) {
   const LaunchPlan& l = step.launch;
   std::vector<uint64_t>& slots = slots_[number];
-  char* arena = static_cast<char*>(arena_.get());
-  size_t workspace = 0;
   for (size_t k = 0; k < l.tensors.size(); k++) {
     if (l.tensors[k] >= 0) {
       slots[k] = std::bit_cast<uint64_t>(pointers_[l.tensors[k]]);
-    } else {
-      if (l.zeroed[workspace] > 0) {
-        std::memset(arena + l.workspaces[workspace], 0, l.zeroed[workspace]);
-      }
-      workspace++;
+    }
+  }
+  for (size_t k = 0; k < l.zeroed.size(); k++) {
+    if (l.zeroed[k] > 0) {
+      std::memset(workspace(step, k), 0, l.zeroed[k]);
     }
   }
   char* scratch = static_cast<char*>(scratch_.get());
@@ -256,8 +249,7 @@ void Binding::communicate(const Step& step, Communicator& communicator, std::spa
 void Binding::transfer(const Step& step, Communicator& communicator, const void* in, void* out) {
   using enum Communicator::Transfer::Direction;
   const CommCall& c = step.comm;
-  char* sideBySide =
-      step.launch.workspaces.empty() ? nullptr : static_cast<char*>(arena_.get()) + step.launch.workspaces[0];
+  char* sideBySide = workspace(step);
   char* from = static_cast<char*>(const_cast<void*>(in));
   char* to = static_cast<char*>(out);
   transfers_.clear();
@@ -283,17 +275,15 @@ void Binding::transfer(const Step& step, Communicator& communicator, const void*
 
 void Binding::communicateUneven(const Step& step, Communicator& communicator, const void* in, void* out) {
   const CommCall& c = step.comm;
-  char* arena = static_cast<char*>(arena_.get());
-  size_t workspace = 0;
+  const bool packs = !c.pack.isWhole();
   const void* sent = in;
   void* received = out;
-  if (!c.pack.isWhole()) {
-    void* sideBySide = arena + step.launch.workspaces[workspace++];
-    c.pack.pack(in, sideBySide);
-    sent = sideBySide;
+  if (packs) {
+    c.pack.pack(in, workspace(step));
+    sent = workspace(step);
   }
   if (!c.unpack.isWhole()) {
-    received = arena + step.launch.workspaces[workspace++];
+    received = workspace(step, packs ? 1 : 0);
   }
   if (c.kind == Collective::AllGather) {
     communicator.allGatherV(c.team, sent, received, c.counts, c.dtype);

@@ -6,10 +6,8 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "host/program.h"
@@ -63,6 +61,11 @@ class Binding {
   StridedElements elements(int tensor) const;
   Tensor view(int tensor) const;
   void* pointer(int tensor) const { return pointers_[tensor]; }
+  // Of a step; nullptr if it has fewer.
+  char* workspace(const Step& step, size_t k = 0) const {
+    const std::vector<int64_t>& offsets = step.launch.workspaces;
+    return k < offsets.size() ? static_cast<char*>(arena_.get()) + offsets[k] : nullptr;
+  }
 
   std::shared_ptr<const HostProgram> program_;
   std::shared_ptr<void> arena_;

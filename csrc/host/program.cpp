@@ -28,24 +28,21 @@ std::string CommCall::name() const {
 
 std::string HostProgram::toString() const {
   std::string text = fmt::format("host program, arena {} bytes, peak {} bytes\n", arenaBytes, peakBytes);
+  const auto listed = [this](const std::vector<int>& some) {
+    std::string list;
+    for (const int t : some) {
+      list += fmt::format("{}T{} ({})", list.empty() ? "" : ", ", tensors[t].val, placeOf(tensors[t]));
+    }
+    return list;
+  };
   for (const Step& s : steps) {
-    std::string reads;
-    for (int t : s.reads) {
-      const TensorPlan& p = tensors[t];
-      reads += fmt::format("{}T{} ({})", reads.empty() ? "" : ", ", p.val, placeOf(p));
-    }
-    std::string writes;
-    for (int t : s.writes) {
-      const TensorPlan& p = tensors[t];
-      writes += fmt::format("{}T{} ({})", writes.empty() ? "" : ", ", p.val, placeOf(p));
-    }
     std::string detail;
     if (s.kind == HostStepKind::Launch) {
       detail = fmt::format(", {} parts", s.launch.parts);
     } else if (s.kind == HostStepKind::Communicate) {
       detail = fmt::format(" among [{}], {} bytes received", fmt::join(s.comm.team.ranks, ", "), s.comm.bytesReceived);
     }
-    text += fmt::format("  {}: {} -> {}{}\n", s.name, reads, writes, detail);
+    text += fmt::format("  {}: {} -> {}{}\n", s.name, listed(s.reads), listed(s.writes), detail);
   }
   return text;
 }
