@@ -10,7 +10,6 @@
 #include "exec/call_descriptor.h"
 #include "ir/fusion.h"
 #include "meshfuse_config.h"
-#include "multidevice/transport/communicator.h"
 #include "multidevice/transport/disagreement.h"
 #include "schedule/group.h"
 

@@ -1,5 +1,4 @@
 // Which index ranges of a tensor each rank holds.
-#include <algorithm>
 
 #include "exec/explain_parts.h"
 #include "multidevice/sharding/held_part.h"

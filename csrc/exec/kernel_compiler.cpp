@@ -2,9 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
-
 #include "base/disk_cache.h"
 #include "base/error.h"
 #include "library/cpu/contraction.h"

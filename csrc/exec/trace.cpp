@@ -8,8 +8,6 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <memory>
-#include <mutex>
 
 #include "base/error.h"
 #include "host/executor.h"

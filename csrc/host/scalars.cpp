@@ -1,7 +1,6 @@
 #include "host/scalars.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "base/error.h"

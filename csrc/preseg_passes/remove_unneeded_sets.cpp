@@ -1,7 +1,5 @@
 #include "preseg_passes/remove_unneeded_sets.h"
 
-#include <vector>
-
 #include "ir/fusion.h"
 #include "multidevice/sharding/shard_state.h"
 

@@ -1,6 +1,5 @@
 #include "preseg_passes/reshard_edges.h"
 
-#include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>

@@ -14,8 +14,6 @@
 // where bytes are counted on the busiest rank, for the tensors that the change affects. An all-reduce without following ops is not changed.
 #pragma once
 
-#include <cstdint>
-
 namespace meshfuse {
 
 class Fusion;

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
-#include <string>
 
 #include "base/error.h"
 #include "ir/fusion.h"

@@ -1,6 +1,6 @@
 #include "tools/page_tiles.h"
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <map>

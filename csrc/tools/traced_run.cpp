@@ -1,7 +1,6 @@
 #include "tools/traced_run.h"
 
 #include <algorithm>
-#include <string>
 
 #include "exec/fusion_executor_cache.h"
 #include "ir/fusion.h"

@@ -1,7 +1,6 @@
 // Records a trace of one warm call on each rank.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
