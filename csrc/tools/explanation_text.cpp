@@ -12,6 +12,8 @@ namespace meshfuse {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::string shapeOf(const ExplainedTensor& t) { return fmt::format("{}[{}]", name(t.dtype), fmt::join(t.sizes, ", ")); }
 
 std::string tensorsText(const Explanation& e) {
@@ -57,32 +59,34 @@ std::string stepText(const ExplainedStep& s, const Terminal& terminal) {
   return text;
 }
 
-// The ranges of each dim that a rank holds, as begin:end separated by commas.
-nlohmann::ordered_json tilesJson(const ExplainedTensor& t) {
-  nlohmann::ordered_json tiles = nlohmann::ordered_json::array();
-  for (const ExplainedTile& tile : t.tiles) {
-    nlohmann::ordered_json dims = nlohmann::ordered_json::array();
-    for (const ExplainedRanges& ranges : tile.dims) {
-      std::string text;
-      for (const auto& [begin, end] : ranges.list) {
-        text += fmt::format("{}{}:{}", text.empty() ? "" : ",", begin, end);
-      }
-      dims.push_back(text + (ranges.more ? ",..." : ""));
-    }
-    tiles.push_back({{"rank", tile.rank}, {"holds", dims}});
+// An array with an object for each element of a list.
+template <class Element, class Fields>
+Json arrayOf(const std::vector<Element>& list, const Fields& fields) {
+  Json array = Json::array();
+  for (const Element& element : list) {
+    array.push_back(fields(element));
   }
-  return tiles;
+  return array;
+}
+
+// The indices of a dim that a rank holds, as begin:end separated by commas.
+std::string rangesText(const ExplainedRanges& ranges) {
+  std::string text;
+  for (const auto& [begin, end] : ranges.list) {
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", begin, end);
+  }
+  return text + (ranges.more ? ",..." : "");
 }
 
 // Times in nanoseconds from the begin of the first span.
-nlohmann::ordered_json timelineJson(std::span<const RankSpans> timeline) {
+Json timelineJson(std::span<const RankSpans> timeline) {
   int64_t zero = std::numeric_limits<int64_t>::max();
   for (const RankSpans& r : timeline) {
     for (const TraceSpan& s : r.spans) {
       zero = std::min(zero, s.begin);
     }
   }
-  nlohmann::ordered_json spans = nlohmann::ordered_json::array();
+  Json spans = Json::array();
   for (const RankSpans& r : timeline) {
     for (const TraceSpan& s : r.spans) {
       spans.push_back({{"rank", r.rank},
@@ -129,71 +133,61 @@ std::string explanationText(const Explanation& e, const Terminal& terminal) {
 }
 
 std::string explanationJson(const Explanation& e, std::span<const RankSpans> timeline) {
-  nlohmann::ordered_json j;
+  Json j;
   j["rank"] = e.rank;
   j["program"] = e.program;
-  j["meshes"] = nlohmann::ordered_json::array();
-  for (const ExplainedMesh& m : e.meshes) {
-    j["meshes"].push_back({{"name", m.name}, {"axes", nlohmann::ordered_json::array()}, {"ranks", m.ranks}});
-    for (const ExplainedAxis& a : m.axes) {
-      j["meshes"].back()["axes"].push_back({{"name", a.name}, {"size", a.size}});
-    }
-  }
-  j["tensors"] = nlohmann::ordered_json::array();
-  for (const ExplainedTensor& t : e.tensors) {
-    j["tensors"].push_back({{"name", t.name},
-                            {"dtype", name(t.dtype)},
-                            {"sizes", t.sizes},
-                            {"local_sizes", t.localSizes},
-                            {"memory_order", t.memoryOrder},
-                            {"sharding", t.sharding},
-                            {"made_by", t.madeBy},
-                            {"reason", t.reason},
-                            {"output", t.isOutput},
-                            {"mesh", t.mesh},
-                            {"sums_over", t.sums},
-                            {"sums_dim", t.sumsDim},
-                            {"tiles", tilesJson(t)}});
-  }
-  j["edges"] = nlohmann::ordered_json::array();
-  for (const ExplainedEdge& x : e.edges) {
-    j["edges"].push_back({{"from", x.from},
-                          {"to", x.to},
-                          {"op", x.op},
-                          {"relation", x.relation},
-                          {"reason", x.reason},
-                          {"moves", x.moves},
-                          {"move_bytes", x.moveBytes},
-                          {"least_bytes", x.leastBytes},
-                          {"state_bytes", x.stateBytes}});
-  }
-  j["communications"] = nlohmann::ordered_json::array();
-  for (const ExplainedCommunication& c : e.communications) {
-    j["communications"].push_back(
-        {{"kind", c.kind}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}});
-  }
-  j["steps"] = nlohmann::ordered_json::array();
-  for (const ExplainedStep& s : e.steps) {
-    j["steps"].push_back({{"kind", s.kind},
-                          {"name", s.name},
-                          {"ops", s.ops},
-                          {"reads", s.reads},
-                          {"writes", s.writes},
-                          {"bytes_read", s.bytesRead},
-                          {"bytes_written", s.bytesWritten},
-                          {"boundary", s.boundary},
-                          {"joins", s.joins},
-                          {"text", s.text}});
-  }
-  j["buffers"] = nlohmann::ordered_json::array();
-  for (const ExplainedBuffer& b : e.buffers) {
-    j["buffers"].push_back({{"tensor", b.tensor},
-                            {"place", b.place},
-                            {"offset", b.offset},
-                            {"bytes", b.bytes},
-                            {"first_step", b.firstStep},
-                            {"last_step", b.lastStep}});
-  }
+  j["meshes"] = arrayOf(e.meshes, [](const ExplainedMesh& m) {
+    const auto axisJson = [](const ExplainedAxis& a) { return Json{{"name", a.name}, {"size", a.size}}; };
+    return Json{{"name", m.name}, {"axes", arrayOf(m.axes, axisJson)}, {"ranks", m.ranks}};
+  });
+  j["tensors"] = arrayOf(e.tensors, [](const ExplainedTensor& t) {
+    const auto tileJson = [](const ExplainedTile& tile) {
+      return Json{{"rank", tile.rank}, {"holds", arrayOf(tile.dims, rangesText)}};
+    };
+    return Json{{"name", t.name},
+                {"dtype", name(t.dtype)},
+                {"sizes", t.sizes},
+                {"local_sizes", t.localSizes},
+                {"memory_order", t.memoryOrder},
+                {"sharding", t.sharding},
+                {"made_by", t.madeBy},
+                {"reason", t.reason},
+                {"output", t.isOutput},
+                {"mesh", t.mesh},
+                {"sums_over", t.sums},
+                {"sums_dim", t.sumsDim},
+                {"tiles", arrayOf(t.tiles, tileJson)}};
+  });
+  j["edges"] = arrayOf(e.edges, [](const ExplainedEdge& x) {
+    return Json{{"from", x.from},
+                {"to", x.to},
+                {"op", x.op},
+                {"relation", x.relation},
+                {"reason", x.reason},
+                {"moves", x.moves},
+                {"move_bytes", x.moveBytes},
+                {"least_bytes", x.leastBytes},
+                {"state_bytes", x.stateBytes}};
+  });
+  j["communications"] = arrayOf(e.communications, [](const ExplainedCommunication& c) {
+    return Json{{"kind", c.kind}, {"tensor", c.tensor}, {"team", c.team}, {"bytes_received", c.bytesReceived}};
+  });
+  j["steps"] = arrayOf(e.steps, [](const ExplainedStep& s) {
+    return Json{{"kind", s.kind},
+                {"name", s.name},
+                {"ops", s.ops},
+                {"reads", s.reads},
+                {"writes", s.writes},
+                {"bytes_read", s.bytesRead},
+                {"bytes_written", s.bytesWritten},
+                {"boundary", s.boundary},
+                {"joins", s.joins},
+                {"text", s.text}};
+  });
+  j["buffers"] = arrayOf(e.buffers, [](const ExplainedBuffer& b) {
+    return Json{{"tensor", b.tensor}, {"place", b.place},          {"offset", b.offset},
+                {"bytes", b.bytes},   {"first_step", b.firstStep}, {"last_step", b.lastStep}};
+  });
   if (!timeline.empty()) {
     j["timeline"] = timelineJson(timeline);
   }
