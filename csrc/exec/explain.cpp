@@ -82,19 +82,8 @@ ExplainedEdge explainEdge(const Expr* e, int operand, const HaloExchanges& windo
 }
 
 std::string_view nameOf(SegmentKind kind) {
-  switch (kind) {
-    case SegmentKind::Kernel:
-      return "kernel";
-    case SegmentKind::Library:
-      return "library";
-    case SegmentKind::Communicate:
-      return "communicate";
-    case SegmentKind::View:
-      return "view";
-    case SegmentKind::Reference:
-      return "reference";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"kernel", "library", "communicate", "view", "reference"};
+  return kNames[static_cast<int>(kind)];
 }
 
 // Ops that stand alone, by id: no kernel grows over them.

@@ -429,8 +429,7 @@ class HostBuilder {
           }
           auto [it, isNew] = blockOf.try_emplace(r, blocks.size());
           if (isNew) {
-            blocks.push_back(
-                {.bytes = program_.tensors[r].bytes, .firstStep = static_cast<int>(i), .tensor = r});
+            blocks.push_back({.bytes = program_.tensors[r].bytes, .firstStep = static_cast<int>(i), .tensor = r});
           }
           blocks[it->second].lastStep = static_cast<int>(i);
         }

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -31,17 +32,10 @@ int64_t bytesOf(const Val* val) {
 // Operands in the order of their priority. If the weight and the activations suggest one axis for different dims, the
 // smaller of the two is cheaper to gather, so the larger comes first; the weight where they are equal.
 std::vector<int> operandOrder(const Expr* expr) {
-  if (isContraction(*expr)) {
-    const bool activationsFirst = bytesOf(expr->input(0)) > bytesOf(expr->input(1));
-    std::vector<int> order = activationsFirst ? std::vector<int>{0, 1} : std::vector<int>{1, 0};
-    if (expr->inputs().size() == 3) {
-      order.insert(activationsFirst ? order.end() : order.begin() + 1, 2);
-    }
-    return order;
-  }
   std::vector<int> order(expr->inputs().size());
-  for (size_t k = 0; k < order.size(); k++) {
-    order[k] = static_cast<int>(k);
+  std::iota(order.begin(), order.end(), 0);
+  if (isContraction(*expr) && bytesOf(expr->input(0)) <= bytesOf(expr->input(1))) {
+    std::rotate(order.begin(), order.begin() + 1, order.end());  // weight, bias, activations
   }
   return order;
 }
