@@ -42,13 +42,6 @@ bool same(const ShardState& a, const ShardState& b) {
          });
 }
 
-bool same(const PlanOptions& a, const PlanOptions& b) {
-  return a.alpha == b.alpha && a.alphaPeer == b.alphaPeer && a.alphas == b.alphas && a.beta == b.beta &&
-         a.alphasTo == b.alphasTo && a.betaTo == b.betaTo && a.betaBetween == b.betaBetween && a.bound == b.bound &&
-         a.sums == b.sums && a.forbid == b.forbid && a.permutes == b.permutes && a.transfers == b.transfers &&
-         a.direct == b.direct && a.maxStates == b.maxStates;
-}
-
 }  // namespace
 
 const RedistributionPlan& PlanMemo::plan(const ShardState& from, const ShardState& to, const PlanOptions& options) {
@@ -59,7 +52,7 @@ const RedistributionPlan& PlanMemo::plan(const ShardState& from, const ShardStat
   const auto [first, last] = plans_.equal_range(hasher.value);
   for (auto at = first; at != last; ++at) {
     const Entry& entry = at->second;
-    if (same(entry.from, from) && same(entry.to, to) && same(entry.options, options)) {
+    if (same(entry.from, from) && same(entry.to, to) && entry.options == options) {
       return entry.plan;
     }
   }

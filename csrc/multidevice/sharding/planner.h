@@ -43,6 +43,8 @@ struct PlanOptions {
   bool transfers = true;  // of tiles, directly
   DirectChoice direct = DirectChoice::Priced;
   int maxStates = 3000;
+
+  friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
 struct RedistributionPlan {
