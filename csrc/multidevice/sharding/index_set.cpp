@@ -27,7 +27,7 @@ int64_t indexUnit(int64_t extent, const PlanState& a, const PlanState& b, size_t
 
 IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
                    const std::function<int64_t(int atom)>& coordinate, std::span<const int64_t> parts)
-    : unit_(unit), extent_(extent) {
+    : unit_(unit) {
   const int64_t blocks = (extent + unit - 1) / unit;
   const int64_t places = parts.empty() ? extent : paddedExtent(parts);
   words_.assign(static_cast<size_t>(blocks + 63) / 64, 0);
@@ -70,31 +70,14 @@ IndexSet::IndexSet(const PlanDim& digits, int64_t extent, int64_t unit,
   }
 }
 
-int64_t IndexSet::sum(const std::vector<uint64_t>& words) const {
-  int64_t blocks = 0;
-  for (uint64_t w : words) {
-    blocks += std::popcount(w);
-  }
-  return blocks * unit_;  // a unit divides the extent
-}
-
-int64_t IndexSet::count() const { return sum(words_); }
+int64_t IndexSet::count() const { return countShared(*this); }
 
 int64_t IndexSet::countShared(const IndexSet& other) const {
   int64_t blocks = 0;
   for (size_t i = 0; i < words_.size(); i++) {
     blocks += std::popcount(words_[i] & other.words_[i]);
   }
-  return blocks * unit_;
-}
-
-bool IndexSet::contains(const IndexSet& other) const {
-  for (size_t i = 0; i < words_.size(); i++) {
-    if ((other.words_[i] & ~words_[i]) != 0) {
-      return false;
-    }
-  }
-  return true;
+  return blocks * unit_;  // a unit divides the extent
 }
 
 }  // namespace meshfuse

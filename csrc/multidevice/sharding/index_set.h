@@ -20,16 +20,12 @@ class IndexSet {
 
   int64_t count() const;                             // in elements
   int64_t countShared(const IndexSet& other) const;  // of the same extent and unit
-  bool contains(const IndexSet& other) const;
   friend auto operator<=>(const IndexSet& a, const IndexSet& b) { return a.words_ <=> b.words_; }
   friend bool operator==(const IndexSet& a, const IndexSet& b) { return a.words_ == b.words_; }
 
  private:
-  int64_t sum(const std::vector<uint64_t>& words) const;
-
   std::vector<uint64_t> words_;
   int64_t unit_ = 1;
-  int64_t extent_ = 0;
 };
 
 // The size of the largest blocks of neighbouring indices such that no owned digit of these lists and no part boundary cuts a block.
